@@ -1,0 +1,92 @@
+"""gradir keeps the autograd graph behind a tensor: capture it, save it, export it, diff it.
+
+>>> import gradir
+>>> graph = gradir.load("model.gir")  # doctest: +SKIP
+>>> print(graph.to("mermaid"))  # doctest: +SKIP
+
+Importing gradir imports no framework; the classes load when first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+# The packages gradir.capture and gradir.diff bind their own names here when first imported. They are imported before
+# the functions of the same names so that the functions are what stays.
+for _package in ("capture", "diff"):
+    import_module(f"gradir.{_package}")
+
+from gradir.api import capture, diff, dumps, export, load, loads, record, save
+from gradir.errors import CaptureError, ExportError, FormatError, GradirError, GraphError, SpecError
+from gradir.version import __version__
+
+if TYPE_CHECKING:
+    from gradir.diff.model import Change, Diff
+    from gradir.ir import Builder, Cut, Edge, Graph, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
+    from gradir.protocols import Exporter, Frontend, Options
+
+__all__ = [
+    "Builder",
+    "CaptureError",
+    "Change",
+    "Cut",
+    "Diff",
+    "Edge",
+    "ExportError",
+    "Exporter",
+    "FormatError",
+    "Frontend",
+    "GradirError",
+    "Graph",
+    "GraphError",
+    "Node",
+    "Options",
+    "Producer",
+    "Ref",
+    "Saved",
+    "Scope",
+    "Source",
+    "SpecError",
+    "TensorMeta",
+    "__version__",
+    "capture",
+    "diff",
+    "dumps",
+    "export",
+    "load",
+    "loads",
+    "record",
+    "save",
+]
+
+_HOMES = {
+    "gradir.diff.model": ("Change", "Diff"),
+    "gradir.ir": (
+        "Builder",
+        "Cut",
+        "Edge",
+        "Graph",
+        "Node",
+        "Producer",
+        "Ref",
+        "Saved",
+        "Scope",
+        "Source",
+        "TensorMeta",
+    ),
+    "gradir.protocols": ("Exporter", "Frontend", "Options"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'gradir' has no attribute {name!r}")
+    value: object = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

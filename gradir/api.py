@@ -1,0 +1,120 @@
+"""The functions of the public API. Each imports what it needs when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from gradir.errors import FormatError
+
+if TYPE_CHECKING:
+    from gradir.diff.model import Diff
+    from gradir.ir import Graph
+
+__all__ = ["capture", "diff", "dumps", "export", "load", "loads", "record", "save"]
+
+
+def capture(outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> Graph:
+    """Capture the autograd graph behind ``outputs``.
+
+    Args:
+        outputs: a tensor, or any nesting of tuples, lists and dicts of tensors.
+        model: the module (or a dict of modules) whose parameters and buffers name the tensors.
+        params: further names by tensor; they may name intermediate tensors too.
+
+    Raises:
+        CaptureError: an output is not a tensor, or has no graph; the message says why.
+
+    >>> import torch, gradir
+    >>> w = torch.ones(3, requires_grad=True)
+    >>> gradir.capture(w.exp().sum(), params={"w": w})
+    <gradir.Graph: 5 nodes, 4 edges, 1 output>
+    """
+    from gradir import registry
+
+    return registry.frontend("torch").capture(outputs, model=model, params=params)
+
+
+def record(model: object = None) -> Any:
+    """Note which module runs which operation, for ids and scopes by module.
+
+    >>> import torch, gradir
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh())
+    >>> with gradir.record(model) as rec:
+    ...     loss = model(torch.ones(1, 3)).sum()
+    >>> [node.id for node in rec.capture(loss).nodes.values() if node.op == "tanh"]
+    ['1/tanh:1']
+    """
+    from gradir import registry
+
+    return registry.frontend("torch").record(model)
+
+
+def load(path: str | PathLike[str]) -> Graph:
+    """Read a ``.gir`` file; ``-`` is standard input.
+
+    Raises:
+        GradirError: the file cannot be read.
+        FormatError: the file is not a GIR document that this release can read.
+    """
+    from gradir import codecs, files
+
+    data = files.read_bytes(path)
+    try:
+        return codecs.decode(data)
+    except FormatError as error:
+        raise FormatError(f"{'standard input' if path == '-' else path}: {error}") from error
+
+
+def loads(data: bytes) -> Graph:
+    """The graph in the bytes of a ``.gir`` file.
+
+    Raises:
+        FormatError: the bytes are not a GIR document that this release can read.
+    """
+    from gradir import codecs
+
+    return codecs.decode(data)
+
+
+def save(graph: Graph, path: str | PathLike[str], *, format: str = "json") -> None:
+    """Write a ``.gir`` file, whole or not at all; ``-`` is standard output.
+
+    Raises:
+        GradirError: the file cannot be written.
+    """
+    from gradir import codecs, files
+
+    files.write_bytes(path, codecs.encode(graph, format))
+
+
+def dumps(graph: Graph, *, format: str = "json") -> bytes:
+    """The bytes that `save` would write."""
+    from gradir import codecs
+
+    return codecs.encode(graph, format)
+
+
+def export(graph: Graph, exporter: str, **options: object) -> str:
+    """Export a graph to text with the named exporter and its options.
+
+    Raises:
+        ExportError: there is no such exporter or option, or the format cannot hold the graph.
+    """
+    from gradir import registry
+
+    filled = registry.exporter_options(exporter, options)
+    return registry.exporter(exporter).export(graph, filled)
+
+
+def diff(a: Graph, b: Graph) -> Diff:
+    """What changed from ``a`` to ``b``, as data.
+
+    >>> from gradir.ir import Graph, Node
+    >>> bool(diff(Graph.of([Node("x")]), Graph.of([Node("x")])))
+    False
+    """
+    from gradir.diff.compare import compare
+
+    return compare(a, b)

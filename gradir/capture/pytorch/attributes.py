@@ -1,0 +1,87 @@
+"""The non-tensor state of a grad_fn, as plain values."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import cast
+
+import torch
+
+from gradir.ir import AttrValue, NonFinite
+from gradir.ir.model import AttrScalar
+
+__all__ = ["plain_text", "plain_value"]
+
+_INT64 = range(-(2**63), 2**63)
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_SMALL = range(-(2**31), 2**31)
+_AS_IS = frozenset({bool, type(None)})
+_MAX_ITEMS = 10_000
+_NAMED = (
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    torch.SymInt,
+    torch.SymFloat,
+    torch.SymBool,
+    complex,
+)
+
+
+def plain_value(value: object) -> AttrValue:
+    """A value of the IR for an attribute of a grad_fn.
+
+    torch shows a negative int64 as its two's complement; it becomes negative again. What has no plain form becomes
+    text without addresses.
+
+    >>> plain_value(2**64 - 1), plain_value(torch.float16), plain_value((1, float("inf")))
+    (-1, 'float16', (1, NonFinite(float='inf')))
+    """
+    if value.__class__ in _AS_IS or (value.__class__ is int and value in _SMALL):
+        return cast("AttrValue", value)
+    if isinstance(value, (tuple, list)) and len(value) <= _MAX_ITEMS:
+        return tuple([_plain_row(item) for item in value])
+    return _plain_scalar(value)
+
+
+def _plain_row(value: object) -> AttrScalar | tuple[AttrScalar, ...]:
+    if isinstance(value, (tuple, list)) and len(value) <= _MAX_ITEMS:
+        return tuple([_plain_scalar(item) for item in value])
+    return _plain_scalar(value)
+
+
+def _plain_scalar(value: object) -> AttrScalar:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return _plain_int(int(value))
+    if isinstance(value, float):
+        return _plain_float(float(value))
+    return _plain_name(value)
+
+
+def _plain_int(value: int) -> AttrScalar:
+    if value >= 2**63:
+        value -= 2**64
+    return value if value in _INT64 else str(value)
+
+
+def _plain_float(value: float) -> AttrScalar:
+    if math.isfinite(value):
+        return value
+    return NonFinite("nan" if math.isnan(value) else "inf" if value > 0 else "-inf")
+
+
+def _plain_name(value: object) -> str:
+    if isinstance(value, str):
+        return plain_text(value)
+    if isinstance(value, _NAMED):
+        return str(value).removeprefix("torch.")
+    return f"<{type(value).__name__}>"
+
+
+def plain_text(text: str) -> str:
+    """Text without object addresses and lone surrogates, which would differ between runs or fit in no file."""
+    return _ADDRESS.sub("", text).encode("utf-8", "backslashreplace").decode()

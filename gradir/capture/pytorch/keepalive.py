@@ -1,0 +1,131 @@
+"""Free a deep graph without overflowing the C stack.
+
+A grad_fn that Python has seen keeps its Python object until the node dies, and the death of such a node runs through
+Python into the death of the next, one C stack frame deep for each. A chain of some 2,400 nodes then overflows a stack
+of 512 kB, one of 40,000 the usual 8 MB. torch frees nodes that Python never saw in a loop, but a capture has to see
+them all.
+
+So capture holds the nodes of a deep graph itself, and lets go of a node only when nobody else owns it, consumers
+before producers. A node then never dies while it owns the last reference to another one. The check runs after each
+cyclic garbage collection and at each further capture of a deep graph.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import sys
+from typing import Any
+
+from gradir.capture.pytorch.walk import Walk
+
+__all__ = ["SAFE_DEPTH", "held_nodes", "protect", "release_dead"]
+
+SAFE_DEPTH = 1_000
+"""The longest path, in nodes, that every supported stack size frees by itself."""
+
+_consumers: dict[Any, int] = {}
+"""Each held node with the number of edges into it from held nodes."""
+
+_frontier: dict[Any, None] = {}
+"""The held nodes without a held consumer, the only ones that can be released next."""
+
+_python_producers: dict[int, list[Any]] = {}
+"""The producers of held nodes that Python defines, by id(): these cannot be asked once torch has freed the node."""
+
+_sweeping = False
+
+
+def protect(walked: Walk) -> None:
+    """Hold the nodes of a graph that is too deep to free itself."""
+    release_dead()
+    if walked.depth <= SAFE_DEPTH:
+        return
+    added = [fn for fn, edges in walked.edges.items() if edges and fn not in _consumers]
+    for fn in added:
+        _consumers[fn] = 0
+        _frontier[fn] = None
+    for fn in added:
+        producers = _held_producers(walked.edges[fn])
+        if hasattr(fn, "needs_input_grad"):
+            _python_producers[id(fn)] = producers
+        for producer in producers:
+            _consumers[producer] += 1
+            _frontier.pop(producer, None)
+    if _on_collection not in gc.callbacks:
+        gc.callbacks.append(_on_collection)
+
+
+def held_nodes() -> int:
+    """The number of nodes that are held at the moment."""
+    return len(_consumers)
+
+
+def release_dead() -> int:
+    """Let go of the nodes that nobody else owns; returns how many."""
+    global _sweeping  # noqa: PLW0603
+    if _sweeping:
+        return 0
+    _sweeping = True
+    before = len(_consumers)
+    try:
+        pending = list(_frontier)
+        while pending:
+            # Rebinding the name is what frees the node of the round before, and its hold on its producers.
+            fn = pending.pop()
+            if _references(fn) == _OWN_REFERENCES:
+                pending.extend(_let_go(fn))
+    finally:
+        _sweeping = False
+    return before - len(_consumers)
+
+
+def _let_go(fn: Any) -> list[Any]:
+    """Forget a node; returns the nodes that this leaves without a held consumer."""
+    producers = _python_producers.pop(id(fn), None)
+    if producers is None:
+        producers = _held_producers(fn.next_functions)
+    del _consumers[fn], _frontier[fn]
+    freed = []
+    for producer in producers:
+        _consumers[producer] -= 1
+        if _consumers[producer] == 0:
+            _frontier[producer] = None
+            freed.append(producer)
+    return freed
+
+
+def _held_producers(edges: tuple[tuple[Any, int], ...]) -> list[Any]:
+    return [child for child, _ in edges if child in _consumers]
+
+
+def _own_references() -> int:
+    # What getrefcount says of an object that only this module holds, counted in the very shape of release_dead.
+    key = object()
+    held, frontier, pending = {key: 0}, {key: None}, [key]
+    del key
+    fn = pending.pop()
+    count = _references(fn)
+    held.clear()
+    frontier.clear()
+    return count
+
+
+def _references(fn: Any) -> int:
+    return sys.getrefcount(fn)
+
+
+_OWN_REFERENCES = _own_references()
+
+
+def _on_collection(phase: str, info: dict[str, int]) -> None:  # noqa: ARG001
+    if phase == "stop":
+        release_dead()
+
+
+@atexit.register
+def _leave_to_the_system() -> None:
+    # The interpreter would empty the dicts in an order of its own while the user's tensors still own nodes.
+    for holder in (_consumers, _frontier, _python_producers):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))

@@ -1,0 +1,85 @@
+"""The module tree as a table of scopes, and the parameters that gradient does not reach."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from gradir.capture.pytorch.attributes import plain_text
+from gradir.capture.pytorch.metadata import MetadataReader
+from gradir.capture.pytorch.tensors import Owned
+from gradir.ir import Cut, Scope
+
+__all__ = ["cuts", "module_paths", "scope_table"]
+
+_MAX_DETAIL = 1_000
+
+
+def module_paths(roots: Mapping[str, nn.Module]) -> dict[nn.Module, str]:
+    """The path of every module; a module registered twice has its first path."""
+    paths: dict[nn.Module, str] = {}
+    for prefix, root in roots.items():
+        for path, module in root.named_modules():
+            full = ".".join(part for part in (prefix, path) if part)
+            paths.setdefault(module, plain_text(full))
+    return paths
+
+
+def scope_table(
+    paths: Mapping[nn.Module, str], owned: Iterable[Owned], calls: Mapping[nn.Module, int]
+) -> tuple[Scope, ...]:
+    """One `Scope` per module, in registration order."""
+    own: defaultdict[str, int] = defaultdict(int)
+    total: defaultdict[str, int] = defaultdict(int)
+    trainable: defaultdict[str, int] = defaultdict(int)
+    for tensor, names, _ in owned:
+        if not isinstance(tensor, nn.Parameter) or is_lazy(tensor):
+            continue
+        owners = dict.fromkeys(name.rpartition(".")[0] for name in names)
+        for path in owners:
+            own[path] += tensor.numel()
+        for path in dict.fromkeys(ancestor for owner in owners for ancestor in _with_ancestors(owner)):
+            total[path] += tensor.numel()
+            trainable[path] += tensor.numel() if tensor.requires_grad else 0
+    return tuple(
+        Scope(
+            path,
+            type(module).__name__,
+            _detail(module),
+            calls.get(module, 0),
+            own[path],
+            total[path],
+            trainable[path],
+        )
+        for module, path in paths.items()
+    )
+
+
+def cuts(owned: Iterable[Owned], reached: Collection[int], *, hiding: bool) -> tuple[Cut, ...]:
+    """The trainable parameters that are not in the graph; ``reached`` holds the id() of the leaves that are.
+
+    When the graph has a function that hides what it reaches, they may still receive gradient, and are ``hidden``.
+    """
+    kind = "hidden" if hiding else "unreached"
+    metadata = MetadataReader()
+    return tuple(
+        Cut(kind, names, scope, metadata.of_tensor(tensor))
+        for tensor, names, scope in owned
+        if tensor.requires_grad and isinstance(tensor, nn.Parameter) and id(tensor) not in reached
+    )
+
+
+def _with_ancestors(path: str) -> list[str]:
+    parts = path.split(".") if path else []
+    return ["", *(".".join(parts[:count]) for count in range(1, len(parts) + 1))]
+
+
+def _detail(module: nn.Module) -> str:
+    try:
+        text = module.extra_repr()
+    except Exception:  # noqa: BLE001 (a user's extra_repr must not break a capture)
+        return ""
+    return plain_text(" ".join(str(text).split()))[:_MAX_DETAIL]

@@ -1,0 +1,122 @@
+"""Names of tensors: whose parameter or buffer each one is, and what the user calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from gradir.capture.pytorch.attributes import plain_text
+from gradir.errors import CaptureError
+
+__all__ = ["NamedTensors", "Owned", "TensorNodes", "modules_of", "owned_tensors", "storage_of"]
+
+
+class Owned(NamedTuple):
+    """A parameter or buffer of a module, with every name it has."""
+
+    tensor: torch.Tensor
+    names: tuple[str, ...]
+    scope: str
+
+
+def modules_of(model: object) -> dict[str, nn.Module]:
+    """The root modules by path prefix: ``{"": model}``, or the items of a dict of modules.
+
+    Raises:
+        CaptureError: ``model`` is neither.
+    """
+    if model is None:
+        return {}
+    if isinstance(model, nn.Module):
+        return {"": model}
+    if isinstance(model, Mapping) and all(isinstance(module, nn.Module) for module in model.values()):
+        return {str(name): module for name, module in model.items()}
+    raise CaptureError(f"model must be a torch.nn.Module or a dict of modules by name, not {type(model).__name__}")
+
+
+def owned_tensors(roots: Mapping[str, nn.Module]) -> list[Owned]:
+    """Every parameter and buffer below the roots, tied ones once, in registration order."""
+    found: dict[int, tuple[torch.Tensor, list[str]]] = {}
+    for prefix, root in roots.items():
+        for name, tensor in _named_tensors(root):
+            full = f"{prefix}.{name}" if prefix else name
+            found.setdefault(id(tensor), (tensor, []))[1].append(plain_text(full))
+    return [Owned(tensor, tuple(names), names[0].rpartition(".")[0]) for tensor, names in found.values()]
+
+
+def _named_tensors(root: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from root.named_parameters(remove_duplicate=False)
+    yield from root.named_buffers(remove_duplicate=False)
+
+
+class TensorNodes:
+    """Which tensors have a node: leaves as they are met, buffers once something saves them."""
+
+    def __init__(self, owned: list[Owned]) -> None:
+        self._ids: dict[int, str] = {}
+        self._storage_ids: dict[int, str] = {}
+        self._alive: list[torch.Tensor] = []
+        self._unplaced = {storage: entry for entry in owned if (storage := storage_of(entry.tensor)) is not None}
+
+    def place(self, tensor: torch.Tensor, node_id: str) -> None:
+        """Note that a tensor has a node."""
+        self._alive.append(tensor)
+        self._ids[id(tensor)] = node_id
+        storage = storage_of(tensor)
+        if storage is not None:
+            self._storage_ids.setdefault(storage, node_id)
+            self._unplaced.pop(storage, None)
+
+    def id_of(self, tensor: torch.Tensor) -> str | None:
+        """The node of this very tensor."""
+        return self._ids.get(id(tensor))
+
+    def owner_of(self, storage: int) -> str | None:
+        """The node of the leaf or buffer that owns a storage."""
+        return self._storage_ids.get(storage)
+
+    def unplaced_owner_of(self, storage: int) -> Owned | None:
+        """The module's tensor that owns a storage and has no node yet."""
+        return self._unplaced.get(storage)
+
+
+def storage_of(tensor: torch.Tensor) -> int | None:
+    """What identifies a tensor's storage while it lives; ``None`` for a tensor that has none, such as a sparse one."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+class NamedTensors:
+    """Looks up the names of a tensor by identity.
+
+    The module's names come first, then the names in ``params``, then the tensor's own.
+    """
+
+    def __init__(self, owned: list[Owned], params: Mapping[str, Any] | None) -> None:
+        self._owned = {id(entry.tensor): entry for entry in owned}
+        self._given: dict[int, list[str]] = {}
+        self.intermediates: list[tuple[torch.Tensor, str]] = []
+        for name, tensor in (params or {}).items():
+            if not isinstance(tensor, torch.Tensor):
+                raise CaptureError(f"params[{name!r}] is not a tensor but {type(tensor).__name__}")
+            self._given.setdefault(id(tensor), []).append(plain_text(str(name)))
+            if not tensor.is_leaf:
+                self.intermediates.append((tensor, plain_text(str(name))))
+
+    def owner(self, tensor: torch.Tensor) -> Owned | None:
+        """The module entry that holds this very tensor."""
+        return self._owned.get(id(tensor))
+
+    def names(self, tensor: torch.Tensor) -> tuple[str, ...]:
+        """Every name of the tensor, the one to show first."""
+        entry = self._owned.get(id(tensor))
+        names = [*(entry.names if entry else ()), *self._given.get(id(tensor), ())]
+        own = getattr(tensor, "name", None)
+        if isinstance(own, str) and own:
+            names.append(plain_text(own))
+        return tuple(dict.fromkeys(names))

@@ -1,0 +1,99 @@
+"""Find what a SPEC names: ``path/to/file.py:attr`` or ``package.module:attr``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from gradir.errors import SpecError
+
+__all__ = ["load_target", "own_error"]
+
+
+def load_target(spec: str) -> object:
+    """The object that a SPEC names; the module is imported, which runs it.
+
+    A file's own directory, or the current one for a module's name, is importable while it runs.
+
+    Raises:
+        SpecError: the SPEC has no such form, the module cannot be imported, or the attribute is missing.
+    """
+    location, colon, attribute = spec.rpartition(":")
+    if not colon or not location or not attribute:
+        raise SpecError(f"{spec}: a SPEC is path/to/file.py:attr or package.module:attr")
+    is_file = location.endswith(".py") or "/" in location or "\\" in location
+    module = _load_file(Path(location)) if is_file else _load_module(location)
+    found: object = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise SpecError(f"{location} has no attribute {attribute!r}; it defines {_attributes(module)}")
+        found = getattr(found, part)
+    return found
+
+
+def own_error(error: BaseException) -> str:
+    """What a user's own exception says, in one short line."""
+    text = " ".join(str(error).split())
+    name = type(error).__name__
+    return (f"{name}: {text}" if text else name)[:500]
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise SpecError(f"{path}: no such file")
+    # The file's stem, as a script would be named when imported from beside it: names of classes and functions in
+    # the capture depend on it, and the directory must not.
+    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    if spec is None or spec.loader is None:
+        raise SpecError(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    with _importable(path.resolve().parent):
+        previous = sys.modules.get(path.stem)
+        sys.modules[path.stem] = module
+        try:
+            spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:
+            raise SpecError(f"{path} raised {own_error(error)}") from error
+        finally:
+            if previous is not None:
+                sys.modules[path.stem] = previous
+    return module
+
+
+def _load_module(name: str) -> ModuleType:
+    with _importable(Path.cwd()):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+                raise SpecError(f"{name}: no such module here") from error
+            raise SpecError(f"{name} raised {own_error(error)}") from error
+        except (Exception, SystemExit) as error:
+            raise SpecError(f"{name} raised {own_error(error)}") from error
+
+
+@contextmanager
+def _importable(directory: Path) -> Iterator[None]:
+    entry = str(directory)
+    sys.path.insert(0, entry)
+    try:
+        yield
+    finally:
+        if entry in sys.path:
+            sys.path.remove(entry)
+
+
+def _attributes(module: ModuleType) -> str:
+    names = [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and getattr(value, "__module__", module.__name__) == module.__name__
+        and not isinstance(value, ModuleType)
+    ]
+    return ", ".join(names[:20]) or "nothing public"

@@ -1,0 +1,45 @@
+"""``gradir exporters``: the formats there are, and their options."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from typing import Any
+
+__all__ = ["register"]
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "exporters",
+        help="list the exporters and their options",
+        description="List every installed exporter with the options that 'gradir export -O KEY=VALUE' takes.",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:  # noqa: ARG001
+    """Print the list."""
+    from gradir import registry
+
+    for name in registry.exporter_names():
+        exporter = registry.exporter(name)
+        summary = (inspect.getdoc(type(exporter)) or "").partition("\n")[0]
+        print(f"{name}  ({exporter.suffix})  {summary}")
+        for line in _option_lines(exporter.options):
+            print(f"    {line}")
+    return 0
+
+
+def _option_lines(kind: Any) -> list[str]:
+    import msgspec
+
+    lines = []
+    for field in msgspec.structs.fields(kind):
+        schema = msgspec.json.schema(field.type)
+        words = schema.get("enum") or [schema.get("type", "value")]
+        default = msgspec.json.encode(field.default).decode().strip('"')
+        help_text = schema.get("description", "")
+        lines.append(f"{field.encode_name}={'|'.join(map(str, words))}  {help_text} (default: {default})")
+    return lines

@@ -1,0 +1,116 @@
+"""A diff as text for a terminal or a review."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gradir.diff.model import name_text, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gradir.diff.model import Change, Diff, FieldChange, Totals
+
+__all__ = ["ANSI", "NO_COLOUR", "Palette", "render_text"]
+
+_SIGNS: Final = {"added": "+", "removed": "-", "changed": "~"}
+_UNITS: Final = ("kB", "MB", "GB", "TB", "PB", "EB")
+
+
+class Palette(NamedTuple):
+    """What to write before each kind of line; ``reset`` follows it. Colour is never the only sign."""
+
+    added: str = ""
+    removed: str = ""
+    changed: str = ""
+    heading: str = ""
+    reset: str = ""
+
+
+NO_COLOUR: Final = Palette()
+ANSI: Final = Palette("\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[1m", "\x1b[0m")
+
+
+def render_text(diff: Diff, *, palette: Palette = NO_COLOUR) -> str:
+    """The counts on the first line, then what was added (``+``), removed (``-``) and changed (``~``), by scope.
+
+    >>> from gradir.diff.model import Change, Diff, FieldChange, Totals
+    >>> change = Change("changed", "node", "fc/addmm:1", "fc", "addmm float32[8, 3]", (FieldChange("in[0]", "-", "b"),))
+    >>> print(render_text(Diff(Totals(2, 1), Totals(2, 2), (change,))), end="")
+    +0 -0 ~1 nodes; edges +1
+    <BLANKLINE>
+    fc
+      ~ fc/addmm:1  addmm float32[8, 3]
+          in[0]: - -> b
+    """
+    if not diff:
+        return "no difference\n"
+    lines = [_headline(diff)]
+    for heading, changes in _groups(diff.changes).items():
+        lines += ["", f"{palette.heading}{heading}{palette.reset}"]
+        for change in changes:
+            lines.append(f"  {getattr(palette, change.kind)}{_change(change)}{palette.reset}")
+            lines += [f"      {_field(field)}" for field in change.fields]
+    lines.append("")
+    return "\n".join(lines)
+
+
+def _groups(changes: Iterable[Change]) -> dict[str, list[Change]]:
+    groups: dict[str, list[Change]] = {}
+    for change in changes:
+        groups.setdefault(_heading(change), []).append(change)
+    return groups
+
+
+def _heading(change: Change) -> str:
+    if change.subject == "graph":
+        return "(whole graph)"
+    return name_text(change.scope) if change.scope else "(top level)"
+
+
+def _headline(diff: Diff) -> str:
+    counts: Counter[tuple[str, str]] = Counter((change.subject, change.kind) for change in diff.changes)
+    texts = []
+    for subject in ("node", "scope", "cut"):
+        numbers = [(sign, counts[subject, kind]) for kind, sign in _SIGNS.items()]
+        if subject == "node" or any(number for _, number in numbers):
+            texts.append(f"{' '.join(f'{sign}{number}' for sign, number in numbers)} {subject}s")
+    if counts["graph", "changed"]:
+        texts.append("order changed")
+    return "; ".join([*texts, *_growth(diff.before, diff.after)])
+
+
+def _growth(before: Totals, after: Totals) -> Iterator[str]:
+    for what, grown in (("edges", after.edges - before.edges), ("parameters", after.parameters - before.parameters)):
+        if grown:
+            yield f"{what} {grown:+,}"
+    grown = after.saved_bytes - before.saved_bytes
+    if grown:
+        share = f" ({100 * grown / before.saved_bytes:+,.1f} %)" if before.saved_bytes else ""
+        yield f"saved bytes {_bytes(grown)}{share}"
+
+
+def _bytes(count: int) -> str:
+    if abs(count) < 1000:
+        return f"{count:+} B"
+    size, unit = count / 1000, 0
+    while round(abs(size), 1) >= 1000 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:+.1f} {_UNITS[unit]}"
+
+
+def _change(change: Change) -> str:
+    subject = f"{change.subject} " if change.subject in {"scope", "cut"} else ""
+    summary = f"  {_one_line(change.summary)}" if change.summary else ""
+    return f"{_SIGNS[change.kind]} {subject}{name_text(change.id)}{summary}"
+
+
+def _field(field: FieldChange) -> str:
+    before, after = ("(absent)" if text is None else _one_line(text) for text in (field.before, field.after))
+    return f"{_one_line(field.path)}: {before} -> {after}"
+
+
+def _one_line(text: str) -> str:
+    """What is one printable line already stays as it is; a Diff read from a file may hold anything."""
+    return text if text.isprintable() else quoted(text)

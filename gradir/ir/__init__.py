@@ -1,0 +1,34 @@
+"""The graph IR: plain frozen data that knows no framework, no file format and no exporter."""
+
+from __future__ import annotations
+
+from gradir.ir.build import Builder
+from gradir.ir.graph import Edge, Graph
+from gradir.ir.model import (
+    AttrValue,
+    Cut,
+    Node,
+    NonFinite,
+    Producer,
+    Ref,
+    Saved,
+    Scope,
+    Source,
+    TensorMeta,
+)
+
+__all__ = [
+    "AttrValue",
+    "Builder",
+    "Cut",
+    "Edge",
+    "Graph",
+    "Node",
+    "NonFinite",
+    "Producer",
+    "Ref",
+    "Saved",
+    "Scope",
+    "Source",
+    "TensorMeta",
+]

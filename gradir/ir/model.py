@@ -1,0 +1,231 @@
+"""The records of GIR 1.x: what one node, one tensor, one scope is.
+
+Field order is the key order of the file, and a field that holds its default is left out of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, Union
+
+import msgspec
+from msgspec.structs import force_setattr
+
+__all__ = [
+    "ROLES",
+    "AttrScalar",
+    "AttrValue",
+    "Cut",
+    "Node",
+    "NonFinite",
+    "Producer",
+    "Ref",
+    "Saved",
+    "Scope",
+    "Shape",
+    "Source",
+    "TensorMeta",
+]
+
+ROLES: Final = (
+    "function",  # a grad_fn, AccumulateGrad included
+    "leaf",  # a tensor that requires grad and is no module's parameter
+    "parameter",  # a leaf that a module owns
+    "buffer",  # a tensor that a module owns and that receives no gradient
+    "output",  # a tensor that was captured
+    "view_base",  # the tensor an output is a view of
+    "saved",  # a tensor kept for backward, drawn as a node of its own
+    "module",  # a whole module folded into one node
+)
+"""The roles that gradir itself writes. The vocabulary is open: a reader keeps a role it does not know."""
+
+# msgspec leaves a field out when it holds the very object that is its default, so equal text has to be that object.
+_FUNCTION: Final = "function"
+_CPU: Final = "cpu"
+_STRIDED: Final = "strided"
+_HELD: Final = "held"
+
+
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+Shape = tuple[Union[Count, str], ...]
+"""Sizes by dimension; a string is a symbolic size."""
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Base of the IR's records: immutable, compared by value, defaults left out of the file."""
+
+
+class NonFinite(Record, frozen=True, gc=False):
+    """A float that JSON has no spelling for.
+
+    >>> NonFinite("-inf")
+    NonFinite(float='-inf')
+    """
+
+    float: Literal["nan", "inf", "-inf"]
+
+
+AttrScalar = Union[None, bool, Int64, float, str, NonFinite]
+AttrValue = Union[AttrScalar, tuple[Union[AttrScalar, tuple[AttrScalar, ...]], ...]]
+"""What an attribute can hold: a scalar, a list of scalars, or a list of such lists. Integers fit in 64 bits."""
+
+
+class TensorMeta(Record, frozen=True, gc=False):
+    """What is known of a tensor without its values.
+
+    ``dtype`` and ``shape`` are ``None`` when unknown; ``device`` and ``layout`` are the framework's names for them.
+
+    >>> str(TensorMeta("float32", (8, 3)))
+    'float32[8, 3]'
+    """
+
+    dtype: str | None = None
+    shape: Shape | None = None
+    device: str = _CPU
+    layout: str = _STRIDED
+
+    def __post_init__(self) -> None:
+        if self.device is not _CPU and self.device == _CPU:
+            force_setattr(self, "device", _CPU)
+        if self.layout is not _STRIDED and self.layout == _STRIDED:
+            force_setattr(self, "layout", _STRIDED)
+
+    def __str__(self) -> str:
+        dtype = "?" if self.dtype is None else self.dtype
+        return dtype + ("[?]" if self.shape is None else f"[{', '.join(map(str, self.shape))}]")
+
+
+class Ref(Record, frozen=True, gc=False, array_like=True):
+    """One output of one node, written ``[id, output_nr]``."""
+
+    id: str
+    output_nr: Count
+
+
+class Source(Record, frozen=True, gc=False):
+    """Where in the user's program a node was made; ``file`` is relative to the directory of the capture."""
+
+    file: str
+    line: Count
+    function: str = ""
+
+
+class Saved(Record, frozen=True, gc=False):
+    """A tensor that a function keeps for its backward: one saved slot.
+
+    ``bytes`` is the size of the whole storage that the slot keeps alive. Slots with equal ``storage`` keys keep the
+    same storage, so its bytes count once; an empty key means that the storage is the slot's own. A key is the id of
+    the leaf, parameter or buffer that owns the storage, or ``node_id.slot`` of the first slot that saved it.
+
+    ``state`` is ``held``, ``freed`` (a backward released it), ``hooked`` (packed by a hook, which capture never
+    runs), ``stale`` (changed in place since) or ``unread`` (the framework does not let it be seen).
+    """
+
+    slot: str
+    dtype: str | None = None
+    shape: Shape | None = None
+    bytes: Count | None = None
+    origin: Ref | None = None
+    storage: str = ""
+    state: str = _HELD
+
+    def __post_init__(self) -> None:
+        if self.state is not _HELD and self.state == _HELD:
+            force_setattr(self, "state", _HELD)
+
+    @property
+    def tensor(self) -> TensorMeta:
+        """The slot's dtype and shape as a `TensorMeta`."""
+        return TensorMeta(self.dtype, self.shape)
+
+
+class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "out"}):
+    """One vertex of the graph.
+
+    ``inputs`` holds one entry per input slot, ``None`` where no gradient flows; ``outputs`` one per output;
+    ``op`` is the framework-neutral name and ``native`` the framework's own. ``base`` is set on an output that is a
+    view. The first of ``names`` is the one to show.
+
+    >>> node = Node("fc/addmm:1", op="addmm", native="AddmmBackward0", scope="fc")
+    >>> node.label, node.role
+    ('addmm', 'function')
+    """
+
+    id: str
+    role: str = _FUNCTION
+    op: str = ""
+    native: str = ""
+    scope: str = ""
+    names: tuple[str, ...] = ()
+    inputs: tuple[Ref | None, ...] = ()
+    outputs: tuple[TensorMeta, ...] = ()
+    attrs: Mapping[str, AttrValue] = {}
+    saved: tuple[Saved, ...] = ()
+    base: str | None = None
+    opaque: bool = False
+    source: Source | None = None
+    ext: Mapping[str, AttrValue] = {}
+
+    def __post_init__(self) -> None:
+        if self.role is not _FUNCTION and self.role == _FUNCTION:
+            force_setattr(self, "role", _FUNCTION)
+
+    @property
+    def label(self) -> str:
+        """The short text to show: the first name, else the operation, else the id."""
+        return self.names[0] if self.names else self.op or self.id
+
+    @property
+    def dtype(self) -> str | None:
+        """The dtype of output 0; ``None`` when unknown or without outputs."""
+        return self.outputs[0].dtype if self.outputs else None
+
+    @property
+    def shape(self) -> Shape | None:
+        """The shape of output 0; ``None`` when unknown or without outputs."""
+        return self.outputs[0].shape if self.outputs else None
+
+
+class Scope(Record, frozen=True, gc=False, rename={"class_name": "class"}):
+    """One module of the module tree.
+
+    ``own``, ``total`` and ``trainable`` count parameter elements: of the module itself, of it and everything below
+    (each tensor once), and those of ``total`` that require grad. ``calls`` is the number of recorded forward calls.
+    ``detail`` is what the module says of itself (``in_features=3, out_features=4``).
+    """
+
+    path: str
+    class_name: str = ""
+    detail: str = ""
+    calls: Count = 0
+    own: Count = 0
+    total: Count = 0
+    trainable: Count = 0
+
+
+class Cut(Record, frozen=True, gc=False):
+    """A place where gradient does not flow.
+
+    ``kind`` is ``unreached`` (a parameter that requires grad and is not in the graph) or ``hidden`` (the same, but
+    an opaque function in the graph may reach it). ``names`` are the parameter's names, ``scope`` its module.
+    """
+
+    kind: str
+    names: tuple[str, ...] = ()
+    scope: str = ""
+    tensor: TensorMeta | None = None
+
+
+class Producer(Record, frozen=True):
+    """What made the graph: gradir's version, the framework with its version, and the capture options.
+
+    Nothing in it may differ between two runs of the same program.
+    """
+
+    gradir: str = ""
+    framework: str = ""
+    framework_version: str = ""
+    options: Mapping[str, AttrValue] = {}

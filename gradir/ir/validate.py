@@ -1,0 +1,66 @@
+"""The rules that every graph keeps, whoever made it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gradir.errors import GraphError
+from gradir.ir.graph import Graph
+from gradir.ir.model import Node
+
+__all__ = ["check", "problems"]
+
+
+def check(graph: Graph) -> None:
+    """Raise for the first broken rule.
+
+    Raises:
+        GraphError: an input, view base or saved origin names no node, names an output that the node does not have,
+            or stands after its consumer; an id is empty or holds an unprintable character.
+    """
+    for problem in problems(graph):
+        raise GraphError(problem)
+
+
+def problems(graph: Graph) -> Iterator[str]:
+    """Every broken rule, one line each, in node order.
+
+    >>> from gradir.ir.model import Ref
+    >>> list(problems(Graph.of([Node("exp:1", inputs=(Ref("x", 0),))])))
+    ["node 'exp:1': input 0 names 'x', which is not a node"]
+    """
+    nodes = graph.nodes
+    seen: set[str] = set()
+    for key, node in nodes.items():
+        yield from _problems_of(key, node, nodes, seen)
+        seen.add(node.id)
+
+
+def _problems_of(key: str, node: Node, nodes: Mapping[str, Node], seen: set[str]) -> Iterator[str]:
+    if key != node.id:
+        yield f"node {node.id!r} is stored under the id {key!r}"
+    if not node.id or not node.id.isprintable():
+        yield f"node {node.id!r}: an id is not empty and has printable characters only"
+    for slot, ref in enumerate(node.inputs):
+        if ref is None:
+            continue
+        if ref.id not in seen:
+            yield _unseen(nodes, node, f"input {slot}", ref.id)
+        elif not _has_output(nodes[ref.id], ref.output_nr):
+            yield f"node {node.id!r}: input {slot} names output {ref.output_nr} of {ref.id!r}, which has no such output"
+    if node.base is not None and node.base not in seen:
+        yield _unseen(nodes, node, "its base", node.base)
+    for saved in node.saved:
+        if saved.origin is not None and saved.origin.id not in nodes:
+            yield f"node {node.id!r}: saved tensor {saved.slot!r} names {saved.origin.id!r}, which is not a node"
+
+
+def _has_output(node: Node, output_nr: int) -> bool:
+    # A front-end that knows nothing of a node's outputs records none.
+    return output_nr >= 0 and (not node.outputs or output_nr < len(node.outputs))
+
+
+def _unseen(nodes: Mapping[str, Node], node: Node, what: str, wanted: str) -> str:
+    if wanted not in nodes:
+        return f"node {node.id!r}: {what} names {wanted!r}, which is not a node"
+    return f"node {node.id!r}: {what} names {wanted!r}, which stands after it (a cycle, or not in topological order)"

@@ -1,0 +1,7 @@
+"""The release of gradir."""
+
+from __future__ import annotations
+
+__all__ = ["__version__"]
+
+__version__ = "0.1.0"

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDENS = Path(__file__).parent / "goldens"
+NODE_MODULES = Path(__file__).parent / "node" / "node_modules"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-goldens", action="store_true", help="write the golden files instead of comparing")
+    parser.addoption("--no-tool-skips", action="store_true", help="fail, not skip, where dot, node or torch is missing")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare text with tests/goldens/NAME; a missing golden fails."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDENS / name
+        if request.config.getoption("--update-goldens"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text.encode())
+            return
+        assert path.exists(), f"no golden {name}: run pytest --update-goldens and review what it writes"
+        assert text == path.read_bytes().decode()
+
+    return compare
+
+
+def _need(request: pytest.FixtureRequest, found: bool, reason: str) -> None:
+    if found:
+        return
+    if request.config.getoption("--no-tool-skips"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture
+def dot_program(request: pytest.FixtureRequest) -> str:
+    """The path of Graphviz's dot."""
+    found = shutil.which("dot")
+    _need(request, found is not None, "needs the program dot (graphviz)")
+    return str(found)
+
+
+@pytest.fixture
+def mermaid_node(request: pytest.FixtureRequest) -> str:
+    """The path of node, with Mermaid's npm packages in tests/node."""
+    found = shutil.which("node")
+    ready = found is not None and (NODE_MODULES / "mermaid").is_dir() and (NODE_MODULES / "jsdom").is_dir()
+    _need(request, ready, "needs node and the npm packages of tests/node (npm ci --prefix tests/node)")
+    return str(found)
+
+
+@pytest.fixture
+def clean_environment() -> dict[str, str]:
+    """The environment for a child process, without what could colour or shape its output."""
+    return {key: value for key, value in os.environ.items() if key not in {"FORCE_COLOR", "CLICOLOR_FORCE"}}

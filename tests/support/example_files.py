@@ -1,0 +1,52 @@
+"""The examples of the repository, as the tests reach them."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+__all__ = ["EXAMPLES", "GRAPHS", "attribute", "run"]
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+GRAPHS = (
+    "arithmetic.py:product",
+    "arithmetic.py:whole",
+    "arithmetic.py:cut",
+    "branches.py:joined",
+    "branches.py:detached",
+    "linear_regression.py:squared_loss",
+    "mlp_critic.py:values",
+    "policy.py:relaxed",
+    "gradient_penalty.py:penalty",
+    "lstm_cell.py:step",
+    "dcgan.py:discriminator_step",
+    "dcgan.py:generator_step",
+    "resnet.py:loss",
+    "gpt.py:loss",
+    "gpt.py:edited",
+    "gpt.py:swapped",
+)
+"""Every attribute of an example that is called for something with a graph."""
+
+
+def attribute(spec: str) -> Any:
+    """What ``FILE:NAME`` names in the examples, from a freshly run module."""
+    file, _, name = spec.partition(":")
+    module_name = f"gradir_example_{Path(file).stem}"
+    location = importlib.util.spec_from_file_location(module_name, EXAMPLES / file)
+    assert location is not None
+    assert location.loader is not None
+    module = importlib.util.module_from_spec(location)
+    # A dataclass looks its module up while it is made.
+    sys.modules[module_name] = module
+    location.loader.exec_module(module)
+    return getattr(module, name)
+
+
+def run(spec: str) -> tuple[Any, Any]:
+    """The model, ``None`` where there is none, and the outputs of an example."""
+    returned = attribute(spec)()
+    return returned if isinstance(returned, tuple) else (None, returned)

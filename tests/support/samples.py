@@ -1,0 +1,109 @@
+"""Graphs built by hand for the tests: one that has everything, and hostile ones."""
+
+from __future__ import annotations
+
+from gradir.ir import Builder, Cut, Graph, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta
+
+HOSTILE_LABELS = (
+    'quote " and \' and `',
+    "brackets [a](b){c}<d>",
+    "<b>bold</b></script><!-- -->",
+    "back\\slash\\",
+    "line\nbreak\ttab\rreturn",
+    "end",
+    "graph",
+    "#quot; &amp; &#35;",
+    "emoji 🔥 and 漢字",
+    "\u202eright-to-left\u2066",
+    "\x1b[31mred\x07\x00",
+    "",
+    " ",
+    "%% comment; subgraph x",
+    "a-->b---c|d|",
+    "x" * 10_000,
+)
+
+
+def everything() -> Graph:
+    """A small graph that uses every feature of the IR."""
+    b = Builder()
+    float32 = "float32"
+    x = b.tensor("x", TensorMeta(float32, (2, 3)))
+    weight = b.tensor("fc.weight", TensorMeta(float32, (4, 3)), role="parameter", scope="fc")
+    mean = b.tensor("norm.running_mean", TensorMeta(float32, (4,)), role="buffer", scope="norm")
+    t = b.function("t", [weight], [TensorMeta(float32, (3, 4))], native="TBackward0", scope="fc")
+    mm = b.function(
+        "addmm",
+        [None, x, t],
+        [TensorMeta(float32, (2, 4))],
+        native="AddmmBackward0",
+        scope="fc",
+        attrs={"alpha": 1, "beta": 1, "mat1_sym_sizes": (2, 3)},
+        saved=[
+            (Saved("mat1", float32, (2, 3), 24, storage="x"), x),
+            (Saved("mat2", float32, (3, 4), 48, storage="fc.weight"), t),
+        ],
+        source=Source("model.py", 12, "forward"),
+    )
+    norm = b.function(
+        "native_batch_norm",
+        [mm, None, None],
+        [TensorMeta(float32, (2, 4)), TensorMeta(float32, (4,)), TensorMeta(float32, (4,))],
+        native="NativeBatchNormBackward0",
+        scope="norm",
+        attrs={"eps": 1e-05, "training": True, "momentum": NonFinite("nan"), "mask": ((True, False), (True,))},
+        saved=[
+            (Saved("input", float32, (2, 4), 32), mm),
+            (Saved("running_mean", float32, (4,), 16, storage="norm.running_mean"), mean),
+            (Saved("result1", float32, (4,), 16), None),
+            (Saved("result2", state="freed"), None),
+        ],
+    )
+    square = b.function("mul", [norm, norm], [TensorMeta(float32, (2, 4))], native="MulBackward0", names=["square"])
+    opaque = b.function(
+        "checkpoint_function", [square, None], [TensorMeta("bfloat16", (2, "s0"), device="cuda:0")], opaque=True
+    )
+    b.output(opaque, "0", base=square)
+    b.output(norm.output(2), "1.var")
+    return b.build(
+        scopes=[
+            Scope("", "Model", calls=1, total=16, trainable=16),
+            Scope("fc", "Linear", "in_features=3, out_features=4, bias=False", 1, 12, 12, 12),
+            Scope("norm", "BatchNorm1d", "4, eps=1e-05", 1, 4, 4, 4),
+        ],
+        cuts=[Cut("unreached", ("norm.bias",), "norm", TensorMeta(float32, (4,)))],
+        producer=Producer("0.1.0", "torch", "2.13.0", {"scopes": True}),
+    )
+
+
+def hostile() -> Graph:
+    """A chain whose names, scopes, ops, attributes and slots are all hostile text."""
+    b = Builder()
+    value = b.tensor(HOSTILE_LABELS[0], TensorMeta("float32", (1,)))
+    for number, label in enumerate(HOSTILE_LABELS):
+        value = b.function(
+            label or "empty",
+            [value, None],
+            [TensorMeta(label, (label, 1))],
+            native=label,
+            scope=label.replace("\x00", "0"),
+            names=[label],
+            attrs={label: label, "n": number},
+            saved=[(Saved(label, label, (label,), number, state=label), value)],
+        )
+    b.output(value, HOSTILE_LABELS[2])
+    return b.build(scopes=[Scope(label, label, label) for label in HOSTILE_LABELS])
+
+
+def chain(length: int) -> Graph:
+    """A chain of ``length`` functions over one leaf."""
+    from gradir.ir import Node
+
+    meta = (TensorMeta("float32", (1,)),)
+    nodes = [Node("x", role="leaf", names=("x",), outputs=meta)]
+    nodes += [
+        Node(f"add:{i}", op="add", native="AddBackward0", inputs=(Ref(nodes[-1].id if i == 1 else f"add:{i - 1}", 0),), outputs=meta)
+        for i in range(1, length + 1)
+    ]
+    nodes.append(Node("output", role="output", inputs=(Ref(nodes[-1].id, 0),), outputs=meta))
+    return Graph.of(nodes)

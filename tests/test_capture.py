@@ -1,0 +1,450 @@
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import gradir  # noqa: E402
+from gradir.capture.pytorch import keepalive  # noqa: E402
+from gradir.errors import CaptureError  # noqa: E402
+from gradir.ir import Cut, Edge, Graph, Ref, TensorMeta  # noqa: E402
+from gradir.ir.validate import problems  # noqa: E402
+
+nn = torch.nn
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.ones(shape, requires_grad=True)
+
+
+def slots(graph: Graph, node_id: str) -> dict[str, tuple[object, ...]]:
+    return {s.slot: (s.shape, s.bytes, s.origin, s.storage, s.state) for s in graph.nodes[node_id].saved}
+
+
+def test_the_smallest_graph() -> None:
+    graph = gradir.capture(leaf(3).exp())
+    assert list(graph.nodes) == ["leaf:1", "leaf:1/accumulate_grad:1", "exp:1", "output"]
+    assert list(graph.edges) == [
+        Edge("leaf:1", 0, "leaf:1/accumulate_grad:1", 0),
+        Edge("leaf:1/accumulate_grad:1", 0, "exp:1", 0),
+        Edge("exp:1", 0, "output", 0),
+    ]
+    assert graph.nodes["exp:1"].native == "ExpBackward0"
+    assert graph.nodes["exp:1"].outputs == (TensorMeta("float32", (3,)),)
+    assert graph.nodes["leaf:1"].role == "leaf"
+
+
+def test_the_same_input_twice_is_two_edges_from_one_leaf() -> None:
+    x = leaf(2)
+    graph = gradir.capture(x * x, params={"x": x})
+    assert [edge for edge in graph.edges if edge.dst == "mul:1"] == [
+        Edge("x/accumulate_grad:1", 0, "mul:1", 0),
+        Edge("x/accumulate_grad:1", 0, "mul:1", 1),
+    ]
+    assert [node.id for node in graph.nodes.values() if node.role == "leaf"] == ["x"]
+
+
+def test_outputs_of_one_node_are_told_apart() -> None:
+    a, b = leaf(4, 2).split(2)
+    graph = gradir.capture({"a": a * 2, "b": b * 3})
+    assert Ref("split:1", 0) in graph.nodes["mul:1"].inputs
+    assert Ref("split:1", 1) in graph.nodes["mul:2"].inputs
+    assert len(graph.nodes["split:1"].outputs) == 2
+
+
+def test_a_constant_leaves_a_null_slot() -> None:
+    x = leaf(2, 3)
+    graph = gradir.capture(torch.addmm(torch.zeros(4), x, torch.ones(3, 4)), params={"x": x})
+    assert graph.nodes["addmm:1"].inputs == (None, Ref("x/accumulate_grad:1", 0), None)
+
+
+def test_negative_dimensions_stay_negative() -> None:
+    graph = gradir.capture(leaf(2, 3).softmax(-1))
+    assert graph.nodes["softmax:1"].attrs == {"dim": -1}
+
+
+def test_saved_tensors_have_their_origin_and_storage() -> None:
+    x, w = leaf(2, 3), leaf(4, 3)
+    h = x.tanh()
+    graph = gradir.capture(h @ w.t(), params={"x": x, "w": w})
+    assert slots(graph, "tanh:1") == {"result": ((2, 3), 24, Ref("tanh:1", 0), "", "held")}
+    assert slots(graph, "mm:1") == {
+        "mat2": ((3, 4), 48, Ref("t:1", 0), "w", "held"),
+        "self": ((2, 3), 24, Ref("tanh:1", 0), "tanh:1.result", "held"),
+    }
+
+
+def test_a_saved_buffer_is_a_node_of_its_own() -> None:
+    model = nn.BatchNorm1d(3)
+    graph = gradir.capture(model(torch.ones(2, 3)).sum(), model=model)
+    assert graph.nodes["running_mean"].role == "buffer"
+    assert slots(graph, "native_batch_norm:1")["running_mean"][2] == Ref("running_mean", 0)
+    assert not [edge for edge in graph.edges if edge.src == "running_mean"]
+
+
+def test_a_saved_frozen_weight_is_not_an_activation() -> None:
+    model = nn.Linear(3, 4, bias=False)
+    model.weight.requires_grad_(False)
+    graph = gradir.capture(model(leaf(2, 3)), model=model)
+    (saved,) = [s for node in graph.nodes.values() for s in node.saved]
+    assert saved.storage == "weight"
+    assert graph.nodes["weight"].role == "buffer"
+    assert graph.cuts == ()
+
+
+def test_saved_tensors_are_freed_by_backward() -> None:
+    loss = leaf(3).exp().sum()
+    loss.backward()
+    graph = gradir.capture(loss)
+    assert graph.nodes["exp:1"].saved[0].state == "freed"
+    assert graph.nodes["exp:1"].outputs == (TensorMeta("float32", (3,)),)
+
+
+def test_an_undefined_saved_tensor_is_no_slot() -> None:
+    y = nn.functional.layer_norm(leaf(3), (3,))
+    assert "bias" not in slots(gradir.capture(y), "native_layer_norm:1")
+
+
+def test_hooks_on_saved_tensors_never_run() -> None:
+    unpacked = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda packed: unpacked.append(1) or packed):
+        y = leaf(3).exp()
+    assert slots(gradir.capture(y), "exp:1") == {"result": (None, None, None, "", "hooked")}
+    assert unpacked == []
+
+
+def test_a_tensor_changed_after_it_was_saved_is_stale() -> None:
+    x = leaf(3).clone()
+    y = x.exp()
+    y.add_(1)
+    graph = gradir.capture(y)
+    assert graph.nodes["exp:1"].saved[0].state == "stale"
+
+
+def test_tied_parameters_are_one_node_with_all_names() -> None:
+    model = nn.ModuleDict({"a": nn.Linear(3, 3, bias=False), "b": nn.Linear(3, 3, bias=False)})
+    model["b"].weight = model["a"].weight
+    graph = gradir.capture(model["b"](model["a"](torch.ones(1, 3))), model=model)
+    assert graph.nodes["a.weight"].names == ("a.weight", "b.weight")
+    assert graph.scopes[""].total == 9
+    assert (graph.scopes["a"].own, graph.scopes["b"].own) == (9, 9)
+
+
+def test_a_parameter_that_gets_no_gradient_is_a_cut() -> None:
+    model = nn.ModuleDict({"used": nn.Linear(2, 1, bias=False), "unused": nn.Linear(2, 1, bias=False)})
+    graph = gradir.capture(model["used"](torch.ones(1, 2)), model=model)
+    assert graph.cuts == (Cut("unreached", ("unused.weight",), "unused", TensorMeta("float32", (1, 2))),)
+
+
+def test_a_reentrant_checkpoint_hides_parameters() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    model = nn.Linear(2, 1)
+    y = checkpoint(model, leaf(1, 2), use_reentrant=True)
+    graph = gradir.capture(y, model=model)
+    assert [cut.kind for cut in graph.cuts] == ["hidden", "hidden"]
+    assert graph.nodes["checkpoint_function:1"].opaque
+
+
+def test_a_checkpoint_is_never_recomputed() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    calls = []
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return x.exp().sin()
+
+    y = checkpoint(run, leaf(3), use_reentrant=False)
+    graph = gradir.capture(y)
+    assert calls == [1]
+    assert {s.state for node in graph.nodes.values() for s in node.saved} == {"hooked"}
+
+
+def test_a_view_has_its_base() -> None:
+    x = leaf(4)
+    base = x * 2
+    graph = gradir.capture(base.view(2, 2))
+    assert graph.nodes["output"].base == "output/base"
+    assert graph.nodes["output/base"].role == "view_base"
+    assert Edge("output/base", 0, "output", -1, "view") in list(graph.edges)
+
+
+def test_a_view_of_a_leaf_has_the_leaf_as_base() -> None:
+    x = leaf(4)
+    graph = gradir.capture(x.view(2, 2), params={"x": x})
+    assert graph.nodes["output"].base == "x"
+
+
+def test_a_view_captured_with_its_base_shares_it() -> None:
+    base = leaf(4) * 2
+    graph = gradir.capture([base.view(2, 2), base])
+    assert graph.nodes["output:0"].base == "output:1"
+    assert list(problems(graph)) == []
+
+
+def test_a_leaf_can_be_captured() -> None:
+    x = leaf(2)
+    graph = gradir.capture(x, params={"x": x})
+    assert list(graph.nodes) == ["x", "x/accumulate_grad:1", "output"]
+
+
+def test_names_of_intermediates_belong_to_their_node() -> None:
+    a, b = leaf(2), leaf(2)
+    c = a + b
+    d = c * a
+    graph = gradir.capture(d, params={"a": a, "b": b, "c": c, "d": d})
+    named = {node.id: node.names for node in graph.nodes.values() if node.names}
+    assert named == {"a": ("a",), "b": ("b",), "add:1": ("c",), "mul:1": ("d",), "output": ("d",)}
+
+
+def test_hostile_names_are_encoded_in_ids_and_kept_in_names() -> None:
+    x = leaf(2)
+    graph = gradir.capture(x.exp(), params={"a/b:c\x1b\ud800": x})
+    assert graph.nodes["a%2Fb%3Ac%1B%5Cud800"].names == ("a/b:c\x1b\\ud800",)
+    assert gradir.loads(gradir.dumps(graph)) == graph
+
+
+def test_custom_functions_show_their_context() -> None:
+    class Scale(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            ctx.factor = factor
+            ctx.save_for_backward(x)
+            return x * factor
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.factor, None
+
+    x = leaf(2)
+    graph = gradir.capture(Scale.apply(x, 1.5), params={"x": x})
+    node = graph.nodes["scale:1"]
+    assert node.attrs == {"factor": 1.5, "needs_input_grad": (True, False)}
+    assert slots(graph, "scale:1") == {"tensors[0]": ((2,), 8, Ref("x", 0), "x", "held")}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: torch.ones(3), "nothing it was computed from requires grad"),
+        (lambda: leaf(3).argmax(), "dtype int64 carries no gradient"),
+        (lambda: leaf(3) > 0, "dtype bool carries no gradient"),
+        (lambda: (leaf(3), leaf(3).detach()), "output '1' has no graph"),
+        (lambda: {"loss": leaf(3), "text": "x"}, "output 'text' is not a tensor but str"),
+        (lambda: None, "is not a tensor but NoneType"),
+        (lambda: [], "nothing to capture"),
+    ],
+)
+def test_what_has_no_graph_is_one_clear_error(make, message: str) -> None:
+    with pytest.raises(CaptureError) as caught:
+        gradir.capture(make())
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_inference_tensors_are_explained() -> None:
+    with torch.inference_mode():
+        y = torch.ones(3) * 2
+    with pytest.raises(CaptureError, match="inference_mode"):
+        gradir.capture(y)
+
+
+@pytest.mark.parametrize("model", [3, [nn.Linear(1, 1)], {"a": 1}])
+def test_a_wrong_model_is_one_clear_error(model: object) -> None:
+    with pytest.raises(CaptureError, match="model must be"):
+        gradir.capture(leaf(3).exp(), model=model)
+
+
+def test_a_wrong_param_is_one_clear_error() -> None:
+    with pytest.raises(CaptureError, match=r"params\['x'\] is not a tensor"):
+        gradir.capture(leaf(3).exp(), params={"x": 3})
+
+
+def test_capture_changes_nothing() -> None:
+    model = nn.Linear(3, 1)
+    loss = model(torch.ones(2, 3)).sum()
+    before = torch._C._autograd._get_sequence_nr()
+    gradir.capture(loss, model=model)
+    assert torch._C._autograd._get_sequence_nr() == before
+    loss.backward()
+    assert model.weight.grad is not None
+
+
+def test_a_deep_chain_is_captured_and_let_go() -> None:
+    x = leaf(1)
+    y = x
+    for _ in range(100_000):
+        y = y + 1
+    graph = gradir.capture(y, params={"x": x})
+    assert len(graph.nodes) == 100_003
+    assert keepalive.held_nodes() == 100_000
+    del y
+    gc.collect()
+    assert keepalive.held_nodes() == 0
+
+
+def test_a_kept_hidden_state_keeps_only_what_it_needs() -> None:
+    y = leaf(1)
+    for step in range(20_000):
+        y = y + 1
+        if step == 9_999:
+            hidden = y
+    gradir.capture(y)
+    gradir.capture(y)
+    del y
+    gc.collect()
+    assert keepalive.held_nodes() == 10_000
+    hidden.backward()
+    del hidden
+    gc.collect()
+    assert keepalive.held_nodes() == 0
+
+
+def test_a_deep_chain_of_custom_functions_is_let_go() -> None:
+    class Same(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    y = leaf(1)
+    for step in range(5_000):
+        y = Same.apply(y) if step % 2 else y + 1
+    gradir.capture(y)
+    del y
+    gc.collect()
+    assert keepalive.held_nodes() == 0
+
+
+DEEP = """
+import gc, sys, threading, torch, gradir
+
+def run():
+    y = x
+    for _ in range(100_000):
+        y = y + 1
+    gradir.capture(y)
+    return y
+
+x = torch.ones(1, requires_grad=True)
+threading.stack_size(512 * 1024)
+thread = threading.Thread(target=run)
+thread.start()
+thread.join()
+y = run()
+if sys.argv[1] == "free":
+    y.backward()
+    del y
+    gc.collect()
+print("survived")
+"""
+
+
+@pytest.mark.parametrize("end", ["free", "exit"])
+def test_deep_chains_crash_neither_when_freed_nor_at_exit(end: str) -> None:
+    done = subprocess.run([sys.executable, "-c", DEEP, end], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "survived\n", "")
+
+
+def test_scopes_come_from_the_recorded_forward() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.Tanh(), nn.Linear(4, 1)))
+    with gradir.record(model) as rec:
+        loss = model(torch.ones(2, 3)).sum()
+    graph = rec.capture(loss)
+    scopes = {node.id: node.scope for node in graph.nodes.values() if node.op not in {"", "accumulate_grad"}}
+    assert scopes == {
+        "0/t:1": "0",
+        "0/addmm:1": "0",
+        "1.0/tanh:1": "1.0",
+        "1.1/t:1": "1.1",
+        "1.1/addmm:1": "1.1",
+        "sum:1": "",
+    }
+    assert (graph.scopes["1.1"].class_name, graph.scopes["1.1"].calls, graph.scopes["1.1"].own) == ("Linear", 1, 5)
+
+
+def test_without_a_model_the_modules_that_ran_give_the_names() -> None:
+    model = nn.Linear(2, 1)
+    with gradir.record() as rec:
+        loss = nn.MSELoss()(model(torch.ones(1, 2)), torch.ones(1, 1))
+    graph = rec.capture(loss)
+    assert "weight" in graph.nodes
+    assert "MSELoss/mse_loss:1" in graph.nodes
+
+
+def test_an_exception_in_a_child_restores_the_scope() -> None:
+    class Raises(nn.Module):
+        def forward(self, x):
+            raise ValueError
+
+    class Parent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.child = Raises()
+
+        def forward(self, x):
+            try:
+                self.child(x)
+            except ValueError:
+                return x.exp()
+
+    model = Parent()
+    with gradir.record({"m": model}) as rec:
+        y = model(leaf(2)).sin()
+    assert [node.id for node in rec.capture(y).nodes.values() if node.op in {"exp", "sin"}] == ["m/exp:1", "sin:1"]
+
+
+def test_hooks_are_removed_when_the_forward_raises() -> None:
+    from torch.nn.modules import module
+
+    before = len(module._global_forward_hooks), len(module._global_forward_pre_hooks)
+    with pytest.raises(ZeroDivisionError), gradir.record(nn.Linear(1, 1)):
+        1 / 0  # noqa: B018
+    assert (len(module._global_forward_hooks), len(module._global_forward_pre_hooks)) == before
+
+
+def test_a_recorder_is_not_entered_twice() -> None:
+    with gradir.record() as rec, pytest.raises(CaptureError, match="already recording"), rec:
+        pass
+
+
+def test_nodes_made_by_backward_lie_outside_the_scopes() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1))
+    with gradir.record(model) as rec:
+        x = leaf(1, 2)
+        (grad,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        penalty = grad.pow(2).sum()
+    graph = rec.capture(penalty)
+    assert "tanh_backward:1" in graph.nodes
+    assert graph.nodes["tanh_backward:1"].scope == ""
+
+
+TWICE = """
+import sys, torch, gradir
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv1d(2, 3, 3), nn.BatchNorm1d(3), nn.GELU(), nn.LSTM(4, 2))
+with gradir.record(model) as rec:
+    out = model(torch.randn(2, 2, 6))
+sys.stdout.buffer.write(gradir.dumps(rec.capture(out)))
+"""
+
+
+def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", TWICE], capture_output=True, check=True, env={"PYTHONHASHSEED": seed}, cwd=tmp_path
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert runs[0] == runs[1]
+    assert len(runs[0]) > 1000

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from samples import chain, everything
+
+import gradir
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run(tmp_path: Path, clean_environment: dict[str, str]) -> Run:
+    """Run the gradir command in a fresh directory that holds everything.gir."""
+    gradir.save(everything(), tmp_path / "everything.gir")
+
+    def call(*arguments: str, **kwargs: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "gradir", *arguments]
+        return subprocess.run(command, cwd=tmp_path, env=clean_environment, capture_output=True, text=True, **kwargs)  # type: ignore[call-overload,no-any-return]
+
+    return call
+
+
+def fails(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert done.returncode == 2, done
+    assert done.stdout == ""
+    assert done.stderr.startswith("gradir: ")
+    assert done.stderr.count("\n") == 1
+    for word in words:
+        assert word in done.stderr
+
+
+def test_version_and_help(run: Run) -> None:
+    assert run("--version").stdout == f"gradir {gradir.__version__}\n"
+    top = run("--help").stdout
+    for command in ("capture", "export", "diff", "info", "validate", "exporters"):
+        assert command in top
+        assert run(command, "--help").stdout.startswith(f"usage: gradir {command}")
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["export", "everything.gir"], ["info"], ["diff", "a"]])
+def test_a_wrong_command_line_is_one_line(run: Run, arguments: list[str]) -> None:
+    fails(run(*arguments), "--help")
+
+
+def test_info(run: Run, golden: Callable[[str, str], None]) -> None:
+    done = run("info", "everything.gir")
+    assert (done.returncode, done.stderr) == (0, "")
+    golden("cli/info.txt", done.stdout)
+
+
+def test_validate(run: Run, tmp_path: Path) -> None:
+    assert run("validate", "everything.gir").stdout == "everything.gir: valid, 10 nodes\n"
+    assert run("validate", "--strict", "everything.gir").returncode == 0
+    (tmp_path / "loose.gir").write_bytes((tmp_path / "everything.gir").read_bytes() + b" ")
+    assert run("validate", "loose.gir").returncode == 0
+    fails(run("validate", "--strict", "loose.gir"), "loose.gir", "not in canonical form")
+
+
+@pytest.mark.parametrize("command", ["info", "validate", "export", "diff"])
+def test_bad_files_are_one_line(run: Run, tmp_path: Path, command: str) -> None:
+    more = {"export": ["--to", "plain"], "diff": ["everything.gir"]}.get(command, [])
+    (tmp_path / "text.gir").write_text("digraph {}")
+    (tmp_path / "empty.gir").touch()
+    (tmp_path / "cut.gir").write_bytes((tmp_path / "everything.gir").read_bytes()[:500])
+    fails(run(command, "missing.gir", *more), "missing.gir: cannot be read: No such file or directory")
+    fails(run(command, "text.gir", *more), "text.gir: not a GIR document")
+    fails(run(command, "empty.gir", *more), "empty.gir: the file is empty")
+    fails(run(command, "cut.gir", *more), "cut.gir: broken JSON: input data was truncated")
+    fails(run(command, ".", *more), ".: cannot be read: Is a directory")
+
+
+def test_export_to_a_file_and_to_stdout(run: Run, tmp_path: Path) -> None:
+    printed = run("export", "everything.gir", "--to", "plain")
+    assert run("export", "everything.gir", "--to", "plain", "-o", "x.txt").stdout == ""
+    assert (tmp_path / "x.txt").read_text() == printed.stdout
+    assert len(printed.stdout) > 100
+
+
+def test_export_reads_stdin(run: Run, tmp_path: Path) -> None:
+    text = (tmp_path / "everything.gir").read_text()
+    assert (
+        run("export", "-", "--to", "plain", input=text).stdout
+        == run("export", "everything.gir", "--to", "plain").stdout
+    )
+
+
+def test_export_folds_with_depth(run: Run) -> None:
+    full, folded = (run("export", "everything.gir", "--to", "plain", *more).stdout for more in ([], ["--depth", "1"]))
+    assert "fc/addmm:1 " in full
+    assert "fc/addmm:1 " not in folded
+
+
+def test_export_errors_are_one_line(run: Run, tmp_path: Path) -> None:
+    fails(run("export", "everything.gir", "--to", "mermiad"), "did you mean 'mermaid'", "dot, mermaid, plain, tree")
+    fails(run("export", "everything.gir", "--to", "dot", "-O", "colour=red"), "no option 'colour'", "its options are")
+    fails(run("export", "everything.gir", "--to", "dot", "-O", "direction=UP"), "direction")
+    fails(run("export", "everything.gir", "--to", "dot", "-O", "direction"), "KEY=VALUE")
+    fails(run("export", "everything.gir", "--to", "dot", "--depth", "-1"), "0 or more")
+    fails(run("export", "everything.gir", "--to", "dot", "-o", "no/such/dir.dot"), "no/such/dir.dot: cannot be written")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["everything.gir"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_directory_is_one_line(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "locked").mkdir(mode=0o500)
+    fails(run("export", "everything.gir", "--to", "plain", "-o", "locked/x"), "cannot be written: Permission denied")
+
+
+def test_exporters_lists_names_and_options(run: Run) -> None:
+    done = run("exporters")
+    assert [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")] == sorted(
+        ["dot", "mermaid", "plain", "tree", *(["edges"] if "\nedges" in done.stdout else [])]
+    )
+    assert "direction=TB|" in done.stdout
+
+
+def test_diff_statuses(run: Run, tmp_path: Path) -> None:
+    gradir.save(chain(3), tmp_path / "a.gir")
+    gradir.save(chain(4), tmp_path / "b.gir")
+    assert run("diff", "a.gir", "a.gir").returncode == 0
+    different = run("diff", "a.gir", "b.gir")
+    assert different.returncode == 1
+    assert "add:4" in different.stdout
+    assert run("diff", "a.gir", "b.gir", "--exit-zero").returncode == 0
+    assert run("diff", "a.gir", "b.gir", "--format", "json").stdout.startswith("{")
+    assert "\x1b[" in run("diff", "a.gir", "b.gir", "--color", "always").stdout
+    assert "\x1b[" not in different.stdout
+
+
+def test_a_closed_pipe_is_quiet(tmp_path: Path, clean_environment: dict[str, str]) -> None:
+    gradir.save(chain(50_000), tmp_path / "a.gir")
+    command = f"{sys.executable} -m gradir export a.gir --to plain | head -1"
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, env=clean_environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
+SPEC_FILE = """
+import torch
+from torch import nn
+
+tensor = torch.ones(2, requires_grad=True).exp()
+number = 3
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+        self.emb = nn.Embedding(5, 3)
+
+    def forward(self, x, ids=None):
+        print("hello from forward")
+        return {"y": self.fc(x if ids is None else self.emb(ids) + x), "none": None, "count": torch.ones(1)}
+
+instance = Net()
+
+def factory():
+    return Net()
+
+def loss():
+    net = Net()
+    return net, net(torch.ones(1, 3))["y"].sum()
+
+def alone():
+    return Net()(torch.ones(1, 3))["y"].sum()
+
+def detached():
+    return tensor.detach()
+
+def raises():
+    raise ValueError("a problem\\nin two lines")
+
+def leaves():
+    raise SystemExit(3)
+"""
+
+
+@pytest.fixture
+def spec(run: Run, tmp_path: Path) -> Run:
+    """Run `gradir capture` on the attributes of a SPEC file."""
+    pytest.importorskip("torch")
+    (tmp_path / "spec.py").write_text(SPEC_FILE)
+    (tmp_path / "broken.py").write_text("import torch\n1 / 0\n")
+    return lambda attribute, *more: run("capture", attribute if ":" in attribute else f"spec.py:{attribute}", *more)
+
+
+def test_capture_a_tensor_to_stdout(spec: Run) -> None:
+    done = spec("tensor")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(gradir.loads(done.stdout.encode()).nodes) == ["leaf:1", "leaf:1/accumulate_grad:1", "exp:1", "output"]
+
+
+def test_capture_a_callable_with_its_model(spec: Run, tmp_path: Path) -> None:
+    done = spec("loss", "-o", "x.gir")
+    assert done.returncode == 0
+    graph = gradir.load(tmp_path / "x.gir")
+    assert {"fc.weight", "fc/addmm:1", "sum:1", "output"} <= set(graph.nodes)
+    assert [cut.names for cut in graph.cuts] == [("emb.weight",)]
+    assert "wrote x.gir: " in done.stderr
+
+
+def test_capture_a_callable_finds_the_model_that_ran(spec: Run) -> None:
+    assert "fc/addmm:1" in gradir.loads(spec("alone").stdout.encode()).nodes
+
+
+@pytest.mark.parametrize("attribute", ["Net", "instance", "factory"])
+def test_capture_a_module_on_inputs(spec: Run, attribute: str) -> None:
+    done = spec(attribute, "--input", "float32[4,3]", "--input", "ids=int64[4]")
+    graph = gradir.loads(done.stdout.encode())
+    assert {"fc/addmm:1", "emb/embedding:1", "output:y"} <= set(graph.nodes)
+    assert "hello from forward" in done.stderr
+
+
+def test_capture_from_a_module_name(spec: Run) -> None:
+    assert spec("spec:tensor").stdout == spec("spec.py:tensor").stdout
+
+
+def test_capture_errors_are_one_line(spec: Run, tmp_path: Path) -> None:
+    fails(spec("missing.py:x"), "missing.py: no such file")
+    fails(spec("no_such_module:x"), "no_such_module: no such module")
+    fails(spec("nothing"), "spec.py has no attribute 'nothing'", "factory", "loss")
+    fails(spec("broken.py:x"), "broken.py raised ZeroDivisionError: division by zero")
+    fails(spec("raises"), "raises raised ValueError: a problem in two lines")
+    fails(spec("leaves"), "leaves raised SystemExit: 3")
+    fails(spec("detached"), "the output has no graph")
+    fails(spec("number"), "the output is not a tensor but int")
+    fails(spec("Net"), "Net is a module", "--input")
+    fails(spec("Net", "--input", "float32"), "--input 'float32'", "dtype[sizes]")
+    fails(spec("Net", "--input", "float33[1]"), "no dtype 'float33'")
+    fails(spec("Net", "--input", "float32[1,,2]"), "integers separated by commas")
+    fails(spec("Net", "--input", "float32[99999999,99999999]"), "--input 'float32[99999999,99999999]'")
+    fails(spec("Net", "--input", "float32[1,7]"), "Net raised RuntimeError")
+    fails(spec("tensor", "--input", "float32[1]"), "--input is for a module")
+    fails(spec("tensor", "--frontend", "jaks"), "unknown front-end 'jaks'", "torch")
+    fails(spec("tensor", "-o", "no/such.gir"), "no/such.gir: cannot be written")
+    assert not list(tmp_path.glob("*.gir.*"))
+
+
+def test_a_spec_without_an_attribute_is_one_line(run: Run) -> None:
+    pytest.importorskip("torch")
+    for text in ("spec.py", "spec.py:", ":x", ""):
+        fails(run("capture", text), "path/to/file.py:attr")

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gradir.errors import GradirError
+from gradir.files import read_bytes, write_bytes
+
+
+def test_writes_and_reads(tmp_path: Path) -> None:
+    write_bytes(tmp_path / "a", b"1")
+    write_bytes(tmp_path / "a", b"2")
+    assert read_bytes(tmp_path / "a") == b"2"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_the_mode_of_a_new_file_follows_the_umask(tmp_path: Path) -> None:
+    mask = os.umask(0o027)
+    try:
+        write_bytes(tmp_path / "a", b"")
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
+
+
+def test_the_mode_of_an_old_file_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "a").touch(0o600)
+    write_bytes(tmp_path / "a", b"x")
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("real")
+    write_bytes(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"new"
+
+
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    write_bytes(tmp_path / "pipe", b"through")
+    reader.join(10)
+    assert got == [b"through"]
+
+
+@pytest.mark.parametrize("name", ["missing/a", "."])
+def test_an_unwritable_path_is_one_clear_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises(GradirError, match="cannot be written"):
+        write_bytes(tmp_path / name, b"")
+
+
+def test_a_missing_file_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(GradirError, match="cannot be read: No such file"):
+        read_bytes(tmp_path / "missing")
+
+
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+
+    def fail(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(GradirError, match="No space left"):
+        write_bytes(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+WRITER = """
+import sys
+from gradir.files import write_bytes
+number = 0
+while True:
+    number += 1
+    write_bytes(sys.argv[1], str(number % 10).encode() * 4_000_000)
+    print(flush=True)
+"""
+
+
+def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    for delay in (0.001, 0.004, 0.009):
+        with subprocess.Popen([sys.executable, "-c", WRITER, target], stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            time.sleep(delay)
+            child.send_signal(signal.SIGKILL)
+        data = target.read_bytes()
+        assert len(data) == 4_000_000
+        assert len(set(data)) == 1

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+from hypothesis import given
+from samples import chain, everything, hostile
+from strategies import graphs
+
+import gradir
+from gradir.codecs.schema import PUBLISHED, schema_text
+from gradir.errors import FormatError, GradirWarning
+from gradir.ir import Graph, Node, TensorMeta
+
+ROOT = Path(__file__).parents[1]
+SCHEMA = json.loads((ROOT / PUBLISHED).read_text())
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+
+def document(**changes: object) -> bytes:
+    head: dict[str, object] = {"format": "gir", "version": "1.0", "nodes": []}
+    return json.dumps(head | changes).encode()
+
+
+def test_golden(golden) -> None:
+    golden("json/everything.gir", gradir.dumps(everything()).decode())
+
+
+def test_golden_hostile(golden) -> None:
+    golden("json/hostile.gir", gradir.dumps(hostile()).decode())
+
+
+@given(graphs())
+def test_round_trip(graph: Graph) -> None:
+    data = gradir.dumps(graph)
+    loaded = gradir.loads(data)
+    assert loaded == graph
+    assert list(loaded.nodes) == list(graph.nodes)
+    assert gradir.dumps(loaded) == data
+
+
+@given(graphs())
+def test_schema_accepts_what_is_written(graph: Graph) -> None:
+    VALIDATOR.validate(json.loads(gradir.dumps(graph)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": "onnx"},
+        {"version": "2.0"},
+        {"nodes": [{"role": "leaf"}]},
+        {"nodes": [{"id": "a", "in": ["b"]}]},
+        {"nodes": [{"id": "a", "attrs": {"k": {"float": "big"}}}]},
+        {"scopes": [{"class": "Linear"}]},
+    ],
+)
+def test_schema_refuses_what_cannot_be_read(change: dict[str, object]) -> None:
+    data = document(**change)
+    assert not VALIDATOR.is_valid(json.loads(data))
+    with pytest.raises(FormatError):
+        gradir.loads(data)
+
+
+def test_the_published_schema_is_the_models() -> None:
+    assert (ROOT / PUBLISHED).read_text() == schema_text(), "run 'make schema' and review the change"
+
+
+def test_the_schema_is_a_valid_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+@given(graphs())
+def test_one_node_per_line(graph: Graph) -> None:
+    lines = gradir.dumps(graph).decode().split("\n")[:-1]
+    assert [line for line in lines if line.startswith('{"id":')] == lines[-1 - len(graph.nodes) : -1]
+
+
+def test_equal_text_is_left_out_like_the_default_itself() -> None:
+    meta = TensorMeta("float32", (1,), "".join(["c", "pu"]), "".join(["stri", "ded"]))
+    graph = Graph.of([Node("x", "".join(["func", "tion"]), outputs=(meta,))])
+    assert b'{"id":"x","out":[{"dtype":"float32","shape":[1]}]}' in gradir.dumps(graph)
+
+
+def test_attributes_are_written_in_one_order() -> None:
+    first = Graph.of([Node("x", attrs={"a": 1, "b": 2})])
+    second = Graph.of([Node("x", attrs={"b": 2, "a": 1})])
+    assert gradir.dumps(first) == gradir.dumps(second)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "empty"),
+        (b"digraph {}", "not a GIR document"),
+        (b"\x80\x04\x95", "not a GIR document"),
+        (b"{}", 'no "format": "gir"'),
+        (b"[]", "not a GIR document"),
+        (b'{"format":"gir"', "truncated"),
+        (b'{"format":"gir","version":"1.0","nodes":[]} x', "trailing characters"),
+        (b'{"a":' * 100_000, "broken JSON"),
+        (b'{"format":"gir","version":"1.0","nodes":' + b"[" * 100_000, "broken JSON"),
+        (document(nodes=None), "$.nodes"),
+        (document(nodes=[{"id": 1}]), "$.nodes[0].id"),
+        (document(nodes=[{"id": "a"}, {"id": "a"}]), "'a' occurs twice"),
+        (document(nodes=[{"id": "a", "in": [["b", 0]]}]), "names 'b', which is not a node"),
+        (document(nodes=[{"id": "a", "attrs": {"n": 2**64}}]), "$.nodes[0].attrs"),
+        (document(nodes=[{"id": "\u001b[2J"}]), "printable"),
+        (document(version="2.0"), "2.0 is newer than 1.0"),
+        (document(version="0.9"), "no GIR version 0.9"),
+        (document(version="one"), "expected MAJOR.MINOR"),
+        (document(version=1), "expected MAJOR.MINOR"),
+        (document(version="1.0\n"), "expected MAJOR.MINOR"),
+        (document(requires=["columns"]), "requires 'columns'"),
+        (document().replace(b"gir", b"g\xffr"), "utf-8"),
+    ],
+)
+def test_bad_documents_are_one_clear_error(data: bytes, message: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        gradir.loads(data)
+    assert message.lower() in str(caught.value).lower()
+    assert "\n" not in str(caught.value)
+
+
+def test_every_truncation_is_an_error() -> None:
+    data = gradir.dumps(everything()).rstrip()
+    for end in range(len(data)):
+        with pytest.raises(FormatError):
+            gradir.loads(data[:end])
+
+
+def test_a_newer_minor_version_loads_with_a_warning() -> None:
+    with pytest.warns(GradirWarning, match=r"1\.9 is newer than 1\.0"):
+        graph = gradir.loads(document(version="1.9", nodes=[{"id": "a", "new": 1}], later=True))
+    assert list(graph.nodes) == ["a"]
+
+
+def test_a_byte_order_mark_and_white_space_are_read() -> None:
+    assert gradir.loads(b"\xef\xbb\xbf\n " + document(nodes=[{"id": "a"}])).nodes
+
+
+def test_lone_surrogates_are_refused() -> None:
+    with pytest.raises(FormatError, match="surrogate"):
+        gradir.dumps(Graph.of([Node("x", names=("\ud800",))]))
+
+
+def test_a_hundred_thousand_nodes() -> None:
+    graph = chain(100_000)
+    assert gradir.loads(gradir.dumps(graph)) == graph
+
+
+def test_decoding_leaves_the_collector_as_it_was() -> None:
+    import gc
+
+    data = gradir.dumps(everything())
+    gc.disable()
+    try:
+        gradir.loads(data)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    gradir.loads(data)
+    assert gc.isenabled()
+    assert sys.getrecursionlimit() >= 1000
+
+
+def test_unknown_format_names_those_there_are() -> None:
+    with pytest.raises(FormatError, match="choose from json"):
+        gradir.dumps(everything(), format="xml")
+
+
+def test_floats_survive_exactly() -> None:
+    values = (0.1, 1e-300, 5e-324, 1.7976931348623157e308, -0.0)
+    graph = Graph.of([Node("x", attrs={"v": values})])
+    again = gradir.loads(gradir.dumps(graph)).nodes["x"].attrs["v"]
+    assert msgspec.json.encode(again) == msgspec.json.encode(values)
