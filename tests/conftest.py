@@ -6,6 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says more about the machine than about gradir.
+settings.register_profile("gradir", deadline=None)
+settings.load_profile("gradir")
 
 GOLDENS = Path(__file__).parent / "goldens"
 NODE_MODULES = Path(__file__).parent / "node" / "node_modules"

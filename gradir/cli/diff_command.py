@@ -44,9 +44,9 @@ def run(options: argparse.Namespace) -> int:
 
         text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
     else:
-        from gradir.diff.text import render_text
+        from gradir.diff.text import ANSI, NO_COLOUR, render_text
 
-        text = render_text(found, colour=_wants_colour(options.color))
+        text = render_text(found, palette=ANSI if _wants_colour(options.color) else NO_COLOUR)
     files.write_bytes("-", text.encode())
     return 1 if found and not options.exit_zero else 0
 

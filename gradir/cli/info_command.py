@@ -35,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
 def describe(graph: Graph) -> str:
     """The lines that ``gradir info`` prints."""
+    from gradir.ir.text import printable
     from gradir.ir.totals import totals
 
     counts = totals(graph)
@@ -58,8 +59,4 @@ def describe(graph: Graph) -> str:
     rows += [(cut.kind, f"{', '.join(cut.names)} {cut.tensor or ''}".rstrip()) for cut in graph.cuts[:_MOST_CUTS]]
     if len(graph.cuts) > _MOST_CUTS:
         rows.append(("", f"… and {len(graph.cuts) - _MOST_CUTS:,} more parameters without gradient"))
-    return "".join(f"{_visible(name):<20}{_visible(text)}\n" for name, text in rows)
-
-
-def _visible(text: str) -> str:
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return "".join(f"{printable(name):<20}{printable(text)}\n" for name, text in rows)

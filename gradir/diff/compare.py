@@ -9,9 +9,9 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from gradir.diff.model import Change, Diff, FieldChange, name_text, quoted
+from gradir.diff.model import Change, Diff, FieldChange
 from gradir.gcpause import paused_gc
-from gradir.ir import NonFinite
+from gradir.ir.text import quoted, ref_text, size_text, value_text, word
 from gradir.ir.totals import totals
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Kind = Literal["added", "removed", "changed"]
 
-__all__ = ["compare"]
+__all__ = ["CUT_FIELDS", "NODE_FIELDS", "SCOPE_FIELDS", "compare"]
 
 T = TypeVar("T")
 
@@ -102,7 +102,7 @@ def _out_of_place(before: Iterable[str], after: Iterable[str]) -> tuple[str, str
 def _order_changes(**sides: tuple[Iterable[str], Iterable[str]]) -> Iterator[Change]:
     """One change for all that moved: in canonical order a node moves because an edge changed, which says so itself."""
     found = [(name, _out_of_place(*orders)) for name, orders in sides.items()]
-    fields = tuple(FieldChange(name, *map(name_text, pair)) for name, pair in found if pair is not None)
+    fields = tuple(FieldChange(name, *map(word, pair)) for name, pair in found if pair is not None)
     if fields:
         yield Change("changed", "graph", "order", fields=fields)
 
@@ -137,7 +137,7 @@ def _part_changes(old: Mapping[str, _Part], new: Mapping[str, _Part]) -> Iterato
 
 
 def _cuts_by_key(cuts: Sequence[Cut]) -> dict[str, Cut]:
-    return dict(zip(_numbered(name_text(_cut_name(cut)) for cut in cuts), cuts, strict=True))
+    return dict(zip(_numbered(word(_cut_name(cut)) for cut in cuts), cuts, strict=True))
 
 
 def _cut_name(cut: Cut) -> str:
@@ -147,32 +147,32 @@ def _cut_name(cut: Cut) -> str:
 def _numbered(words: Iterable[str]) -> Iterator[str]:
     """Each word, followed by ``#2``, ``#3`` … where it repeats; no word holds ``#`` unless it is quoted."""
     seen: Counter[str] = Counter()
-    for word in words:
-        seen[word] += 1
-        yield word if seen[word] == 1 else f"{word}#{seen[word]}"
+    for text in words:
+        seen[text] += 1
+        yield text if seen[text] == 1 else f"{text}#{seen[text]}"
 
 
 def _scope_change(kind: Kind, scope: Scope, fields: tuple[FieldChange, ...]) -> Change:
-    summary = name_text(scope.class_name) if scope.class_name else ""
+    summary = word(scope.class_name) if scope.class_name else ""
     return Change(kind, "scope", scope.path, scope.path, summary, fields)
 
 
 def _cut_change(kind: Kind, cut: Cut, fields: tuple[FieldChange, ...]) -> Change:
     tensor = "" if cut.tensor is None else f" {_tensor(cut.tensor).text}"
-    return Change(kind, "cut", _cut_name(cut), cut.scope, f"{name_text(cut.kind)}{tensor}", fields)
+    return Change(kind, "cut", _cut_name(cut), cut.scope, f"{word(cut.kind)}{tensor}", fields)
 
 
 def _node_change(kind: Kind, node: Node, fields: tuple[FieldChange, ...]) -> Change:
     tensor = f" {_tensor(node.outputs[0]).text}" if node.outputs else ""
-    return Change(kind, "node", node.id, node.scope, f"{name_text(node.op or node.role)}{tensor}", fields)
+    return Change(kind, "node", node.id, node.scope, f"{word(node.op or node.role)}{tensor}", fields)
 
 
 def _name_parts(path: str, text: str | None) -> Mapping[str, _Part]:
-    return {path: _Part(name_text(text))} if text else {}
+    return {path: _Part(word(text))} if text else {}
 
 
 def _names_parts(names: tuple[str, ...]) -> Mapping[str, _Part]:
-    return {"names": _Part(_listed(map(name_text, names)))} if names else {}
+    return {"names": _Part(_listed(map(word, names)))} if names else {}
 
 
 def _count_parts(path: str, count: int) -> Mapping[str, _Part]:
@@ -184,7 +184,7 @@ def _flag_parts(path: str, flag: bool) -> Mapping[str, _Part]:
 
 
 def _input_parts(inputs: tuple[Ref | None, ...]) -> Mapping[str, _Part]:
-    return {f"in[{slot}]": _Part("-" if ref is None else _ref(ref)) for slot, ref in enumerate(inputs)}
+    return {f"in[{slot}]": _Part("-" if ref is None else ref_text(ref)) for slot, ref in enumerate(inputs)}
 
 
 def _output_parts(outputs: tuple[TensorMeta, ...]) -> Mapping[str, _Part]:
@@ -192,7 +192,7 @@ def _output_parts(outputs: tuple[TensorMeta, ...]) -> Mapping[str, _Part]:
 
 
 def _value_parts(path: str, values: Mapping[str, AttrValue]) -> Mapping[str, _Part]:
-    return {f"{path}.{_key(key)}": _Part(_value(values[key])) for key in sorted(values)}
+    return {f"{path}.{_key(key)}": _Part(value_text(values[key])) for key in sorted(values)}
 
 
 def _saved_parts(slots: tuple[Saved, ...]) -> Mapping[str, _Part]:
@@ -207,8 +207,8 @@ def _tensor_parts(tensor: TensorMeta | None) -> Mapping[str, _Part]:
 def _source_parts(source: Source | None) -> Mapping[str, _Part]:
     if source is None:
         return {}
-    function = f" {name_text(source.function)}" if source.function else ""
-    return {"source": _Part(f"{name_text(source.file)}:{source.line}{function}")}
+    function = f" {word(source.function)}" if source.function else ""
+    return {"source": _Part(f"{word(source.file)}:{source.line}{function}")}
 
 
 _Fields = dict[str, "Callable[[Any], Mapping[str, _Part]]"]
@@ -241,11 +241,11 @@ NODE_FIELDS: Final[_Fields] = {
 def _tensor(tensor: TensorMeta) -> _Part:
     values = {}
     if tensor.dtype is not None:
-        values["dtype"] = name_text(tensor.dtype)
+        values["dtype"] = word(tensor.dtype)
     if tensor.shape is not None:
-        values["shape"] = _listed(map(_size, tensor.shape))
+        values["shape"] = _listed(map(size_text, tensor.shape))
     text = f"{values.get('dtype', '?')}{values.get('shape', '[?]')}"
-    return _Part(text, {**values, "device": name_text(tensor.device), "layout": name_text(tensor.layout)})
+    return _Part(text, {**values, "device": word(tensor.device), "layout": word(tensor.layout)})
 
 
 def _saved(saved: Saved) -> _Part:
@@ -254,37 +254,12 @@ def _saved(saved: Saved) -> _Part:
     if saved.bytes is not None:
         values["bytes"] = str(saved.bytes)
     if saved.origin is not None:
-        values["origin"] = _ref(saved.origin)
+        values["origin"] = ref_text(saved.origin)
     if saved.storage:
-        values["storage"] = name_text(saved.storage)
-    values["state"] = name_text(saved.state)
+        values["storage"] = word(saved.storage)
+    values["state"] = word(saved.state)
     size = "" if saved.bytes is None else f" {saved.bytes} bytes"
     return _Part(f"{tensor.text}{size}", values)
-
-
-def _ref(ref: Ref) -> str:
-    return f"{name_text(ref.id)}[{ref.output_nr}]" if ref.output_nr else name_text(ref.id)
-
-
-def _size(size: int | str) -> str:
-    if isinstance(size, int):
-        return str(size)
-    # A symbol made of digits must not be read as a number.
-    return quoted(size) if size[:1].isdigit() else name_text(size)
-
-
-def _value(value: AttrValue) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return quoted(value)
-    if isinstance(value, NonFinite):
-        return value.float
-    if isinstance(value, (int, float)):
-        return repr(value)
-    return _listed(map(_value, value))
 
 
 def _listed(texts: Iterable[str]) -> str:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
 from gradir.ir.totals import Totals
 
-__all__ = ["Change", "Diff", "FieldChange", "Totals", "name_text", "quoted"]
-
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/%~+*@-]*")
-_SHORT_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+__all__ = ["Change", "Diff", "FieldChange", "Totals"]
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -63,26 +59,3 @@ class Diff(Record, frozen=True):
 
     def __bool__(self) -> bool:
         return bool(self.changes)
-
-
-def name_text(text: str) -> str:
-    """A name as a diff writes it: as it is, or as a JSON string when it is no plain word.
-
-    >>> name_text("fc/addmm:1"), name_text("a b")
-    ('fc/addmm:1', '"a b"')
-    """
-    return text if _NAME.fullmatch(text) else quoted(text)
-
-
-def quoted(text: str) -> str:
-    """The text as a JSON string of printable characters only: the one place where a diff's text is escaped."""
-    return f'"{"".join(map(_escaped, text))}"'
-
-
-def _escaped(char: str) -> str:
-    if char in _SHORT_ESCAPES:
-        return _SHORT_ESCAPES[char]
-    if char.isprintable():
-        return char
-    units = char.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))

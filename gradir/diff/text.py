@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diff.model import name_text, quoted
+from gradir.ir.text import quoted, word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -66,7 +66,7 @@ def _groups(changes: Iterable[Change]) -> dict[str, list[Change]]:
 def _heading(change: Change) -> str:
     if change.subject == "graph":
         return "(whole graph)"
-    return name_text(change.scope) if change.scope else "(top level)"
+    return word(change.scope) if change.scope else "(top level)"
 
 
 def _headline(diff: Diff) -> str:
@@ -103,7 +103,7 @@ def _bytes(count: int) -> str:
 def _change(change: Change) -> str:
     subject = f"{change.subject} " if change.subject in {"scope", "cut"} else ""
     summary = f"  {_one_line(change.summary)}" if change.summary else ""
-    return f"{_SIGNS[change.kind]} {subject}{name_text(change.id)}{summary}"
+    return f"{_SIGNS[change.kind]} {subject}{word(change.id)}{summary}"
 
 
 def _field(field: FieldChange) -> str:

@@ -173,8 +173,7 @@ class Builder:
 
 
 def _check_attributes(node: Node) -> None:
-    for name, value in node.attrs.items():
-        try:
-            msgspec.convert(value, AttrValue)
-        except msgspec.ValidationError as error:
-            raise GraphError(f"{node.op!r}: attribute {name!r}: {error}") from error
+    try:
+        msgspec.convert(node.attrs, dict[str, AttrValue])
+    except msgspec.ValidationError as error:
+        raise GraphError(f"an attribute of {node.op!r} cannot be kept: {error}") from error

@@ -46,7 +46,6 @@ _STRIDED: Final = "strided"
 _HELD: Final = "held"
 
 
-
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from gradir.ir.graph import Graph
-from gradir.ir.model import Node
+from gradir.ir.model import Node, Saved
 
-__all__ = ["Totals", "elements", "totals"]
+__all__ = ["Totals", "elements", "saved_bytes", "totals"]
 
 _OWNERS = frozenset({"leaf", "parameter", "buffer"})
 
@@ -33,23 +34,41 @@ def totals(graph: Graph) -> Totals:
     >>> totals(Graph.of([Node("w", role="parameter")]))
     Totals(nodes=1, edges=0, parameters=0, saved_bytes=0)
     """
-    nodes = graph.nodes
+    nodes = graph.nodes.values()
+    folded = [node for node in nodes if node.role == "module"]
+    return Totals(
+        len(graph.nodes),
+        sum(1 for _ in graph.edges),
+        sum(elements(node) for node in nodes if node.role == "parameter") + _sum(folded, "parameters"),
+        saved_bytes(nodes, graph.nodes) + _sum(folded, "saved_bytes"),
+    )
+
+
+def saved_bytes(members: Iterable[Node], nodes: Mapping[str, Node]) -> int:
+    """The bytes that the saved slots of ``members`` keep alive: each storage once, those of owners left out.
+
+    ``nodes`` are all nodes of the graph, in which a storage's owner is looked up.
+    """
     storages: dict[str, int] = {}
-    parameters = 0
-    folded_bytes = 0
-    for node in nodes.values():
-        if node.role == "parameter":
-            parameters += elements(node)
-        elif node.role == "module":
-            parameters += _count(node, "parameters")
-            folded_bytes += _count(node, "saved_bytes")
+    repeated = 0
+    for node in members:
+        own: set[str] = set()
         for saved in node.saved:
+            if saved.bytes is None or _has_owner(saved, nodes):
+                continue
             key = saved.storage or f"{node.id}.{saved.slot}"
-            owner = nodes.get(key)
-            if saved.bytes is not None and (owner is None or owner.role not in _OWNERS):
-                storages[key] = max(storages.get(key, 0), saved.bytes)
-    edges = sum(1 for _ in graph.edges)
-    return Totals(len(nodes), edges, parameters, sum(storages.values()) + folded_bytes)
+            if key in own:
+                repeated += saved.bytes
+                continue
+            if not saved.storage:
+                own.add(key)
+            storages[key] = max(storages.get(key, 0), saved.bytes)
+    return sum(storages.values()) + repeated
+
+
+def _has_owner(saved: Saved, nodes: Mapping[str, Node]) -> bool:
+    owner = nodes.get(saved.storage)
+    return owner is not None and owner.role in _OWNERS
 
 
 def elements(node: Node) -> int:
@@ -60,6 +79,6 @@ def elements(node: Node) -> int:
     return math.prod(size for size in shape if isinstance(size, int))
 
 
-def _count(node: Node, attribute: str) -> int:
-    value = node.attrs.get(attribute)
-    return value if isinstance(value, int) else 0
+def _sum(folded: Iterable[Node], attribute: str) -> int:
+    values = [node.attrs.get(attribute) for node in folded]
+    return sum(value for value in values if isinstance(value, int))

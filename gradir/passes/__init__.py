@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gradir.passes.fold import ancestor, fold, scope_depth
+from gradir.passes.fold import destination, fold, scope_depth
 
-__all__ = ["ancestor", "fold", "scope_depth"]
+__all__ = ["destination", "fold", "scope_depth"]

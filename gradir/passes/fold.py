@@ -20,7 +20,7 @@ from gradir.ir.order import postorder
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["ancestor", "fold", "scope_depth"]
+__all__ = ["destination", "fold", "scope_depth"]
 
 _ROOT_ID = "/"  # no module path encodes to it
 _KEPT_ROLES = frozenset({"output", "view_base"})
@@ -36,13 +36,15 @@ def scope_depth(path: str) -> int:
     return path.count(".") + 1 if path else 0
 
 
-def ancestor(path: str, depth: int) -> str | None:
-    """The module ``depth`` components down that holds ``path``, itself included; ``None`` when ``path`` is above it.
+def destination(node: Node, depth: int) -> str | None:
+    """The module that `fold` puts a node into; ``None`` where the node stays.
 
-    >>> ancestor("layers.3.attn", 2), ancestor("layers", 2)
+    >>> destination(Node("a", scope="layers.3.attn"), 2), destination(Node("b", scope="layers"), 2)
     ('layers.3', None)
     """
-    return ".".join(path.split(".", depth)[:depth]) if scope_depth(path) >= depth else None
+    if node.role in _KEPT_ROLES or scope_depth(node.scope) < depth:
+        return None
+    return ".".join(node.scope.split(".", depth)[:depth])
 
 
 def fold(graph: Graph, depth: int) -> Graph:
@@ -85,26 +87,12 @@ def fold(graph: Graph, depth: int) -> Graph:
     scopes = [scope for scope in graph.scopes.values() if scope_depth(scope.path) <= depth]
     with paused_gc():
         nodes = list(graph.nodes.values())
-        places = _places(nodes, depth)
+        places = [destination(node, depth) for node in nodes]
         if any(place is not None for place in places):
             nodes = _canonical(_Contraction(graph, nodes, places).nodes())
         elif len(scopes) == len(graph.scopes):
             return graph
         return Graph.of(nodes, scopes, graph.cuts, graph.producer)
-
-
-def _places(nodes: Sequence[Node], depth: int) -> list[str | None]:
-    """For each node the path of the module it goes into, ``None`` where it stays."""
-    targets: dict[str, str | None] = {}
-    places: list[str | None] = []
-    for node in nodes:
-        if node.role in _KEPT_ROLES:
-            places.append(None)
-            continue
-        if node.scope not in targets:
-            targets[node.scope] = ancestor(node.scope, depth)
-        places.append(targets[node.scope])
-    return places
 
 
 class _Contraction:

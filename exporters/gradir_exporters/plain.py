@@ -1,0 +1,154 @@
+"""Plain text made for reviews and for ``git diff``: a block per node, one fact a line.
+
+The grammar is in docs/plain.md. Everything a graph says is in the text, its producer excepted, so that two texts are
+equal exactly when the graphs are, whatever release or framework version made them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from gradir.ir import AttrValue, Cut, Graph, Node, Saved, Scope, Source, TensorMeta
+from gradir.ir.text import quoted, ref_text, tensor_text, value_text, word
+from gradir.protocols import NoOptions, Options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["PlainExporter"]
+
+_BLOCK_WORDS: Final = frozenset({"scope", "cut"})
+"""What starts a block that is no node; a role of the same name is quoted."""
+
+_HEAD: Final = "gradir plain 1"
+_INDENT: Final = "    "
+
+
+class PlainExporter:
+    """Plain text, one fact a line, made for diffs.
+
+    >>> graph = Graph.of([Node("x", role="leaf", outputs=(TensorMeta("float32", (3,)),)),
+    ...                   Node("exp:1", op="exp", native="ExpBackward0", inputs=(Ref("x", 0),))])
+    >>> print(PlainExporter().export(graph, NoOptions()), end="")
+    gradir plain 1
+    leaf x
+        out float32[3]
+    function exp:1 = exp(x)
+        native ExpBackward0
+    """
+
+    suffix: ClassVar[str] = ".txt"
+    options: ClassVar[type[Options]] = NoOptions
+
+    def export(self, graph: Graph, options: NoOptions) -> str:  # noqa: ARG002 (there are none)
+        """The graph as plain text, by the grammar of docs/plain.md."""
+        lines = [_HEAD]
+        for scope in graph.scopes.values():
+            lines.extend(_scope_lines(scope))
+        for cut in graph.cuts:
+            lines.extend(_cut_lines(cut))
+        words, tensors = _Words(), _Tensors()
+        for node in graph.nodes.values():
+            lines.append(_node_head(node, words))
+            lines.extend(_node_facts(node, words, tensors))
+        lines.append("")
+        return "\n".join(lines)
+
+
+class _Words(dict[str, str]):
+    """Operations, scopes, slots and the like as written: a graph has many nodes and few distinct words."""
+
+    def __missing__(self, text: str) -> str:
+        written = self[text] = word(text)
+        return written
+
+
+class _Tensors(dict[TensorMeta, str]):
+    """Each tensor met, as written."""
+
+    def __missing__(self, tensor: TensorMeta) -> str:
+        text = self[tensor] = _tensor(tensor)
+        return text
+
+
+def _scope_lines(scope: Scope) -> Iterator[str]:
+    yield f"scope {word(scope.path)} {word(scope.class_name)}" if scope.class_name else f"scope {word(scope.path)}"
+    if scope.detail:
+        yield f"{_INDENT}detail {quoted(scope.detail)}"
+    for name, count in (
+        ("calls", scope.calls),
+        ("own", scope.own),
+        ("total", scope.total),
+        ("trainable", scope.trainable),
+    ):
+        if count:
+            yield f"{_INDENT}{name} {count}"
+
+
+def _cut_lines(cut: Cut) -> Iterator[str]:
+    yield " ".join(("cut", word(cut.kind), *map(word, cut.names)))
+    if cut.scope:
+        yield f"{_INDENT}scope {word(cut.scope)}"
+    if cut.tensor is not None:
+        yield f"{_INDENT}tensor {_tensor(cut.tensor)}"
+
+
+def _node_head(node: Node, words: _Words) -> str:
+    role = quoted(node.role) if node.role in _BLOCK_WORDS else words[node.role]
+    if not node.op and not node.inputs:
+        return f"{role} {word(node.id)}"
+    inputs = ", ".join(["-" if ref is None else ref_text(ref) for ref in node.inputs])
+    return f"{role} {word(node.id)} = {words[node.op] if node.op else ''}({inputs})"
+
+
+def _node_facts(node: Node, words: _Words, tensors: _Tensors) -> list[str]:
+    lines = []
+    if node.native:
+        lines.append(f"{_INDENT}native {words[node.native]}")
+    if node.scope:
+        lines.append(f"{_INDENT}scope {words[node.scope]}")
+    if node.names:
+        lines += [f"{_INDENT}name {word(name)}" for name in node.names]
+    lines += [f"{_INDENT}out {tensors[tensor]}" for tensor in node.outputs]
+    if node.attrs:
+        lines += _mapping_lines("attr", node.attrs)
+    if node.saved:
+        lines += [_saved_line(saved, words, tensors) for saved in node.saved]
+    if node.base is not None:
+        lines.append(f"{_INDENT}base {word(node.base)}")
+    if node.opaque:
+        lines.append(f"{_INDENT}opaque")
+    if node.source is not None:
+        lines.append(_source_line(node.source, words))
+    if node.ext:
+        lines += _mapping_lines("ext", node.ext)
+    return lines
+
+
+def _source_line(source: Source, words: _Words) -> str:
+    function = f" in {words[source.function]}" if source.function else ""
+    return f"{_INDENT}source {words[source.file]} line {source.line}{function}"
+
+
+def _mapping_lines(kind: str, values: Mapping[str, AttrValue]) -> Iterator[str]:
+    for key in sorted(values):
+        yield f"{_INDENT}{kind} {word(key)} = {value_text(values[key])}"
+
+
+def _saved_line(saved: Saved, words: _Words, tensors: _Tensors) -> str:
+    line = f"{_INDENT}saved {words[saved.slot]} {tensors[saved.tensor]}"
+    if saved.bytes is not None:
+        line += f" bytes {saved.bytes}"
+    if saved.origin is not None:
+        line += f" of {ref_text(saved.origin)}"
+    if saved.storage:
+        line += f" storage {word(saved.storage)}"
+    if saved.state != "held":
+        line += f" state {word(saved.state)}"
+    return line
+
+
+def _tensor(tensor: TensorMeta) -> str:
+    device = "" if tensor.device == "cpu" else f" device {word(tensor.device)}"
+    layout = "" if tensor.layout == "strided" else f" layout {word(tensor.layout)}"
+    return f"{tensor_text(tensor)}{device}{layout}"

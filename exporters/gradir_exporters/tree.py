@@ -1,0 +1,192 @@
+"""The graph as an indented tree, from each output down through its inputs.
+
+It is what a recursive print of ``next_functions`` shows, but each node is expanded once: met again, it is a reference.
+Below ``max_depth`` levels a subtree moves to a section of its own at the left margin, so that the text grows with the
+graph and not with its depth.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTuple
+
+import msgspec
+
+from gradir.ir.text import quoted, tensor_text, word
+from gradir.protocols import Options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gradir.ir import Graph, Node, TensorMeta
+
+__all__ = ["TreeExporter", "TreeOptions"]
+
+_NULL: Final = "None"
+_NOTHING: Final = "(nothing to show)\n"
+
+
+class TreeOptions(Options, frozen=True, kw_only=True):
+    """What the tree shows and how it is drawn."""
+
+    style: Annotated[
+        Literal["unicode", "ascii", "rounded", "bold"], msgspec.Meta(description="characters of the branches")
+    ] = "unicode"
+    shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of each tensor")] = True
+    native: Annotated[bool, msgspec.Meta(description="show the framework's own name of each operation")] = False
+    max_depth: Annotated[
+        int, msgspec.Meta(description="levels drawn before a subtree moves to its own section", ge=1, le=1000)
+    ] = 24
+
+
+class TreeExporter:
+    """The graph as an indented tree, from the outputs down to the leaves.
+
+    >>> from gradir.ir import Graph, Node, Ref
+    >>> graph = Graph.of([Node("x", role="leaf"), Node("mul:1", op="mul", inputs=(Ref("x", 0), None, Ref("x", 0)))])
+    >>> print(TreeExporter().export(graph, TreeOptions(shapes=False)), end="")
+    mul:1
+    ├─ x leaf
+    ├─ None
+    └─ x (see above)
+    """
+
+    suffix: ClassVar[str] = ".txt"
+    options: ClassVar[type[Options]] = TreeOptions
+
+    def export(self, graph: Graph, options: TreeOptions) -> str:
+        """The tree of each output; what no output reaches, buffers excepted, follows with its own roots."""
+        return "".join(_Drawing(graph, options).text()) or _NOTHING
+
+
+class _Branches(NamedTuple):
+    middle: str
+    last: str
+    through: str
+    blank: str = "   "
+
+
+_BRANCHES: Final = {
+    "unicode": _Branches("├─ ", "└─ ", "│  "),
+    "ascii": _Branches("|- ", "`- ", "|  "),
+    "rounded": _Branches("├─ ", "╰─ ", "│  "),
+    "bold": _Branches("┣━ ", "┗━ ", "┃  "),
+}
+
+
+class _Line(NamedTuple):
+    """One line still to draw; ``id`` is ``None`` for a slot that no gradient flows through."""
+
+    prefix: str
+    branch: str
+    depth: int
+    id: str | None
+    output_nr: int = 0
+    relation: str = ""
+
+
+class _Drawing:
+    def __init__(self, graph: Graph, options: TreeOptions) -> None:
+        self._nodes = graph.nodes
+        self._options = options
+        self._branches = _BRANCHES[options.style]
+        self._seen: set[str] = set()
+        self._waiting: deque[str] = deque()
+        self._below: set[str] = set()
+        self._tensors: dict[TensorMeta, str] = {}
+
+    def text(self) -> Iterator[str]:
+        """Every section."""
+        for root in self._roots():
+            yield self._section(root, self._label(root, 0))
+            while self._waiting:
+                node = self._nodes[self._waiting.popleft()]
+                self._below.remove(node.id)
+                yield self._section(node, f"{_word(node.id)} (continued)")
+
+    def _roots(self) -> Iterator[Node]:
+        nodes = self._nodes.values()
+        yield from (node for node in nodes if node.role == "output" and node.id not in self._seen)
+        rest = [node for node in nodes if node.id not in self._seen and node.role != "buffer"]
+        used = {child for node in rest for child, *_ in _children(node)}
+        yield from (node for node in rest if node.id not in used)
+
+    def _section(self, root: Node, heading: str) -> str:
+        self._seen.add(root.id)
+        done = [heading]
+        stack = self._lines_under(root, "", 1)
+        last, blank, through = self._branches.last, self._branches.blank, self._branches.through
+        while stack:
+            line = stack.pop()
+            text, node = self._draw(line)
+            done.append(f"{line.prefix}{line.branch}{line.relation}{text}")
+            if node is not None:
+                prefix = line.prefix + (blank if line.branch == last else through)
+                stack += self._lines_under(node, prefix, line.depth + 1)
+        done.append("")
+        return "\n".join(done)
+
+    def _lines_under(self, node: Node, prefix: str, depth: int) -> list[_Line]:
+        """The lines of a node's inputs, the first one last: they are popped from a stack."""
+        children = _children(node)
+        if not children:
+            return []
+        lines = [_Line(prefix, self._branches.last, depth, *children[-1])]
+        lines += [_Line(prefix, self._branches.middle, depth, *child) for child in children[-2::-1]]
+        return lines
+
+    def _draw(self, line: _Line) -> tuple[str, Node | None]:
+        """The text of a line, and its node when the node's inputs are to be drawn under it."""
+        if line.id is None:
+            return _NULL, None
+        if line.id in self._seen:
+            where = "below" if line.id in self._below else "above"
+            return f"{_output_name(line.id, line.output_nr)} (see {where})", None
+        self._seen.add(line.id)
+        node = self._nodes[line.id]
+        label = self._label(node, line.output_nr)
+        has_children = bool(node.inputs) or node.base is not None
+        if line.depth < self._options.max_depth or not has_children:
+            return label, node
+        self._below.add(node.id)
+        self._waiting.append(node.id)
+        return f"{label} (continued below)", None
+
+    def _label(self, node: Node, output_nr: int) -> str:
+        parts = [_output_name(node.id, output_nr)]
+        if self._options.native and node.native:
+            parts.append(_word(node.native))
+        if node.role != "function" and node.role != node.id.partition(":")[0]:
+            parts.append(_word(node.role))
+        if self._options.shapes and 0 <= output_nr < len(node.outputs):
+            parts.append(self._tensor(node.outputs[output_nr]))
+        if node.names and node.names != (node.id,):
+            parts.append(f"named {', '.join(map(_word, node.names))}")
+        if node.opaque:
+            parts.append("opaque")
+        return " ".join(parts)
+
+    def _tensor(self, tensor: TensorMeta) -> str:
+        text = self._tensors.get(tensor)
+        if text is None:
+            text = self._tensors[tensor] = tensor_text(tensor)
+        return text
+
+
+def _children(node: Node) -> list[tuple[str | None, int, str]]:
+    """What stands under a node: per input slot an id with its output number, then the base that it is a view of."""
+    found: list[tuple[str | None, int, str]] = [
+        (None, 0, "") if ref is None else (ref.id, ref.output_nr, "") for ref in node.inputs
+    ]
+    if node.base is not None:
+        found.append((node.base, 0, "view of "))
+    return found
+
+
+def _output_name(node_id: str, output_nr: int) -> str:
+    return f"{_word(node_id)}[{output_nr}]" if output_nr else _word(node_id)
+
+
+def _word(text: str) -> str:
+    """A word that cannot be taken for a null slot."""
+    return quoted(text) if text == _NULL else word(text)

@@ -1,0 +1,95 @@
+"""How the IR's values are written as text, on one printable line whatever they hold."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gradir.ir.model import AttrValue, NonFinite, Ref, TensorMeta
+
+__all__ = ["printable", "quoted", "ref_text", "size_text", "tensor_text", "value_text", "word"]
+
+_WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/%~+*@-]*")
+_SHORT_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def word(text: str) -> str:
+    """The text as it is when it is a plain word, else as a JSON string.
+
+    >>> word("fc/addmm:1"), word("a b")
+    ('fc/addmm:1', '"a b"')
+    """
+    return text if _WORD.fullmatch(text) else quoted(text)
+
+
+def quoted(text: str) -> str:
+    r"""The text as a JSON string of printable characters only.
+
+    >>> print(quoted("red \x1b[31m"))
+    "red \u001b[31m"
+    """
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return f'"{"".join(map(_json_escape, text))}"'
+
+
+def printable(text: str) -> str:
+    r"""The text on one line, with what cannot be printed spelled as in Python source. Not to be read back.
+
+    >>> print(printable("two\nlines"))
+    two\nlines
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+def ref_text(ref: Ref) -> str:
+    """``id``, or ``id[2]`` for output 2."""
+    return f"{word(ref.id)}[{ref.output_nr}]" if ref.output_nr else word(ref.id)
+
+
+def tensor_text(tensor: TensorMeta) -> str:
+    """A tensor's dtype and sizes, ``?`` for what is unknown.
+
+    >>> tensor_text(TensorMeta("float32", (8, "s0"))), tensor_text(TensorMeta())
+    ('float32[8, s0]', '?[?]')
+    """
+    dtype = "?" if tensor.dtype is None else word(tensor.dtype)
+    sizes = "?" if tensor.shape is None else ", ".join(map(size_text, tensor.shape))
+    return f"{dtype}[{sizes}]"
+
+
+def size_text(size: int | str) -> str:
+    """One size; a symbol that starts with a digit is quoted, so that none reads as a number."""
+    if isinstance(size, int):
+        return str(size)
+    return quoted(size) if size[:1].isdigit() else word(size)
+
+
+def value_text(value: AttrValue) -> str:
+    """An attribute's value; values that differ in value or type differ in text.
+
+    >>> value_text((1, 1.0, True, None, "a"))
+    '[1, 1.0, true, null, "a"]'
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, NonFinite):
+        return value.float
+    if isinstance(value, (int, float)):
+        return repr(value)
+    return f"[{', '.join(map(value_text, value))}]"
+
+
+def _json_escape(char: str) -> str:
+    if char in _SHORT_ESCAPES:
+        return _SHORT_ESCAPES[char]
+    if char.isprintable():
+        return char
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))

@@ -1,0 +1,390 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import HOSTILE_LABELS, chain, everything, hostile
+from strategies import attrs, graphs, lists, metas, saved_slots, scalars, scopes, texts, words
+
+import gradir
+from gradir.diff.compare import CUT_FIELDS, NODE_FIELDS, SCOPE_FIELDS, compare
+from gradir.diff.model import Change, Diff, FieldChange, Totals
+from gradir.diff.text import ANSI, Palette, render_text
+from gradir.ir import Cut, Graph, Node, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta
+
+META = (TensorMeta("float32", (2, 4)),)
+MIRRORED = {"added": "removed", "removed": "added", "changed": "changed"}
+
+
+def content(graph: Graph) -> bytes:
+    """What a graph says, its producer apart, in the exact types of its values."""
+    return gradir.dumps(msgspec.structs.replace(graph, producer=Producer()))
+
+
+def with_node(graph: Graph, node_id: str, **fields: object) -> Graph:
+    nodes = dict(graph.nodes)
+    nodes[node_id] = msgspec.structs.replace(nodes[node_id], **fields)
+    return msgspec.structs.replace(graph, nodes=nodes)
+
+
+def edited() -> Graph:
+    """The sample with one edit of each kind."""
+    graph = everything()
+    addmm, norm = graph.nodes["fc/addmm:1"], graph.nodes["norm/native_batch_norm:1"]
+    relu = Node("fc/relu:1", op="relu", native="ReluBackward0", scope="fc", inputs=(Ref(addmm.id, 0),), outputs=META)
+    nodes: dict[str, Node] = {}
+    for node in graph.nodes.values():
+        nodes[node.id] = node
+        if node.id == addmm.id:
+            nodes[relu.id] = msgspec.structs.replace(relu, saved=(Saved("result", "float32", (2, 4), 4_096),))
+    del nodes["output:1.var"]
+    changed = Graph.of(nodes.values(), graph.scopes.values(), (), graph.producer)
+    changed = with_node(changed, norm.id, inputs=(Ref(relu.id, 0), None, None), attrs={**norm.attrs, "eps": 1e-06})
+    changed = with_node(changed, "fc.weight", outputs=(TensorMeta("float32", (8, 3)),))
+    changed = with_node(changed, "mul:1", names=("square", "x y"), source=Source("model.py", 14, "forward"))
+    scopes = dict(changed.scopes)
+    scopes["fc"] = msgspec.structs.replace(scopes["fc"], detail="in_features=3, out_features=8", own=24, total=24)
+    scopes["drop"] = Scope("drop", "Dropout", "p=0.1")
+    return msgspec.structs.replace(changed, scopes=scopes)
+
+
+names = st.lists(texts, max_size=2).map(tuple)
+refs = st.builds(Ref, words, st.integers(0, 2))
+NODE_EDITS: Mapping[str, st.SearchStrategy[Any]] = {
+    "role": words,
+    "op": words,
+    "native": texts,
+    "scope": scopes,
+    "names": names,
+    "inputs": st.lists(st.one_of(st.none(), refs), max_size=3).map(tuple),
+    "outputs": st.lists(metas, max_size=2).map(tuple),
+    "attrs": attrs,
+    "saved": st.lists(saved_slots(), max_size=3).map(tuple),
+    "base": st.one_of(st.none(), words),
+    "opaque": st.booleans(),
+    "source": st.one_of(st.none(), st.builds(Source, texts, st.integers(0, 9), texts)),
+    "ext": st.dictionaries(texts, st.one_of(scalars, lists), max_size=2),
+}
+SCOPE_EDITS: Mapping[str, st.SearchStrategy[Any]] = {
+    "class_name": texts,
+    "detail": texts,
+    **dict.fromkeys(("calls", "own", "total", "trainable"), st.integers(0, 9)),
+}
+cuts = st.builds(Cut, words, names, scopes, st.one_of(st.none(), metas))
+
+
+@st.composite
+def edits(draw: st.DrawFn, graph: Graph) -> Graph:
+    """The same graph after a few edits; its references need not hold."""
+    nodes, scope_list, cut_list = list(graph.nodes.values()), list(graph.scopes.values()), list(graph.cuts)
+    for what in draw(st.lists(st.sampled_from(["node", "node", "scope", "cut", "remove", "swap"]), max_size=3)):
+        if what == "node" and nodes:
+            place, field = draw(st.integers(0, len(nodes) - 1)), draw(st.sampled_from(sorted(NODE_EDITS)))
+            nodes[place] = msgspec.structs.replace(nodes[place], **{field: draw(NODE_EDITS[field])})
+        elif what == "scope" and scope_list:
+            place, field = draw(st.integers(0, len(scope_list) - 1)), draw(st.sampled_from(sorted(SCOPE_EDITS)))
+            scope_list[place] = msgspec.structs.replace(scope_list[place], **{field: draw(SCOPE_EDITS[field])})
+        elif what == "cut":
+            cut_list = draw(st.permutations([*cut_list, draw(cuts)]))
+        else:
+            records: list[Any] = draw(st.sampled_from([nodes, scope_list, cut_list]))
+            if what == "remove" and records:
+                del records[draw(st.integers(0, len(records) - 1))]
+            elif what == "swap":
+                records[:] = draw(st.permutations(records))
+    return Graph.of(nodes, scope_list, cut_list, graph.producer)
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[Graph, Graph]:
+    graph = draw(graphs(max_functions=5))
+    return graph, draw(st.one_of(edits(graph), graphs(max_functions=3)))
+
+
+def fields_of(diff: Diff, record: str) -> dict[str, tuple[str | None, str | None]]:
+    found = [change for change in diff.changes if change.id == record]
+    assert len(found) == 1
+    return {field.path: (field.before, field.after) for field in found[0].fields}
+
+
+def node_fields(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[str | None, str | None]]:
+    graphs = [Graph.of([Node("x"), Node("n", **fields)]) for fields in (before, after)]
+    return fields_of(compare(*graphs), "n")
+
+
+def test_edits_of_everything_have_a_golden(golden: Callable[[str, str], None]) -> None:
+    diff = compare(everything(), edited())
+    golden("diff/edited.txt", render_text(diff))
+    golden("diff/edited.json", msgspec.json.format(msgspec.json.encode(diff), indent=2).decode() + "\n")
+    golden("diff/edited-back.txt", render_text(compare(edited(), everything())))
+
+
+def test_gradir_diff_is_compare() -> None:
+    assert gradir.diff(everything(), edited()) == compare(everything(), edited())
+
+
+@given(graphs())
+def test_a_graph_does_not_differ_from_itself_read_back(graph: Graph) -> None:
+    diff = compare(graph, gradir.loads(gradir.dumps(graph)))
+    assert not diff
+    assert diff.before == diff.after
+    assert render_text(diff) == "no difference\n"
+
+
+@given(pairs())
+def test_a_diff_is_empty_exactly_when_the_graphs_say_the_same(pair: tuple[Graph, Graph]) -> None:
+    a, b = pair
+    assert bool(compare(a, b)) == (content(a) != content(b))
+
+
+@given(graphs(), texts)
+def test_what_made_a_graph_does_not_count(graph: Graph, version: str) -> None:
+    assert not compare(graph, msgspec.structs.replace(graph, producer=Producer(version, "jax", version)))
+
+
+@given(pairs())
+def test_the_way_back_mirrors_the_way_there(pair: tuple[Graph, Graph]) -> None:
+    a, b = pair
+    there, back = compare(a, b), compare(b, a)
+
+    def facts(diff: Diff) -> list[tuple[Any, ...]]:
+        return sorted(
+            (change.subject, change.id, change.kind, sorted(map(repr, change.fields)), *_side(change))
+            for change in diff.changes
+        )
+
+    def _side(change: Change) -> tuple[str, ...]:
+        return () if change.kind == "changed" else (change.scope, change.summary)
+
+    mirrored = [
+        msgspec.structs.replace(
+            change,
+            kind=MIRRORED[change.kind],
+            fields=tuple(FieldChange(field.path, field.after, field.before) for field in change.fields),
+        )
+        for change in back.changes
+    ]
+    assert facts(there) == facts(Diff(back.after, back.before, tuple(mirrored)))
+    assert (there.before, there.after) == (back.after, back.before)
+
+
+@given(pairs())
+def test_added_removed_and_changed_nodes_account_for_every_id(pair: tuple[Graph, Graph]) -> None:
+    a, b = pair
+    kinds: dict[str, set[str]] = {"added": set(), "removed": set(), "changed": set()}
+    for change in compare(a, b).changes:
+        if change.subject == "node":
+            assert change.id not in kinds[change.kind]
+            kinds[change.kind].add(change.id)
+    assert kinds["added"] == b.nodes.keys() - a.nodes.keys()
+    assert kinds["removed"] == a.nodes.keys() - b.nodes.keys()
+    kept = a.nodes.keys() & b.nodes.keys()
+    assert kinds["changed"] == {
+        node_id for node_id in kept if content(Graph.of([a.nodes[node_id]])) != content(Graph.of([b.nodes[node_id]]))
+    }
+
+
+@given(pairs())
+def test_a_diff_survives_json(pair: tuple[Graph, Graph]) -> None:
+    diff = compare(*pair)
+    assert msgspec.json.decode(msgspec.json.encode(diff), type=Diff) == diff
+
+
+@given(pairs())
+def test_the_text_has_one_line_for_each_fact(pair: tuple[Graph, Graph]) -> None:
+    diff = compare(*pair)
+    text = render_text(diff)
+    lines = text.splitlines()
+    assert lines == text.split("\n")[:-1]
+    assert all(line.isprintable() for line in lines)
+    signs = [line[2] for line in lines[1:] if line[:2] == "  " and line[2] != " "]
+    kinds = {"+": "added", "-": "removed", "~": "changed"}
+    assert sorted(kinds[sign] for sign in signs) == sorted(change.kind for change in diff.changes)
+    fields = [line for line in lines[1:] if line.startswith("      ")]
+    assert len(fields) == sum(len(change.fields) for change in diff.changes)
+
+
+@given(pairs())
+def test_colour_only_decorates(pair: tuple[Graph, Graph]) -> None:
+    diff = compare(*pair)
+    # The text is printable, so these marks are the palette's own.
+    coloured = render_text(diff, palette=Palette("\1", "\2", "\3", "\4", "\5"))
+    assert re.sub("[\1-\5]", "", coloured) == render_text(diff)
+
+
+def test_colour_marks_the_kind_of_each_change() -> None:
+    ansi = render_text(compare(everything(), edited()), palette=ANSI)
+    assert "\x1b[32m+ fc/relu:1" in ansi
+    assert "\x1b[31m- output:1.var" in ansi
+    assert "\x1b[33m~ mul:1" in ansi
+
+
+def test_every_field_of_a_record_is_compared() -> None:
+    assert set(NODE_FIELDS) == set(NODE_EDITS) == set(Node.__struct_fields__) - {"id"}
+    assert set(SCOPE_FIELDS) == set(SCOPE_EDITS) == set(Scope.__struct_fields__) - {"path"}
+    assert set(CUT_FIELDS) == set(Cut.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fields"),
+    [
+        ({"role": "leaf"}, {"role": "parameter"}, {"role": ("leaf", "parameter")}),
+        ({"op": "mul"}, {"op": "a b"}, {"op": ("mul", '"a b"')}),
+        ({}, {"native": "MulBackward0"}, {"native": (None, "MulBackward0")}),
+        ({"names": ("a",)}, {"names": ("a", "b c")}, {"names": ("[a]", '[a, "b c"]')}),
+        ({"inputs": (None,)}, {"inputs": (Ref("x", 0), Ref("x", 1))}, {"in[0]": ("-", "x"), "in[1]": (None, "x[1]")}),
+        (
+            {"outputs": (TensorMeta("f", (1, "s0")),)},
+            {"outputs": (TensorMeta("f", (1, "0")),)},
+            {"out[0].shape": ("[1, s0]", '[1, "0"]')},
+        ),
+        ({"outputs": ()}, {"outputs": META}, {"out[0]": (None, "float32[2, 4]")}),
+        (
+            {"outputs": (TensorMeta(),)},
+            {"outputs": (TensorMeta("f", (), "cuda:0", "coo"),)},
+            {
+                "out[0].dtype": (None, "f"),
+                "out[0].shape": (None, "[]"),
+                "out[0].device": ("cpu", "cuda:0"),
+                "out[0].layout": ("strided", "coo"),
+            },
+        ),
+        ({"attrs": {"dim": 1}}, {"attrs": {"dim": 1.0}}, {"attrs.dim": ("1", "1.0")}),
+        ({"attrs": {"dim": 1}}, {"attrs": {"dim": True}}, {"attrs.dim": ("1", "true")}),
+        (
+            {"attrs": {"x.y": ()}},
+            {"attrs": {"x.y": ((NonFinite("nan"), None), "a")}},
+            {'attrs."x.y"': ("[]", '[[nan, null], "a"]')},
+        ),
+        ({"ext": {"a": "1"}}, {"ext": {"a": 1}}, {"ext.a": ('"1"', "1")}),
+        ({"attrs": {"a": 1}}, {"ext": {"a": 1}}, {"attrs.a": ("1", None), "ext.a": (None, "1")}),
+        (
+            {"saved": (Saved("a", bytes=4),)},
+            {"saved": (Saved("a", bytes=8, state="freed"),)},
+            {"saved.a.bytes": ("4", "8"), "saved.a.state": ("held", "freed")},
+        ),
+        (
+            {"saved": (Saved("a"), Saved("a", bytes=4))},
+            {"saved": (Saved("a"), Saved("a", bytes=8))},
+            {"saved.a#2.bytes": ("4", "8")},
+        ),
+        (
+            {"saved": (Saved("a", origin=Ref("x", 1)),)},
+            {"saved": (Saved("a", storage="x"),)},
+            {"saved.a.origin": ("x[1]", None), "saved.a.storage": (None, "x")},
+        ),
+        ({"saved": ()}, {"saved": (Saved("b", "f", (2,), 8),)}, {"saved.b": (None, "f[2] 8 bytes")}),
+        ({"saved": (Saved("a"), Saved("b"))}, {"saved": (Saved("b"), Saved("a"))}, {"saved": ("[a, b]", "[b, a]")}),
+        ({"base": "x"}, {}, {"base": ("x", None)}),
+        ({}, {"opaque": True}, {"opaque": (None, "true")}),
+        ({"source": Source("m.py", 1)}, {"source": Source("m.py", 2, "f")}, {"source": ("m.py:1", "m.py:2 f")}),
+    ],
+)
+def test_each_field_is_reported_by_its_path(
+    before: dict[str, Any], after: dict[str, Any], fields: dict[str, tuple[str | None, str | None]]
+) -> None:
+    assert node_fields(before, after) == fields
+
+
+def test_a_removed_node_stands_where_it_stood() -> None:
+    a = Graph.of([Node(name) for name in "qarbs"])
+    b = Graph.of([Node(name) for name in "axby"])
+    changes = [(change.kind, change.id) for change in compare(a, b).changes]
+    assert changes == [("removed", "q"), ("removed", "r"), ("added", "x"), ("removed", "s"), ("added", "y")]
+
+
+def test_another_order_is_one_change() -> None:
+    a = Graph.of(
+        [Node(name) for name in "abcd"], [Scope("m"), Scope("n")], [Cut("unreached", ("p",)), Cut("unreached", ("q",))]
+    )
+    b = Graph.of([Node(name) for name in "adcbx"], reversed(a.scopes.values()), reversed(a.cuts))
+    assert compare(a, b).changes == (
+        Change("added", "node", "x", summary="function"),
+        Change(
+            "changed",
+            "graph",
+            "order",
+            fields=(FieldChange("nodes", "b", "d"), FieldChange("scopes", "m", "n"), FieldChange("cuts", "p", "q")),
+        ),
+    )
+    assert render_text(compare(a, b)).startswith("+1 -0 ~0 nodes; order changed\n")
+
+
+def test_cuts_are_matched_by_parameter_even_when_one_occurs_twice() -> None:
+    a = Graph.of([], [], [Cut("unreached", ("w",)), Cut("unreached", ("w",)), Cut("hidden")])
+    b = Graph.of([], [], [Cut("unreached", ("w",)), Cut("hidden", ("w", "v")), Cut("hidden"), Cut("hidden")])
+    assert compare(a, b).changes == (
+        Change(
+            "changed",
+            "cut",
+            "w",
+            summary="hidden",
+            fields=(FieldChange("kind", "unreached", "hidden"), FieldChange("names", "[w]", "[w, v]")),
+        ),
+        Change("added", "cut", "hidden", summary="hidden"),
+    )
+
+
+def test_the_first_line_counts() -> None:
+    parameter = Node("w", role="parameter", outputs=(TensorMeta("float32", (64, 192)),))
+    use = Node("f:1", op="f", inputs=(Ref("w", 0), None), saved=(Saved("a", bytes=1_000),))
+    a = Graph.of([use], [Scope("m")])
+    grown = msgspec.structs.replace(use, saved=(Saved("a", bytes=5_200),))
+    b = Graph.of([parameter, grown], [Scope("m", calls=1)], [Cut("unreached", ("p",))])
+    headline = "+1 -0 ~1 nodes; +0 -0 ~1 scopes; +1 -0 ~0 cuts; parameters +12,288; saved bytes +4.2 kB (+420.0 %)"
+    assert render_text(compare(a, b)).splitlines()[0] == headline
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (1, "+1 B"),
+        (999, "+999 B"),
+        (1_000, "+1.0 kB"),
+        (999_940, "+999.9 kB"),
+        (999_960, "+1.0 MB"),
+        (-1_500_000_000, "-1.5 GB"),
+        (2**63 - 1, "+9.2 EB"),
+        (10**22, "+10000.0 EB"),
+    ],
+)
+def test_bytes_are_short(count: int, text: str) -> None:
+    diff = Diff(Totals(saved_bytes=max(-count, 0)), Totals(saved_bytes=max(count, 0)), (Change("added", "node", "x"),))
+    assert f"saved bytes {text}" in render_text(diff).splitlines()[0]
+
+
+def test_groups_follow_the_scopes() -> None:
+    diff = compare(
+        Graph.of([]), Graph.of([Node("a", scope="m"), Node("b"), Node("c", scope="m"), Node("d", scope="(top level)")])
+    )
+    headings = [line for line in render_text(diff).splitlines()[1:] if line and not line.startswith(" ")]
+    assert headings == ["m", "(top level)", '"(top level)"']
+
+
+def test_hostile_text_stays_on_its_line() -> None:
+    for diff in (compare(hostile(), Graph.of([])), compare(Graph.of([]), hostile())):
+        lines = render_text(diff).split("\n")[1:-1]
+        assert all(line.isprintable() for line in lines)
+        assert sum(line.startswith("  ") for line in lines) == len(diff.changes)
+    for label in HOSTILE_LABELS:
+        fields = {"op": label, "native": label, "scope": label, "names": (label,), "attrs": {label: label}}
+        diff = compare(Graph.of([Node("x")]), Graph.of([Node("x", **fields)]))  # type: ignore[arg-type]
+        assert all(line.isprintable() for line in render_text(diff).split("\n"))
+
+
+def test_a_diff_from_elsewhere_cannot_break_a_line() -> None:
+    evil = "a\n\x1b[31m\u202e"
+    change = Change("changed", "node", evil, evil, evil, (FieldChange(evil, evil, evil),))
+    lines = render_text(Diff(Totals(), Totals(), (change,))).split("\n")
+    assert len(lines) == 6
+    assert all(line.isprintable() for line in lines)
+
+
+def test_long_graphs_are_compared() -> None:
+    diff = compare(chain(20_000), chain(20_001))
+    assert [(change.kind, change.id) for change in diff.changes] == [("added", "add:20001"), ("changed", "output")]
