@@ -126,6 +126,14 @@ def test_a_tensor_changed_after_it_was_saved_is_stale() -> None:
     assert graph.nodes["exp:1"].saved[0].state == "stale"
 
 
+def test_an_output_made_in_place_is_held() -> None:
+    x = leaf(3).clone()
+    y = nn.functional.relu(x, inplace=True)
+    assert slots(gradir.capture(y * 2), "relu:1")["result"] == ((3,), 12, Ref("relu:1", 0), "", "held")
+    y.add_(1)
+    assert slots(gradir.capture(y), "relu:1")["result"][4] == "stale"
+
+
 def test_tied_parameters_are_one_node_with_all_names() -> None:
     model = nn.ModuleDict({"a": nn.Linear(3, 3, bias=False), "b": nn.Linear(3, 3, bias=False)})
     model["b"].weight = model["a"].weight
@@ -238,7 +246,7 @@ def test_custom_functions_show_their_context() -> None:
         (lambda: (leaf(3), leaf(3).detach()), "output '1' has no graph"),
         (lambda: {"loss": leaf(3), "text": "x"}, "output 'text' is not a tensor but str"),
         (lambda: None, "is not a tensor but NoneType"),
-        (lambda: [], "nothing to capture"),
+        (list, "nothing to capture"),
     ],
 )
 def test_what_has_no_graph_is_one_clear_error(make, message: str) -> None:

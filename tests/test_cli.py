@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -106,18 +105,12 @@ def test_export_errors_are_one_line(run: Run, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["everything.gir"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_directory_is_one_line(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "locked").mkdir(mode=0o500)
-    fails(run("export", "everything.gir", "--to", "plain", "-o", "locked/x"), "cannot be written: Permission denied")
-
-
 def test_exporters_lists_names_and_options(run: Run) -> None:
     done = run("exporters")
     assert [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")] == sorted(
         ["dot", "mermaid", "plain", "tree", *(["edges"] if "\nedges" in done.stdout else [])]
     )
-    assert "direction=TB|" in done.stdout
+    assert "direction=BT|LR|RL|TB" in done.stdout
 
 
 def test_diff_statuses(run: Run, tmp_path: Path) -> None:
@@ -157,7 +150,8 @@ class Net(nn.Module):
         self.emb = nn.Embedding(5, 3)
 
     def forward(self, x, ids=None):
-        print("hello from forward")
+        if ids is not None:
+            print("hello from forward")
         return {"y": self.fc(x if ids is None else self.emb(ids) + x), "none": None, "count": torch.ones(1)}
 
 instance = Net()
@@ -230,7 +224,7 @@ def test_capture_errors_are_one_line(spec: Run, tmp_path: Path) -> None:
     fails(spec("broken.py:x"), "broken.py raised ZeroDivisionError: division by zero")
     fails(spec("raises"), "raises raised ValueError: a problem in two lines")
     fails(spec("leaves"), "leaves raised SystemExit: 3")
-    fails(spec("detached"), "the output has no graph")
+    fails(spec("detached"), "spec.py:detached: the output has no graph")
     fails(spec("number"), "the output is not a tensor but int")
     fails(spec("Net"), "Net is a module", "--input")
     fails(spec("Net", "--input", "float32"), "--input 'float32'", "dtype[sizes]")

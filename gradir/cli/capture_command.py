@@ -7,6 +7,8 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
+from gradir.errors import CaptureError
+
 if TYPE_CHECKING:
     from gradir.ir import Graph
 
@@ -23,7 +25,7 @@ SPEC is path/to/file.py:attr or package.module:attr, where attr is
 
 _EPILOG = """\
 examples:
-  gradir capture examples/gpt2.py:loss -o model.gir
+  gradir capture examples/gpt.py:loss -o model.gir
   gradir capture examples/resnet.py:ResNet --input 'float32[2,3,32,32]' -o resnet.gir
   gradir capture my_package.train:step | gradir export - --to tree
 """
@@ -61,7 +63,11 @@ def run(options: argparse.Namespace) -> int:
     frontend = registry.frontend(options.frontend)
     # What the user's program prints must not end up in a file that goes to stdout.
     with contextlib.redirect_stdout(sys.stderr):
-        graph = frontend.capture_target(load_target(options.spec), options.input, seed=options.seed)
+        target = load_target(options.spec)
+        try:
+            graph = frontend.capture_target(target, options.input, seed=options.seed)
+        except CaptureError as error:
+            raise CaptureError(f"{options.spec}: {error}") from error
     api.save(graph, options.output, format=options.format)
     if options.output != "-":
         print(f"wrote {options.output}: {_summary(graph)}", file=sys.stderr)

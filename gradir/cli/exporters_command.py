@@ -6,6 +6,8 @@ import argparse
 import inspect
 from typing import Any
 
+from gradir.errors import ExportError
+
 __all__ = ["register"]
 
 
@@ -23,12 +25,19 @@ def run(options: argparse.Namespace) -> int:  # noqa: ARG001
     """Print the list."""
     from gradir import registry
 
+    broken: ExportError | None = None
     for name in registry.exporter_names():
-        exporter = registry.exporter(name)
+        try:
+            exporter = registry.exporter(name)
+        except ExportError as error:
+            broken = error
+            continue
         summary = (inspect.getdoc(type(exporter)) or "").partition("\n")[0]
         print(f"{name}  ({exporter.suffix})  {summary}")
         for line in _option_lines(exporter.options):
             print(f"    {line}")
+    if broken is not None:
+        raise broken
     return 0
 
 

@@ -18,10 +18,11 @@ __all__ = ["main"]
 _COMMANDS: Final = ("capture", "export", "diff", "info", "validate", "exporters")
 _TROUBLE: Final = 2
 _INTERRUPTED: Final = 130
+_DEBUG: Final = "GRADIR_DEBUG"
 
 _EPILOG: Final = """\
 examples:
-  gradir capture examples/gpt2.py:loss -o model.gir
+  gradir capture examples/gpt.py:loss -o model.gir
   gradir export model.gir --to mermaid --depth 2
   gradir diff main.gir branch.gir
 
@@ -52,6 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _TROUBLE
     except KeyboardInterrupt:
         return _INTERRUPTED
+    except Exception as error:
+        if os.environ.get(_DEBUG):
+            raise
+        name = type(error).__name__
+        print(f"gradir: internal error, {name}: {_one_line(str(error))}; {_DEBUG}=1 shows where", file=sys.stderr)
+        return _TROUBLE
     return status
 
 

@@ -19,10 +19,12 @@ in RFC 3986, which keeps the kinds apart (``~`` too, so that the suffix ``~2`` o
 
 from __future__ import annotations
 
+import re
 from itertools import count
 
 __all__ = ["IdAllocator", "encode_component"]
 
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]*")
 _RESERVED = frozenset("/:%~\"'`<>\\|{}")
 
 
@@ -32,7 +34,7 @@ def encode_component(text: str) -> str:
     >>> encode_component("layers.0.weight"), encode_component("a/b c")
     ('layers.0.weight', 'a%2Fb%20c')
     """
-    if text.isidentifier() and text.isascii():
+    if _PLAIN.fullmatch(text):
         return text
     return "".join(char if _is_plain(char) else _percent(char) for char in text)
 

@@ -99,9 +99,11 @@ def picture_of_torchviz(names: Correspondence, tensors: Sequence[torch.Tensor], 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         import torchviz
+
+        statements = torchviz.make_dot(tuple(tensors), show_saved=show_saved).body
     picture = Picture({}, Counter(), Counter())
     owner = ""
-    for statement in torchviz.make_dot(tuple(tensors), show_saved=show_saved).body:
+    for statement in statements:
         edge = _EDGE.fullmatch(statement)
         if edge is None:
             _read_node(picture, names, statement, owner)

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from gradir.capture.pytorch.anatomy import Anatomies, read_attributes
 from gradir.capture.pytorch.keepalive import protect
 from gradir.capture.pytorch.metadata import MetadataReader
 from gradir.capture.pytorch.outputs import Captured, flatten
-from gradir.capture.pytorch.saved import Anatomies, SavedReader, read_attributes
+from gradir.capture.pytorch.saved import SavedReader
 from gradir.capture.pytorch.scopes import cuts, module_paths, scope_table
 from gradir.capture.pytorch.tensors import NamedTensors, Owned, TensorNodes, modules_of, owned_tensors
 from gradir.capture.pytorch.walk import GradFn, Walk, walk
@@ -24,11 +25,8 @@ from gradir.version import __version__
 
 __all__ = ["assemble", "capture"]
 
-_OPAQUE = frozenset({"CheckpointFunctionBackward", "CompiledFunctionBackward", "DifferentiableGraphBackward"})
-"""Functions that stand for a graph of their own, which autograd does not show."""
-
 _HIDING = frozenset({"CheckpointFunctionBackward"})
-"""Those of them through which gradient reaches tensors that are not their inputs."""
+"""Functions through which gradient reaches tensors that are not their inputs."""
 
 
 def capture(outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> Graph:
@@ -97,7 +95,7 @@ class _Assembly:
         for key in self._walked.order:
             self._ids[key] = self._captured_id(key) if type(key) is int else self._function_id(key)
         names = self._intermediate_names()
-        saved = SavedReader(self._ids, self._tensors, self._add_buffer)
+        saved = SavedReader(self._ids, self._tensors, self._metadata, self._add_buffer)
         written: set[str] = set()
         for key in self._walked.order:
             if type(key) is int:
@@ -155,7 +153,7 @@ class _Assembly:
                 read_attributes(fn, anatomy),
                 saved,
                 None,
-                anatomy.native in _OPAQUE,
+                anatomy.opaque,
             )
         )
 

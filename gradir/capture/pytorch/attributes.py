@@ -16,6 +16,7 @@ __all__ = ["plain_text", "plain_value"]
 _INT64 = range(-(2**63), 2**63)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _SMALL = range(-(2**31), 2**31)
+_INTEGERS = {int}
 _AS_IS = frozenset({bool, type(None)})
 _MAX_ITEMS = 10_000
 _NAMED = (
@@ -41,9 +42,17 @@ def plain_value(value: object) -> AttrValue:
     """
     if value.__class__ in _AS_IS or (value.__class__ is int and value in _SMALL):
         return cast("AttrValue", value)
+    if value.__class__ is tuple and _are_small(value):
+        return cast("AttrValue", value)
     if isinstance(value, (tuple, list)) and len(value) <= _MAX_ITEMS:
         return tuple([_plain_row(item) for item in value])
     return _plain_scalar(value)
+
+
+def _are_small(values: object) -> bool:
+    # By far the most frequent attributes are sizes and strides.
+    items = cast("tuple[object, ...]", values)
+    return {*map(type, items)} == _INTEGERS and max(cast("tuple[int, ...]", items)) < 2**31
 
 
 def _plain_row(value: object) -> AttrScalar | tuple[AttrScalar, ...]:

@@ -40,7 +40,7 @@ _sweeping = False
 def protect(walked: Walk) -> None:
     """Hold the nodes of a graph that is too deep to free itself."""
     release_dead()
-    if walked.depth <= SAFE_DEPTH:
+    if len(walked.edges) <= SAFE_DEPTH or walked.longest_path() <= SAFE_DEPTH:
         return
     added = [fn for fn, edges in walked.edges.items() if edges and fn not in _consumers]
     for fn in added:

@@ -18,13 +18,19 @@ class Walk(NamedTuple):
     """Everything below some captured tensors, in canonical order.
 
     ``order`` holds grad_fns and, as integers, places in the list of captured tensors. It keeps every wrapper alive:
-    a torch that forgets a wrapper nobody holds forgets its identity too. ``edges`` is each grad_fn's next_functions,
-    ``depth`` the number of grad_fns on the longest path.
+    a torch that forgets a wrapper nobody holds forgets its identity too. ``edges`` is each grad_fn's next_functions.
     """
 
     order: list[GradFn | int]
     edges: dict[GradFn, tuple[tuple[GradFn | None, int], ...]]
-    depth: int
+
+    def longest_path(self) -> int:
+        """The number of grad_fns on the longest path."""
+        length: dict[GradFn | None, int] = {None: 0}
+        for key in self.order:
+            if not isinstance(key, int):
+                length[key] = 1 + max([length[child] for child, _ in self.edges[key]], default=0)
+        return max(length.values())
 
 
 def walk(captured: Sequence[Captured]) -> Walk:
@@ -40,15 +46,4 @@ def walk(captured: Sequence[Captured]) -> Walk:
         return [child for child, _ in following if child is not None]
 
     order = postorder([index for index, tensor in enumerate(captured) if tensor.role == "output"], children)
-    return Walk(order, edges, _longest_path(edges, order))
-
-
-def _longest_path(edges: dict[GradFn, tuple[tuple[GradFn | None, int], ...]], order: list[GradFn | int]) -> int:
-    length: dict[GradFn | None, int] = {None: 0}
-    longest = 0
-    for key in order:
-        if isinstance(key, int):
-            continue
-        path = length[key] = 1 + max([length[child] for child, _ in edges[key]], default=0)
-        longest = max(longest, path)
-    return longest
+    return Walk(order, edges)

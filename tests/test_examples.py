@@ -1,0 +1,354 @@
+"""Every example gives the graph it promises, from Python and from the command line."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from example_files import EXAMPLES, GRAPHS, attribute
+from example_graphs import LISTINGS
+
+import gradir
+from gradir import registry
+
+ACCUMULATOR = "/accumulate_grad:1"
+
+
+@cache
+def captured(spec: str) -> gradir.Graph:
+    return registry.frontend("torch").capture_target(attribute(spec), ())
+
+
+def command(
+    *arguments: str | Path, hash_seed: str = "1", cwd: Path | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    line = [sys.executable, *map(os.fspath, arguments)]
+    return subprocess.run(line, capture_output=True, check=False, env=environment, cwd=cwd, timeout=300)
+
+
+def capture_to(file: Path, spec: str, *inputs: str, hash_seed: str = "1", cwd: Path | None = None) -> bytes:
+    options = [word for text in inputs for word in ("--input", text)]
+    done = command("-m", "gradir", "capture", spec, *options, "-o", file, hash_seed=hash_seed, cwd=cwd)
+    assert done.returncode == 0, done.stderr.decode()
+    return file.read_bytes()
+
+
+def listing(graph: gradir.Graph) -> str:
+    """One line a node, the gradient accumulators left out: `test_accumulators` answers for them."""
+    lines = []
+    for node in graph.nodes.values():
+        if node.op == "accumulate_grad":
+            continue
+        slots = [
+            "-" if ref is None else ref.id.removesuffix(ACCUMULATOR) + (f"#{ref.output_nr}" if ref.output_nr else "")
+            for ref in node.inputs
+        ]
+        view = f", view of {node.base}" if node.base else ""
+        lines.append(f"{node.id} <- {', '.join(slots)}{view}" if slots else f"{node.role} {node.id}")
+    return "\n".join(lines)
+
+
+def ids(graph: gradir.Graph, role: str) -> list[str]:
+    return [node.id for node in graph.nodes.values() if node.role == role]
+
+
+@pytest.mark.parametrize("spec", LISTINGS)
+def test_the_graph_is_exactly(spec: str) -> None:
+    assert listing(captured(spec)) == LISTINGS[spec].strip()
+
+
+def test_every_example_has_an_expected_graph() -> None:
+    assert {spec for spec in GRAPHS if spec not in LISTINGS} == {"resnet.py:loss", *GPT_SPECS}
+
+
+@pytest.mark.parametrize("spec", GRAPHS)
+def test_accumulators(spec: str) -> None:
+    graph = captured(spec)
+    leaves = [*ids(graph, "leaf"), *ids(graph, "parameter")]
+    accumulators = {node.id: node for node in graph.nodes.values() if node.op == "accumulate_grad"}
+    assert {leaf + ACCUMULATOR for leaf in leaves} == set(accumulators)
+    assert all(node.inputs == (gradir.Ref(name.removesuffix(ACCUMULATOR), 0),) for name, node in accumulators.items())
+    consumed = Counter(edge.src for edge in graph.edges)
+    assert all(consumed[leaf] == 1 for leaf in leaves)
+
+
+@pytest.mark.parametrize("spec", GRAPHS)
+def test_the_command_line_writes_the_same_bytes(spec: str, tmp_path: Path) -> None:
+    assert capture_to(tmp_path / "a.gir", f"{EXAMPLES / spec}") == gradir.dumps(captured(spec))
+
+
+@pytest.mark.parametrize("spec", ["gpt.py:loss", "resnet.py:loss", "lstm_cell.py:step"])
+def test_hash_seed_and_directory_leave_no_trace(spec: str, tmp_path: Path) -> None:
+    one = capture_to(tmp_path / "one.gir", spec, hash_seed="0", cwd=EXAMPLES)
+    other = capture_to(tmp_path / "other.gir", f"examples/{spec}", hash_seed="4242", cwd=EXAMPLES.parent)
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("spec", "inputs", "shape", "scopes"),
+    [
+        ("mlp_critic.py:Critic", ["float32[4,3]", "float32[4,2]"], (4,), 7),
+        ("resnet.py:ResNet", ["float32[2,3,32,32]"], (2, 10), 72),
+        ("gpt.py:GPT", ["int64[2,16]"], (2, 16, 64), 126),
+    ],
+)
+def test_module_classes_run_on_inputs(
+    spec: str, inputs: list[str], shape: tuple[int, ...], scopes: int, tmp_path: Path
+) -> None:
+    graph = gradir.loads(capture_to(tmp_path / "a.gir", f"{EXAMPLES / spec}", *inputs))
+    assert [(node.id, node.shape) for node in graph.outputs] == [("output", shape)]
+    assert len(graph.scopes) == scopes
+    assert all(scope.calls for scope in graph.scopes.values() if scope.class_name != "ModuleList")
+    assert not graph.cuts
+
+
+def test_a_sample_has_no_graph_and_the_error_says_why(tmp_path: Path) -> None:
+    done = command("-m", "gradir", "capture", EXAMPLES / "policy.py:sampled", "-o", tmp_path / "a.gir")
+    assert done.returncode == 2
+    assert not done.stdout
+    assert list(tmp_path.iterdir()) == []
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("gradir: ")
+    assert "its dtype int64 carries no gradient (samples, indices and comparisons never do)" in line
+
+
+def test_names_given_in_python() -> None:
+    named = attribute("arithmetic.py:tensors")()
+    graph = gradir.capture(named["d"], params=named)
+    assert {node.id: node.names for node in graph.nodes.values() if node.names} == {
+        "a": ("a",),
+        "b": ("b",),
+        "add:1": ("c",),
+        "mul:1": ("d",),
+        "output": ("d",),
+    }
+
+
+def test_a_leaf_keeps_its_role_and_a_parameter_gets_its_own() -> None:
+    graph = captured("gradient_penalty.py:penalty")
+    assert ids(graph, "leaf") == ["leaf:1"]
+    assert ids(graph, "parameter") == ["2.weight", "0.bias", "0.weight"]
+    # A constant added to a function has no part in its slope.
+    assert [(cut.kind, cut.names) for cut in graph.cuts] == [("unreached", ("2.bias",))]
+
+
+def test_the_discriminator_step_cuts_the_generator_off() -> None:
+    gan = attribute("dcgan.py:GAN")()
+    cut = [cut.names[0] for cut in captured("dcgan.py:discriminator_step").cuts]
+    assert cut == [f"generator.{name}" for name, _ in gan.generator.named_parameters()]
+    assert captured("dcgan.py:generator_step").cuts == ()
+
+
+def test_resnet() -> None:
+    graph = captured("resnet.py:loss")
+    counts = Counter(node.op for node in graph.nodes.values() if node.role == "function")
+    assert counts == {
+        "accumulate_grad": 62,
+        "convolution": 20,
+        "native_batch_norm": 20,
+        "relu": 17,
+        "add": 8,
+        "mean": 1,
+        "view": 1,
+        "t": 1,
+        "addmm": 1,
+        "log_softmax": 1,
+        "nll_loss": 1,
+    }
+    model, _ = attribute("resnet.py:loss")()
+    assert sorted(ids(graph, "parameter")) == sorted(name for name, _ in model.named_parameters())
+    # num_batches_tracked is counted, not differentiated through.
+    statistics = [name for name, _ in model.named_buffers() if not name.endswith("num_batches_tracked")]
+    assert ids(graph, "buffer") == statistics
+    for stage in range(1, 5):
+        for block in range(2):
+            assert shortcut(graph, stage, block) == expected_shortcut(stage, block)
+
+
+def shortcut(graph: gradir.Graph, stage: int, block: int) -> list[str]:
+    return [ref.id for ref in graph.nodes[f"layer{stage}.{block}/add:1"].inputs if ref]
+
+
+def expected_shortcut(stage: int, block: int) -> list[str]:
+    before = f"layer{stage}.0" if block else f"layer{stage - 1}.1"
+    identity = f"{before}.relu/relu:2" if (stage, block) != (1, 0) else "relu/relu:1"
+    projected = f"layer{stage}.0.downsample.1/native_batch_norm:1"
+    second = projected if block == 0 and stage > 1 else identity
+    return [f"layer{stage}.{block}.bn2/native_batch_norm:1", second]
+
+
+GPT_SPECS = ("gpt.py:loss", "gpt.py:edited", "gpt.py:swapped")
+LAYER = {
+    "accumulate_grad": 12,
+    "native_layer_norm": 2,
+    "addmm": 4,
+    "split": 1,
+    "bmm": 2,
+    "div": 1,
+    "masked_fill": 1,
+    "softmax": 1,
+    "gelu": 1,
+    "add": 2,
+}
+LAYOUT = {"clone", "expand", "t", "transpose", "unsafe_view", "view"}
+ADAPTER = {"accumulate_grad": 4, "addmm": 2, "relu": 1, "add": 1}
+
+
+def layer_of(node: gradir.Node) -> int | None:
+    match = re.match(r"h\.(\d+)(\.|$)", node.scope)
+    return int(match[1]) if match else None
+
+
+@pytest.mark.parametrize("spec", GPT_SPECS)
+def test_gpt_layers(spec: str) -> None:
+    graph = captured(spec)
+    assert len(ids(graph, "function")) >= 500
+    counts: dict[int | None, Counter[str]] = {layer: Counter() for layer in (None, *range(12))}
+    for node in graph.nodes.values():
+        if node.role == "function" and node.op not in LAYOUT:
+            counts[layer_of(node)][node.op] += 1
+    around = {"embedding": 2, "add": 1, "native_layer_norm": 1, "mm": 1, "log_softmax": 1, "nll_loss": 1}
+    assert counts[None] == {**around, "accumulate_grad": 4}
+    for layer in range(12):
+        expected = Counter(LAYER)
+        if layer == 3 and spec == "gpt.py:edited":
+            expected += Counter(ADAPTER)
+        if layer == 3 and spec == "gpt.py:swapped":
+            expected = expected - Counter(["gelu"]) + Counter(["relu"])
+        assert counts[layer] == expected
+
+
+@pytest.mark.parametrize("spec", GPT_SPECS)
+def test_gpt_layers_meet_in_the_residual_stream_only(spec: str) -> None:
+    graph = captured(spec)
+    crossing = {
+        (edge.src, edge.dst)
+        for edge in graph.edges
+        if layer_of(graph.nodes[edge.src]) != layer_of(graph.nodes[edge.dst])
+    }
+    expected = {("h.11/add:2", "ln_f/native_layer_norm:1")}
+    for layer in range(12):
+        stream = f"h.{layer - 1}/add:2" if layer else "add:1"
+        expected |= {(stream, f"h.{layer}.ln_1/native_layer_norm:1"), (stream, f"h.{layer}/add:1")}
+    assert crossing == expected
+
+
+def test_gpt_ties_its_head_to_its_embedding() -> None:
+    graph = captured("gpt.py:loss")
+    model, _ = attribute("gpt.py:loss")()
+    assert sorted(ids(graph, "parameter")) == sorted(name for name, _ in model.named_parameters())
+    assert graph.nodes["wte.weight"].names == ("wte.weight", "lm_head.weight")
+    users = [edge.dst for edge in graph.edges if edge.src == "wte.weight/accumulate_grad:1"]
+    assert users == ["wte/embedding:1", "lm_head/t:1"]
+
+
+def changed_records(spec: str, tmp_path: Path) -> list[str]:
+    """The id or path of every line that git shows as changed between the GPT example and another."""
+    assert shutil.which("git"), "the tests need git"
+    for name, file in (("gpt.py:loss", "before.gir"), (spec, "after.gir")):
+        captured(name).save(tmp_path / file)
+    line = ["git", "diff", "--no-index", "--no-ext-diff", "--no-color", "-U0", "before.gir", "after.gir"]
+    text = subprocess.run(line, cwd=tmp_path, capture_output=True, check=False).stdout.decode()
+    body = [line for line in text.splitlines() if re.match(r"[+-](?![+-]{2} )", line)]
+    found = [re.match(r'[+-]\{"(?:id|path)":"([^"]*)"', line) for line in body]
+    assert body
+    assert all(found), body
+    return [match[1] for match in found if match]
+
+
+def test_an_activation_swapped_in_one_layer_changes_that_layers_lines_only(tmp_path: Path) -> None:
+    assert sorted(set(changed_records("gpt.py:swapped", tmp_path))) == [
+        "h.3.mlp.act",
+        "h.3.mlp.act/gelu:1",
+        "h.3.mlp.act/relu:1",
+        "h.3.mlp.c_proj/addmm:1",
+        "h.3.mlp.c_proj/view:1",
+    ]
+
+
+def test_an_adapter_in_one_layer_changes_that_layers_lines_and_the_totals_above_it(tmp_path: Path) -> None:
+    changed = changed_records("gpt.py:edited", tmp_path)
+    outside = [record for record in changed if not record.startswith("h.3")]
+    # The two scopes that hold layer 3 have more parameters below them.
+    assert sorted(outside) == ["", "", "h", "h"]
+    inside = {record for record in changed if not record.startswith("h.3.mlp.adapter")} - set(outside)
+    assert inside == {"h.3", "h.3.mlp", "h.3.mlp/add:1", "h.3/add:2"}
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_examples_import_torch_and_nothing_else_outside_the_standard_library(path: Path) -> None:
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").partition(".")[0])
+    assert imported - sys.stdlib_module_names <= {"torch", "gradir"}
+
+
+@pytest.mark.parametrize(
+    ("script", "names"), [("arithmetic.py", "abcd"), ("branches.py", "xh"), ("linear_regression.py", "wb")]
+)
+def test_scripts_print_their_graph_with_names(script: str, names: str) -> None:
+    done = command(EXAMPLES / script)
+    assert done.returncode == 0, done.stderr.decode()
+    words = re.findall(r"[\w.]+", done.stdout.decode())
+    assert set(names) <= set(words)
+
+
+def test_the_readme_and_the_docstrings_name_what_exists() -> None:
+    documents = [EXAMPLES / "README.md", *EXAMPLES.glob("*.py")]
+    named = set()
+    for document in documents:
+        text = document.read_text(encoding="utf-8")
+        named |= set(re.findall(r"examples/(\w+\.py:\w+)", text))
+    for row in re.findall(r"^\| (`.*?) \|", documents[0].read_text(encoding="utf-8"), re.MULTILINE):
+        file = ""
+        for spec in re.findall(r"`([\w.]*:\w+)`", row):
+            file = spec.partition(":")[0] or file
+            named.add(f"{file}:{spec.partition(':')[2]}")
+    assert named >= {*GRAPHS, "policy.py:sampled"}
+    assert all(callable(attribute(spec)) for spec in named)
+
+
+def test_the_demo_runs_and_lists_what_it_wrote(tmp_path: Path) -> None:
+    done = command(EXAMPLES / "demo.py", "out", cwd=tmp_path)
+    output = done.stdout.decode()
+    assert done.returncode == 0, output + done.stderr.decode()
+    drawn = ["model.svg"] if shutil.which("dot") else []
+    expected = ["model.gir", "model.mmd", "model.dot", "model.tree.txt", "model.txt", *drawn, "edited.gir"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(expected)
+    listed = re.findall(r"^  out/(\S+) +([\d,]+) bytes$", output.replace(os.sep, "/"), re.MULTILINE)
+    sizes = {name: int(size.replace(",", "")) for name, size in listed}
+    assert sizes == {name: (tmp_path / "out" / name).stat().st_size for name in expected}
+    assert output.count("\n$ gradir ") == 8
+    assert "h.3.mlp.adapter" in output
+
+
+def test_the_demo_without_dot_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    attribute("demo.py:draw")(tmp_path / "model.dot", tmp_path / "model.svg")
+    said = capsys.readouterr().out
+    assert all(line in said for line in ("apt install graphviz", "brew install graphviz", "winget install graphviz"))
+    assert not (tmp_path / "model.svg").exists()
+
+
+def test_the_demo_fails_when_a_command_does(tmp_path: Path) -> None:
+    (tmp_path / "model.gir").mkdir()
+    done = command(EXAMPLES / "demo.py", tmp_path)
+    assert done.returncode == 1
+    assert "status 2, not 0" in done.stderr.decode()
