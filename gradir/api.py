@@ -104,8 +104,7 @@ def export(graph: Graph, exporter: str, **options: object) -> str:
     """
     from gradir import registry
 
-    filled = registry.exporter_options(exporter, options)
-    return registry.exporter(exporter).export(graph, filled)
+    return registry.export(exporter, graph, options)
 
 
 def diff(a: Graph, b: Graph) -> Diff:

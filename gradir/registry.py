@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
@@ -11,9 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from gradir.errors import ExportError, GradirError
+from gradir.ir import Graph
 from gradir.protocols import Exporter, Frontend, Options
 
-__all__ = ["exporter", "exporter_names", "exporter_options", "frontend", "frontend_names"]
+__all__ = ["export", "exporter", "exporter_names", "exporter_options", "frontend", "frontend_names"]
 
 EXPORTERS: Final = "gradir.exporters"
 FRONTENDS: Final = "gradir.frontends"
@@ -33,10 +34,33 @@ def exporter(name: str) -> Exporter[Any]:
     """The exporter of that name.
 
     Raises:
-        ExportError: there is none, or its module cannot be imported.
+        ExportError: there is none, its module cannot be imported, or it is no exporter.
     """
-    found: Exporter[Any] = _load(EXPORTERS, name, "exporter", ExportError)()
+    point = _find(EXPORTERS, name, "exporter", ExportError)
+    try:
+        found: Exporter[Any] = point.load()()
+        _check_exporter(found)
+    except (Exception, SystemExit) as error:
+        raise ExportError(f"exporter {name!r} ({point.value}) cannot be loaded: {_said(error)}") from error
     return found
+
+
+def export(name: str, graph: Graph, values: Mapping[str, object]) -> str:
+    """Run the exporter of that name with options given as values or as text.
+
+    Raises:
+        ExportError: there is no such exporter or option, the format cannot hold the graph, or the exporter fails.
+    """
+    options = exporter_options(name, values)
+    try:
+        text = exporter(name).export(graph, options)
+    except GradirError:
+        raise
+    except Exception as error:
+        raise ExportError(f"exporter {name!r} failed: {_said(error)}") from error
+    if not isinstance(text, str):
+        raise ExportError(f"exporter {name!r} failed: it returned {type(text).__name__}, not text")
+    return text
 
 
 def frontend(name: str) -> Frontend:
@@ -45,7 +69,13 @@ def frontend(name: str) -> Frontend:
     Raises:
         GradirError: there is none, or its module cannot be imported.
     """
-    found: Frontend = _load(FRONTENDS, name, "front-end", GradirError)()
+    point = _find(FRONTENDS, name, "front-end", GradirError)
+    try:
+        found: Frontend = point.load()()
+    except GradirError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise GradirError(f"front-end {name!r} ({point.value}) cannot be loaded: {_said(error)}") from error
     return found
 
 
@@ -68,25 +98,37 @@ def exporter_options(name: str, values: Mapping[str, object]) -> Options:
 
 
 @cache
-def _found(group: str) -> Mapping[str, EntryPoint]:
-    found: dict[str, EntryPoint] = {}
+def _found(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
+    found: dict[str, dict[str, EntryPoint]] = {}
     for point in entry_points(group=group):
-        other = found.setdefault(point.name, point)
-        if other.value != point.value:
-            raise GradirError(f"two packages register {point.name!r} in {group}: {other.value} and {point.value}")
-    return found
+        # One package seen twice on the path registers the same value twice.
+        found.setdefault(point.name, {}).setdefault(point.value, point)
+    return {name: tuple(points.values()) for name, points in found.items()}
 
 
-def _load(group: str, name: str, noun: str, error_type: type[GradirError]) -> Any:
+def _find(group: str, name: str, noun: str, error_type: type[GradirError]) -> EntryPoint:
     found = _found(group)
     if name not in found:
         raise error_type(f"unknown {noun} {name!r}{_hint(name, found)}: choose from {', '.join(sorted(found))}")
-    try:
-        return found[name].load()
-    except Exception as error:
-        raise error_type(f"{noun} {name!r} ({found[name].value}) cannot be loaded: {error}") from error
+    if len(found[name]) > 1:
+        values = " and ".join(sorted(point.value for point in found[name]))
+        raise error_type(f"two packages register the {noun} {name!r}: {values}; uninstall one of them")
+    return found[name][0]
 
 
-def _hint(wanted: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(wanted, known, n=1)
+def _check_exporter(found: object) -> None:
+    options = getattr(found, "options", None)
+    if not (isinstance(options, type) and issubclass(options, Options)):
+        raise TypeError("its 'options' are not a subclass of gradir.Options")
+    if not callable(getattr(found, "export", None)) or not isinstance(getattr(found, "suffix", None), str):
+        raise TypeError("it needs a method 'export' and a file 'suffix'")
+
+
+def _said(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _hint(wanted: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(wanted, list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""

@@ -58,7 +58,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(options: argparse.Namespace) -> int:
     """Capture and write."""
     from gradir import api, registry
-    from gradir.capture.spec import load_target
+    from gradir.spec import load_target
 
     frontend = registry.frontend(options.frontend)
     # What the user's program prints must not end up in a file that goes to stdout.

@@ -42,8 +42,8 @@ def run(options: argparse.Namespace) -> int:
     from gradir import api, files, registry
 
     # The names are checked first: loading a large file only to learn of a typing error takes a while.
-    filled = registry.exporter_options(options.to, dict(_key_value(text) for text in options.option))
-    exporter = registry.exporter(options.to)
+    values = dict(_key_value(text) for text in options.option)
+    registry.exporter_options(options.to, values)
     graph = api.load(options.file)
     if options.depth is not None:
         from gradir.passes.fold import fold
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         if options.depth < 0:
             raise ExportError(f"--depth {options.depth}: a depth is 0 or more")
         graph = fold(graph, options.depth)
-    files.write_bytes(options.output, exporter.export(graph, filled).encode())
+    files.write_bytes(options.output, registry.export(options.to, graph, values).encode())
     return 0
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gradir.ir import Graph
+    from gradir.ir import Cut, Graph
 
 __all__ = ["register"]
 
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
 def describe(graph: Graph) -> str:
     """The lines that ``gradir info`` prints."""
-    from gradir.ir.text import printable
+    from gradir.ir.text import printable, tensor_text
     from gradir.ir.totals import totals
 
     counts = totals(graph)
@@ -54,9 +54,16 @@ def describe(graph: Graph) -> str:
         ("modules", f"{len(graph.scopes):,}"),
         ("parameters", f"{counts.parameters:,} elements"),
         ("saved for backward", f"{counts.saved_bytes:,} bytes"),
-        ("outputs", ", ".join(f"{node.id} {', '.join(map(str, node.outputs))}" for node in graph.outputs)),
+        ("outputs", ", ".join(f"{node.id} {', '.join(map(tensor_text, node.outputs))}" for node in graph.outputs)),
     ]
-    rows += [(cut.kind, f"{', '.join(cut.names)} {cut.tensor or ''}".rstrip()) for cut in graph.cuts[:_MOST_CUTS]]
+    rows += [(cut.kind, _cut_text(cut)) for cut in graph.cuts[:_MOST_CUTS]]
     if len(graph.cuts) > _MOST_CUTS:
         rows.append(("", f"… and {len(graph.cuts) - _MOST_CUTS:,} more parameters without gradient"))
     return "".join(f"{printable(name):<20}{printable(text)}\n" for name, text in rows)
+
+
+def _cut_text(cut: Cut) -> str:
+    from gradir.ir.text import tensor_text
+
+    names = ", ".join(cut.names)
+    return names if cut.tensor is None else f"{names} {tensor_text(cut.tensor)}"

@@ -93,8 +93,8 @@ class TensorMeta(Record, frozen=True, gc=False):
             force_setattr(self, "layout", _STRIDED)
 
     def __str__(self) -> str:
-        dtype = "?" if self.dtype is None else self.dtype
-        return dtype + ("[?]" if self.shape is None else f"[{', '.join(map(str, self.shape))}]")
+        sizes = "?" if self.shape is None else ", ".join(map(str, self.shape))
+        return f"{'?' if self.dtype is None else self.dtype}[{sizes}]"
 
 
 class Ref(Record, frozen=True, gc=False, array_like=True):

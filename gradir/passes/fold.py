@@ -6,7 +6,6 @@ back, as in an unrolled recurrent network. Such a module becomes several nodes, 
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,15 +15,15 @@ from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, TensorMeta
 from gradir.ir.ids import encode_component
 from gradir.ir.order import postorder
+from gradir.ir.totals import elements, saved_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["destination", "fold", "scope_depth"]
 
 _ROOT_ID = "/"  # no module path encodes to it
 _KEPT_ROLES = frozenset({"output", "view_base"})
-_OWNING_ROLES = frozenset({"leaf", "parameter", "buffer"})
 
 
 def scope_depth(path: str) -> int:
@@ -184,8 +183,9 @@ class _Contraction:
             outputs=tuple(self._outputs.get(group, ())),
             attrs={
                 "nodes": sum(_total(node, "nodes", 1) for node in members),
-                "parameters": sum(_total(node, "parameters", _elements(node)) for node in members),
-                "saved_bytes": _saved_bytes(members, self._graph.nodes),
+                "parameters": sum(_total(node, "parameters", _own_elements(node)) for node in members),
+                "saved_bytes": sum(_total(node, "saved_bytes", 0) for node in members)
+                + saved_bytes(members, self._graph.nodes),
             },
             opaque=any(node.opaque for node in members),
         )
@@ -337,22 +337,5 @@ def _total(node: Node, attribute: str, single: int) -> int:
     return value if isinstance(value, int) else single
 
 
-def _elements(node: Node) -> int:
-    sizes = node.shape if node.role == "parameter" and node.shape is not None else None
-    numbers = [] if sizes is None else [size for size in sizes if isinstance(size, int)]
-    return prod(numbers) if sizes is not None and len(numbers) == len(sizes) else 0
-
-
-def _saved_bytes(members: Sequence[Node], nodes: Mapping[str, Node]) -> int:
-    """The bytes kept for backward, each storage once, without those that a tensor in the graph owns."""
-    total = sum(_total(node, "saved_bytes", 0) for node in members)
-    counted: set[str] = set()
-    for node in members:
-        for slot in node.saved:
-            owner = nodes.get(slot.storage)
-            if slot.storage in counted or (owner is not None and owner.role in _OWNING_ROLES):
-                continue
-            if slot.storage:
-                counted.add(slot.storage)
-            total += slot.bytes or 0
-    return total
+def _own_elements(node: Node) -> int:
+    return elements(node) if node.role == "parameter" else 0

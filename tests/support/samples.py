@@ -5,7 +5,7 @@ from __future__ import annotations
 from gradir.ir import Builder, Cut, Graph, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta
 
 HOSTILE_LABELS = (
-    'quote " and \' and `',
+    "quote \" and ' and `",
     "brackets [a](b){c}<d>",
     "<b>bold</b></script><!-- -->",
     "back\\slash\\",
@@ -101,9 +101,8 @@ def chain(length: int) -> Graph:
 
     meta = (TensorMeta("float32", (1,)),)
     nodes = [Node("x", role="leaf", names=("x",), outputs=meta)]
-    nodes += [
-        Node(f"add:{i}", op="add", native="AddBackward0", inputs=(Ref(nodes[-1].id if i == 1 else f"add:{i - 1}", 0),), outputs=meta)
-        for i in range(1, length + 1)
-    ]
+    for number in range(1, length + 1):
+        below = (Ref(nodes[-1].id, 0),)
+        nodes.append(Node(f"add:{number}", op="add", native="AddBackward0", inputs=below, outputs=meta))
     nodes.append(Node("output", role="output", inputs=(Ref(nodes[-1].id, 0),), outputs=meta))
     return Graph.of(nodes)

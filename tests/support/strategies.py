@@ -56,7 +56,9 @@ def graphs(draw: st.DrawFn, max_functions: int = 12) -> Graph:
             scope=draw(scopes),
             names=draw(st.lists(texts, max_size=2)),
             attrs=draw(attrs),
-            saved=[(slot, draw(st.sampled_from([None, *values]))) for slot in draw(st.lists(saved_slots(), max_size=2))],
+            saved=[
+                (slot, draw(st.sampled_from([None, *values]))) for slot in draw(st.lists(saved_slots(), max_size=2))
+            ],
             opaque=draw(st.booleans()),
             source=draw(st.one_of(st.none(), st.builds(Source, texts, st.integers(0, 99), texts))),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ from gradir.capture.pytorch.keepalive import protect
 from gradir.capture.pytorch.metadata import MetadataReader
 from gradir.capture.pytorch.outputs import Captured, flatten
 from gradir.capture.pytorch.saved import SavedReader
-from gradir.capture.pytorch.scopes import cuts, module_paths, scope_table
+from gradir.capture.pytorch.scopes import cuts, is_trainable, module_paths, scope_table
 from gradir.capture.pytorch.tensors import NamedTensors, Owned, TensorNodes, modules_of, owned_tensors
 from gradir.capture.pytorch.walk import GradFn, Walk, walk
 from gradir.errors import CaptureError
@@ -23,7 +23,7 @@ from gradir.ir import Graph, Node, Producer, Ref
 from gradir.ir.ids import IdAllocator
 from gradir.version import __version__
 
-__all__ = ["assemble", "capture"]
+__all__ = ["LiveGraph", "assemble", "capture"]
 
 _HIDING = frozenset({"CheckpointFunctionBackward"})
 """Functions through which gradient reaches tensors that are not their inputs."""
@@ -31,7 +31,22 @@ _HIDING = frozenset({"CheckpointFunctionBackward"})
 
 def capture(outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> Graph:
     """Capture the graph behind tensors; see `gradir.capture`."""
-    return assemble(flatten(outputs), modules_of(model), params=params)
+    return assemble(flatten(outputs), modules_of(model), params=params).graph
+
+
+class LiveGraph(NamedTuple):
+    """A graph together with the live objects it was made of.
+
+    ``grad_fns`` maps each grad_fn to its node's id, ``leaves`` the id of each leaf's node to its tensor. ``unreached``
+    are the parameters that the graph's cuts name, in their order.
+    """
+
+    graph: Graph
+    captured: list[Captured]
+    grad_fns: dict[GradFn, str]
+    leaves: dict[str, torch.Tensor]
+    unreached: list[torch.Tensor]
+    hides: bool
 
 
 def assemble(
@@ -41,7 +56,7 @@ def assemble(
     params: Mapping[str, Any] | None = None,
     scope_of: Callable[[GradFn], str] | None = None,
     calls: Mapping[nn.Module, int] | None = None,
-) -> Graph:
+) -> LiveGraph:
     """Make the graph of the captured tensors.
 
     ``scope_of`` gives the module path of a grad_fn when the forward was recorded, and ``calls`` how often each module
@@ -58,12 +73,17 @@ def assemble(
         assembly = _Assembly(captured, walked, NamedTensors(owned, params), TensorNodes(owned), scope_of)
         nodes = assembly.nodes()
         protect(walked)
-    return Graph.of(
+    grad_fns, leaves = assembly.live()
+    reached = {id(tensor) for tensor in leaves.values()}
+    unreached = [entry for entry in owned if is_trainable(entry.tensor) and id(entry.tensor) not in reached]
+    hides = any(node.native in _HIDING for node in nodes)
+    graph = Graph.of(
         nodes,
         scope_table(module_paths(roots), owned, calls or {}),
-        cuts(owned, assembly.reached(), hiding=any(node.native in _HIDING for node in nodes)),
+        cuts(unreached, hides=hides),
         Producer(__version__, "torch", str(torch.__version__), {"scopes": scope_of is not None}),
     )
+    return LiveGraph(graph, captured, grad_fns, leaves, [entry.tensor for entry in unreached], hides)
 
 
 class _Assembly:
@@ -106,9 +126,10 @@ class _Assembly:
                 self._add_function(key, saved, tuple(names.get(key, ())))
         return self._nodes
 
-    def reached(self) -> set[int]:
-        """The id() of every leaf tensor of the graph."""
-        return {id(tensor) for tensor in self._leaves.values()}
+    def live(self) -> tuple[dict[GradFn, str], dict[str, torch.Tensor]]:
+        """The id of every grad_fn, and every leaf tensor by the id of its node."""
+        grad_fns = {fn: node_id for fn, node_id in self._ids.items() if not isinstance(fn, int)}
+        return grad_fns, {self._tensors.id_of(tensor) or "": tensor for tensor in self._leaves.values()}
 
     def _captured_id(self, index: int) -> str:
         role, path, tensor, _, _ = self._captured[index]

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
-from gradir.capture.pytorch.assemble import assemble
+from gradir.capture.pytorch.assemble import LiveGraph, assemble
 from gradir.capture.pytorch.outputs import Captured, flatten
 from gradir.capture.pytorch.scopes import module_paths
 from gradir.capture.pytorch.tensors import modules_of
@@ -86,11 +86,11 @@ class Recorder:
         Raises:
             CaptureError: an output is not a tensor, or has no graph.
         """
-        return self.assemble(flatten(outputs), model=model, params=params)
+        return self.assemble(flatten(outputs), model=model, params=params).graph
 
     def assemble(
         self, captured: list[Captured], *, model: object = None, params: Mapping[str, Any] | None = None
-    ) -> Graph:
+    ) -> LiveGraph:
         """Capture tensors that are flattened already."""
         roots = self._roots(modules_of(self._model if model is None else model))
         scopes = _ScopeLookup(list(self._timelines.values()), module_paths(roots))

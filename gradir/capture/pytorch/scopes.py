@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
+import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
@@ -13,7 +14,7 @@ from gradir.capture.pytorch.metadata import MetadataReader
 from gradir.capture.pytorch.tensors import Owned
 from gradir.ir import Cut, Scope
 
-__all__ = ["cuts", "module_paths", "scope_table"]
+__all__ = ["cuts", "is_trainable", "module_paths", "scope_table"]
 
 _MAX_DETAIL = 1_000
 
@@ -58,18 +59,19 @@ def scope_table(
     )
 
 
-def cuts(owned: Iterable[Owned], reached: Collection[int], *, hiding: bool) -> tuple[Cut, ...]:
-    """The trainable parameters that are not in the graph; ``reached`` holds the id() of the leaves that are.
+def is_trainable(tensor: torch.Tensor) -> bool:
+    """Whether a module's tensor is a parameter that asks for a gradient."""
+    return isinstance(tensor, nn.Parameter) and tensor.requires_grad
+
+
+def cuts(unreached: Iterable[Owned], *, hides: bool) -> tuple[Cut, ...]:
+    """The trainable parameters that are not in the graph.
 
     When the graph has a function that hides what it reaches, they may still receive gradient, and are ``hidden``.
     """
-    kind = "hidden" if hiding else "unreached"
+    kind = "hidden" if hides else "unreached"
     metadata = MetadataReader()
-    return tuple(
-        Cut(kind, names, scope, metadata.of_tensor(tensor))
-        for tensor, names, scope in owned
-        if tensor.requires_grad and isinstance(tensor, nn.Parameter) and id(tensor) not in reached
-    )
+    return tuple(Cut(kind, names, scope, metadata.of_tensor(tensor)) for tensor, names, scope in unreached)
 
 
 def _with_ancestors(path: str) -> list[str]:

@@ -11,9 +11,9 @@ from torch import nn
 
 from gradir.capture.pytorch.outputs import flatten_differentiable
 from gradir.capture.pytorch.recorder import Recorder
-from gradir.capture.spec import own_error
 from gradir.errors import CaptureError, GradirError, SpecError
 from gradir.ir import Graph
+from gradir.spec import own_error
 
 __all__ = ["capture_target", "parse_input"]
 
@@ -101,7 +101,7 @@ def _capture_module(module: nn.Module, inputs: Sequence[str]) -> Graph:
             named[name] = tensor
     with Recorder(module) as recorder:
         result = _run(module, *positional, **named)
-    return recorder.assemble(flatten_differentiable(result))
+    return recorder.assemble(flatten_differentiable(result)).graph
 
 
 def _run(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -1,0 +1,70 @@
+# Needs Python 3.10 or later, git and make; everything else is installed into $(VENV).
+# pip's own settings (PIP_INDEX_URL and the like) apply, for instance to choose a build of torch.
+
+PYTHON ?= python3
+VENV = .venv
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip --disable-pip-version-check
+PYTEST_ARGS =
+SUITE = --doctest-modules gradir exporters tests
+
+.SUFFIXES:
+.PHONY: help demo test check schema goldens node test-core core-suite clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.ready ## capture a transformer, export it, diff it against a variant; writes demo/
+	$(BIN)/python examples/demo.py
+
+test: check ## every check and the whole test suite; PYTEST_ARGS="..." reaches pytest
+	$(BIN)/python -m pytest -n auto $(SUITE) $(PYTEST_ARGS)
+
+check: $(VENV)/.ready-test ## lint, formatting, types, the layer rule and schema drift
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m gradir.codecs.schema --check
+
+schema: $(VENV)/.ready-test ## write schemas/ from the model
+	$(BIN)/python -m gradir.codecs.schema --write
+
+goldens: $(VENV)/.ready-test ## write the golden files; review what changed
+	$(BIN)/python -m pytest -n auto tests --update-goldens $(PYTEST_ARGS)
+
+node: tests/node/node_modules/.package-lock.json ## install Mermaid's own parser for the tests (needs npm)
+
+test-core: ## the tests that need no torch, without torch: make test-core PYTHON=python3.13
+	$(MAKE) core-suite VENV=.venv-core-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+
+clean: ## remove what the targets above made
+	rm -rf .venv .venv-core-* demo dist tests/node/node_modules
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+core-suite: $(VENV)/.ready-core
+	$(BIN)/python -m pytest -n auto --doctest-ignore-import-errors $(SUITE) $(PYTEST_ARGS)
+
+# A stamp is made last, so an interrupted installation starts again. Groups need pip 25.1.
+$(VENV)/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("gradir needs Python 3.10 or later: make PYTHON=..." if sys.version_info < (3, 10) else 0)'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(PIP) install --quiet --upgrade 'pip>=25.1'
+	@echo 'Installing gradir and torch into $(VENV): some minutes the first time, depending on the build of torch.'
+	$(PIP) install --quiet --group torch --editable .
+	@touch $@
+
+$(VENV)/.ready-test: $(VENV)/.ready
+	$(PIP) install --quiet --group check --group test
+	@touch $@
+
+$(VENV)/.ready-core: pyproject.toml
+	$(PYTHON) -m venv --clear $(VENV)
+	$(PIP) install --quiet --upgrade 'pip>=25.1'
+	$(PIP) install --quiet --group test-core --editable .
+	@touch $@
+
+tests/node/node_modules/.package-lock.json: tests/node/package.json tests/node/package-lock.json
+	npm ci --prefix tests/node --no-audit --no-fund
+	@touch $@

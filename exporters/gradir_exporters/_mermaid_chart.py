@@ -1,0 +1,112 @@
+"""A picture as a flowchart of mermaid-py.
+
+Import it only to draw: mermaid-py is slow to import, and prints a warning where IPython is missing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mermaid.flowchart import FlowChart, Link, Node
+from mermaid.style import Style
+
+from gradir_exporters._mermaid_picture import Box
+from gradir_exporters._mermaid_text import escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gradir_exporters._mermaid_picture import Group, Picture
+
+__all__ = ["AutogradChart"]
+
+_TEXT = "#1f2328"
+_LINE = "#57606a"
+
+
+def _style(name: str, fill: str, width: str | None = None) -> Style:
+    # The colour of the text is set too, since a dark theme would write in white on these.
+    return Style(name, fill=fill, color=_TEXT, stroke=_LINE, stroke_width=width)
+
+
+# The fills are those of the classic picture, as far as that has the role.
+_STYLES = {
+    "function": _style("function", "#d3d3d3"),
+    "leaf": _style("leaf", "#add8e6"),
+    "parameter": _style("parameter", "#add8e6", "2px"),
+    "buffer": _style("buffer", "#ffec8b"),
+    "output": _style("output", "#caff70", "2px"),
+    "view_base": _style("viewbase", "#a2cd5a"),
+    "saved": _style("saved", "#ffa500"),
+    "module": _style("module", "#d8bfd8", "2px"),
+}
+_OTHER = _style("other", "#ffffff")
+_SHAPES = {"module": "subroutine-shape"}
+_LINKS = {
+    "data": {},
+    "view": {"shape": "dotted"},
+    "saved": {"shape": "dotted", "head_right": "none"},
+    "buffer": {"shape": "dotted", "head_right": "none"},
+}
+
+
+class AutogradChart(FlowChart):  # type: ignore[misc]  # mermaid-py has no types
+    """A flowchart with a source text of its own.
+
+    The base class escapes nothing, and loses the styles of nodes inside subgraphs. Layout is pinned to the one that
+    GitHub has, since Mermaid 12 chooses another where it can.
+    """
+
+    def __init__(self, picture: Picture, direction: str, notes: Sequence[str] = ()) -> None:
+        self._description = picture.description
+        self._notes = notes
+        self._used: dict[str, Style] = {}
+        by_key: dict[str, Node] = {}
+        nodes = self._nodes(picture.items(), by_key)
+        links = [Link(by_key[arrow.tail], by_key[arrow.head], **_LINKS[arrow.kind]) for arrow in picture.arrows]
+        super().__init__(picture.title, nodes, links, direction)
+
+    def _nodes(self, items: Sequence[Box | Group], by_key: dict[str, Node]) -> list[Node]:
+        top: list[Node] = []
+        stack = [(iter(items), top)]
+        while stack:
+            remaining, target = stack[-1]
+            item = next(remaining, None)
+            if item is None:
+                stack.pop()
+                continue
+            if isinstance(item, Box):
+                style = _STYLES.get(item.role, _OTHER)
+                self._used[style.name] = style
+                shape = _SHAPES.get(item.role, "normal")
+                node = by_key[item.key] = Node(item.key, escaped(item.text), shape, styles=[style])
+            else:
+                node = Node(item.key, escaped(item.text), sub_nodes=[])
+                stack.append((iter(item.items), node.sub_nodes))
+            target.append(node)
+        return top
+
+    def _build_script(self) -> None:
+        lines = ["---", "config:", "  layout: dagre", "---", f"flowchart {self.orientation}"]
+        lines.extend(f"%% {note}" for note in self._notes)
+        lines.append(f"accTitle: {self.title}")
+        lines.append(f"accDescr: {self._description}")
+        lines.extend(str(self._used[name]) for name in sorted(self._used))
+        lines.extend(self._node_lines())
+        lines.extend(map(str, self.links))
+        self.script = "\n".join(lines) + "\n"
+
+    def _node_lines(self) -> Iterator[str]:
+        stack = [iter(self.nodes)]
+        while stack:
+            indent = "  " * (len(stack) - 1)
+            node = next(stack[-1], None)
+            if node is None:
+                stack.pop()
+                if stack:
+                    yield f"{indent[2:]}end"
+            elif node.sub_nodes:
+                yield f'{indent}subgraph {node.id_}["{node.content}"]'
+                stack.append(iter(node.sub_nodes))
+            else:
+                yield f'{indent}{node.id_}{node.shape.start}"{node.content}"{node.shape.end}:::{node.styles[0].name}'

@@ -1,0 +1,284 @@
+"""What the ``mermaid`` exporter draws, as data: boxes in nested groups, and arrows between them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from gradir.passes import destination
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gradir.ir import Graph, Node, Saved, Scope, TensorMeta
+
+__all__ = ["Arrow", "Box", "Group", "Picture", "Style", "fewest_arrows"]
+
+_ACCUMULATE = "accumulate_grad"
+_KIB = 1024
+_UNITS = ("KiB", "MiB", "GiB", "TiB")
+
+# Mermaid lays out 60 levels; a deeper module shows the rest of its path in one frame.
+_MAX_NESTING = 32
+
+
+_NOUNS = {
+    "function": ("function", "functions"),
+    "module": ("folded module", "folded modules"),
+    "parameter": ("parameter", "parameters"),
+    "leaf": ("leaf", "leaves"),
+    "buffer": ("buffer", "buffers"),
+    "saved": ("saved tensor", "saved tensors"),
+    "view_base": ("view base", "view bases"),
+    "output": ("output", "outputs"),
+    "": ("other node", "other nodes"),
+}
+
+
+class Style(NamedTuple):
+    """What to draw of a graph."""
+
+    shapes: bool
+    native: bool
+    saved: bool
+    accumulators: bool
+
+
+class Box(NamedTuple):
+    """One node to draw; ``text`` is as the reader shall see it."""
+
+    key: str
+    role: str
+    text: str
+
+
+class Arrow(NamedTuple):
+    """One line to draw between the boxes of two keys; ``kind`` is data, view, saved or buffer."""
+
+    tail: str
+    head: str
+    kind: str
+
+
+class Group:
+    """The boxes of one module, and the modules inside it, in the order of the flow."""
+
+    __slots__ = ("items", "key", "text")
+
+    def __init__(self, key: str, text: str, items: list[Box | Group]) -> None:
+        self.key = key
+        self.text = text
+        self.items = items
+
+
+class Picture:
+    """A graph as boxes and arrows; the boxes, with their text, are made only when asked for.
+
+    A gradient accumulator and its tensor are one box unless the style wants both. Buffers are drawn where something
+    leads to them. Boxes are named by position, so the same graph gives the same picture everywhere.
+    """
+
+    def __init__(self, graph: Graph, style: Style) -> None:
+        self._graph = graph
+        self._style = style
+        self._tensors = {} if style.accumulators else _accumulated(graph)
+        touched = {self._drawn(id_) for id_ in _touched(graph, style.saved)}
+        drawn = (node for node in graph.nodes.values() if node.id not in self._tensors)
+        self._nodes = [node for node in drawn if node.role != "buffer" or node.id in touched]
+        self._keys = {node.id: f"n{number}" for number, node in enumerate(self._nodes)}
+        self.arrows = list(self._arrows())
+
+    @property
+    def title(self) -> str:
+        """What the picture shows, in plain words; it names the model's class where that is a plain word too."""
+        name = self._graph.scopes[""].class_name if "" in self._graph.scopes else ""
+        return f"Autograd graph of {name}" if name.isidentifier() and name.isascii() else "Autograd graph"
+
+    @property
+    def description(self) -> str:
+        """How many boxes there are of each kind, and how many arrows, in plain words."""
+        roles = Counter(node.role if node.role in _NOUNS else "" for node in self._nodes)
+        roles["saved"] += sum(len(node.saved) for node in self._nodes) if self._style.saved else 0
+        counts = [_counted(roles[role], *nouns) for role, nouns in _NOUNS.items() if roles[role]]
+        return f"{', '.join([*counts, _counted(len(self.arrows), 'arrow', 'arrows')])}"
+
+    def items(self) -> list[Box | Group]:
+        """The boxes and groups outside all modules, with everything inside them."""
+        tree = _Tree(self._graph.scopes)
+        for node in self._nodes:
+            tree.open(node.scope).extend(self._boxes(node))
+        return tree.closed()
+
+    def _drawn(self, id_: str) -> str:
+        """The node drawn in the place of a node."""
+        return self._tensors.get(id_, id_)
+
+    def _arrows(self) -> Iterator[Arrow]:
+        keys = self._keys
+        for edge in self._graph.edges:
+            if edge.dst not in self._tensors:
+                yield Arrow(keys[self._drawn(edge.src)], keys[edge.dst], edge.kind)
+        for node in self._nodes if self._style.saved else ():
+            for number, slot in enumerate(node.saved):
+                yield Arrow(keys[node.id], _slot_key(keys[node.id], number), "saved")
+                if slot.origin is not None and self._graph.nodes[slot.origin.id].role == "buffer":
+                    yield Arrow(keys[slot.origin.id], _slot_key(keys[node.id], number), "buffer")
+
+    def _boxes(self, node: Node) -> Iterator[Box]:
+        key = self._keys[node.id]
+        yield Box(key, node.role, "\n".join(_lines(node, self._style)))
+        for number, slot in enumerate(node.saved if self._style.saved else ()):
+            yield Box(_slot_key(key, number), "saved", "\n".join(_slot_lines(slot, self._style)))
+
+
+def fewest_arrows(graph: Graph, depth: int | None, style: Style, enough: int) -> int:
+    """A number of arrows that the picture of the graph, folded to ``depth``, has at least.
+
+    Counting stops at ``enough``. This tells a picture that is far too large without folding or drawing the graph.
+    """
+    vertices: dict[str, str | tuple[str]] = {}
+    found: set[tuple[str | tuple[str], str | tuple[str]]] = set()
+    for node in graph.nodes.values():
+        if node.op == _ACCUMULATE and not style.accumulators:
+            continue
+        module = None if depth is None else destination(node, depth)
+        vertices[node.id] = node.id if module is None else (module,)
+        found.update(
+            (vertices[ref.id], vertices[node.id]) for ref in node.inputs if ref is not None and ref.id in vertices
+        )
+        found.discard((vertices[node.id], vertices[node.id]))
+        if len(found) >= enough:
+            break
+    return len(found)
+
+
+def _accumulated(graph: Graph) -> dict[str, str]:
+    """By gradient accumulator the tensor whose gradient it takes."""
+    tensors: dict[str, str] = {}
+    for node in graph.nodes.values():
+        sources = [ref.id for ref in node.inputs if ref is not None] if node.op == _ACCUMULATE else []
+        if len(sources) == 1:
+            tensors[node.id] = tensors.get(sources[0], sources[0])
+    return tensors
+
+
+def _touched(graph: Graph, saved: bool) -> Iterator[str]:
+    for edge in graph.edges:
+        yield edge.src
+        yield edge.dst
+    if saved:
+        for node in graph.nodes.values():
+            yield from (slot.origin.id for slot in node.saved if slot.origin is not None)
+
+
+def _slot_key(key: str, number: int) -> str:
+    return f"{key}s{number}"
+
+
+def _lines(node: Node, style: Style) -> Iterator[str]:
+    if node.role == "module":
+        # Its frame already says where it is.
+        name = node.label.removeprefix(f"{node.scope}.") if node.scope else node.label
+        yield _with_class(name, node.native if node.native != name else "")
+        yield from _totals(node.attrs)
+        return
+    operation = (node.native if style.native else "") or node.op
+    name = node.names[0] if node.names else ""
+    yield _with_class(name, operation) if name else operation or node.id
+    if node.opaque:
+        yield "(opaque)"
+    if style.shapes and node.outputs:
+        yield _tensors_line(node.outputs)
+
+
+def _tensors_line(tensors: tuple[TensorMeta, ...]) -> str:
+    return f"{tensors[0]}, {len(tensors) - 1} more" if len(tensors) > 1 else str(tensors[0])
+
+
+def _slot_lines(slot: Saved, style: Style) -> Iterator[str]:
+    yield slot.slot if slot.state == "held" else f"{slot.slot} ({slot.state})"
+    if style.shapes:
+        yield str(slot.tensor)
+
+
+def _totals(attrs: Mapping[str, object]) -> Iterator[str]:
+    for name, nouns in (("nodes", ("node", "nodes")), ("parameters", ("parameter", "parameters"))):
+        count = attrs.get(name)
+        if isinstance(count, int) and count:
+            yield _counted(count, *nouns)
+    kept = attrs.get("saved_bytes")
+    if isinstance(kept, int) and kept:
+        yield f"{_readable_bytes(kept)} saved"
+
+
+def _readable_bytes(count: int) -> str:
+    if count < _KIB:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, len(_UNITS))
+    return f"{count / _KIB**power:,.1f} {_UNITS[power - 1]}"
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def _with_class(name: str, class_name: str) -> str:
+    return f"{name} ({class_name})" if class_name else name
+
+
+class _Module(NamedTuple):
+    """A module of the tree under construction: the part of its path below its parent, and the whole path."""
+
+    part: str
+    path: str
+    items: list[Box | _Module]
+    children: dict[str, _Module]
+
+
+class _Tree:
+    """The module tree, each module opened when a node first needs it."""
+
+    def __init__(self, scopes: Mapping[str, Scope]) -> None:
+        self._scopes = scopes
+        self._root = _Module("", "", [], {})
+        self._opened = {"": self._root}
+
+    def open(self, scope: str) -> list[Box | _Module]:
+        """Where the boxes of a module go."""
+        if scope not in self._opened:
+            module = self._root
+            for part in scope.split(".", _MAX_NESTING - 1):
+                if part not in module.children:
+                    path = part if module is self._root else f"{module.path}.{part}"
+                    module.children[part] = _Module(part, path, [], {})
+                    module.items.append(module.children[part])
+                module = module.children[part]
+            self._opened[scope] = module
+        return self._opened[scope].items
+
+    def closed(self) -> list[Box | Group]:
+        """Everything inside the root. A module that holds nothing but another one shares its frame."""
+        top: list[Box | Group] = []
+        groups = 0
+        stack: list[tuple[Iterator[Box | _Module], list[Box | Group]]] = [(iter(self._root.items), top)]
+        while stack:
+            remaining, target = stack[-1]
+            item = next(remaining, None)
+            if item is None:
+                stack.pop()
+            elif isinstance(item, Box):
+                target.append(item)
+            else:
+                group, items = self._group(f"m{groups}", item)
+                groups += 1
+                target.append(group)
+                stack.append((iter(items), group.items))
+        return top
+
+    def _group(self, key: str, module: _Module) -> tuple[Group, list[Box | _Module]]:
+        parts = [module.part]
+        while len(module.items) == 1 and isinstance(module.items[0], _Module):
+            module = module.items[0]
+            parts.append(module.part)
+        known = self._scopes.get(module.path)
+        return Group(key, _with_class(".".join(parts), known.class_name if known else ""), []), module.items

@@ -1,0 +1,143 @@
+"""The ``mermaid`` exporter: a flowchart that GitHub, GitLab, notebooks and documentation tools draw as they stand.
+
+Mermaid refuses a flowchart of more than 500 arrows or 50,000 characters, wherever it is drawn and whatever it says of
+itself. A picture that would be larger is folded by module, to the greatest depth at which it fits.
+
+Gradient accumulators are not drawn unless asked for: there is one for every leaf and parameter, and it tells nothing
+that these do not.
+"""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import msgspec
+
+from gradir.errors import ExportError
+from gradir.passes import fold, scope_depth
+from gradir.protocols import Options
+from gradir_exporters._mermaid_picture import Picture, Style, fewest_arrows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gradir.ir import Graph
+
+__all__ = ["MermaidExporter", "MermaidOptions"]
+
+_MAX_ARROWS = 500
+_MAX_CHARACTERS = 50_000
+
+# A module that lies deeper is not left open by the search for a depth that fits.
+_MAX_DEPTH_TRIED = 16
+
+
+class MermaidOptions(Options, frozen=True, kw_only=True):
+    """The options of the ``mermaid`` exporter."""
+
+    direction: Annotated[
+        Literal["TB", "LR", "BT", "RL"], msgspec.Meta(description="where arrows point: TB is top to bottom")
+    ] = "TB"
+    depth: Annotated[
+        Annotated[int, msgspec.Meta(ge=0)] | None,
+        msgspec.Meta(description="fold modules at this depth of the module tree into one box each"),
+    ] = None
+    fold: Annotated[bool, msgspec.Meta(description="fold further where Mermaid would refuse the size")] = True
+    shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of what each box gives")] = True
+    native: Annotated[bool, msgspec.Meta(description="show the framework's own name of each operation")] = False
+    show_saved: Annotated[bool, msgspec.Meta(description="draw the tensors saved for backward, and buffers")] = False
+    accumulators: Annotated[bool, msgspec.Meta(description="draw the nodes that accumulate gradients")] = False
+
+
+class MermaidExporter:
+    r"""A Mermaid flowchart, drawn by GitHub, GitLab and notebooks; large graphs are folded by module.
+
+    >>> from gradir.ir import Builder, TensorMeta
+    >>> b = Builder()
+    >>> w = b.tensor("fc.w", TensorMeta("float32", (3,)), role="parameter", scope="fc")
+    >>> b.output(b.function("exp", [w], [TensorMeta("float32", (3,))], scope="fc"))
+    >>> for line in MermaidExporter().export(b.build(), MermaidOptions(shapes=False)).splitlines()[10:]:
+    ...     print(line)
+    subgraph m0["fc"]
+      n0["fc.w"]:::parameter
+      n1["exp"]:::function
+    end
+    n2["output"]:::output
+    n0 --> n1
+    n1 --> n2
+    """
+
+    suffix: ClassVar[str] = ".mmd"
+    options: ClassVar[type[Options]] = MermaidOptions
+
+    def export(self, graph: Graph, options: MermaidOptions) -> str:
+        """The source of one flowchart.
+
+        Raises:
+            ExportError: the picture is larger than Mermaid draws, and cannot or may not be folded to fit.
+            GraphError: ``depth`` is negative.
+        """
+        style = Style(options.shapes, options.native, options.show_saved, options.accumulators)
+        for depth in _depths(graph, options):
+            if fewest_arrows(graph, depth, style, _MAX_ARROWS + 1) > _MAX_ARROWS:
+                continue
+            picture = _picture(graph, depth, style)
+            if len(picture.arrows) > _MAX_ARROWS:
+                continue
+            notes = () if depth == options.depth else (_note(graph, depth),)
+            source = _source(picture, options.direction, notes)
+            if _characters(source) <= _MAX_CHARACTERS:
+                return source
+        raise ExportError(_refusal(graph, options, style))
+
+
+def _depths(graph: Graph, options: MermaidOptions) -> Iterator[int | None]:
+    """The depths to try: the one asked for, then ever coarser ones."""
+    yield options.depth
+    if options.fold:
+        deepest = max((scope_depth(node.scope) for node in graph.nodes.values()), default=0)
+        finest = min(deepest, _MAX_DEPTH_TRIED) if options.depth is None else min(deepest, options.depth - 1)
+        if deepest:
+            yield from range(finest, -1, -1)
+
+
+def _picture(graph: Graph, depth: int | None, style: Style) -> Picture:
+    return Picture(graph if depth is None else fold(graph, depth), style)
+
+
+def _source(picture: Picture, direction: str, notes: Sequence[str]) -> str:
+    # The warning that mermaid-py prints when it is imported would end up in the exported text.
+    with redirect_stdout(io.StringIO()):
+        from gradir_exporters._mermaid_chart import AutogradChart
+    source: str = AutogradChart(picture, direction, notes).script
+    return source
+
+
+def _characters(source: str) -> int:
+    """The length as JavaScript counts it."""
+    return len(source.encode("utf-16-le")) // 2
+
+
+def _note(graph: Graph, depth: int | None) -> str:
+    edges = sum(1 for _ in graph.edges)
+    return (
+        f"{len(graph.nodes):,} nodes and {edges:,} edges, more than Mermaid draws ({_MAX_ARROWS} arrows, "
+        f"{_MAX_CHARACTERS:,} characters): folded by module to depth {depth}"
+    )
+
+
+def _refusal(graph: Graph, options: MermaidOptions, style: Style) -> str:
+    *_, depth = _depths(graph, options)
+    picture = _picture(graph, depth, style)
+    needs = f"{len(picture.arrows):,} arrows"
+    if len(picture.arrows) <= _MAX_ARROWS:
+        needs += f" and {_characters(_source(picture, options.direction, ())):,} characters"
+    if not options.fold:
+        what = f"needs {needs}: fold modules with a depth{'' if depth is None else f' below {depth}'}, or leave fold on"
+    elif depth is None:
+        what = f"needs {needs}, and the graph has no modules to fold: record them while capturing, or export to dot"
+    else:
+        what = f"needs {needs} even with all modules folded: export a part of the graph, or export to dot"
+    return f"a Mermaid picture has at most {_MAX_ARROWS} arrows and {_MAX_CHARACTERS:,} characters, and this one {what}"

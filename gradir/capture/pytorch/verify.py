@@ -1,0 +1,153 @@
+"""Check a captured graph against the autograd engine itself, by running a backward."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch.autograd import profiler_legacy
+
+from gradir.capture.pytorch.assemble import LiveGraph
+from gradir.capture.pytorch.metadata import dtype_name, shape_of
+from gradir.capture.pytorch.walk import GradFn
+from gradir.errors import CaptureError
+from gradir.ir import TensorMeta
+from gradir.ir.text import tensor_text
+
+__all__ = ["Verification", "verify"]
+
+_EVENT: Final = "autograd::engine::evaluate_function: "
+
+
+class Verification(NamedTuple):
+    """What the engine did beside what the graph says.
+
+    ``nodes`` and ``edges`` count the grad_fns and the edges between them in the graph, ``fired`` the nodes that the
+    engine ran. ``mismatches`` are empty when engine and graph agree.
+    """
+
+    nodes: int
+    edges: int
+    fired: int
+    mismatches: tuple[str, ...]
+
+
+class _Arrived(NamedTuple):
+    """The gradients with which the engine ran a node."""
+
+    gradients: tuple[torch.Tensor | None, ...]
+
+
+def verify(live: LiveGraph) -> Verification:
+    """Run a real backward, and compare.
+
+    Every captured node must run, and nothing else: the nodes are counted by hooks on each of them and, independently,
+    by the engine's own profile. The gradient that arrives at each output must have the recorded dtype and shape. The
+    leaves of the graph, and no other parameter of the model, must receive a gradient.
+
+    The gradients in ``.grad`` are as before afterwards, and the graph is kept. Hooks that the user put on tensors and
+    nodes do run, and non-reentrant checkpoints are recomputed.
+
+    Raises:
+        CaptureError: backward cannot run, because an earlier one freed the graph, say.
+    """
+    arrived: dict[GradFn, _Arrived] = {}
+    hooks = [fn.register_prehook(partial(_note, arrived, fn)) for fn in live.grad_fns]
+    try:
+        with _grads_put_aside([*live.leaves.values(), *live.unreached]):
+            engine = _run_backward(live)
+            received = {id(tensor) for tensor in [*live.leaves.values(), *live.unreached] if tensor.grad is not None}
+    finally:
+        for hook in hooks:
+            hook.remove()
+    mismatches = [
+        *_missing_nodes(live, arrived),
+        *_unknown_nodes(live, engine),
+        *_wrong_gradients(live, arrived),
+        *_wrong_leaves(live, received),
+    ]
+    edges = sum(1 for edge in live.graph.edges if live.graph.nodes[edge.dst].role == "function")
+    return Verification(len(live.grad_fns), edges, len(arrived), tuple(mismatches))
+
+
+def _note(arrived: dict[GradFn, _Arrived], fn: GradFn, gradients: tuple[torch.Tensor | None, ...]) -> None:
+    arrived[fn] = _Arrived(gradients)
+
+
+@contextmanager
+def _grads_put_aside(tensors: list[torch.Tensor]) -> Iterator[None]:
+    kept = [(tensor, tensor.grad) for tensor in tensors]
+    for tensor in tensors:
+        tensor.grad = None
+    try:
+        yield
+    finally:
+        for tensor, grad in kept:
+            tensor.grad = grad
+
+
+def _run_backward(live: LiveGraph) -> Counter[str]:
+    """Run backward; returns how often the engine ran nodes of each name."""
+    tensors = [captured.tensor for captured in live.captured if captured.role == "output"]
+    with warnings.catch_warnings():
+        # The profiler that prints nothing to stderr of its own is deprecated.
+        warnings.simplefilter("ignore")
+        try:
+            with profiler_legacy.profile() as profile:  # type: ignore[no-untyped-call]
+                torch.autograd.backward(tensors, [torch.ones_like(tensor) for tensor in tensors], retain_graph=True)
+        except RuntimeError as error:
+            raise CaptureError(f"verifying needs a backward, which failed: {' '.join(str(error).split())}") from error
+        events = profile.function_events or []
+    return Counter(event.name.removeprefix(_EVENT) for event in events if event.name.startswith(_EVENT))
+
+
+def _missing_nodes(live: LiveGraph, arrived: dict[GradFn, _Arrived]) -> Iterator[str]:
+    for fn, node_id in live.grad_fns.items():
+        if fn not in arrived:
+            yield f"{node_id}: the engine did not run it"
+
+
+def _unknown_nodes(live: LiveGraph, engine: Counter[str]) -> Iterator[str]:
+    if live.hides:
+        # The function runs a backward of its own, whose nodes are not part of this graph.
+        return
+    captured = Counter(fn.name() for fn in live.grad_fns)
+    for name, count in sorted((engine - captured).items()):
+        yield f"the engine ran {count} more {name} than were captured"
+
+
+def _wrong_gradients(live: LiveGraph, arrived: dict[GradFn, _Arrived]) -> Iterator[str]:
+    for fn, (gradients,) in arrived.items():
+        node = live.graph.nodes[live.grad_fns[fn]]
+        if len(gradients) != len(node.outputs):
+            yield f"{node.id}: {len(gradients)} gradients arrived for {len(node.outputs)} outputs"
+            continue
+        for number, (gradient, meta) in enumerate(zip(gradients, node.outputs, strict=True)):
+            if gradient is not None and not _agrees(gradient, meta):
+                said = TensorMeta(dtype_name(gradient.dtype), shape_of(gradient))
+                yield f"{node.id}: {tensor_text(said)} arrived at output {number}, recorded as {tensor_text(meta)}"
+
+
+def _agrees(gradient: Any, meta: TensorMeta) -> bool:
+    shape = shape_of(gradient)
+    if dtype_name(gradient.dtype) != meta.dtype:
+        return False
+    if shape is None or meta.shape is None or len(shape) != len(meta.shape):
+        return shape is None or meta.shape is None
+    return all(size == recorded for size, recorded in zip(shape, meta.shape, strict=True) if isinstance(recorded, int))
+
+
+def _wrong_leaves(live: LiveGraph, received: set[int]) -> Iterator[str]:
+    for node_id, tensor in live.leaves.items():
+        if id(tensor) not in received:
+            yield f"{node_id}: said to be reached, and got no gradient"
+    if live.hides:
+        return
+    for cut, tensor in zip(live.graph.cuts, live.unreached, strict=True):
+        if id(tensor) in received:
+            yield f"{', '.join(cut.names)}: said to be {cut.kind}, and got a gradient"

@@ -1,0 +1,465 @@
+"""The dot exporter: golden files, what Graphviz itself makes of the output, properties, and hostile text."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import graphviz
+import msgspec
+import pydot
+import pytest
+from gradir_exporters._dot_labels import scope_caption
+from gradir_exporters.dot import DotExporter, DotOptions, to_graphviz, to_pydot
+from graphviz import quoting
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from samples import HOSTILE_LABELS, chain, everything, hostile
+from strategies import graphs
+
+from gradir.errors import ExportError
+from gradir.ir import Builder, Graph, Node, Ref, Saved, Scope, TensorMeta
+
+META = TensorMeta("float32", (2,))
+FILLS = {
+    "function": "lightgray",
+    "leaf": "lightblue",
+    "parameter": "lightblue",
+    "output": "darkolivegreen1",
+    "view_base": "darkolivegreen3",
+    "buffer": "lightgoldenrod1",
+    "saved": "orange",
+    "module": "thistle",
+}
+printable = st.text(st.characters(exclude_categories=("C", "Zl", "Zp")), max_size=20)
+anything = st.text(max_size=20)
+tricky = st.text(st.sampled_from(list('\\"<>&;nNlGTr#{}|/ \n\r\t\x00\x7f\u2028\ud800é🔥')), max_size=12)
+option_sets = st.builds(DotOptions, show_attrs=st.booleans(), show_saved=st.booleans(), clusters=st.booleans())
+
+
+def export(graph: Graph, **options: Any) -> str:
+    return DotExporter().export(graph, DotOptions(**options))
+
+
+def run_dot(program: str, source: str, form: str) -> str:
+    """What dot prints; it must accept the source without a word."""
+    done = subprocess.run([program, f"-T{form}"], input=source.encode(), capture_output=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr.decode()) == (0, "")
+    return done.stdout.decode()
+
+
+class Picture:
+    """What dot understood, from its JSON."""
+
+    def __init__(self, document: str) -> None:
+        self.document = json.loads(document)
+        objects = self.document.get("objects", [])
+        self.clusters = {o["name"]: o for o in objects if o["name"].startswith("cluster")}
+        self.nodes = {o["name"]: o for o in objects if not o["name"].startswith("cluster")}
+        self.edges = self.document.get("edges", [])
+        self._names = {o["_gvid"]: o["name"] for o in objects}
+
+    def lines(self) -> Counter[tuple[str, ...]]:
+        return Counter(
+            (self._names[e["tail"]], self._names[e["head"]], e.get("style", ""), e.get("dir", "")) for e in self.edges
+        )
+
+    def frames(self, node: str) -> list[str]:
+        """The clusters around a node, outermost first."""
+        gvid = self.nodes[node]["_gvid"]
+        around = [cluster for cluster in self.clusters.values() if gvid in cluster.get("nodes", ())]
+        return [
+            cluster["name"] for cluster in sorted(around, key=lambda c: -len(c["nodes"]) - len(c.get("subgraphs", ())))
+        ]
+
+
+def drawn_text(item: dict[str, Any]) -> list[str]:
+    """The lines that dot puts on the canvas for a label."""
+    return [operation["text"] for operation in item.get("_ldraw_", ()) if operation["op"] == "T"]
+
+
+def intended(text: str) -> str:
+    """How text shows: the characters that cannot be printed as in a Python literal, and 200 characters at most."""
+    visible = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return visible if len(visible) <= 200 else visible[:197] + "..."
+
+
+def intended_tooltip(text: str) -> str:
+    return intended(text).replace("\\", "%5C")
+
+
+def drawn_nodes(graph: Graph, options: DotOptions) -> Iterator[tuple[str, str, str]]:
+    touched = {end for edge in graph.edges for end in (edge.src, edge.dst)}
+    for number, node in enumerate(graph.nodes.values()):
+        if node.role != "buffer" or options.show_saved or node.id in touched:
+            yield f"n{number}", node.role, intended_tooltip(node.id)
+        if options.show_saved:
+            for slot, saved in enumerate(node.saved):
+                yield f"n{number}s{slot}", "saved", intended_tooltip(f"{saved.slot} saved by {node.id}")
+
+
+def drawn_lines(graph: Graph, options: DotOptions) -> Iterator[tuple[str, ...]]:
+    keys = {id_: f"n{number}" for number, id_ in enumerate(graph.nodes)}
+    for edge in graph.edges:
+        yield keys[edge.src], keys[edge.dst], "dotted" if edge.kind == "view" else "", ""
+    if not options.show_saved:
+        return
+    for node in graph.nodes.values():
+        for slot, saved in enumerate(node.saved):
+            yield keys[node.id], f"{keys[node.id]}s{slot}", "", "none"
+            if saved.origin is not None and graph.nodes[saved.origin.id].role == "buffer":
+                yield keys[saved.origin.id], f"{keys[node.id]}s{slot}", "dashed", "none"
+
+
+def assert_same_graph(picture: Picture, graph: Graph, options: DotOptions) -> None:
+    found = {(name, node["class"], html.unescape(node["tooltip"])) for name, node in picture.nodes.items()}
+    assert found == set(drawn_nodes(graph, options))
+    assert picture.lines() == Counter(drawn_lines(graph, options))
+    for node in picture.nodes.values():
+        assert node.get("fillcolor", "lightgray") == FILLS.get(node["class"], "white")
+
+
+def linears(count: int, scope: str = "net.{}") -> Graph:
+    """Linear layers in a row, each with a weight of its own that reaches it through two more functions."""
+    b = Builder()
+    value = b.tensor("x", META)
+    for number in range(count):
+        path = scope.format(number)
+        weight = b.tensor(f"{path}.weight", META, role="parameter", scope=path)
+        for op in ("accumulate_grad", "t"):
+            weight = b.function(op, [weight], [META], scope=path)
+        value = b.function("view", [value], [META], scope=path)
+        value = b.function("mm", [value, weight], [META], scope=path, saved=[(Saved("self"), None)])
+    b.output(value)
+    return b.build()
+
+
+def alternating(steps: int) -> Graph:
+    """A module that runs again and again with something outside it in between."""
+    b = Builder()
+    value = b.tensor("x", META)
+    weight = b.tensor("cell.weight", META, role="parameter", scope="cell")
+    for _ in range(steps):
+        turned = b.function("t", [weight], [META], scope="cell")
+        value = b.function("mm", [value, turned], [META], scope="cell")
+        value = b.function("tanh", [value], [META])
+    b.output(value)
+    return b.build()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("everything", {}),
+        ("everything-full", {"show_attrs": True, "show_saved": True}),
+        ("everything-narrow", {"show_attrs": True, "max_attr_chars": 8}),
+        ("everything-flat", {"clusters": False, "direction": "LR"}),
+    ],
+)
+def test_golden(name: str, options: dict[str, Any], golden: Callable[[str, str], None]) -> None:
+    golden(f"dot/{name}.dot", export(everything(), **options))
+
+
+def test_golden_hostile(golden: Callable[[str, str], None]) -> None:
+    golden("dot/hostile.dot", export(hostile(), show_attrs=True, show_saved=True))
+
+
+@pytest.mark.parametrize("form", ["canon", "dot_json", "svg"])
+@pytest.mark.parametrize("sample", [everything, hostile])
+def test_dot_accepts_it(sample: Callable[[], Graph], form: str, dot_program: str) -> None:
+    assert run_dot(dot_program, export(sample(), show_attrs=True, show_saved=True), form)
+
+
+@pytest.mark.parametrize("sample", [everything, hostile])
+@pytest.mark.parametrize("options", [DotOptions(), DotOptions(show_saved=True), DotOptions(clusters=False)])
+def test_dot_sees_the_graph(sample: Callable[[], Graph], options: DotOptions, dot_program: str) -> None:
+    picture = Picture(run_dot(dot_program, DotExporter().export(sample(), options), "dot_json"))
+    assert_same_graph(picture, sample(), options)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(graph=graphs(), options=option_sets)
+def test_dot_sees_any_graph(graph: Graph, options: DotOptions, dot_program: str) -> None:
+    picture = Picture(run_dot(dot_program, DotExporter().export(graph, options), "dot_json"))
+    assert_same_graph(picture, graph, options)
+    for name, node in zip((f"n{number}" for number in range(len(graph.nodes))), graph.nodes.values(), strict=True):
+        paths = [html.unescape(picture.clusters[cluster]["tooltip"]) for cluster in picture.frames(name)]
+        parts = node.scope.split(".") if node.scope and options.clusters else []
+        assert paths == [".".join(parts[: end + 1]) for end in range(len(parts))]
+
+
+@settings(max_examples=15, deadline=None)
+@given(graph=graphs(max_functions=5), options=option_sets)
+def test_pydot_reads_it_back(graph: Graph, options: DotOptions) -> None:
+    parsed = pydot.graph_from_dot_data(DotExporter().export(graph, options))
+    assert parsed is not None
+    built = to_pydot(graph, **msgspec.structs.asdict(options))
+    assert statements(parsed[0]) == statements(built)
+
+
+def statements(dot: pydot.Dot) -> list[tuple[object, ...]]:
+    """Every node, edge and cluster of a pydot graph with its attributes, quotes removed."""
+    found: list[tuple[object, ...]] = []
+    open_graphs: list[tuple[str, Any]] = [("", dot)]
+    while open_graphs:
+        where, graph = open_graphs.pop()
+        kinds = [("node", n.get_name(), n) for n in graph.get_nodes()]
+        kinds += [("edge", (e.get_source(), e.get_destination()), e) for e in graph.get_edges()]
+        for kind, name, item in kinds:
+            attributes = {key: str(value).strip('"') for key, value in item.get_attributes().items()}
+            found.append((where, kind, name, sorted(attributes.items())))
+        open_graphs += [(f"{where}/{child.get_name()}", child) for child in graph.get_subgraphs()]
+    return sorted((statement for statement in found if statement[2] not in {"graph", "node", "edge"}), key=repr)
+
+
+@pytest.mark.parametrize("sample", [everything, hostile])
+def test_pydot_object_draws_the_same(sample: Callable[[], Graph], dot_program: str) -> None:
+    options = DotOptions(show_attrs=True, show_saved=True)
+    built = to_pydot(sample(), show_attrs=True, show_saved=True)
+    picture = Picture(run_dot(dot_program, built.to_string(), "dot_json"))
+    expected = Picture(run_dot(dot_program, DotExporter().export(sample(), options), "dot_json"))
+    assert_same_graph(picture, sample(), options)
+    assert {n: o["label"] for n, o in picture.nodes.items()} == {n: o["label"] for n, o in expected.nodes.items()}
+    assert {n: o["label"] for n, o in picture.clusters.items()} == {n: o["label"] for n, o in expected.clusters.items()}
+
+
+@given(text=st.one_of(printable, tricky))
+def test_escaping_agrees_with_graphviz(text: str) -> None:
+    safe = graphviz.escape(intended(text).replace("&", "&amp;"))
+    quoted = quoting.quote(safe)
+    assert f'"{scope_caption(text, "")}"' == (quoted if quoted.startswith('"') else f'"{quoted}"')
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=st.lists(st.one_of(tricky, anything), min_size=1, max_size=15))
+def test_dot_draws_any_text(texts: list[str], dot_program: str) -> None:
+    nodes = [Node(f"x{n}", native=text, names=("name",)) for n, text in enumerate(texts)]
+    picture = Picture(run_dot(dot_program, export(Graph.of(nodes)), "json"))
+    for number, text in enumerate(texts):
+        assert drawn_text(picture.nodes[f"n{number}"]) == ["name", intended(text) or f"x{number}"]
+
+
+def test_hostile_labels_are_drawn_literally(dot_program: str) -> None:
+    graph = hostile()
+    picture = Picture(run_dot(dot_program, export(graph, show_saved=True), "json"))
+    labels = {
+        node.names[0]: f"n{number}" for number, node in enumerate(graph.nodes.values()) if node.role == "function"
+    }
+    assert set(labels) == set(HOSTILE_LABELS)
+    for label, name in labels.items():
+        node = graph.nodes[list(graph.nodes)[int(name[1:])]]
+        shown = [intended(label), intended(label)] if label else [node.op]
+        assert drawn_text(picture.nodes[name]) == shown
+        saved = drawn_text(picture.nodes[f"{name}s0"])
+        assert [line for line in saved if line] == [
+            line for line in map(intended, (label, f"({label})", label)) if line
+        ]
+    frames = {"".join(drawn_text(cluster)) for cluster in picture.clusters.values()}
+    assert {
+        intended(f"{label}: {label}") for label in HOSTILE_LABELS if label and "." not in label and "\0" not in label
+    } <= frames
+
+
+def test_tooltips_are_shown_literally(dot_program: str) -> None:
+    ids = [r"a\Nb\Gc\Td\\", r'e\"f\\"g', "&amp; &lt;", 'x"y<z>', "\\\\N"]
+    svg = run_dot(dot_program, export(Graph.of(Node(id_) for id_ in ids)), "svg")
+    titles = [html.unescape(title) for title in re.findall(r'xlink:title="([^"]*)"', svg)]
+    assert titles == [id_.replace("\\", "%5C") for id_ in ids]
+
+
+def test_shared_input_keeps_both_edges(dot_program: str) -> None:
+    b = Builder()
+    x = b.tensor("x", META)
+    b.output(b.function("mul", [x, x], [META]))
+    picture = Picture(run_dot(dot_program, export(b.build()), "dot_json"))
+    assert picture.lines()["n0", "n1", "", ""] == 2
+
+
+def test_buffers_are_drawn_with_saved_tensors_only() -> None:
+    b = Builder()
+    x = b.tensor("x", META)
+    mean = b.tensor("mean", META, role="buffer")
+    b.output(b.function("norm", [x], [META], saved=[(Saved("running_mean"), mean)]))
+    graph = b.build()
+    key = f"n{list(graph.nodes).index('mean')}"
+    assert f"\t{key} [" not in export(graph)
+    assert f"\t{key} [" in export(graph, show_saved=True)
+    assert f'{key} -> n2s0 [dir="none" style="dashed"]' in export(graph, show_saved=True)
+
+
+def test_a_buffer_with_an_edge_is_always_drawn() -> None:
+    b = Builder()
+    b.output(b.function("exp", [b.tensor("mean", META, role="buffer")], [META]))
+    assert 'n0 [label="mean\\n(2)"' in export(b.build())
+
+
+def test_unknown_roles_are_drawn() -> None:
+    text = export(Graph.of([Node("t", role='token"]; x', native="Token")]))
+    assert 'n0 [label="Token" tooltip="t" class="token-x" fillcolor="white"]' in text
+
+
+def test_unknown_shape_and_state_are_said() -> None:
+    b = Builder()
+    b.output(b.function("exp", [b.tensor("x", TensorMeta())], [META], saved=[(Saved("self", state="freed"), None)]))
+    text = export(b.build(), show_saved=True)
+    assert '[label="x\\n(?)"' in text
+    assert '[label="self\\n(?)\\nfreed"' in text
+
+
+def test_attribute_table() -> None:
+    node = Node("f", native="F", attrs={"b": "y" * 60, "a": (1, (2.5, None)), "c": (True,)}, saved=(Saved("self"),))
+    label = export(Graph.of([node]), show_attrs=True, max_attr_chars=16).split('label="')[1].split('"')[0]
+    assert label.split("\\n") == [
+        "F",
+        "----------------------",
+        "a   : (1, (2.5, None))",
+        "b   : yyyyyyyyyyyyy...",
+        "c   :          (True,)",
+        "self:   [saved tensor]",
+    ]
+
+
+def test_a_wide_title_widens_the_table() -> None:
+    label = export(Graph.of([Node("f", native="F" * 20, attrs={"a": 1})]), show_attrs=True).split('label="')[1]
+    assert label.split('"')[0].split("\\n") == ["F" * 20, "-" * 20, "a:" + " " * 17 + "1"]
+
+
+def test_texts_too_long_for_dot_are_cut(dot_program: str) -> None:
+    attrs = {f"key{n}" + "&" * 3000: "&" * 3000 for n in range(300)}
+    node = Node("i" * 20_000, native="\\" * 20_000, names=("&" * 20_000,), scope="s" * 20_000, attrs=attrs)
+    picture = Picture(run_dot(dot_program, export(Graph.of([node]), show_attrs=True, max_attr_chars=2000), "json"))
+    lines = drawn_text(picture.nodes["n0"])
+    assert lines[:2] == ["&" * 197 + "...", "\\" * 197 + "..."]
+    assert lines[3] == f"{'key0':&<57}...: {'&' * 1997}..."
+    assert lines[-1].rstrip() == "... and 200 more"
+
+
+@pytest.mark.parametrize("direction", ["TB", "LR", "BT", "RL"])
+def test_direction(direction: str, dot_program: str) -> None:
+    picture = Picture(run_dot(dot_program, export(chain(2), direction=direction), "json"))
+    (x0, y0), (x1, y1) = (tuple(map(float, picture.nodes[name]["pos"].split(","))) for name in ("n0", "n2"))
+    assert {"TB": y1 < y0, "BT": y1 > y0, "LR": x1 > x0, "RL": x1 < x0}[direction]
+
+
+def test_nodes_of_one_module_share_one_frame() -> None:
+    text = export(alternating(3))
+    assert text.count("subgraph") == 1
+
+
+def test_frames_say_class_and_nest_by_path(dot_program: str) -> None:
+    nodes = [Node("f", scope="h.0.mlp"), Node("g", scope="h.10"), Node("k", scope="h.1.")]
+    graph = Graph.of(nodes, [Scope("h.0", "Block"), Scope("mlp", "Wrong")])
+    picture = Picture(run_dot(dot_program, export(graph), "json"))
+    texts = [[drawn_text(picture.clusters[name]) for name in picture.frames(f"n{number}")] for number in range(3)]
+    assert texts[0] == [["h"], ["0: Block"], ["mlp"]]
+    assert texts[1] == [["h"], ["10"]]
+    assert texts[2][:2] == [["h"], ["1"]]
+
+
+def test_deep_nesting_is_drawn_to_a_limit(dot_program: str) -> None:
+    parts = [f"m{n}" for n in range(10_000)]
+    graph = Graph.of([Node("a", scope=".".join(parts)), Node("b", scope=".".join(parts[:-1]))])
+    picture = Picture(run_dot(dot_program, export(graph), "dot_json"))
+    assert len(picture.frames("n0")) == len(picture.frames("n1")) == 64
+    assert picture.frames("n0")[:63] == picture.frames("n1")[:63]
+    assert len(to_pydot(graph).to_string()) > 0
+
+
+@pytest.mark.parametrize("show_saved", [False, True])
+def test_modules_stand_in_a_column(show_saved: bool, dot_program: str) -> None:
+    picture = Picture(run_dot(dot_program, export(linears(6), show_saved=show_saved), "json"))
+    boxes = [tuple(map(float, cluster["bb"].split(","))) for cluster in picture.clusters.values()]
+    layers = sorted((box for box in boxes if box != max(boxes, key=lambda b: b[3] - b[1])), key=lambda b: -b[3])
+    assert len(layers) == 6
+    assert all(below[3] <= above[1] for above, below in zip(layers, layers[1:]))  # noqa: B905, RUF007
+    assert max(box[2] for box in layers) - min(box[0] for box in layers) < 2 * max(box[2] - box[0] for box in layers)
+
+
+def test_flow_never_runs_backwards(dot_program: str) -> None:
+    picture = Picture(run_dot(dot_program, export(alternating(5)), "json"))
+    heights = {node["_gvid"]: float(node["pos"].split(",")[1]) for node in picture.nodes.values()}
+    assert all(heights[edge["tail"]] > heights[edge["head"]] for edge in picture.edges)
+
+
+def test_without_clusters_no_edge_is_lengthened() -> None:
+    assert "minlen" in export(linears(2))
+    assert "minlen" not in export(linears(2), clusters=False)
+
+
+def test_only_the_first_entry_is_lengthened() -> None:
+    assert export(alternating(5)).count("minlen") == 1
+
+
+def test_an_edge_out_of_an_inner_module_is_not_lengthened() -> None:
+    b = Builder()
+    weight = b.tensor("block.weight", META, role="parameter", scope="block")
+    inner = b.function("exp", [b.tensor("x", META)], [META], scope="block.inner")
+    b.output(b.function("mm", [inner, weight], [META], scope="block"))
+    assert "minlen" not in export(b.build())
+
+
+def test_a_long_chain_is_linear_and_unlimited() -> None:
+    graph = chain(100_000)
+    text = export(graph)
+    assert text.count(" -> ") == 100_001
+    assert text.count("\n") == 4 + 100_002 + 100_001 + 1
+
+
+def test_the_same_text_whatever_the_order_of_mappings() -> None:
+    graph = everything()
+    shuffled = Graph.of(
+        (msgspec.structs.replace(n, attrs=dict(reversed(n.attrs.items()))) for n in graph.nodes.values()),
+        reversed(graph.scopes.values()),
+    )
+    assert export(shuffled, show_attrs=True) == export(graph, show_attrs=True)
+
+
+def test_the_same_text_in_every_process() -> None:
+    support = str(Path(__file__).parent / "support")
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from samples import hostile\n"
+        "from gradir_exporters.dot import DotExporter, DotOptions\n"
+        "text = DotExporter().export(hostile(), DotOptions(show_attrs=True, show_saved=True))\n"
+        "sys.stdout.buffer.write(text.encode())"
+    )
+    texts = [
+        subprocess.run(
+            [sys.executable, "-c", code, support],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            timeout=60,
+            check=True,
+        ).stdout.decode()
+        for seed in ("1", "2")
+    ]
+    assert texts == [export(hostile(), show_attrs=True, show_saved=True)] * 2
+
+
+def test_graphviz_object_is_the_same_source() -> None:
+    assert to_graphviz(everything(), show_saved=True).source == export(everything(), show_saved=True)
+
+
+def test_found_by_name() -> None:
+    assert everything().to("dot", direction="LR") == export(everything(), direction="LR")
+
+
+@pytest.mark.parametrize("function", [to_graphviz, to_pydot])
+@pytest.mark.parametrize("options", [{"colour": "red"}, {"direction": "XY"}, {"max_attr_chars": 2}])
+def test_bad_options(function: Callable[..., object], options: dict[str, Any]) -> None:
+    with pytest.raises(ExportError, match=next(iter(options))):
+        function(everything(), **options)
+
+
+def test_an_edge_from_nowhere_is_an_error() -> None:
+    with pytest.raises(ExportError, match=r"node 'f' has an edge from 'gone', which is not in the graph"):
+        export(Graph.of([Node("f", scope="s", inputs=(Ref("gone", 0),))]))

@@ -1,0 +1,417 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gradir_exporters._mermaid_picture import Box, Group, Picture, Style, fewest_arrows
+from gradir_exporters._mermaid_text import escaped, shown
+from gradir_exporters.mermaid import MermaidExporter, MermaidOptions
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from samples import HOSTILE_LABELS, chain, everything, hostile
+from strategies import graphs
+
+from gradir.codecs import json as json_codec
+from gradir.errors import ExportError, GraphError
+from gradir.ir import Builder, Graph, Node, Ref, Saved, Scope, TensorMeta
+from gradir.passes import fold
+
+NODE_PROJECT = Path(__file__).parent / "node"
+META = TensorMeta("float32", (2, 3))
+PLAIN = Style(shapes=True, native=False, saved=False, accumulators=False)
+CLASSIC = Style(shapes=True, native=True, saved=True, accumulators=True)
+
+Parse = Callable[[list[str]], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def parse(mermaid_node: str) -> Parse:
+    """What Mermaid's own parser makes of sources, all in one process."""
+
+    def run(sources: list[str]) -> list[dict[str, Any]]:
+        done = subprocess.run(
+            [mermaid_node, "parse.mjs"],
+            cwd=NODE_PROJECT,
+            input=json.dumps(sources).encode(),
+            capture_output=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        results: list[dict[str, Any]] = json.loads(done.stdout)
+        return results
+
+    return run
+
+
+def export(graph: Graph, **options: Any) -> str:
+    return MermaidExporter().export(graph, MermaidOptions(**options))
+
+
+def samples_of(strategy: st.SearchStrategy[Graph], count: int) -> list[Graph]:
+    """Graphs that hypothesis makes, for a tool that is too slow to start for each."""
+    found: list[Graph] = []
+
+    @settings(max_examples=count, database=None, deadline=None)
+    @given(strategy)
+    def collect(graph: Graph) -> None:
+        found.append(graph)
+
+    collect()
+    return found
+
+
+def boxes_in(items: list[Box | Group]) -> list[Box]:
+    return [box for item in items for box in ([item] if isinstance(item, Box) else boxes_in(item.items))]
+
+
+def groups_in(items: list[Box | Group]) -> list[Group]:
+    return [group for item in items if isinstance(item, Group) for group in [item, *groups_in(item.items)]]
+
+
+def assert_drawn_as_meant(parsed: dict[str, Any], picture: Picture) -> None:
+    """Mermaid read the very boxes, frames and arrows of the picture, with their texts."""
+    assert parsed["ok"], parsed["error"]
+    items = picture.items()
+    boxes, groups = boxes_in(items), groups_in(items)
+    assert {v["id"]: v["text"] for v in parsed["vertices"]} == {box.key: shown(box.text) for box in boxes}
+    assert {s["id"]: s["text"] for s in parsed["subgraphs"]} == {group.key: shown(group.text) for group in groups}
+    assert {s["id"]: set(s["nodes"]) for s in parsed["subgraphs"]} == {
+        group.key: {item.key for item in group.items} for group in groups
+    }
+    assert not any(thing["elements"] for thing in parsed["vertices"] + parsed["subgraphs"])
+    assert all(
+        len(vertex["classes"]) == 1 and vertex["classes"][0] in parsed["classes"] for vertex in parsed["vertices"]
+    )
+    assert [(e["start"], e["end"], e["stroke"]) for e in parsed["edges"]] == [
+        (arrow.tail, arrow.head, "normal" if arrow.kind == "data" else "dotted") for arrow in picture.arrows
+    ]
+
+
+def layered(layers: int, functions: int) -> Graph:
+    """A residual network: in each layer a parameter and a chain of functions in a module of its own."""
+    b = Builder()
+    value = b.tensor("x", META)
+    for layer in range(layers):
+        scope = f"layers.{layer}"
+        weight = b.tensor(f"{scope}.mlp.weight", META, role="parameter", scope=f"{scope}.mlp")
+        inner = value
+        for _ in range(functions):
+            inner = b.function("mm", [inner, weight], [META], scope=f"{scope}.mlp")
+        value = b.function("add", [value, inner], [META], scope=scope)
+    b.output(value)
+    scopes = [Scope(f"layers.{layer}", "Block") for layer in range(layers)]
+    return b.build(scopes=[Scope("", "Net"), Scope("layers", "ModuleList"), *scopes])
+
+
+def accumulating() -> Graph:
+    b = Builder()
+    leaf, weight = b.tensor("x", META), b.tensor("w", META, role="parameter")
+    taken = [b.function("accumulate_grad", [tensor], []) for tensor in (leaf, weight)]
+    b.output(b.function("mul", [taken[0], taken[1]], [META]), "0")
+    b.output(taken[0], "1")
+    return b.build()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("everything", {}),
+        ("everything-classic", {"native": True, "show_saved": True, "accumulators": True}),
+        ("everything-bare", {"shapes": False, "direction": "LR"}),
+        ("everything-depth-1", {"depth": 1}),
+        ("everything-depth-0", {"depth": 0}),
+    ],
+)
+def test_golden(golden: Callable[[str, str], None], name: str, options: dict[str, Any]) -> None:
+    golden(f"mermaid/{name}.mmd", export(everything(), **options))
+
+
+def test_golden_of_a_graph_too_large_to_draw_open(golden: Callable[[str, str], None]) -> None:
+    golden("mermaid/layered.mmd", export(layered(20, 30)))
+
+
+def test_golden_of_hostile_names(golden: Callable[[str, str], None]) -> None:
+    golden("mermaid/hostile.mmd", export(hostile(), show_saved=True))
+
+
+def test_mermaid_reads_every_feature(parse: Parse) -> None:
+    graph = everything()
+    plain, classic, folded = parse(
+        [
+            export(graph),
+            export(graph, native=True, show_saved=True, accumulators=True, direction="RL"),
+            export(graph, depth=1, direction="LR"),
+        ]
+    )
+    assert_drawn_as_meant(plain, Picture(graph, PLAIN))
+    assert_drawn_as_meant(classic, Picture(graph, CLASSIC))
+    assert_drawn_as_meant(folded, Picture(fold(graph, 1), PLAIN))
+    assert [result["direction"] for result in (plain, classic, folded)] == ["TB", "RL", "LR"]
+    assert plain["layout"] == "dagre"
+    assert plain["title"] == "Autograd graph of Model"
+    assert plain["description"] == "5 functions, 1 parameter, 1 leaf, 2 outputs, 10 arrows"
+    view, *others = [edge for edge in plain["edges"] if edge["stroke"] == "dotted"]
+    assert (view["type"], others) == ("arrow_point", [])
+    assert [edge["type"] for edge in classic["edges"][10:]] == ["arrow_open"] * 7
+
+
+def test_mermaid_reads_hostile_names_as_they_are_meant(parse: Parse) -> None:
+    graph = hostile()
+    drawn, folded = parse([export(graph, show_saved=True), export(graph, depth=1)])
+    assert_drawn_as_meant(drawn, Picture(graph, PLAIN._replace(saved=True)))
+    assert_drawn_as_meant(folded, Picture(fold(graph, 1), PLAIN))
+
+
+def test_mermaid_reads_any_graph_as_it_is_meant(parse: Parse) -> None:
+    found = samples_of(graphs(), 150)
+    sources = [export(graph) for graph in found] + [export(graph, depth=1, show_saved=True) for graph in found]
+    results = parse(sources)
+    for graph, plain, folded in zip(found, results, results[len(found) :], strict=False):
+        assert_drawn_as_meant(plain, Picture(graph, PLAIN))
+        assert_drawn_as_meant(folded, Picture(fold(graph, 1), PLAIN._replace(saved=True)))
+
+
+def test_mermaid_reads_any_label_as_it_is_meant(parse: Parse) -> None:
+    texts = [
+        *HOSTILE_LABELS,
+        *("1. item", "1) item", "1.5", "- item", "+ item", "--", "x\n---", "x\n===", "a\n- b", "# head", "> quote"),
+        *("[a](b)", "![a](b)", "[a]: b", "www.a.b", "http://a.b", "a@b.c", "a|b\n|-|-|", "*a*", "_a_", "a_b", "`a`"),
+        *("~~a~~", "$$a$$", "fa:fa-car", "&lt;", "#lt;", "ﬂ°°34¶ß", "ﬂ°lt¶ß", "a\\nb", "a\\", " a ", "a  b", "<br/>"),
+        *("%%{init: {}}%%", "accTitle: x", "a;b", "\ud800", "\u2028", "\n", "👨‍👩‍👧", "é", "]]", '"]:::x', "end\nend"),
+    ]
+    source = "flowchart TB\n" + "".join(
+        f'n{number}["{escaped(text)}"]\nsubgraph m{number}["{escaped(text)}"]\nk{number}["k"]\nend\n'
+        for number, text in enumerate(texts)
+    )
+    (parsed,) = parse([source])
+    read = {thing["id"]: thing["text"] for thing in parsed["vertices"] + parsed["subgraphs"]}
+    assert [read[f"n{number}"] for number in range(len(texts))] == list(map(shown, texts))
+    assert [read[f"m{number}"] for number in range(len(texts))] == list(map(shown, texts))
+
+
+def test_the_largest_picture_is_accepted_and_one_arrow_more_is_not(parse: Parse) -> None:
+    largest = export(chain(499), fold=False)
+    one_more = largest + "n0 --> n1\n"
+    accepted, refused = parse([largest, one_more])
+    assert_drawn_as_meant(accepted, Picture(chain(499), PLAIN))
+    assert len(accepted["edges"]) == 500
+    assert "limit is 500" in refused["error"]
+
+
+def test_a_graph_that_is_too_large_is_folded_to_the_deepest_depth_that_fits(parse: Parse) -> None:
+    graph = layered(20, 30)
+    source = export(graph)
+    note = (
+        "%% 642 nodes and 1,241 edges, more than Mermaid draws (500 arrows, 50,000 characters): "
+        "folded by module to depth 3"
+    )
+    assert source.splitlines()[5] == note
+    assert source.replace(f"{note}\n", "") == export(graph, depth=3, fold=False)
+    (parsed,) = parse([source])
+    assert_drawn_as_meant(parsed, Picture(fold(graph, 3), PLAIN))
+    assert sum(vertex["classes"] == ["module"] for vertex in parsed["vertices"]) == 20
+
+
+def test_a_depth_that_does_not_fit_is_folded_further() -> None:
+    graph = layered(400, 1)
+    with pytest.raises(ExportError, match="1,201 arrows"):
+        export(graph, depth=3, fold=False)
+    source = export(graph, depth=3)
+    assert "folded by module to depth 2\n" in source
+    assert source.count(":::module") == 400
+
+
+def test_folding_may_be_refused() -> None:
+    with pytest.raises(ExportError) as caught:
+        export(layered(20, 30), fold=False)
+    assert str(caught.value) == (
+        "a Mermaid picture has at most 500 arrows and 50,000 characters, and this one needs 1,241 arrows: "
+        "fold modules with a depth, or leave fold on"
+    )
+
+
+def test_a_graph_without_modules_that_is_too_large_is_refused() -> None:
+    with pytest.raises(ExportError, match=r"needs 501 arrows, and the graph has no modules to fold"):
+        export(chain(500))
+    assert ":::module" in export(chain(500), depth=0)
+
+
+def test_a_graph_that_no_folding_makes_small_enough_is_refused() -> None:
+    b = Builder()
+    value = b.function("split", [b.tensor("x", META)], [META] * 501, scope="m")
+    for number in range(501):
+        b.output(value.output(number), str(number))
+    with pytest.raises(ExportError, match="needs 501 arrows even with all modules folded"):
+        export(b.build())
+
+
+def named_chain(names: list[str]) -> Graph:
+    b = Builder()
+    value = b.tensor("x", META)
+    for name in names:
+        value = b.function("f", [value], [META], names=[name])
+    b.output(value)
+    return b.build()
+
+
+def test_50000_characters_are_accepted_and_one_more_is_not(parse: Parse) -> None:
+    names = ["x" * 100] * 300
+    missing = 50_000 - len(export(named_chain(names), fold=False))
+    for number in range(300):
+        added = min(missing, 15)
+        names[number] += "x" * added
+        missing -= added
+    source = export(named_chain(names))
+    assert len(source) == 50_000
+    (parsed,) = parse([source])
+    assert parsed["ok"]
+    names[0] += "x"
+    with pytest.raises(ExportError, match=r"and 50,001 characters, and the graph has no modules"):
+        export(named_chain(names))
+
+
+def test_characters_are_counted_as_javascript_does() -> None:
+    graph = named_chain(["🔥" * 100] * 300)
+    with pytest.raises(ExportError, match="characters"):
+        export(graph)
+    assert len(export(named_chain(["é" * 100] * 300))) < 50_000
+
+
+@given(graphs(), st.integers(0, 3), st.booleans())
+def test_the_quick_count_never_exceeds_the_arrows_drawn(graph: Graph, depth: int, open_: bool) -> None:
+    drawn = Picture(graph if open_ else fold(graph, depth), PLAIN).arrows
+    assert fewest_arrows(graph, None if open_ else depth, PLAIN, 1000) <= len(drawn)
+
+
+@given(graphs())
+def test_every_node_and_edge_is_drawn_once(graph: Graph) -> None:
+    picture = Picture(graph, CLASSIC._replace(saved=False))
+    assert len(boxes_in(picture.items())) == len(graph.nodes)
+    assert len(picture.arrows) == sum(1 for _ in graph.edges)
+    with_saved = Picture(graph, CLASSIC)
+    slots = sum(len(node.saved) for node in graph.nodes.values())
+    assert len(boxes_in(with_saved.items())) == len(graph.nodes) + slots
+    assert len(with_saved.arrows) == len(picture.arrows) + slots
+
+
+@given(graphs(), st.booleans(), st.booleans())
+def test_the_same_graph_read_back_gives_the_same_text(graph: Graph, shapes: bool, saved: bool) -> None:
+    read_back = json_codec.decode(json_codec.encode(graph))
+    options = {"shapes": shapes, "show_saved": saved}
+    assert export(read_back, **options) == export(graph, **options)
+
+
+def test_accumulators_are_one_with_their_tensors_unless_asked_for() -> None:
+    graph = accumulating()
+    texts = [box.text.split("\n")[0] for box in boxes_in(Picture(graph, PLAIN).items())]
+    assert texts == ["x", "w", "mul", "output:0", "output:1"]
+    assert [arrow[:2] for arrow in Picture(graph, PLAIN).arrows] == [
+        ("n0", "n2"),
+        ("n1", "n2"),
+        ("n2", "n3"),
+        ("n0", "n4"),
+    ]
+    assert export(graph, accumulators=True).count("accumulate_grad") == 2
+    assert fewest_arrows(graph, None, PLAIN, 99) <= 4
+
+
+def test_buffers_are_drawn_where_something_leads_to_them() -> None:
+    assert "running_mean" not in export(everything())
+    assert export(everything(), show_saved=True).count("norm.running_mean") == 1
+    b = Builder()
+    b.output(b.function("mul", [b.tensor("used", META, role="buffer")], [META]))
+    assert ":::buffer" in export(b.build())
+
+
+def test_a_saved_slot_tells_its_state() -> None:
+    b = Builder()
+    b.output(b.function("exp", [b.tensor("x", META)], [META], saved=[(Saved("result", state="freed"), None)]))
+    assert '["result (freed)\n?[?]"]:::saved' in export(b.build(), show_saved=True)
+
+
+def test_roles_that_gradir_does_not_know_are_drawn() -> None:
+    source = export(Graph.of([Node("x", role="invented", names=("x",)), Node("y", inputs=(Ref("x", 0),))]))
+    assert 'n0["x"]:::other' in source
+    assert "accDescr: 1 function, 1 other node, 1 arrow\n" in source
+
+
+def test_modules_that_hold_one_module_only_share_its_frame() -> None:
+    b = Builder()
+    first = b.function("f", [b.tensor("x", META)], [META], scope="model.layers.0.attn")
+    b.output(b.function("f", [first], [META], scope="model.layers.0.mlp"))
+    graph = b.build(scopes=[Scope("model.layers.0", "Block"), Scope("model.layers.0.mlp", "MLP")])
+    groups = groups_in(Picture(graph, PLAIN).items())
+    assert [(group.key, group.text) for group in groups] == [
+        ("m0", "model.layers.0 (Block)"),
+        ("m1", "attn"),
+        ("m2", "mlp (MLP)"),
+    ]
+
+
+def test_modules_nested_very_deep_are_drawn(parse: Parse) -> None:
+    b = Builder()
+    value = b.tensor("x", META)
+    for depth in (*range(1, 100), 5_000):
+        value = b.function("f", [value], [META], scope=".".join("a" * depth))
+    b.output(value)
+    (parsed,) = parse([export(b.build())])
+    assert_drawn_as_meant(parsed, Picture(b.build(), PLAIN))
+
+
+def test_a_negative_depth_is_refused() -> None:
+    with pytest.raises(GraphError, match="depth -1"):
+        export(everything(), depth=-1)
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("", "(empty)"),
+        (" ", "␣"),
+        ("a  b ", "a ␣b␣"),
+        ("a\nb", "a\nb"),
+        ("a\r\n\n", "a\\r\n(empty)\n(empty)"),
+        ("\x1b[31m\u202e\u2066", "\\x1b[31m\\u202e\\u2066"),
+        ("x" * 500, "x" * 119 + "…"),
+        ("\n".join("a" * 50), "\n".join([*("a" * 19), "…"])),
+        ("漢字 🔥 é", "漢字 🔥 é"),
+    ],
+)
+def test_what_cannot_be_seen_is_shown(text: str, seen: str) -> None:
+    assert shown(text) == seen
+
+
+def run_python(code: str, environment: dict[str, str], seed: str = "0") -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**environment, "PYTHONHASHSEED": seed, "PYTHONUTF8": "1"},
+        cwd=Path(__file__).parent / "support",
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout.decode()
+
+
+def test_nothing_but_the_picture_reaches_standard_output(clean_environment: dict[str, str]) -> None:
+    code = (
+        "import sys; sys.modules['IPython'] = None\n"
+        "from samples import everything\n"
+        "from gradir_exporters.mermaid import MermaidExporter, MermaidOptions\n"
+        "sys.stdout.write(MermaidExporter().export(everything(), MermaidOptions(show_saved=True)))\n"
+    )
+    for seed in ("1", "2"):
+        assert run_python(code, clean_environment, seed).replace("\r\n", "\n") == export(everything(), show_saved=True)
+
+
+def test_mermaid_py_is_imported_only_to_draw(clean_environment: dict[str, str]) -> None:
+    code = (
+        "import sys, gradir_exporters.mermaid; print([name for name in ('mermaid', 'requests') if name in sys.modules])"
+    )
+    assert run_python(code, clean_environment).strip() == "[]"

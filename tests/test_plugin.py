@@ -1,0 +1,171 @@
+"""A third-party exporter, installed as its own distribution, and others that are broken."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from samples import everything
+
+PLUGIN = Path(__file__).parent / "plugin"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that holds the plug-in as pip installs it, offline."""
+    target = tmp_path_factory.mktemp("plugin")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--no-index"]
+    subprocess.run([*command, "--target", target, PLUGIN], check=True, timeout=120)
+    return target
+
+
+@pytest.fixture(scope="module")
+def gir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("gir") / "sample.gir"
+    everything().save(path)
+    return path
+
+
+def gradir(plugins: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(plugins), "PYTHONUTF8": "1"}
+    command = [sys.executable, "-m", "gradir", *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", timeout=60, check=False)
+
+
+def test_it_exports(installed: Path, gir: Path) -> None:
+    result = gradir(installed, "export", gir, "--to", "edges")
+    assert (result.returncode, result.stderr) == (0, "")
+    rows = list(csv.DictReader(result.stdout.splitlines()))
+    assert [(r["source"], int(r["output"]), r["target"], int(r["input"]), r["kind"]) for r in rows] == list(
+        everything().edges
+    )
+    assert (rows[0]["dtype"], rows[0]["shape"]) == ("float32", "4x3")
+
+
+def test_its_options_are_typed(installed: Path, gir: Path) -> None:
+    result = gradir(installed, "export", gir, "--to", "edges", "-O", "kind=view", "-O", "delimiter=;")
+    assert (result.returncode, result.stderr) == (0, "")
+    views = [edge for edge in everything().edges if edge.kind == "view"]
+    assert len(result.stdout.splitlines()) == 1 + len(views)
+    assert result.stdout.startswith("source;output;")
+
+
+def test_it_is_listed(installed: Path) -> None:
+    result = gradir(installed, "exporters")
+    assert (result.returncode, result.stderr) == (0, "")
+    (line,) = [line for line in result.stdout.splitlines() if line.split()[:1] == ["edges"]]
+    assert "A CSV edge list" in line
+
+
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [("colour=red", "colour"), ("kidn=view", "kind"), ("kind=some", "some"), ("delimiter=|", "|"), ("kind", "kind")],
+)
+def test_a_wrong_option_is_one_clear_line(installed: Path, gir: Path, option: str, named: str) -> None:
+    result = gradir(installed, "export", gir, "--to", "edges", "-O", option)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("gradir: ")
+    assert result.stderr.count("\n") == 1
+    assert named in result.stderr
+
+
+def test_without_the_plugin_the_message_lists_the_exporters_there_are(tmp_path: Path, gir: Path) -> None:
+    result = gradir(tmp_path, "export", gir, "--to", "edges")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1
+    assert all(name in result.stderr for name in ("edges", "dot", "mermaid", "plain", "tree"))
+
+
+def register(plugins: Path, name: str, value: str) -> None:
+    info = plugins / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[gradir.exporters]\n{name} = {value}\n")
+
+
+BROKEN = {
+    "missing-import": "import a_library_that_is_not_there\n",
+    "several-lines": "raise RuntimeError('first line\\nsecond line')\n",
+    "syntax": "class Exporter(:\n",
+    "no-class": "",
+    "not-an-exporter": "Exporter = 3\n",
+    "exits": "raise SystemExit('gone')\n",
+    "old-style": "class Exporter:\n    def export(self, graph):\n        return ''\n",
+}
+
+
+@pytest.mark.parametrize("source", BROKEN.values(), ids=BROKEN)
+def test_a_broken_plugin_is_one_clear_line(tmp_path: Path, gir: Path, source: str) -> None:
+    (tmp_path / "broken_plugin.py").write_text(source)
+    register(tmp_path, "broken", "broken_plugin:Exporter")
+    result = gradir(tmp_path, "export", gir, "--to", "broken")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("gradir: ")
+    assert result.stderr.count("\n") == 1
+    assert "'broken'" in result.stderr
+    assert "broken_plugin" in result.stderr
+
+
+@pytest.mark.parametrize("source", BROKEN.values(), ids=BROKEN)
+def test_a_broken_plugin_leaves_the_others_usable(tmp_path: Path, gir: Path, source: str) -> None:
+    (tmp_path / "broken_plugin.py").write_text(source)
+    register(tmp_path, "broken", "broken_plugin:Exporter")
+    assert gradir(tmp_path, "export", gir, "--to", "plain").returncode == 0
+    listed = gradir(tmp_path, "exporters")
+    assert {"dot", "mermaid", "plain", "tree"} <= {line.split()[0] for line in listed.stdout.splitlines()}
+    assert listed.returncode == 2
+    assert listed.stderr.startswith("gradir: exporter 'broken' ")
+    assert listed.stderr.count("\n") == 1
+
+
+FAILING = {
+    "raises": "raise KeyError('a\\nb')",
+    "returns-nothing": "return None",
+    "returns-bytes": "return b''",
+}
+
+
+@pytest.mark.parametrize("body", FAILING.values(), ids=FAILING)
+def test_a_plugin_that_fails_is_one_clear_line_and_writes_nothing(tmp_path: Path, gir: Path, body: str) -> None:
+    (tmp_path / "failing_plugin.py").write_text(
+        "from gradir.protocols import NoOptions\n\n\n"
+        "class Exporter:\n"
+        "    suffix = '.txt'\n"
+        "    options = NoOptions\n\n"
+        "    def export(self, graph, options):\n"
+        f"        {body}\n"
+    )
+    register(tmp_path, "failing", "failing_plugin:Exporter")
+    output = tmp_path / "output.txt"
+    result = gradir(tmp_path, "export", gir, "--to", "failing", "-o", output)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("gradir: exporter 'failing' failed: ")
+    assert result.stderr.count("\n") == 1
+    assert not output.exists()
+
+
+def test_two_packages_with_one_name_clash_over_that_name_only(tmp_path: Path, gir: Path) -> None:
+    register(tmp_path, "plain", "their_plain:Exporter")
+    assert gradir(tmp_path, "export", gir, "--to", "tree").returncode == 0
+    result = gradir(tmp_path, "export", gir, "--to", "plain")
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert "their_plain" in result.stderr
+    assert "gradir_exporters.plain" in result.stderr
+
+
+def test_the_recipe_for_an_exporter_works() -> None:
+    contributing = (PLUGIN.parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (recipe,) = re.findall(r"^   ```python\n(.*?)^   ```$", contributing, re.DOTALL | re.MULTILINE)
+    namespace: dict[str, Any] = {}
+    exec(textwrap.dedent(recipe), namespace)
+    exporter = namespace["EdgesExporter"]()
+    edges = [f"{edge.src} {edge.dst}" for edge in everything().edges]
+    assert exporter.export(everything(), exporter.options()).splitlines() == edges

@@ -1,0 +1,100 @@
+"""The names that `import gradir` promises."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gradir
+
+ARCHITECTURE = Path(__file__).parent.parent / "docs" / "architecture.md"
+
+
+def documented() -> dict[str, list[str]]:
+    """The names in the table of public names, by row."""
+    section = ARCHITECTURE.read_text(encoding="utf-8").partition("## Public names\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([a-z -]+) \| (.+) \|$", section, re.MULTILINE)
+    return {kind: re.findall(r"`(\w+)`", names) for kind, names in rows}
+
+
+NAMES = sorted(name for names in documented().values() for name in names)
+
+
+def python(code: str) -> str:
+    command = [sys.executable, "-W", "error", "-c", code]
+    return subprocess.run(command, capture_output=True, check=True, encoding="utf-8", timeout=60).stdout
+
+
+def test_all_is_what_is_documented() -> None:
+    assert sorted(gradir.__all__) == NAMES
+    assert len(set(gradir.__all__)) == len(gradir.__all__)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_resolves_in_a_fresh_process(name: str) -> None:
+    assert python(f"from gradir import {name} as x; import gradir; print(x is gradir.{name})") == "True\n"
+
+
+def test_dir_lists_exactly_the_names() -> None:
+    assert dir(gradir) == NAMES
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'gradir' has no attribute 'nothing'"):
+        _ = gradir.nothing
+
+
+def test_every_error_is_a_gradir_error() -> None:
+    assert all(issubclass(getattr(gradir, name), gradir.GradirError) for name in documented()["errors"])
+
+
+SHADOWING = (
+    "gradir.capture",
+    "gradir.diff",
+    "gradir.diff.model",
+    "gradir.diff.compare",
+    "gradir.api",
+    "gradir.registry",
+)
+
+
+@pytest.mark.parametrize("modules", list(itertools.permutations(SHADOWING, 2)), ids="+".join)
+def test_importing_submodules_leaves_the_functions_callable(modules: tuple[str, ...]) -> None:
+    code = "".join(f"import {module}\n" for module in modules)
+    code += "import gradir; print(callable(gradir.capture), callable(gradir.diff))"
+    assert python(code) == "True True\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from gradir.diff.model import Diff; import gradir",
+        "import gradir; gradir.diff(gradir.Graph.of([]), gradir.Graph.of([])); gradir.Diff",
+        "import importlib, gradir; importlib.import_module('gradir.capture'); importlib.import_module('gradir.diff')",
+        "import gradir; gradir.Change; import gradir.capture.pytorch, gradir.diff.compare",
+    ],
+)
+def test_using_the_packages_leaves_the_functions_callable(code: str) -> None:
+    assert python(f"{code}\nprint(callable(gradir.capture), callable(gradir.diff))") == "True True\n"
+
+
+def test_importing_gradir_imports_no_framework_and_no_exporter() -> None:
+    loaded = python("import sys, gradir; print(*sorted(sys.modules))").split()
+    heavy = {
+        "graphviz",
+        "gradir_exporters",
+        "jax",
+        "mermaid",
+        "msgpack",
+        "msgspec",
+        "numpy",
+        "pydot",
+        "requests",
+        "torch",
+    }
+    assert heavy.isdisjoint(name.partition(".")[0] for name in loaded)
