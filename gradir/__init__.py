@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 for _package in ("capture", "diff"):
     import_module(f"gradir.{_package}")
 
-from gradir.api import capture, diff, dumps, export, load, loads, record, save
+from gradir.api import capture, diff, dumps, export, load, loads, record, save, verify
 from gradir.errors import CaptureError, ExportError, FormatError, GradirError, GraphError, SpecError
 from gradir.version import __version__
 
 if TYPE_CHECKING:
     from gradir.diff.model import Change, Diff
     from gradir.ir import Builder, Cut, Edge, Graph, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
-    from gradir.protocols import Exporter, Frontend, Options
+    from gradir.protocols import Exporter, Frontend, Options, Verification
 
 __all__ = [
     "Builder",
@@ -49,6 +49,7 @@ __all__ = [
     "Source",
     "SpecError",
     "TensorMeta",
+    "Verification",
     "__version__",
     "capture",
     "diff",
@@ -58,6 +59,7 @@ __all__ = [
     "loads",
     "record",
     "save",
+    "verify",
 ]
 
 _HOMES = {
@@ -75,7 +77,7 @@ _HOMES = {
         "Source",
         "TensorMeta",
     ),
-    "gradir.protocols": ("Exporter", "Frontend", "Options"),
+    "gradir.protocols": ("Exporter", "Frontend", "Options", "Verification"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

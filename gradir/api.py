@@ -11,15 +11,25 @@ from gradir.errors import FormatError
 if TYPE_CHECKING:
     from gradir.diff.model import Diff
     from gradir.ir import Graph
+    from gradir.protocols import Verification
 
-__all__ = ["capture", "diff", "dumps", "export", "load", "loads", "record", "save"]
+__all__ = ["capture", "diff", "dumps", "export", "load", "loads", "record", "save", "verify"]
 
 
-def capture(outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> Graph:
-    """Capture the autograd graph behind ``outputs``.
+def capture(
+    target: object,
+    *inputs: object,
+    kwargs: Mapping[str, object] | None = None,
+    model: object = None,
+    params: Mapping[str, Any] | None = None,
+) -> Graph:
+    """Capture an autograd graph: the one behind tensors, or the one that a module makes of inputs.
 
     Args:
-        outputs: a tensor, or any nesting of tuples, lists and dicts of tensors.
+        target: a tensor, or any nesting of tuples, lists and dicts of tensors; or a module, which is then run on
+            ``inputs`` and ``kwargs``, so that each operation is known to its module.
+        inputs: the positional arguments of the module.
+        kwargs: its keyword arguments.
         model: the module (or a dict of modules) whose parameters and buffers name the tensors.
         params: further names by tensor; they may name intermediate tensors too.
 
@@ -30,10 +40,39 @@ def capture(outputs: object, *, model: object = None, params: Mapping[str, Any] 
     >>> w = torch.ones(3, requires_grad=True)
     >>> gradir.capture(w.exp().sum(), params={"w": w})
     <gradir.Graph: 5 nodes, 4 edges, 1 output>
+    >>> gradir.capture(torch.nn.Linear(3, 2), torch.ones(1, 3))
+    <gradir.Graph: 7 nodes, 6 edges, 1 output>
     """
     from gradir import registry
 
-    return registry.frontend("torch").capture(outputs, model=model, params=params)
+    live = registry.frontend("torch").capture(target, inputs, kwargs=kwargs, model=model, params=params)
+    return live.graph
+
+
+def verify(
+    target: object,
+    *inputs: object,
+    kwargs: Mapping[str, object] | None = None,
+    model: object = None,
+    params: Mapping[str, Any] | None = None,
+) -> Verification:
+    """Capture, and check the graph against the autograd engine by running a real backward.
+
+    Every captured function must run and no other may; the gradient that arrives at each must have the recorded dtype
+    and shape; every leaf of the graph, and no other parameter of the model, must receive a gradient. The arguments are
+    those of `capture`. Afterwards each ``.grad`` is as before and the graph is kept. Hooks on tensors and nodes run.
+
+    Raises:
+        CaptureError: there is no graph, or backward cannot run on it.
+
+    >>> import torch, gradir
+    >>> model = torch.nn.Linear(3, 2)
+    >>> gradir.verify(model(torch.ones(1, 3)).sum(), model=model).mismatches
+    ()
+    """
+    from gradir import registry
+
+    return registry.frontend("torch").capture(target, inputs, kwargs=kwargs, model=model, params=params).verify()
 
 
 def record(model: object = None) -> Any:

@@ -9,13 +9,13 @@ Both are found by entry point, the built-in ones too. An exporter is one class i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from gradir.ir import Graph
 
-__all__ = ["Exporter", "Frontend", "NoOptions", "Options"]
+__all__ = ["Exporter", "Frontend", "LiveCapture", "NoOptions", "Options", "Verification"]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,14 +57,51 @@ class Exporter(Protocol[OptionsT_contra]):
         ...
 
 
-@runtime_checkable
+class Verification(NamedTuple):
+    """What a framework's engine did in a backward, beside what the graph says.
+
+    ``nodes`` and ``edges`` count the functions of the graph and the edges into them, ``fired`` the functions that the
+    engine ran. ``mismatches`` has a line for everything on which the two disagree.
+    """
+
+    nodes: int
+    edges: int
+    fired: int
+    mismatches: tuple[str, ...]
+
+
+class LiveCapture(Protocol):
+    """A graph together with the live objects it was made of."""
+
+    @property
+    def graph(self) -> Graph:
+        """The graph."""
+        ...
+
+    def verify(self) -> Verification:
+        """Run a real backward and compare it with the graph.
+
+        Raises:
+            CaptureError: backward cannot run.
+        """
+        ...
+
+
 class Frontend(Protocol):
-    """Makes a graph from a live object of one framework. Importing a front-end's module is cheap."""
+    """Makes a graph from live objects of one framework. Importing a front-end's module is cheap."""
 
     name: ClassVar[str]
 
-    def capture(self, outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> Graph:
-        """The graph behind ``outputs``: a tensor, or any nesting of tuples, lists and dicts of tensors.
+    def capture(
+        self,
+        target: object,
+        inputs: Sequence[object] = (),
+        *,
+        kwargs: Mapping[str, object] | None = None,
+        model: object = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> LiveCapture:
+        """Capture tensors in any nesting of tuples, lists and dicts, or what a module returns for ``inputs``.
 
         Raises:
             CaptureError: an output is not a tensor, or has no graph.
@@ -75,8 +112,12 @@ class Frontend(Protocol):
         """A context manager that notes the modules that run inside it and has a ``capture`` of its own."""
         ...
 
-    def capture_target(self, target: object, inputs: Sequence[str], *, seed: int = 0) -> Graph:
-        """The graph of what a SPEC named: a tensor, a callable that returns one, or a module to run on ``inputs``.
+    def capture_target(
+        self, target: object, inputs: Sequence[str], *, seed: int = 0, fake: bool = False
+    ) -> LiveCapture:
+        """Run and capture what a SPEC named: a tensor, a callable that returns one, or a module to run on ``inputs``.
+
+        With ``fake`` it runs on tensors without data, so that the size of a model costs neither memory nor time.
 
         Raises:
             CaptureError: the target cannot be run or has no graph.

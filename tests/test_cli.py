@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,9 +19,11 @@ def run(tmp_path: Path, clean_environment: dict[str, str]) -> Run:
     """Run the gradir command in a fresh directory that holds everything.gir."""
     gradir.save(everything(), tmp_path / "everything.gir")
 
-    def call(*arguments: str, **kwargs: object) -> subprocess.CompletedProcess[str]:
+    def call(*arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "gradir", *arguments]
-        return subprocess.run(command, cwd=tmp_path, env=clean_environment, capture_output=True, text=True, **kwargs)  # type: ignore[call-overload,no-any-return]
+        return subprocess.run(
+            command, cwd=tmp_path, env=clean_environment, capture_output=True, text=True, input=input, check=False
+        )
 
     return call
 
@@ -213,6 +216,13 @@ def test_capture_a_module_on_inputs(spec: Run, attribute: str) -> None:
     assert "hello from forward" in done.stderr
 
 
+def test_capture_fake_and_verified_writes_the_same_bytes(spec: Run) -> None:
+    plain = spec("loss")
+    verified = spec("loss", "--verify")
+    assert verified.stdout == spec("loss", "--fake").stdout == plain.stdout
+    assert re.search(r"verified spec\.py:loss: \d+ functions, \d+ edges, \d+ fired, 0 mismatches", verified.stderr)
+
+
 def test_capture_from_a_module_name(spec: Run) -> None:
     assert spec("spec:tensor").stdout == spec("spec.py:tensor").stdout
 
@@ -233,6 +243,7 @@ def test_capture_errors_are_one_line(spec: Run, tmp_path: Path) -> None:
     fails(spec("Net", "--input", "float32[99999999,99999999]"), "--input 'float32[99999999,99999999]'")
     fails(spec("Net", "--input", "float32[1,7]"), "Net raised RuntimeError")
     fails(spec("tensor", "--input", "float32[1]"), "--input is for a module")
+    fails(spec("instance", "--fake", "--input", "float32[1,3]"), "--fake runs what has no data yet")
     fails(spec("tensor", "--frontend", "jaks"), "unknown front-end 'jaks'", "torch")
     fails(spec("tensor", "-o", "no/such.gir"), "no/such.gir: cannot be written")
     assert not list(tmp_path.glob("*.gir.*"))

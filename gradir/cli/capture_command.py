@@ -11,6 +11,7 @@ from gradir.errors import CaptureError
 
 if TYPE_CHECKING:
     from gradir.ir import Graph
+    from gradir.protocols import Verification
 
 __all__ = ["register"]
 
@@ -27,6 +28,7 @@ _EPILOG = """\
 examples:
   gradir capture examples/gpt.py:loss -o model.gir
   gradir capture examples/resnet.py:ResNet --input 'float32[2,3,32,32]' -o resnet.gir
+  gradir capture examples/llama.py:loss --fake -o llama.gir
   gradir capture my_package.train:step | gradir export - --to tree
 """
 
@@ -51,6 +53,14 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="an input of a module, dtype[sizes] or name=dtype[sizes]; repeat for more inputs",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the framework's random numbers (default: 0)")
+    parser.add_argument(
+        "--fake", action="store_true", help="run on tensors without data: a model of any size takes seconds"
+    )
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="run a real backward too, and write nothing unless the engine agrees with the graph",
+    )
     parser.add_argument("--frontend", default="torch", help="the front-end to use (default: torch)")
     parser.set_defaults(run=run)
 
@@ -65,13 +75,24 @@ def run(options: argparse.Namespace) -> int:
     with contextlib.redirect_stdout(sys.stderr):
         target = load_target(options.spec)
         try:
-            graph = frontend.capture_target(target, options.input, seed=options.seed)
+            live = frontend.capture_target(target, options.input, seed=options.seed, fake=options.fake)
+            checked = live.verify() if options.verify else None
         except CaptureError as error:
             raise CaptureError(f"{options.spec}: {error}") from error
-    api.save(graph, options.output, format=options.format)
+    if checked is not None:
+        _report(options.spec, checked)
+    api.save(live.graph, options.output, format=options.format)
     if options.output != "-":
-        print(f"wrote {options.output}: {_summary(graph)}", file=sys.stderr)
+        print(f"wrote {options.output}: {_summary(live.graph)}", file=sys.stderr)
     return 0
+
+
+def _report(spec: str, checked: Verification) -> None:
+    if checked.mismatches:
+        more = f" (and {len(checked.mismatches) - 1} more)" if len(checked.mismatches) > 1 else ""
+        raise CaptureError(f"{spec}: the engine disagrees with the graph: {checked.mismatches[0]}{more}")
+    counts = f"{checked.nodes:,} functions, {checked.edges:,} edges, {checked.fired:,} fired"
+    print(f"verified {spec}: {counts}, 0 mismatches", file=sys.stderr)
 
 
 def _summary(graph: Graph) -> str:

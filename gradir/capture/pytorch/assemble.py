@@ -21,6 +21,7 @@ from gradir.errors import CaptureError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Producer, Ref
 from gradir.ir.ids import IdAllocator
+from gradir.protocols import Verification
 from gradir.version import __version__
 
 __all__ = ["LiveGraph", "assemble", "capture"]
@@ -29,9 +30,9 @@ _HIDING = frozenset({"CheckpointFunctionBackward"})
 """Functions through which gradient reaches tensors that are not their inputs."""
 
 
-def capture(outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> Graph:
+def capture(outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> LiveGraph:
     """Capture the graph behind tensors; see `gradir.capture`."""
-    return assemble(flatten(outputs), modules_of(model), params=params).graph
+    return assemble(flatten(outputs), modules_of(model), params=params)
 
 
 class LiveGraph(NamedTuple):
@@ -47,6 +48,12 @@ class LiveGraph(NamedTuple):
     leaves: dict[str, torch.Tensor]
     unreached: list[torch.Tensor]
     hides: bool
+
+    def verify(self) -> Verification:
+        """Run a real backward and compare it with the graph; see `gradir.verify`."""
+        from gradir.capture.pytorch.verify import verify
+
+        return verify(self)
 
 
 def assemble(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gradir.errors import CaptureError
 
 if TYPE_CHECKING:
+    from gradir.capture.pytorch.assemble import LiveGraph
     from gradir.capture.pytorch.recorder import Recorder
-    from gradir.ir import Graph
 
 __all__ = ["TorchFrontend"]
 
@@ -25,11 +25,26 @@ class TorchFrontend:
         except ImportError as error:
             raise CaptureError("capturing needs PyTorch: pip install 'gradir[torch]'") from error
 
-    def capture(self, outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> Graph:
-        """Capture the graph behind tensors; see `gradir.capture`."""
-        from gradir.capture.pytorch.assemble import capture
+    def capture(
+        self,
+        target: object,
+        inputs: Sequence[object] = (),
+        *,
+        kwargs: Mapping[str, object] | None = None,
+        model: object = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> LiveGraph:
+        """Capture tensors, or a module run on inputs; see `gradir.capture`."""
+        from torch import nn
 
-        return capture(outputs, model=model, params=params)
+        from gradir.capture.pytorch.assemble import capture
+        from gradir.capture.pytorch.target import capture_module
+
+        if isinstance(target, nn.Module):
+            return capture_module(target, inputs, kwargs or {}, model=model, params=params)
+        if inputs or kwargs:
+            raise CaptureError(f"inputs are for a torch.nn.Module to run on, not for {type(target).__name__}")
+        return capture(target, model=model, params=params)
 
     def record(self, model: object = None) -> Recorder:
         """Record which module runs which operation; see `gradir.record`."""
@@ -37,8 +52,9 @@ class TorchFrontend:
 
         return Recorder(model)
 
-    def capture_target(self, target: object, inputs: Sequence[str], *, seed: int = 0) -> Graph:
+    def capture_target(self, target: object, inputs: Sequence[str], *, seed: int = 0, fake: bool = False) -> LiveGraph:
         """Run what a SPEC named and capture what comes out."""
-        from gradir.capture.pytorch.target import capture_target
+        from gradir.capture.pytorch.target import capture_fake_target, capture_target
 
-        return capture_target(target, inputs, seed)
+        run = capture_fake_target if fake else capture_target
+        return run(target, inputs, seed)

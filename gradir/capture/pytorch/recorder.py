@@ -20,6 +20,7 @@ from gradir.capture.pytorch.tensors import modules_of
 from gradir.capture.pytorch.walk import GradFn
 from gradir.errors import CaptureError
 from gradir.ir import Graph
+from gradir.protocols import Verification
 
 __all__ = ["Recorder"]
 
@@ -86,7 +87,17 @@ class Recorder:
         Raises:
             CaptureError: an output is not a tensor, or has no graph.
         """
-        return self.assemble(flatten(outputs), model=model, params=params).graph
+        return self.live_capture(outputs, model=model, params=params).graph
+
+    def verify(self, outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> Verification:
+        """Capture, run a real backward, and compare; see `gradir.verify`."""
+        return self.live_capture(outputs, model=model, params=params).verify()
+
+    def live_capture(
+        self, outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None
+    ) -> LiveGraph:
+        """Capture, and keep the live objects beside the graph."""
+        return self.assemble(flatten(outputs), model=model, params=params)
 
     def assemble(
         self, captured: list[Captured], *, model: object = None, params: Mapping[str, Any] | None = None

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from gradir.capture.pytorch.assemble import LiveGraph
 from gradir.capture.pytorch.outputs import flatten_differentiable
 from gradir.capture.pytorch.recorder import Recorder
 from gradir.errors import CaptureError, GradirError, SpecError
-from gradir.ir import Graph
 from gradir.spec import own_error
 
-__all__ = ["capture_target", "parse_input"]
+__all__ = ["capture_fake_target", "capture_module", "capture_target", "parse_input"]
+
+T = TypeVar("T")
 
 _INPUT = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<dtype>[a-z]\w*)\[(?P<shape>[\d,\s]*)\]")
 
 
-def capture_target(target: object, inputs: Sequence[str], seed: int) -> Graph:
+def capture_target(target: object, inputs: Sequence[str], seed: int) -> LiveGraph:
     """The graph of a tensor, a callable or a module.
 
     A callable returns a tensor, any nesting of tensors, or ``(model, outputs)``. A class or factory of modules is
@@ -37,10 +41,43 @@ def capture_target(target: object, inputs: Sequence[str], seed: int) -> Graph:
         with recorder:
             result = _run(target)
     if isinstance(result, nn.Module):
-        return _capture_module(result, inputs)
+        return _capture_on_described_inputs(result, inputs)
     if inputs:
         raise SpecError("--input is for a module; the SPEC names a tensor or a callable that returns tensors")
-    return _capture_values(recorder, result)
+    if isinstance(result, (tuple, list)) and len(result) == 2 and isinstance(result[0], nn.Module):
+        model, outputs = result
+        return recorder.live_capture(outputs, model=model)
+    return recorder.live_capture(result)
+
+
+def capture_fake_target(target: object, inputs: Sequence[str], seed: int) -> LiveGraph:
+    """The same on tensors that have a shape and no data, whatever the size of the model.
+
+    Raises:
+        SpecError: also when the target exists already, with data: a tensor, or an instance of a module.
+    """
+    if isinstance(target, (torch.Tensor, nn.Module)) or not callable(target):
+        raise SpecError("--fake runs what has no data yet: the SPEC must name a callable, or a class of modules")
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        return capture_target(target, inputs, seed)
+
+
+def capture_module(
+    module: nn.Module,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    *,
+    model: object = None,
+    params: Mapping[str, Any] | None = None,
+) -> LiveGraph:
+    """Run a module, recorded, and capture the differentiable tensors that it returns.
+
+    Raises:
+        CaptureError: it returns none.
+    """
+    with Recorder(module if model is None else model) as recorder:
+        result = module(*args, **kwargs)
+    return recorder.assemble(flatten_differentiable(result), params=params)
 
 
 def parse_input(text: str) -> tuple[str | None, torch.Tensor]:
@@ -81,34 +118,20 @@ def _make(shape: list[int], dtype: torch.dtype) -> torch.Tensor:
     return torch.zeros(shape, dtype=dtype)
 
 
-def _capture_values(recorder: Recorder, values: object) -> Graph:
-    if isinstance(values, (tuple, list)) and len(values) == 2 and isinstance(values[0], nn.Module):
-        model, outputs = values
-        return recorder.capture(outputs, model=model)
-    return recorder.capture(values)
-
-
-def _capture_module(module: nn.Module, inputs: Sequence[str]) -> Graph:
+def _capture_on_described_inputs(module: nn.Module, inputs: Sequence[str]) -> LiveGraph:
     if not inputs:
         raise SpecError(f"{type(module).__name__} is a module: say what to run it on, such as --input 'float32[1,3]'")
-    positional: list[torch.Tensor] = []
-    named: dict[str, torch.Tensor] = {}
-    for text in inputs:
-        name, tensor = parse_input(text)
-        if name is None:
-            positional.append(tensor)
-        else:
-            named[name] = tensor
-    with Recorder(module) as recorder:
-        result = _run(module, *positional, **named)
-    return recorder.assemble(flatten_differentiable(result)).graph
+    made = [parse_input(text) for text in inputs]
+    positional = [tensor for name, tensor in made if name is None]
+    named = {name: tensor for name, tensor in made if name is not None}
+    return _run(partial(capture_module, module, positional, named), name=type(module).__name__)
 
 
-def _run(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _run(call: Callable[[], T], name: str = "") -> T:
     try:
-        return call(*args, **kwargs)
+        return call()
     except GradirError:
         raise
     except (Exception, SystemExit) as error:
-        name = getattr(call, "__qualname__", None) or type(call).__name__
+        name = name or getattr(call, "__qualname__", type(call).__name__)
         raise SpecError(f"{name} raised {own_error(error)}") from error

@@ -18,23 +18,11 @@ from gradir.capture.pytorch.walk import GradFn
 from gradir.errors import CaptureError
 from gradir.ir import TensorMeta
 from gradir.ir.text import tensor_text
+from gradir.protocols import Verification
 
-__all__ = ["Verification", "verify"]
+__all__ = ["verify"]
 
 _EVENT: Final = "autograd::engine::evaluate_function: "
-
-
-class Verification(NamedTuple):
-    """What the engine did beside what the graph says.
-
-    ``nodes`` and ``edges`` count the grad_fns and the edges between them in the graph, ``fired`` the nodes that the
-    engine ran. ``mismatches`` are empty when engine and graph agree.
-    """
-
-    nodes: int
-    edges: int
-    fired: int
-    mismatches: tuple[str, ...]
 
 
 class _Arrived(NamedTuple):
