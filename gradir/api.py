@@ -75,8 +75,11 @@ def verify(
     return registry.frontend("torch").capture(target, inputs, kwargs=kwargs, model=model, params=params).verify()
 
 
-def record(model: object = None) -> Any:
+def record(model: object = None, *, sources: bool = False) -> Any:
     """Note which module runs which operation, for ids and scopes by module.
+
+    With ``sources`` it also notes the source line of every operation, relative to the working directory, and the
+    variable that its result is assigned to, as a name.
 
     >>> import torch, gradir
     >>> model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh())
@@ -87,7 +90,7 @@ def record(model: object = None) -> Any:
     """
     from gradir import registry
 
-    return registry.frontend("torch").record(model)
+    return registry.frontend("torch").record(model, sources=sources)
 
 
 def load(path: str | PathLike[str]) -> Graph:

@@ -108,16 +108,20 @@ class Frontend(Protocol):
         """
         ...
 
-    def record(self, model: object = None) -> Any:
-        """A context manager that notes the modules that run inside it and has a ``capture`` of its own."""
+    def record(self, model: object = None, *, sources: bool = False) -> Any:
+        """A context manager that notes the modules that run inside it and has a ``capture`` of its own.
+
+        With ``sources`` it notes source lines and variables too.
+        """
         ...
 
     def capture_target(
-        self, target: object, inputs: Sequence[str], *, seed: int = 0, fake: bool = False
+        self, target: object, inputs: Sequence[str], *, seed: int = 0, fake: bool = False, sources: bool = False
     ) -> LiveCapture:
         """Run and capture what a SPEC named: a tensor, a callable that returns one, or a module to run on ``inputs``.
 
-        With ``fake`` it runs on tensors without data, so that the size of a model costs neither memory nor time.
+        With ``fake`` it runs on tensors without data, so that the size of a model costs neither memory nor time. With
+        ``sources`` the nodes have their source lines, and the variables they were assigned to.
 
         Raises:
             CaptureError: the target cannot be run or has no graph.

@@ -27,7 +27,7 @@ ACCUMULATOR = "/accumulate_grad:1"
 
 @cache
 def captured(spec: str) -> gradir.Graph:
-    return registry.frontend("torch").capture_target(attribute(spec), ())
+    return registry.frontend("torch").capture_target(attribute(spec), ()).graph
 
 
 def command(

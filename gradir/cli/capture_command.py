@@ -57,6 +57,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--fake", action="store_true", help="run on tensors without data: a model of any size takes seconds"
     )
     parser.add_argument(
+        "--sources",
+        action="store_true",
+        help="note the source line of each operation and the variable it is assigned to",
+    )
+    parser.add_argument(
         "--verify",
         action="store_true",
         help="run a real backward too, and write nothing unless the engine agrees with the graph",
@@ -75,7 +80,9 @@ def run(options: argparse.Namespace) -> int:
     with contextlib.redirect_stdout(sys.stderr):
         target = load_target(options.spec)
         try:
-            live = frontend.capture_target(target, options.input, seed=options.seed, fake=options.fake)
+            live = frontend.capture_target(
+                target, options.input, seed=options.seed, fake=options.fake, sources=options.sources
+            )
             checked = live.verify() if options.verify else None
         except CaptureError as error:
             raise CaptureError(f"{options.spec}: {error}") from error

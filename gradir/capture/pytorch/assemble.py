@@ -15,6 +15,7 @@ from gradir.capture.pytorch.metadata import MetadataReader
 from gradir.capture.pytorch.outputs import Captured, flatten
 from gradir.capture.pytorch.saved import SavedReader
 from gradir.capture.pytorch.scopes import cuts, is_trainable, module_paths, scope_table
+from gradir.capture.pytorch.sources import SourceLog
 from gradir.capture.pytorch.tensors import NamedTensors, Owned, TensorNodes, modules_of, owned_tensors
 from gradir.capture.pytorch.walk import GradFn, Walk, walk
 from gradir.errors import CaptureError
@@ -63,11 +64,12 @@ def assemble(
     params: Mapping[str, Any] | None = None,
     scope_of: Callable[[GradFn], str] | None = None,
     calls: Mapping[nn.Module, int] | None = None,
+    sources: SourceLog | None = None,
 ) -> LiveGraph:
     """Make the graph of the captured tensors.
 
-    ``scope_of`` gives the module path of a grad_fn when the forward was recorded, and ``calls`` how often each module
-    ran.
+    When the forward was recorded, ``scope_of`` gives the module path of a grad_fn, ``calls`` how often each module
+    ran, and ``sources``, if they were noted, the source lines.
 
     Raises:
         CaptureError: called inside torch.compile, or ``params`` holds something else than tensors.
@@ -77,7 +79,9 @@ def assemble(
     with paused_gc():
         owned = owned_tensors(roots)
         walked = walk(captured)
-        assembly = _Assembly(captured, walked, NamedTensors(owned, params), TensorNodes(owned), scope_of)
+        assembly = _Assembly(
+            captured, walked, NamedTensors(owned, params), TensorNodes(owned), scope_of, sources=sources
+        )
         nodes = assembly.nodes()
         protect(walked)
     grad_fns, leaves = assembly.live()
@@ -88,7 +92,12 @@ def assemble(
         nodes,
         scope_table(module_paths(roots), owned, calls or {}),
         cuts(unreached, hides=hides),
-        Producer(__version__, "torch", str(torch.__version__), {"scopes": scope_of is not None}),
+        Producer(
+            __version__,
+            "torch",
+            str(torch.__version__),
+            {"scopes": scope_of is not None, "sources": sources is not None},
+        ),
     )
     return LiveGraph(graph, captured, grad_fns, leaves, [entry.tensor for entry in unreached], hides)
 
@@ -103,12 +112,15 @@ class _Assembly:
         named: NamedTensors,
         tensors: TensorNodes,
         scope_of: Callable[[GradFn], str] | None,
+        *,
+        sources: SourceLog | None,
     ) -> None:
         self._captured = captured
         self._walked = walked
         self._named = named
         self._tensors = tensors
         self._scope_of = scope_of
+        self._sources = sources
         self._allocator = IdAllocator()
         self._anatomies = Anatomies()
         self._metadata = MetadataReader()
@@ -166,6 +178,12 @@ class _Assembly:
     def _add_function(self, fn: GradFn, reader: SavedReader, names: tuple[str, ...]) -> None:
         anatomy = self._anatomies.of(fn)
         outputs = self._metadata.of_node(fn)
+        source = None
+        if self._sources is not None:
+            number = fn._sequence_nr()
+            source = self._sources.source(number)
+            variable = self._sources.variable(number)
+            names = names or (() if variable is None else (variable,))
         saved = reader.read(fn, anatomy, outputs) if anatomy.tensors else ()
         ids = self._ids
         self._nodes.append(
@@ -182,6 +200,7 @@ class _Assembly:
                 saved,
                 None,
                 anatomy.opaque,
+                source,
             )
         )
 

@@ -46,15 +46,17 @@ class TorchFrontend:
             raise CaptureError(f"inputs are for a torch.nn.Module to run on, not for {type(target).__name__}")
         return capture(target, model=model, params=params)
 
-    def record(self, model: object = None) -> Recorder:
-        """Record which module runs which operation; see `gradir.record`."""
+    def record(self, model: object = None, *, sources: bool = False) -> Recorder:
+        """Record which module, and which line, runs which operation; see `gradir.record`."""
         from gradir.capture.pytorch.recorder import Recorder
 
-        return Recorder(model)
+        return Recorder(model, sources=sources)
 
-    def capture_target(self, target: object, inputs: Sequence[str], *, seed: int = 0, fake: bool = False) -> LiveGraph:
+    def capture_target(
+        self, target: object, inputs: Sequence[str], *, seed: int = 0, fake: bool = False, sources: bool = False
+    ) -> LiveGraph:
         """Run what a SPEC named and capture what comes out."""
         from gradir.capture.pytorch.target import capture_fake_target, capture_target
 
         run = capture_fake_target if fake else capture_target
-        return run(target, inputs, seed)
+        return run(target, inputs, seed, sources)

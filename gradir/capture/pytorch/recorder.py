@@ -16,6 +16,7 @@ from torch.nn.modules import module as module_hooks
 from gradir.capture.pytorch.assemble import LiveGraph, assemble
 from gradir.capture.pytorch.outputs import Captured, flatten
 from gradir.capture.pytorch.scopes import module_paths
+from gradir.capture.pytorch.sources import SourceLog, SourceMode
 from gradir.capture.pytorch.tensors import modules_of
 from gradir.capture.pytorch.walk import GradFn
 from gradir.errors import CaptureError
@@ -54,13 +55,18 @@ class Recorder:
     `gradir.record`.
     """
 
-    def __init__(self, model: object = None) -> None:
-        """``model`` is a module, a dict of modules by name, or None: the modules called from outside any other."""
+    def __init__(self, model: object = None, *, sources: bool = False) -> None:
+        """``model`` is a module, a dict of modules by name, or None: the modules called from outside any other.
+
+        ``sources`` also notes the source line of each node and the variable its result was assigned to.
+        """
         self._model = model
         self._timelines: dict[int, _Timeline] = {}
         self._outermost: dict[nn.Module, None] = {}
         self._calls: defaultdict[nn.Module, int] = defaultdict(int)
         self._handles: list[Any] = []
+        self._sources = SourceLog() if sources else None
+        self._mode: SourceMode | None = None
 
     def __enter__(self) -> Recorder:
         if self._handles:
@@ -71,11 +77,17 @@ class Recorder:
             module_hooks.register_module_forward_pre_hook(self._enter_module),
             module_hooks.register_module_forward_hook(self._leave_module, always_call=True),
         ]
+        if self._sources is not None:
+            self._mode = SourceMode(self._sources, self._module_call)
+            self._mode.__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._mode is not None:
+            self._mode.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+            self._mode = None
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -105,7 +117,7 @@ class Recorder:
         """Capture tensors that are flattened already."""
         roots = self._roots(modules_of(self._model if model is None else model))
         scopes = _ScopeLookup(list(self._timelines.values()), module_paths(roots))
-        return assemble(captured, roots, params=params, scope_of=scopes, calls=self._calls)
+        return assemble(captured, roots, params=params, scope_of=scopes, calls=self._calls, sources=self._sources)
 
     def _roots(self, roots: dict[str, nn.Module]) -> dict[str, nn.Module]:
         known = module_paths(roots)
@@ -130,6 +142,13 @@ class Recorder:
 
     def _timeline(self) -> _Timeline:
         return self._timelines.setdefault(threading.get_ident(), _Timeline())
+
+    def _module_call(self, above: int) -> object:
+        """The running call of a module that stands ``above`` the innermost one."""
+        frame = self._timeline().current
+        for _ in range(above):
+            frame = None if frame is None else frame.caller
+        return frame
 
     def _enter_module(self, module: nn.Module, inputs: object) -> None:  # noqa: ARG002 (torch's signature)
         timeline = self._timeline()

@@ -24,7 +24,7 @@ T = TypeVar("T")
 _INPUT = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<dtype>[a-z]\w*)\[(?P<shape>[\d,\s]*)\]")
 
 
-def capture_target(target: object, inputs: Sequence[str], seed: int) -> LiveGraph:
+def capture_target(target: object, inputs: Sequence[str], seed: int, sources: bool) -> LiveGraph:
     """The graph of a tensor, a callable or a module.
 
     A callable returns a tensor, any nesting of tensors, or ``(model, outputs)``. A class or factory of modules is
@@ -35,13 +35,13 @@ def capture_target(target: object, inputs: Sequence[str], seed: int) -> LiveGrap
         CaptureError: what comes out has no graph.
     """
     torch.manual_seed(seed)
-    recorder = Recorder()
+    recorder = Recorder(sources=sources)
     result = target
     if callable(target) and not isinstance(target, nn.Module):
         with recorder:
             result = _run(target)
     if isinstance(result, nn.Module):
-        return _capture_on_described_inputs(result, inputs)
+        return _capture_on_described_inputs(result, inputs, sources)
     if inputs:
         raise SpecError("--input is for a module; the SPEC names a tensor or a callable that returns tensors")
     if isinstance(result, (tuple, list)) and len(result) == 2 and isinstance(result[0], nn.Module):
@@ -50,7 +50,7 @@ def capture_target(target: object, inputs: Sequence[str], seed: int) -> LiveGrap
     return recorder.live_capture(result)
 
 
-def capture_fake_target(target: object, inputs: Sequence[str], seed: int) -> LiveGraph:
+def capture_fake_target(target: object, inputs: Sequence[str], seed: int, sources: bool) -> LiveGraph:
     """The same on tensors that have a shape and no data, whatever the size of the model.
 
     Raises:
@@ -59,7 +59,7 @@ def capture_fake_target(target: object, inputs: Sequence[str], seed: int) -> Liv
     if isinstance(target, (torch.Tensor, nn.Module)) or not callable(target):
         raise SpecError("--fake runs what has no data yet: the SPEC must name a callable, or a class of modules")
     with FakeTensorMode(allow_non_fake_inputs=True):
-        return capture_target(target, inputs, seed)
+        return capture_target(target, inputs, seed, sources)
 
 
 def capture_module(
@@ -69,13 +69,14 @@ def capture_module(
     *,
     model: object = None,
     params: Mapping[str, Any] | None = None,
+    sources: bool = False,
 ) -> LiveGraph:
     """Run a module, recorded, and capture the differentiable tensors that it returns.
 
     Raises:
         CaptureError: it returns none.
     """
-    with Recorder(module if model is None else model) as recorder:
+    with Recorder(module if model is None else model, sources=sources) as recorder:
         result = module(*args, **kwargs)
     return recorder.assemble(flatten_differentiable(result), params=params)
 
@@ -118,13 +119,13 @@ def _make(shape: list[int], dtype: torch.dtype) -> torch.Tensor:
     return torch.zeros(shape, dtype=dtype)
 
 
-def _capture_on_described_inputs(module: nn.Module, inputs: Sequence[str]) -> LiveGraph:
+def _capture_on_described_inputs(module: nn.Module, inputs: Sequence[str], sources: bool) -> LiveGraph:
     if not inputs:
         raise SpecError(f"{type(module).__name__} is a module: say what to run it on, such as --input 'float32[1,3]'")
     made = [parse_input(text) for text in inputs]
     positional = [tensor for name, tensor in made if name is None]
     named = {name: tensor for name, tensor in made if name is not None}
-    return _run(partial(capture_module, module, positional, named), name=type(module).__name__)
+    return _run(partial(capture_module, module, positional, named, sources=sources), name=type(module).__name__)
 
 
 def _run(call: Callable[[], T], name: str = "") -> T:
