@@ -456,3 +456,20 @@ def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     ]
     assert runs[0] == runs[1]
     assert len(runs[0]) > 1000
+
+
+def test_a_module_is_captured_on_inputs() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
+    graph = gradir.capture(model, torch.ones(1, 3))
+    assert {"0/addmm:1", "1/tanh:1", "0.weight", "output"} <= set(graph.nodes)
+    assert graph.scopes["1"].calls == 1
+
+
+def test_a_module_takes_keyword_arguments() -> None:
+    graph = gradir.capture(nn.Bilinear(2, 3, 1), kwargs={"input1": torch.ones(1, 2), "input2": torch.ones(1, 3)})
+    assert "weight" in graph.nodes
+
+
+def test_inputs_without_a_module_are_one_clear_error() -> None:
+    with pytest.raises(CaptureError, match=r"inputs are for a torch\.nn\.Module to run on, not for Tensor"):
+        gradir.capture(leaf(2).exp(), leaf(2))

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from example_files import GRAPHS, attribute  # noqa: E402
+from msgspec.structs import replace  # noqa: E402
+
+import gradir  # noqa: E402
+from gradir import registry  # noqa: E402
+from gradir.capture.pytorch.assemble import capture  # noqa: E402
+from gradir.errors import CaptureError  # noqa: E402
+from gradir.ir import Graph, TensorMeta  # noqa: E402
+
+nn = torch.nn
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.ones(shape, requires_grad=True)
+
+
+class NoGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None
+
+
+@pytest.mark.parametrize("spec", GRAPHS)
+def test_every_example_agrees_with_the_engine(spec: str) -> None:
+    found = registry.frontend("torch").capture_target(attribute(spec), ()).verify()
+    assert found.mismatches == ()
+    assert found.fired == found.nodes > 0
+
+
+def test_gradients_are_as_before() -> None:
+    model = nn.ModuleDict({"used": nn.Linear(2, 1), "unused": nn.Linear(2, 1)})
+    model["used"].weight.grad = kept = torch.ones(1, 2)
+    found = gradir.verify(model["used"](torch.ones(1, 2)), model=model)
+    assert found == gradir.Verification(nodes=4, edges=5, fired=4, mismatches=())
+    assert model["used"].weight.grad is kept
+    assert model["used"].bias.grad is None
+
+
+def test_the_graph_is_kept_and_the_hooks_are_gone() -> None:
+    x = leaf(3)
+    y = x.exp().sum()
+    gradir.verify(y)
+    y.backward()
+    assert x.grad is not None
+
+
+def test_a_freed_graph_is_one_clear_error() -> None:
+    loss = leaf(3).exp().sum()
+    loss.backward()
+    with pytest.raises(CaptureError, match="verifying needs a backward, which failed: Trying to backward"):
+        gradir.verify(loss)
+
+
+def test_a_leaf_that_gets_no_gradient_is_found() -> None:
+    x = leaf(2)
+    found = gradir.verify(NoGradient.apply(x), params={"x": x})
+    assert found.mismatches == ("x: said to be reached, and got no gradient",)
+
+
+def test_what_the_graph_has_wrong_is_found() -> None:
+    x, y = leaf(2), leaf(2)
+    live = capture(x.exp() * y.sin(), params={"x": x, "y": y})
+    wrong = {**live.graph.nodes, "exp:1": replace(live.graph.nodes["exp:1"], outputs=(TensorMeta("float64", (2,)),))}
+    lost = {fn: node_id for fn, node_id in live.grad_fns.items() if node_id != "sin:1"}
+    extra = {**lost, x.cos().grad_fn: "mul:1"}
+    found = live._replace(graph=Graph.of(wrong.values()), grad_fns=extra).verify()
+    assert set(found.mismatches) == {
+        "mul:1: the engine did not run it",
+        "the engine ran 1 more SinBackward0 than were captured",
+        "exp:1: float32[2] arrived at output 0, recorded as float64[2]",
+    }
+
+
+def test_a_parameter_wrongly_called_unreached_is_found() -> None:
+    model = nn.Linear(2, 1, bias=False)
+    live = capture(model(torch.ones(1, 2)), model=model)
+    cut = gradir.Cut("unreached", ("weight",))
+    graph = Graph.of(live.graph.nodes.values(), cuts=[cut])
+    found = live._replace(graph=graph, leaves={}, unreached=[model.weight]).verify()
+    assert found.mismatches == ("weight: said to be unreached, and got a gradient",)
