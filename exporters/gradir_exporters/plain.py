@@ -27,6 +27,7 @@ _INDENT: Final = "    "
 class PlainExporter:
     """Plain text, one fact a line, made for diffs.
 
+    >>> from gradir.ir import Ref
     >>> graph = Graph.of([Node("x", role="leaf", outputs=(TensorMeta("float32", (3,)),)),
     ...                   Node("exp:1", op="exp", native="ExpBackward0", inputs=(Ref("x", 0),))])
     >>> print(PlainExporter().export(graph, NoOptions()), end="")
