@@ -9,7 +9,7 @@ PYTEST_ARGS =
 SUITE = --doctest-modules gradir exporters tests
 
 .SUFFIXES:
-.PHONY: help demo test check schema goldens node test-core core-suite clean
+.PHONY: help demo test bench check schema goldens node test-core core-suite clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -19,6 +19,9 @@ demo: $(VENV)/.ready ## capture a transformer, export it, diff it against a vari
 
 test: check ## every check and the whole test suite; PYTEST_ARGS="..." reaches pytest
 	$(BIN)/python -m pytest -n auto $(SUITE) $(PYTEST_ARGS)
+
+bench: $(VENV)/.ready-test ## measure capture beside torchviz and a bare walk; some minutes
+	$(BIN)/python benchmarks/capture.py
 
 check: $(VENV)/.ready-test ## lint, formatting, types, the layer rule and schema drift
 	$(BIN)/ruff check

@@ -76,21 +76,32 @@ def assemble(
     """
     if torch.compiler.is_compiling():
         raise CaptureError("capture inside torch.compile sees no grad_fn: capture outside the compiled function")
+    # What is dropped before the collector runs again need not be looked at by it.
     with paused_gc():
-        owned = owned_tensors(roots)
-        walked = walk(captured)
-        assembly = _Assembly(
-            captured, walked, NamedTensors(owned, params), TensorNodes(owned), scope_of, sources=sources
-        )
-        nodes = assembly.nodes()
-        protect(walked)
+        return _assemble(captured, roots, params, scope_of=scope_of, calls=calls or {}, sources=sources)
+
+
+def _assemble(
+    captured: list[Captured],
+    roots: Mapping[str, nn.Module],
+    params: Mapping[str, Any] | None,
+    *,
+    scope_of: Callable[[GradFn], str] | None,
+    calls: Mapping[nn.Module, int],
+    sources: SourceLog | None,
+) -> LiveGraph:
+    owned = owned_tensors(roots)
+    walked = walk(captured)
+    assembly = _Assembly(captured, walked, NamedTensors(owned, params), TensorNodes(owned), scope_of, sources=sources)
+    nodes = assembly.nodes()
+    protect(walked)
     grad_fns, leaves = assembly.live()
     reached = {id(tensor) for tensor in leaves.values()}
     unreached = [entry for entry in owned if is_trainable(entry.tensor) and id(entry.tensor) not in reached]
     hides = any(node.native in _HIDING for node in nodes)
     graph = Graph.of(
         nodes,
-        scope_table(module_paths(roots), owned, calls or {}),
+        scope_table(module_paths(roots), owned, calls),
         cuts(unreached, hides=hides),
         Producer(
             __version__,
@@ -132,7 +143,7 @@ class _Assembly:
     def nodes(self) -> list[Node]:
         """Every node of the graph."""
         for key in self._walked.order:
-            self._ids[key] = self._captured_id(key) if type(key) is int else self._function_id(key)
+            self._ids[key] = self._captured_id(key) if isinstance(key, int) else self._function_id(key)
         names = self._intermediate_names()
         saved = SavedReader(self._ids, self._tensors, self._metadata, self._add_buffer)
         written: set[str] = set()

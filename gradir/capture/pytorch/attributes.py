@@ -93,4 +93,6 @@ def _plain_name(value: object) -> str:
 
 def plain_text(text: str) -> str:
     """Text without object addresses and lone surrogates, which would differ between runs or fit in no file."""
-    return _ADDRESS.sub("", text).encode("utf-8", "backslashreplace").decode()
+    if " at 0x" in text:
+        text = _ADDRESS.sub("", text)
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -18,6 +18,8 @@ import gc
 import sys
 from typing import Any
 
+from torch.autograd.function import FunctionCtx
+
 from gradir.capture.pytorch.walk import Walk
 
 __all__ = ["SAFE_DEPTH", "held_nodes", "protect", "release_dead"]
@@ -42,17 +44,16 @@ def protect(walked: Walk) -> None:
     release_dead()
     if len(walked.edges) <= SAFE_DEPTH or walked.longest_path() <= SAFE_DEPTH:
         return
-    added = [fn for fn, edges in walked.edges.items() if edges and fn not in _consumers]
-    for fn in added:
-        _consumers[fn] = 0
-        _frontier[fn] = None
-    for fn in added:
-        producers = _held_producers(walked.edges[fn])
-        if hasattr(fn, "needs_input_grad"):
+    added = {fn: edges for fn, edges in walked.edges.items() if edges and fn not in _consumers}
+    _consumers.update(dict.fromkeys(added, 0))
+    for fn, edges in added.items():
+        producers = [child for child, _ in edges if child in _consumers]
+        if isinstance(fn, FunctionCtx):
             _python_producers[id(fn)] = producers
         for producer in producers:
             _consumers[producer] += 1
             _frontier.pop(producer, None)
+    _frontier.update(dict.fromkeys(fn for fn in added if not _consumers[fn]))
     if _on_collection not in gc.callbacks:
         gc.callbacks.append(_on_collection)
 
@@ -85,7 +86,7 @@ def _let_go(fn: Any) -> list[Any]:
     """Forget a node; returns the nodes that this leaves without a held consumer."""
     producers = _python_producers.pop(id(fn), None)
     if producers is None:
-        producers = _held_producers(fn.next_functions)
+        producers = [child for child, _ in fn.next_functions if child in _consumers]
     del _consumers[fn], _frontier[fn]
     freed = []
     for producer in producers:
@@ -94,10 +95,6 @@ def _let_go(fn: Any) -> list[Any]:
             _frontier[producer] = None
             freed.append(producer)
     return freed
-
-
-def _held_producers(edges: tuple[tuple[Any, int], ...]) -> list[Any]:
-    return [child for child, _ in edges if child in _consumers]
 
 
 def _own_references() -> int:

@@ -37,7 +37,10 @@ class MetadataReader:
 
     def of_node(self, fn: Any) -> tuple[TensorMeta, ...]:
         """The metadata of a grad_fn's forward outputs, by output number."""
-        return tuple([self._of(entry, torch.strided) for entry in fn._input_metadata])
+        entries = fn._input_metadata
+        if len(entries) == 1:
+            return (self._of(entries[0], torch.strided),)
+        return tuple([self._of(entry, torch.strided) for entry in entries])
 
     def of_tensor(self, tensor: torch.Tensor) -> TensorMeta:
         """The metadata of a live tensor."""

@@ -35,7 +35,7 @@ class SavedReader:
         self._tensors = tensors
         self._metadata = metadata
         self._place = place
-        self._first_slots: dict[int, str] = {}
+        self._seen: dict[int, tuple[int, str]] = {}
 
     def read(self, fn: GradFn, shape: Anatomy, outputs: tuple[TensorMeta, ...]) -> tuple[Saved, ...]:
         """Every saved slot of a grad_fn."""
@@ -57,9 +57,11 @@ class SavedReader:
     def _slot(
         self, node_id: str, slot: str, raw: Any, outputs: tuple[TensorMeta, ...], unpack: Callable[[], object]
     ) -> Saved | None:
-        if not hasattr(raw, "unpack_hook"):
+        try:
+            hook = raw.unpack_hook
+        except AttributeError:
             return Saved(slot, state="unread")
-        if raw.unpack_hook is not None:
+        if hook is not None:
             return Saved(slot, state="hooked")
         tensor = raw.data
         if tensor is None:
@@ -94,21 +96,25 @@ class SavedReader:
         except (NotImplementedError, RuntimeError):
             return None, ""
         handle = storage._cdata
-        owner = self._tensors.owner_of(handle) or self._first_slots.get(handle)
+        known = self._seen.get(handle)
+        if known is not None:
+            return known
+        size = storage.nbytes()
+        owner = self._tensors.owner_of(handle)
         if owner is None:
             unplaced = self._tensors.unplaced_owner_of(handle)
-            if unplaced is None:
-                self._first_slots[handle] = f"{node_id}.{slot}"
-                owner = ""
-            else:
-                owner = self._place(unplaced)
-        return storage.nbytes(), owner
+            owner = None if unplaced is None else self._place(unplaced)
+        self._seen[handle] = (size, f"{node_id}.{slot}" if owner is None else owner)
+        return size, owner or ""
 
 
 def _is_stale(raw: Any, tensor: torch.Tensor, unpack: Callable[[], object]) -> bool:
     # torch hides the version it saved; unpacking compares it, and with no hook set does nothing else. A tensor that
-    # was never written to in place needs no comparison. Inference tensors have no version.
-    if tensor.is_inference() or tensor._version == 0:
+    # was never written to in place needs no comparison, and an inference tensor, which has no version, cannot be.
+    try:
+        if tensor._version == 0:
+            return False
+    except RuntimeError:
         return False
     # A function's own output that was made in place refuses to be unpacked by itself: only the function, through
     # ``unpack``, can give it back its grad_fn.

@@ -80,6 +80,8 @@ def _with_ancestors(path: str) -> list[str]:
 
 
 def _detail(module: nn.Module) -> str:
+    if type(module).extra_repr is nn.Module.extra_repr:
+        return ""
     try:
         text = module.extra_repr()
     except Exception:  # noqa: BLE001 (a user's extra_repr must not break a capture)

@@ -1,0 +1,205 @@
+"""Capture beside torchviz and beside a bare walk, its growth with size, and what recording costs a forward.
+
+python benchmarks/capture.py [--smoke]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+import gradir
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from measure import interleaved, table
+
+WIDTH = 8
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward layer: the mixture of operations of a transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.proj = nn.Linear(WIDTH, WIDTH)
+        self.up = nn.Linear(WIDTH, 2 * WIDTH)
+        self.down = nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.qkv(self.norm(x)).chunk(3, dim=-1)
+        weights = (query @ key.transpose(-1, -2) / WIDTH**0.5).softmax(-1)
+        x = x + self.proj(weights @ value)
+        return x + self.down(nn.functional.gelu(self.up(x)))
+
+
+class Made(NamedTuple):
+    """A fresh graph, and the model it came from."""
+
+    model: nn.Module
+    loss: Tensor
+
+
+def mixed(blocks: int) -> Callable[[], Made]:
+    """Graphs of stacked blocks over one model, each from a forward of its own."""
+    model = nn.Sequential(*(Block() for _ in range(blocks)))
+    return lambda: Made(model, model(torch.ones(2, 4, WIDTH)).sum())
+
+
+def chain(length: int) -> Callable[[], Made]:
+    """Graphs of ``length`` additions."""
+
+    def make() -> Made:
+        y = torch.ones(1, requires_grad=True)
+        for _ in range(length):
+            y = y + 1
+        return Made(nn.Identity(), y)
+
+    return make
+
+
+def bare_walk(made: Made) -> dict[Any, Any]:
+    """The least that any capture does: visit every grad_fn once and keep its next_functions."""
+    seen: dict[Any, Any] = {}
+    stack = [made.loss.grad_fn]
+    while stack:
+        fn = stack.pop()
+        if fn in seen:
+            continue
+        following = seen[fn] = fn.next_functions
+        stack.extend(child for child, _ in following if child is not None)
+    return seen
+
+
+def captured(made: Made) -> gradir.Graph:
+    return gradir.capture(made.loss, model=made.model)
+
+
+def torchviz(made: Made) -> object:
+    from torchviz import make_dot
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return make_dot(made.loss, show_attrs=True, show_saved=True)
+
+
+def beside_torchviz(blocks: list[int], repetitions: int) -> str:
+    rows = []
+    for count in blocks:
+        make = mixed(count)
+        nodes = len(bare_walk(make()))
+        runs = {"torchviz": torchviz, "gradir": captured, "walk": bare_walk}
+        times = {name: seconds / nodes * 1e6 for name, seconds in interleaved(make, runs, repetitions).items()}
+        rows.append(
+            [
+                f"{nodes:,}",
+                *(f"{times[name]:.2f}" for name in ("torchviz", "gradir", "walk")),
+                f"{times['torchviz'] / times['gradir']:.1f}",
+                f"{times['gradir'] / times['walk']:.1f}",
+            ]
+        )
+    heads = ["grad_fns", "torchviz µs", "gradir µs", "bare walk µs", "torchviz / gradir", "gradir / walk"]
+    return table(heads, rows)
+
+
+def growth(lengths: list[int], repetitions: int) -> str:
+    rows = []
+    first = 0.0
+    for length in lengths:
+        cost = interleaved(chain(length), {"gradir": captured}, repetitions)["gradir"] / length * 1e6
+        first = first or cost
+        rows.append([f"{length:,}", f"{cost:.2f}", f"{cost / first:.2f}"])
+    return table(["chain", "gradir µs a node", "against the first row"], rows)
+
+
+def recording(channels: int, size: int, repetitions: int) -> str:
+    model = resnet50(channels)
+    images = torch.ones(2, 3, size, size)
+
+    def recorded(_: object, *, sources: bool) -> object:
+        with gradir.record(model, sources=sources):
+            return model(images)
+
+    runs = {
+        "plain": lambda _: model(images),
+        "scopes": lambda _: recorded(_, sources=False),
+        "sources": lambda _: recorded(_, sources=True),
+    }
+    times = interleaved(lambda: None, runs, repetitions)
+    rows = [
+        [name, f"{times[name] * 1e3:.1f}", f"{100 * (times[name] / times['plain'] - 1):+.1f} %"]
+        for name in ("plain", "scopes", "sources")
+    ]
+    return table(["forward of a ResNet-50", "ms", "against plain"], rows)
+
+
+class Bottleneck(nn.Module):
+    """The residual block of ResNet-50 (He et al., 2015)."""
+
+    def __init__(self, inner: int, planes: int, stride: int) -> None:
+        super().__init__()
+        outer = 4 * planes
+        self.body = nn.Sequential(
+            nn.Conv2d(inner, planes, 1, bias=False),
+            nn.BatchNorm2d(planes),
+            nn.ReLU(),
+            nn.Conv2d(planes, planes, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(planes),
+            nn.ReLU(),
+            nn.Conv2d(planes, outer, 1, bias=False),
+            nn.BatchNorm2d(outer),
+        )
+        self.short: nn.Module = nn.Identity()
+        if stride != 1 or inner != outer:
+            self.short = nn.Sequential(nn.Conv2d(inner, outer, 1, stride, bias=False), nn.BatchNorm2d(outer))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.body(x) + self.short(x))
+
+
+def resnet50(channels: int) -> nn.Module:
+    """ResNet-50 when ``channels`` is 64."""
+    layers: list[nn.Module] = [nn.Conv2d(3, channels, 7, 2, 3, bias=False), nn.BatchNorm2d(channels), nn.ReLU()]
+    layers.append(nn.MaxPool2d(3, 2, 1))
+    inner = channels
+    for stage, depth in enumerate((3, 4, 6, 3)):
+        planes = channels * 2**stage
+        for number in range(depth):
+            layers.append(Bottleneck(inner, planes, 2 if stage and not number else 1))
+            inner = 4 * planes
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inner, 10))
+
+
+def main(smoke: bool) -> None:
+    if smoke:
+        parts = [beside_torchviz([1], 1), growth([10, 100], 1), recording(2, 32, 1)]
+    else:
+        parts = [
+            beside_torchviz([30, 300, 750], 5),
+            growth([1_000, 10_000, 100_000, 1_000_000], 3),
+            recording(64, 224, 9),
+        ]
+    print("\n\n".join(parts))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes: does it run")
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    # torchviz recurses once a node.
+    sys.setrecursionlimit(1_000_000)
+    threading.stack_size(1 << 30)
+    thread = threading.Thread(target=main, args=(arguments.smoke,))
+    thread.start()
+    thread.join()

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("torchviz")
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+def test_the_capture_benchmark_runs(tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCHMARKS / "capture.py"), "--smoke"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    tables = [part.splitlines() for part in done.stdout.strip().split("\n\n")]
+    assert [len(lines) for lines in tables] == [3, 4, 5]
+    assert all(len(line.split("|")) == len(lines[0].split("|")) for lines in tables for line in lines)
