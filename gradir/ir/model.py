@@ -5,6 +5,7 @@ Field order is the key order of the file, and a field that holds its default is 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, Union
 
@@ -55,6 +56,13 @@ Shape = tuple[Union[Count, str], ...]
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """Base of the IR's records: immutable, compared by value, defaults left out of the file."""
+
+
+def _share_empty_tuples(record: Record) -> None:
+    """Python 3.10 makes empty tuples that are not the one that is a field's default."""
+    for field in record.__struct_fields__:
+        if getattr(record, field) == ():
+            force_setattr(record, field, ())
 
 
 class NonFinite(Record, frozen=True, gc=False):
@@ -171,6 +179,8 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
     def __post_init__(self) -> None:
         if self.role is not _FUNCTION and self.role == _FUNCTION:
             force_setattr(self, "role", _FUNCTION)
+        if sys.version_info < (3, 11):
+            _share_empty_tuples(self)
 
     @property
     def label(self) -> str:
@@ -216,6 +226,10 @@ class Cut(Record, frozen=True, gc=False):
     names: tuple[str, ...] = ()
     scope: str = ""
     tensor: TensorMeta | None = None
+
+    def __post_init__(self) -> None:
+        if sys.version_info < (3, 11):
+            _share_empty_tuples(self)
 
 
 class Producer(Record, frozen=True):

@@ -239,21 +239,17 @@ def _acyclic_groups(predecessors: Sequence[Sequence[int]], keys: Sequence[int]) 
 
 def _levels(predecessors: Sequence[Sequence[int]], keys: Sequence[int], components: Sequence[int]) -> list[int]:
     """The level of each node within the strongly connected component of its key; see `fold`."""
-    sizes = [0] * len(components)
-    for component in components:
-        sizes[component] += 1
     levels = [0] * len(keys)
     for number, key in enumerate(keys):
         component = components[key]
-        if sizes[component] > 1:
-            levels[number] = max(
-                (
-                    levels[source] + (keys[source] != key)
-                    for source in predecessors[number]
-                    if components[keys[source]] == component
-                ),
-                default=0,
-            )
+        levels[number] = max(
+            (
+                levels[source] + (keys[source] != key)
+                for source in predecessors[number]
+                if components[keys[source]] == component
+            ),
+            default=0,
+        )
     return levels
 
 
