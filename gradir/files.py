@@ -38,8 +38,7 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
         GradirError: the file cannot be written; a file that was there is untouched.
     """
     if os.fspath(path) == "-":
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        _write_stdout(data)
         return
     target = Path(os.path.realpath(path))
     try:
@@ -50,6 +49,18 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
         _replace(target, data, _default_mode() if mode is None else stat.S_IMODE(mode))
     except OSError as error:
         raise GradirError(f"{os.fspath(path)}: cannot be written: {error.strerror}") from error
+
+
+def _write_stdout(data: bytes) -> None:
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # What is still in the buffer would fail once more when Python flushes it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise GradirError(f"standard output: cannot be written: {error.strerror}") from error
 
 
 def _mode_of(target: Path) -> int | None:

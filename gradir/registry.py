@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -14,7 +15,15 @@ from gradir.errors import ExportError, GradirError
 from gradir.ir import Graph
 from gradir.protocols import Exporter, Frontend, Options
 
-__all__ = ["export", "exporter", "exporter_names", "exporter_options", "frontend", "frontend_names"]
+__all__ = [
+    "export",
+    "exporter",
+    "exporter_names",
+    "exporter_options",
+    "frontend",
+    "frontend_names",
+    "option_choices",
+]
 
 EXPORTERS: Final = "gradir.exporters"
 FRONTENDS: Final = "gradir.frontends"
@@ -94,7 +103,37 @@ def exporter_options(name: str, values: Mapping[str, object]) -> Options:
     try:
         return msgspec.convert(dict(values), kind, strict=False)
     except msgspec.ValidationError as error:
-        raise ExportError(f"exporter {name!r}: {error}") from error
+        raise ExportError(f"exporter {name!r}: {_wrong_value(kind, values, str(error))}") from error
+
+
+def option_choices(kind: type[Options], option: str) -> str:
+    """What the named option takes, in a few words: ``TB|LR``, ``true|false``, ``integer``.
+
+    >>> from gradir.protocols import Options
+    >>> class Mine(Options, frozen=True, kw_only=True):
+    ...     shapes: bool = True
+    >>> option_choices(Mine, "shapes")
+    'true|false'
+    """
+    (field,) = (field for field in msgspec.structs.fields(kind) if field.name == option)
+    schema = msgspec.json.schema(field.type)
+    branches = [branch for branch in schema.get("anyOf", [schema]) if branch.get("type") != "null"]
+    return "|".join(words for branch in branches for words in _words(branch))
+
+
+def _words(schema: Mapping[str, Any]) -> list[str]:
+    if "enum" in schema:
+        return [str(word) for word in schema["enum"]]
+    return ["true", "false"] if schema.get("type") == "boolean" else [str(schema.get("type", "value"))]
+
+
+def _wrong_value(kind: type[Options], values: Mapping[str, object], message: str) -> str:
+    match = re.search(r"\$\.(\w+)", message)
+    if match is None or match[1] not in values:
+        return message
+    option = match[1]
+    bound = f" ({message.partition(' - at ')[0]})" if "=" in message else ""
+    return f"option {option} is {option_choices(kind, option)}, not {values[option]!r}{bound}"
 
 
 @cache

@@ -108,6 +108,35 @@ def test_export_errors_are_one_line(run: Run, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["everything.gir"]
 
 
+def test_a_full_disk_behind_stdout_is_one_line(tmp_path: Path, clean_environment: dict[str, str]) -> None:
+    gradir.save(everything(), tmp_path / "a.gir")
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "gradir", "export", "a.gir", "--to", "plain"],
+            cwd=tmp_path,
+            env=clean_environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "gradir: standard output: cannot be written: No space left on device\n",
+    )
+
+
+def test_a_wrong_value_names_the_right_ones(run: Run) -> None:
+    fails(
+        run("export", "everything.gir", "--to", "dot", "-O", "show_saved=maybe"),
+        "show_saved is true|false, not 'maybe'",
+    )
+    fails(run("export", "everything.gir", "--to", "dot", "-O", "direction=UP"), "direction is BT|LR|RL|TB, not 'UP'")
+    fails(
+        run("export", "everything.gir", "--to", "tree", "-O", "max_depth=0"), "max_depth is integer, not '0' (Expected"
+    )
+
+
 def test_exporters_lists_names_and_options(run: Run) -> None:
     done = run("exporters")
     assert [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")] == sorted(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gradir.errors import ExportError
+
+if TYPE_CHECKING:
+    from gradir.protocols import Options
 
 __all__ = ["register"]
 
@@ -41,14 +44,15 @@ def run(options: argparse.Namespace) -> int:  # noqa: ARG001
     return 0
 
 
-def _option_lines(kind: Any) -> list[str]:
+def _option_lines(kind: type[Options]) -> list[str]:
     import msgspec
+
+    from gradir import registry
 
     lines = []
     for field in msgspec.structs.fields(kind):
-        schema = msgspec.json.schema(field.type)
-        words = schema.get("enum") or [schema.get("type", "value")]
         default = msgspec.json.encode(field.default).decode().strip('"')
-        help_text = schema.get("description", "")
-        lines.append(f"{field.encode_name}={'|'.join(map(str, words))}  {help_text} (default: {default})")
+        help_text = msgspec.json.schema(field.type).get("description", "")
+        choices = registry.option_choices(kind, field.name)
+        lines.append(f"{field.encode_name}={choices}  {help_text} (default: {default})")
     return lines

@@ -94,4 +94,4 @@ def _explain(data: bytes, error: Exception) -> None:
 
 def _lower(error: Exception) -> str:
     text = " ".join(str(error).split())
-    return text[:1].lower() + text[1:]
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
