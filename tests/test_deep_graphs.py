@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import gradir  # noqa: E402
+from gradir.capture.pytorch import keepalive  # noqa: E402
+
+nn = torch.nn
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.ones(shape, requires_grad=True)
+
+
+def test_a_deep_chain_is_captured_and_let_go() -> None:
+    x = leaf(1)
+    y = x
+    for _ in range(100_000):
+        y = y + 1
+    graph = gradir.capture(y, params={"x": x})
+    assert len(graph.nodes) == 100_003
+    assert keepalive.held_nodes() == 100_000
+    del y
+    gc.collect()
+    assert keepalive.held_nodes() == 0
+
+
+def test_a_kept_hidden_state_keeps_only_what_it_needs() -> None:
+    y = leaf(1)
+    for step in range(20_000):
+        y = y + 1
+        if step == 9_999:
+            hidden = y
+    gradir.capture(y)
+    gradir.capture(y)
+    del y
+    gc.collect()
+    assert keepalive.held_nodes() == 10_000
+    hidden.backward()
+    del hidden
+    gc.collect()
+    assert keepalive.held_nodes() == 0
+
+
+def test_a_deep_chain_of_custom_functions_is_let_go() -> None:
+    class Same(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    y = leaf(1)
+    for step in range(5_000):
+        y = Same.apply(y) if step % 2 else y + 1
+    gradir.capture(y)
+    del y
+    gc.collect()
+    assert keepalive.held_nodes() == 0
+
+
+DEEP = """
+import gc, sys, threading, torch, gradir
+
+def run():
+    y = x
+    for _ in range(100_000):
+        y = y + 1
+    gradir.capture(y)
+    return y
+
+x = torch.ones(1, requires_grad=True)
+threading.stack_size(512 * 1024)
+thread = threading.Thread(target=run)
+thread.start()
+thread.join()
+y = run()
+if sys.argv[1] == "free":
+    y.backward()
+    del y
+    gc.collect()
+print("survived")
+"""
+
+
+@pytest.mark.parametrize("end", ["free", "exit"])
+def test_deep_chains_crash_neither_when_freed_nor_at_exit(end: str) -> None:
+    done = subprocess.run([sys.executable, "-c", DEEP, end], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "survived\n", "")

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import gradir  # noqa: E402
+from gradir.errors import CaptureError  # noqa: E402
+
+nn = torch.nn
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.ones(shape, requires_grad=True)
+
+
+def test_scopes_come_from_the_recorded_forward() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.Tanh(), nn.Linear(4, 1)))
+    with gradir.record(model) as rec:
+        loss = model(torch.ones(2, 3)).sum()
+    graph = rec.capture(loss)
+    scopes = {node.id: node.scope for node in graph.nodes.values() if node.op not in {"", "accumulate_grad"}}
+    assert scopes == {
+        "0/t:1": "0",
+        "0/addmm:1": "0",
+        "1.0/tanh:1": "1.0",
+        "1.1/t:1": "1.1",
+        "1.1/addmm:1": "1.1",
+        "sum:1": "",
+    }
+    assert (graph.scopes["1.1"].class_name, graph.scopes["1.1"].calls, graph.scopes["1.1"].own) == ("Linear", 1, 5)
+
+
+def test_without_a_model_the_modules_that_ran_give_the_names() -> None:
+    model = nn.Linear(2, 1)
+    with gradir.record() as rec:
+        loss = nn.MSELoss()(model(torch.ones(1, 2)), torch.ones(1, 1))
+    graph = rec.capture(loss)
+    assert "weight" in graph.nodes
+    assert "MSELoss/mse_loss:1" in graph.nodes
+
+
+def test_an_exception_in_a_child_restores_the_scope() -> None:
+    class Raises(nn.Module):
+        def forward(self, x):
+            raise ValueError
+
+    class Parent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.child = Raises()
+
+        def forward(self, x):
+            try:
+                self.child(x)
+            except ValueError:
+                return x.exp()
+
+    model = Parent()
+    with gradir.record({"m": model}) as rec:
+        y = model(leaf(2)).sin()
+    assert [node.id for node in rec.capture(y).nodes.values() if node.op in {"exp", "sin"}] == ["m/exp:1", "sin:1"]
+
+
+def test_hooks_are_removed_when_the_forward_raises() -> None:
+    from torch.nn.modules import module
+
+    before = len(module._global_forward_hooks), len(module._global_forward_pre_hooks)
+    with pytest.raises(ZeroDivisionError), gradir.record(nn.Linear(1, 1)):
+        1 / 0  # noqa: B018
+    assert (len(module._global_forward_hooks), len(module._global_forward_pre_hooks)) == before
+
+
+def test_a_recorder_is_not_entered_twice() -> None:
+    with gradir.record() as rec, pytest.raises(CaptureError, match="already recording"), rec:
+        pass
+
+
+def test_nodes_made_by_backward_lie_outside_the_scopes() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1))
+    with gradir.record(model) as rec:
+        x = leaf(1, 2)
+        (grad,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        penalty = grad.pow(2).sum()
+    graph = rec.capture(penalty)
+    assert "tanh_backward:1" in graph.nodes
+    assert graph.nodes["tanh_backward:1"].scope == ""
+
+
+TWICE = """
+import sys, torch, gradir
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv1d(2, 3, 3), nn.BatchNorm1d(3), nn.GELU(), nn.LSTM(4, 2))
+with gradir.record(model) as rec:
+    out = model(torch.randn(2, 2, 6))
+sys.stdout.buffer.write(gradir.dumps(rec.capture(out)))
+"""
+
+
+def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", TWICE], capture_output=True, check=True, env={"PYTHONHASHSEED": seed}, cwd=tmp_path
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert runs[0] == runs[1]
+    assert len(runs[0]) > 1000
+
+
+def test_a_module_is_captured_on_inputs() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
+    graph = gradir.capture(model, torch.ones(1, 3))
+    assert {"0/addmm:1", "1/tanh:1", "0.weight", "output"} <= set(graph.nodes)
+    assert graph.scopes["1"].calls == 1
+
+
+def test_a_module_takes_keyword_arguments() -> None:
+    graph = gradir.capture(nn.Bilinear(2, 3, 1), kwargs={"input1": torch.ones(1, 2), "input2": torch.ones(1, 3)})
+    assert "weight" in graph.nodes
+
+
+def test_inputs_without_a_module_are_one_clear_error() -> None:
+    with pytest.raises(CaptureError, match=r"inputs are for a torch\.nn\.Module to run on, not for Tensor"):
+        gradir.capture(leaf(2).exp(), leaf(2))
