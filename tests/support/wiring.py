@@ -1,0 +1,38 @@
+"""What a test says of a captured graph, short enough to be read."""
+
+from __future__ import annotations
+
+from gradir.ir import Graph, Ref
+
+__all__ = ["saved_states", "tensor_roles", "wiring"]
+
+
+def wiring(graph: Graph) -> dict[str, tuple[str | None, ...]]:
+    """What feeds each function and output, by input slot: an id, with ``#`` and the output's number if it is not 0.
+
+    The node that accumulates into a leaf is shown as the leaf.
+    """
+    return {
+        node.id: tuple(_arrow(graph, ref) for ref in node.inputs)
+        for node in graph.nodes.values()
+        if node.role in {"function", "output"} and node.op != "accumulate_grad"
+    }
+
+
+def _arrow(graph: Graph, ref: Ref | None) -> str | None:
+    if ref is None:
+        return None
+    source = graph.nodes[ref.id]
+    if source.op == "accumulate_grad":
+        return _arrow(graph, source.inputs[0])
+    return f"{ref.id}#{ref.output_nr}" if ref.output_nr else ref.id
+
+
+def tensor_roles(graph: Graph) -> dict[str, str]:
+    """The role of each node that is a tensor and not an output."""
+    return {node.id: node.role for node in graph.nodes.values() if node.role not in {"function", "output"}}
+
+
+def saved_states(graph: Graph) -> dict[str, str]:
+    """The state of each saved slot, by ``id.slot``."""
+    return {f"{node.id}.{slot.slot}": slot.state for node in graph.nodes.values() for slot in node.saved}
