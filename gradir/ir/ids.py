@@ -20,6 +20,7 @@ in RFC 3986, which keeps the kinds apart (``~`` too, so that the suffix ``~2`` o
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import count
 
 __all__ = ["IdAllocator", "encode_component"]
@@ -56,16 +57,12 @@ class IdAllocator:
     """
 
     def __init__(self) -> None:
-        self._ordinals: dict[tuple[str, str], tuple[str, count[int]]] = {}
+        self._numbered = _Numbered()
         self._claims: dict[str, int] = {}
 
     def function(self, scope: str, op: str) -> str:
         """The id of the next ``op`` within ``scope``."""
-        ordinals = self._ordinals.get((scope, op))
-        if ordinals is None:
-            prefix = f"{encode_component(scope)}/" if scope else ""
-            ordinals = self._ordinals[scope, op] = (f"{prefix}{encode_component(op)}:", count(1))
-        return f"{ordinals[0]}{next(ordinals[1])}"
+        return self._numbered[scope, op]()
 
     def accumulator(self, tensor_id: str) -> str:
         """The id of the node that accumulates the gradient of a leaf."""
@@ -90,3 +87,14 @@ class IdAllocator:
     def _claim(self, wanted: str) -> str:
         times = self._claims[wanted] = self._claims.get(wanted, 0) + 1
         return wanted if times == 1 else f"{wanted}~{times}"
+
+
+class _Numbered(dict[tuple[str, str], Callable[[], str]]):
+    """What gives the next id, by scope and operation."""
+
+    def __missing__(self, key: tuple[str, str]) -> Callable[[], str]:
+        scope, op = key
+        prefix = f"{encode_component(scope)}/{encode_component(op)}:" if scope else f"{encode_component(op)}:"
+        # Ids are made a million at a time, so the loop over the ordinals runs in C.
+        following = self[key] = map(prefix.__add__, map(str, count(1))).__next__
+        return following

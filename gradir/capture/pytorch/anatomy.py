@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
-import torch
-
-from gradir.capture.pytorch.attributes import plain_value
+from gradir.capture.pytorch.attributes import AttributeReader, PythonAttributeReader, no_attributes
 from gradir.capture.pytorch.opnames import native_name, neutral_name
 from gradir.capture.pytorch.walk import GradFn
 from gradir.ir import AttrValue
 
-__all__ = ["Anatomies", "Anatomy", "read_attributes"]
+__all__ = ["Anatomies", "Anatomy", "Slot"]
 
 _SAVED: Final = "_saved_"
 _RAW: Final = "_raw_saved_"
@@ -19,70 +19,91 @@ _RAW: Final = "_raw_saved_"
 _OPAQUE: Final = frozenset({"CheckpointFunctionBackward", "CompiledFunctionBackward", "DifferentiableGraphBackward"})
 """Functions that stand for a graph of their own, which autograd does not show."""
 
+_HIDING: Final = frozenset({"CheckpointFunctionBackward"})
+"""Functions through which gradient reaches tensors that are not their inputs."""
+
+
+class Slot(NamedTuple):
+    """A saved slot: its name, and the attributes with the packed and with the unpacked tensor."""
+
+    name: str
+    packed: str
+    unpacked: str
+
 
 class Anatomy(NamedTuple):
     """What the grad_fns of one type are called and have.
 
-    ``scalars`` pair a name in the IR with an attribute of the grad_fn; ``tensors`` have two attributes, one for the
-    packed and one for the unpacked tensor. The node that adds to a leaf's
-    ``.grad`` ``accumulates``; a custom Function is ``python``; ``opaque`` stands for nodes that autograd hides.
+    ``attributes`` reads the attributes that are no tensors; ``packed`` gives what is in each of the ``slots``. The node
+    that adds to a leaf's ``.grad`` ``accumulates``; ``opaque`` stands for nodes that autograd hides.
     """
 
     native: str
     op: str
-    scalars: tuple[tuple[str, str], ...]
-    tensors: tuple[tuple[str, str, str], ...]
+    attributes: Callable[[GradFn], Mapping[str, AttrValue]]
+    slots: tuple[Slot, ...]
+    packed: Callable[[GradFn], tuple[Any, ...]]
     accumulates: bool
-    python: bool
     opaque: bool
 
 
 class Anatomies:
-    """Inspects each type of grad_fn once."""
+    """Inspects each type of grad_fn once.
+
+    ``by_type`` are the anatomies of the types met so far whose name tells what they are.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[object, Anatomy] = {}
+        self.by_type: dict[type, Anatomy] = {}
+        self._by_name: dict[str, Anatomy] = {}
 
     def of(self, fn: GradFn) -> Anatomy:
         """The anatomy of a grad_fn."""
         kind = type(fn)
+        found = self.by_type.get(kind)
+        if found is not None:
+            return found
+        if kind.__name__ != "CppFunction":
+            found = self.by_type[kind] = _inspect(kind, kind.__name__)
+            return found
         # C++ nodes without a Python type of their own share one, and differ by name only.
-        key = fn.name() if kind.__name__ == "CppFunction" else kind
-        found = self._known.get(key)
+        name = fn.name()
+        found = self._by_name.get(name)
         if found is None:
-            native = kind.__name__ if key is kind else native_name(str(key))
-            found = self._known[key] = _inspect(kind, native)
+            found = self._by_name[name] = _inspect(kind, native_name(name))
         return found
+
+    def hide_leaves(self) -> bool:
+        """Whether a function was met through which gradient may reach tensors that are not its inputs."""
+        return any(anatomy.native in _HIDING for anatomy in self.by_type.values())
 
 
 def _inspect(kind: type, native: str) -> Anatomy:
-    attributes = set(dir(kind))
-    tensors = sorted(name for name in attributes if name.startswith(_RAW))
-    raw = {_unpacked_name(name) for name in tensors}
-    scalars = sorted(name for name in attributes if name.startswith(_SAVED) and name not in raw)
+    attributes = [name for name in dir(kind) if name.startswith((_SAVED, _RAW, "needs_input_grad"))]
+    slots = tuple(_slots(attributes))
     return Anatomy(
         native,
         neutral_name(native),
-        tuple((name.removeprefix(_SAVED), name) for name in scalars),
-        tuple((name.removeprefix(_RAW), name, _unpacked_name(name)) for name in tensors),
+        _attribute_reader(attributes, {slot.unpacked for slot in slots}),
+        slots,
+        # With the class beside it, a lone attribute comes as a tuple too.
+        attrgetter(*(slot.packed for slot in slots), "__class__"),
         accumulates=native == "AccumulateGrad",
-        python="needs_input_grad" in attributes,
         opaque=native in _OPAQUE,
     )
 
 
-def _unpacked_name(packed: str) -> str:
-    name = packed.removeprefix(_RAW)
-    # A custom Function has its saved tensors under a name of their own.
-    return "saved_tensors" if name == "tensors" else _SAVED + name
+def _attribute_reader(attributes: list[str], tensors: set[str]) -> Callable[[GradFn], Mapping[str, AttrValue]]:
+    own = sorted(name for name in attributes if name.startswith(_SAVED) and name not in tensors)
+    named = {name.removeprefix(_SAVED): name for name in own}
+    # Only a custom Function says which of its inputs need a gradient.
+    if "needs_input_grad" in attributes:
+        return PythonAttributeReader(named)
+    return AttributeReader(named) if named else no_attributes
 
 
-def read_attributes(fn: GradFn, shape: Anatomy) -> dict[str, AttrValue]:
-    """The non-tensor attributes of a grad_fn, sorted by name."""
-    values = {name: plain_value(getattr(fn, attribute)) for name, attribute in shape.scalars}
-    if shape.python:
-        own = {name: value for name, value in vars(fn).items() if not isinstance(value, torch.Tensor)}
-        values.update((str(name), plain_value(value)) for name, value in own.items() if not name.startswith("_"))
-        values["needs_input_grad"] = plain_value(fn.needs_input_grad)
-        return dict(sorted(values.items()))
-    return values
+def _slots(attributes: list[str]) -> Iterator[Slot]:
+    for packed in sorted(name for name in attributes if name.startswith(_RAW)):
+        name = packed.removeprefix(_RAW)
+        # A custom Function has its saved tensors under a name of their own.
+        yield Slot(name, packed, "saved_tensors" if name == "tensors" else _SAVED + name)

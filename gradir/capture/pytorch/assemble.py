@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
+from msgspec.structs import replace
 from torch import nn
 
-from gradir.capture.pytorch.anatomy import Anatomies, read_attributes
+from gradir.capture.pytorch.anatomy import Anatomies, Anatomy
 from gradir.capture.pytorch.keepalive import protect
-from gradir.capture.pytorch.metadata import MetadataReader
+from gradir.capture.pytorch.metadata import MetadataReader, layout_name
 from gradir.capture.pytorch.outputs import Captured, flatten
 from gradir.capture.pytorch.saved import SavedReader
 from gradir.capture.pytorch.scopes import cuts, is_trainable, module_paths, scope_table
@@ -26,9 +27,6 @@ from gradir.protocols import Verification
 from gradir.version import __version__
 
 __all__ = ["LiveGraph", "assemble", "capture"]
-
-_HIDING = frozenset({"CheckpointFunctionBackward"})
-"""Functions through which gradient reaches tensors that are not their inputs."""
 
 
 def capture(outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> LiveGraph:
@@ -98,7 +96,7 @@ def _assemble(
     grad_fns, leaves = assembly.live()
     reached = {id(tensor) for tensor in leaves.values()}
     unreached = [entry for entry in owned if is_trainable(entry.tensor) and id(entry.tensor) not in reached]
-    hides = any(node.native in _HIDING for node in nodes)
+    hides = assembly.hides_leaves()
     graph = Graph.of(
         nodes,
         scope_table(module_paths(roots), owned, calls),
@@ -135,31 +133,43 @@ class _Assembly:
         self._allocator = IdAllocator()
         self._anatomies = Anatomies()
         self._metadata = MetadataReader()
-        self._ids: dict[GradFn | int, str] = {}
-        self._scopes: dict[GradFn, str] = {}
+        self._ids: dict[GradFn, str] = {}
+        self._captured_ids: dict[int, str] = {}
         self._leaves: dict[GradFn, torch.Tensor] = {}
         self._nodes: list[Node] = []
 
     def nodes(self) -> list[Node]:
         """Every node of the graph."""
-        for key in self._walked.order:
-            self._ids[key] = self._captured_id(key) if isinstance(key, int) else self._function_id(key)
-        names = self._intermediate_names()
-        saved = SavedReader(self._ids, self._tensors, self._metadata, self._add_buffer)
-        written: set[str] = set()
-        for key in self._walked.order:
-            if type(key) is int:
-                self._add_captured(key)
-            elif key in self._leaves:
-                self._add_leaf(key, written)
-            else:
-                self._add_function(key, saved, tuple(names.get(key, ())))
+        self._write(self._assign_ids())
         return self._nodes
+
+    def hides_leaves(self) -> bool:
+        """Whether gradient may reach tensors that the graph does not show."""
+        return self._anatomies.hide_leaves()
 
     def live(self) -> tuple[dict[GradFn, str], dict[str, torch.Tensor]]:
         """The id of every grad_fn, and every leaf tensor by the id of its node."""
-        grad_fns = {fn: node_id for fn, node_id in self._ids.items() if not isinstance(fn, int)}
-        return grad_fns, {self._tensors.id_of(tensor) or "": tensor for tensor in self._leaves.values()}
+        return self._ids, {self._tensors.id_of(tensor) or "": tensor for tensor in self._leaves.values()}
+
+    def _assign_ids(self) -> list[str]:
+        """Give everything its id; returns the scope of each entry of the canonical order."""
+        scopes: list[str] = []
+        ids, scope_of, new_id = self._ids, self._scope_of, self._allocator.function
+        anatomies, anatomy_of = self._anatomies.by_type, self._anatomies.of
+        for key in self._walked.order:
+            scope = ""
+            if isinstance(key, int):
+                self._captured_ids[key] = self._captured_id(key)
+            else:
+                anatomy = anatomies.get(type(key)) or anatomy_of(key)
+                if anatomy.accumulates:
+                    ids[key] = self._accumulator_id(key)
+                else:
+                    if scope_of is not None:
+                        scope = scope_of(key)
+                    ids[key] = new_id(scope, anatomy.op)
+            scopes.append(scope)
+        return scopes
 
     def _captured_id(self, index: int) -> str:
         role, path, tensor, _, _ = self._captured[index]
@@ -167,11 +177,7 @@ class _Assembly:
             return self._allocator.output(path)
         return self._tensors.id_of(tensor) or self._allocator.base(path)
 
-    def _function_id(self, fn: GradFn) -> str:
-        anatomy = self._anatomies.of(fn)
-        if not anatomy.accumulates:
-            scope = self._scopes[fn] = self._scope_of(fn) if self._scope_of else ""
-            return self._allocator.function(scope, anatomy.op)
+    def _accumulator_id(self, fn: GradFn) -> str:
         tensor = self._leaves[fn] = fn.variable
         tensor_id = self._tensors.id_of(tensor)
         if tensor_id is None:
@@ -180,42 +186,57 @@ class _Assembly:
             self._tensors.place(tensor, tensor_id)
         return self._allocator.accumulator(tensor_id)
 
+    def _write(self, scopes: list[str]) -> None:
+        reader = SavedReader(self._ids, self._tensors, self._add_buffer)
+        ids, edges, outputs_of, add = self._ids, self._walked.edges, self._metadata.of_node, self._nodes.append
+        anatomies, anatomy_of = self._anatomies.by_type, self._anatomies.of
+        names = self._intermediate_names()
+        written: set[str] = set()
+        for key, scope in zip(self._walked.order, scopes, strict=True):
+            if isinstance(key, int):
+                self._add_captured(key)
+                continue
+            anatomy = anatomies.get(type(key)) or anatomy_of(key)
+            if anatomy.accumulates:
+                self._add_leaf(key, anatomy, written)
+                continue
+            node_id, outputs, following = ids[key], outputs_of(key), edges[key]
+            if len(following) == 1:
+                ((child, number),) = following
+                inputs: tuple[Ref | None, ...] = (None if child is None else Ref(ids[child], number),)
+            else:
+                inputs = tuple([None if child is None else Ref(ids[child], number) for child, number in following])
+            add(
+                Node(
+                    node_id,
+                    "function",
+                    anatomy.op,
+                    anatomy.native,
+                    scope,
+                    tuple(names[key]) if key in names else (),
+                    inputs,
+                    outputs,
+                    anatomy.attributes(key),
+                    reader.read(key, anatomy, node_id, outputs) if anatomy.slots else (),
+                    None,
+                    anatomy.opaque,
+                    None if self._sources is None else self._sources.source(key._sequence_nr()),
+                )
+            )
+        self._correct_layouts(reader.layouts)
+
     def _intermediate_names(self) -> dict[GradFn, list[str]]:
         names: defaultdict[GradFn, list[str]] = defaultdict(list)
         for tensor, name in self._named.intermediates:
             names[tensor.grad_fn].append(name)
+        if self._sources is not None:
+            for fn in self._walked.edges:
+                variable = self._sources.variable(fn._sequence_nr())
+                if variable is not None and fn not in names:
+                    names[fn].append(variable)
         return names
 
-    def _add_function(self, fn: GradFn, reader: SavedReader, names: tuple[str, ...]) -> None:
-        anatomy = self._anatomies.of(fn)
-        outputs = self._metadata.of_node(fn)
-        source = None
-        if self._sources is not None:
-            number = fn._sequence_nr()
-            source = self._sources.source(number)
-            variable = self._sources.variable(number)
-            names = names or (() if variable is None else (variable,))
-        saved = reader.read(fn, anatomy, outputs) if anatomy.tensors else ()
-        ids = self._ids
-        self._nodes.append(
-            Node(
-                ids[fn],
-                "function",
-                anatomy.op,
-                anatomy.native,
-                self._scopes[fn],
-                names,
-                tuple([None if child is None else Ref(ids[child], nr) for child, nr in self._walked.edges[fn]]),
-                outputs,
-                read_attributes(fn, anatomy),
-                saved,
-                None,
-                anatomy.opaque,
-                source,
-            )
-        )
-
-    def _add_leaf(self, accumulator: GradFn, written: set[str]) -> None:
+    def _add_leaf(self, accumulator: GradFn, anatomy: Anatomy, written: set[str]) -> None:
         tensor = self._leaves[accumulator]
         tensor_id = self._tensors.id_of(tensor) or ""
         owner = self._named.owner(tensor)
@@ -226,7 +247,6 @@ class _Assembly:
             role = "parameter" if isinstance(tensor, nn.Parameter) else "leaf"
             names = self._named.names(tensor)
             self._nodes.append(Node(tensor_id, role, scope=scope, names=names, outputs=(meta,)))
-        anatomy = self._anatomies.of(accumulator)
         self._nodes.append(
             Node(
                 self._ids[accumulator],
@@ -251,11 +271,25 @@ class _Assembly:
             return
         self._nodes.append(
             Node(
-                self._ids[index],
+                self._captured_ids[index],
                 role,
                 names=self._named.names(tensor),
                 inputs=() if producer is None else (Ref(self._ids[producer[0]], producer[1]),),
                 outputs=(self._metadata.of_tensor(tensor),),
-                base=None if base is None else self._ids[base],
+                base=None if base is None else self._captured_ids[base],
             )
         )
+
+    def _correct_layouts(self, layouts: dict[Ref, str]) -> None:
+        """Write the layouts that saved and captured tensors showed into the functions that made them."""
+        for _, _, tensor, producer, _ in self._captured:
+            if producer is not None and tensor.layout is not torch.strided:
+                layouts[Ref(self._ids[producer[0]], producer[1])] = layout_name(tensor.layout)
+        if not layouts:
+            return
+        places = {node.id: index for index, node in enumerate(self._nodes)}
+        for ref, layout in layouts.items():
+            node = self._nodes[places[ref.id]]
+            outputs = list(node.outputs)
+            outputs[ref.output_nr] = replace(outputs[ref.output_nr], layout=layout)
+            self._nodes[places[ref.id]] = replace(node, outputs=tuple(outputs))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from typing import cast
+from collections.abc import Mapping
+from operator import attrgetter
+from types import NoneType
+from typing import Any, Final, cast
 
 import torch
 
 from gradir.ir import AttrValue, NonFinite
 from gradir.ir.model import AttrScalar
 
-__all__ = ["plain_text", "plain_value"]
+__all__ = ["AttributeReader", "PythonAttributeReader", "no_attributes", "plain_text", "plain_value"]
 
 _INT64 = range(-(2**63), 2**63)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -29,6 +32,69 @@ _NAMED = (
     torch.SymBool,
     complex,
 )
+
+_NONE: Final[Mapping[str, AttrValue]] = {}
+_KNOWN_BY_VALUE: Final = frozenset(
+    {int, bool, NoneType, str, torch.dtype, torch.device, torch.layout, torch.memory_format}
+)
+"""Types whose equal values are the same value."""
+
+
+def no_attributes(fn: object) -> Mapping[str, AttrValue]:  # noqa: ARG001 (the signature of the readers)
+    """The attributes of a grad_fn that has none."""
+    return _NONE
+
+
+class AttributeReader:
+    """Reads the attributes of the grad_fns of one type; what was met before is not converted again."""
+
+    def __init__(self, attributes: Mapping[str, str]) -> None:
+        """``attributes`` has, by name in the IR, the names on the grad_fn."""
+        self._names = tuple(attributes)
+        # With the class beside it, a lone attribute comes as a tuple too.
+        self._read = attrgetter(*attributes.values(), "__class__")
+        self._known: dict[tuple[Any, ...], dict[str, AttrValue]] = {}
+
+    def __call__(self, fn: object) -> Mapping[str, AttrValue]:
+        """The attributes by name, sorted."""
+        values = self._read(fn)
+        try:
+            # 1, 1.0 and True are equal, and have to stay apart.
+            return self._known[(values, *map(type, values))]
+        except (KeyError, TypeError):
+            return self._convert(values)
+
+    def _convert(self, values: tuple[Any, ...]) -> Mapping[str, AttrValue]:
+        plain = {name: plain_value(value) for name, value in zip(self._names, values, strict=False)}
+        if all(map(_is_known_by_value, values[:-1])):
+            self._known[(values, *map(type, values))] = plain
+        return plain
+
+
+def _is_known_by_value(value: object) -> bool:
+    if type(value) is float:
+        # 0.0 equals -0.0, and no nan equals any.
+        return value != 0 and math.isfinite(value)
+    if type(value) is tuple:
+        return all(type(item) is int for item in value)
+    return type(value) in _KNOWN_BY_VALUE
+
+
+class PythonAttributeReader:
+    """Reads the attributes of custom Functions, those that their code set among them."""
+
+    def __init__(self, attributes: Mapping[str, str]) -> None:
+        """``attributes`` has, by name in the IR, the names that torch gives every such grad_fn."""
+        self._attributes = attributes
+
+    def __call__(self, fn: Any) -> Mapping[str, AttrValue]:
+        """The attributes by name, sorted."""
+        values = {name: plain_value(getattr(fn, attribute)) for name, attribute in self._attributes.items()}
+        for name, value in vars(fn).items():
+            if not (name.startswith("_") or isinstance(value, torch.Tensor)):
+                values[str(name)] = plain_value(value)
+        values["needs_input_grad"] = plain_value(fn.needs_input_grad)
+        return dict(sorted(values.items()))
 
 
 def plain_value(value: object) -> AttrValue:

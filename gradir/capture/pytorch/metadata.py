@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 import torch
 
 from gradir.ir import TensorMeta
 
-__all__ = ["MetadataReader", "dtype_name", "shape_of"]
+__all__ = ["MetadataReader", "dtype_name", "layout_name", "shape_of"]
+
+_JAGGED: Final = "jagged"
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -18,6 +21,15 @@ def dtype_name(dtype: torch.dtype) -> str:
     'bfloat16'
     """
     return str(dtype).removeprefix("torch.")
+
+
+def layout_name(layout: torch.layout) -> str:
+    """The neutral name of a layout.
+
+    >>> layout_name(torch.sparse_coo)
+    'sparse_coo'
+    """
+    return str(layout).removeprefix("torch.")
 
 
 def shape_of(owner: Any) -> tuple[int | str, ...] | None:
@@ -33,30 +45,50 @@ class MetadataReader:
     """Reads `TensorMeta`, one object for equal metadata."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], TensorMeta] = {}
+        self._of_outputs: dict[tuple[Any, ...], tuple[TensorMeta, ...]] = {}
+        self._of_tensors: dict[tuple[Any, ...], TensorMeta] = {}
 
     def of_node(self, fn: Any) -> tuple[TensorMeta, ...]:
-        """The metadata of a grad_fn's forward outputs, by output number."""
+        """The metadata of a grad_fn's forward outputs, by output number.
+
+        torch does not keep their layout: it is strided unless they are jagged.
+        """
         entries = fn._input_metadata
         if len(entries) == 1:
-            return (self._of(entries[0], torch.strided),)
-        return tuple([self._of(entry, torch.strided) for entry in entries])
+            return self._of_output(entries[0])
+        return tuple([meta for entry in entries for meta in self._of_output(entry)])
 
     def of_tensor(self, tensor: torch.Tensor) -> TensorMeta:
         """The metadata of a live tensor."""
-        return self._of(tensor, tensor.layout)
-
-    def _of(self, owner: Any, layout: torch.layout) -> TensorMeta:
         try:
-            key = (owner.dtype, tuple(owner.shape), owner.device, layout)
-            return self._known[key]
+            key = _of_tensor(tensor)
+            return self._of_tensors[key]
         except KeyError:
-            meta = self._known[key] = _describe(owner, layout)
+            meta = self._of_tensors[key] = _describe(tensor, layout_name(tensor.layout))
             return meta
         except (RuntimeError, TypeError):
             # Without one shape, or with a symbolic and so unhashable one.
-            return _describe(owner, layout)
+            return _describe(tensor, layout_name(tensor.layout))
+
+    def _of_output(self, entry: Any) -> tuple[TensorMeta, ...]:
+        try:
+            dtype, device, shape = _of_entry(entry)
+            key = (dtype, device, *shape)
+            return self._of_outputs[key]
+        except KeyError:
+            found = self._of_outputs[key] = (_describe(entry, _layout_of_output(entry)),)
+            return found
+        except (RuntimeError, TypeError):
+            return (_describe(entry, _layout_of_output(entry)),)
 
 
-def _describe(owner: Any, layout: torch.layout) -> TensorMeta:
-    return TensorMeta(dtype_name(owner.dtype), shape_of(owner), str(owner.device), str(layout).removeprefix("torch."))
+_of_tensor: Final = attrgetter("dtype", "shape", "device", "layout")
+_of_entry: Final = attrgetter("dtype", "device", "shape")
+
+
+def _layout_of_output(entry: Any) -> str:
+    return _JAGGED if entry.is_nested_tensor and not entry.is_cpp_nested_tensor else "strided"
+
+
+def _describe(owner: Any, layout: str) -> TensorMeta:
+    return TensorMeta(dtype_name(owner.dtype), shape_of(owner), str(owner.device), layout)

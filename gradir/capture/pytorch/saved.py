@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, Final
+from contextlib import suppress
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 import torch
 
-from gradir.capture.pytorch.anatomy import Anatomy
-from gradir.capture.pytorch.metadata import MetadataReader
+from gradir.capture.pytorch.anatomy import Anatomy, Slot
+from gradir.capture.pytorch.metadata import dtype_name, layout_name, shape_of
 from gradir.capture.pytorch.tensors import Owned, TensorNodes
 from gradir.capture.pytorch.walk import GradFn
 from gradir.ir import Ref, Saved, TensorMeta
@@ -18,107 +19,137 @@ from gradir.ir import Ref, Saved, TensorMeta
 __all__ = ["SavedReader"]
 
 _RESULT: Final = re.compile(r"result(\d*)")
+_kind_of: Final = attrgetter("dtype", "shape")
+
+
+class _Keeper(NamedTuple):
+    """The node whose slots are read."""
+
+    fn: GradFn
+    node_id: str
+    outputs: tuple[TensorMeta, ...]
 
 
 class SavedReader:
-    """Reads saved slots and remembers which storage was met where."""
+    """Reads saved slots and remembers which storage was met where.
 
-    def __init__(
-        self,
-        ids: Mapping[GradFn, str],
-        tensors: TensorNodes,
-        metadata: MetadataReader,
-        place: Callable[[Owned], str],
-    ) -> None:
+    ``layouts`` collects what the saved tensors show of the layout of outputs, where that is not strided.
+    """
+
+    def __init__(self, ids: Mapping[GradFn, str], tensors: TensorNodes, place: Callable[[Owned], str]) -> None:
         """``ids`` gives the id of a grad_fn; ``place`` makes a node of a module's tensor and returns its id."""
         self._ids = ids
         self._tensors = tensors
-        self._metadata = metadata
         self._place = place
-        self._seen: dict[int, tuple[int, str]] = {}
+        self._kinds: dict[tuple[Any, ...], tuple[str, tuple[int | str, ...] | None]] = {}
+        self._storages: dict[int, tuple[int, str, str]] = {}
+        self.layouts: dict[Ref, str] = {}
 
-    def read(self, fn: GradFn, shape: Anatomy, outputs: tuple[TensorMeta, ...]) -> tuple[Saved, ...]:
+    def read(self, fn: GradFn, anatomy: Anatomy, node_id: str, outputs: tuple[TensorMeta, ...]) -> tuple[Saved, ...]:
         """Every saved slot of a grad_fn."""
-        node_id = self._ids[fn]
-        slots: list[Saved | None] = []
-        for name, attribute, unpacked in shape.tensors:
-            try:
-                raw = getattr(fn, attribute)
-            except RuntimeError:
-                slots.append(Saved(name, state="freed"))
-                continue
-            unpack = partial(getattr, fn, unpacked)
-            if raw.__class__ is tuple:
-                slots += [self._slot(node_id, f"{name}[{nr}]", entry, outputs, unpack) for nr, entry in enumerate(raw)]
-            else:
-                slots.append(self._slot(node_id, name, raw, outputs, unpack))
-        return tuple([slot for slot in slots if slot is not None])
-
-    def _slot(
-        self, node_id: str, slot: str, raw: Any, outputs: tuple[TensorMeta, ...], unpack: Callable[[], object]
-    ) -> Saved | None:
         try:
-            hook = raw.unpack_hook
+            packed = anatomy.packed(fn)
+        except RuntimeError:
+            packed = tuple([_packed(fn, slot) for slot in anatomy.slots])
+        keeper = _Keeper(fn, node_id, outputs)
+        read: list[Saved] = []
+        for slot, raw in zip(anatomy.slots, packed, strict=False):
+            entries = enumerate(raw) if raw.__class__ is tuple else ((None, raw),)
+            for number, entry in entries:
+                name = slot.name if number is None else f"{slot.name}[{number}]"
+                saved = self._read(keeper, slot, name, entry)
+                if saved is not None:
+                    read.append(saved)
+        return tuple(read)
+
+    def _read(self, keeper: _Keeper, slot: Slot, name: str, raw: Any) -> Saved | None:
+        try:
+            if raw.unpack_hook is not None:
+                return Saved(name, state="hooked")
         except AttributeError:
-            return Saved(slot, state="unread")
-        if hook is not None:
-            return Saved(slot, state="hooked")
+            return Saved(name, state="freed" if raw is _FREED else "unread")
         tensor = raw.data
         if tensor is None:
-            return Saved(slot, state="freed") if _raises(raw.unpack) else None
-        meta = self._metadata.of_tensor(tensor)
-        size, storage = self._storage(tensor, node_id, slot)
-        if _is_stale(raw, tensor, unpack):
-            return Saved(slot, meta.dtype, meta.shape, size, None, storage, "stale")
-        origin = self._origin(node_id, slot, tensor, meta, outputs)
-        return Saved(slot, meta.dtype, meta.shape, size, origin, storage)
+            return Saved(name, state="freed") if _raises(raw.unpack) else None
+        try:
+            dtype, shape = self._kinds[_kind_of(tensor)]
+        except (KeyError, RuntimeError, TypeError):
+            dtype, shape = self._new_kind(tensor)
+        size, storage = self._storage(tensor, keeper.node_id, name)
+        try:
+            is_stale = tensor._version != 0 and _is_stale(raw, keeper.fn, slot)
+        except RuntimeError:
+            # An inference tensor has no version, and cannot be changed.
+            is_stale = False
+        if is_stale:
+            return Saved(name, dtype, shape, size, None, storage, "stale")
+        origin = self._origin(tensor, name, shape, keeper)
+        if tensor.layout is not torch.strided and origin is not None:
+            self.layouts[origin] = layout_name(tensor.layout)
+        return Saved(name, dtype, shape, size, origin, storage)
+
+    def _new_kind(self, tensor: torch.Tensor) -> tuple[str, tuple[int | str, ...] | None]:
+        kind = dtype_name(tensor.dtype), shape_of(tensor)
+        # Without one shape, or with a symbolic and so unhashable one, it is described each time.
+        with suppress(RuntimeError, TypeError):
+            self._kinds[_kind_of(tensor)] = kind
+        return kind
 
     def _origin(
-        self, node_id: str, slot: str, tensor: torch.Tensor, meta: TensorMeta, outputs: tuple[TensorMeta, ...]
+        self,
+        tensor: torch.Tensor,
+        name: str,
+        shape: tuple[int | str, ...] | None,
+        keeper: _Keeper,
     ) -> Ref | None:
+        grad_fn = tensor.grad_fn
+        if grad_fn is not None:
+            producer = self._ids.get(grad_fn)
+            return None if producer is None else Ref(producer, tensor.output_nr)
         known = self._tensors.id_of(tensor)
         if known is not None:
             return Ref(known, 0)
-        if tensor.requires_grad:
-            producer = self._ids.get(tensor.grad_fn)
-            return None if producer is None else Ref(producer, tensor.output_nr)
-        match = _RESULT.fullmatch(slot)
+        match = _RESULT.fullmatch(name) if name.startswith("result") else None
         if match is None:
             return None
         # torch saves an output without its grad_fn, in a slot named after the output's number.
         number = int(match[1] or 0)
-        matches = number < len(outputs) and outputs[number].shape == meta.shape
-        return Ref(node_id, number) if matches else None
+        matches = number < len(keeper.outputs) and keeper.outputs[number].shape == shape
+        return Ref(keeper.node_id, number) if matches else None
 
-    def _storage(self, tensor: torch.Tensor, node_id: str, slot: str) -> tuple[int | None, str]:
+    def _storage(self, tensor: torch.Tensor, node_id: str, name: str) -> tuple[int | None, str]:
         try:
             storage = tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):
             return None, ""
         handle = storage._cdata
-        known = self._seen.get(handle)
+        known = self._storages.get(handle)
         if known is not None:
-            return known
+            size, keeper_id, slot = known
+            return size, f"{keeper_id}.{slot}" if slot else keeper_id
         size = storage.nbytes()
         owner = self._tensors.owner_of(handle)
         if owner is None:
             unplaced = self._tensors.unplaced_owner_of(handle)
             owner = None if unplaced is None else self._place(unplaced)
-        self._seen[handle] = (size, f"{node_id}.{slot}" if owner is None else owner)
+        self._storages[handle] = (size, node_id, name) if owner is None else (size, owner, "")
         return size, owner or ""
 
 
-def _is_stale(raw: Any, tensor: torch.Tensor, unpack: Callable[[], object]) -> bool:
-    # torch hides the version it saved; unpacking compares it, and with no hook set does nothing else. A tensor that
-    # was never written to in place needs no comparison, and an inference tensor, which has no version, cannot be.
+_FREED: Final = object()
+
+
+def _packed(fn: GradFn, slot: Slot) -> object:
     try:
-        if tensor._version == 0:
-            return False
+        return getattr(fn, slot.packed)
     except RuntimeError:
-        return False
-    # A function's own output that was made in place refuses to be unpacked by itself: only the function, through
-    # ``unpack``, can give it back its grad_fn.
-    return _raises(raw.unpack) and _raises(unpack)
+        return _FREED
+
+
+def _is_stale(raw: Any, fn: GradFn, slot: Slot) -> bool:
+    # torch hides the version it saved; unpacking compares it, and with no hook set does nothing else. A function's
+    # own output that was made in place refuses to be unpacked by itself: only the function can give it its grad_fn.
+    return _raises(raw.unpack) and _raises(lambda: getattr(fn, slot.unpacked))
 
 
 def _raises(unpack: Callable[[], object]) -> bool:

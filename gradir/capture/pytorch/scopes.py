@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import nn
@@ -24,7 +24,7 @@ def module_paths(roots: Mapping[str, nn.Module]) -> dict[nn.Module, str]:
     paths: dict[nn.Module, str] = {}
     for prefix, root in roots.items():
         for path, module in root.named_modules():
-            full = ".".join(part for part in (prefix, path) if part)
+            full = f"{prefix}.{path}" if prefix and path else prefix or path
             paths.setdefault(module, plain_text(full))
     return paths
 
@@ -33,18 +33,7 @@ def scope_table(
     paths: Mapping[nn.Module, str], owned: Iterable[Owned], calls: Mapping[nn.Module, int]
 ) -> tuple[Scope, ...]:
     """One `Scope` per module, in registration order."""
-    own: defaultdict[str, int] = defaultdict(int)
-    total: defaultdict[str, int] = defaultdict(int)
-    trainable: defaultdict[str, int] = defaultdict(int)
-    for tensor, names, _ in owned:
-        if not isinstance(tensor, nn.Parameter) or is_lazy(tensor):
-            continue
-        owners = dict.fromkeys(name.rpartition(".")[0] for name in names)
-        for path in owners:
-            own[path] += tensor.numel()
-        for path in dict.fromkeys(ancestor for owner in owners for ancestor in _with_ancestors(owner)):
-            total[path] += tensor.numel()
-            trainable[path] += tensor.numel() if tensor.requires_grad else 0
+    own, total, trainable = _parameter_counts(owned)
     return tuple(
         Scope(
             path,
@@ -57,6 +46,29 @@ def scope_table(
         )
         for module, path in paths.items()
     )
+
+
+def _parameter_counts(owned: Iterable[Owned]) -> tuple[Mapping[str, int], Mapping[str, int], Mapping[str, int]]:
+    """By path: the elements of the module's own parameters, of those of its whole subtree, the trainable of these."""
+    elements: defaultdict[tuple[str, ...], int] = defaultdict(int)
+    requiring: defaultdict[tuple[str, ...], int] = defaultdict(int)
+    for tensor, names, scope in owned:
+        if isinstance(tensor, nn.Parameter) and not is_lazy(tensor):
+            owners = (scope,) if len(names) == 1 else tuple(dict.fromkeys(name.rpartition(".")[0] for name in names))
+            elements[owners] += tensor.numel()
+            if tensor.requires_grad:
+                requiring[owners] += tensor.numel()
+    own: defaultdict[str, int] = defaultdict(int)
+    total: defaultdict[str, int] = defaultdict(int)
+    trainable: defaultdict[str, int] = defaultdict(int)
+    for owners, count in elements.items():
+        for path in owners:
+            own[path] += count
+        # What is tied counts once in a module above all its owners.
+        for path in dict.fromkeys(ancestor for owner in owners for ancestor in _with_ancestors(owner)):
+            total[path] += count
+            trainable[path] += requiring[owners]
+    return own, total, trainable
 
 
 def is_trainable(tensor: torch.Tensor) -> bool:
@@ -74,9 +86,11 @@ def cuts(unreached: Iterable[Owned], *, hides: bool) -> tuple[Cut, ...]:
     return tuple(Cut(kind, names, scope, metadata.of_tensor(tensor)) for tensor, names, scope in unreached)
 
 
-def _with_ancestors(path: str) -> list[str]:
-    parts = path.split(".") if path else []
-    return ["", *(".".join(parts[:count]) for count in range(1, len(parts) + 1))]
+def _with_ancestors(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+    yield ""
 
 
 def _detail(module: nn.Module) -> str:

@@ -115,8 +115,11 @@ class NamedTensors:
     def names(self, tensor: torch.Tensor) -> tuple[str, ...]:
         """Every name of the tensor, the one to show first."""
         entry = self._owned.get(id(tensor))
-        names = [*(entry.names if entry else ()), *self._given.get(id(tensor), ())]
+        given = self._given.get(id(tensor), ())
         own = getattr(tensor, "name", None)
+        if entry is not None and not given and not own:
+            return entry.names
+        names = [*(entry.names if entry else ()), *given]
         if isinstance(own, str) and own:
             names.append(plain_text(own))
         return tuple(dict.fromkeys(names))

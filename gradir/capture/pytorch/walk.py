@@ -18,19 +18,29 @@ class Walk(NamedTuple):
     """Everything below some captured tensors, in canonical order.
 
     ``order`` holds grad_fns and, as integers, places in the list of captured tensors. It keeps every wrapper alive:
-    a torch that forgets a wrapper nobody holds forgets its identity too. ``edges`` is each grad_fn's next_functions.
+    a torch that forgets a wrapper nobody holds forgets its identity too. ``edges`` is each grad_fn's next_functions,
+    and ``roots`` are the grad_fns of the captured tensors.
     """
 
+    roots: list[GradFn]
     order: list[GradFn | int]
     edges: dict[GradFn, tuple[tuple[GradFn | None, int], ...]]
 
-    def longest_path(self) -> int:
-        """The number of grad_fns on the longest path."""
-        length: dict[GradFn | None, int] = {None: 0}
+    def has_path_of(self, length: int) -> bool:
+        """Whether some path visits at least ``length`` grad_fns."""
+        if len(self.edges) < length:
+            return False
+        longest: dict[GradFn | None, int] = {None: 0}
         for key in self.order:
-            if not isinstance(key, int):
-                length[key] = 1 + max([length[child] for child, _ in self.edges[key]], default=0)
-        return max(length.values())
+            if isinstance(key, int):
+                continue
+            below = 0
+            for child, _ in self.edges[key]:
+                below = max(below, longest[child])
+            if below + 1 >= length:
+                return True
+            longest[key] = below + 1
+        return False
 
 
 def walk(captured: Sequence[Captured]) -> Walk:
@@ -46,4 +56,4 @@ def walk(captured: Sequence[Captured]) -> Walk:
         return [child for child, _ in following if child is not None]
 
     order = postorder([index for index, tensor in enumerate(captured) if tensor.role == "output"], children)
-    return Walk(order, edges)
+    return Walk([tensor.producer[0] for tensor in captured if tensor.producer is not None], order, edges)
