@@ -27,7 +27,7 @@ check: $(VENV)/.ready-test ## lint, formatting, types, the layer rule and schema
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m gradir.codecs.schema --check
 
 schema: $(VENV)/.ready-test ## write schemas/ from the model

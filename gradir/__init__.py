@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 for _package in ("capture", "diff"):
     import_module(f"gradir.{_package}")
 
-from gradir.api import capture, diff, dumps, export, load, loads, record, save, verify
+from gradir.api import capture, diff, dumps, export, load, loads, make_dot, record, render, save, verify
 from gradir.errors import CaptureError, ExportError, FormatError, GradirError, GraphError, SpecError
 from gradir.version import __version__
 
@@ -57,7 +57,9 @@ __all__ = [
     "export",
     "load",
     "loads",
+    "make_dot",
     "record",
+    "render",
     "save",
     "verify",
 ]

@@ -9,11 +9,26 @@ from typing import TYPE_CHECKING, Any
 from gradir.errors import FormatError
 
 if TYPE_CHECKING:
+    import graphviz
+
     from gradir.diff.model import Diff
     from gradir.ir import Graph
     from gradir.protocols import Verification
 
-__all__ = ["capture", "diff", "dumps", "export", "load", "loads", "record", "save", "verify"]
+__all__ = [
+    "capture",
+    "diff",
+    "dumps",
+    "export",
+    "load",
+    "loads",
+    "make_dot",
+    "mimebundle",
+    "record",
+    "render",
+    "save",
+    "verify",
+]
 
 
 def capture(
@@ -147,6 +162,59 @@ def export(graph: Graph, exporter: str, **options: object) -> str:
     from gradir import registry
 
     return registry.export(exporter, graph, options)
+
+
+def render(graph: Graph, picture: str = "svg", *, seconds: float = 60.0, **options: object) -> bytes:
+    """Draw a graph: the bytes of an ``svg``, ``png`` or ``pdf``, laid out by Graphviz within a time limit.
+
+    ``options`` are those of the exporter ``dot``.
+
+    Raises:
+        ExportError: an unknown format or option, or ``dot`` is missing, fails, or needs longer than ``seconds``.
+    """
+    from gradir import registry
+    from gradir.pictures import render as draw
+
+    return draw(registry.export("dot", graph, options), picture, seconds=seconds)
+
+
+def make_dot(
+    var: object,
+    params: Mapping[str, Any] | None = None,
+    show_attrs: bool = False,
+    show_saved: bool = False,
+    max_attr_chars: int = 50,
+    *,
+    model: object = None,
+) -> graphviz.Digraph:
+    """Capture and draw in one call, with the signature of the function that torchviz made known.
+
+    ``params`` names tensors; ``model`` names them as `capture` does. The result is a `graphviz.Digraph`, which a
+    notebook shows and whose ``render`` writes a file.
+
+    Raises:
+        CaptureError: there is no graph behind ``var``.
+
+    >>> import torch, gradir
+    >>> w = torch.ones(3, requires_grad=True)
+    >>> "ExpBackward0" in gradir.make_dot(w.exp().sum(), params={"w": w}).source
+    True
+    """
+    from gradir import registry
+
+    values = {"show_attrs": show_attrs, "show_saved": show_saved, "max_attr_chars": max_attr_chars}
+    options = registry.exporter_options("dot", values)
+    # The text of any exporter of that name would do elsewhere; only the built-in one has an object to give.
+    exporter: Any = registry.exporter("dot")
+    drawn: graphviz.Digraph = exporter.digraph(capture(var, model=model, params=params), options)
+    return drawn
+
+
+def mimebundle(graph: Graph) -> dict[str, str]:
+    """What a notebook shows for a graph, by MIME type."""
+    from gradir.display import mimebundle as shown
+
+    return shown(graph)
 
 
 def diff(a: Graph, b: Graph) -> Diff:

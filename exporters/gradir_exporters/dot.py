@@ -107,8 +107,13 @@ class DotExporter:
         Raises:
             ExportError: an edge comes from a node that the graph does not have.
         """
-        source: str = _digraph(graph, options).source
+        source: str = self.digraph(graph, options).source
         return source
+
+    @staticmethod
+    def digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
+        """The picture as an object of the graphviz package."""
+        return _digraph(graph, options)
 
 
 def to_graphviz(graph: Graph, **options: Any) -> graphviz.Digraph:

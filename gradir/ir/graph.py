@@ -94,6 +94,12 @@ class Graph(msgspec.Struct, frozen=True):
 
         api.save(self, path)
 
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
+        """What a notebook shows: a picture, folded by module where it would be too large to read."""
+        from gradir import api
+
+        return api.mimebundle(self)
+
     def __repr__(self) -> str:
         edges = sum(1 for _ in self.edges)
         outputs = len(self.outputs)
