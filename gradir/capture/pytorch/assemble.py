@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import torch
 from msgspec.structs import replace
@@ -17,16 +17,19 @@ from gradir.capture.pytorch.outputs import Captured, flatten
 from gradir.capture.pytorch.saved import SavedReader
 from gradir.capture.pytorch.scopes import cuts, is_trainable, module_paths, scope_table
 from gradir.capture.pytorch.sources import SourceLog
-from gradir.capture.pytorch.tensors import NamedTensors, Owned, TensorNodes, modules_of, owned_tensors
+from gradir.capture.pytorch.tensors import NamedTensors, Owned, TensorNodes, modules_of, owned_tensors, storage_of
 from gradir.capture.pytorch.walk import GradFn, Walk, walk
 from gradir.errors import CaptureError
 from gradir.gcpause import paused_gc
-from gradir.ir import Graph, Node, Producer, Ref
+from gradir.ir import AttrValue, Graph, Node, Producer, Ref
 from gradir.ir.ids import IdAllocator
 from gradir.protocols import Verification
 from gradir.version import __version__
 
 __all__ = ["LiveGraph", "assemble", "capture"]
+
+_NOTHING: Final[Mapping[str, AttrValue]] = {}
+_OPEN_SCOPE: Final[Mapping[str, AttrValue]] = {"scope": "ambiguous"}
 
 
 def capture(outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> LiveGraph:
@@ -60,14 +63,16 @@ def assemble(
     roots: Mapping[str, nn.Module],
     *,
     params: Mapping[str, Any] | None = None,
-    scope_of: Callable[[GradFn], str] | None = None,
+    scope_of: Callable[[GradFn], str | None] | None = None,
     calls: Mapping[nn.Module, int] | None = None,
+    temporary: Sequence[Owned] = (),
     sources: SourceLog | None = None,
 ) -> LiveGraph:
     """Make the graph of the captured tensors.
 
-    When the forward was recorded, ``scope_of`` gives the module path of a grad_fn, ``calls`` how often each module
-    ran, and ``sources``, if they were noted, the source lines.
+    When the forward was recorded, ``scope_of`` gives the module path of a grad_fn or ``None`` where that is open,
+    ``calls`` how often each module ran, ``temporary`` the parameters that modules had only while they ran, and
+    ``sources``, if they were noted, the source lines.
 
     Raises:
         CaptureError: called inside torch.compile, or ``params`` holds something else than tensors.
@@ -76,7 +81,9 @@ def assemble(
         raise CaptureError("capture inside torch.compile sees no grad_fn: capture outside the compiled function")
     # What is dropped before the collector runs again need not be looked at by it.
     with paused_gc():
-        return _assemble(captured, roots, params, scope_of=scope_of, calls=calls or {}, sources=sources)
+        return _assemble(
+            captured, roots, params, scope_of=scope_of, calls=calls or {}, temporary=temporary, sources=sources
+        )
 
 
 def _assemble(
@@ -84,18 +91,24 @@ def _assemble(
     roots: Mapping[str, nn.Module],
     params: Mapping[str, Any] | None,
     *,
-    scope_of: Callable[[GradFn], str] | None,
+    scope_of: Callable[[GradFn], str | None] | None,
     calls: Mapping[nn.Module, int],
+    temporary: Sequence[Owned],
     sources: SourceLog | None,
 ) -> LiveGraph:
     owned = owned_tensors(roots)
+    known = [*owned, *temporary]
     walked = walk(captured)
-    assembly = _Assembly(captured, walked, NamedTensors(owned, params), TensorNodes(owned), scope_of, sources=sources)
+    assembly = _Assembly(captured, walked, NamedTensors(known, params), TensorNodes(known), scope_of, sources=sources)
     nodes = assembly.nodes()
     protect(walked)
     grad_fns, leaves = assembly.live()
     reached = {id(tensor) for tensor in leaves.values()}
     unreached = [entry for entry in owned if is_trainable(entry.tensor) and id(entry.tensor) not in reached]
+    if unreached:
+        unreached = _without_replaced(unreached, [entry for entry in temporary if id(entry.tensor) in reached])
+        known_ids = {id(entry.tensor) for entry in known}
+        unreached = _without_parts(unreached, [leaf for leaf in leaves.values() if id(leaf) not in known_ids])
     hides = assembly.hides_leaves()
     graph = Graph.of(
         nodes,
@@ -111,6 +124,18 @@ def _assemble(
     return LiveGraph(graph, captured, grad_fns, leaves, [entry.tensor for entry in unreached], hides)
 
 
+def _without_replaced(unreached: list[Owned], temporary: list[Owned]) -> list[Owned]:
+    """Drop the parameters in whose place the model had others while it ran."""
+    replaced = {name for entry in temporary for name in entry.names}
+    return [entry for entry in unreached if replaced.isdisjoint(entry.names)]
+
+
+def _without_parts(unreached: list[Owned], leaves: list[torch.Tensor]) -> list[Owned]:
+    """Drop the parameters that lie inside a leaf which no module has, such as one flat tensor of them all."""
+    storages = {storage_of(leaf) for leaf in leaves}
+    return [entry for entry in unreached if storage_of(entry.tensor) not in storages]
+
+
 class _Assembly:
     """The state of one capture: first every id, then every node, both in canonical order."""
 
@@ -120,7 +145,7 @@ class _Assembly:
         walked: Walk,
         named: NamedTensors,
         tensors: TensorNodes,
-        scope_of: Callable[[GradFn], str] | None,
+        scope_of: Callable[[GradFn], str | None] | None,
         *,
         sources: SourceLog | None,
     ) -> None:
@@ -151,13 +176,13 @@ class _Assembly:
         """The id of every grad_fn, and every leaf tensor by the id of its node."""
         return self._ids, {self._tensors.id_of(tensor) or "": tensor for tensor in self._leaves.values()}
 
-    def _assign_ids(self) -> list[str]:
-        """Give everything its id; returns the scope of each entry of the canonical order."""
-        scopes: list[str] = []
+    def _assign_ids(self) -> list[str | None]:
+        """Give everything its id; returns the scope of each entry of the canonical order, ``None`` if it is open."""
+        scopes: list[str | None] = []
         ids, scope_of, new_id = self._ids, self._scope_of, self._allocator.function
         anatomies, anatomy_of = self._anatomies.by_type, self._anatomies.of
         for key in self._walked.order:
-            scope = ""
+            scope: str | None = ""
             if isinstance(key, int):
                 self._captured_ids[key] = self._captured_id(key)
             else:
@@ -167,7 +192,7 @@ class _Assembly:
                 else:
                     if scope_of is not None:
                         scope = scope_of(key)
-                    ids[key] = new_id(scope, anatomy.op)
+                    ids[key] = new_id(scope or "", anatomy.op)
             scopes.append(scope)
         return scopes
 
@@ -186,7 +211,7 @@ class _Assembly:
             self._tensors.place(tensor, tensor_id)
         return self._allocator.accumulator(tensor_id)
 
-    def _write(self, scopes: list[str]) -> None:
+    def _write(self, scopes: list[str | None]) -> None:
         reader = SavedReader(self._ids, self._tensors, self._add_buffer)
         ids, edges, outputs_of, add = self._ids, self._walked.edges, self._metadata.of_node, self._nodes.append
         anatomies, anatomy_of = self._anatomies.by_type, self._anatomies.of
@@ -212,7 +237,7 @@ class _Assembly:
                     "function",
                     anatomy.op,
                     anatomy.native,
-                    scope,
+                    scope or "",
                     tuple(names[key]) if key in names else (),
                     inputs,
                     outputs,
@@ -221,6 +246,7 @@ class _Assembly:
                     None,
                     anatomy.opaque,
                     None if self._sources is None else self._sources.source(key._sequence_nr()),
+                    _NOTHING if scope is not None else _OPEN_SCOPE,
                 )
             )
         self._correct_layouts(reader.layouts)

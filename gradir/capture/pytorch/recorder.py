@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from operator import is_
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,35 +17,13 @@ from gradir.capture.pytorch.assemble import LiveGraph, assemble
 from gradir.capture.pytorch.outputs import Captured, flatten
 from gradir.capture.pytorch.scopes import module_paths
 from gradir.capture.pytorch.sources import SourceLog, SourceMode
-from gradir.capture.pytorch.tensors import modules_of
-from gradir.capture.pytorch.walk import GradFn
+from gradir.capture.pytorch.tensors import Owned, modules_of
+from gradir.capture.pytorch.timelines import Frame, ScopeLookup, Timeline
 from gradir.errors import CaptureError
 from gradir.ir import Graph
 from gradir.protocols import Verification
 
 __all__ = ["Recorder"]
-
-
-class _Frame(NamedTuple):
-    """A running call of a module; ``caller`` is the frame that called it."""
-
-    module: nn.Module
-    caller: _Frame | None
-
-
-class _Timeline:
-    """What one thread ran: the frame from each sequence number on."""
-
-    def __init__(self) -> None:
-        self.numbers: list[int] = []
-        self.frames: list[_Frame | None] = []
-        self.current: _Frame | None = None
-
-    def switch(self, frame: _Frame | None) -> None:
-        """Note that the nodes made from now on belong to a frame."""
-        self.current = frame
-        self.numbers.append(torch._C._autograd._get_sequence_nr())
-        self.frames.append(frame)
 
 
 class Recorder:
@@ -61,7 +39,9 @@ class Recorder:
         ``sources`` also notes the source line of each node and the variable its result was assigned to.
         """
         self._model = model
-        self._timelines: dict[int, _Timeline] = {}
+        self._timelines: list[Timeline] = []
+        self._of_thread = threading.local()
+        self._temporary: dict[int, tuple[torch.Tensor, nn.Module, str]] = {}
         self._outermost: dict[nn.Module, None] = {}
         self._calls: defaultdict[nn.Module, int] = defaultdict(int)
         self._handles: list[Any] = []
@@ -73,10 +53,8 @@ class Recorder:
             raise CaptureError("this recorder is already recording")
         modules_of(self._model)
         self._timeline().switch(None)
-        self._handles = [
-            module_hooks.register_module_forward_pre_hook(self._enter_module),
-            module_hooks.register_module_forward_hook(self._leave_module, always_call=True),
-        ]
+        self._handles.append(module_hooks.register_module_forward_pre_hook(self._enter_module))
+        self._handles.append(module_hooks.register_module_forward_hook(self._leave_module, always_call=True))
         if self._sources is not None:
             self._mode = SourceMode(self._sources, self._module_call)
             self._mode.__enter__()  # type: ignore[no-untyped-call]
@@ -116,12 +94,31 @@ class Recorder:
     ) -> LiveGraph:
         """Capture tensors that are flattened already."""
         roots = self._roots(modules_of(self._model if model is None else model))
-        scopes = _ScopeLookup(list(self._timelines.values()), module_paths(roots))
-        return assemble(captured, roots, params=params, scope_of=scopes, calls=self._calls, sources=self._sources)
+        paths = module_paths(roots)
+        sources = self._sources
+        if sources is not None:
+            mine = self._timeline()
+            sources = sources.except_for([other for other in self._timelines if other is not mine])
+        return assemble(
+            captured,
+            roots,
+            params=params,
+            scope_of=ScopeLookup(self._timelines, paths),
+            calls=self._calls,
+            temporary=list(self._temporary_parameters(paths)),
+            sources=sources,
+        )
+
+    def _temporary_parameters(self, paths: Mapping[nn.Module, str]) -> Iterator[Owned]:
+        for tensor, module, name in self._temporary.values():
+            if module in paths:
+                scope = paths[module]
+                yield Owned(tensor, (f"{scope}.{name}" if scope else name,), scope)
 
     def _roots(self, roots: dict[str, nn.Module]) -> dict[str, nn.Module]:
         known = module_paths(roots)
-        strays = [module for module in self._outermost if module not in known]
+        # What wraps a known model, such as its compiled or its distributed form, gives nothing a second name.
+        strays = [module for module in self._outermost if known.keys().isdisjoint(module.modules())]
         if not roots:
             # Beside a lone model there may be modules without parameters, such as its criterion.
             models = [module for module in strays if next(module.parameters(), None) is not None] or strays
@@ -140,8 +137,13 @@ class Recorder:
             roots[name] = module
         return roots
 
-    def _timeline(self) -> _Timeline:
-        return self._timelines.setdefault(threading.get_ident(), _Timeline())
+    def _timeline(self) -> Timeline:
+        try:
+            timeline: Timeline = self._of_thread.timeline
+        except AttributeError:
+            timeline = self._of_thread.timeline = Timeline()
+            self._timelines.append(timeline)
+        return timeline
 
     def _module_call(self, above: int) -> object:
         """The running call of a module that stands ``above`` the innermost one."""
@@ -151,49 +153,30 @@ class Recorder:
         return frame
 
     def _enter_module(self, module: nn.Module, inputs: object) -> None:  # noqa: ARG002 (torch's signature)
+        if torch.compiler.is_compiling():
+            return
         timeline = self._timeline()
         if timeline.current is None:
             self._outermost[module] = None
         self._calls[module] += 1
-        timeline.switch(_Frame(module, timeline.current))
+        timeline.switch(Frame(module, timeline.current, tuple(module._parameters.values())))
 
     def _leave_module(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002
+        if torch.compiler.is_compiling():
+            return
         timeline = self._timeline()
         frame = timeline.current
         # A call whose own end was never seen ends with its caller.
         while frame is not None and frame.module is not module:
             frame = frame.caller
-        if frame is not None:
-            timeline.switch(frame.caller)
+        if frame is None:
+            return
+        timeline.switch(frame.caller)
+        if not all(map(is_, module._parameters.values(), frame.parameters)):
+            self._note_temporary(module, frame.parameters)
 
-
-class _ScopeLookup:
-    """The module path in which a grad_fn was made; empty when no module ran, or when threads leave it open."""
-
-    def __init__(self, timelines: list[_Timeline], paths: Mapping[nn.Module, str]) -> None:
-        self._paths = paths
-        self._tracks = [(timeline.numbers, self._resolve(timeline.frames)) for timeline in timelines]
-
-    def __call__(self, fn: GradFn) -> str:
-        number = fn._sequence_nr()
-        candidates = {
-            scopes[bisect_right(numbers, number) - 1]
-            for numbers, scopes in self._tracks
-            if numbers[0] <= number < numbers[-1]
-        }
-        return candidates.pop() if len(candidates) == 1 else ""
-
-    def _resolve(self, frames: list[_Frame | None]) -> list[str]:
-        known: dict[int, str] = {}
-        scopes = []
-        for frame in frames:
-            path = known.get(id(frame))
-            if path is None:
-                path = known[id(frame)] = self._path(frame)
-            scopes.append(path)
-        return scopes
-
-    def _path(self, frame: _Frame | None) -> str:
-        while frame is not None and frame.module not in self._paths:
-            frame = frame.caller
-        return "" if frame is None else self._paths[frame.module]
+    def _note_temporary(self, module: nn.Module, usual: tuple[torch.Tensor | None, ...]) -> None:
+        """Note the parameters that a module has only while it runs, as when each process keeps a part of them."""
+        for (name, tensor), known in zip(module._parameters.items(), usual, strict=False):
+            if tensor is not None and tensor is not known:
+                self._temporary[id(tensor)] = (tensor, module, name)

@@ -18,6 +18,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from gradir.capture.pytorch.attributes import plain_text
+from gradir.capture.pytorch.timelines import Timeline
 from gradir.ir import Source
 
 __all__ = ["SourceLog", "SourceMode"]
@@ -49,6 +50,13 @@ class SourceLog:
     def __init__(self) -> None:
         self._calls: list[_Call] = []
         self._starts: list[int] = []
+        self._other_threads: Sequence[Timeline] = ()
+
+    def except_for(self, other_threads: Sequence[Timeline]) -> SourceLog:
+        """The same log, which knows nothing of a node that may be another thread's."""
+        log = SourceLog()
+        log._calls, log._starts, log._other_threads = self._calls, self._starts, other_threads
+        return log
 
     def note(self, start: int, frame: FrameType | None, module_call: Callable[[int], object]) -> None:
         """Note that the call that just returned made the nodes from ``start`` on.
@@ -86,6 +94,8 @@ class SourceLog:
         return _assigned_variables(call.code).get(call.instruction)
 
     def _index(self, number: int) -> int | None:
+        if any(timeline.covers(number) for timeline in self._other_threads):
+            return None
         index = bisect_right(self._starts, number) - 1
         return index if index >= 0 and number < self._calls[index].end else None
 
@@ -102,6 +112,8 @@ class SourceMode(TorchFunctionMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Call through."""
+        if torch.compiler.is_compiling():
+            return func(*args, **(kwargs or {}))
         start = torch._C._autograd._get_sequence_nr()
         result = func(*args, **(kwargs or {}))
         if torch._C._autograd._get_sequence_nr() != start:

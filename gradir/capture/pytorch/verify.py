@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +9,6 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import torch
-from torch.autograd import profiler_legacy
 
 from gradir.capture.pytorch.assemble import LiveGraph
 from gradir.capture.pytorch.metadata import dtype_name, shape_of
@@ -21,6 +19,11 @@ from gradir.ir.text import tensor_text
 from gradir.protocols import Verification
 
 __all__ = ["verify"]
+
+_autograd: Any = torch._C._autograd
+_profiler: Any = torch._C._profiler
+
+_register_accumulated: Any = torch.Tensor.register_post_accumulate_grad_hook
 
 _EVENT: Final = "autograd::engine::evaluate_function: "
 
@@ -48,11 +51,14 @@ def verify(live: LiveGraph) -> Verification:
         CaptureError: backward cannot run, because an earlier one freed the graph, say.
     """
     arrived: dict[GradFn, _Arrived] = {}
+    received: set[int] = set()
+    tensors = [*live.leaves.values(), *live.unreached]
     hooks = [fn.register_prehook(partial(_note, arrived, fn)) for fn in live.grad_fns]
+    # Not asked for afterwards: a distributed model takes gradients away as they come.
+    hooks += [_register_accumulated(tensor, partial(_note_gradient, received)) for tensor in tensors]
     try:
-        with _grads_put_aside([*live.leaves.values(), *live.unreached]):
+        with _grads_put_aside(tensors):
             engine = _run_backward(live)
-            received = {id(tensor) for tensor in [*live.leaves.values(), *live.unreached] if tensor.grad is not None}
     finally:
         for hook in hooks:
             hook.remove()
@@ -64,6 +70,12 @@ def verify(live: LiveGraph) -> Verification:
     ]
     edges = sum(1 for edge in live.graph.edges if live.graph.nodes[edge.dst].role == "function")
     return Verification(len(live.grad_fns), edges, len(arrived), tuple(mismatches))
+
+
+def _note_gradient(received: set[int], leaf: torch.Tensor) -> None:
+    # The engine also comes to a leaf with no gradient at all.
+    if leaf.grad is not None:
+        received.add(id(leaf))
 
 
 def _note(arrived: dict[GradFn, _Arrived], fn: GradFn, gradients: tuple[torch.Tensor | None, ...]) -> None:
@@ -85,16 +97,19 @@ def _grads_put_aside(tensors: list[torch.Tensor]) -> Iterator[None]:
 def _run_backward(live: LiveGraph) -> Counter[str]:
     """Run backward; returns how often the engine ran nodes of each name."""
     tensors = [captured.tensor for captured in live.captured if captured.role == "output"]
-    with warnings.catch_warnings():
-        # The profiler that prints nothing to stderr of its own is deprecated.
-        warnings.simplefilter("ignore")
-        try:
-            with profiler_legacy.profile() as profile:  # type: ignore[no-untyped-call]
-                torch.autograd.backward(tensors, [torch.ones_like(tensor) for tensor in tensors], retain_graph=True)
-        except RuntimeError as error:
-            raise CaptureError(f"verifying needs a backward, which failed: {' '.join(str(error).split())}") from error
-        events = profile.function_events or []
-    return Counter(event.name.removeprefix(_EVENT) for event in events if event.name.startswith(_EVENT))
+    seeds = [torch.ones_like(tensor) for tensor in tensors]
+    # The legacy profiler prints nothing; its Python class fails on events that end in another thread.
+    quiet = [False] * 5
+    config = _profiler.ProfilerConfig(_profiler.ProfilerState.CPU, *quiet, _profiler._ExperimentalConfig())
+    _autograd._enable_profiler_legacy(config)
+    try:
+        torch.autograd.backward(tensors, seeds, retain_graph=True)
+    except RuntimeError as error:
+        raise CaptureError(f"verifying needs a backward, which failed: {' '.join(str(error).split())}") from error
+    finally:
+        threads = _autograd._disable_profiler_legacy()
+    begun = (event.name() for thread in threads for event in thread if event.kind() == "push")
+    return Counter(name.removeprefix(_EVENT) for name in begun if name.startswith(_EVENT))
 
 
 def _missing_nodes(live: LiveGraph, arrived: dict[GradFn, _Arrived]) -> Iterator[str]:
