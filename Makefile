@@ -36,6 +36,9 @@ schema: $(VENV)/.ready-test ## write schemas/ from the model
 goldens: $(VENV)/.ready-test ## write the golden files; review what changed
 	$(BIN)/python -m pytest -n auto tests --update-goldens $(PYTEST_ARGS)
 
+verification: $(VENV)/.ready-test ## write docs/verification.md's table of real models anew
+	$(BIN)/python tests/support/real_models.py
+
 node: tests/node/node_modules/.package-lock.json ## install Mermaid's own parser for the tests (needs npm)
 
 test-core: ## the tests that need no torch, without torch: make test-core PYTHON=python3.13

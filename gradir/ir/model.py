@@ -84,6 +84,7 @@ class TensorMeta(Record, frozen=True, gc=False):
     """What is known of a tensor without its values.
 
     ``dtype`` and ``shape`` are ``None`` when unknown; ``device`` and ``layout`` are the framework's names for them.
+    A grad_fn has no layout: ``"strided"`` holds as far as a tensor at hand shows it.
 
     >>> str(TensorMeta("float32", (8, 3)))
     'float32[8, 3]'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from operator import is_
 from types import TracebackType
 from typing import Any
@@ -44,31 +45,28 @@ class Recorder:
         self._temporary: dict[int, tuple[torch.Tensor, nn.Module, str]] = {}
         self._outermost: dict[nn.Module, None] = {}
         self._calls: defaultdict[nn.Module, int] = defaultdict(int)
-        self._handles: list[Any] = []
+        self._hooks: ExitStack | None = None
         self._sources = SourceLog() if sources else None
-        self._mode: SourceMode | None = None
 
     def __enter__(self) -> Recorder:
-        if self._handles:
+        if self._hooks is not None:
             raise CaptureError("this recorder is already recording")
         modules_of(self._model)
         self._timeline().switch(None)
-        self._handles.append(module_hooks.register_module_forward_pre_hook(self._enter_module))
-        self._handles.append(module_hooks.register_module_forward_hook(self._leave_module, always_call=True))
-        if self._sources is not None:
-            self._mode = SourceMode(self._sources, self._module_call)
-            self._mode.__enter__()  # type: ignore[no-untyped-call]
+        with ExitStack() as hooks:
+            hooks.callback(module_hooks.register_module_forward_pre_hook(self._enter_module).remove)
+            hooks.callback(module_hooks.register_module_forward_hook(self._leave_module, always_call=True).remove)
+            if self._sources is not None:
+                hooks.enter_context(SourceMode(self._sources, self._module_call))
+            self._hooks = hooks.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._mode is not None:
-            self._mode.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
-            self._mode = None
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        hooks, self._hooks = self._hooks, None
+        if hooks is not None:
+            hooks.close()
         self._timeline().switch(None)
 
     def capture(self, outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> Graph:

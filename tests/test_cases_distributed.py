@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from wiring import tensor_roles, wiring  # noqa: E402
+
+import gradir  # noqa: E402
+from gradir.ir import TensorMeta  # noqa: E402
+
+dist = pytest.importorskip("torch.distributed")
+if not dist.is_available():
+    pytest.skip("needs a torch built with distributed", allow_module_level=True)
+
+nn = torch.nn
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[None]:
+    """A group of this process only."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def two() -> Iterator[None]:
+    """A group that says to be of two processes, and communicates nothing."""
+    import torch.testing._internal.distributed.fake_pg  # noqa: F401 (registers the backend)
+
+    dist.init_process_group("fake", rank=0, world_size=2)
+    yield
+    dist.destroy_process_group()
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(2, 2, bias=False)
+        self.b = nn.Linear(2, 2, bias=False)
+        self.unused = nn.Linear(2, 2, bias=False)
+
+    def forward(self, x):
+        return self.b(self.a(x).tanh())
+
+
+def verified(model: nn.Module) -> gradir.Verification:
+    with gradir.record(model) as rec:
+        y = model(torch.ones(1, 2))
+    return rec.verify(y)
+
+
+@pytest.mark.usefixtures("alone")
+def test_ddp_keeps_its_sink_and_prefixes_names() -> None:
+    model = nn.parallel.DistributedDataParallel(Model(), find_unused_parameters=True)
+    graph = gradir.capture(model, torch.ones(1, 2))
+    assert wiring(graph) == {
+        "module.a/t:1": ("module.a.weight",),
+        "module.a/mm:1": (None, "module.a/t:1"),
+        "module/tanh:1": ("module.a/mm:1",),
+        "module.b/t:1": ("module.b.weight",),
+        "module.b/mm:1": ("module/tanh:1", "module.b/t:1"),
+        "_ddp_sink:1": ("module.b/mm:1",),
+        "output": ("_ddp_sink:1",),
+    }
+    assert graph.nodes["_ddp_sink:1"].native == "_DDPSinkBackward"
+    assert tensor_roles(graph) == {"module.a.weight": "parameter", "module.b.weight": "parameter"}
+    assert [(cut.kind, cut.names) for cut in graph.cuts] == [("unreached", ("module.unused.weight",))]
+
+
+@pytest.mark.usefixtures("alone")
+def test_ddp_agrees_with_the_engine() -> None:
+    model = nn.parallel.DistributedDataParallel(Model(), find_unused_parameters=True)
+    found = verified(model)
+    assert (found.mismatches, found.fired) == ((), found.nodes)
+
+
+def fully_sharded() -> nn.Module:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    model = Model()
+    for module in (model.a, model.b, model):
+        fully_shard(module, mesh=mesh)
+    return model
+
+
+@pytest.mark.parametrize("group", ["alone", "two"])
+def test_fsdp2_parameters_have_their_names(group: str, request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue(group)
+    model = fully_sharded()
+    graph = gradir.capture(model, torch.ones(1, 2))
+    assert wiring(graph) == {
+        "a/t:1": ("a.weight",),
+        "a/mm:1": (None, "a/t:1"),
+        "tanh:1": ("a/mm:1",),
+        "b/register_post_backward_function:1": ("tanh:1",),
+        "b/t:1": ("b.weight",),
+        "b/mm:1": ("b/register_post_backward_function:1", "b/t:1"),
+        "output": ("b/mm:1",),
+    }
+    assert tensor_roles(graph) == {"a.weight": "parameter", "b.weight": "parameter"}
+    assert {graph.nodes[name].scope for name in ("a.weight", "b.weight")} == {"a", "b"}
+    assert {graph.nodes[name].outputs for name in ("a.weight", "b.weight")} == {(TensorMeta("float32", (2, 2)),)}
+    assert [(cut.kind, cut.names) for cut in graph.cuts] == [("unreached", ("unused.weight",))]
+    assert graph.scopes["a"].total == 4
+
+
+@pytest.mark.usefixtures("alone")
+def test_fsdp2_agrees_with_the_engine() -> None:
+    found = verified(fully_sharded())
+    assert (found.mismatches, found.fired) == ((), found.nodes)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.filterwarnings("ignore:FSDP is switching:UserWarning")
+@pytest.mark.parametrize("original", [False, True])
+def test_fsdp1_is_one_flat_leaf_split_and_viewed(original: bool) -> None:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    model = FullyShardedDataParallel(Model(), device_id=torch.device("cpu"), use_orig_params=original)
+    graph = gradir.capture(model, torch.ones(1, 2))
+    (flat,) = tensor_roles(graph)
+    inner = "_fsdp_wrapped_module"
+    assert wiring(graph) == {
+        "split_with_sizes:1": (flat,),
+        "view:1": ("split_with_sizes:1",),
+        f"{inner}.a/t:1": ("view:1",),
+        f"{inner}.a/mm:1": (None, f"{inner}.a/t:1"),
+        f"{inner}/tanh:1": (f"{inner}.a/mm:1",),
+        "view:2": ("split_with_sizes:1#1",),
+        f"{inner}.b/t:1": ("view:2",),
+        f"{inner}.b/mm:1": (f"{inner}/tanh:1", f"{inner}.b/t:1"),
+        "output": (f"{inner}.b/mm:1",),
+    }
+    assert graph.nodes[flat].shape == (12,)
+    assert graph.nodes[flat].names == (() if original else (f"{inner}._flat_param",))
+    assert graph.cuts == ()
+
+
+@pytest.mark.usefixtures("two")
+def test_distributed_tensors_have_their_global_shape() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (2,))
+    weight = distribute_tensor(torch.ones(4, 3), mesh, [Shard(0)]).requires_grad_()
+    assert weight.to_local().shape == (2, 3)
+    y = (weight * weight).redistribute(mesh, [Replicate()]).to_local().sum()
+    graph = gradir.capture(y, params={"weight": weight})
+    assert wiring(graph) == {
+        "mul:1": ("weight", "weight"),
+        "redistribute:1": ("mul:1",),
+        "_to_torch_tensor:1": ("redistribute:1",),
+        "sum:1": ("_to_torch_tensor:1",),
+        "output": ("sum:1",),
+    }
+    assert graph.nodes["redistribute:1"].native == "RedistributeBackward"
+    assert {graph.nodes[name].shape for name in ("weight", "mul:1", "redistribute:1")} == {(4, 3)}
