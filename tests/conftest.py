@@ -22,17 +22,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+def golden(golden_bytes: Callable[[str, bytes], None]) -> Callable[[str, str], None]:
     """Compare text with tests/goldens/NAME; a missing golden fails."""
 
     def compare(name: str, text: str) -> None:
+        golden_bytes(name, text.encode())
+
+    return compare
+
+
+@pytest.fixture
+def golden_bytes(request: pytest.FixtureRequest) -> Callable[[str, bytes], None]:
+    """Compare bytes with tests/goldens/NAME; a missing golden fails."""
+
+    def compare(name: str, data: bytes) -> None:
         path = GOLDENS / name
         if request.config.getoption("--update-goldens"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(text.encode())
+            path.write_bytes(data)
             return
         assert path.exists(), f"no golden {name}: run pytest --update-goldens and review what it writes"
-        assert text == path.read_bytes().decode()
+        assert data == path.read_bytes()
 
     return compare
 

@@ -148,6 +148,18 @@ def test_lone_surrogates_are_refused() -> None:
         gradir.dumps(Graph.of([Node("x", names=("\ud800",))]))
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), (1.0, float("-inf")), ((1, float("nan")),)])
+def test_floats_that_json_cannot_spell_are_refused(value: object) -> None:
+    for node in (Node("x", attrs={"v": value}), Node("x", ext={"v": value})):
+        with pytest.raises(FormatError, match=r"'v' of node 'x' holds the float (nan|-?inf).*NonFinite"):
+            gradir.dumps(Graph.of([node]))
+
+
+def test_integers_of_more_than_64_bits_are_refused() -> None:
+    with pytest.raises(FormatError, match=r"an attribute of node 'x' cannot be kept"):
+        gradir.dumps(Graph.of([Node("x", attrs={"v": 2**64})]))
+
+
 def test_a_hundred_thousand_nodes() -> None:
     graph = chain(100_000)
     assert gradir.loads(gradir.dumps(graph)) == graph
@@ -169,7 +181,7 @@ def test_decoding_leaves_the_collector_as_it_was() -> None:
 
 
 def test_unknown_format_names_those_there_are() -> None:
-    with pytest.raises(FormatError, match="choose from json"):
+    with pytest.raises(FormatError, match="choose from json, msgpack"):
         gradir.dumps(everything(), format="xml")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -52,8 +53,10 @@ def check_head(head: object) -> None:
         raise FormatError(f"GIR version {version} is newer than {ours}, the newest this gradir reads: upgrade gradir")
     if major < VERSION[0]:
         raise FormatError(f"there is no GIR version {version}; the first is 1.0")
-    requires = head.get("requires") or ()
-    missing = [name for name in requires if name not in FEATURES] if isinstance(requires, (list, tuple)) else []
+    requires = head.get("requires", ())
+    if not isinstance(requires, (list, tuple)) or not all(isinstance(name, str) for name in requires):
+        raise FormatError("the head's requires is not a list of names")
+    missing = [name for name in requires if name not in FEATURES]
     if missing:
         raise FormatError(f"the document requires {', '.join(map(repr, missing))}, unknown to this gradir: upgrade it")
     if minor > VERSION[1]:
@@ -64,15 +67,25 @@ def check_head(head: object) -> None:
         )
 
 
-def to_graph(document: Document) -> Graph:
+def to_graph(
+    nodes: Sequence[Node],
+    scopes: Sequence[Scope],
+    cuts: Sequence[Cut],
+    producer: Producer,
+    *,
+    inputs_checked: bool = False,
+) -> Graph:
     """The graph that a decoded document describes.
+
+    ``inputs_checked`` says that the decoder has seen to references between nodes.
 
     Raises:
         FormatError: the nodes break a rule of the IR.
     """
     try:
-        graph = Graph.of(document.nodes, document.scopes, document.cuts, document.producer)
-        check(graph)
+        graph = Graph.of(nodes, scopes, cuts, producer)
+        if not inputs_checked or not all(graph.nodes) or not "".join(graph.nodes).isprintable():
+            check(graph)
     except GraphError as error:
         raise FormatError(str(error)) from error
     return graph

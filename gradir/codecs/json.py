@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import islice
+from typing import Final
 
 import msgspec
 
 from gradir.codecs.document import FORMAT, VERSION, Document, check_head, to_graph
+from gradir.codecs.values import check_graph
 from gradir.errors import FormatError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph
 
 __all__ = ["decode", "encode", "looks_like"]
 
+_CHUNK: Final = 1024
 _WHITESPACE = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
 
@@ -35,31 +39,34 @@ def encode(graph: Graph) -> bytes:
     "nodes":[
     {"id":"x","role":"leaf"}
     ]}
+
+    Raises:
+        FormatError: the graph holds a lone surrogate, an integer of more than 64 bits or an untagged nan or infinity.
     """
+    check_graph(graph)
     encoder = msgspec.json.Encoder(order="deterministic")
     version = ".".join(map(str, VERSION))
-
-    def lines(records: Iterable[object]) -> bytes:
-        # JSON strings hold no raw newline, so every newline of encode_lines ends a record.
-        body: bytes = encoder.encode_lines(records)[:-1].replace(b"\n", b",\n")
-        return b"[\n" + body + b"\n]" if body else b"[]"
-
+    parts = [f'{{"format":"{FORMAT}","version":"{version}","requires":[],\n"producer":'.encode()]
     try:
-        return b"".join(
-            (
-                f'{{"format":"{FORMAT}","version":"{version}","requires":[],\n"producer":'.encode(),
-                encoder.encode(graph.producer),
-                b',\n"scopes":',
-                lines(graph.scopes.values()),
-                b',\n"cuts":',
-                lines(graph.cuts),
-                b',\n"nodes":',
-                lines(graph.nodes.values()),
-                b"}\n",
-            )
-        )
+        parts.append(encoder.encode(graph.producer))
+        for name, records in (("scopes", graph.scopes.values()), ("cuts", graph.cuts), ("nodes", graph.nodes.values())):
+            parts.append(f',\n"{name}":['.encode())
+            parts += _lines(encoder, records)
+            parts.append(b"]")
     except UnicodeEncodeError as error:
         raise FormatError("a string of the graph holds a lone surrogate, which a file cannot") from error
+    parts.append(b"}\n")
+    return b"".join(parts)
+
+
+def _lines(encoder: msgspec.json.Encoder, records: Iterable[object]) -> Iterator[bytes]:
+    # In chunks, so that few large pieces are copied. JSON strings hold no raw newline: each one ends a record.
+    iterator, separator = iter(records), b"\n"
+    while chunk := list(islice(iterator, _CHUNK)):
+        yield separator + encoder.encode_lines(chunk)[:-1].replace(b"\n", b",\n")
+        separator = b",\n"
+    if separator != b"\n":
+        yield b"\n"
 
 
 def decode(data: bytes) -> Graph:
@@ -75,7 +82,7 @@ def decode(data: bytes) -> Graph:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             _explain(data, error)
         check_head({"format": document.format, "version": document.version, "requires": document.requires})
-        return to_graph(document)
+        return to_graph(document.nodes, document.scopes, document.cuts, document.producer)
 
 
 @lru_cache(maxsize=1)

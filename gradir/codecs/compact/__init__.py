@@ -1,0 +1,13 @@
+"""The compact form: MessagePack, laid out in columns over a table of strings and a table of kinds of nodes.
+
+`layout` says what is where, `columns` how a column of integers is packed, `strings` numbers texts; `encode` and
+`decode` are the two directions. `reader` takes a document apart, `keys` puts ids together again.
+"""
+
+from __future__ import annotations
+
+from gradir.codecs.compact.decode import decode
+from gradir.codecs.compact.encode import encode
+from gradir.codecs.compact.layout import MAGIC, looks_like
+
+__all__ = ["MAGIC", "decode", "encode", "looks_like"]

@@ -1,0 +1,196 @@
+"""Graph to compact bytes. One graph has one spelling: every table is numbered by first use, every column is narrow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import msgpack
+import msgspec
+
+from gradir.codecs.compact.columns import pack
+from gradir.codecs.compact.layout import KEYS, MAGIC, NODE_COLUMNS, SCOPE_COLUMNS, Kind, Slot, zigzag
+from gradir.codecs.compact.strings import StringTable, split_id
+from gradir.codecs.document import FORMAT, VERSION
+from gradir.codecs.values import check_attributes
+from gradir.errors import FormatError, GraphError
+from gradir.ir import AttrValue, Graph, Node, Saved, Scope
+from gradir.ir.validate import check
+
+__all__ = ["encode"]
+
+
+def encode(graph: Graph) -> bytes:
+    """The compact bytes of a graph.
+
+    Raises:
+        FormatError: the graph breaks a rule of the IR, or holds what no file can.
+    """
+    try:
+        return _encode(graph)
+    except UnicodeEncodeError as error:
+        raise FormatError("a string of the graph holds a lone surrogate, which a file cannot") from error
+    except OverflowError as error:
+        raise FormatError("an integer of the graph does not fit in 64 bits, and so in no file") from error
+
+
+def _encode(graph: Graph) -> bytes:
+    packer = msgpack.Packer(autoreset=False)
+    strings = StringTable()
+    scopes = _scope_columns(graph, strings)
+    writer = _NodeWriter(graph, strings)
+    for place, (key, node) in enumerate(graph.nodes.items()):
+        writer.add(place, key, node)
+    packer.pack_map_header(len(KEYS))
+    check_attributes("the producer", graph.producer.options)
+    head = (FORMAT, ".".join(map(str, VERSION)), (), _plain(graph.producer), [_plain(cut) for cut in graph.cuts])
+    for key, value in zip(KEYS, (*head, strings.texts(), scopes, writer.kinds, writer.columns()), strict=True):
+        packer.pack(key)
+        packer.pack(value)
+    packed: bytes = packer.bytes()
+    return MAGIC + packed
+
+
+def _plain(record: object) -> Any:
+    return msgspec.to_builtins(record, order="deterministic")
+
+
+def _scope_columns(graph: Graph, strings: StringTable) -> dict[str, bytes]:
+    rows = [_scope_row(scope, strings) for scope in graph.scopes.values()]
+    columns = zip(*rows, strict=True) if rows else [()] * len(SCOPE_COLUMNS)
+    return {name: pack(column) for name, column in zip(SCOPE_COLUMNS, columns, strict=True)}
+
+
+def _scope_row(scope: Scope, strings: StringTable) -> tuple[int, ...]:
+    texts = (strings.number(text) for text in (scope.path, scope.class_name, scope.detail))
+    return (*texts, scope.calls, scope.own, scope.total, scope.trainable)
+
+
+class _NodeWriter:
+    """Fills the columns of the nodes and the table of their kinds."""
+
+    def __init__(self, graph: Graph, strings: StringTable) -> None:
+        self.kinds: list[dict[str, object]] = []
+        self._graph = graph
+        self._number = strings.number
+        self._places = dict(zip(graph.nodes, range(len(graph.nodes)), strict=True))
+        self._kind_numbers: dict[object, int] = {}
+        self._storage_numbers: dict[str, int] = {"": 0}
+        self._pack = msgpack.Packer(default=msgspec.to_builtins).pack
+        self._columns: dict[str, list[int]] = {name: [] for name in NODE_COLUMNS}
+        self._append = {name: column.append for name, column in self._columns.items()}
+
+    def columns(self) -> dict[str, bytes]:
+        """The packed columns."""
+        return {name: pack(column) for name, column in self._columns.items()}
+
+    def add(self, place: int, key: str, node: Node) -> None:
+        """Append one node, whose inputs were appended before."""
+        append = self._append
+        if key != node.id or not key.isprintable() or not key:
+            self._refuse()
+        append["kind"](self._kind(node))
+        self._add_id(node)
+        append["scope"](self._number(node.scope))
+        for name in node.names:
+            append["names"](self._number(name))
+        for ref in node.inputs:
+            if ref is None:
+                append["in"](0)
+                continue
+            if ref.output_nr:
+                self._add_number("in", ref.output_nr)
+                if not 0 <= ref.output_nr < len(self._producer(ref.id).outputs or range(ref.output_nr + 1)):
+                    self._refuse()
+            append["in"](self._distance(place, ref.id))
+        if node.base is not None:
+            append["base"](self._distance(place, node.base))
+        for saved in node.saved:
+            self._add_saved(place, saved)
+
+    def _add_id(self, node: Node) -> None:
+        head, ordinal = split_id(node.id)
+        derived = f"{node.scope}/{node.op}:" if node.scope else f"{node.op}:"
+        self._append["id"](0 if ordinal and head == derived else 1 + self._number(head))
+        self._append["ordinal"](ordinal)
+
+    def _add_number(self, column: str, output_nr: int) -> None:
+        self._append[f"{column}_at"](len(self._columns[column]))
+        self._append[f"{column}_nr"](output_nr)
+
+    def _producer(self, node_id: str) -> Node:
+        return self._graph.nodes[node_id] if node_id in self._places else self._refuse()
+
+    def _distance(self, place: int, node_id: str) -> int:
+        distance = place - self._places.get(node_id, place)
+        return distance if distance > 0 else self._refuse()
+
+    def _add_saved(self, place: int, saved: Saved) -> None:
+        if saved.origin is None:
+            self._append["origin"](0)
+        else:
+            if saved.origin.output_nr:
+                self._add_number("origin", saved.origin.output_nr)
+            origin = self._places.get(saved.origin.id)
+            self._append["origin"](self._refuse() if origin is None else 1 + zigzag(place - origin))
+        number = self._storage_numbers.get(saved.storage)
+        self._append["storage"](self._new_storage(saved.storage) if number is None else number)
+
+    def _new_storage(self, storage: str) -> int:
+        node_id, text = storage, ""
+        if storage not in self._places:
+            node_id, dot, slot = storage.rpartition(".")
+            text = dot + slot if node_id in self._places else storage
+        self._append["storage_node"](1 + self._places.get(node_id, -1))
+        self._append["storage_text"](self._number(text))
+        return self._storage_numbers.setdefault(storage, len(self._storage_numbers))
+
+    def _kind(self, node: Node) -> int:
+        # Values that are equal but are not spelled alike (1, 1.0 and True) are told apart by their bytes.
+        key = (
+            node.role,
+            node.op,
+            node.native,
+            len(node.names),
+            len(node.inputs),
+            node.outputs,
+            self._attributes_key(node.attrs) if node.attrs else b"",
+            tuple([(slot.slot, slot.dtype, slot.shape, slot.bytes, slot.state) for slot in node.saved]),
+            node.base is None,
+            node.opaque,
+            node.source,
+            self._attributes_key(node.ext) if node.ext else b"",
+        )
+        number = self._kind_numbers.get(key)
+        return self._new_kind(key, node) if number is None else number
+
+    def _attributes_key(self, attributes: Mapping[str, AttrValue]) -> bytes:
+        key: bytes = self._pack(sorted(attributes.items()))
+        return key
+
+    def _new_kind(self, key: object, node: Node) -> int:
+        check_attributes(f"node {node.id!r}", node.attrs)
+        check_attributes(f"node {node.id!r}", node.ext)
+        kind = Kind(
+            node.role,
+            node.op,
+            node.native,
+            len(node.names),
+            len(node.inputs),
+            node.outputs,
+            node.attrs,
+            tuple(Slot(slot.slot, slot.dtype, slot.shape, slot.bytes, slot.state) for slot in node.saved),
+            node.base is not None,
+            node.opaque,
+            node.source,
+            node.ext,
+        )
+        self.kinds.append(_plain(kind))
+        return self._kind_numbers.setdefault(key, len(self._kind_numbers))
+
+    def _refuse(self) -> NoReturn:
+        try:
+            check(self._graph)
+        except GraphError as error:
+            raise FormatError(str(error)) from error
+        raise AssertionError("the encoder refused a valid graph")

@@ -1,0 +1,69 @@
+"""Texts that a compact document holds in parts: the ids of nodes and the keys of storages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Final
+
+from gradir.codecs.compact.reader import Tables
+from gradir.errors import FormatError
+
+__all__ = ["node_ids", "storage_keys"]
+
+_EXPANSION: Final = 64
+_SPARE: Final = 1 << 20
+"""Ids may have this many characters in all, and `_EXPANSION` more for each byte of the file. Honest files have 5."""
+
+
+def node_ids(tables: Tables, places: Sequence[int] | None = None) -> list[str]:
+    """The ids of the nodes at these places, or of all nodes.
+
+    Raises:
+        FormatError: the columns do not fit each other, or make ids out of all proportion to the file.
+    """
+    columns, strings, kinds = tables.nodes, tables.strings, tables.kinds
+    count = len(columns["kind"])
+    parts: tuple[Sequence[int], ...] = (
+        columns.indexes("id", count, "node", len(strings) + 1, "the strings"),
+        columns.counted("ordinal", count, "node"),
+        columns.indexes("scope", count, "node", len(strings), "the strings"),
+        columns.indexes("kind", count, "node", len(kinds), "kinds"),
+    )
+    if places is not None:
+        parts = tuple([column[place] for place in places] for column in parts)
+    heads = ["", *strings]
+    scope_heads = [f"{text}/" if text else "" for text in strings]
+    op_heads = [f"{kind.op}:" for kind in kinds]
+    texts, _, scopes, kind_of = parts
+    _check_length(tables, (heads, texts), (scope_heads, scopes), (op_heads, kind_of))
+    return [
+        f"{heads[text]}{ordinal or ''}" if text else f"{scope_heads[scope]}{op_heads[kind]}{ordinal}"
+        for text, ordinal, scope, kind in zip(*parts, strict=True)
+    ]
+
+
+def storage_keys(tables: Tables, ids: Sequence[str]) -> list[str]:
+    """The storage keys by number; number 0 is the empty key.
+
+    Raises:
+        FormatError: the columns do not fit each other, or make keys out of all proportion to the file.
+    """
+    count = len(tables.nodes["storage_node"])
+    owners = tables.nodes.indexes("storage_node", count, "storage", len(ids) + 1, "the nodes")
+    texts = tables.nodes.indexes("storage_text", count, "storage", len(tables.strings), "the strings")
+    heads = ["", *ids]
+    _check_length(tables, (heads, owners), (tables.strings, texts))
+    return ["", *(heads[owner] + tables.strings[text] for owner, text in zip(owners, texts, strict=True))]
+
+
+def _check_length(tables: Tables, *parts: tuple[Sequence[str], Sequence[int]]) -> None:
+    if sum(max(map(len, texts), default=0) * len(indexes) for texts, indexes in parts) <= _SPARE:
+        return
+    total = sum(_lengths(parts))
+    if total > _SPARE + _EXPANSION * tables.size:
+        raise FormatError(f"ids of {total:,} characters in all are out of proportion to {tables.size:,} bytes")
+
+
+def _lengths(parts: Iterable[tuple[Sequence[str], Sequence[int]]]) -> Iterable[int]:
+    return chain.from_iterable(map(list(map(len, texts)).__getitem__, indexes) for texts, indexes in parts)

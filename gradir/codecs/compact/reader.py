@@ -1,0 +1,216 @@
+"""The top level of a compact document: its head, tables and packed columns, checked for type but not put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any, NoReturn, TypeVar
+
+import msgpack
+import msgspec
+
+from gradir.codecs.compact.columns import unpack
+from gradir.codecs.compact.layout import HEAD, MAGIC, NODE_COLUMNS, SCOPE_COLUMNS, Kind
+from gradir.codecs.document import check_head
+from gradir.codecs.values import check_finite
+from gradir.errors import FormatError
+from gradir.ir import Cut, Producer
+
+__all__ = ["Columns", "Tables", "read"]
+
+T = TypeVar("T")
+
+_CHUNK = 65_536
+"""How many strings are read before their type is looked at, so that a table of something else stays small."""
+
+
+class Columns:
+    """The packed columns of one table, unpacked when asked for."""
+
+    def __init__(self, table: str, packed: Mapping[str, bytes]) -> None:
+        self._table = table
+        self._packed = packed
+
+    def __getitem__(self, name: str) -> Any:
+        """The integers of a column."""
+        try:
+            return unpack(self._packed[name])
+        except ValueError as error:
+            raise FormatError(f"column {self.title(name)}: {error}") from error
+
+    def packed(self, name: str) -> bytes:
+        """The column's bytes."""
+        return self._packed[name]
+
+    def counted(self, name: str, count: int, per: str) -> Any:
+        """A column that must have ``count`` entries."""
+        column = self[name]
+        if len(column) != count:
+            raise FormatError(f"column {self.title(name)} has {len(column):,} entries, not one per {per} ({count:,})")
+        return column
+
+    def indexes(self, name: str, count: int, per: str, limit: int, table: str) -> Any:
+        """A column of ``count`` indexes into a table of ``limit`` entries."""
+        column = self.counted(name, count, per)
+        if column and max(column) >= limit:
+            raise FormatError(
+                f"column {self.title(name)} names entry {max(column):,} of {table}, of which there are {limit:,}"
+            )
+        return column
+
+    def title(self, name: str) -> str:
+        """The column as an error names it."""
+        return f"{self._table}.{name}"
+
+
+class Tables(msgspec.Struct):
+    """Everything in a compact document."""
+
+    size: int
+    producer: Producer
+    cuts: tuple[Cut, ...]
+    strings: list[str]
+    scopes: Columns
+    kinds: list[Kind]
+    nodes: Columns
+
+
+def read(data: bytes) -> Tables:
+    """The tables of a compact document.
+
+    Raises:
+        FormatError: it is broken, of a version that cannot be read, or a table or column is missing or mistyped.
+    """
+    return _Reader(data).tables()
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._unpacker = msgpack.Unpacker(
+            raw=False, strict_map_key=True, max_buffer_size=len(data), ext_hook=_refuse_extension
+        )
+        self._unpacker.feed(memoryview(data)[len(MAGIC) :])
+
+    def tables(self) -> Tables:
+        parts: dict[str, Callable[[], Any]] = {
+            "producer": lambda: self._typed(Producer, "producer"),
+            "cuts": lambda: tuple(self._typed(Cut, f"cuts[{number}]") for number in self._entries()),
+            "strings": self._strings,
+            "scopes": lambda: self._columns("scopes", SCOPE_COLUMNS),
+            "kinds": self._kinds,
+            "nodes": lambda: self._columns("nodes", NODE_COLUMNS),
+        }
+        count = self._call(self._unpacker.read_map_header)
+        self._head(count)
+        found: dict[str, Any] = {}
+        for _ in range(count - len(HEAD)):
+            name = self._name()
+            if name not in parts:
+                self._call(self._unpacker.skip)
+                continue
+            if name != list(parts)[len(found)]:
+                self._fail(f"the key {name!r} is repeated or out of order; the order is {', '.join((*HEAD, *parts))}")
+            found[name] = parts[name]()
+        if len(found) != len(parts):
+            self._fail(f"the document has no {list(parts)[len(found)]!r}")
+        if self._unpacker.tell() != len(self._data) - len(MAGIC):
+            self._fail("there are more bytes after the document")
+        check_finite("the producer", found["producer"].options)
+        return Tables(len(self._data), **found)
+
+    def _head(self, count: int) -> None:
+        head: dict[str, Any] = {}
+        for expected in HEAD[:count]:
+            name = self._name()
+            if name != expected:
+                break
+            head[expected] = self._value()
+        check_head(head)
+        if len(head) != len(HEAD):
+            self._fail(f"the document does not start with its head: {', '.join(HEAD)}")
+
+    def _entries(self) -> range:
+        return range(self._call(self._unpacker.read_array_header))
+
+    def _name(self) -> str:
+        name = self._value()
+        return name if isinstance(name, str) else self._fail(f"a key is not a text but {type(name).__name__}")
+
+    def _value(self) -> Any:
+        return self._call(self._unpacker.unpack)
+
+    def _call(self, function: Callable[[], T]) -> T:
+        try:
+            return function()
+        except msgpack.OutOfData:
+            self._fail("the file ends before its document does: it was truncated")
+        except FormatError as error:
+            self._fail(str(error))
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            self._fail(f"broken MessagePack: {' '.join(str(error).split()) or type(error).__name__}", error)
+
+    def _fail(self, message: str, cause: Exception | None = None) -> NoReturn:
+        raise FormatError(f"{message} (byte {len(MAGIC) + self._unpacker.tell():,})") from cause
+
+    def _typed(self, kind: type[T], place: str) -> T:
+        value = self._value()
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            message, _, path = str(error).partition(" - at `$")
+            self._fail(f"{message} - at `$.{place}{path or '`'}", error)
+
+    def _kinds(self) -> list[Kind]:
+        kinds: list[Kind] = []
+        seen: set[bytes] = set()
+        for number in self._entries():
+            start = self._unpacker.tell()
+            kind = self._typed(Kind, f"kinds[{number}]")
+            row = self._data[len(MAGIC) + start : len(MAGIC) + self._unpacker.tell()]
+            if row in seen:
+                # A kind takes hundreds of bytes in memory, so a file of one-byte kinds must not be read to its end.
+                self._fail(f"kinds[{number}] repeats an earlier kind")
+            seen.add(row)
+            check_finite(f"kinds[{number}]", kind.attrs)
+            check_finite(f"kinds[{number}]", kind.ext)
+            kinds.append(kind)
+        return kinds
+
+    def _strings(self) -> list[str]:
+        count = self._call(self._unpacker.read_array_header)
+        strings: list[str] = []
+        while len(strings) < count:
+            wanted = min(_CHUNK, count - len(strings))
+            chunk: list[str] = self._call(partial(list, islice(self._unpacker, wanted)))
+            if not chunk:
+                self._call(self._unpacker.unpack)
+            if not all(map(str.__instancecheck__, chunk)):
+                self._fail("strings: an entry is not a text")
+            strings += chunk
+        if not strings or strings[0]:
+            self._fail("strings: the first entry is not the empty text")
+        return strings
+
+    def _columns(self, table: str, names: tuple[str, ...]) -> Columns:
+        columns: dict[str, bytes] = {}
+        for _ in range(self._call(self._unpacker.read_map_header)):
+            name = self._name()
+            if name in columns:
+                self._fail(f"column {table}.{name} is repeated")
+            if name not in names:
+                self._call(self._unpacker.skip)
+                continue
+            column = self._value()
+            if not isinstance(column, bytes):
+                self._fail(f"column {table}.{name} is not a byte string")
+            columns[name] = column
+        missing = [name for name in names if name not in columns]
+        if missing:
+            self._fail(f"column {table}.{missing[0]} is missing")
+        return Columns(table, columns)
+
+
+def _refuse_extension(code: int, _: bytes) -> NoReturn:
+    raise FormatError(f"extension type {code} has no place in a GIR document")

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import gc
+import re
+
+import msgpack
+import pytest
+from hypothesis import given
+from samples import chain, everything, hostile
+from strategies import graphs
+
+import gradir
+from gradir.codecs import compact
+from gradir.codecs.compact.columns import pack
+from gradir.codecs.compact.layout import KEYS, MAGIC, NODE_COLUMNS
+from gradir.errors import FormatError, GradirWarning
+from gradir.ir import Graph, Node, NonFinite, Ref, Saved, Scope, TensorMeta
+from gradir.ir.validate import check
+
+
+def compacted(graph: Graph) -> bytes:
+    return gradir.dumps(graph, format="msgpack")
+
+
+def opened(graph: Graph) -> dict[str, object]:
+    """The document as any MessagePack library reads it."""
+    return msgpack.unpackb(compacted(graph)[len(MAGIC) :])
+
+
+def closed(document: dict[str, object]) -> bytes:
+    return MAGIC + msgpack.packb(document)
+
+
+@pytest.mark.parametrize("make", [everything, hostile])
+def test_golden(golden_bytes, make) -> None:
+    golden_bytes(f"msgpack/{make.__name__}.gir", compacted(make()))
+
+
+@given(graphs())
+def test_round_trip(graph: Graph) -> None:
+    data = compacted(graph)
+    loaded = gradir.loads(data)
+    assert loaded == graph
+    assert list(loaded.nodes) == list(graph.nodes)
+    assert list(loaded.scopes) == list(graph.scopes)
+    assert compacted(loaded) == data
+    check(loaded)
+
+
+@given(graphs())
+def test_json_survives_the_detour_byte_for_byte(graph: Graph) -> None:
+    text = gradir.dumps(graph)
+    assert gradir.dumps(gradir.loads(compacted(gradir.loads(text)))) == text
+
+
+def test_an_empty_graph() -> None:
+    assert gradir.loads(compacted(Graph.of([]))) == Graph.of([])
+
+
+def test_a_hundred_thousand_nodes_take_a_tenth_of_the_json() -> None:
+    graph = chain(100_000)
+    data = compacted(graph)
+    assert gradir.loads(data) == graph
+    assert len(data) * 10 < len(gradir.dumps(graph))
+
+
+@pytest.mark.parametrize("values", [(1, 1.0, True), (0, 0.0, -0.0, False), ("", None, ()), (1, (1,), ((1,),))])
+def test_equal_values_that_are_spelled_differently_stay_apart(values: tuple[object, ...]) -> None:
+    graph = Graph.of([Node(f"n:{i}", attrs={"v": v}, ext={"w": v}) for i, v in enumerate(values)])
+    again = gradir.loads(compacted(graph))
+    assert gradir.dumps(again) == gradir.dumps(graph)
+    assert [repr(node.attrs["v"]) for node in again.nodes.values()] == [repr(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    "node_id", ["a", "a:1", "a:0", "a:01", "1", ":1", "a:", "a:1:2", "a:9999999999", "é:٣", "s/op:1"]
+)
+def test_ids_of_every_form(node_id: str) -> None:
+    for node in (Node(node_id), Node(node_id, op="op", scope="s"), Node(node_id, op="a"), Node(node_id, scope="s")):
+        assert list(gradir.loads(compacted(Graph.of([node]))).nodes.values()) == [node]
+
+
+@pytest.mark.parametrize("storage", ["", "w", "w.slot", "w.slot.b", ".", "w.", "unknown", "later:1.x"])
+def test_storage_keys_of_every_form(storage: str) -> None:
+    slot = Saved("self", storage=storage, origin=Ref("later:1", 3))
+    graph = Graph.of([Node("w"), Node("f:1", saved=(slot, slot)), Node("later:1", saved=(slot,))])
+    assert gradir.loads(compacted(graph)) == graph
+
+
+def test_repeated_values_are_shared() -> None:
+    attrs = [{"dim": (1, 2)} for _ in range(3)]
+    graph = Graph.of([Node(f"n:{i}", outputs=(TensorMeta("f", (i // 2,)),), attrs=attrs[i]) for i in range(3)])
+    first, second, third = gradir.loads(compacted(graph)).nodes.values()
+    assert first.outputs is second.outputs
+    assert first.attrs is second.attrs
+    assert first.outputs is not third.outputs
+
+
+def test_defaults_are_the_default_objects() -> None:
+    again = gradir.loads(compacted(everything()))
+    assert gradir.dumps(again) == gradir.dumps(everything())
+
+
+def test_the_document_is_plain_messagepack() -> None:
+    document = opened(everything())
+    assert tuple(document) == KEYS
+    assert tuple(document["nodes"]) == NODE_COLUMNS
+    assert document["format"] == "gir"
+    assert closed(document) == compacted(everything())
+
+
+def test_the_magic_number_is_no_text_and_no_json() -> None:
+    with pytest.raises(UnicodeDecodeError):
+        MAGIC[:1].decode()
+    assert compact.looks_like(compacted(Graph.of([])))
+    assert not compact.looks_like(gradir.dumps(Graph.of([])))
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        (Graph.of([Node("a", inputs=(Ref("b", 0),))]), "input 0 names 'b', which is not a node"),
+        (Graph.of([Node("a", inputs=(Ref("a", 0),))]), "stands after it"),
+        (Graph.of([Node("a", outputs=(TensorMeta(),)), Node("b", inputs=(Ref("a", 1),))]), "has no such output"),
+        (Graph.of([Node("a", base="b")]), "its base names 'b'"),
+        (Graph.of([Node("a", saved=(Saved("s", origin=Ref("b", 0)),))]), "saved tensor 's' names 'b'"),
+        (Graph.of([Node("a\n")]), "printable"),
+        (Graph({"b": Node("a")}), "stored under the id 'b'"),
+        (Graph.of([Node("x", names=("\ud800",))]), "surrogate"),
+        (Graph.of([Node("x", attrs={"n": 2**64})]), "64 bits"),
+        (Graph.of([Node("x", attrs={"n": 2**63})]), "an attribute of node 'x' cannot be kept"),
+        (Graph.of([Node("x", attrs={"n": float("nan")})]), r"NonFinite\('nan'\)"),
+        (Graph.of([Node("x", ext={"n": ((1, float("-inf")),)})]), r"NonFinite\('-inf'\)"),
+    ],
+)
+def test_what_cannot_be_read_is_not_written(graph: Graph, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        compacted(graph)
+
+
+def test_tagged_floats_are_written() -> None:
+    graph = Graph.of([Node("x", attrs={"n": NonFinite("nan")})])
+    assert gradir.loads(compacted(graph)) == graph
+
+
+def changed(**changes: object) -> bytes:
+    return closed(opened(everything()) | changes)
+
+
+def with_columns(table: str, **columns: bytes) -> bytes:
+    document = opened(everything())
+    return closed(document | {table: document[table] | columns})
+
+
+NODES = len(everything().nodes)
+ZEROS = pack([0] * NODES)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (MAGIC, "truncated"),
+        (MAGIC + b"\x80", 'no "format": "gir"'),
+        (MAGIC + b"\xc1", "broken MessagePack"),
+        (MAGIC + b"\xdf\xff\xff\xff\xff", "broken MessagePack|truncated"),
+        (MAGIC + b"\x81" * 100_000, "broken MessagePack|key is not a text"),
+        (MAGIC + msgpack.packb({"version": "1.0", "format": "gir"}), 'no "format": "gir"'),
+        (MAGIC + msgpack.packb({"format": "gir", "version": "1.0"}), "does not start with its head"),
+        (MAGIC + msgpack.packb({"format": "gir", "version": "1.0", "requires": []}), "has no 'producer'"),
+        (compacted(everything()) + b"\x00", "more bytes after"),
+        (changed(version="2.0"), "2.0 is newer than 1.0"),
+        (changed(requires=["warp"]), "requires 'warp'"),
+        (changed(requires=[{}]), "not a list of names"),
+        (changed(producer=[]), r"Expected `object`, got `array` - at `\$.producer`"),
+        (changed(producer={"options": {"n": 2**63}}), r"`\$.producer.options"),
+        (changed(producer={"options": {"n": float("nan")}}), "NonFinite"),
+        (changed(producer={"options": {"n": msgpack.ExtType(1, b"")}}), "extension type 1 has no place"),
+        (changed(producer={"options": {"n": msgpack.Timestamp(1)}}), r"\$.producer.options"),
+        (changed(cuts=[{"kind": "a"}, {}]), r"missing required field `kind` - at `\$.cuts\[1\]"),
+        (changed(strings=[]), "first entry is not the empty text"),
+        (changed(strings=["", 1]), "an entry is not a text"),
+        (changed(kinds=[{}, {}]), r"kinds\[1\] repeats an earlier kind"),
+        (changed(kinds=[{"in": -1}]), r"\$.kinds\[0\].in"),
+        (changed(kinds=[{"attrs": {"x": float("inf")}}]), "NonFinite"),
+        (changed(nodes={}), "column nodes.kind is missing"),
+        (changed(nodes={"kind": []}), "column nodes.kind is not a byte string"),
+        (with_columns("nodes", kind=b"\x03abc"), "its width is 3"),
+        (with_columns("nodes", kind=b"\x02abc"), "3 bytes are no whole number of 2-byte integers"),
+        (with_columns("nodes", ordinal=b""), "nodes.ordinal has 0 entries, not one per node"),
+        (with_columns("nodes", kind=pack([99] * NODES)), "names entry 99 of kinds"),
+        (with_columns("nodes", scope=pack([2**63] * NODES)), "names entry 9,223,372,036,854,775,808 of the strings"),
+        (with_columns("nodes", id=ZEROS, ordinal=ZEROS), "occurs twice"),
+        (with_columns("nodes", id=pack([1] * NODES), ordinal=ZEROS), "occurs twice"),
+        (with_columns("scopes", calls=pack([2**63] * 3)), "64 bits"),
+        (with_columns("scopes", path=pack([0] * 3)), "occurs twice"),
+        (with_columns("nodes", **{"in": pack([200] * 13)}), "before the first node"),
+        (with_columns("nodes", in_at=pack([0]), in_nr=pack([9])), "an input names output 9|without a node"),
+        (with_columns("nodes", base=pack([0])), "its base does not stand before it"),
+        (with_columns("nodes", base=pack([99])), "its base does not stand before it"),
+    ],
+)
+def test_bad_documents_are_one_clear_error(data: bytes, message: str) -> None:
+    with pytest.raises(FormatError, match=message) as caught:
+        gradir.loads(data)
+    assert "\n" not in str(caught.value)
+
+
+def test_errors_name_the_byte() -> None:
+    data = closed(opened(everything()) | {"kinds": [{"role": "leaf"}, {"op": 7}]})
+    with pytest.raises(FormatError) as caught:
+        gradir.loads(data)
+    found = re.fullmatch(r"Expected `str`, got `int` - at `\$\.kinds\[1\]\.op` \(byte ([0-9,]+)\)", str(caught.value))
+    assert found is not None
+    end = int(found[1].replace(",", ""))
+    assert data[:end].endswith(msgpack.packb({"op": 7}))
+
+
+def test_every_truncation_is_an_error() -> None:
+    data = compacted(everything())
+    for end in range(len(data)):
+        with pytest.raises(FormatError):
+            gradir.loads(data[:end])
+
+
+def test_a_newer_minor_version_loads_with_a_warning() -> None:
+    document = opened(everything())
+    later = document | {"version": "1.9", "later": [1]}
+    later["nodes"] = document["nodes"] | {"colour": b""}
+    with pytest.warns(GradirWarning, match=r"1\.9 is newer than 1\.0"):
+        assert gradir.loads(closed(later)) == everything()
+
+
+def test_short_columns_cannot_make_long_ids() -> None:
+    graph = Graph.of([Node(f"{'x' * 60_000}:{number}") for number in range(1, 400)], [Scope("x" * 60_000)])
+    with pytest.raises(FormatError, match="out of proportion"):
+        gradir.loads(compacted(graph))
+
+
+def test_decoding_leaves_the_collector_as_it_was() -> None:
+    data = compacted(everything())
+    gc.disable()
+    try:
+        gradir.loads(data)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    gradir.loads(data)
+    assert gc.isenabled()
