@@ -74,6 +74,7 @@ SCOPE_EDITS: Mapping[str, st.SearchStrategy[Any]] = {
     "class_name": texts,
     "detail": texts,
     **dict.fromkeys(("calls", "own", "total", "trainable"), st.integers(0, 9)),
+    "training": st.sampled_from([None, True, False]),
 }
 cuts = st.builds(Cut, words, names, scopes, st.one_of(st.none(), metas))
 

@@ -229,7 +229,10 @@ class Reader:
         fields: dict[str, object] = {"class_name": self._name()} if self._take(" ") else {}
         for fact in facts:
             word, _, self._rest = fact.partition(" ")
-            fields[word] = self._string() if word == "detail" else self._integer()
+            if word == "mode":
+                fields["training"] = {"train": True, "eval": False}[self._name()]
+            else:
+                fields[word] = self._string() if word == "detail" else self._integer()
         return Scope(path, **fields)  # type: ignore[arg-type]
 
     def _cut(self, head: str, facts: list[str]) -> Cut:
@@ -324,7 +327,7 @@ def test_the_example_of_the_docs_is_what_gradir_writes() -> None:
         source=Source("model.py", 12, "forward"),
     )
     b.output(addmm, "0")
-    graph = b.build(scopes=[Scope("fc", "Linear", "in_features=3, out_features=4", 1, 16, 16, 16)])
+    graph = b.build(scopes=[Scope("fc", "Linear", "in_features=3, out_features=4", 1, 16, 16, 16, training=True)])
     assert fenced("text") == plain(graph)
 
 

@@ -84,6 +84,8 @@ def _scope_lines(scope: Scope) -> Iterator[str]:
     ):
         if count:
             yield f"{_INDENT}{name} {count}"
+    if scope.training is not None:
+        yield f"{_INDENT}mode {'train' if scope.training else 'eval'}"
 
 
 def _cut_lines(cut: Cut) -> Iterator[str]:

@@ -7,6 +7,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
+from gradir.cli.encoding import add_encoding_options
 from gradir.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     parser.add_argument("spec", metavar="SPEC", help="what to capture")
     parser.add_argument("-o", "--output", metavar="FILE", default="-", help="where to write; '-' (default) is stdout")
-    parser.add_argument("--format", choices=["json"], default="json", help="the encoding of the file (default: json)")
+    add_encoding_options(parser)
     parser.add_argument(
         "--input",
         metavar="TENSOR",
@@ -88,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
             raise CaptureError(f"{options.spec}: {error}") from error
     if checked is not None:
         _report(options.spec, checked)
-    api.save(live.graph, options.output, format=options.format)
+    api.save(live.graph, options.output, format=options.format, compress=options.compress)
     if options.output != "-":
         print(f"wrote {options.output}: {_summary(live.graph)}", file=sys.stderr)
     return 0

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections import Counter
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from gradir.errors import FormatError
 
 if TYPE_CHECKING:
-    from gradir.ir import Cut, Graph
+    from gradir.codecs import Survey
+    from gradir.ir import Cut
 
 __all__ = ["register"]
 
-_MOST_CUTS = 20
+_MOST_CUTS: Final = 20
+_MOST_OPS: Final = 8
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -19,46 +23,58 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = commands.add_parser(
         "info",
         help="say what a .gir file holds",
-        description="Print what made a .gir file, its counts, and the parameters that gradient does not reach.",
+        description="Print how a .gir file is encoded, what made it, its counts, and the parameters that gradient does "
+        "not reach. The graph is counted, not loaded: 'gradir validate' checks it.",
     )
     parser.add_argument("file", metavar="FILE", help="a .gir file; '-' is stdin")
+    parser.add_argument("--json", action="store_true", help="print all of it as JSON")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Load and describe."""
-    from gradir import api, files
+    """Count and describe."""
+    from gradir import codecs, files
 
-    files.write_bytes("-", describe(api.load(options.file)).encode())
+    data = files.read_bytes(options.file)
+    try:
+        found = codecs.survey(data)
+    except FormatError as error:
+        raise FormatError(f"{'standard input' if options.file == '-' else options.file}: {error}") from error
+    files.write_bytes("-", _as_json(found) if options.json else describe(found).encode())
     return 0
 
 
-def describe(graph: Graph) -> str:
+def _as_json(found: Survey) -> bytes:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
+
+
+def describe(found: Survey) -> str:
     """The lines that ``gradir info`` prints."""
     from gradir.ir.text import printable, tensor_text
-    from gradir.ir.totals import totals
 
-    counts = totals(graph)
-    producer = graph.producer
-    roles = Counter(node.role for node in graph.nodes.values())
-    ops = Counter(node.op for node in graph.nodes.values() if node.role == "function")
-    common = sorted(ops.items(), key=lambda item: (-item[1], item[0]))[:8]
+    counts, producer = found.totals, found.producer
+    roles = ", ".join(f"{count:,} {role}" for role, count in sorted(found.roles.items()))
+    common = ", ".join(f"{count:,} {op}" for op, count in islice(found.ops.items(), _MOST_OPS))
+    encoding = f"{found.encoding}, {found.compression}" if found.compression else found.encoding
     rows = [
+        ("format", f"GIR {found.version} ({encoding})"),
         ("made by", f"gradir {producer.gradir} from {producer.framework} {producer.framework_version}"),
-        ("nodes", f"{counts.nodes:,} ({', '.join(f'{count:,} {role}' for role, count in sorted(roles.items()))})"),
+        ("nodes", f"{counts.nodes:,} ({roles})"),
         ("edges", f"{counts.edges:,}"),
-        (
-            "operations",
-            ", ".join(f"{count:,} {op}" for op, count in common) + (", …" if len(ops) > len(common) else ""),
-        ),
-        ("modules", f"{len(graph.scopes):,}"),
+        ("operations", common + (", …" if len(found.ops) > _MOST_OPS else "")),
+        ("modules", f"{found.scopes:,}"),
         ("parameters", f"{counts.parameters:,} elements"),
         ("saved for backward", f"{counts.saved_bytes:,} bytes"),
-        ("outputs", ", ".join(f"{node.id} {', '.join(map(tensor_text, node.outputs))}" for node in graph.outputs)),
+        (
+            "outputs",
+            ", ".join(f"{output.id} {', '.join(map(tensor_text, output.outputs))}" for output in found.outputs),
+        ),
     ]
-    rows += [(cut.kind, _cut_text(cut)) for cut in graph.cuts[:_MOST_CUTS]]
-    if len(graph.cuts) > _MOST_CUTS:
-        rows.append(("", f"… and {len(graph.cuts) - _MOST_CUTS:,} more parameters without gradient"))
+    rows += [(cut.kind, _cut_text(cut)) for cut in found.cuts[:_MOST_CUTS]]
+    if len(found.cuts) > _MOST_CUTS:
+        rows.append(("", f"… and {len(found.cuts) - _MOST_CUTS:,} more parameters without gradient"))
     return "".join(f"{printable(name):<20}{printable(text)}\n" for name, text in rows)
 
 

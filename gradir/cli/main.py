@@ -13,9 +13,9 @@ from typing import Final, NoReturn
 from gradir.errors import GradirError, GradirWarning
 from gradir.version import __version__
 
-__all__ = ["main"]
+__all__ = ["main", "report"]
 
-_COMMANDS: Final = ("capture", "export", "diff", "info", "validate", "exporters")
+_COMMANDS: Final = ("capture", "export", "diff", "info", "validate", "convert", "exporters")
 _TROUBLE: Final = 2
 _INTERRUPTED: Final = 130
 _DEBUG: Final = "GRADIR_DEBUG"
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = options.run(options)
         sys.stdout.flush()
     except GradirError as error:
-        print(f"gradir: {_one_line(str(error))}", file=sys.stderr)
+        report(str(error))
         return _TROUBLE
     except BrokenPipeError:
         # The reader has what it wanted. Python would complain again when it flushes stdout at exit.
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get(_DEBUG):
             raise
         name = type(error).__name__
-        print(f"gradir: internal error, {name}: {_one_line(str(error))}; {_DEBUG}=1 shows where", file=sys.stderr)
+        report(f"internal error, {name}: {error}; {_DEBUG}=1 shows where")
         return _TROUBLE
     return status
 
@@ -79,6 +79,11 @@ def _parser(arguments: Sequence[str] | None) -> argparse.ArgumentParser:
     return parser
 
 
+def report(message: str) -> None:
+    """Print one line on standard error."""
+    print(f"gradir: {_one_line(message)}", file=sys.stderr)
+
+
 def _one_line(message: str) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in message)
 
@@ -86,7 +91,7 @@ def _one_line(message: str) -> str:
 def _show_warning_with(default: object) -> object:
     def show(message: Warning | str, category: type[Warning], *rest: object) -> None:
         if issubclass(category, GradirWarning):
-            print(f"gradir: warning: {_one_line(str(message))}", file=sys.stderr)
+            report(f"warning: {message}")
             return
         default(message, category, *rest)  # type: ignore[operator]
 

@@ -1,11 +1,25 @@
 """Bytes to Graph and back.
 
-One document, several encodings, told apart by content and never by a file's suffix. `document` is the head and the
-layout that they share, `json` the reviewed form.
+One document, two encodings, compressed or not, told apart by content and never by a file's suffix. `document` is the
+head and the layout that they share, `versions` what changed in it; `json` is the reviewed form, `compact` the small one.
 """
 
 from __future__ import annotations
 
-from gradir.codecs.codec import decode, encode
+from gradir.codecs.codec import ENCODERS, decode, encode, encoding_of, survey
+from gradir.codecs.compression import COMPRESSIONS, compression_for
+from gradir.codecs.strict import check_canonical, check_keys
+from gradir.codecs.survey import Survey
 
-__all__ = ["decode", "encode"]
+__all__ = [
+    "COMPRESSIONS",
+    "ENCODERS",
+    "Survey",
+    "check_canonical",
+    "check_keys",
+    "compression_for",
+    "decode",
+    "encode",
+    "encoding_of",
+    "survey",
+]

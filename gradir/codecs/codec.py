@@ -1,42 +1,71 @@
-"""Choose the encoding."""
+"""Choose the encoding and the compression."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from gradir.codecs import compact, json
+from gradir.codecs.compression import compress, compression_of, decompress
+from gradir.codecs.survey import Survey
+from gradir.codecs.versions import NEWEST
 from gradir.errors import FormatError
 from gradir.ir import Graph
 
-__all__ = ["ENCODERS", "decode", "encode", "encoding_of"]
+__all__ = ["ENCODERS", "decode", "encode", "encoding_of", "survey"]
 
 ENCODERS: Final[Mapping[str, Callable[[Graph], bytes]]] = {"json": json.encode, "msgpack": compact.encode}
+_SURVEYORS: Final[Mapping[str, Callable[[bytes], Survey]]] = {"json": json.survey, "msgpack": compact.survey}
 _DECODERS: Final[Mapping[str, Callable[[bytes], Graph]]] = {"json": json.decode, "msgpack": compact.decode}
 
 
-def encode(graph: Graph, encoding: str = "json") -> bytes:
-    """The bytes of a document in the named encoding.
+def encode(graph: Graph, encoding: str = "json", compression: str | None = None, *, lossy: bool = False) -> bytes:
+    """The bytes of a document in the named encoding, compressed when a compression is named.
 
     Raises:
-        FormatError: there is no such encoding, or the graph holds what it cannot spell.
+        FormatError: there is no such encoding or compression, the graph holds what it cannot spell, or it was read from
+            a newer version of the format, parts of which would be lost; with ``lossy`` they may.
+        GradirError: the library of the compression is not installed.
     """
     if encoding not in ENCODERS:
         raise FormatError(f"unknown format {encoding!r}: choose from {', '.join(ENCODERS)}")
-    return ENCODERS[encoding](graph)
+    if graph.read_from and not lossy:
+        raise FormatError(
+            f"the graph was read from GIR {graph.read_from}, newer than {NEWEST}: writing it would lose what this gradir "
+            "does not know in it; upgrade gradir, or ask for a lossy copy"
+        )
+    data = ENCODERS[encoding](graph)
+    return data if compression is None else compress(data, compression)
 
 
 def decode(data: bytes) -> Graph:
-    """The graph in a document of any encoding.
+    """The graph in a document of any encoding, compressed or not.
 
     Raises:
         FormatError: the bytes are not a GIR document, or one of a version that this release cannot read.
+        GradirError: the library of the compression is not installed.
     """
+    data = decompress(data)
     return _DECODERS[encoding_of(data)](data)
 
 
+def survey(data: bytes) -> Survey:
+    """What is in a document: its head and its counts, without making a graph of it.
+
+    Raises:
+        FormatError: see `decode`. What only the whole graph shows, such as an id that occurs twice, goes unnoticed.
+        GradirError: the library of the compression is not installed.
+    """
+    compression = compression_of(data)
+    data = decompress(data)
+    found = _SURVEYORS[encoding_of(data)](data)
+    return found if compression is None else replace(found, compression=compression)
+
+
 def encoding_of(data: bytes) -> str:
-    """The name of the encoding of a document, from its first bytes.
+    """The name of the encoding of a document that is not compressed, from its first bytes.
 
     Raises:
         FormatError: the bytes are not a GIR document.

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
+from gradir.codecs.versions import NEWEST, RELEASED, Version
 from gradir.errors import FormatError, GradirWarning, GraphError
 from gradir.ir import Cut, Graph, Node, Producer, Scope
 from gradir.ir.validate import check
 
-__all__ = ["FORMAT", "VERSION", "Document", "check_head", "to_graph"]
+__all__ = ["FEATURES", "FORMAT", "Document", "check_head", "to_graph"]
 
 FORMAT: Final = "gir"
-VERSION: Final = (1, 0)
 FEATURES: Final[frozenset[str]] = frozenset()
 """The names that ``requires`` may hold for this release to read the document."""
-
-_VERSION_PATTERN: Final = re.compile(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -35,36 +32,34 @@ class Document(msgspec.Struct, frozen=True):
     cuts: tuple[Cut, ...] = ()
 
 
-def check_head(head: object) -> None:
-    """Refuse a head that this release must not read, given the document as plain data.
+def check_head(head: object) -> Version:
+    """The version of a document, given as plain data; refuses one that this release must not read.
 
     Raises:
         FormatError: it is not GIR, of a newer major version, or requires a feature that this release lacks.
     """
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise FormatError(f'not a GIR document: its head has no "format": "{FORMAT}"')
-    version = head.get("version")
-    match = _VERSION_PATTERN.fullmatch(version) if isinstance(version, str) else None
-    if match is None:
-        raise FormatError(f'the head\'s version is {version!r}; expected MAJOR.MINOR such as "1.0"')
-    major, minor = int(match[1]), int(match[2])
-    ours = ".".join(map(str, VERSION))
-    if major > VERSION[0]:
-        raise FormatError(f"GIR version {version} is newer than {ours}, the newest this gradir reads: upgrade gradir")
-    if major < VERSION[0]:
-        raise FormatError(f"there is no GIR version {version}; the first is 1.0")
+    version = Version.parse(head.get("version"))
+    if version is None:
+        raise FormatError(f'the head\'s version is {head.get("version")!r}; expected MAJOR.MINOR such as "1.0"')
+    if version.major > NEWEST.major:
+        raise FormatError(f"GIR version {version} is newer than {NEWEST}, the newest this gradir reads: upgrade gradir")
+    if version < NEWEST and version not in RELEASED:
+        raise FormatError(f"there is no GIR version {version}; there are {', '.join(map(str, RELEASED))}")
     requires = head.get("requires", ())
     if not isinstance(requires, (list, tuple)) or not all(isinstance(name, str) for name in requires):
         raise FormatError("the head's requires is not a list of names")
     missing = [name for name in requires if name not in FEATURES]
     if missing:
         raise FormatError(f"the document requires {', '.join(map(repr, missing))}, unknown to this gradir: upgrade it")
-    if minor > VERSION[1]:
+    if version > NEWEST:
         warnings.warn(
-            f"GIR version {version} is newer than {ours}; fields that this gradir does not know are ignored",
+            f"GIR version {version} is newer than {NEWEST}; what this gradir does not know in it is ignored",
             GradirWarning,
             stacklevel=2,
         )
+    return version
 
 
 def to_graph(
@@ -72,6 +67,7 @@ def to_graph(
     scopes: Sequence[Scope],
     cuts: Sequence[Cut],
     producer: Producer,
+    version: Version,
     *,
     inputs_checked: bool = False,
 ) -> Graph:
@@ -83,7 +79,7 @@ def to_graph(
         FormatError: the nodes break a rule of the IR.
     """
     try:
-        graph = Graph.of(nodes, scopes, cuts, producer)
+        graph = Graph.of(nodes, scopes, cuts, producer, read_from=str(version) if version > NEWEST else "")
         if not inputs_checked or not all(graph.nodes) or not "".join(graph.nodes).isprintable():
             check(graph)
     except GraphError as error:

@@ -9,17 +9,28 @@ from typing import Final
 
 import msgspec
 
-from gradir.codecs.document import FORMAT, VERSION, Document, check_head, to_graph
+from gradir.codecs.document import FORMAT, Document, check_head, to_graph
+from gradir.codecs.survey import Survey, Surveyor, survey_graph
 from gradir.codecs.values import check_graph
+from gradir.codecs.versions import Version, lowest_for, needs_steps, upgrade
 from gradir.errors import FormatError
 from gradir.gcpause import paused_gc
-from gradir.ir import Graph
+from gradir.ir import Graph, Node
 
-__all__ = ["decode", "encode", "looks_like"]
+__all__ = ["decode", "encode", "looks_like", "survey"]
 
 _CHUNK: Final = 1024
 _WHITESPACE = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
+
+
+_NODES: Final = b'"nodes":[\n'
+_END: Final = b"\n]}\n"
+_PIECE: Final = 1 << 20
+
+
+class _Versioned(msgspec.Struct):
+    version: str
 
 
 def looks_like(data: bytes) -> bool:
@@ -45,8 +56,7 @@ def encode(graph: Graph) -> bytes:
     """
     check_graph(graph)
     encoder = msgspec.json.Encoder(order="deterministic")
-    version = ".".join(map(str, VERSION))
-    parts = [f'{{"format":"{FORMAT}","version":"{version}","requires":[],\n"producer":'.encode()]
+    parts = [f'{{"format":"{FORMAT}","version":"{lowest_for(graph)}","requires":[],\n"producer":'.encode()]
     try:
         parts.append(encoder.encode(graph.producer))
         for name, records in (("scopes", graph.scopes.values()), ("cuts", graph.cuts), ("nodes", graph.nodes.values())):
@@ -80,23 +90,82 @@ def decode(data: bytes) -> Graph:
         try:
             document = _decoder().decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            _explain(data, error)
-        check_head({"format": document.format, "version": document.version, "requires": document.requires})
-        return to_graph(document.nodes, document.scopes, document.cuts, document.producer)
+            return _decode_plain(data, error)
+        version = check_head({"format": document.format, "version": document.version, "requires": document.requires})
+        if needs_steps("json", version):
+            return _decode_plain(data)
+        return _graph(document, version)
+
+
+def survey(data: bytes) -> Survey:
+    """What is in a JSON document, read a piece at a time where it has one node a line, as gradir writes it.
+
+    Raises:
+        FormatError: see `decode`. What only the whole graph shows, such as an id that occurs twice, goes unnoticed.
+    """
+    head, marker, rest = data.partition(_NODES)
+    if not marker or not rest.endswith(_END):
+        return _survey_whole(data)
+    try:
+        document = _decoder().decode(head + marker + b"]}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _survey_whole(data)
+    version = check_head({"format": document.format, "version": document.version, "requires": document.requires})
+    surveyor = Surveyor()
+    decoder = msgspec.json.Decoder(tuple[Node, ...])
+    try:
+        with paused_gc():
+            for piece in _pieces(rest[: -len(_END)]):
+                surveyor.add(decoder.decode(b"[%b]" % piece))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _survey_whole(data)
+    return surveyor.survey(
+        encoding="json",
+        version=str(version),
+        producer=document.producer,
+        scopes=len(document.scopes),
+        cuts=document.cuts,
+    )
+
+
+def _survey_whole(data: bytes) -> Survey:
+    graph = decode(data)
+    version = msgspec.json.decode(data.removeprefix(_BOM), type=_Versioned).version
+    return survey_graph(graph, "json", version)
+
+
+def _pieces(lines: bytes) -> Iterator[bytes]:
+    """The lines, some at a time, without the comma after the last of them."""
+    start = 0
+    while start < len(lines):
+        end = lines.find(b",\n", start + _PIECE)
+        end = len(lines) if end < 0 else end
+        yield lines[start:end]
+        start = end + 2
+
+
+def _decode_plain(data: bytes, error: Exception | None = None) -> Graph:
+    """Decode a document that the newest records do not fit: an old one, or a broken one."""
+    try:
+        head = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as syntax:
+        raise FormatError(f"broken JSON: {_lower(syntax)}") from error
+    version = check_head(head)
+    if error is not None and not needs_steps("json", version):
+        raise FormatError(_lower(error)) from error
+    try:
+        return _graph(msgspec.convert(upgrade("json", head, version), Document), version)
+    except msgspec.ValidationError as mismatch:
+        raise FormatError(f"after its upgrade from GIR {version}: {_lower(mismatch)}") from mismatch
+
+
+def _graph(document: Document, version: Version) -> Graph:
+    return to_graph(document.nodes, document.scopes, document.cuts, document.producer, version)
 
 
 @lru_cache(maxsize=1)
 def _decoder() -> msgspec.json.Decoder[Document]:
     return msgspec.json.Decoder(Document)
-
-
-def _explain(data: bytes, error: Exception) -> None:
-    try:
-        head = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as syntax:
-        raise FormatError(f"broken JSON: {_lower(syntax)}") from error
-    check_head(head)
-    raise FormatError(_lower(error)) from error
 
 
 def _lower(error: Exception) -> str:

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import msgspec
 
-from gradir.codecs.document import FORMAT, VERSION, Document
+from gradir.codecs.document import FORMAT, Document
+from gradir.codecs.versions import NEWEST
 from gradir.ir.model import ROLES
 
 __all__ = ["PUBLISHED", "json_schema", "schema_text"]
 
-_VERSION_TEXT: Final = ".".join(map(str, VERSION))
-PUBLISHED: Final = f"schemas/gir-{_VERSION_TEXT}.schema.json"
+PUBLISHED: Final = f"schemas/gir-{NEWEST}.schema.json"
 """Where the schema of this version is published, from the project's root."""
 
 
@@ -27,15 +27,15 @@ def json_schema() -> dict[str, Any]:
     (schema,), definitions = msgspec.json.schema_components([Document], ref_template="#/$defs/{name}")
     document = definitions.pop("Document", schema)
     document["properties"]["format"] = {"const": FORMAT}
-    document["properties"]["version"] = {"type": "string", "pattern": f"^{VERSION[0]}\\.(0|[1-9][0-9]*)$"}
+    document["properties"]["version"] = {"type": "string", "pattern": f"^{NEWEST.major}\\.(0|[1-9][0-9]*)$"}
     definitions["Node"]["properties"]["role"]["examples"] = list(ROLES)
     for definition in (document, *definitions.values()):
         definition["description"] = inspect.cleandoc(definition.get("description", ""))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"gir-{_VERSION_TEXT}.schema.json",
+        "$id": f"gir-{NEWEST}.schema.json",
         **document,
-        "title": f"GIR {_VERSION_TEXT}, the gradir graph format",
+        "title": f"GIR {NEWEST}, the gradir graph format",
         "$defs": dict(sorted(definitions.items())),
     }
 

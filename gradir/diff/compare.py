@@ -183,6 +183,10 @@ def _flag_parts(path: str, flag: bool) -> Mapping[str, _Part]:
     return {path: _Part("true")} if flag else {}
 
 
+def _optional_flag_parts(path: str, flag: bool | None) -> Mapping[str, _Part]:
+    return {} if flag is None else {path: _Part(str(flag).lower())}
+
+
 def _input_parts(inputs: tuple[Ref | None, ...]) -> Mapping[str, _Part]:
     return {f"in[{slot}]": _Part("-" if ref is None else ref_text(ref)) for slot, ref in enumerate(inputs)}
 
@@ -217,6 +221,7 @@ SCOPE_FIELDS: Final[_Fields] = {
     "class_name": partial(_name_parts, "class"),
     "detail": partial(_name_parts, "detail"),
     **{field: partial(_count_parts, field) for field in ("calls", "own", "total", "trainable")},
+    "training": partial(_optional_flag_parts, "training"),
 }
 CUT_FIELDS: Final[_Fields] = {
     "kind": partial(_name_parts, "kind"),

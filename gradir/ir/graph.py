@@ -33,6 +33,8 @@ class Graph(msgspec.Struct, frozen=True):
     """An autograd graph as data.
 
     ``nodes`` maps id to `Node` in topological order; ``scopes`` maps module path to `Scope`. Graphs compare by value.
+    ``read_from`` is the version of the document that the graph was read from, where this gradir does not know all of
+    it, and empty otherwise.
 
     >>> from gradir.ir.model import Ref
     >>> g = Graph.of([Node("x", role="leaf"), Node("exp:1", op="exp", inputs=(Ref("x", 0),))])
@@ -44,6 +46,7 @@ class Graph(msgspec.Struct, frozen=True):
     scopes: Mapping[str, Scope] = {}
     cuts: tuple[Cut, ...] = ()
     producer: Producer = Producer()
+    read_from: str = ""
 
     @classmethod
     def of(
@@ -52,6 +55,8 @@ class Graph(msgspec.Struct, frozen=True):
         scopes: Iterable[Scope] = (),
         cuts: Iterable[Cut] = (),
         producer: Producer = Producer(),  # noqa: B008 (frozen)
+        *,
+        read_from: str = "",
     ) -> Graph:
         """Make a graph of records in order.
 
@@ -65,7 +70,7 @@ class Graph(msgspec.Struct, frozen=True):
         by_path = {scope.path: scope for scope in scope_list}
         if len(by_path) != len(scope_list):
             raise GraphError(f"scope {_first_repeated(s.path for s in scope_list)!r} occurs twice")
-        return cls(by_id, by_path, tuple(cuts), producer)
+        return cls(by_id, by_path, tuple(cuts), producer, read_from)
 
     @property
     def edges(self) -> Iterator[Edge]:
@@ -88,11 +93,11 @@ class Graph(msgspec.Struct, frozen=True):
 
         return api.export(self, exporter, **options)
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: str | PathLike[str], *, format: str = "json", compress: str | None = None) -> None:
         """Write the graph to a ``.gir`` file, whole or not at all. The same as `gradir.save`."""
         from gradir import api
 
-        api.save(self, path)
+        api.save(self, path, format=format, compress=compress)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
         """What a notebook shows: a picture, folded by module where it would be too large to read."""

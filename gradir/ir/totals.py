@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 
 from gradir.ir.graph import Graph
-from gradir.ir.model import Node, Saved
+from gradir.ir.model import Node, TensorMeta
 
-__all__ = ["Totals", "elements", "saved_bytes", "totals"]
+__all__ = ["OWNERS", "Tally", "Totals", "elements", "saved_bytes", "tensor_elements", "totals"]
 
-_OWNERS = frozenset({"leaf", "parameter", "buffer"})
+OWNERS = frozenset({"leaf", "parameter", "buffer"})
+"""The roles of nodes whose storage lives anyway, with or without a backward."""
 
 
 class Totals(msgspec.Struct, frozen=True, gc=False):
@@ -28,20 +29,53 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
     saved_bytes: int = 0
 
 
+class Tally:
+    """Totals of nodes that come a few at a time.
+
+    >>> tally = Tally()
+    >>> tally.add([Node("w", role="parameter", outputs=(TensorMeta("float32", (2, 3)),))])
+    >>> tally.totals()
+    Totals(nodes=1, edges=0, parameters=6, saved_bytes=0)
+    """
+
+    def __init__(self) -> None:
+        self._nodes = 0
+        self._edges = 0
+        self._parameters = 0
+        self._folded_bytes = 0
+        self._storages = _Storages()
+        self._owners: set[str] = set()
+
+    def add(self, nodes: Iterable[Node]) -> None:
+        """Count further nodes."""
+        for node in nodes:
+            self._nodes += 1
+            self._edges += len(node.inputs) - node.inputs.count(None) + (node.base is not None)
+            if node.saved:
+                self._storages.add(node)
+            if node.role in OWNERS:
+                self._owners.add(node.id)
+                if node.role == "parameter":
+                    self._parameters += elements(node)
+            elif node.role == "module":
+                self._parameters += _whole(node, "parameters")
+                self._folded_bytes += _whole(node, "saved_bytes")
+
+    def totals(self) -> Totals:
+        """What there is so far."""
+        saved = self._storages.bytes_without(self._owners) + self._folded_bytes
+        return Totals(self._nodes, self._edges, self._parameters, saved)
+
+
 def totals(graph: Graph) -> Totals:
     """Count a graph.
 
     >>> totals(Graph.of([Node("w", role="parameter")]))
     Totals(nodes=1, edges=0, parameters=0, saved_bytes=0)
     """
-    nodes = graph.nodes.values()
-    folded = [node for node in nodes if node.role == "module"]
-    return Totals(
-        len(graph.nodes),
-        sum(1 for _ in graph.edges),
-        sum(elements(node) for node in nodes if node.role == "parameter") + _sum(folded, "parameters"),
-        saved_bytes(nodes, graph.nodes) + _sum(folded, "saved_bytes"),
-    )
+    tally = Tally()
+    tally.add(graph.nodes.values())
+    return tally.totals()
 
 
 def saved_bytes(members: Iterable[Node], nodes: Mapping[str, Node]) -> int:
@@ -49,36 +83,62 @@ def saved_bytes(members: Iterable[Node], nodes: Mapping[str, Node]) -> int:
 
     ``nodes`` are all nodes of the graph, in which a storage's owner is looked up.
     """
-    storages: dict[str, int] = {}
-    repeated = 0
+    storages = _Storages()
     for node in members:
+        storages.add(node)
+    return storages.bytes_without(_Owners(nodes))
+
+
+class _Storages:
+    """The bytes of each storage that saved slots keep, and of the slots that share a name by mistake."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, int] = {}
+        self._repeated = 0
+
+    def add(self, node: Node) -> None:
+        """Note the slots of a node."""
         own: set[str] = set()
         for saved in node.saved:
-            if saved.bytes is None or _has_owner(saved, nodes):
+            if saved.bytes is None:
                 continue
             key = saved.storage or f"{node.id}.{saved.slot}"
             if key in own:
-                repeated += saved.bytes
+                self._repeated += saved.bytes
                 continue
             if not saved.storage:
                 own.add(key)
-            storages[key] = max(storages.get(key, 0), saved.bytes)
-    return sum(storages.values()) + repeated
+            self._sizes[key] = max(self._sizes.get(key, 0), saved.bytes)
+
+    def bytes_without(self, owners: Container[str]) -> int:
+        """The size of all storages but those of these nodes."""
+        return self._repeated + sum(size for key, size in self._sizes.items() if key not in owners)
 
 
-def _has_owner(saved: Saved, nodes: Mapping[str, Node]) -> bool:
-    owner = nodes.get(saved.storage)
-    return owner is not None and owner.role in _OWNERS
+class _Owners:
+    """The ids of the nodes that own their storage."""
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        self._nodes = nodes
+
+    def __contains__(self, key: object) -> bool:
+        node = self._nodes.get(key) if isinstance(key, str) else None
+        return node is not None and node.role in OWNERS
 
 
 def elements(node: Node) -> int:
     """The number of elements of a node's first output; 0 when a size is unknown or symbolic."""
-    shape = node.shape
+    return tensor_elements(node.outputs[0]) if node.outputs else 0
+
+
+def tensor_elements(tensor: TensorMeta) -> int:
+    """The number of elements; 0 when a size is unknown or symbolic."""
+    shape = tensor.shape
     if shape is None or not all(isinstance(size, int) for size in shape):
         return 0
     return math.prod(size for size in shape if isinstance(size, int))
 
 
-def _sum(folded: Iterable[Node], attribute: str) -> int:
-    values = [node.attrs.get(attribute) for node in folded]
-    return sum(value for value in values if isinstance(value, int))
+def _whole(node: Node, attribute: str) -> int:
+    value = node.attrs.get(attribute)
+    return value if isinstance(value, int) else 0

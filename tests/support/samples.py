@@ -67,9 +67,9 @@ def everything() -> Graph:
     b.output(norm.output(2), "1.var")
     return b.build(
         scopes=[
-            Scope("", "Model", calls=1, total=16, trainable=16),
+            Scope("", "Model", calls=1, total=16, trainable=16, training=True),
             Scope("fc", "Linear", "in_features=3, out_features=4, bias=False", 1, 12, 12, 12),
-            Scope("norm", "BatchNorm1d", "4, eps=1e-05", 1, 4, 4, 4),
+            Scope("norm", "BatchNorm1d", "4, eps=1e-05", 1, 4, 4, 4, training=False),
         ],
         cuts=[Cut("unreached", ("norm.bias",), "norm", TensorMeta(float32, (4,)))],
         producer=Producer("0.1.0", "torch", "2.13.0", {"scopes": True}),

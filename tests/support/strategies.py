@@ -68,7 +68,16 @@ def graphs(draw: st.DrawFn, max_functions: int = 12) -> Graph:
         b.output(draw(st.sampled_from(values)), str(number), base=draw(st.one_of(st.none(), st.sampled_from(values))))
     paths = draw(st.lists(scopes, unique=True))
     return b.build(
-        scopes=[Scope(path, draw(texts), draw(texts), draw(st.integers(0, 3))) for path in paths],
+        scopes=[
+            Scope(
+                path,
+                draw(texts),
+                draw(texts),
+                draw(st.integers(0, 3)),
+                training=draw(st.sampled_from([None, True, False])),
+            )
+            for path in paths
+        ],
         cuts=draw(st.lists(st.builds(Cut, texts, st.lists(texts, max_size=2).map(tuple), scopes, metas), max_size=2)),
         producer=draw(st.builds(Producer, texts, texts, texts, attrs)),
     )

@@ -43,6 +43,7 @@ def scope_table(
             own[path],
             total[path],
             trainable[path],
+            bool(module.training),
         )
         for module, path in paths.items()
     )

@@ -1,7 +1,8 @@
 """The compact form: MessagePack, laid out in columns over a table of strings and a table of kinds of nodes.
 
 `layout` says what is where, `columns` how a column of integers is packed, `strings` numbers texts; `encode` and
-`decode` are the two directions. `reader` takes a document apart, `keys` puts ids together again.
+`decode` are the two directions. `reader` takes a document apart, `keys` puts ids together again, and
+`survey` counts without making a graph.
 """
 
 from __future__ import annotations
@@ -9,5 +10,6 @@ from __future__ import annotations
 from gradir.codecs.compact.decode import decode
 from gradir.codecs.compact.encode import encode
 from gradir.codecs.compact.layout import MAGIC, looks_like
+from gradir.codecs.compact.survey import survey
 
-__all__ = ["MAGIC", "decode", "encode", "looks_like"]
+__all__ = ["MAGIC", "decode", "encode", "looks_like", "survey"]

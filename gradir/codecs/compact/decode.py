@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from gradir.codecs.compact.keys import node_ids, storage_keys
-from gradir.codecs.compact.layout import SCOPE_COLUMNS, Kind
+from gradir.codecs.compact.layout import SCOPE_COLUMNS, TRAINING, TRAINING_WORDS, Kind
 from gradir.codecs.compact.reader import Tables, read
 from gradir.codecs.document import to_graph
 from gradir.errors import FormatError
@@ -50,7 +50,7 @@ def decode(data: bytes) -> Graph:
         _deal(nodes, kind_of, "inputs", [kind.inputs for kind in kinds], _inputs(tables, nodes, refs))
         _deal(nodes, kind_of, "saved", [len(kind.saved) for kind in kinds], _saved(tables, refs))
         _set_bases(nodes, tables)
-        return to_graph(nodes, _scopes(tables), tables.cuts, tables.producer, inputs_checked=True)
+        return to_graph(nodes, _scopes(tables), tables.cuts, tables.producer, tables.version, inputs_checked=True)
 
 
 def placed(kind_of: Sequence[int], counts: Sequence[int]) -> list[int]:
@@ -166,4 +166,7 @@ def _scopes(tables: Tables) -> list[Scope]:
     counts = [columns.counted(name, count, "scope") for name in SCOPE_COLUMNS[3:]]
     if any(column and max(column) > _LARGEST for column in counts):
         raise FormatError("a column of scopes holds an integer of 64 bits")
-    return list(map(Scope, *texts, *counts))
+    training = (
+        columns.indexes(TRAINING, count, "scope", len(TRAINING_WORDS), "its words") if TRAINING in columns else []
+    )
+    return list(map(Scope, *texts, *counts, *([map(TRAINING_WORDS.__getitem__, training)] if training else ())))

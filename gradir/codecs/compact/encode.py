@@ -9,10 +9,21 @@ import msgpack
 import msgspec
 
 from gradir.codecs.compact.columns import pack
-from gradir.codecs.compact.layout import KEYS, MAGIC, NODE_COLUMNS, SCOPE_COLUMNS, Kind, Slot, zigzag
+from gradir.codecs.compact.layout import (
+    KEYS,
+    MAGIC,
+    NODE_COLUMNS,
+    SCOPE_COLUMNS,
+    TRAINING,
+    TRAINING_WORDS,
+    Kind,
+    Slot,
+    zigzag,
+)
 from gradir.codecs.compact.strings import StringTable, split_id
-from gradir.codecs.document import FORMAT, VERSION
+from gradir.codecs.document import FORMAT
 from gradir.codecs.values import check_attributes
+from gradir.codecs.versions import lowest_for
 from gradir.errors import FormatError, GraphError
 from gradir.ir import AttrValue, Graph, Node, Saved, Scope
 from gradir.ir.validate import check
@@ -43,7 +54,7 @@ def _encode(graph: Graph) -> bytes:
         writer.add(place, key, node)
     packer.pack_map_header(len(KEYS))
     check_attributes("the producer", graph.producer.options)
-    head = (FORMAT, ".".join(map(str, VERSION)), (), _plain(graph.producer), [_plain(cut) for cut in graph.cuts])
+    head = (FORMAT, str(lowest_for(graph)), (), _plain(graph.producer), [_plain(cut) for cut in graph.cuts])
     for key, value in zip(KEYS, (*head, strings.texts(), scopes, writer.kinds, writer.columns()), strict=True):
         packer.pack(key)
         packer.pack(value)
@@ -58,7 +69,9 @@ def _plain(record: object) -> Any:
 def _scope_columns(graph: Graph, strings: StringTable) -> dict[str, bytes]:
     rows = [_scope_row(scope, strings) for scope in graph.scopes.values()]
     columns = zip(*rows, strict=True) if rows else [()] * len(SCOPE_COLUMNS)
-    return {name: pack(column) for name, column in zip(SCOPE_COLUMNS, columns, strict=True)}
+    packed = {name: pack(column) for name, column in zip(SCOPE_COLUMNS, columns, strict=True)}
+    training = [TRAINING_WORDS.index(scope.training) for scope in graph.scopes.values()]
+    return {**packed, TRAINING: pack(training)} if any(training) else packed
 
 
 def _scope_row(scope: Scope, strings: StringTable) -> tuple[int, ...]:

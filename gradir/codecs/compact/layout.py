@@ -12,7 +12,19 @@ from typing import Final
 
 from gradir.ir.model import AttrValue, Count, Record, Shape, Source, TensorMeta
 
-__all__ = ["HEAD", "KEYS", "MAGIC", "NODE_COLUMNS", "SCOPE_COLUMNS", "Kind", "Slot", "looks_like", "zigzag"]
+__all__ = [
+    "HEAD",
+    "KEYS",
+    "MAGIC",
+    "NODE_COLUMNS",
+    "SCOPE_COLUMNS",
+    "TRAINING",
+    "TRAINING_WORDS",
+    "Kind",
+    "Slot",
+    "looks_like",
+    "zigzag",
+]
 
 MAGIC: Final = b"\x89GIR\r\n\x1a\n"
 """The first byte is in no UTF-8 text, and the line ends show a file that was transferred as text (as in PNG's)."""
@@ -22,6 +34,11 @@ KEYS: Final = (*HEAD, "producer", "cuts", "strings", "scopes", "kinds", "nodes")
 """The keys of the document, in order."""
 
 SCOPE_COLUMNS: Final = ("path", "class", "detail", "calls", "own", "total", "trainable")
+
+TRAINING: Final = "training"
+"""A further column of scopes since GIR 1.1, left out where no scope knows: 0 unknown, 1 not in training, 2 in training."""
+
+TRAINING_WORDS: Final = (None, False, True)
 
 NODE_COLUMNS: Final = (
     "kind",  # one per node: an index of kinds

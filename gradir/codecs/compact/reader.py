@@ -11,9 +11,10 @@ import msgpack
 import msgspec
 
 from gradir.codecs.compact.columns import unpack
-from gradir.codecs.compact.layout import HEAD, MAGIC, NODE_COLUMNS, SCOPE_COLUMNS, Kind
+from gradir.codecs.compact.layout import HEAD, MAGIC, NODE_COLUMNS, SCOPE_COLUMNS, TRAINING, Kind
 from gradir.codecs.document import check_head
 from gradir.codecs.values import check_finite
+from gradir.codecs.versions import Version, needs_steps, upgrade
 from gradir.errors import FormatError
 from gradir.ir import Cut, Producer
 
@@ -39,9 +40,9 @@ class Columns:
         except ValueError as error:
             raise FormatError(f"column {self.title(name)}: {error}") from error
 
-    def packed(self, name: str) -> bytes:
-        """The column's bytes."""
-        return self._packed[name]
+    def __contains__(self, name: str) -> bool:
+        """Whether the document has the column."""
+        return name in self._packed
 
     def counted(self, name: str, count: int, per: str) -> Any:
         """A column that must have ``count`` entries."""
@@ -68,6 +69,7 @@ class Tables(msgspec.Struct):
     """Everything in a compact document."""
 
     size: int
+    version: Version
     producer: Producer
     cuts: tuple[Cut, ...]
     strings: list[str]
@@ -82,7 +84,22 @@ def read(data: bytes) -> Tables:
     Raises:
         FormatError: it is broken, of a version that cannot be read, or a table or column is missing or mistyped.
     """
-    return _Reader(data).tables()
+    reader = _Reader(data)
+    version = reader.head()
+    if needs_steps("msgpack", version):
+        reader = _Reader(_upgraded(data, version))
+        reader.head()
+    return reader.tables(version)
+
+
+def _upgraded(data: bytes, version: Version) -> bytes:
+    """A document of an older version, rewritten as one of the newest."""
+    try:
+        document = msgpack.unpackb(data[len(MAGIC) :], ext_hook=_refuse_extension)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise FormatError(f"broken MessagePack: {' '.join(str(error).split()) or type(error).__name__}") from error
+    packed: bytes = msgpack.packb(upgrade("msgpack", document, version))
+    return MAGIC + packed
 
 
 class _Reader:
@@ -92,20 +109,20 @@ class _Reader:
             raw=False, strict_map_key=True, max_buffer_size=len(data), ext_hook=_refuse_extension
         )
         self._unpacker.feed(memoryview(data)[len(MAGIC) :])
+        self._keys = 0
 
-    def tables(self) -> Tables:
+    def tables(self, version: Version) -> Tables:
+        """What follows the head."""
         parts: dict[str, Callable[[], Any]] = {
             "producer": lambda: self._typed(Producer, "producer"),
             "cuts": lambda: tuple(self._typed(Cut, f"cuts[{number}]") for number in self._entries()),
             "strings": self._strings,
-            "scopes": lambda: self._columns("scopes", SCOPE_COLUMNS),
+            "scopes": lambda: self._columns("scopes", SCOPE_COLUMNS, (TRAINING,)),
             "kinds": self._kinds,
             "nodes": lambda: self._columns("nodes", NODE_COLUMNS),
         }
-        count = self._call(self._unpacker.read_map_header)
-        self._head(count)
         found: dict[str, Any] = {}
-        for _ in range(count - len(HEAD)):
+        for _ in range(self._keys - len(HEAD)):
             name = self._name()
             if name not in parts:
                 self._call(self._unpacker.skip)
@@ -118,18 +135,21 @@ class _Reader:
         if self._unpacker.tell() != len(self._data) - len(MAGIC):
             self._fail("there are more bytes after the document")
         check_finite("the producer", found["producer"].options)
-        return Tables(len(self._data), **found)
+        return Tables(len(self._data), version, **found)
 
-    def _head(self, count: int) -> None:
+    def head(self) -> Version:
+        """The version of the document, which this release can read."""
+        self._keys = self._call(self._unpacker.read_map_header)
         head: dict[str, Any] = {}
-        for expected in HEAD[:count]:
+        for expected in HEAD[: self._keys]:
             name = self._name()
             if name != expected:
                 break
             head[expected] = self._value()
-        check_head(head)
+        version = check_head(head)
         if len(head) != len(HEAD):
             self._fail(f"the document does not start with its head: {', '.join(HEAD)}")
+        return version
 
     def _entries(self) -> range:
         return range(self._call(self._unpacker.read_array_header))
@@ -193,13 +213,13 @@ class _Reader:
             self._fail("strings: the first entry is not the empty text")
         return strings
 
-    def _columns(self, table: str, names: tuple[str, ...]) -> Columns:
+    def _columns(self, table: str, names: tuple[str, ...], optional: tuple[str, ...] = ()) -> Columns:
         columns: dict[str, bytes] = {}
         for _ in range(self._call(self._unpacker.read_map_header)):
             name = self._name()
             if name in columns:
                 self._fail(f"column {table}.{name} is repeated")
-            if name not in names:
+            if name not in names and name not in optional:
                 self._call(self._unpacker.skip)
                 continue
             column = self._value()

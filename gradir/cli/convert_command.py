@@ -1,0 +1,51 @@
+"""``gradir convert``: from one encoding of a ``.gir`` file to another."""
+
+from __future__ import annotations
+
+import argparse
+
+from gradir.cli.encoding import add_encoding_options
+from gradir.errors import FormatError
+
+__all__ = ["register"]
+
+_EPILOG = """\
+examples:
+  gradir convert model.gir small.gir --format msgpack
+  gradir convert small.gir model.gir
+  gradir convert model.gir model.gir.gz
+  gunzip -c old.gir.gz | gradir convert - - --format msgpack > small.gir
+"""
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "convert",
+        help="write a .gir file in another encoding, or in canonical form",
+        description="Write the graph of a .gir file again: in JSON or MessagePack, compressed or not, in canonical "
+        "form. How the source is encoded is found out from its content.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("source", metavar="SOURCE", help="a .gir file; '-' is stdin")
+    parser.add_argument("target", metavar="TARGET", help="where to write; '-' is stdout")
+    add_encoding_options(parser)
+    parser.add_argument(
+        "--lossy",
+        action="store_true",
+        help="write a file of a newer version too, without what this gradir does not know in it",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Load and save."""
+    from gradir import api
+
+    graph = api.load(options.source)
+    try:
+        api.save(graph, options.target, format=options.format, compress=options.compress, lossy=options.lossy)
+    except FormatError as error:
+        raise FormatError(f"{options.source}: {error} (--lossy)" if graph.read_from else str(error)) from error
+    return 0

@@ -1,0 +1,78 @@
+"""The versions of the format: which there are, which one a graph needs, and the way from each to the newest.
+
+A minor version adds an optional field or a new word of an open vocabulary, so a document of an older minor version is
+one of the newer too. Anything else makes a major version, and a step here that rewrites documents of the version
+before. Steps work on plain data: the records of past versions are not kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from gradir.ir import Graph
+
+__all__ = ["NEWEST", "RELEASED", "STEPS", "Version", "lowest_for", "needs_steps", "upgrade"]
+
+_PATTERN: Final = re.compile(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
+
+
+class Version(NamedTuple):
+    """A version of the format.
+
+    >>> str(Version(1, 10)), Version(1, 9) < Version(1, 10)
+    ('1.10', True)
+    """
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+    @classmethod
+    def parse(cls, text: object) -> Version | None:
+        """The version that a head names; ``None`` when it names none."""
+        match = _PATTERN.fullmatch(text) if isinstance(text, str) else None
+        return None if match is None else cls(int(match[1]), int(match[2]))
+
+
+Step = Callable[[dict[str, Any]], dict[str, Any]]
+
+RELEASED: Final = (Version(1, 0), Version(1, 1))
+"""Every version, oldest first."""
+
+NEWEST: Final = RELEASED[-1]
+
+STEPS: Final[Mapping[str, Mapping[Version, Step]]] = {"json": {}, "msgpack": {}}
+"""By encoding and version: what makes a document of that version one of the next. Those not named need no change."""
+
+
+def lowest_for(graph: Graph) -> Version:
+    """The lowest version that can express a graph, which is what writers stamp.
+
+    >>> from gradir.ir import Scope
+    >>> str(lowest_for(Graph.of([], [Scope("fc")]))), str(lowest_for(Graph.of([], [Scope("fc", training=True)])))
+    ('1.0', '1.1')
+    """
+    if any(scope.training is not None for scope in graph.scopes.values()):
+        return Version(1, 1)
+    return Version(1, 0)
+
+
+def needs_steps(encoding: str, version: Version) -> bool:
+    """Whether a document of this version has to be rewritten before the newest records can hold it."""
+    return any(version <= changed < NEWEST for changed in STEPS[encoding])
+
+
+def upgrade(encoding: str, document: dict[str, Any], version: Version) -> dict[str, Any]:
+    """A document as plain data, taken from its version to the newest one version at a time.
+
+    >>> upgrade("json", {"format": "gir", "version": "1.0"}, Version(1, 0))["version"]
+    '1.1'
+    """
+    for older, newer in zip(RELEASED, RELEASED[1:], strict=False):
+        if older >= version:
+            document = {**STEPS[encoding].get(older, dict)(document), "version": str(newer)}
+    return document
