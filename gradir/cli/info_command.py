@@ -69,7 +69,7 @@ def describe(found: Survey) -> str:
         ("saved for backward", f"{counts.saved_bytes:,} bytes"),
         (
             "outputs",
-            ", ".join(f"{output.id} {', '.join(map(tensor_text, output.outputs))}" for output in found.outputs),
+            ", ".join(f"{output.id} {', '.join(map(tensor_text, output.tensors))}" for output in found.outputs),
         ),
     ]
     rows += [(cut.kind, _cut_text(cut)) for cut in found.cuts[:_MOST_CUTS]]

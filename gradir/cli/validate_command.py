@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
+from collections.abc import Callable
 
 from gradir.errors import FormatError, GradirError
 
@@ -27,24 +27,25 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(options: argparse.Namespace) -> int:
     """Check every file; report each that is not valid."""
+    check = _check_strictly if options.strict else _check
+    verdicts = [_is_valid(path, check) for path in options.files]
+    return 0 if all(verdicts) else 2
+
+
+def _is_valid(path: str, check: Callable[[bytes], int]) -> bool:
     from gradir import files
     from gradir.cli.main import report
 
-    check = _check_strictly if options.strict else _check
-    failures = 0
-    for path in options.files:
-        try:
-            count = check(files.read_bytes(path))
-        except FormatError as error:
-            failures += 1
-            report(f"{path}: {error}")
-        except GradirError as error:
-            failures += 1
-            report(str(error))
-        else:
-            print(f"{path}: valid, {count:,} nodes")
-            sys.stdout.flush()
-    return 2 if failures else 0
+    try:
+        count = check(files.read_bytes(path))
+    except FormatError as error:
+        report(f"{path}: {error}")
+        return False
+    except GradirError as error:
+        report(str(error))
+        return False
+    print(f"{path}: valid, {count:,} nodes", flush=True)
+    return True
 
 
 def _check(data: bytes) -> int:

@@ -1,7 +1,8 @@
 """Bytes to Graph and back.
 
 One document, two encodings, compressed or not, told apart by content and never by a file's suffix. `document` is the
-head and the layout that they share, `versions` what changed in it; `json` is the reviewed form, `compact` the small one.
+head and the layout that they share, `versions` what changed in it; `json` is the reviewed form, `compact` the small
+one; `strict` checks more than reading does.
 """
 
 from __future__ import annotations

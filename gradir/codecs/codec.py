@@ -33,8 +33,8 @@ def encode(graph: Graph, encoding: str = "json", compression: str | None = None,
         raise FormatError(f"unknown format {encoding!r}: choose from {', '.join(ENCODERS)}")
     if graph.read_from and not lossy:
         raise FormatError(
-            f"the graph was read from GIR {graph.read_from}, newer than {NEWEST}: writing it would lose what this gradir "
-            "does not know in it; upgrade gradir, or ask for a lossy copy"
+            f"the graph was read from GIR {graph.read_from}, newer than {NEWEST}: writing it would lose what this "
+            "gradir does not know in it; upgrade gradir, or ask for a lossy copy"
         )
     data = ENCODERS[encoding](graph)
     return data if compression is None else compress(data, compression)

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from types import ModuleType
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from gradir.errors import FormatError, GradirError
 
@@ -23,13 +23,12 @@ _GZIP_LEVEL: Final = 6
 _GZIP_WINDOW: Final = 31
 _ZSTD_LEVEL: Final = 9
 _ZSTD_WINDOW: Final = 1 << 27
-_ZSTD_PIECE: Final = 1024
-"""How much is decompressed at a time: it may become 32 MiB, as each few bytes can stand for 128 kiB."""
 
 # Graphs grow 10 to 300 times; a bomb grows a thousand times and more.
 _EXPANSION: Final = 1000
 _SPARE: Final = 1 << 20
-_PIECE: Final = 1 << 20
+_PIECE: Final = 1024
+"""How much is decompressed at a time. With zstd it may become 32 MiB, as each few bytes can stand for 128 kiB."""
 
 
 def compression_of(data: bytes) -> str | None:
@@ -81,14 +80,10 @@ def decompress(data: bytes) -> bytes:
     compression = compression_of(data)
     if compression is None:
         return data
-    readers: dict[str, Callable[[bytes, int], bytes]] = {"gzip": _gunzip, "zstd": _unzstd}
-    limit = room(len(data))
-    found = readers[compression](data, limit)
-    if len(found) > limit:
-        raise FormatError(
-            f"{len(data):,} bytes of {compression} hold more than {limit:,}, which no graph does; "
-            f"if you trust the file, decompress it first"
-        )
+    pieces = _Pieces(compression, len(data))
+    method = _gzip_method() if compression == "gzip" else _zstd_method()
+    _expand(data, compression, method, pieces)
+    found = pieces.joined()
     if compression_of(found) is not None:
         raise FormatError("compressed twice: decompress it once first")
     return found
@@ -103,51 +98,62 @@ def room(compressed: int) -> int:
     return max(_SPARE, _EXPANSION * compressed)
 
 
-def _gunzip(data: bytes, limit: int) -> bytes:
-    pieces = []
-    size = 0
-    while data:
-        stream = zlib.decompressobj(_GZIP_WINDOW)
-        while not stream.eof:
-            try:
-                piece = stream.decompress(data, _PIECE)
-            except zlib.error as error:
-                raise FormatError(f"damaged gzip data: {error}") from error
-            data = stream.unconsumed_tail
-            size += len(piece)
-            pieces.append(piece)
-            if size > limit:
-                return b"".join(pieces)
-            if not piece and not data and not stream.eof:
-                raise FormatError("damaged gzip data: it was truncated")
-        data = stream.unused_data
-        if data and not data.startswith(_MAGIC["gzip"]):
-            raise FormatError("damaged gzip data: something else follows it")
-    return b"".join(pieces)
+class _Pieces:
+    """What came out so far, and the end of it when it becomes too much."""
+
+    def __init__(self, compression: str, compressed: int) -> None:
+        self._compression = compression
+        self._compressed = compressed
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def add(self, piece: bytes) -> None:
+        self._size += len(piece)
+        limit = room(self._compressed)
+        if self._size > limit:
+            raise FormatError(
+                f"{self._compressed:,} bytes of {self._compression} hold more than {limit:,}, which no graph does; "
+                "if you trust the file, decompress it first"
+            )
+        self._pieces.append(piece)
+
+    def joined(self) -> bytes:
+        return b"".join(self._pieces)
 
 
-def _unzstd(data: bytes, limit: int) -> bytes:
+class _Method(NamedTuple):
+    """How one compression is undone: what makes a decoder of one member, and what that raises."""
+
+    decoder: Callable[[], Any]
+    error: type[Exception]
+
+
+def _gzip_method() -> _Method:
+    return _Method(lambda: zlib.decompressobj(_GZIP_WINDOW), zlib.error)
+
+
+def _zstd_method() -> _Method:
     zstandard = _zstandard()
-    pieces: list[bytes] = []
-    size = at = 0
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+    return _Method(decompressor.decompressobj, zstandard.ZstdError)
+
+
+def _expand(data: bytes, compression: str, method: _Method, pieces: _Pieces) -> None:
+    """Decompress one member after the other, a little at a time: a limit that is given to zstd is not always kept."""
+    at = 0
     while at < len(data):
-        # The limit that the one-call form takes is ignored when the data states a size of its own.
-        stream = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
+        member = method.decoder()
         try:
-            while not stream.eof and at < len(data) and size <= limit:
-                pieces.append(stream.decompress(data[at : at + _ZSTD_PIECE]))
-                size += len(pieces[-1])
-                at += _ZSTD_PIECE
-        except zstandard.ZstdError as error:
-            raise FormatError(f"damaged zstd data: {error}") from error
-        if size > limit:
-            break
-        if not stream.eof:
-            raise FormatError("damaged zstd data: it was truncated")
-        at = min(at, len(data)) - len(stream.unused_data)
-        if at < len(data) and not data.startswith(_MAGIC["zstd"], at):
-            raise FormatError("damaged zstd data: something else follows it")
-    return b"".join(pieces)
+            while not member.eof and at < len(data):
+                pieces.add(member.decompress(data[at : at + _PIECE]))
+                at += _PIECE
+        except method.error as error:
+            raise FormatError(f"damaged {compression} data: {error}") from error
+        if not member.eof:
+            raise FormatError(f"damaged {compression} data: it was truncated")
+        at = min(at, len(data)) - len(member.unused_data)
+        if at < len(data) and not data.startswith(_MAGIC[compression], at):
+            raise FormatError(f"damaged {compression} data: something else follows it")
 
 
 def _zstandard() -> ModuleType:

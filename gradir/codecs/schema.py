@@ -1,63 +1,145 @@
-"""The published JSON Schema of the format, generated from the model.
+"""The published JSON Schemas of the format, generated from the model.
 
-``python -m gradir.codecs.schema --write`` writes it, ``--check`` fails when the published file is out of date.
+``python -m gradir.codecs.schema --write`` writes those of the newest version. ``--check`` fails when they are out of
+date, when one of an older version was edited, or when the newest version is not allowed to change what it changes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import json
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from gradir.codecs.compact.layout import NODE_COLUMNS, SCOPE_COLUMNS, TRAINING, Kind
 from gradir.codecs.document import FORMAT, Document
-from gradir.codecs.versions import NEWEST
+from gradir.codecs.schema_change import breaking_changes
+from gradir.codecs.versions import NEWEST, RELEASED, Version
+from gradir.ir import Cut, Producer
 from gradir.ir.model import ROLES
 
-__all__ = ["PUBLISHED", "json_schema", "schema_text"]
+__all__ = ["COMPACT", "PUBLISHED", "compact_schema", "json_schema", "schema_text", "trouble"]
 
-PUBLISHED: Final = f"schemas/gir-{NEWEST}.schema.json"
-"""Where the schema of this version is published, from the project's root."""
+_FOLDER: Final = "schemas"
+_SUMS: Final = "SHA256SUMS"
+"""The digests of the schemas that are never to change, in the form that sha256sum reads."""
+
+PUBLISHED: Final = f"{_FOLDER}/gir-{NEWEST}.schema.json"
+"""Where the schema of the JSON form is published, from the project's root."""
+
+COMPACT: Final = f"{_FOLDER}/gir-compact-{NEWEST}.schema.json"
+"""Where the schema of the compact form is published."""
+
+_COLUMN: Final = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a document of the newest version."""
-    (schema,), definitions = msgspec.json.schema_components([Document], ref_template="#/$defs/{name}")
-    document = definitions.pop("Document", schema)
-    document["properties"]["format"] = {"const": FORMAT}
-    document["properties"]["version"] = {"type": "string", "pattern": f"^{NEWEST.major}\\.(0|[1-9][0-9]*)$"}
+    document, definitions = _generated(Document)
     definitions["Node"]["properties"]["role"]["examples"] = list(ROLES)
+    return _published(PUBLISHED, f"GIR {NEWEST}, the gradir graph format", document, definitions)
+
+
+def compact_schema() -> dict[str, Any]:
+    """The JSON Schema of a compact document, with each packed column as the array of its integers."""
+    _, definitions = _generated(Kind, Producer, Cut)
+    definitions["Kind"]["properties"]["role"]["examples"] = list(ROLES)
+    parts = {
+        "format": {},
+        "version": {},
+        "requires": {"type": "array", "items": {"type": "string"}},
+        "producer": {"$ref": "#/$defs/Producer"},
+        "cuts": {"type": "array", "items": {"$ref": "#/$defs/Cut"}},
+        "strings": {"type": "array", "items": {"type": "string"}, "minItems": 1, "prefixItems": [{"const": ""}]},
+        "scopes": _columns(SCOPE_COLUMNS, TRAINING),
+        "kinds": {"type": "array", "items": {"$ref": "#/$defs/Kind"}},
+        "nodes": _columns(NODE_COLUMNS),
+    }
+    document = {"type": "object", "properties": parts, "required": list(parts)}
+    return _published(COMPACT, f"GIR {NEWEST}, the compact form with its columns unpacked", document, definitions)
+
+
+def _columns(required: tuple[str, ...], *optional: str) -> dict[str, Any]:
+    columns = dict.fromkeys((*required, *optional), _COLUMN)
+    return {"type": "object", "properties": columns, "required": list(required)}
+
+
+def _generated(*records: type) -> tuple[dict[str, Any], dict[str, Any]]:
+    schemas, definitions = msgspec.json.schema_components(records, ref_template="#/$defs/{name}")
+    document = definitions.pop("Document", schemas[0])
     for definition in (document, *definitions.values()):
-        definition["description"] = inspect.cleandoc(definition.get("description", ""))
+        prose, _, _ = inspect.cleandoc(definition.get("description", "")).partition("\n\n>>>")
+        definition["description"] = prose
+    return document, definitions
+
+
+def _published(path: str, title: str, document: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    head = {
+        "format": {"const": FORMAT},
+        "version": {"type": "string", "pattern": f"^{NEWEST.major}\\.(0|[1-9][0-9]*)$"},
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"gir-{NEWEST}.schema.json",
+        "$id": path.removeprefix(f"{_FOLDER}/"),
         **document,
-        "title": f"GIR {NEWEST}, the gradir graph format",
+        "properties": {**document["properties"], **head},
+        "title": title,
         "$defs": dict(sorted(definitions.items())),
     }
 
 
-def schema_text() -> str:
-    """The schema as it is published."""
-    return msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode() + "\n"
+def schema_text(schema: Mapping[str, Any]) -> str:
+    """A schema as it is published."""
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
+
+
+def trouble(root: Path) -> Iterator[str]:
+    """What is wrong with the schemas that are published below ``root``, a line each."""
+    for line in (root / _FOLDER / _SUMS).read_text(encoding="utf-8").splitlines():
+        digest, _, name = line.partition("  ")
+        if hashlib.sha256((root / _FOLDER / name).read_bytes()).hexdigest() != digest:
+            yield f"{_FOLDER}/{name} is published and must not change; a change needs a new version"
+    for path, schema in ((PUBLISHED, json_schema()), (COMPACT, compact_schema())):
+        if not (root / path).exists() or (root / path).read_text(encoding="utf-8") != schema_text(schema):
+            yield f"{path} is not what the model says: run 'make schema' and review the change"
+        yield from _breaking(root, path, json.loads(schema_text(schema)))
+
+
+def _breaking(root: Path, path: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    previous = _previous(root, path)
+    if previous is None:
+        return
+    version, published = previous
+    for change in breaking_changes(published, schema):
+        yield f"{path}: {change} since {version}, which needs version {NEWEST.major + 1}.0"
+
+
+def _previous(root: Path, path: str) -> tuple[Version, dict[str, Any]] | None:
+    """The schema of the version before, where it is one of the same major version."""
+    for version in reversed(RELEASED[:-1]):
+        older = root / path.replace(str(NEWEST), str(version))
+        if version.major == NEWEST.major and older.exists():
+            return version, json.loads(older.read_text(encoding="utf-8"))
+    return None
 
 
 def main(arguments: list[str]) -> int:
-    """Write or check the published schema below the current directory."""
-    path = Path(PUBLISHED)
+    """Write or check the published schemas below the current directory."""
     if arguments == ["--write"]:
-        path.write_text(schema_text(), encoding="utf-8")
+        for path, schema in ((PUBLISHED, json_schema()), (COMPACT, compact_schema())):
+            Path(path).write_text(schema_text(schema), encoding="utf-8")
         return 0
     if arguments != ["--check"]:
         sys.stderr.write("usage: python -m gradir.codecs.schema --write|--check\n")
         return 2
-    if path.exists() and path.read_text(encoding="utf-8") == schema_text():
-        return 0
-    sys.stderr.write(f"{PUBLISHED} is not what the model says: run 'make schema' and review the change\n")
-    return 1
+    found = list(trouble(Path()))
+    sys.stderr.write("".join(f"{line}\n" for line in found))
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

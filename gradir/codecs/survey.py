@@ -18,14 +18,14 @@ class Output(msgspec.Struct, frozen=True):
     """An output of the graph: its id and what it is."""
 
     id: str
-    outputs: tuple[TensorMeta, ...]
+    tensors: tuple[TensorMeta, ...]
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """The head and the counts of a document.
 
-    ``encoding`` is ``json`` or ``msgpack`` and ``compression`` ``gzip``, ``zstd`` or ``None``. ``roles`` counts nodes by
-    role, ``ops`` functions by operation, both most frequent first; ``scopes`` is the number of modules.
+    ``encoding`` is ``json`` or ``msgpack`` and ``compression`` ``gzip``, ``zstd`` or ``None``. ``roles`` counts nodes
+    by role, ``ops`` functions by operation, both most frequent first; ``scopes`` is the number of modules.
     """
 
     encoding: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from gradir.ir import Graph
@@ -72,7 +73,7 @@ def upgrade(encoding: str, document: dict[str, Any], version: Version) -> dict[s
     >>> upgrade("json", {"format": "gir", "version": "1.0"}, Version(1, 0))["version"]
     '1.1'
     """
-    for older, newer in zip(RELEASED, RELEASED[1:], strict=False):
+    for older, newer in pairwise(RELEASED):
         if older >= version:
             document = {**STEPS[encoding].get(older, dict)(document), "version": str(newer)}
     return document

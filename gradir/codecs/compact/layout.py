@@ -36,7 +36,7 @@ KEYS: Final = (*HEAD, "producer", "cuts", "strings", "scopes", "kinds", "nodes")
 SCOPE_COLUMNS: Final = ("path", "class", "detail", "calls", "own", "total", "trainable")
 
 TRAINING: Final = "training"
-"""A further column of scopes since GIR 1.1, left out where no scope knows: 0 unknown, 1 not in training, 2 in training."""
+"""A further column of scopes since GIR 1.1, left out where no scope knows: 0 unknown, 1 evaluating, 2 training."""
 
 TRAINING_WORDS: Final = (None, False, True)
 

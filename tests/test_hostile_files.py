@@ -1,0 +1,288 @@
+"""Broken and hostile files: the only results are a graph that keeps every rule, or one clear error."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import time
+import tracemalloc
+import warnings
+import zlib
+from pathlib import Path
+
+import msgpack
+import pytest
+import zstandard
+from bombs import bombs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from samples import chain, everything, hostile
+from strategies import graphs
+
+import gradir
+from gradir import codecs
+from gradir.cli import main
+from gradir.codecs.compact.layout import MAGIC
+from gradir.codecs.compression import room
+from gradir.errors import FormatError, GradirError
+from gradir.ir import Graph, Node
+from gradir.ir.validate import check
+
+FORMS = [(encoding, compression) for encoding in ("json", "msgpack") for compression in (None, "gzip", "zstd")]
+MEMORY_PER_BYTE = 100
+"""What docs/format.md promises: bytes of memory for each byte of a document that is not compressed."""
+
+
+def encoded(graph: Graph, form: tuple[str, str | None]) -> bytes:
+    return codecs.encode(graph, form[0], form[1])
+
+
+def read(data: bytes) -> Graph | None:
+    """The graph, or ``None`` for one clear error; anything else is a failure."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            graph = gradir.loads(data)
+        except FormatError as error:
+            message = str(error)
+            assert message
+            assert message.isprintable(), message
+            return None
+    check(graph)
+    return graph
+
+
+@st.composite
+def edited(draw: st.DrawFn, data: bytes) -> bytes:
+    """The bytes after a few edits like those of a bad disk, a bad program or a bad person."""
+    edited = bytearray(data)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, max(len(edited) - 1, 0)))
+        match draw(st.sampled_from(["flip", "set", "delete", "insert", "repeat", "cut"])):
+            case "flip" if edited:
+                edited[at] ^= 1 << draw(st.integers(0, 7))
+            case "set" if edited:
+                edited[at] = draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xC1, 0xC7, 0xDC, 0xDD, 0xDF, 0xFF]))
+            case "delete":
+                del edited[at : at + draw(st.integers(1, 9))]
+            case "insert":
+                edited[at:at] = draw(st.binary(min_size=1, max_size=9))
+            case "repeat":
+                edited[at:at] = edited[at : at + draw(st.integers(1, 99))]
+            case "cut":
+                del edited[at:]
+    return bytes(edited)
+
+
+@settings(max_examples=300)
+@given(st.data(), st.sampled_from([everything(), hostile(), chain(30)]), st.sampled_from(FORMS))
+def test_damaged_files(data: st.DataObject, graph: Graph, form: tuple[str, str | None]) -> None:
+    found = read(data.draw(edited(encoded(graph, form))))
+    if found is None:
+        return
+    # What can be read can be written and read again, in both encodings.
+    for encoding in ("json", "msgpack"):
+        assert gradir.loads(codecs.encode(found, encoding, lossy=True)).nodes == found.nodes
+
+
+@settings(max_examples=200)
+@given(graphs(), st.data())
+def test_wrong_values_in_any_place(graph: Graph, data: st.DataObject) -> None:
+    document = json.loads(gradir.dumps(graph))
+    holder = document
+    while True:
+        key = data.draw(st.sampled_from(sorted(holder) if isinstance(holder, dict) else range(len(holder))))
+        inner = holder[key]
+        if not isinstance(inner, (dict, list)) or not inner or data.draw(st.booleans()):
+            break
+        holder = inner
+    wrong = [None, True, -1, 2**63, 2**65, 1e400, 0.5, "", "\x1b[2J", "\u202e", "a" * 10_000, [], [[]], {}, {"a": [{}]}]
+    holder[key] = data.draw(st.sampled_from(wrong))
+    read(json.dumps(document).encode())
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes(data: bytes) -> None:
+    for start in (b"", b"{", MAGIC, b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"):
+        read(start + data)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(filter(None, form)))
+def test_every_truncation(form: tuple[str, str | None]) -> None:
+    data = encoded(everything(), form).rstrip(b"\n")
+    for end in range(len(data)):
+        assert read(data[:end]) is None, end
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form[1]], ids="-".join)
+def test_every_flipped_bit_of_a_compressed_file_is_noticed_or_harmless(form: tuple[str, str]) -> None:
+    data = bytearray(encoded(everything(), form))
+    for at in range(len(data) * 8):
+        data[at // 8] ^= 1 << at % 8
+        found = read(bytes(data))
+        assert found is None or found == everything()
+        data[at // 8] ^= 1 << at % 8
+
+
+def test_lone_surrogates_in_a_file() -> None:
+    assert read(b'{"format":"gir","version":"1.0","nodes":[{"id":"a","op":"\\ud800"}]}') is None
+    packed = msgpack.unpackb(gradir.dumps(Graph.of([Node("a", op="b")]), format="msgpack")[len(MAGIC) :])
+    packed["kinds"][0]["op"] = "\ud800"
+    assert read(MAGIC + msgpack.packb(packed, unicode_errors="surrogatepass")) is None
+
+
+@pytest.mark.parametrize(
+    "opening", [b"[", b'{"a":', b'{"format":"gir","version":"1.0","nodes":[{"id":"a","attrs":{"a":[']
+)
+def test_deep_nesting_in_json(opening: bytes) -> None:
+    assert read(opening * 100_000) is None
+    assert read(b'{"format":"gir","version":"1.0","nodes":[],"later":' + b"[" * 500 + b"]" * 500 + b"}") is not None
+
+
+@pytest.mark.parametrize("opening", [b"\x91", b"\x81\xa1a", b"\x81\xa6format\xa3gir\xa7version\xa31.0"])
+def test_deep_nesting_in_messagepack(opening: bytes) -> None:
+    assert read(MAGIC + opening * 100_000) is None
+
+
+@pytest.mark.parametrize(
+    "code", ["dc ffff", "dd ffffffff", "de ffff", "df ffffffff", "db ffffffff", "c6 ffffffff", "c9 ffffffff 01"]
+)
+def test_huge_declared_lengths(code: str) -> None:
+    part = bytes.fromhex(code)
+    whole = gradir.dumps(everything(), format="msgpack")
+    for data in (MAGIC + part, MAGIC + b"\x89\xa6format" + part, whole.replace(b"\xa4cuts\x91", b"\xa4cuts" + part)):
+        assert peak_of(data) < 1 << 20
+
+
+def peak_of(data: bytes) -> int:
+    """The most memory, in bytes, that reading took."""
+    tracemalloc.start()
+    try:
+        read(data)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "data"), bombs(20_000).items(), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_memory_is_in_proportion_to_the_file(name: str, data: bytes) -> None:
+    assert peak_of(data) < MEMORY_PER_BYTE * len(data) + (1 << 20), name
+
+
+def gzip_bomb(size: int) -> bytes:
+    return gzip.compress(b'{"format":' + b" " * size, 9)
+
+
+def zstd_bomb(size: int) -> bytes:
+    return zstandard.ZstdCompressor(level=19).compress(b"{" + b" " * size)
+
+
+def lying_zstd_bomb(size: int) -> bytes:
+    """A frame that states a size of 2 GiB, and repeats one byte in blocks of 128 kB."""
+    count = size >> 17
+    blocks = b"".join(
+        struct.pack("<I", (1 << 17) << 3 | 1 << 1 | (number == count - 1))[:3] + b" " for number in range(count)
+    )
+    return b"\x28\xb5\x2f\xfd" + bytes([0b11100000]) + struct.pack("<Q", 2 << 30) + blocks
+
+
+@pytest.mark.parametrize("bomb", [gzip_bomb, zstd_bomb, lying_zstd_bomb])
+def test_a_bomb_does_not_go_off(bomb) -> None:
+    data = bomb(300 << 20)
+    assert len(data) < 1 << 20
+    with pytest.raises(FormatError, match=r"which no graph does|damaged zstd data"):
+        gradir.loads(data)
+    assert peak_of(data) < room(len(data)) + (64 << 20)
+
+
+def test_a_bomb_of_many_small_members() -> None:
+    member = gzip.compress(b" " * 100_000, 9)
+    with pytest.raises(FormatError, match=r"which no graph does|not a GIR document"):
+        gradir.loads(member * 100)
+
+
+def test_what_is_compressed_twice_is_refused() -> None:
+    with pytest.raises(FormatError, match="compressed twice"):
+        gradir.loads(gzip.compress(codecs.encode(everything(), "json", "gzip")))
+
+
+def test_several_members_are_one_document() -> None:
+    data = gradir.dumps(everything())
+    for squeeze in (gzip.compress, zstandard.ZstdCompressor().compress):
+        assert gradir.loads(squeeze(data[:500]) + squeeze(data[500:])) == everything()
+        with pytest.raises(FormatError, match="something else follows it"):
+            gradir.loads(squeeze(data) + b"more")
+
+
+def test_a_compressed_graph_of_one_repeated_layer_is_read() -> None:
+    """The limits are not in the way of graphs, however well they compress."""
+    graph = chain(200_000)
+    for form in FORMS:
+        assert gradir.loads(encoded(graph, form)) == graph
+
+
+def test_compression_is_deterministic_and_names_nothing() -> None:
+    data = codecs.encode(everything(), "json", "gzip")
+    assert data == codecs.encode(everything(), "json", "gzip")
+    assert data[4:8] == b"\x00\x00\x00\x00"
+    assert zlib.decompress(data, 31) == gradir.dumps(everything())
+
+
+def test_without_the_library_zstd_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = codecs.encode(everything(), "json", "zstd")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    for use in (lambda: gradir.loads(data), lambda: gradir.dumps(everything(), compress="zstd")):
+        with pytest.raises(GradirError, match=r"pip install 'gradir\[zstd\]'"):
+            use()
+
+
+@pytest.mark.parametrize("command", ["info", "validate", "convert", "export", "diff"])
+def test_the_command_line_says_which_file_is_broken(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "broken.gir"
+    path.write_bytes(gradir.dumps(everything())[:300])
+    words = {"convert": [str(tmp_path / "out.gir")], "export": ["--to", "tree"], "diff": [str(path)]}
+    assert main([command, str(path), *words.get(command, [])]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"gradir: {path}: broken JSON: ")
+    assert error.count("\n") == 1
+    assert "truncated" in error
+    assert list(tmp_path.iterdir()) == [path]
+
+
+SAVING = """
+import sys
+sys.path[:0] = sys.argv[2:]
+import gradir
+from samples import chain
+graphs = [chain(20_000), chain(20_001)]
+print("ready", flush=True)
+while True:
+    for graph in graphs:
+        gradir.save(graph, sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a process cannot be killed like this")
+def test_a_kill_while_saving_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "model.gir"
+    whole = {gradir.dumps(chain(length)) for length in (20_000, 20_001)}
+    chance = random.Random(0)
+    gradir.save(chain(20_000), path)
+    for _ in range(8):
+        line = [sys.executable, "-c", SAVING, str(path), str(Path(__file__).parent / "support")]
+        with subprocess.Popen(line, stdout=subprocess.PIPE, env=dict(os.environ)) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(chance.uniform(0, 0.1))
+            process.send_signal(signal.SIGKILL)
+        assert path.read_bytes() in whole
