@@ -9,7 +9,7 @@ PYTEST_ARGS =
 SUITE = --doctest-modules gradir exporters tests
 
 .SUFFIXES:
-.PHONY: help demo test bench check schema goldens node test-core core-suite clean
+.PHONY: help demo test bench fuzz check schema goldens node test-core core-suite clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -20,8 +20,13 @@ demo: $(VENV)/.ready ## capture a transformer, export it, diff it against a vari
 test: check ## every check and the whole test suite; PYTEST_ARGS="..." reaches pytest
 	$(BIN)/python -m pytest -n auto $(SUITE) $(PYTEST_ARGS)
 
-bench: $(VENV)/.ready-test ## measure capture beside torchviz and a bare walk; some minutes
+bench: $(VENV)/.ready-test ## measure beside the peers; some minutes
 	$(BIN)/python benchmarks/capture.py
+	$(BIN)/python benchmarks/codecs.py
+
+fuzz: $(VENV)/.ready-test ## run the coverage-guided fuzzer of the decoders for two minutes
+	$(PIP) install --quiet atheris
+	$(BIN)/python tests/fuzz/decoders.py .fuzz -max_total_time=120 -max_len=4096
 
 check: $(VENV)/.ready-test ## lint, formatting, types, the layer rule and schema drift
 	$(BIN)/ruff check

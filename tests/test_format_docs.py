@@ -1,32 +1,121 @@
+"""docs/format.md is true: its tables, its example, its readers."""
+
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import pytest
+from hypothesis import given
+from samples import everything, hostile
+from strategies import graphs
 
 import gradir
-from gradir.ir import Node, Saved
+from gradir.codecs import codec
+from gradir.codecs.compact.layout import KEYS, MAGIC, NODE_COLUMNS
+from gradir.codecs.compression import compression_of
+from gradir.codecs.versions import RELEASED
+from gradir.ir import Graph, Node, Saved, Scope
 
 DOCS = (Path(__file__).parents[1] / "docs" / "format.md").read_text(encoding="utf-8")
+EXAMPLE = re.findall(r"^```json\n(.*?)^```$", DOCS, re.DOTALL | re.MULTILINE)[0]
+READER, COMPACT_READER = re.findall(r"^```python\n(.*?)^```$", DOCS, re.DOTALL | re.MULTILINE)
 
 
-def keys(section: str) -> list[str]:
+def section(heading: str) -> str:
+    return DOCS.partition(f"# {heading}\n")[2].partition("\n#")[0]
+
+
+def keys(heading: str) -> list[str]:
     """The keys in the first column of the table below a heading."""
-    body = DOCS.partition(f"# {section}\n")[2].partition("\n#")[0]
-    return [key for row in re.findall(r"^\| (`.*?) \|", body, re.MULTILINE) for key in re.findall(r"`(\w+)`", row)]
+    return [
+        key
+        for row in re.findall(r"^\| (`.*?) \|", section(heading), re.MULTILINE)
+        for key in re.findall(r"`(\w+)`", row)
+    ]
+
+
+def fields(record: type[msgspec.Struct]) -> list[str]:
+    return [field.encode_name for field in msgspec.structs.fields(record)]
 
 
 def test_the_example_is_a_canonical_document() -> None:
-    (example,) = re.findall(r"^```json\n(.*?)^```$", DOCS, re.DOTALL | re.MULTILINE)
-    graph = gradir.loads(example.encode())
-    assert gradir.dumps(graph).decode() == example
+    graph = gradir.loads(EXAMPLE.encode())
+    assert gradir.dumps(graph).decode() == EXAMPLE
     assert len(graph.nodes) == 5
 
 
-def test_every_field_of_a_node_is_documented() -> None:
-    assert keys("Nodes") == [field.encode_name for field in msgspec.structs.fields(Node)]
+def test_every_field_is_documented() -> None:
+    assert keys("Nodes") == fields(Node)
+    assert keys("Saved tensors") == fields(Saved)
+    assert keys("Scopes and cuts") == fields(Scope)
 
 
-def test_every_field_of_a_saved_tensor_is_documented() -> None:
-    assert keys("Saved tensors") == [field.encode_name for field in msgspec.structs.fields(Saved)]
+def test_every_key_and_column_of_the_compact_form_is_documented() -> None:
+    found = keys("The compact form")
+    assert found[: len(KEYS)] == list(KEYS)
+    columns = found[len(KEYS) :]
+    assert columns[: len(NODE_COLUMNS)] == list(NODE_COLUMNS)
+
+
+def test_every_version_is_documented() -> None:
+    assert re.findall(r"^\| (\d+\.\d+) \|", section("Versions"), re.MULTILINE) == list(map(str, RELEASED))
+
+
+def test_the_first_bytes_are_those_of_the_table() -> None:
+    (magic, gzip, zstd) = (
+        bytes.fromhex(row) for row in re.findall(r"^\| `((?:[0-9a-f]{2} ?)+)` \|", DOCS, re.MULTILINE)[:3]
+    )
+    assert magic == MAGIC
+    assert (compression_of(gzip), compression_of(zstd)) == ("gzip", "zstd")
+
+
+def test_the_bytes_of_the_compact_example() -> None:
+    import msgpack
+
+    graph = gradir.loads(EXAMPLE.encode())
+    document = msgpack.unpackb(codec.encode(graph, "msgpack")[len(MAGIC) :])
+    shown = dict(re.findall(r"^\| `(\w+)` \| `((?:[0-9a-f]{2} ?)+)` \|", section("The compact form"), re.MULTILINE))
+    assert len(shown) == 4
+    assert {name: bytes.fromhex(column) for name, column in shown.items()} == {
+        name: document["nodes"][name] for name in shown
+    }
+    assert json.dumps(document["strings"]) in " ".join(section("The compact form").split())
+
+
+def test_the_reader_needs_nothing_but_the_standard_library(tmp_path: Path) -> None:
+    assert len(READER.splitlines()) <= 40
+    (tmp_path / "reader.py").write_text(READER)
+    (tmp_path / "model.gir").write_bytes(gradir.dumps(everything()))
+    line = [sys.executable, "-I", "-S", "reader.py", "model.gir"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        f"{edge.src}[{edge.output_nr}] -> {edge.dst}[{edge.input_nr}]"
+        for edge in everything().edges
+        if edge.kind == "data"
+    ]
+
+
+@pytest.fixture(scope="module")
+def read_compact() -> Any:
+    names: dict[str, Any] = {}
+    exec(COMPACT_READER, names)
+    return names["read_compact"]
+
+
+@given(graph=graphs())
+def test_the_compact_reader_reads_what_is_written(read_compact: Any, graph: Graph) -> None:
+    document = read_compact(codec.encode(graph, "msgpack"))
+    assert gradir.loads(json.dumps(document).encode()) == graph
+
+
+@pytest.mark.parametrize("make", [everything, hostile])
+def test_the_compact_reader_reads_the_samples(read_compact: Any, make: Any) -> None:
+    document = read_compact(codec.encode(make(), "msgpack"))
+    assert gradir.loads(json.dumps(document).encode()) == make()

@@ -26,10 +26,9 @@ def check_graph(graph: Graph) -> None:
         FormatError: see `check_attributes`.
     """
     nodes = graph.nodes.values()
-    found: list[Mapping[str, AttrValue]] = [graph.producer.options]
-    for field in ("attrs", "ext"):
-        found.extend(filter(None, map(attrgetter(field), nodes)))
-    if _harmless(list(chain.from_iterable(map(methodcaller("values"), found)))):
+    found = chain.from_iterable(map(attrgetter("attrs", "ext"), nodes))
+    mappings = filter(None, chain([graph.producer.options], found))
+    if _harmless(list(chain.from_iterable(map(methodcaller("values"), mappings)))):
         return
     check_attributes("the producer", graph.producer.options)
     for node in nodes:

@@ -18,8 +18,29 @@ def check(graph: Graph) -> None:
         GraphError: an input, view base or saved origin names no node, names an output that the node does not have,
             or stands after its consumer; an id is empty or holds an unprintable character.
     """
-    for problem in problems(graph):
-        raise GraphError(problem)
+    if not _holds(graph):
+        raise GraphError(next(problems(graph)))
+
+
+def _holds(graph: Graph) -> bool:
+    """Whether no rule is broken, found out in half the time that it takes to name the one that is."""
+    nodes = graph.nodes
+    if not all(nodes) or not "".join(nodes).isprintable():
+        return False
+    seen: set[str] = set()
+    for key, node in nodes.items():
+        if key != node.id or (node.base is not None and node.base not in seen):
+            return False
+        for ref in node.inputs:
+            if ref is None:
+                continue
+            if ref.id not in seen or (ref.output_nr and not _has_output(nodes[ref.id], ref.output_nr)):
+                return False
+        for saved in node.saved:
+            if saved.origin is not None and saved.origin.id not in nodes:
+                return False
+        seen.add(key)
+    return True
 
 
 def problems(graph: Graph) -> Iterator[str]:

@@ -1,0 +1,108 @@
+"""Saving and loading beside the raw codec on the same records, and the size of the encodings.
+
+python benchmarks/codecs.py [--smoke]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+from pathlib import Path
+
+import msgspec
+
+from gradir import codecs
+from gradir.codecs.document import Document
+from gradir.ir import Builder, Graph, Saved, Scope, TensorMeta
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from measure import interleaved, table
+
+
+def layers(count: int) -> Graph:
+    """A feed-forward network, as captured: for each layer two parameters, four functions and three saved tensors."""
+    b = Builder()
+    value = b.tensor("x", TensorMeta("float32", (32, 64)))
+    for number in range(count):
+        scope = f"layers.{number}.fc"
+        tensors = [
+            b.tensor(f"{scope}.{name}", TensorMeta("float32", shape), role="parameter", scope=scope)
+            for name, shape in (("weight", (64, 64)), ("bias", (64,)))
+        ]
+        wide = [TensorMeta("float32", (32, 64))]
+        weight = b.function("t", [tensors[0]], [TensorMeta("float32", (64, 64))], native="TBackward0", scope=scope)
+        slots = [(Saved("mat1", "float32", (32, 64), 8192), value), (Saved("mat2", "float32", (64, 64), 16384), weight)]
+        attrs = {"alpha": 1, "beta": 1, "mat1_sym_sizes": (32, 64), "mat2_sym_strides": (1, 64)}
+        fc = b.function(
+            "addmm", [tensors[1], value, weight], wide, native="AddmmBackward0", scope=scope, attrs=attrs, saved=slots
+        )
+        relu = b.function("relu", [fc], wide, native="ReluBackward0", scope=f"layers.{number}.act")
+        value = b.function(
+            "add", [relu, value], wide, native="AddBackward0", scope=f"layers.{number}", attrs={"alpha": 1}
+        )
+    b.output(value)
+    return b.build(scopes=[Scope(f"layers.{number}", "Block", training=True) for number in range(count)])
+
+
+def document(graph: Graph) -> Document:
+    """The records of a graph, as the raw codec takes them."""
+    return Document(
+        "gir", "1.1", tuple(graph.nodes.values()), (), graph.producer, tuple(graph.scopes.values()), graph.cuts
+    )
+
+
+def timed(count: int, repetitions: int) -> list[list[str]]:
+    """Encoding and decoding one graph in milliseconds, and beside the raw codec with the collector paused."""
+    encoder, decoder = msgspec.json.Encoder(order="deterministic"), msgspec.json.Decoder(Document)
+    graph = layers(count)
+    records = document(graph)
+    text, packed = codecs.encode(graph), codecs.encode(graph, "msgpack")
+    runs = {
+        "raw encode": lambda _: encoder.encode(records),
+        "json encode": lambda _: codecs.encode(graph),
+        "msgpack encode": lambda _: codecs.encode(graph, "msgpack"),
+        "raw decode": lambda _: decoder.decode(text),
+        "json decode": lambda _: codecs.decode(text),
+        "msgpack decode": lambda _: codecs.decode(packed),
+        "json survey": lambda _: codecs.survey(text),
+        "msgpack survey": lambda _: codecs.survey(packed),
+    }
+    gc.disable()
+    seconds = interleaved(lambda: None, runs, repetitions)
+    gc.enable()
+    rows = []
+    for name in ("json", "msgpack"):
+        encode, decode = seconds[f"{name} encode"], seconds[f"{name} decode"]
+        against = [f"{encode / seconds['raw encode']:.2f}", f"{decode / seconds['raw decode']:.2f}"]
+        times = [f"{encode * 1e3:.1f}", f"{decode * 1e3:.1f}", f"{seconds[f'{name} survey'] * 1e3:.1f}"]
+        rows.append([f"{len(graph.nodes):,}", name, *times, *against])
+    return rows
+
+
+def sizes(count: int) -> str:
+    """Bytes a node in each form, and against plain JSON."""
+    graph = layers(count)
+    plain = len(codecs.encode(graph))
+    rows = []
+    for encoding in codecs.ENCODERS:
+        for compression in (None, *codecs.COMPRESSIONS):
+            size = len(codecs.encode(graph, encoding, compression))
+            rows.append([encoding, compression or "", f"{size / len(graph.nodes):.1f}", f"{plain / size:.1f}"])
+    return table(["encoding", "compression", "bytes a node", "smaller than JSON, times"], rows)
+
+
+def main() -> None:
+    """Measure and print tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="small sizes, to see that it runs")
+    smoke = parser.parse_args().smoke
+    rows = timed(20, 1) if smoke else [*timed(1_000, 9), *timed(12_500, 5)]
+    print(table(["nodes", "encoding", "save ms", "load ms", "info ms", "save / raw", "load / raw"], rows), flush=True)
+    print()
+    print(sizes(20 if smoke else 12_500))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""A coverage-guided fuzzer of both decoders. It needs atheris and runs until stopped, or as libFuzzer is told::
+
+    python tests/fuzz/decoders.py CORPUS -max_total_time=120
+
+CORPUS is a folder, filled with small files of every encoding when it is empty. A finding ends the run with a trace.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
+import atheris
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
+
+with atheris.instrument_imports(include=["gradir"]):
+    from gradir import codecs
+    from gradir.errors import FormatError
+    from gradir.ir.validate import check
+
+from samples import chain, everything  # noqa: E402
+
+
+def one_input(data: bytes) -> None:
+    """Read, count, check, write and read again: a graph or a `FormatError`, and the same graph in both encodings."""
+    try:
+        graph = codecs.decode(data)
+    except FormatError as error:
+        assert str(error).isprintable()  # noqa: PT017 (no test)
+        return
+    check(graph)
+    codecs.survey(data)
+    for encoding in codecs.ENCODERS:
+        again = codecs.decode(codecs.encode(graph, encoding, lossy=True))
+        assert (again.nodes, again.scopes, again.cuts) == (graph.nodes, graph.scopes, graph.cuts)
+
+
+def fill(corpus: Path) -> None:
+    """Put a few files where there are none."""
+    corpus.mkdir(parents=True, exist_ok=True)
+    if any(corpus.iterdir()):
+        return
+    for name, graph in (("everything", everything()), ("chain", chain(3))):
+        for encoding in codecs.ENCODERS:
+            for compression in (None, *codecs.COMPRESSIONS):
+                path = corpus / f"{name}.{encoding}.{compression}"
+                path.write_bytes(codecs.encode(graph, encoding, compression))
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    fill(Path(sys.argv[1]))
+    atheris.Setup(sys.argv, one_input)
+    atheris.Fuzz()
