@@ -40,7 +40,7 @@ def fails(done: subprocess.CompletedProcess[str], *words: str) -> None:
 def test_version_and_help(run: Run) -> None:
     assert run("--version").stdout == f"gradir {gradir.__version__}\n"
     top = run("--help").stdout
-    for command in ("capture", "export", "diff", "info", "validate", "exporters"):
+    for command in ("capture", "export", "diff", "info", "validate", "convert", "exporters"):
         assert command in top
         assert run(command, "--help").stdout.startswith(f"usage: gradir {command}")
 

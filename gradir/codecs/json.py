@@ -103,11 +103,11 @@ def survey(data: bytes) -> Survey:
     Raises:
         FormatError: see `decode`. What only the whole graph shows, such as an id that occurs twice, goes unnoticed.
     """
-    head, marker, rest = data.partition(_NODES)
-    if not marker or not rest.endswith(_END):
+    start = data.find(_NODES) + len(_NODES)
+    if start < len(_NODES) or not data.endswith(_END):
         return _survey_whole(data)
     try:
-        document = _decoder().decode(head + marker + b"]}")
+        document = _decoder().decode(data[:start] + b"]}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _survey_whole(data)
     version = check_head({"format": document.format, "version": document.version, "requires": document.requires})
@@ -115,7 +115,7 @@ def survey(data: bytes) -> Survey:
     decoder = msgspec.json.Decoder(tuple[Node, ...])
     try:
         with paused_gc():
-            for piece in _pieces(rest[: -len(_END)]):
+            for piece in _pieces(data, start, len(data) - len(_END)):
                 surveyor.add(decoder.decode(b"[%b]" % piece))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _survey_whole(data)
@@ -134,13 +134,12 @@ def _survey_whole(data: bytes) -> Survey:
     return survey_graph(graph, "json", version)
 
 
-def _pieces(lines: bytes) -> Iterator[bytes]:
-    """The lines, some at a time, without the comma after the last of them."""
-    start = 0
-    while start < len(lines):
-        end = lines.find(b",\n", start + _PIECE)
-        end = len(lines) if end < 0 else end
-        yield lines[start:end]
+def _pieces(data: bytes, start: int, stop: int) -> Iterator[bytes]:
+    """The lines between two places, some at a time, without the comma after the last of them."""
+    while start < stop:
+        end = data.find(b",\n", start + _PIECE, stop)
+        end = stop if end < 0 else end
+        yield data[start:end]
         start = end + 2
 
 

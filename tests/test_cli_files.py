@@ -1,0 +1,163 @@
+"""The commands that read and write files in every encoding, in one process."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from samples import chain, everything
+
+import gradir
+from gradir.cli import main
+from gradir.codecs.compression import compression_of
+from gradir.ir import Graph, Node
+
+PAIRS = [(form, compression) for form in ("json", "msgpack") for compression in ("none", "gzip", "zstd")]
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that holds everything.gir, and is the working directory."""
+    monkeypatch.chdir(tmp_path)
+    gradir.save(everything(), "everything.gir")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("form", "compression"), PAIRS)
+def test_convert_and_back_is_the_same_file(form: str, compression: str, files: Path) -> None:
+    assert main(["convert", "everything.gir", "other.gir", "--format", form, "--compress", compression]) == 0
+    assert main(["convert", "other.gir", "again.gir"]) == 0
+    assert (files / "again.gir").read_bytes() == (files / "everything.gir").read_bytes()
+    for command in (["validate", "--strict"], ["info"], ["diff", "everything.gir"]):
+        assert main([*command, "other.gir"]) == 0
+
+
+@pytest.mark.parametrize(("name", "compression"), [("a.gir", None), ("a.gir.gz", "gzip"), ("a.gir.zst", "zstd")])
+def test_the_name_asks_for_compression(name: str, compression: str | None, files: Path) -> None:
+    assert main(["convert", "everything.gir", name]) == 0
+    assert compression_of((files / name).read_bytes()) == compression
+    assert main(["convert", "everything.gir", name, "--compress", "none"]) == 0
+    assert (files / name).read_bytes() == (files / "everything.gir").read_bytes()
+
+
+def test_the_name_says_nothing_to_a_reader(files: Path) -> None:
+    (files / "everything.gir").rename(files / "everything.gir.gz")
+    assert gradir.load("everything.gir.gz") == everything()
+
+
+def test_from_standard_input_to_standard_output(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    data = gradir.dumps(everything(), compress="gzip")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert main(["convert", "-", "-", "--format", "msgpack"]) == 0
+    assert capfdbinary.readouterr().out == gradir.dumps(everything(), format="msgpack")
+
+
+def test_info_as_json(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "everything.gir", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert (found["encoding"], found["version"], found["compression"]) == ("json", "1.1", None)
+    assert found["totals"] == {"nodes": 10, "edges": 10, "parameters": 12, "saved_bytes": 48}
+    assert [output["id"] for output in found["outputs"]] == ["output:0", "output:1.var"]
+
+
+def test_info_of_a_file_that_is_not_laid_out_as_gradir_does(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    main(["info", "everything.gir"])
+    expected = capfd.readouterr().out
+    document = json.loads((files / "everything.gir").read_bytes())
+    (files / "everything.gir").write_text("\ufeff" + json.dumps(document, indent=4))
+    assert main(["info", "everything.gir"]) == 0
+    assert capfd.readouterr().out == expected
+
+
+def test_validate_reports_every_file(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (files / "broken.gir").write_bytes(b"{")
+    (files / "twice.gir").write_bytes(b'{"format":"gir","version":"1.0","nodes":[{"id":"a","op":"x","op":"y"}]}')
+    assert main(["validate", "broken.gir", "everything.gir", "twice.gir", "missing.gir"]) == 2
+    out, err = capfd.readouterr()
+    assert out == "everything.gir: valid, 10 nodes\n"
+    assert [line.split(": ")[1] for line in err.splitlines()] == ["broken.gir", "twice.gir", "missing.gir"]
+    assert "the key 'op' occurs twice" in err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b'"role":"leaf",', b'"role": "leaf",', "not in canonical form at line"),
+        (b'"opaque":true', b'"opaque":true,"base":null', "not in canonical form at line"),
+        (b'"version":"1.1"', b'"version":"1.0"', "not in canonical form at line 1,"),
+        (b'"eps":0.00001', b'"eps":1e-5', "not in canonical form at line"),
+    ],
+)
+def test_strict_means_the_canonical_bytes(
+    old: bytes, new: bytes, message: str, files: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = files / "everything.gir"
+    data = path.read_bytes()
+    assert data.count(old) >= 1
+    path.write_bytes(data.replace(old, new))
+    assert main(["validate", "everything.gir"]) == 0
+    assert main(["validate", "--strict", "everything.gir"]) == 2
+    error = capfd.readouterr().err
+    assert message in error
+    assert "gradir convert makes it so" in error
+    assert main(["convert", "everything.gir", "everything.gir"]) == 0
+    assert path.read_bytes() == data
+
+
+def test_strict_compact_bytes(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data = gradir.dumps(everything(), format="msgpack")
+    (files / "compact.gir").write_bytes(data.replace(b"\xa8requires\x90", b"\xa8requires\xdc\x00\x00"))
+    assert main(["validate", "compact.gir"]) == 0
+    assert main(["validate", "--strict", "compact.gir"]) == 2
+    assert "not in canonical form at byte" in capfd.readouterr().err
+
+
+def test_a_file_of_a_newer_version_is_not_converted_unasked(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = files / "everything.gir"
+    data = path.read_bytes().replace(b'"version":"1.1"', b'"version":"1.7"')
+    path.write_bytes(data)
+    assert main(["convert", "everything.gir", "everything.gir"]) == 2
+    assert path.read_bytes() == data
+    error = capfd.readouterr().err
+    assert "warning: GIR version 1.7 is newer than 1.1" in error
+    assert "--lossy" in error
+    assert main(["validate", "--strict", "everything.gir"]) == 2
+    assert main(["convert", "everything.gir", "everything.gir", "--lossy"]) == 0
+    assert gradir.load(path) == everything()
+
+
+def test_a_wrong_encoding_names_the_right_ones(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["convert", "everything.gir", "b.gir", "--format", "xml"])
+    assert "'json', 'msgpack'" in capfd.readouterr().err
+
+
+def test_a_large_file_is_counted_without_its_graph(files: Path) -> None:
+    """The survey of 100,000 nodes needs a fraction of the memory of the graph."""
+    import tracemalloc
+
+    from gradir import codecs
+
+    for form in ("json", "msgpack"):
+        data = gradir.dumps(chain(100_000), format=form)
+        peaks = []
+        for read in (codecs.survey, codecs.decode):
+            tracemalloc.start()
+            read(data)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+        assert peaks[0] * 4 < peaks[1]
+
+
+def test_what_cannot_be_written_leaves_the_old_file(files: Path) -> None:
+    graph = Graph.of([Node("a", names=("\ud800",))])
+    for form in ("json", "msgpack"):
+        with pytest.raises(gradir.GradirError, match="surrogate"):
+            gradir.save(graph, "everything.gir", format=form)
+    assert gradir.load("everything.gir") == everything()
+    assert [path.name for path in files.iterdir()] == ["everything.gir"]
