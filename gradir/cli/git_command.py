@@ -1,0 +1,97 @@
+"""``gradir git``: show graphs in ``git diff``."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gradir.git.driver import Where
+
+__all__ = ["register"]
+
+_DESCRIPTION = """\
+Make 'git diff', 'git log -p', 'git show' and 'git add -p' show .gir files as plain text, one fact a line, whatever
+their encoding, and 'git difftool -t gradir' as a diff of graphs. Without gradir git shows the files as they are.
+"""
+
+_EPILOG = """\
+examples:
+  gradir git install              for this repository and its worktrees
+  gradir git install --global     for all your repositories
+  gradir git status
+  gradir git uninstall
+
+To set the attributes for everybody who works on a repository, put this line into its .gitattributes instead; who has
+not installed the driver then sees the files as they are:
+  *.gir diff=gradir -merge
+"""
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "git",
+        help="show graphs in git diff",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    for name, run, help_text in (
+        ("install", _install, "set the driver and its attributes; again, after an upgrade of gradir"),
+        ("uninstall", _uninstall, "remove them without a trace"),
+        ("status", _status, "say what is installed"),
+    ):
+        action = actions.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
+        place = action.add_mutually_exclusive_group()
+        place.add_argument(
+            "--local", dest="where", action="store_const", const="local", help="in this repository (default)"
+        )
+        place.add_argument(
+            "--global", dest="where", action="store_const", const="global", help="for all repositories of this user"
+        )
+        action.set_defaults(run=run, where=None)
+    textconv = actions.add_parser("textconv", description="Print a .gir file as plain text; git calls this.")
+    textconv.add_argument("file", metavar="FILE")
+    textconv.set_defaults(run=_print_text)
+
+
+def _install(options: argparse.Namespace) -> int:
+    from gradir.git import driver
+
+    done = driver.install(options.where or "local")
+    print(f"installed ({done.where}): driver 'gradir' in git's configuration, attributes in {done.attributes}")
+    return 0
+
+
+def _uninstall(options: argparse.Namespace) -> int:
+    from gradir.git import driver
+
+    where: Where = options.where or "local"
+    driver.uninstall(where)
+    print(f"uninstalled ({where})")
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    from gradir.git import driver
+
+    places: tuple[Where, ...] = (options.where,) if options.where else ("local", "global")
+    for where in places:
+        found = driver.status(where)
+        if found.installed:
+            state = "installed" if found.current else "installed by another gradir: run 'gradir git install' again"
+        elif found.command:
+            state = "driver only: the attributes may be in a .gitattributes"
+        else:
+            state = "attributes only: run 'gradir git install'" if found.has_attributes else "not installed"
+        print(f"{where:<7} {state} ({found.attributes})")
+    return 0
+
+
+def _print_text(options: argparse.Namespace) -> int:
+    from gradir import api, files, registry
+
+    files.write_bytes("-", registry.export("plain", api.load(options.file), {}).encode())
+    return 0

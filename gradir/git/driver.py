@@ -1,0 +1,160 @@
+"""Installs the driver with which ``git diff`` shows graphs as text, and removes it without a trace.
+
+A *textconv* driver is used: git asks it for the text of each side and compares the texts itself. A driver that fails or
+is missing would end ``git diff``; this one falls back to the bytes of the file, so that nothing breaks when gradir is
+gone. git caches the texts by the command that made them, and the command names the form of the text,
+so that a new form makes git ask again. A merge is never tried: what is captured is captured again.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from gradir import files
+from gradir.git.attributes import has_block, with_block, without_block
+from gradir.git.repository import GitError, output, succeeds
+from gradir.version import __version__
+
+__all__ = ["Status", "Where", "install", "status", "uninstall"]
+
+Where = Literal["local", "global"]
+"""For one repository with all its worktrees, or for all repositories of the user."""
+
+_ATTRIBUTES: Final = ["*.gir diff=gradir -merge", "*.gir.gz diff=gradir -merge", "*.gir.zst diff=gradir -merge"]
+_CACHE: Final = "refs/notes/textconv/gradir"
+_FORM: Final = f"plain 1, gradir {__version__}"
+"""What the text of a graph depends on."""
+
+_UNSHOWABLE: Final = r"\000-\010\013\014\016-\037\177"
+
+
+class Status(NamedTuple):
+    """What is installed in one place: the command of the driver, where the attributes are, and whether they are set."""
+
+    where: Where
+    command: str
+    attributes: Path
+    has_attributes: bool
+
+    @property
+    def installed(self) -> bool:
+        """Whether both halves are there."""
+        return bool(self.command) and self.has_attributes
+
+    @property
+    def current(self) -> bool:
+        """Whether the command is the one that this gradir would install."""
+        return self.command == _textconv()
+
+
+def install(where: Where) -> Status:
+    """Set the driver and the attributes; whatever of them was there is replaced.
+
+    Raises:
+        GitError: git is missing, or this is no repository.
+        GradirError: the attributes file cannot be written.
+    """
+    path = _attributes_path(where)
+    for key, value in _settings().items():
+        output(["config", f"--{where}", "--replace-all", key, value])
+    files.write_bytes(_made(path), _encoded(with_block(_text(path), _ATTRIBUTES)))
+    _drop_cache()
+    return status(where)
+
+
+def uninstall(where: Where) -> None:
+    """Remove what `install` made, and nothing else; without it nothing happens.
+
+    Raises:
+        GitError: git is missing, or this is no repository.
+        GradirError: the attributes file cannot be written.
+    """
+    path = _attributes_path(where)
+    for key in _settings():
+        if succeeds(["config", f"--{where}", "--get-all", key]):
+            output(["config", f"--{where}", "--unset-all", key])
+    text = _text(path)
+    if has_block(text):
+        rest = without_block(text)
+        if rest:
+            files.write_bytes(path, _encoded(rest))
+        else:
+            path.unlink()
+    _drop_cache()
+
+
+def status(where: Where) -> Status:
+    """What is installed.
+
+    Raises:
+        GitError: git is missing, or this is no repository.
+    """
+    path = _attributes_path(where)
+    command = ""
+    if succeeds(["config", f"--{where}", "--get", "diff.gradir.textconv"]):
+        command = output(["config", f"--{where}", "--get", "diff.gradir.textconv"]).decode().rstrip("\n")
+    return Status(where, command, path, has_block(_text(path)))
+
+
+def _settings() -> dict[str, str]:
+    return {
+        "diff.gradir.textconv": _textconv(),
+        "diff.gradir.cachetextconv": "true",
+        "difftool.gradir.cmd": f'{_program()} diff --exit-zero "$LOCAL" "$REMOTE"',
+    }
+
+
+def _textconv() -> str:
+    """A shell command that prints a file as text, with gradir or, where that fails, as it is."""
+    convert = f'{_program()} git textconv "$1" 2>/dev/null'
+    fallback = f"""LC_ALL=C tr -d '{_UNSHOWABLE}' <"$1\""""
+    return f": {shlex.quote(_FORM)}; show() {{ {convert} || {fallback}; }}; show"
+
+
+def _program() -> str:
+    if shutil.which("gradir"):
+        return "gradir"
+    return f"{shlex.quote(sys.executable)} -m gradir"
+
+
+def _attributes_path(where: Where) -> Path:
+    if where == "local":
+        return Path(os.fsdecode(output(["rev-parse", "--git-path", "info/attributes"]).rstrip(b"\n")))
+    question = ["config", "--global", "--type=path", "--get", "core.attributesFile"]
+    if succeeds(question):
+        return Path(os.fsdecode(output(question).rstrip(b"\n")))
+    base = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
+    return Path(base) / "git" / "attributes"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise GitError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _encoded(text: str) -> bytes:
+    # A path in an attributes file may be in any encoding.
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _made(path: Path) -> Path:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GitError(f"{path.parent}: cannot be made: {error.strerror}") from error
+    return path
+
+
+def _drop_cache() -> None:
+    """Forget the texts that git keeps, in case some were made while gradir was missing."""
+    if succeeds(["rev-parse", "--verify", "--quiet", _CACHE]):
+        output(["update-ref", "-d", _CACHE])

@@ -1,0 +1,62 @@
+"""Runs git, and reads files of any revision."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from gradir.errors import GradirError
+
+__all__ = ["GitError", "is_revision", "output", "read_blob", "succeeds"]
+
+
+class GitError(GradirError):
+    """git is missing, or refused to do something."""
+
+
+def output(arguments: Sequence[str]) -> bytes:
+    """What git prints on standard output.
+
+    Raises:
+        GitError: git is not installed or failed; the message is what it said.
+    """
+    done = _run(arguments)
+    if done.returncode != 0:
+        said = " ".join(done.stderr.decode(errors="replace").split())
+        raise GitError(f"git {arguments[0]}: {said.removeprefix('fatal: ') or f'exit status {done.returncode}'}")
+    return done.stdout
+
+
+def succeeds(arguments: Sequence[str]) -> bool:
+    """Whether git exits with status 0.
+
+    Raises:
+        GitError: git is not installed.
+    """
+    return _run(arguments).returncode == 0
+
+
+def is_revision(name: str) -> bool:
+    """Whether git knows a commit of this name here."""
+    return succeeds(["rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"])
+
+
+def read_blob(revision: str, path: str) -> bytes:
+    """The content of a file in a revision; the path is relative to the working directory.
+
+    Raises:
+        GitError: there is no such revision, or no such file in it.
+    """
+    inside = path if path.startswith("./") or Path(path).is_absolute() else f"./{path}"
+    if not is_revision(revision):
+        raise GitError(f"{revision}: git knows no such revision here")
+    return output(["cat-file", "blob", f"{revision}:{inside}"])
+
+
+def _run(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+    program = shutil.which("git")
+    if program is None:
+        raise GitError("this needs git, which is not on the PATH")
+    return subprocess.run([program, *arguments], capture_output=True, check=False)  # noqa: S603 (without a shell)

@@ -1,0 +1,256 @@
+"""The git driver, against real git in temporary repositories."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from samples import everything
+
+import gradir
+from gradir.ir import Graph
+
+pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+
+Run = Callable[..., str]
+
+
+def changed() -> Graph:
+    """The sample with another eps."""
+    graph = everything()
+    norm = graph.nodes["norm/native_batch_norm:1"]
+    edited = replace(norm, attrs={**norm.attrs, "eps": 0.5})
+    return replace(graph, nodes={**graph.nodes, norm.id: edited})
+
+
+@pytest.fixture
+def environment(tmp_path: Path, clean_environment: dict[str, str]) -> dict[str, str]:
+    """A home of its own, and a program ``gradir`` that can be taken away."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    script = programs / "gradir"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gradir "$@"\n')
+    script.chmod(0o755)
+    home = tmp_path / "home"
+    home.mkdir()
+    elsewhere = [folder for folder in os.environ["PATH"].split(os.pathsep) if not (Path(folder) / "gradir").exists()]
+    return {
+        **clean_environment,
+        "PATH": os.pathsep.join([str(programs), *elsewhere]),
+        "HOME": str(home),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_AUTHOR_NAME": "A",
+        "GIT_AUTHOR_EMAIL": "a@example.org",
+        "GIT_COMMITTER_NAME": "A",
+        "GIT_COMMITTER_EMAIL": "a@example.org",
+        "GIT_PAGER": "cat",
+        "TERM": "dumb",
+    }
+
+
+@pytest.fixture
+def repository(tmp_path: Path, environment: dict[str, str]) -> Path:
+    """A repository with two commits of model.gir."""
+    root = tmp_path / "repository"
+    root.mkdir()
+    run = runner(root, environment)
+    run("git", "init", "-q", "-b", "main")
+    for graph, message in ((everything(), "first"), (changed(), "second")):
+        gradir.save(graph, root / "model.gir")
+        run("git", "add", "model.gir")
+        run("git", "commit", "-q", "-m", message)
+    return root
+
+
+def runner(folder: Path, environment: dict[str, str]) -> Run:
+    def run(*command: str, input: str | None = None, status: int = 0) -> str:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, input=input, check=False
+        )
+        assert done.returncode == status, (command, done)
+        assert "Traceback" not in done.stderr
+        return done.stdout + (done.stderr if status else "")
+
+    return run
+
+
+@pytest.fixture
+def run(repository: Path, environment: dict[str, str]) -> Run:
+    return runner(repository, environment)
+
+
+def snapshot(*folders: Path) -> dict[Path, bytes]:
+    """Everything that decides what git does."""
+    found = {}
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and "objects" not in path.parts and path.name not in {"index", "ORIG_HEAD"}:
+                found[path] = path.read_bytes()
+    return found
+
+
+FACT = "-    attr eps = 1e-05\n+    attr eps = 0.5\n"
+
+
+@pytest.mark.parametrize("where", ["--local", "--global"])
+def test_install_shows_facts_and_uninstall_leaves_no_trace(
+    where: str, run: Run, repository: Path, environment: dict[str, str]
+) -> None:
+    home = Path(environment["HOME"])
+    before = snapshot(repository / ".git", home)
+    assert FACT not in run("git", "diff", "HEAD~1")
+    run("gradir", "git", "install", where)
+    once = snapshot(repository / ".git", home)
+    for command in (["diff", "HEAD~1"], ["log", "-p"], ["show"]):
+        assert FACT in run("git", *command)
+    assert "@@ function norm/native_batch_norm:1 = " in run("git", "diff", "HEAD~1")
+    run("gradir", "git", "install", where)
+    again = snapshot(repository / ".git", home)
+    assert {path: data for path, data in again.items() if "notes" not in path.parts} == {
+        path: data for path, data in once.items() if "notes" not in path.parts
+    }
+    run("gradir", "git", "uninstall", where)
+    run("gradir", "git", "uninstall", where)
+    after = snapshot(repository / ".git", home)
+    assert {path: data for path, data in after.items() if data} == {path: data for path, data in before.items() if data}
+    assert FACT not in run("git", "diff", "HEAD~1")
+
+
+def test_settings_of_the_user_stay(run: Run, repository: Path) -> None:
+    attributes = repository / ".git" / "info" / "attributes"
+    attributes.parent.mkdir(exist_ok=True)
+    attributes.write_bytes(b"*.png binary\n# mine\xff\n*.gir text")
+    run("git", "config", "diff.gradir.xfuncname", "^leaf")
+    run("git", "config", "diff.other.textconv", "cat")
+    configuration = (repository / ".git" / "config").read_bytes()
+    run("gradir", "git", "install")
+    assert b"*.gir diff=gradir -merge\n" in attributes.read_bytes()
+    run("gradir", "git", "uninstall")
+    assert attributes.read_bytes() == b"*.png binary\n# mine\xff\n*.gir text\n"
+    assert (repository / ".git" / "config").read_bytes() == configuration
+
+
+def test_without_gradir_git_goes_on(run: Run, repository: Path, tmp_path: Path) -> None:
+    run("gradir", "git", "install")
+    (tmp_path / "bin" / "gradir").unlink()
+    gradir.save(everything(), repository / "model.gir")
+    for command in (["diff"], ["diff", "HEAD~1", "HEAD"], ["log", "-p"], ["show"]):
+        assert '"eps":0.5' in run("git", *command)
+    run("git", "add", "-p", input="y\n")
+    assert run("git", "diff", "--cached", "--stat")
+    run("git", "stash")
+    run("git", "stash", "pop")
+    run("git", "commit", "-q", "-a", "-m", "third")
+
+
+def test_with_gradir_hunks_can_be_staged_and_stashed(run: Run, repository: Path) -> None:
+    run("gradir", "git", "install")
+    gradir.save(everything(), repository / "model.gir")
+    run("git", "add", "-p", input="y\n")
+    assert run("git", "diff", "--cached", "--name-only") == "model.gir\n"
+    run("git", "stash")
+    run("git", "stash", "pop")
+    assert gradir.load(repository / "model.gir") == everything()
+
+
+def test_every_encoding_and_a_broken_file_are_shown(run: Run, repository: Path) -> None:
+    run("gradir", "git", "install")
+    for name in ("a.gir", "a.gir.gz"):
+        gradir.save(everything(), repository / name, format="msgpack")
+    (repository / "broken.gir").write_text('{"format":"gir",\n<<<<<<< ours\n')
+    run("git", "add", ".")
+    run("git", "commit", "-q", "-m", "encodings")
+    shown = run("git", "show")
+    assert shown.count("+function fc/addmm:1 = addmm(-, x, fc/t:1)\n") == 2
+    assert "+<<<<<<< ours\n" in shown
+    for name in ("a.gir", "a.gir.gz"):
+        gradir.save(changed(), repository / name, format="msgpack")
+    assert run("git", "diff").count(FACT) == 2
+
+
+def test_texts_are_cached_until_their_form_changes(run: Run, repository: Path, tmp_path: Path) -> None:
+    run("gradir", "git", "install")
+    assert FACT in run("git", "diff", "HEAD~1", "HEAD")
+    calls = tmp_path / "calls"
+    script = tmp_path / "bin" / "gradir"
+    script.write_text(script.read_text().replace("exec", f'echo called >> "{calls}"\nexec'))
+    assert FACT in run("git", "diff", "HEAD~1", "HEAD")
+    assert not calls.exists()
+    command = run("git", "config", "diff.gradir.textconv").rstrip("\n")
+    run("git", "config", "diff.gradir.textconv", command.replace("plain 1", "plain 2"))
+    assert FACT in run("git", "diff", "HEAD~1", "HEAD")
+    assert calls.read_text() == "called\n" * 2
+
+
+def test_install_forgets_what_was_cached_while_gradir_was_missing(run: Run, tmp_path: Path) -> None:
+    run("gradir", "git", "install")
+    script = tmp_path / "bin" / "gradir"
+    text = script.read_text()
+    script.unlink()
+    assert FACT not in run("git", "diff", "HEAD~1", "HEAD")
+    script.write_text(text)
+    script.chmod(0o755)
+    run("gradir", "git", "install")
+    assert FACT in run("git", "diff", "HEAD~1", "HEAD")
+
+
+def test_a_merge_is_never_tried(run: Run, repository: Path) -> None:
+    run("gradir", "git", "install")
+    run("git", "checkout", "-q", "-b", "other", "HEAD~1")
+    graph = everything()
+    gradir.save(replace(graph, cuts=()), repository / "model.gir")
+    run("git", "commit", "-q", "-a", "-m", "other")
+    said = run("git", "merge", "main", status=1)
+    assert "Cannot merge binary files: model.gir" in said
+    assert gradir.load(repository / "model.gir").cuts == ()
+
+
+def test_worktrees_share_it(run: Run, repository: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+    run("git", "config", "extensions.worktreeConfig", "true")
+    run("git", "worktree", "add", "-q", str(tmp_path / "tree"), "HEAD")
+    inside = runner(tmp_path / "tree", environment)
+    inside("gradir", "git", "install")
+    assert FACT in inside("git", "diff", "HEAD~1")
+    assert FACT in run("git", "diff", "HEAD~1")
+    run("gradir", "git", "uninstall")
+    assert FACT not in inside("git", "diff", "HEAD~1")
+
+
+def test_status_says_what_is_there(run: Run) -> None:
+    assert [line.split("(")[0].split() for line in run("gradir", "git", "status").splitlines()] == [
+        ["local", "not", "installed"],
+        ["global", "not", "installed"],
+    ]
+    run("gradir", "git", "install")
+    assert run("gradir", "git", "status", "--local").startswith("local   installed (")
+    command = run("git", "config", "diff.gradir.textconv").rstrip("\n")
+    run("git", "config", "diff.gradir.textconv", command.replace("plain 1", "plain 0"))
+    assert "installed by another gradir" in run("gradir", "git", "status", "--local")
+
+
+def test_the_attributes_file_of_the_user_is_the_one_edited(run: Run, environment: dict[str, str]) -> None:
+    mine = Path(environment["HOME"]) / "my attributes"
+    run("git", "config", "--global", "core.attributesFile", "~/my attributes")
+    run("gradir", "git", "install", "--global")
+    assert "*.gir diff=gradir -merge" in mine.read_text()
+    assert FACT in run("git", "diff", "HEAD~1")
+
+
+def test_outside_a_repository_is_one_clear_error(tmp_path: Path, environment: dict[str, str]) -> None:
+    run = runner(tmp_path, {**environment, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)})
+    for action in ("install", "uninstall", "status"):
+        said = run("gradir", "git", action, status=2)
+        assert said.startswith("gradir: git rev-parse: not a git repository")
+        assert said.count("\n") == 1
+
+
+def test_the_difftool(run: Run) -> None:
+    run("gradir", "git", "install")
+    shown = run("git", "difftool", "-y", "-t", "gradir", "HEAD~1")
+    assert "attrs.eps: 1e-05 -> 0.5" in shown
