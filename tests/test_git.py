@@ -254,3 +254,61 @@ def test_the_difftool(run: Run) -> None:
     run("gradir", "git", "install")
     shown = run("git", "difftool", "-y", "-t", "gradir", "HEAD~1")
     assert "attrs.eps: 1e-05 -> 0.5" in shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("HEAD~1", "HEAD", "--", "model.gir"),
+        ("HEAD~1", "HEAD", "model.gir"),
+        ("HEAD~1", "model.gir"),
+        ("main~1:model.gir", "model.gir"),
+        ("main~1:model.gir", "main:model.gir"),
+        ("--exit-zero", "HEAD~1", "HEAD", "--", "./model.gir"),
+    ],
+)
+def test_revisions_are_compared(words: tuple[str, ...], run: Run) -> None:
+    status = 0 if "--exit-zero" in words else 1
+    assert "attrs.eps: 1e-05 -> 0.5" in run("gradir", "diff", *words, status=status)
+    assert run("gradir", "diff", "HEAD", "HEAD", "model.gir") == "no difference\n"
+
+
+def test_a_revision_is_compared_from_a_folder_below(run: Run, repository: Path, environment: dict[str, str]) -> None:
+    below = repository / "below"
+    below.mkdir()
+    gradir.save(everything(), below / "other.gir")
+    run("git", "add", ".")
+    run("git", "commit", "-q", "-m", "below")
+    gradir.save(changed(), below / "other.gir")
+    inside = runner(below, environment)
+    assert "attrs.eps" in inside("gradir", "diff", "HEAD", "other.gir", status=1)
+    assert "attrs.eps" in inside("gradir", "diff", "HEAD~2", "HEAD", "../model.gir", status=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nowhere", "HEAD", "model.gir"), "nowhere: git knows no such revision here"),
+        (("HEAD", "HEAD~1", "other.gir"), "other.gir"),
+        (("HEAD:other.gir", "model.gir"), "other.gir"),
+        (("nowhere", "model.gir"), "nowhere: cannot be read"),
+        (("--output=x", "HEAD", "model.gir"), "unrecognized arguments"),
+        (("HEAD", "--", "-x", "model.gir"), "-x: git knows no such revision here"),
+        (("model.gir",), "two files, a revision and a file, or two revisions and a file"),
+        (("a", "b", "c", "d"), "two files"),
+    ],
+)
+def test_sides_that_are_not_there_are_one_line(words: tuple[str, ...], said: str, run: Run) -> None:
+    error = run("gradir", "diff", *words, status=2)
+    assert error.startswith("gradir: ")
+    assert error.count("\n") == 1
+    assert said in error
+
+
+def test_a_broken_file_of_a_revision_is_named(run: Run, repository: Path) -> None:
+    (repository / "model.gir").write_text("{")
+    run("git", "commit", "-q", "-a", "-m", "broken")
+    assert "gradir: HEAD:model.gir: broken JSON" in run("gradir", "diff", "HEAD~1", "HEAD", "model.gir", status=2)
+    (repository / "HEAD").write_bytes(gradir.dumps(everything()))
+    (repository / "model.gir").write_bytes(gradir.dumps(everything()))
+    assert run("gradir", "diff", "HEAD", "model.gir") == "no difference\n", "a file of that name comes first"

@@ -5,12 +5,22 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import TYPE_CHECKING
+
+from gradir.errors import FormatError
+
+if TYPE_CHECKING:
+    from gradir.git.sides import Side
+    from gradir.ir import Graph
 
 __all__ = ["register"]
 
 _EPILOG = """\
 examples:
   gradir diff main.gir branch.gir
+  gradir diff HEAD model.gir                  the file as committed, and as it is now
+  gradir diff HEAD~1 HEAD -- model.gir        the file in two revisions
+  gradir diff main:model.gir model.gir
   gradir capture model.py:loss | gradir diff model.gir -
 
 exit status: 0 no difference, 1 a difference, 2 trouble
@@ -26,8 +36,13 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("a", metavar="A", help="the .gir file before; '-' is stdin")
-    parser.add_argument("b", metavar="B", help="the .gir file after")
+    parser.usage = "gradir diff [options] A B | REVISION FILE | REVISION REVISION [--] FILE"
+    parser.add_argument(
+        "sides",
+        metavar="A B",
+        nargs="+",
+        help="the .gir files before and after: a path, '-' for stdin, or REVISION:PATH as git has it",
+    )
     parser.add_argument("--format", choices=["text", "json"], default="text", help="how to show it (default: text)")
     parser.add_argument("--color", choices=["auto", "always", "never"], default="auto", help="colour of the text form")
     parser.add_argument("--exit-zero", action="store_true", help="exit with status 0 even when the graphs differ")
@@ -37,8 +52,10 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(options: argparse.Namespace) -> int:
     """Compare and print."""
     from gradir import api, files
+    from gradir.git.sides import sides
 
-    found = api.diff(api.load(options.a), api.load(options.b))
+    before, after = sides(options.sides)
+    found = api.diff(_load(before), _load(after))
     if options.format == "json":
         import msgspec
 
@@ -49,6 +66,17 @@ def run(options: argparse.Namespace) -> int:
         text = render_text(found, palette=ANSI if _wants_colour(options.color) else NO_COLOUR)
     files.write_bytes("-", text.encode())
     return 1 if found and not options.exit_zero else 0
+
+
+def _load(side: Side) -> Graph:
+    from gradir import api
+
+    if not side.revision:
+        return api.load(side.path)
+    try:
+        return api.loads(side.blob())
+    except FormatError as error:
+        raise FormatError(f"{side.name}: {error}") from error
 
 
 def _wants_colour(choice: str) -> bool:

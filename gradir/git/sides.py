@@ -1,0 +1,69 @@
+"""What the two sides of a comparison name: files, or files of a revision."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gradir.errors import GradirError
+from gradir.git.repository import is_revision, read_blob
+
+__all__ = ["Side", "sides"]
+
+
+class Side(NamedTuple):
+    """One file to compare: its path, and the revision it is taken from, empty for the working directory."""
+
+    path: str
+    revision: str = ""
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return f"{self.revision}:{self.path}" if self.revision else self.path
+
+    def blob(self) -> bytes:
+        """The file's content in its revision.
+
+        Raises:
+            GitError: there is no such revision, or no such file in it.
+        """
+        return read_blob(self.revision, self.path)
+
+
+def sides(words: Sequence[str]) -> tuple[Side, Side]:
+    """The two sides that the words of a command line name.
+
+    ``A B`` are two files; each may be ``REVISION:PATH``. ``REVISION PATH`` is the file then and now. ``REVISION
+    REVISION PATH`` is the file in both.
+
+    Raises:
+        GradirError: the words name no two sides.
+
+    >>> sides(["HEAD~1", "HEAD", "model.gir"])
+    (Side(path='model.gir', revision='HEAD~1'), Side(path='model.gir', revision='HEAD'))
+    """
+    if len(words) == 3:
+        before, after, path = words
+        return Side(path, before), Side(path, after)
+    if len(words) != 2:
+        raise GradirError(
+            "diff takes two files, a revision and a file, or two revisions and a file; see gradir diff --help"
+        )
+    first, second = words
+    if not _is_file(first) and _is_file(second) and ":" not in first and is_revision(first):
+        return Side(second, first), Side(second)
+    return _side(first), _side(second)
+
+
+def _side(word: str) -> Side:
+    revision, colon, path = word.partition(":")
+    # A drive letter is no revision.
+    if colon and path and len(revision) > 1 and not _is_file(word):
+        return Side(path, revision)
+    return Side(word)
+
+
+def _is_file(word: str) -> bool:
+    return word == "-" or os.path.exists(word)  # noqa: PTH110 (a word may be too long for a path)

@@ -1,0 +1,185 @@
+"""A pytest plugin: graphs as snapshots.
+
+The fixture ``graph_snapshot`` compares what a test captures with a ``.gir`` file beside the test::
+
+    def test_loss(graph_snapshot):
+        model = Model()
+        graph_snapshot.check(model(x).sum(), model=model)
+
+``pytest --gradir-update`` writes the files; review them as you would code. A file that no test asks for any more is
+named at the end of a run of its whole test module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from gradir.ir import Graph
+
+__all__ = ["FOLDER", "GraphSnapshot"]
+
+FOLDER: Final = "__graphs__"
+"""The folder beside the test modules that the files lie in, in a folder for each module."""
+
+_UPDATE: Final = "--gradir-update"
+_USED: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
+_UNUSED: Final[pytest.StashKey[list[str]]] = pytest.StashKey()
+_LONGEST_NAME: Final = 100
+
+
+class GraphSnapshot:
+    """The snapshots of one test."""
+
+    def __init__(self, folder: Path, test: str, *, update: bool, used: set[str]) -> None:
+        """``folder`` is where the files of the test's module lie; ``used`` collects those that were asked for."""
+        self._folder = folder
+        self._test = test
+        self._update = update
+        self._used = used
+        self._count = 0
+
+    def check(
+        self,
+        target: object,
+        *inputs: object,
+        kwargs: Mapping[str, object] | None = None,
+        model: object = None,
+        params: Mapping[str, Any] | None = None,
+        name: str = "",
+    ) -> None:
+        """Compare a graph with its file; the test fails with the difference.
+
+        ``target`` is a `gradir.Graph`, or what `gradir.capture` takes with the other arguments. Files are numbered
+        within a test, unless they are given names.
+
+        Raises:
+            CaptureError: there is no graph.
+            FormatError: the file is broken.
+        """
+        __tracebackhide__ = True
+        import gradir
+
+        graph = self._graph(target, inputs, kwargs=kwargs, model=model, params=params)
+        path = self._next_path(name)
+        self._used.add(str(path))
+        if not path.exists():
+            if not self._update:
+                pytest.fail(f"there is no {path.name} beside the test: run pytest {_UPDATE} and review what it writes")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            gradir.save(graph, path)
+            return
+        found = gradir.diff(gradir.load(path), graph)
+        if not found:
+            return
+        if self._update:
+            gradir.save(graph, path)
+            return
+        from gradir.diff.text import render_text
+
+        shown = f"{FOLDER}/{path.parent.name}/{path.name}"
+        pytest.fail(f"the graph is not that of {shown}; if it should be, run pytest {_UPDATE}\n{render_text(found)}")
+
+    def _graph(self, target: object, inputs: tuple[object, ...], **options: Any) -> Graph:
+        import gradir
+
+        if isinstance(target, gradir.Graph):
+            return target
+        return gradir.capture(target, *inputs, **options)
+
+    def _next_path(self, name: str) -> Path:
+        self._count += 1
+        suffix = f"-{name}" if name else f"-{self._count}" if self._count > 1 else ""
+        return self._folder / f"{_file_name(self._test + suffix)}.gir"
+
+
+def _file_name(text: str) -> str:
+    """A name that every file system takes, and that tells tests apart.
+
+    >>> _file_name("test_it[a/b]")
+    'test_it[a%2Fb]'
+    """
+    safe = re.sub(r"[^\w\[\]=,+.-]", lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), text)
+    if len(safe) <= _LONGEST_NAME:
+        return safe
+    import hashlib
+
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return f"{safe[:_LONGEST_NAME]}~{digest}"
+
+
+@pytest.fixture
+def graph_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
+    """Compares captured graphs with the .gir files beside the test; see `GraphSnapshot.check`."""
+    module = request.path
+    test = request.node.name if request.cls is None else f"{request.cls.__qualname__}.{request.node.name}"
+    return GraphSnapshot(
+        module.parent / FOLDER / module.stem,
+        test,
+        update=request.config.getoption(_UPDATE),
+        used=request.config.stash[_USED],
+    )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option."""
+    group = parser.getgroup("gradir", "graph snapshots")
+    group.addoption(_UPDATE, action="store_true", help="write the graph snapshots that are missing or differ")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start with no file used."""
+    config.stash[_USED] = set()
+    config.stash[_UNUSED] = []
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ARG001 (xdist's signature)
+    """Take over what a worker of pytest-xdist used and collected."""
+    output = getattr(node, "workeroutput", {})
+    node.config.stash[_USED].update(output.get("gradir_used", ()))
+    node.config.stash[_UNUSED] += output.get("gradir_candidates", ())
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the main process, in a worker, and find the files that nothing asked for."""
+    config = session.config
+    candidates = _candidates(session.items) if _runs_whole_modules(config) else []
+    output = getattr(config, "workeroutput", None)
+    if output is not None:
+        used = config.stash[_USED]
+        output["gradir_used"] = sorted(used)
+        output["gradir_candidates"] = candidates
+        return
+    config.stash[_UNUSED] += candidates
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Name the files that no test asked for."""
+    candidates, used = config.stash[_UNUSED], config.stash[_USED]
+    unused = sorted(set(candidates) - used)
+    if not unused:
+        return
+    terminalreporter.section("graph snapshots that no test asked for")
+    for path in unused:
+        terminalreporter.line(str(_relative(Path(path), config.rootpath)))
+
+
+def _runs_whole_modules(config: pytest.Config) -> bool:
+    narrowed = any(config.getoption(name, None) for name in ("keyword", "markexpr", "lf", "deselect", "maxfail"))
+    return not narrowed and not any("::" in argument for argument in config.args)
+
+
+def _candidates(items: Iterable[pytest.Item]) -> list[str]:
+    """The files of every module of which a test was collected."""
+    modules = {item.path for item in items}
+    return sorted(str(path) for module in modules for path in (module.parent / FOLDER / module.stem).glob("*.gir"))
+
+
+def _relative(path: Path, root: Path) -> Path:
+    return path.relative_to(root) if path.is_relative_to(root) else path

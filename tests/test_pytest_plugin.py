@@ -1,0 +1,146 @@
+"""The pytest plugin, in pytest runs of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import gradir
+
+pytest_plugins = ["pytester"]
+
+TESTS = """
+import pytest
+from gradir.ir import Builder, TensorMeta
+
+def graph(width=3, op="exp"):
+    b = Builder()
+    w = b.tensor("w", TensorMeta("float32", (width,)), role="parameter")
+    b.output(b.function(op, [w], [TensorMeta("float32", (width,))]))
+    return b.build()
+
+def test_one(graph_snapshot):
+    graph_snapshot.check(graph())
+
+def test_two(graph_snapshot):
+    graph_snapshot.check(graph(4))
+    graph_snapshot.check(graph(5))
+    graph_snapshot.check(graph(6), name="named")
+
+class TestClass:
+    @pytest.mark.parametrize("op", ["sin", "a/b:c", pytest.param("tan", id="x" * 200)])
+    def test_three(self, graph_snapshot, op):
+        graph_snapshot.check(graph(op=op))
+"""
+
+SUMMARY = "*graph snapshots that no test asked for*"
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A project whose snapshots are written."""
+    pytester.makepyfile(test_model=TESTS)
+    missing = run(pytester)
+    missing.assert_outcomes(failed=5)
+    missing.stdout.fnmatch_lines(["*there is no test_one.gir beside the test: run pytest --gradir-update*"])
+    run(pytester, "--gradir-update").assert_outcomes(passed=5)
+    return pytester
+
+
+def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+
+
+def files(pytester: pytest.Pytester) -> list[str]:
+    return sorted(path.name for path in (pytester.path / "__graphs__" / "test_model").iterdir())
+
+
+def test_files_are_written_and_compared(project: pytest.Pytester) -> None:
+    names = files(project)
+    assert names[-4:] == ["test_one.gir", "test_two-2.gir", "test_two-named.gir", "test_two.gir"]
+    assert names[0] == "TestClass.test_three[a%2Fb%3Ac].gir"
+    assert names[2].startswith("TestClass.test_three[xxx")
+    assert len(names) == 7
+    done = run(project)
+    done.assert_outcomes(passed=5)
+    done.stdout.no_fnmatch_line(SUMMARY)
+
+
+def test_a_change_fails_with_the_difference_until_it_is_accepted(project: pytest.Pytester) -> None:
+    module = project.path / "test_model.py"
+    module.write_text(module.read_text().replace("graph(4)", "graph(40)"))
+    before = (project.path / "__graphs__" / "test_model" / "test_two.gir").read_bytes()
+    done = run(project)
+    done.assert_outcomes(passed=4, failed=1)
+    done.stdout.fnmatch_lines(
+        [
+            "*the graph is not that of __graphs__/test_model/test_two.gir; if it should be, run pytest --gradir-up*",
+            "*+0 -0 ~3 nodes; parameters +36*",
+            "*~ w *",
+        ]
+    )
+    done.stdout.no_fnmatch_line("*pytest_plugin.py*")
+    assert (project.path / "__graphs__" / "test_model" / "test_two.gir").read_bytes() == before
+    run(project, "--gradir-update").assert_outcomes(passed=5)
+    run(project).assert_outcomes(passed=5)
+
+
+def test_an_update_rewrites_nothing_that_is_equal(project: pytest.Pytester) -> None:
+    path = project.path / "__graphs__" / "test_model" / "test_one.gir"
+    gradir.save(gradir.load(path), path, format="msgpack")
+    compact = path.read_bytes()
+    run(project, "--gradir-update").assert_outcomes(passed=5)
+    assert path.read_bytes() == compact
+
+
+def test_files_that_no_test_asks_for_are_named(project: pytest.Pytester) -> None:
+    module = project.path / "test_model.py"
+    module.write_text(module.read_text().replace("def test_one", "def not_any_more"))
+    done = run(project)
+    done.stdout.fnmatch_lines([SUMMARY, "__graphs__/test_model/test_one.gir"])
+    done.stdout.no_fnmatch_line("__graphs__/test_model/test_two.gir")
+    for narrowed in (["-k", "two"], ["test_model.py::test_two"], ["-x"]):
+        run(project, *narrowed).stdout.no_fnmatch_line(SUMMARY)
+    assert len(files(project)) == 7
+
+
+def test_with_xdist(project: pytest.Pytester) -> None:
+    pytest.importorskip("xdist")
+    module = project.path / "test_model.py"
+    done = run(project, "-n", "2")
+    done.assert_outcomes(passed=5)
+    done.stdout.no_fnmatch_line(SUMMARY)
+    module.write_text(module.read_text().replace("def test_one", "def not_any_more"))
+    run(project, "-n", "2").stdout.fnmatch_lines([SUMMARY, "__graphs__/test_model/test_one.gir"])
+
+
+def test_a_broken_file_is_one_clear_error(project: pytest.Pytester) -> None:
+    (project.path / "__graphs__" / "test_model" / "test_one.gir").write_text("{")
+    done = run(project)
+    done.assert_outcomes(passed=4, failed=1)
+    done.stdout.fnmatch_lines(["*FormatError: *test_one.gir: broken JSON*"])
+
+
+def test_the_option_is_documented(pytester: pytest.Pytester) -> None:
+    run(pytester, "--help").stdout.fnmatch_lines(["graph snapshots:", "*--gradir-update*"])
+    run(pytester, "--fixtures").stdout.fnmatch_lines(["graph_snapshot*"])
+
+
+def test_models_are_captured(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("torch")
+    pytester.makepyfile(
+        test_model="""
+        import torch
+
+        def test_loss(graph_snapshot):
+            model = torch.nn.Linear(3, 2)
+            graph_snapshot.check(model(torch.ones(1, 3)).sum(), model=model)
+            graph_snapshot.check(model, torch.ones(1, 3), name="called")
+        """
+    )
+    run(pytester, "--gradir-update").assert_outcomes(passed=1)
+    run(pytester).assert_outcomes(passed=1)
+    assert files(pytester) == ["test_loss-called.gir", "test_loss.gir"]
+    path = Path(pytester.path / "__graphs__" / "test_model" / "test_loss.gir")
+    assert "weight" in gradir.load(path).nodes
