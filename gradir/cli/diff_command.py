@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from typing import TYPE_CHECKING
 
+from gradir.cli.comparing import add_comparison_options, show
 from gradir.errors import FormatError
 
 if TYPE_CHECKING:
@@ -43,28 +42,19 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         nargs="+",
         help="the .gir files before and after: a path, '-' for stdin, or REVISION:PATH as git has it",
     )
-    parser.add_argument("--format", choices=["text", "json"], default="text", help="how to show it (default: text)")
-    parser.add_argument("--color", choices=["auto", "always", "never"], default="auto", help="colour of the text form")
+    add_comparison_options(parser)
     parser.add_argument("--exit-zero", action="store_true", help="exit with status 0 even when the graphs differ")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Compare and print."""
-    from gradir import api, files
+    from gradir import api
     from gradir.git.sides import sides
 
     before, after = sides(options.sides)
     found = api.diff(_load(before), _load(after))
-    if options.format == "json":
-        import msgspec
-
-        text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
-    else:
-        from gradir.diff.text import ANSI, NO_COLOUR, render_text
-
-        text = render_text(found, palette=ANSI if _wants_colour(options.color) else NO_COLOUR)
-    files.write_bytes("-", text.encode())
+    show(found, options)
     return 1 if found and not options.exit_zero else 0
 
 
@@ -77,10 +67,3 @@ def _load(side: Side) -> Graph:
         return api.loads(side.blob())
     except FormatError as error:
         raise FormatError(f"{side.name}: {error}") from error
-
-
-def _wants_colour(choice: str) -> bool:
-    if choice != "auto":
-        return choice == "always"
-    # https://no-color.org
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -1,0 +1,74 @@
+"""``gradir check``: is the graph of a program still the one in a file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
+from gradir.cli.comparing import add_comparison_options, show
+
+if TYPE_CHECKING:
+    from gradir.ir import Graph
+
+__all__ = ["register"]
+
+_EPILOG = """\
+examples:
+  gradir check train.py:loss --against loss.gir
+  gradir check train.py:loss --against loss.gir --update       accept what there is now
+
+exit status: 0 the graph is that of the file, 1 it is another, 2 trouble
+"""
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "check",
+        help="capture, and compare with a .gir file",
+        description=f"Capture what SPEC names and compare it with a .gir file, as a test does.\n\n{SPEC_HELP}",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_capture_options(parser)
+    parser.add_argument("--against", metavar="FILE", required=True, help="the .gir file that the graph should be")
+    parser.add_argument(
+        "--update", action="store_true", help="write the file where it is missing or differs, and exit with status 0"
+    )
+    add_comparison_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Capture, compare, print."""
+    from gradir import api
+
+    # The file is read first: a capture may take long.
+    expected = None if options.update and not Path(options.against).exists() else api.load(options.against)
+    graph = captured(options)
+    if expected is None:
+        return _written(graph, options.against)
+    found = api.diff(expected, graph)
+    show(found, options)
+    if found and options.update:
+        return _written(graph, options.against, **_form(options.against))
+    return 1 if found else 0
+
+
+def _written(graph: Graph, path: str, **form: Any) -> int:
+    from gradir import api
+
+    api.save(graph, path, **form)
+    print(f"wrote {path}: {summary(graph)}", file=sys.stderr)
+    return 0
+
+
+def _form(path: str) -> dict[str, str]:
+    """The encoding and the compression of a file that is there."""
+    from gradir import codecs, files
+
+    found = codecs.survey(files.read_bytes(path))
+    return {"format": found.encoding, "compress": found.compression or "none"}
