@@ -12,6 +12,9 @@ from hypothesis import settings
 settings.register_profile("gradir", deadline=None)
 settings.load_profile("gradir")
 
+collect_ignore = ["fuzz"]
+"""What needs packages that the tests do not: see each file there."""
+
 GOLDENS = Path(__file__).parent / "goldens"
 NODE_MODULES = Path(__file__).parent / "node" / "node_modules"
 

@@ -463,3 +463,35 @@ def test_bad_options(function: Callable[..., object], options: dict[str, Any]) -
 def test_an_edge_from_nowhere_is_an_error() -> None:
     with pytest.raises(ExportError, match=r"node 'f' has an edge from 'gone', which is not in the graph"):
         export(Graph.of([Node("f", scope="s", inputs=(Ref("gone", 0),))]))
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_legend_names_the_colours_that_are_there(theme: str, dot_program: str) -> None:
+    source = everything().to("dot", theme=theme, legend=True, show_saved=True)
+    assert re.findall(r'^\t\tlegend\d+ \[label="([^"]*)"', source, re.MULTILINE) == [
+        "parameter",
+        "leaf",
+        "function",
+        "buffer",
+        "saved tensor",
+        "output",
+    ]
+    small = Graph.of([Node("x", role="leaf")]).to("dot", theme=theme, legend=True)
+    assert re.findall(r'^\t\tlegend\d+ \[label="([^"]*)"', small, re.MULTILINE) == ["leaf"]
+    drawn = json.loads(run_dot(dot_program, source, "json"))
+    fills = {box["label"]: box["fillcolor"] for box in drawn["objects"] if box["name"].startswith("legend")}
+    for box in drawn["objects"]:
+        if box.get("class") == "saved" and not box["name"].startswith("legend"):
+            assert box["fillcolor"] == fills["saved tensor"]
+    assert len(set(fills.values())) == len(fills) - 1, "parameters and leaves share the classic light blue"
+
+
+def test_without_a_legend_there_is_none() -> None:
+    assert "legend" not in everything().to("dot", show_saved=True)
+
+
+def test_pydot_has_the_theme_and_the_legend_too() -> None:
+    dot = to_pydot(everything(), theme="dark", legend=True)
+    assert dot.get_bgcolor().strip('"') == "#0d1117"
+    (legend,) = dot.get_subgraph("cluster_legend")
+    assert [node.get_label() for node in legend.get_nodes()][-1] == '"output"'

@@ -30,7 +30,8 @@ def caption(node: Node) -> list[str]:
     if node.role in _TENSOR_ROLES:
         return [_shown(name or node.id), _shape(node.shape)]
     title = _shown(node.native or node.op or node.id)
-    return [_shown(name), title] if name else [title]
+    lines = [_shown(name), title] if name else [title]
+    return [*lines, "(opaque)"] if node.opaque else lines
 
 
 def saved_caption(saved: Saved) -> list[str]:

@@ -20,6 +20,20 @@ __all__ = ["Box", "Group", "Line", "Picture", "Style"]
 
 _BREAK: Final = "\\n"
 
+_LEGEND: Final = "\0legend"
+"""A name that no part of a module's path has."""
+
+_LEGEND_LABELS: Final = {
+    "parameter": "parameter",
+    "leaf": "leaf",
+    "function": "function",
+    "module": "folded module",
+    "buffer": "buffer",
+    "saved": "saved tensor",
+    "view_base": "base of a view",
+    "output": "output",
+}
+
 # dot's parser runs out of stack at about 2,500 nested clusters, other tools earlier.
 _MAX_NESTING: Final = 64
 
@@ -30,6 +44,7 @@ class Style(NamedTuple):
     attr_chars: int | None
     saved: bool
     clusters: bool
+    legend: bool = False
 
 
 Box: TypeAlias = "tuple[str, str, str, str]"
@@ -74,9 +89,15 @@ class Picture:
             if node.id not in hidden:
                 groups[node.scope if style.clusters else ""].nodes.append(node)
         self.root = groups[""]
+        self._legend = self._legend_roles() if style.legend else []
+        if self._legend:
+            self.root.children[_LEGEND] = Group("cluster_legend", "legend", "what the colours mean")
 
     def boxes(self, group: Group) -> Iterator[Box]:
         """The boxes directly in a group."""
+        if group.key == "cluster_legend":
+            yield from self._legend_boxes()
+            return
         attr_chars = self._style.attr_chars
         for node in group.nodes:
             key = self._keys[node.id]
@@ -110,6 +131,22 @@ class Picture:
         if self._style.saved:
             for node in self._graph.nodes.values():
                 yield from self._saved_lines(node)
+        for number in range(1, len(self._legend)):
+            yield f"legend{number - 1}", f"legend{number}", "legend", 1
+
+    def _legend_roles(self) -> list[str]:
+        """The roles that are drawn and have a colour of their own, in a fixed order."""
+        drawn = {node.role for group in self._groups() for node in group.nodes}
+        if self._style.saved and any(node.saved for node in self._graph.nodes.values()):
+            drawn.add("saved")
+        return [role for role in _LEGEND_LABELS if role in drawn]
+
+    def _groups(self) -> Iterator[Group]:
+        return (group for _, group in self.root.walk())
+
+    def _legend_boxes(self) -> Iterator[Box]:
+        for number, role in enumerate(self._legend):
+            yield f"legend{number}", role, _LEGEND_LABELS[role], f"the colour of every {role}"
 
     def _saved_lines(self, node: Node) -> Iterator[Line]:
         key = self._keys[node.id]

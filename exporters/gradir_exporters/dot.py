@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -37,34 +37,66 @@ _NODE_LOOK: Final[Mapping[str, Any]] = {
     **_FONT,
     "shape": "box",
     "style": "filled",
-    "fillcolor": "lightgray",
     "height": "0.2",
     "class": "function",
 }
 _EDGE_LOOK: Final[Mapping[str, Any]] = {"arrowsize": "0.6"}
-_CLUSTER_LOOK: Final[Mapping[str, Any]] = {
-    "style": "rounded,filled",
-    "fillcolor": "#00000008",
-    "color": "gray60",
-    "fontcolor": "gray30",
-    "labeljust": "l",
-}
+_CLUSTER_LOOK: Final[Mapping[str, Any]] = {"style": "rounded,filled", "labeljust": "l"}
 _LINE_LOOKS: Final[Mapping[str, Mapping[str, Any]]] = {
     "data": {},
     "view": {"style": "dotted"},
     "saved": {"dir": "none"},
     "buffer": {"dir": "none", "style": "dashed"},
+    "legend": {"style": "invis"},
 }
-_FILLS: Final = {
-    "leaf": "lightblue",
-    "parameter": "lightblue",
-    "buffer": "lightgoldenrod1",
-    "output": "darkolivegreen1",
-    "view_base": "darkolivegreen3",
-    "saved": "orange",
-    "module": "thistle",
+
+
+class _Theme(NamedTuple):
+    """The colours of a picture; ``fills`` are those of boxes by role, ``unknown`` that of any other role."""
+
+    graph: Mapping[str, str]
+    node: Mapping[str, str]
+    edge: Mapping[str, str]
+    cluster: Mapping[str, str]
+    fills: Mapping[str, str]
+    unknown: str
+
+
+_THEMES: Final[Mapping[str, _Theme]] = {
+    # The colours that torchviz made classic.
+    "light": _Theme(
+        {},
+        {"fillcolor": "lightgray"},
+        {},
+        {"fillcolor": "#00000008", "color": "gray60", "fontcolor": "gray30"},
+        {
+            "leaf": "lightblue",
+            "parameter": "lightblue",
+            "buffer": "lightgoldenrod1",
+            "output": "darkolivegreen1",
+            "view_base": "darkolivegreen3",
+            "saved": "orange",
+            "module": "thistle",
+        },
+        "white",
+    ),
+    "dark": _Theme(
+        {"bgcolor": "#0d1117", "fontcolor": "#c9d1d9"},
+        {"fillcolor": "#30363d", "color": "#8b949e", "fontcolor": "#e6edf3"},
+        {"color": "#8b949e"},
+        {"fillcolor": "#ffffff0a", "color": "#484f58", "fontcolor": "#b1bac4"},
+        {
+            "leaf": "#1f4b70",
+            "parameter": "#1f4b70",
+            "buffer": "#5c4d1a",
+            "output": "#3b5723",
+            "view_base": "#2a4018",
+            "saved": "#8a4b08",
+            "module": "#54365f",
+        },
+        "#161b22",
+    ),
 }
-_UNKNOWN_FILL: Final = "white"
 
 
 class DotOptions(Options, frozen=True, kw_only=True):
@@ -79,6 +111,8 @@ class DotOptions(Options, frozen=True, kw_only=True):
         Literal["TB", "LR", "BT", "RL"], msgspec.Meta(description="where arrows point: TB is top to bottom")
     ] = "TB"
     clusters: Annotated[bool, msgspec.Meta(description="draw a frame around the boxes of each module")] = True
+    theme: Annotated[Literal["light", "dark"], msgspec.Meta(description="the colours: light is the classic")] = "light"
+    legend: Annotated[bool, msgspec.Meta(description="add a frame that says what the colours mean")] = False
 
 
 class DotExporter:
@@ -145,19 +179,21 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
 
     filled = _filled(options)
     picture = _drawn(graph, filled)
-    dot = pydot.Dot(_NAME, graph_type="digraph", rankdir=filled.direction, **_GRAPH_LOOK)
-    dot.set_node_defaults(**_NODE_LOOK)
-    dot.set_edge_defaults(**_EDGE_LOOK)
+    theme = _THEMES[filled.theme]
+    dot = pydot.Dot(_NAME, graph_type="digraph", rankdir=filled.direction, **_GRAPH_LOOK, **_written(theme.graph))
+    dot.set_node_defaults(**_NODE_LOOK, **_written(theme.node))
+    dot.set_edge_defaults(**_EDGE_LOOK, **_written(theme.edge))
+    cluster_look = _written({**_CLUSTER_LOOK, **theme.cluster})
     # The graph that is open at each level. A cluster is added while empty, since pydot then visits all it holds.
     open_graphs: list[pydot.Graph] = [dot]
     for level, group in picture.root.walk():
         if level:
-            cluster = pydot.Subgraph(group.key, **_quoted(group.label, group.tooltip), **_CLUSTER_LOOK)
+            cluster = pydot.Subgraph(group.key, **_quoted(group.label, group.tooltip), **cluster_look)
             del open_graphs[level:]
             open_graphs[-1].add_subgraph(cluster)
             open_graphs.append(cluster)
         for key, role, label, tooltip in picture.boxes(group):
-            open_graphs[-1].add_node(pydot.Node(key, **_quoted(label, tooltip), **_box_look(role)))
+            open_graphs[-1].add_node(pydot.Node(key, **_quoted(label, tooltip), **_written(_box_look(role, theme))))
     for tail, head, kind, length in picture.lines():
         dot.add_edge(pydot.Edge(tail, head, **_line_look(kind, length)))
     return dot
@@ -177,6 +213,7 @@ def _drawn(graph: Graph, options: DotOptions) -> Picture:
             attr_chars=options.max_attr_chars if options.show_attrs else None,
             saved=options.show_saved,
             clusters=options.clusters,
+            legend=options.legend,
         ),
     )
 
@@ -185,17 +222,22 @@ def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
     import graphviz
 
     picture = _drawn(graph, options)
+    theme = _THEMES[options.theme]
     digraph = graphviz.Digraph(
-        _NAME, graph_attr={**_GRAPH_LOOK, "rankdir": options.direction}, node_attr=_NODE_LOOK, edge_attr=_EDGE_LOOK
+        _NAME,
+        graph_attr={**_GRAPH_LOOK, "rankdir": options.direction, **theme.graph},
+        node_attr={**_NODE_LOOK, **theme.node},
+        edge_attr={**_EDGE_LOOK, **theme.edge},
     )
     # Written here and not by its methods, which quote every value again and take longer than all the rest.
-    digraph.body.extend(_box_statements(picture))
+    digraph.body.extend(_box_statements(picture, theme))
     digraph.body.extend(_line_statements(picture.lines()))
     return digraph
 
 
-def _box_statements(picture: Picture) -> Iterator[str]:
+def _box_statements(picture: Picture, theme: _Theme) -> Iterator[str]:
     looks: dict[str, str] = {}
+    cluster_look = _attributes({**_CLUSTER_LOOK, **theme.cluster})
     depth = 0
     for level, group in picture.root.walk():
         while depth and depth >= level:
@@ -205,11 +247,11 @@ def _box_statements(picture: Picture) -> Iterator[str]:
         if level:
             depth = level
             yield f"{margin[1:]}subgraph {group.key} {{\n"
-            yield f'{margin}graph [label="{group.label}" tooltip="{group.tooltip}"{_attributes(_CLUSTER_LOOK)}]\n'
+            yield f'{margin}graph [label="{group.label}" tooltip="{group.tooltip}"{cluster_look}]\n'
         for key, role, label, tooltip in picture.boxes(group):
             look = looks.get(role)
             if look is None:
-                look = looks[role] = _attributes(_box_look(role))
+                look = looks[role] = _attributes(_box_look(role, theme))
             yield f'{margin}{key} [label="{label}" tooltip="{tooltip}"{look}]\n'
     for level in range(depth, 0, -1):
         yield "\t" * level + "}\n"
@@ -225,10 +267,10 @@ def _line_statements(lines: Iterable[Line]) -> Iterator[str]:
         yield f"\t{tail} -> {head}{look}\n"
 
 
-def _box_look(role: str) -> dict[str, Any]:
+def _box_look(role: str, theme: _Theme) -> dict[str, str]:
     if role == "function":
         return {}
-    return {"class": re.sub(r"[^A-Za-z0-9_]+", "-", role), "fillcolor": _FILLS.get(role, _UNKNOWN_FILL)}
+    return {"class": re.sub(r"[^A-Za-z0-9_]+", "-", role), "fillcolor": theme.fills.get(role, theme.unknown)}
 
 
 def _line_look(kind: str, length: int) -> dict[str, Any]:
@@ -238,6 +280,11 @@ def _line_look(kind: str, length: int) -> dict[str, Any]:
 def _attributes(look: Mapping[str, Any]) -> str:
     # The values are plain words of this module, so quotes are all they need.
     return "".join(f' {name}="{value}"' for name, value in look.items())
+
+
+def _written(look: Mapping[str, str]) -> dict[str, Any]:
+    """A look as pydot takes it, which leaves values as they are."""
+    return {name: f'"{value}"' if value.startswith("#") else value for name, value in look.items()}
 
 
 def _quoted(label: str, tooltip: str) -> dict[str, Any]:
