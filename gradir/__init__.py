@@ -18,7 +18,7 @@ for _package in ("capture", "diff"):
     import_module(f"gradir.{_package}")
 
 from gradir.api import capture, diff, dumps, export, load, loads, make_dot, record, render, save, verify
-from gradir.errors import CaptureError, ExportError, FormatError, GradirError, GraphError, SpecError
+from gradir.errors import CaptureError, ExportError, FormatError, GradirError, GraphError, PassError, SpecError
 from gradir.version import __version__
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ __all__ = [
     "GraphError",
     "Node",
     "Options",
+    "PassError",
     "Producer",
     "Ref",
     "Saved",

@@ -6,7 +6,16 @@ it after ``gradir:`` and exits with status 2.
 
 from __future__ import annotations
 
-__all__ = ["CaptureError", "ExportError", "FormatError", "GradirError", "GradirWarning", "GraphError", "SpecError"]
+__all__ = [
+    "CaptureError",
+    "ExportError",
+    "FormatError",
+    "GradirError",
+    "GradirWarning",
+    "GraphError",
+    "PassError",
+    "SpecError",
+]
 
 
 class GradirError(Exception):
@@ -31,6 +40,10 @@ class SpecError(CaptureError):
 
 class ExportError(GradirError):
     """An unknown exporter, an unknown option, or a graph the target format cannot hold."""
+
+
+class PassError(GradirError):
+    """A pass that cannot do what was asked: a pattern that names no node, a number of hops below 0."""
 
 
 class GradirWarning(UserWarning):

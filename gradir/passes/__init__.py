@@ -2,6 +2,31 @@
 
 from __future__ import annotations
 
+from gradir.passes.drop import drop
+from gradir.passes.focus import between, focus
 from gradir.passes.fold import destination, fold, scope_depth
+from gradir.passes.hide import SHAPE_OPS, hide_shape_ops
+from gradir.passes.lineage import ancestors, descendants
+from gradir.passes.patterns import matching
+from gradir.passes.plan import PassOptions, planned
+from gradir.passes.rollup import rollup
+from gradir.passes.wiring import within, without
 
-__all__ = ["destination", "fold", "scope_depth"]
+__all__ = [
+    "SHAPE_OPS",
+    "PassOptions",
+    "ancestors",
+    "between",
+    "descendants",
+    "destination",
+    "drop",
+    "focus",
+    "fold",
+    "hide_shape_ops",
+    "matching",
+    "planned",
+    "rollup",
+    "scope_depth",
+    "within",
+    "without",
+]

@@ -16,6 +16,7 @@ from gradir.ir import Graph, Node, Ref, TensorMeta
 from gradir.ir.ids import encode_component
 from gradir.ir.order import postorder
 from gradir.ir.totals import elements, saved_bytes
+from gradir.passes.wiring import claim, inputs, sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,7 +92,7 @@ def fold(graph: Graph, depth: int) -> Graph:
             nodes = _canonical(_Contraction(graph, nodes, places).nodes())
         elif len(scopes) == len(graph.scopes):
             return graph
-        return Graph.of(nodes, scopes, graph.cuts, graph.producer)
+        return Graph.of(nodes, scopes, graph.cuts, graph.producer, read_from=graph.read_from)
 
 
 class _Contraction:
@@ -103,7 +104,7 @@ class _Contraction:
         self._places = places
         self._number = {node.id: number for number, node in enumerate(nodes)}
         self._groups, parts = _acyclic_groups(
-            [[self._number[ref.id] for ref in _sources(node)] for node in nodes], _keys(places)
+            [[self._number[ref.id] for ref in sources(node)] for node in nodes], _keys(places)
         )
         self._group_of = [0] * len(nodes)
         for group, members in enumerate(self._groups):
@@ -131,14 +132,14 @@ class _Contraction:
                 continue
             suffixes = (f"#{part}", f" ({part})") if part > 1 else ("", "")
             wanted = (encode_component(path) or _ROOT_ID) + suffixes[0]
-            names.append((_claim(wanted, taken), (path or self._class_name(path) or "module") + suffixes[1]))
+            names.append((claim(wanted, taken), (path or self._class_name(path) or "module") + suffixes[1]))
         return names
 
     def _number_outputs(self) -> None:
         """Make an output of every tensor that leaves the module its node goes into."""
         leaving: dict[int, set[int]] = {}
         for number, node in enumerate(self._nodes):
-            for ref in _inputs(node) if self._places[number] is None else _sources(node):
+            for ref in inputs(node) if self._places[number] is None else sources(node):
                 source = self._number[ref.id]
                 if self._places[source] is not None and self._group_of[source] != self._group_of[number]:
                     leaving.setdefault(source, set()).add(ref.output_nr)
@@ -170,8 +171,8 @@ class _Contraction:
 
     def _module(self, group: int, path: str) -> Node:
         members = [self._nodes[number] for number in self._groups[group]]
-        sources = (ref for node in members for ref in _sources(node))
-        outside = (ref for ref in sources if self._group_of[self._number[ref.id]] != group)
+        used = (ref for node in members for ref in sources(node))
+        outside = (ref for ref in used if self._group_of[self._number[ref.id]] != group)
         return Node(
             self._names[group][0],
             role="module",
@@ -194,17 +195,6 @@ class _Contraction:
         return self._graph.scopes[path].class_name if path in self._graph.scopes else ""
 
 
-def _inputs(node: Node) -> Iterator[Ref]:
-    return (ref for ref in node.inputs if ref is not None)
-
-
-def _sources(node: Node) -> Iterator[Ref]:
-    """What the node depends on, by input slot; a view base counts as its output 0, as it does among the edges."""
-    yield from _inputs(node)
-    if node.base is not None:
-        yield Ref(node.base, 0)
-
-
 def _keys(places: Sequence[str | None]) -> list[int]:
     """For each node the number of the vertex it contracts to: its module's, or one of its own."""
     modules: dict[str, int] = {}
@@ -223,8 +213,8 @@ def _keys(places: Sequence[str | None]) -> list[int]:
 def _acyclic_groups(predecessors: Sequence[Sequence[int]], keys: Sequence[int]) -> tuple[list[list[int]], list[int]]:
     """Groups of nodes whose contraction has no cycle, and for each group its number among the parts of its key."""
     contracted: list[list[int]] = [[] for _ in range(max(keys) + 1)]
-    for key, sources in zip(keys, predecessors, strict=True):
-        contracted[key].extend(keys[source] for source in sources)
+    for key, known in zip(keys, predecessors, strict=True):
+        contracted[key].extend(keys[source] for source in known)
     levels = _levels(predecessors, keys, _components(contracted))
     groups: dict[tuple[int, int], list[int]] = {}
     for number, key in enumerate(keys):
@@ -306,25 +296,15 @@ def _canonical(nodes: Iterator[Node]) -> list[Node]:
 
     def dependencies(key: str) -> list[str]:
         node = by_id[key]
-        found = [ref.id for ref in _sources(node)]
+        found = [ref.id for ref in sources(node)]
         found.extend(slot.origin.id for slot in node.saved if slot.origin is not None and free(slot.origin.id))
         return found
 
     def free(key: str) -> bool:
-        return by_id[key].role == "buffer" and not any(_sources(by_id[key]))
+        return by_id[key].role == "buffer" and not any(sources(by_id[key]))
 
     outputs = [key for key, node in by_id.items() if node.role == "output"]
     return [by_id[key] for key in postorder([*outputs, *by_id], dependencies)]
-
-
-def _claim(wanted: str, taken: set[str]) -> str:
-    """The id itself, or with the first free suffix that ids of a repeated name get."""
-    free, count = wanted, 1
-    while free in taken:
-        count += 1
-        free = f"{wanted}~{count}"
-    taken.add(free)
-    return free
 
 
 def _total(node: Node, attribute: str, single: int) -> int:

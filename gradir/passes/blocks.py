@@ -1,0 +1,217 @@
+"""Find stacks of blocks that follow each other and are alike; `gradir.passes.rollup.rollup` says what that means."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from gradir.ir.order import postorder
+from gradir.passes.wiring import sources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from gradir.ir import Graph, Node, Ref, Saved
+
+__all__ = ["Block", "Stack", "block_reader", "stacks"]
+
+_VIEW_SLOT = -1
+_MOST_DIGITS = 9
+
+
+class Block(NamedTuple):
+    """A module whose name is a number: the path of the module that holds it, and the number."""
+
+    parent: str
+    number: int
+
+    @property
+    def path(self) -> str:
+        """The path of the module."""
+        return f"{self.parent}.{self.number}" if self.parent else str(self.number)
+
+
+class Stack(NamedTuple):
+    """Blocks with consecutive numbers, each with the ids of its nodes; alike nodes stand at the same place.
+
+    ``carried`` has the input slots that are fed by the block before, by that place.
+    """
+
+    first: Block
+    blocks: list[list[str]]
+    carried: dict[int, list[int]]
+
+    @property
+    def path(self) -> str:
+        """The path that stands for all the blocks: ``layers.0-11``."""
+        return f"{self.first.path}-{self.first.number + len(self.blocks) - 1}"
+
+
+def block_reader(level: int) -> Callable[[str], Block | None]:
+    """What tells the block of a scope, where the path's component number ``level`` is the block's own.
+
+    >>> block_reader(1)("layers.3.attn"), block_reader(0)("layers.3.attn")
+    (Block(parent='layers', number=3), None)
+    """
+
+    @cache
+    def block_of(scope: str) -> Block | None:
+        parts = scope.split(".", level + 1)
+        if len(parts) <= level or not _is_number(parts[level]):
+            return None
+        return Block(".".join(parts[:level]), int(parts[level]))
+
+    return block_of
+
+
+def stacks(graph: Graph, level: int) -> list[Stack]:
+    """The stacks of at least two blocks on a level of the module tree, as long as they can be."""
+    block_of = block_reader(level)
+    members: dict[Block, list[Node]] = {}
+    for node in graph.nodes.values():
+        block = block_of(node.scope)
+        if block is not None:
+            members.setdefault(block, []).append(node)
+    if len(members) < 2:
+        return []
+    uses = _Uses(graph, block_of)
+    found: list[Stack] = []
+    run: _Run | None = None
+    before: _Shape | None = None
+    for block in sorted(members):
+        shape = _Shape(block, members[block])
+        if run is None or before is None or not run.takes(before, shape, uses):
+            found.extend(_finished(run, uses))
+            run = _Run(shape)
+        before = shape
+    found.extend(_finished(run, uses))
+    return found
+
+
+def _finished(run: _Run | None, uses: _Uses) -> list[Stack]:
+    if run is None or len(run.blocks) < 2 or not uses.come_late(run.blocks):
+        return []
+    return [Stack(run.first, run.blocks, run.carried)]
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS and str(int(text)) == text
+
+
+class _Uses:
+    """Where what the blocks make goes."""
+
+    def __init__(self, graph: Graph, block_of: Callable[[str], Block | None]) -> None:
+        self._places = {key: place for place, key in enumerate(graph.nodes)}
+        self._first: dict[str, int] = {}
+        self._leaking: set[Block] = set()
+        for place, node in enumerate(graph.nodes.values()):
+            consumer = block_of(node.scope)
+            for ref in sources(node):
+                block = block_of(graph.nodes[ref.id].scope)
+                if block is None or block == consumer:
+                    continue
+                self._first.setdefault(ref.id, place)
+                if consumer != (block.parent, block.number + 1):
+                    self._leaking.add(block)
+
+    def leave(self, block: Block) -> bool:
+        """Whether anything but the next block takes something from a block."""
+        return block in self._leaking
+
+    def come_late(self, blocks: Sequence[Sequence[str]]) -> bool:
+        """Whether what takes from the last block stands after the nodes of the first, so that it can take from them."""
+        return all(
+            self._first.get(last, len(self._places)) > self._places[first]
+            for first, last in zip(blocks[0], blocks[-1], strict=True)
+        )
+
+
+class _Shape:
+    """A block without the names in it."""
+
+    def __init__(self, block: Block, nodes: Sequence[Node]) -> None:
+        self.block = block
+        by_id = {node.id: node for node in nodes}
+        used = {ref.id for node in nodes for ref in sources(node)}
+
+        def inside(key: str) -> list[str]:
+            return [ref.id for ref in sources(by_id[key]) if ref.id in by_id]
+
+        # The order in the whole graph depends on which node something outside asked for first.
+        self.order = postorder([key for key in by_id if key not in used], inside)
+        self.places = {key: place for place, key in enumerate(self.order)}
+        self.outside: list[tuple[int, int, Ref]] = []
+        self.lines = [self._line(by_id[key]) for key in self.order]
+
+    def _line(self, node: Node) -> tuple[object, ...]:
+        own = self.places[node.id]
+        wiring: list[object] = [len(node.inputs)]
+        for slot, ref in _slots(node):
+            place = self.places.get(ref.id)
+            if place is None:
+                self.outside.append((own, slot, ref))
+            wiring.append((slot, place, None if place is None else ref.output_nr))
+        return (
+            (node.role, node.op, node.native, node.scope[len(self.block.path) :], node.opaque),
+            (node.outputs, node.attrs, node.ext),
+            [self._saved(slot) for slot in node.saved],
+            wiring,
+        )
+
+    def _saved(self, slot: Saved) -> tuple[object, ...]:
+        origin: object = slot.origin is not None
+        if slot.origin is not None and slot.origin.id in self.places:
+            origin = (self.places[slot.origin.id], slot.origin.output_nr)
+        return slot.slot, slot.dtype, slot.shape, slot.bytes, slot.state, origin
+
+
+def _slots(node: Node) -> Iterator[tuple[int, Ref]]:
+    for slot, ref in enumerate(node.inputs):
+        if ref is not None:
+            yield slot, ref
+    for ref in [*sources(node)][len(node.inputs) - node.inputs.count(None) :]:
+        yield _VIEW_SLOT, ref
+
+
+class _Run:
+    """Blocks that are one stack so far."""
+
+    def __init__(self, shape: _Shape) -> None:
+        self.first = shape.block
+        self.blocks = [shape.order]
+        self.carried: dict[int, list[int]] = {}
+        self._pattern: list[tuple[int, int] | None] = []
+
+    def takes(self, last: _Shape, shape: _Shape, uses: _Uses) -> bool:
+        """Take in the next block, if it is alike and follows."""
+        if shape.block != (last.block.parent, last.block.number + 1) or uses.leave(last.block):
+            return False
+        if shape.lines != last.lines:
+            return False
+        pattern = _pattern(last, shape)
+        if pattern is None or (self._pattern and pattern != self._pattern):
+            return False
+        if not self._pattern:
+            self._pattern = pattern
+            for (place, slot, _), source in zip(shape.outside, pattern, strict=True):
+                if source is not None:
+                    self.carried.setdefault(place, []).append(slot)
+        self.blocks.append(shape.order)
+        return True
+
+
+def _pattern(last: _Shape, shape: _Shape) -> list[tuple[int, int] | None] | None:
+    """For each input from outside its place in the block before, or ``None`` where both take the same.
+
+    The whole is ``None`` where an input is neither, or where none comes from the block before.
+    """
+    pattern: list[tuple[int, int] | None] = []
+    for (_, slot, ref), (_, _, before) in zip(shape.outside, last.outside, strict=True):
+        if ref == before:
+            pattern.append(None)
+        elif ref.id in last.places and slot != _VIEW_SLOT:
+            pattern.append((last.places[ref.id], ref.output_nr))
+        else:
+            return None
+    return pattern if any(source is not None for source in pattern) else None

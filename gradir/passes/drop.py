@@ -1,0 +1,87 @@
+"""Leave out kinds of nodes, or what nodes say of saved tensors and views."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from gradir.errors import PassError
+from gradir.ir.model import ROLES
+from gradir.passes.patterns import close_matches
+from gradir.passes.wiring import has_one_input, without
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gradir.ir import Graph, Node
+
+__all__ = ["drop"]
+
+_ACCUMULATORS: Final = "accumulate_grad"
+_SAVED: Final = "saved"
+_VIEWS: Final = "views"
+
+
+def drop(graph: Graph, what: Iterable[str]) -> Graph:
+    """Leave out whatever the words in ``what`` name.
+
+    ===================  ==============================================================================
+    word                 what goes
+    ===================  ==============================================================================
+    a role               the nodes of that role: ``buffer``, ``view_base``, ``output``, ``leaf`` …
+    ``accumulate_grad``  the nodes that accumulate a leaf's gradient
+    ``saved``            what nodes say of the tensors they saved, and nodes of the role ``saved``
+    ``views``            the nodes of the role ``view_base``, and the view edges from all others
+    ===================  ==============================================================================
+
+    A node with one input is passed through: its consumers take that input instead, as those of an accumulator take
+    the leaf that the accumulator has for its input. No other node is, so an edge of the result joins two nodes only
+    if an edge or a path of dropped nodes joined them. For what becomes of other inputs see `gradir.passes.without`.
+
+    A graph that has nothing of it is returned as it is.
+
+    Raises:
+        PassError: a word is neither one of these, nor a role that gradir writes or the graph has.
+
+    >>> from gradir.ir import Builder, TensorMeta
+    >>> b = Builder()
+    >>> w = b.function("accumulate_grad", [b.tensor("w", TensorMeta(), role="parameter")], [TensorMeta()])
+    >>> b.output(b.function("exp", [w], [TensorMeta()]))
+    >>> for edge in drop(b.build(), ["accumulate_grad"]).edges:
+    ...     print(edge.src, "->", edge.dst)
+    w -> exp:1
+    exp:1 -> output
+    """
+    words = set(_known(graph, what))
+    roles = words | ({"view_base"} if _VIEWS in words else set())
+    gone = {
+        node.id
+        for node in graph.nodes.values()
+        if node.role in roles or (node.op == _ACCUMULATORS and _ACCUMULATORS in words)
+    }
+    left = without(graph, gone, has_one_input)
+    if _SAVED in words:
+        left = _without_field(left, "saved", ())
+    return _without_field(left, "base", None) if _VIEWS in words else left
+
+
+def _known(graph: Graph, what: Iterable[str]) -> Iterable[str]:
+    words = [*dict.fromkeys(what)]
+    known = [*ROLES, _ACCUMULATORS, _VIEWS]
+    if any(word not in known for word in words):
+        known = [*dict.fromkeys([*known, *sorted({node.role for node in graph.nodes.values()})])]
+    for word in words:
+        if word not in known:
+            raise PassError(f"cannot drop {word!r}{close_matches(word, known)}: choose from {', '.join(known)}")
+    return words
+
+
+def _without_field(graph: Graph, field: str, empty: object) -> Graph:
+    def emptied(node: Node) -> Node:
+        return msgspec.structs.replace(node, **{field: empty})
+
+    if all(getattr(node, field) == empty for node in graph.nodes.values()):
+        return graph
+    nodes = {key: emptied(node) if getattr(node, field) != empty else node for key, node in graph.nodes.items()}
+    return msgspec.structs.replace(graph, nodes=nodes)

@@ -1,0 +1,80 @@
+"""Keep what lies near some nodes, or on the way from some nodes to others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gradir.errors import PassError
+from gradir.passes.lineage import lead_to, reached_from
+from gradir.passes.patterns import matching
+from gradir.passes.wiring import sources, within
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gradir.ir import Graph
+
+__all__ = ["between", "focus"]
+
+
+def focus(graph: Graph, pattern: str, hops: int | None = 1) -> Graph:
+    """Keep the nodes that a pattern names and those at most ``hops`` edges away, in whichever direction.
+
+    With ``hops`` 0 only the named nodes stay, with ``None`` all that is connected to them. For patterns see
+    `gradir.passes.matching`, for what becomes of inputs whose source is left out `gradir.passes.within`.
+
+    Raises:
+        PassError: the pattern names no node, or ``hops`` is negative.
+
+    >>> from gradir.ir import Builder, TensorMeta
+    >>> b = Builder()
+    >>> value = b.tensor("x", TensorMeta())
+    >>> for op in ("exp", "sin", "cos"):
+    ...     value = b.function(op, [value], [TensorMeta()])
+    >>> b.output(value)
+    >>> list(focus(b.build(), "sin:1").nodes), list(focus(b.build(), "x", hops=0).nodes)
+    (['exp:1', 'sin:1', 'cos:1'], ['x'])
+    """
+    if hops is not None and hops < 0:
+        raise PassError(f"focus: {hops} hops are not possible: a number of hops is 0 or more")
+    found = matching(graph, pattern, "focus")
+    neighbours = _neighbours(graph)
+    frontier, left = found, hops
+    while frontier and left != 0:
+        frontier = {near for key in frontier for near in neighbours.get(key, ())} - found
+        found |= frontier
+        left = None if left is None else left - 1
+    return within(graph, found)
+
+
+def between(graph: Graph, one: str, other: str) -> Graph:
+    """Keep the nodes on the paths that join what two patterns name, in whichever direction they run.
+
+    A path follows edges from producer to consumer all the way. Its ends stay too; nodes that a pattern names and that
+    lie on no such path do not.
+
+    Raises:
+        PassError: a pattern names no node, or no path joins them.
+
+    >>> from gradir.ir import Builder, TensorMeta
+    >>> b = Builder()
+    >>> x, y = b.tensor("x", TensorMeta()), b.tensor("y", TensorMeta())
+    >>> b.output(b.function("mul", [b.function("exp", [x], [TensorMeta()]), y], [TensorMeta()]))
+    >>> list(between(b.build(), "x", "output").nodes)
+    ['x', 'exp:1', 'mul:1', 'output']
+    """
+    first, second = matching(graph, one, "between"), matching(graph, other, "between")
+    found = reached_from(graph, first) & lead_to(graph, second)
+    found |= reached_from(graph, second) & lead_to(graph, first)
+    if not found:
+        raise PassError(f"between {one!r} and {other!r}: no path along the edges joins them")
+    return within(graph, found)
+
+
+def _neighbours(graph: Graph) -> Mapping[str, list[str]]:
+    near: dict[str, list[str]] = {}
+    for node in graph.nodes.values():
+        for ref in sources(node):
+            near.setdefault(ref.id, []).append(node.id)
+            near.setdefault(node.id, []).append(ref.id)
+    return near

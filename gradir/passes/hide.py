@@ -1,0 +1,63 @@
+"""Leave out operations that only arrange a tensor's elements anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gradir.passes.wiring import has_one_input, without
+
+if TYPE_CHECKING:
+    from gradir.ir import Graph, Node
+
+__all__ = ["SHAPE_OPS", "hide_shape_ops"]
+
+SHAPE_OPS: Final = frozenset(
+    {
+        "alias",
+        "detach",
+        "expand",
+        "permute",
+        "reshape",
+        "reshape_alias",
+        "squeeze",
+        "t",
+        "transpose",
+        "unsafe_view",
+        "unsqueeze",
+        "view",
+    }
+)
+"""The operations that `hide_shape_ops` leaves out; torch has two further names for a reshape."""
+
+
+def hide_shape_ops(graph: Graph) -> Graph:
+    """Leave out the views, reshapes and transposes that have one input: what they fed takes that input instead.
+
+    An edge of the result joins two nodes exactly where an edge or a path of hidden nodes did. Shape operations
+    without an input, with several, with several outputs, or opaque ones stay. What a node says of itself does not
+    change, so a consumer's own shape shows what the hidden operations made of the tensor. A view whose base is hidden
+    has none, and neither has a saved slot an origin that is hidden: the node before it made a tensor of another shape.
+
+    A graph without such operations is returned as it is.
+
+    >>> from gradir.ir import Builder, TensorMeta
+    >>> b = Builder()
+    >>> w = b.tensor("w", TensorMeta("float32", (2, 3)), role="parameter")
+    >>> t = b.function("t", [w], [TensorMeta("float32", (3, 2))])
+    >>> b.output(b.function("mm", [None, t], [TensorMeta("float32", (4, 2))]))
+    >>> hidden = hide_shape_ops(b.build())
+    >>> list(hidden.nodes), hidden.nodes["mm:1"].inputs
+    (['w', 'mm:1', 'output'], (None, Ref(id='w', output_nr=0)))
+    """
+    gone = {node.id for node in graph.nodes.values() if _is_hidden(node)}
+    return without(graph, gone, has_one_input)
+
+
+def _is_hidden(node: Node) -> bool:
+    return (
+        node.op in SHAPE_OPS
+        and node.role == "function"
+        and has_one_input(node)
+        and len(node.outputs) <= 1
+        and not node.opaque
+    )

@@ -1,0 +1,64 @@
+"""Keep what some nodes depend on, or what depends on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gradir.passes.patterns import matching
+from gradir.passes.wiring import sources, within
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from gradir.ir import Graph
+
+__all__ = ["ancestors", "descendants", "lead_to", "reached_from"]
+
+
+def ancestors(graph: Graph, pattern: str) -> Graph:
+    """Keep the nodes that a pattern names and all they depend on.
+
+    For patterns see `gradir.passes.matching`. No input of a node that stays is left out.
+
+    Raises:
+        PassError: the pattern names no node.
+
+    >>> from gradir.ir import Builder, TensorMeta
+    >>> b = Builder()
+    >>> value = b.function("exp", [b.tensor("x", TensorMeta())], [TensorMeta()])
+    >>> b.output(b.function("sum", [value], [TensorMeta()]))
+    >>> list(ancestors(b.build(), "exp:1").nodes), list(descendants(b.build(), "exp:1").nodes)
+    (['x', 'exp:1'], ['exp:1', 'sum:1', 'output'])
+    """
+    return within(graph, lead_to(graph, matching(graph, pattern, "ancestors")))
+
+
+def descendants(graph: Graph, pattern: str) -> Graph:
+    """Keep the nodes that a pattern names and all that depends on them.
+
+    For patterns see `gradir.passes.matching`, for what becomes of inputs whose source is left out
+    `gradir.passes.within`.
+
+    Raises:
+        PassError: the pattern names no node.
+    """
+    return within(graph, reached_from(graph, matching(graph, pattern, "descendants")))
+
+
+def lead_to(graph: Graph, ends: AbstractSet[str]) -> set[str]:
+    """The ids of these nodes and of all from which a path leads to one of them."""
+    found = set(ends)
+    # Inputs stand before their consumers, so one walk against the order finds them all.
+    for node in reversed([*graph.nodes.values()]):
+        if node.id in found:
+            found.update(ref.id for ref in sources(node))
+    return found
+
+
+def reached_from(graph: Graph, starts: AbstractSet[str]) -> set[str]:
+    """The ids of these nodes and of all to which a path leads from one of them."""
+    found = set(starts)
+    for node in graph.nodes.values():
+        if any(ref.id in found for ref in sources(node)):
+            found.add(node.id)
+    return found

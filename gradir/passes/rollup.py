@@ -1,0 +1,187 @@
+"""Show a stack of equal layers once.
+
+`gradir.passes.blocks` finds the stacks; here one block of each takes the place of all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from gradir.gcpause import paused_gc
+from gradir.ir import Graph, Node, Ref, Saved, Scope
+from gradir.ir.ids import encode_component
+from gradir.ir.totals import OWNERS
+from gradir.passes.blocks import Block, Stack, block_reader, stacks
+from gradir.passes.wiring import claim
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradir.ir import AttrValue
+
+__all__ = ["CARRIED", "TIMES", "rollup"]
+
+TIMES: Final = "times"
+"""The entry of ``ext`` that says for how many nodes one stands."""
+
+CARRIED: Final = "carried_inputs"
+"""The entry of ``ext`` that lists the input slots which in all blocks but the first are fed by the block before."""
+
+# A module that lies deeper is not looked into.
+_DEEPEST: Final = 16
+
+
+def rollup(graph: Graph) -> Graph:
+    """Make one of blocks ``layers.0`` to ``layers.11`` that follow each other and are alike.
+
+    Blocks are the modules of one parent whose names are consecutive numbers. They are alike when they have the same
+    nodes, wired the same way: role, operation, attributes, ``ext``, shapes and saved slots agree, names and source
+    lines need not. And they follow each other when every input from outside either is the same for all of them, or
+    comes from the block before, from the same place in each; when there is such an input that comes from the block
+    before; and when nothing but the next block takes anything from a block that is not the last. So a stack whose
+    every layer also feeds something else stays as it is, and so do blocks side by side.
+
+    The block that stays is the first, under the path ``layers.0-11``, which its nodes' ids and names start with too.
+    What it takes from outside is what the first block took, and what took from the last block takes from it. That
+    each round feeds the next would be a cycle and is no edge: the slots are listed in ``ext["carried_inputs"]`` of
+    the node, and ``ext["times"]`` of every node in it is the number of nodes it stands for. The class of its module is
+    ``Block ×12``, and the counts of its modules are those of all the blocks together. Nothing else is added up: a
+    `fold` of the result counts what is there.
+
+    Stacks within blocks are rolled up too, inner ones first. The nodes stay in the order they had. A graph without
+    such blocks is returned as it is. The time is linear in nodes and edges for each level of the module tree, of which
+    the first 16 are looked at.
+
+    >>> from gradir.ir import Builder, TensorMeta
+    >>> b = Builder()
+    >>> value = b.tensor("x", TensorMeta())
+    >>> for number in range(12):
+    ...     value = b.function("tanh", [value], [TensorMeta()], scope=f"layers.{number}")
+    >>> b.output(value)
+    >>> rolled = rollup(b.build())
+    >>> [(edge.src, edge.dst) for edge in rolled.edges]
+    [('x', 'layers.0-11/tanh:1'), ('layers.0-11/tanh:1', 'output')]
+    >>> dict(rolled.nodes["layers.0-11/tanh:1"].ext)
+    {'times': 12, 'carried_inputs': (0,)}
+    """
+    deepest = max((node.scope.count(".") + 1 for node in graph.nodes.values() if node.scope), default=0)
+    with paused_gc():
+        for level in reversed(range(min(deepest, _DEEPEST))):
+            found = stacks(graph, level)
+            if found:
+                graph = _Rolled(graph, level, found).graph()
+    return graph
+
+
+class _Rolled:
+    """One level of a graph with its stacks rolled up."""
+
+    def __init__(self, graph: Graph, level: int, found: Sequence[Stack]) -> None:
+        self._graph = graph
+        self._found = found
+        self._block_of = block_reader(level)
+        self._stack_of = {
+            Block(stack.first.parent, stack.first.number + step): stack
+            for stack in found
+            for step in range(len(stack.blocks))
+        }
+        self._gone = {key for stack in found for block in stack.blocks[1:] for key in block}
+        self._shown = {key: (stack, place) for stack in found for place, key in enumerate(stack.blocks[0])}
+        self._ids = self._new_ids()
+
+    def graph(self) -> Graph:
+        """The graph with one block of each stack."""
+        kept = [self._moved(node) for node in self._graph.nodes.values() if node.id not in self._gone]
+        return msgspec.structs.replace(self._graph, nodes={node.id: node for node in kept}, scopes=self._scopes())
+
+    def _new_ids(self) -> dict[str, str]:
+        """What the nodes of the first blocks are called, under their ids and those of the last blocks' nodes."""
+        taken = self._graph.nodes.keys() - self._gone - self._shown.keys()
+        ids: dict[str, str] = {}
+        for stack in self._found:
+            old, new = encode_component(stack.first.path), encode_component(stack.path)
+            for first, last in zip(stack.blocks[0], stack.blocks[-1], strict=True):
+                ids[first] = ids[last] = claim(_renamed(first, old, new), taken)
+        return ids
+
+    def _moved(self, node: Node) -> Node:
+        moved = msgspec.structs.replace(
+            node,
+            inputs=tuple(None if ref is None else self._ref(ref) for ref in node.inputs),
+            saved=tuple(map(self._slot, node.saved)),
+            base=None if node.base is None else self._ids.get(node.base, node.base),
+        )
+        return self._standing(moved, *self._shown[node.id]) if node.id in self._shown else moved
+
+    def _standing(self, node: Node, stack: Stack, place: int) -> Node:
+        """A node of a first block, standing for all at its place."""
+        old, new = stack.first.path, stack.path
+        return msgspec.structs.replace(
+            node,
+            id=self._ids[node.id],
+            scope=_renamed(node.scope, old, new),
+            names=tuple(_renamed(name, old, new) for name in node.names),
+            ext=_with_rounds(node, len(stack.blocks), stack.carried.get(place, [])),
+        )
+
+    def _ref(self, ref: Ref) -> Ref:
+        return Ref(self._ids[ref.id], ref.output_nr) if ref.id in self._ids else ref
+
+    def _slot(self, slot: Saved) -> Saved:
+        origin, size = slot.origin, slot.bytes
+        if origin is not None:
+            origin = None if origin.id in self._gone and origin.id not in self._ids else self._ref(origin)
+        owner = self._graph.nodes.get(slot.storage)
+        if owner is not None and owner.id in self._gone and owner.id not in self._ids and owner.role in OWNERS:
+            size = None  # it would count as memory that lives for backward alone
+        return msgspec.structs.replace(
+            slot, origin=origin, bytes=size, storage=self._ids.get(slot.storage, slot.storage)
+        )
+
+    def _scopes(self) -> dict[str, Scope]:
+        scopes: dict[str, Scope] = {}
+        for scope in self._graph.scopes.values():
+            block = self._block_of(scope.path)
+            stack = None if block is None else self._stack_of.get(block)
+            if block is None or stack is None:
+                scopes[scope.path] = scope
+                continue
+            path = _renamed(scope.path, block.path, stack.path)
+            scopes[path] = _together(scopes[path], scope) if path in scopes else _at(scope, path)
+        for stack in self._found:
+            scope = scopes.get(stack.path, Scope(stack.path))
+            class_name = f"{scope.class_name} ×{len(stack.blocks)}".lstrip()
+            scopes[stack.path] = msgspec.structs.replace(scope, class_name=class_name)
+        return scopes
+
+
+def _renamed(text: str, old: str, new: str) -> str:
+    """The text with another beginning, where it starts with the path ``old``."""
+    if not text.startswith(old) or text[len(old) : len(old) + 1] not in {"", ".", "/"}:
+        return text
+    return new + text[len(old) :]
+
+
+def _at(scope: Scope, path: str) -> Scope:
+    return msgspec.structs.replace(scope, path=path)
+
+
+def _together(one: Scope, other: Scope) -> Scope:
+    return msgspec.structs.replace(
+        one,
+        calls=one.calls + other.calls,
+        own=one.own + other.own,
+        total=one.total + other.total,
+        trainable=one.trainable + other.trainable,
+    )
+
+
+def _with_rounds(node: Node, rounds: int, carried: Sequence[int]) -> dict[str, AttrValue]:
+    """``ext`` of a node that stands for ``rounds`` nodes, of which each may stand for several."""
+    before = node.ext.get(TIMES)
+    ext = {**node.ext, TIMES: rounds * (before if isinstance(before, int) else 1)}
+    known = node.ext.get(CARRIED)
+    slots = {*carried, *(slot for slot in known if isinstance(slot, int))} if isinstance(known, tuple) else {*carried}
+    return {**ext, CARRIED: tuple(sorted(slots))} if slots else ext

@@ -1,0 +1,170 @@
+"""What several passes do to nodes: follow their sources, leave some out, choose ids."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gradir.gcpause import paused_gc
+from gradir.ir import Graph, Node, Ref, Saved
+from gradir.ir.totals import OWNERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+__all__ = ["ELIDED", "claim", "has_one_input", "inputs", "sources", "within", "without"]
+
+ELIDED = "elided_inputs"
+"""The entry of ``ext`` that lists the input slots whose source a pass left out.
+
+Without it such a slot would read as one where no gradient flows.
+"""
+
+
+def inputs(node: Node) -> Iterator[Ref]:
+    """The inputs that are not null, by slot."""
+    return (ref for ref in node.inputs if ref is not None)
+
+
+def sources(node: Node) -> Iterator[Ref]:
+    """What the node depends on, by input slot; a view base counts as its output 0, as it does among the edges."""
+    yield from inputs(node)
+    if node.base is not None:
+        yield Ref(node.base, 0)
+
+
+def has_one_input(node: Node) -> bool:
+    """Whether there is one input slot, and a node behind it."""
+    return len(node.inputs) == 1 and node.inputs[0] is not None
+
+
+def claim(wanted: str, taken: set[str]) -> str:
+    """The id itself, or with the first free suffix that ids of a repeated name get."""
+    free, count = wanted, 1
+    while free in taken:
+        count += 1
+        free = f"{wanted}~{count}"
+    taken.add(free)
+    return free
+
+
+def without(graph: Graph, gone: Collection[str], joins: Callable[[Node], bool]) -> Graph:
+    """The graph without some nodes, the others in the order they had.
+
+    What took an output of a node that is gone takes that node's only input instead where ``joins`` says so, which it
+    may of nodes with one input only; elsewhere the slot is null and listed in ``ext["elided_inputs"]``. So an edge
+    joins two nodes only if a path of nodes that are gone, or an edge, joined them before.
+
+    A view whose base is gone has none, and a saved slot whose origin is gone has none. A slot whose storage belongs
+    to a leaf, parameter or buffer that is gone no longer has ``bytes``: they would count as memory that lives for
+    backward alone.
+
+    A graph without any of these nodes is returned as it is. The time is linear in nodes and edges.
+    """
+    if not gone:
+        return graph
+    removal = _Removal(graph.nodes, gone)
+    with paused_gc():
+        left: dict[str, Node] = {}
+        for node in graph.nodes.values():
+            if node.id not in gone:
+                left[node.id] = removal.mended(node)
+            elif joins(node):
+                removal.join(node)
+        return msgspec.structs.replace(graph, nodes=left)
+
+
+def within(graph: Graph, kept: set[str]) -> Graph:
+    """These nodes, the buffers that they saved, the edges among them, and the modules that hold any of it.
+
+    No edge leads to a buffer, so nothing else would keep one. The nodes stay in the order they had; an input slot
+    whose source is left out is null and listed in ``ext["elided_inputs"]``. Cuts stay: they belong to no node.
+    """
+    buffers = {
+        name
+        for key in kept
+        for slot in graph.nodes[key].saved
+        for name in (slot.storage, slot.origin.id if slot.origin is not None else "")
+        if name not in kept and name in graph.nodes and graph.nodes[name].role == "buffer"
+    }
+    gone = graph.nodes.keys() - kept - buffers
+    if not gone:
+        return graph
+    part = without(graph, gone, _never)
+    return msgspec.structs.replace(part, scopes=_scopes_of(part))
+
+
+def _never(_: Node) -> bool:
+    return False
+
+
+def _scopes_of(graph: Graph) -> dict[str, object]:
+    """The modules that hold a node, or a module that holds one."""
+    # Walking up from every node would be quadratic in the depth of a scope; among sorted paths, what lies below a path
+    # stands together.
+    paths = sorted({node.scope for node in graph.nodes.values()})
+
+    def holds(path: str) -> bool:
+        if not path:
+            return True
+        for first in (path, f"{path}."):
+            at = bisect_left(paths, first)
+            if at < len(paths) and (paths[at] == path or paths[at].startswith(f"{path}.")):
+                return True
+        return False
+
+    return {path: scope for path, scope in graph.scopes.items() if holds(path)}
+
+
+class _Removal:
+    """What takes the place of the nodes that are gone. Nodes must come in topological order."""
+
+    def __init__(self, nodes: Mapping[str, Node], gone: Collection[str]) -> None:
+        self._nodes = nodes
+        self._gone = gone
+        self._instead: dict[str, Ref | None] = {}
+
+    def join(self, node: Node) -> None:
+        """Let the only input of a node that is gone take its place."""
+        (source,) = inputs(node)
+        self._instead[node.id] = self._moved(source)
+
+    def mended(self, node: Node) -> Node:
+        """A node that stays, with its references moved."""
+        if not self._is_touched(node):
+            return node
+        moved = tuple(None if ref is None else self._moved(ref) for ref in node.inputs)
+        elided = [slot for slot, ref in enumerate(moved) if ref is None and node.inputs[slot] is not None]
+        return msgspec.structs.replace(
+            node,
+            inputs=moved,
+            saved=tuple(map(self._slot, node.saved)),
+            base=None if node.base in self._gone else node.base,
+            ext=_with_elided(node, elided) if elided else node.ext,
+        )
+
+    def _is_touched(self, node: Node) -> bool:
+        gone = self._gone
+        return (
+            any(ref.id in gone for ref in sources(node))
+            or any(slot.origin is not None and slot.origin.id in gone for slot in node.saved)
+            or any(slot.storage in gone for slot in node.saved)
+        )
+
+    def _moved(self, ref: Ref) -> Ref | None:
+        return self._instead.get(ref.id) if ref.id in self._gone else ref
+
+    def _slot(self, slot: Saved) -> Saved:
+        if slot.origin is not None and slot.origin.id in self._gone:
+            slot = msgspec.structs.replace(slot, origin=None)
+        if slot.storage in self._gone and self._nodes[slot.storage].role in OWNERS:
+            slot = msgspec.structs.replace(slot, bytes=None)
+        return slot
+
+
+def _with_elided(node: Node, slots: list[int]) -> dict[str, object]:
+    known = node.ext.get(ELIDED)
+    before = [slot for slot in known if isinstance(slot, int)] if isinstance(known, tuple) else []
+    return {**node.ext, ELIDED: tuple(sorted({*before, *slots}))}
