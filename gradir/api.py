@@ -170,28 +170,48 @@ def dumps(graph: Graph, *, format: str = "json", compress: str | None = None, lo
 
 
 def export(graph: Graph, exporter: str, **options: object) -> str:
-    """Export a graph to text with the named exporter and its options.
+    """Export a graph to text with the named exporter and its options, after the passes that are asked for.
+
+    ``drop``, ``hide_shape_ops``, ``ancestors``, ``descendants``, ``between``, ``focus`` with ``hops``, ``rollup`` and
+    ``depth`` choose passes, run in this order; see `gradir.passes.PassOptions`. A name that the exporter has an option
+    of is the exporter's.
 
     Raises:
         ExportError: there is no such exporter or option, or the format cannot hold the graph.
+        PassError: a pattern names no node, or a pass does not take the value.
+
+    >>> from gradir.ir import Graph, Node, Ref
+    >>> graph = Graph.of([Node("x", role="leaf"), Node("exp:1", op="exp", inputs=(Ref("x", 0),)), Node("y")])
+    >>> print(export(graph, "tree", focus="x"))
+    exp:1
+    └─ x leaf
+    <BLANKLINE>
     """
     from gradir import registry
+    from gradir.passes.plan import PassOptions, planned
 
-    return registry.export(exporter, graph, options)
+    own = registry.exporter(exporter).options.__struct_fields__
+    passes = {name: options[name] for name in PassOptions.__struct_fields__ if name in options and name not in own}
+    values = {name: value for name, value in options.items() if name not in passes}
+    # The names are checked before the passes run.
+    registry.exporter_options(exporter, values)
+    for run in planned(PassOptions.of(passes)):
+        graph = run(graph)
+    return registry.export(exporter, graph, values)
 
 
 def render(graph: Graph, picture: str = "svg", *, seconds: float = 60.0, **options: object) -> bytes:
     """Draw a graph: the bytes of an ``svg``, ``png`` or ``pdf``, laid out by Graphviz within a time limit.
 
-    ``options`` are those of the exporter ``dot``.
+    ``options`` are those that `export` takes for the exporter ``dot``.
 
     Raises:
         ExportError: an unknown format or option, or ``dot`` is missing, fails, or needs longer than ``seconds``.
+        PassError: a pattern names no node, or a pass does not take the value.
     """
-    from gradir import registry
     from gradir.pictures import render as draw
 
-    return draw(registry.export("dot", graph, options), picture, seconds=seconds)
+    return draw(export(graph, "dot", **options), picture, seconds=seconds)
 
 
 def make_dot(

@@ -307,7 +307,7 @@ def test_everything_has_a_golden(golden: Callable[[str, str], None]) -> None:
 def test_it_is_registered_without_options() -> None:
     assert gradir.export(everything(), "plain") == plain(everything())
     with pytest.raises(gradir.ExportError, match="no options"):
-        gradir.export(everything(), "plain", depth=1)
+        gradir.export(everything(), "plain", deep=1)
 
 
 def test_the_example_of_the_docs_is_what_gradir_writes() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from gradir.cli.pass_options import add_pass_options, chosen_passes
 from gradir.errors import ExportError
 
 __all__ = ["register"]
@@ -12,7 +13,8 @@ _EPILOG = """\
 examples:
   gradir export model.gir --to mermaid --depth 2 -o model.mmd
   gradir export model.gir --to dot -O show_saved=true | dot -Tsvg -o model.svg
-  gradir export model.gir --to tree
+  gradir export model.gir --to tree --drop accumulate_grad --hide-shape-ops --rollup
+  gradir export model.gir --to mermaid --focus 'h.3.attn' --hops 2
 
 'gradir exporters' lists the formats and their options.
 """
@@ -33,7 +35,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "-O", "--option", metavar="KEY=VALUE", action="append", default=[], help="an option of the exporter"
     )
-    parser.add_argument("--depth", metavar="N", type=int, help="fold every module below this depth into one node")
+    add_pass_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -44,13 +46,8 @@ def run(options: argparse.Namespace) -> int:
     # The names are checked first: loading a large file only to learn of a typing error takes a while.
     values = dict(_key_value(text) for text in options.option)
     registry.exporter_options(options.to, values)
-    graph = api.load(options.file)
-    if options.depth is not None:
-        from gradir.passes.fold import fold
-
-        if options.depth < 0:
-            raise ExportError(f"--depth {options.depth}: a depth is 0 or more")
-        graph = fold(graph, options.depth)
+    passes = chosen_passes(options)
+    graph = passes(api.load(options.file))
     files.write_bytes(options.output, registry.export(options.to, graph, values).encode())
     return 0
 
