@@ -1,0 +1,67 @@
+"""The commands in docs/passes.md print what stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[1]
+DOCS = (ROOT / "docs" / "passes.md").read_text(encoding="utf-8")
+
+
+def commands() -> list[tuple[str, str]]:
+    """Each command with what is printed below it."""
+    blocks = re.findall(r"^```console\n(.*?)^```$", DOCS, re.DOTALL | re.MULTILINE)
+    return [
+        found for block in blocks for found in re.findall(r"^\$ gradir (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)
+    ]
+
+
+def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    # The examples lie in the clone, model.gir beside the reader.
+    paths = [f"{ROOT / word}" if word.startswith("examples/") else word for word in arguments]
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+    line = [sys.executable, *paths]
+    return subprocess.run(
+        line, cwd=directory, env=environment, capture_output=True, encoding="utf-8", timeout=300, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where model.gir is, made by the first command."""
+    made = tmp_path_factory.mktemp("docs")
+    capture, printed = commands()[0]
+    assert capture == "capture examples/gpt.py:loss -o model.gir"
+    assert run(made, "-m", "gradir", *shlex.split(capture)).stderr == printed
+    return made
+
+
+def test_there_is_an_example_of_every_option() -> None:
+    options = {option for command, _ in commands() for option in re.findall(r"--[a-z-]+", command)}
+    table = set(re.findall(r"^\| `(--[a-z-]+)", DOCS, re.MULTILINE))
+    assert len(table) == 8
+    assert table <= options
+
+
+@pytest.mark.parametrize(("command", "printed"), commands()[1:], ids=[command for command, _ in commands()[1:]])
+def test_the_output_is_what_stands_in_the_docs(directory: Path, command: str, printed: str) -> None:
+    done = run(directory, "-m", "gradir", *shlex.split(command))
+    assert done.stdout + done.stderr == printed
+    assert done.returncode == (2 if printed.startswith("gradir: ") else 0)
+
+
+def test_the_python_of_the_docs_runs(directory: Path) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```$", DOCS, re.DOTALL | re.MULTILINE)
+    done = run(directory, "-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "h.3.mlp.act/gelu:1" in done.stdout
+    assert (directory / "near.gir").is_file()
