@@ -10,12 +10,13 @@ that these do not.
 from __future__ import annotations
 
 import io
+import warnings
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
 
-from gradir.errors import ExportError
+from gradir.errors import ExportError, GradirWarning
 from gradir.passes import fold, scope_depth
 from gradir.protocols import Options
 from gradir_exporters._mermaid_picture import Picture, Style, fewest_arrows
@@ -75,6 +76,9 @@ class MermaidExporter:
     def export(self, graph: Graph, options: MermaidOptions) -> str:
         """The source of one flowchart.
 
+        Warns:
+            GradirWarning: it is folded more than was asked for, to fit.
+
         Raises:
             ExportError: the picture is larger than Mermaid draws, and cannot or may not be folded to fit.
             GraphError: ``depth`` is negative.
@@ -89,6 +93,8 @@ class MermaidExporter:
             notes = () if depth == options.depth else (_note(graph, depth),)
             source = _source(picture, options.direction, notes)
             if _characters(source) <= _MAX_CHARACTERS:
+                for note in notes:
+                    warnings.warn(f"mermaid: {note}", GradirWarning, stacklevel=2)
                 return source
         raise ExportError(_refusal(graph, options, style))
 

@@ -3,21 +3,59 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
 
+from gradir.cli.options_help import option_lines
 from gradir.cli.pass_options import add_pass_options, chosen_passes
 from gradir.errors import ExportError
 
-__all__ = ["register"]
+__all__ = ["add_exporter_options", "exporter_values", "register"]
 
 _EPILOG = """\
 examples:
   gradir export model.gir --to mermaid --depth 2 -o model.mmd
-  gradir export model.gir --to dot -O show_saved=true | dot -Tsvg -o model.svg
+  gradir export model.gir --to svg -O theme=dark -O legend=true -o model.svg
   gradir export model.gir --to tree --drop accumulate_grad --hide-shape-ops --rollup
   gradir export model.gir --to mermaid --focus 'h.3.attn' --hops 2
+  gradir export model.gir --to mermaid --depth 1 --into README.md --marker model
 
-'gradir exporters' lists the formats and their options.
+With --into, the block between the lines
+  <!-- gradir: model -->
+  <!-- /gradir: model -->
+of a Markdown file is replaced; with --check it is compared, and exit status 1 says that it is out of date.
+
+'gradir exporters' lists the formats, 'gradir export --to NAME --help' the options of one. svg, png and pdf are drawn by
+Graphviz and take the options of dot.
 """
+
+_LANGUAGES: Final = {".mmd": "mermaid", ".txt": "text", ".graphml": "xml", ".md": "markdown"}
+
+
+class _Help(argparse.Action):
+    """Prints the help, with the options of the exporter that was named before."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **more: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, **more)
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,  # noqa: ARG002 (argparse's signature)
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        parser.print_help()
+        name = getattr(namespace, "to", None)
+        if name is not None:
+            from gradir import registry
+            from gradir.pictures import PICTURES
+
+            exporter = "dot" if name in PICTURES else name
+            lines = option_lines(registry.exporter(exporter).options) or ["it has none"]
+            print(f"\noptions of {name}, each as -O KEY=VALUE:", *lines, sep="\n  ")
+        parser.exit()
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -28,27 +66,104 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         description="Write a captured graph in another format.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+    )
+    parser.add_argument(
+        "-h", "--help", action=_Help, help="show this help; after --to NAME also that exporter's options"
     )
     parser.add_argument("file", metavar="FILE", help="a .gir file; '-' is stdin")
-    parser.add_argument("--to", metavar="NAME", required=True, help="the exporter")
+    parser.add_argument("--to", metavar="NAME", required=True, help="the exporter, or svg, png or pdf")
     parser.add_argument("-o", "--output", metavar="FILE", default="-", help="where to write; '-' (default) is stdout")
+    add_exporter_options(parser)
+    add_pass_options(parser)
+    block = parser.add_argument_group("into Markdown")
+    block.add_argument("--fence", action="store_true", help="write a fenced code block")
+    block.add_argument("--into", metavar="FILE", help="put the fenced block between two markers in this file")
+    block.add_argument("--marker", metavar="NAME", help="the name in the markers")
+    block.add_argument("--check", action="store_true", help="write nothing; exit status 1 when --into is out of date")
+    parser.set_defaults(run=run)
+
+
+def add_exporter_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that reach the exporter, and the time limit of pictures."""
     parser.add_argument(
         "-O", "--option", metavar="KEY=VALUE", action="append", default=[], help="an option of the exporter"
     )
-    add_pass_options(parser)
-    parser.set_defaults(run=run)
+    parser.add_argument(
+        "--no-fold", action="store_true", help="mermaid: fail where Mermaid would refuse the size, and fold nothing"
+    )
+    parser.add_argument(
+        "--seconds", metavar="S", type=float, default=60.0, help="pictures: how long the layout may take (default: 60)"
+    )
+
+
+def exporter_values(options: argparse.Namespace) -> dict[str, object]:
+    """The values of ``-O`` and what stands for one.
+
+    Raises:
+        ExportError: one is no KEY=VALUE.
+    """
+    values: dict[str, object] = dict(_key_value(text) for text in options.option)
+    return {**values, "fold": "false"} if options.no_fold else values
 
 
 def run(options: argparse.Namespace) -> int:
     """Load, apply passes, export, write."""
     from gradir import api, files, registry
+    from gradir.pictures import PICTURES
 
+    _check_combination(options)
+    is_picture = options.to in PICTURES and options.to not in registry.exporter_names()
+    exporter = "dot" if is_picture else options.to
     # The names are checked first: loading a large file only to learn of a typing error takes a while.
-    values = dict(_key_value(text) for text in options.option)
-    registry.exporter_options(options.to, values)
+    values = exporter_values(options)
+    registry.exporter_options(exporter, values)
     passes = chosen_passes(options)
+    if is_picture and (options.fence or options.into):
+        raise ExportError(f"{options.to} is no text to fence: write a file and link to it")
     graph = passes(api.load(options.file))
-    files.write_bytes(options.output, registry.export(options.to, graph, values).encode())
+    if is_picture:
+        files.write_bytes(options.output, api.render(graph, options.to, seconds=options.seconds, **values))
+        return 0
+    text = registry.export(exporter, graph, values)
+    if options.into:
+        return _embed(options, _fenced(exporter, text))
+    files.write_bytes(options.output, (_fenced(exporter, text) if options.fence else text).encode())
+    return 0
+
+
+def _check_combination(options: argparse.Namespace) -> None:
+    if options.into and not options.marker:
+        raise ExportError("--into needs --marker NAME")
+    if not options.into and (options.marker or options.check):
+        raise ExportError("--marker and --check belong to --into FILE")
+    if options.into and options.output != "-":
+        raise ExportError("--into and --output are two places: choose one")
+
+
+def _fenced(exporter: str, text: str) -> str:
+    from gradir import registry
+    from gradir.markdown import fenced
+
+    suffix = registry.exporter(exporter).suffix
+    return fenced(text, _LANGUAGES.get(suffix, suffix.lstrip(".")))
+
+
+def _embed(options: argparse.Namespace, block: str) -> int:
+    from gradir import files
+    from gradir.markdown import embedded
+
+    document = files.read_bytes(options.into)
+    try:
+        changed = embedded(document.decode(), options.marker, block).encode()
+    except (ExportError, UnicodeDecodeError) as error:
+        raise ExportError(f"{options.into}: {error}") from error
+    if changed == document:
+        return 0
+    if options.check:
+        print(f"{options.into}: the block {options.marker!r} is out of date")
+        return 1
+    files.write_bytes(Path(options.into), changed)
     return 0
 
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from typing import TYPE_CHECKING
 
+from gradir.cli.options_help import option_lines
 from gradir.errors import ExportError
-
-if TYPE_CHECKING:
-    from gradir.protocols import Options
 
 __all__ = ["register"]
 
@@ -37,22 +34,8 @@ def run(options: argparse.Namespace) -> int:  # noqa: ARG001
             continue
         summary = (inspect.getdoc(type(exporter)) or "").partition("\n")[0]
         print(f"{name}  ({exporter.suffix})  {summary}")
-        for line in _option_lines(exporter.options):
+        for line in option_lines(exporter.options):
             print(f"    {line}")
     if broken is not None:
         raise broken
     return 0
-
-
-def _option_lines(kind: type[Options]) -> list[str]:
-    import msgspec
-
-    from gradir import registry
-
-    lines = []
-    for field in msgspec.structs.fields(kind):
-        default = msgspec.json.encode(field.default).decode().strip('"')
-        help_text = msgspec.json.schema(field.type).get("description", "")
-        choices = registry.option_choices(kind, field.name)
-        lines.append(f"{field.encode_name}={choices}  {help_text} (default: {default})")
-    return lines

@@ -1,0 +1,78 @@
+"""``gradir view``: open the picture of a ``.gir`` file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradir.cli.export_command import add_exporter_options, exporter_values
+from gradir.cli.main import report
+from gradir.cli.pass_options import add_pass_options, chosen_passes
+from gradir.errors import ExportError
+
+if TYPE_CHECKING:
+    from gradir.ir import Graph
+
+__all__ = ["register"]
+
+_EPILOG = """\
+examples:
+  gradir view model.gir
+  gradir view model.gir --depth 2 -O direction=LR -O theme=dark
+  gradir view model.gir --focus h.3.attn --hops 2
+
+'gradir export --to svg -o FILE' writes a picture and opens nothing.
+"""
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "view",
+        help="draw a graph and open the picture",
+        description="Draw a captured graph with Graphviz and open the picture in a browser. A graph too large to read "
+        "is folded by module, unless an option says what to show.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", metavar="FILE", help="a .gir file; '-' is stdin")
+    add_exporter_options(parser)
+    add_pass_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Draw into a temporary file and open it."""
+    from gradir import api, files, registry
+
+    values = exporter_values(options)
+    registry.exporter_options("dot", values)
+    whole = api.load(options.file)
+    graph = chosen_passes(options)(whole)
+    svg = api.render(_readable(graph) if graph is whole else graph, "svg", seconds=options.seconds, **values)
+    # Not removed: the browser reads it after this program has ended.
+    handle, path = tempfile.mkstemp(prefix="gradir-", suffix=".svg")
+    os.close(handle)
+    files.write_bytes(path, svg)
+    if not webbrowser.open(Path(path).as_uri()):
+        raise ExportError(f"no browser could be opened; the picture is {path}")
+    return 0
+
+
+def _readable(graph: Graph) -> Graph:
+    from gradir.display import readable
+
+    small = readable(graph)
+    if small is None:
+        raise ExportError(
+            f"{len(graph.nodes):,} nodes are too many to read, and no depth makes them few: choose some with --focus, "
+            "or give a --depth"
+        )
+    if small is not graph:
+        boxes = f"{len(graph.nodes):,} nodes are shown as {len(small.nodes):,} boxes"
+        report(f"{boxes}, folded by module; --depth says how far")
+    return small

@@ -1,0 +1,196 @@
+"""``gradir export`` and ``gradir view`` in one process: pictures, Markdown, help."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import pytest
+from samples import chain, everything
+
+import gradir
+from gradir.cli import main
+from gradir.errors import ExportError
+from gradir.ir import Builder, Graph, Scope, TensorMeta
+from gradir.markdown import embedded, fenced
+
+
+def layers(count: int) -> Graph:
+    """A network of layers, too large for Mermaid unless it is folded."""
+    b = Builder()
+    meta = [TensorMeta("float32", (3,))]
+    value = b.tensor("x", meta[0])
+    for number in range(count):
+        value = b.function("exp", [value], meta, scope=f"h.{number // 10}")
+    b.output(value)
+    return b.build(scopes=[Scope(f"h.{number}", "Block") for number in range(count // 10)])
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    gradir.save(everything(), "everything.gir")
+    gradir.save(layers(1000), "layers.gir")
+    gradir.save(chain(1000), "chain.gir")
+    return tmp_path
+
+
+Read = pytest.CaptureFixture[str]
+
+
+@pytest.mark.usefixtures("dot_program")
+@pytest.mark.parametrize(("picture", "start"), [("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF")])
+def test_pictures(picture: str, start: bytes, folder: Path) -> None:
+    assert main(["export", "everything.gir", "--to", picture, "-O", "theme=dark", "-o", f"a.{picture}"]) == 0
+    assert (folder / f"a.{picture}").read_bytes().startswith(start)
+
+
+@pytest.mark.usefixtures("dot_program")
+def test_a_picture_that_takes_too_long_is_one_line(folder: Path, capfd: Read) -> None:
+    gradir.save(layers(20_000), "large.gir")
+    assert main(["export", "large.gir", "--to", "svg", "--seconds", "0.2", "-o", "a.svg"]) == 2
+    assert "did not finish laying out" in capfd.readouterr().err
+    assert not (folder / "a.svg").exists()
+
+
+def test_without_dot_a_picture_is_one_line(folder: Path, capfd: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(folder))
+    assert main(["export", "everything.gir", "--to", "png"]) == 2
+    assert "'dot' is not on the PATH: install Graphviz" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["dot", "mermaid", "tree", "svg"])
+def test_help_lists_the_options_of_the_exporter(name: str, capfd: Read) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["export", "--to", name, "--help"])
+    shown = capfd.readouterr().out
+    assert shown.startswith("usage: gradir export")
+    assert f"options of {name}, each as -O KEY=VALUE:" in shown
+    option = {"dot": "show_attrs=true|false", "mermaid": "accumulators=", "tree": "max_depth=integer", "svg": "theme="}
+    assert option[name] in shown
+
+
+def test_help_of_an_unknown_exporter_names_the_right_ones(capfd: Read) -> None:
+    assert main(["export", "--to", "dott", "--help"]) == 2
+    assert "did you mean 'dot'?" in capfd.readouterr().err
+
+
+def test_mermaid_says_on_stderr_when_it_folds(capfd: Read) -> None:
+    assert main(["export", "layers.gir", "--to", "mermaid"]) == 0
+    shown = capfd.readouterr()
+    assert re.search(r"%% .*folded by module to depth \d", shown.out)
+    assert re.match(r"gradir: warning: mermaid: 1,002 nodes and .*: folded by module to depth \d\n$", shown.err)
+    assert main(["export", "layers.gir", "--to", "mermaid", "--depth", "1"]) == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_no_fold_is_an_error_where_folding_is_needed(capfd: Read) -> None:
+    assert main(["export", "layers.gir", "--to", "mermaid", "--no-fold"]) == 2
+    assert "leave fold on" in capfd.readouterr().err
+    assert main(["export", "everything.gir", "--to", "mermaid", "--no-fold"]) == 0
+    assert main(["export", "everything.gir", "--to", "tree", "--no-fold"]) == 2
+    assert "'tree' has no option 'fold'" in capfd.readouterr().err
+
+
+def test_fences(capfd: Read) -> None:
+    for name, language in (("mermaid", "mermaid"), ("dot", "dot"), ("tree", "text")):
+        assert main(["export", "everything.gir", "--to", name, "--fence"]) == 0
+        shown = capfd.readouterr().out
+        assert shown.startswith(f"```{language}\n")
+        assert shown.endswith("\n```\n")
+        assert shown[len(language) + 4 : -4] == everything().to(name)
+
+
+DOCUMENT = "# Title\n\n<!-- gradir: model -->\n<!-- /gradir: model -->\n\nEnd without a line end"
+
+
+def test_a_block_in_a_document_is_kept_up_to_date(folder: Path, capfd: Read) -> None:
+    (folder / "README.md").write_text(DOCUMENT)
+    line = ["export", "everything.gir", "--to", "mermaid", "--into", "README.md", "--marker", "model"]
+    assert main([*line, "--check"]) == 1
+    assert capfd.readouterr().out == "README.md: the block 'model' is out of date\n"
+    assert (folder / "README.md").read_text() == DOCUMENT
+    assert main(line) == 0
+    block = fenced(everything().to("mermaid"), "mermaid")
+    assert (folder / "README.md").read_text() == DOCUMENT.replace("model -->\n<", f"model -->\n{block}<")
+    before = (folder / "README.md").stat().st_mtime_ns
+    assert main([*line, "--check"]) == main(line) == 0
+    assert (folder / "README.md").stat().st_mtime_ns == before
+    assert main([*line, "-O", "direction=LR"]) == 0
+    assert (folder / "README.md").read_text().count("```mermaid") == 1
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--into", "README.md"], "--into needs --marker"),
+        (["--marker", "model"], "belong to --into"),
+        (["--check"], "belong to --into"),
+        (["--into", "README.md", "--marker", "model", "-o", "x"], "two places"),
+        (["--into", "README.md", "--marker", "other"], "README.md: it needs the lines <!-- gradir: other -->"),
+        (["--into", "missing.md", "--marker", "model"], "missing.md: cannot be read"),
+        (["--into", "binary.md", "--marker", "model"], "binary.md: "),
+    ],
+)
+def test_what_cannot_be_put_into_a_document_is_one_line(words: list[str], said: str, folder: Path, capfd: Read) -> None:
+    (folder / "README.md").write_text(DOCUMENT)
+    (folder / "binary.md").write_bytes(b"\xff")
+    assert main(["export", "everything.gir", "--to", "mermaid", *words]) == 2
+    error = capfd.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert (folder / "README.md").read_text() == DOCUMENT
+
+
+def test_line_ends_of_the_document_are_kept() -> None:
+    document = "a\r\n<!-- gradir: m -->\r\nold\r\n<!-- /gradir: m -->\r\nb"
+    assert embedded(document, "m", "1\n2\n") == document.replace("old", "1\r\n2")
+
+
+@pytest.mark.parametrize(
+    "document", ["", "<!-- gradir: m -->", "<!-- /gradir: m -->\n<!-- gradir: m -->", 2 * DOCUMENT]
+)
+def test_markers_must_be_there_once(document: str) -> None:
+    with pytest.raises(ExportError, match="once each and in this order"):
+        embedded(document, "m", "")
+    with pytest.raises(ExportError, match="once each and in this order"):
+        embedded(2 * DOCUMENT, "model", "")
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """What a browser was asked to show."""
+    shown: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda address: shown.append(address) or True)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return shown
+
+
+@pytest.mark.usefixtures("dot_program")
+def test_view_opens_a_picture(opened: list[str], capfd: Read) -> None:
+    assert main(["view", "everything.gir", "-O", "legend=true"]) == 0
+    (address,) = opened
+    path = Path(unquote(urlparse(address).path))
+    assert "legend" in path.read_text()
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("dot_program")
+def test_view_folds_what_is_too_large_to_read(opened: list[str], capfd: Read) -> None:
+    assert main(["view", "layers.gir"]) == 0
+    assert re.match(r"gradir: 1,002 nodes are shown as \d+ boxes, folded by module", capfd.readouterr().err)
+    assert main(["view", "chain.gir"]) == 2
+    assert "too many to read" in capfd.readouterr().err
+    assert len(opened) == 1
+
+
+@pytest.mark.usefixtures("dot_program")
+def test_view_without_a_browser_says_where_the_picture_is(capfd: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webbrowser.open", lambda _: False)
+    assert main(["view", "everything.gir"]) == 2
+    path = re.search(r"the picture is (\S+)\n", capfd.readouterr().err)
+    assert path
+    assert Path(path[1]).read_bytes().startswith(b"<?xml")
+    Path(path[1]).unlink()
