@@ -9,10 +9,10 @@ PYTEST_ARGS =
 SUITE = --doctest-modules gradir exporters tests
 
 .SUFFIXES:
-.PHONY: help demo test bench fuzz check schema goldens node test-core core-suite clean
+.PHONY: help demo test bench fuzz check schema goldens verification gallery node test-core core-suite clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.ready ## capture a transformer, export it, diff it against a variant; writes demo/
 	$(BIN)/python examples/demo.py
@@ -43,6 +43,9 @@ goldens: $(VENV)/.ready-test ## write the golden files; review what changed
 
 verification: $(VENV)/.ready-test ## write docs/verification.md's table of real models anew
 	$(BIN)/python tests/support/real_models.py
+
+gallery: $(VENV)/.ready-test tests/node/node_modules/.package-lock.json ## draw docs/gallery anew (needs dot and Chromium)
+	$(BIN)/python docs/gallery/build.py
 
 node: tests/node/node_modules/.package-lock.json ## install Mermaid's own parser for the tests (needs npm)
 

@@ -1,0 +1,61 @@
+"""A real notebook, executed: what a cell that ends in a graph shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+nbformat = pytest.importorskip("nbformat")
+nbclient = pytest.importorskip("nbclient")
+pytest.importorskip("ipykernel")
+
+GRAPH = """
+from gradir.ir import Builder, TensorMeta
+def layers(count):
+    b = Builder()
+    value = b.tensor("x", TensorMeta("float32", (3,)))
+    for number in range(count):
+        value = b.function("exp", [value], [TensorMeta("float32", (3,))], scope=f"h.{number // 10}")
+    b.output(value)
+    return b.build()
+"""
+
+
+@pytest.fixture(scope="module")
+def shown() -> dict[str, dict[str, Any]]:
+    """What each cell of the notebook shows, by its source."""
+    sources = [
+        GRAPH,
+        "layers(5)",
+        "layers(1000)",
+        "import os; path = os.environ.pop('PATH'); os.environ['PATH'] = ''",
+        "layers(6)",
+        "os.environ['PATH'] = path",
+        "import gradir; gradir.make_dot",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    done = nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    outputs = {cell.source: cell.outputs for cell in done.cells}
+    return {source: out[0].data for source, out in outputs.items() if out}
+
+
+@pytest.mark.usefixtures("dot_program")
+def test_a_small_graph_is_a_picture(shown: dict[str, dict[str, Any]]) -> None:
+    small = shown["layers(5)"]
+    assert small["text/plain"] == "<gradir.Graph: 7 nodes, 6 edges, 1 output>"
+    assert "<svg" in small["image/svg+xml"]
+    assert small["image/svg+xml"].count("<title>") >= 7
+
+
+@pytest.mark.usefixtures("dot_program")
+def test_a_large_graph_is_folded(shown: dict[str, dict[str, Any]]) -> None:
+    large = shown["layers(1000)"]
+    assert large["text/plain"] == "<gradir.Graph: 1002 nodes, 1001 edges, 1 output>"
+    assert 100 <= large["image/svg+xml"].count('class="node') <= 150
+
+
+def test_without_dot_it_is_mermaid(shown: dict[str, dict[str, Any]]) -> None:
+    plain = shown["layers(6)"]
+    assert "image/svg+xml" not in plain
+    assert "flowchart TB" in plain["text/vnd.mermaid"]
