@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from strategies import graphs
 from gradir.codecs import json as json_codec
 from gradir.ir import Graph, Node, Ref, TensorMeta
 from gradir.ir.validate import check
-from gradir.passes import ancestors, between, descendants, drop, focus, hide_shape_ops, rollup
+from gradir.passes import ancestors, between, descendants, drop, focus, hide_shape_ops, rollup, without
 from gradir.passes.plan import PassOptions, planned
 
 Pair = tuple[str, str]
@@ -228,6 +229,32 @@ def test_hiding_joins_what_paths_of_hidden_nodes_joined(graph: Graph) -> None:
     }
     assert not any("elided_inputs" in node.ext for node in hidden.nodes.values())
     assert hide_shape_ops(hidden) is hidden
+
+
+def some(graph: Graph, random: Random) -> set[str]:
+    """About half of the nodes; hypothesis itself prefers few."""
+    return {key for key in graph.nodes if random.random() < 0.5}
+
+
+@given(st.one_of(graphs(), shape_graphs()), st.randoms(use_true_random=False))
+def test_whatever_is_left_out_only_one_input_is_handed_on(graph: Graph, random: Random) -> None:
+    gone, joining = some(graph, random), some(graph, random)
+
+    def instead(ref: Ref | None) -> Ref | None:
+        while ref is not None and ref.id in gone:
+            slots = graph.nodes[ref.id].inputs
+            ref = slots[0] if ref.id in joining and len(slots) == 1 else None
+        return ref
+
+    result = without(graph, gone, lambda node: node.id in joining and len(node.inputs) == 1 and None not in node.inputs)
+    check(result)
+    assert list(result.nodes) == [key for key in graph.nodes if key not in gone]
+    for key, node in result.nodes.items():
+        before = graph.nodes[key]
+        assert node.inputs == tuple(map(instead, before.inputs))
+        lost = tuple(slot for slot, ref in enumerate(before.inputs) if ref is not None and instead(ref) is None)
+        assert node.ext.get("elided_inputs", ()) == lost
+        assert node.base == (None if before.base in gone else before.base)
 
 
 @pytest.mark.parametrize("graph", [everything(), hostile(), chain(3)], ids=["everything", "hostile", "chain"])

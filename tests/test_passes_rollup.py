@@ -217,6 +217,53 @@ def test_outputs_that_are_swapped_now_and_then_end_a_stack() -> None:
     assert rolled.nodes["layers.3-4/lstm:1"].inputs == (Ref("layers.1-2/lstm:1", 1), Ref("layers.1-2/lstm:1", 0))
 
 
+def node(key: str, *sources: str, base: str | None = None) -> Node:
+    scope = key.rpartition("/")[0]
+    op = key.rpartition("/")[2]
+    return Node(key, op=op, scope=scope, inputs=tuple(Ref(source, 0) for source in sources), base=base)
+
+
+def test_the_order_within_a_block_is_its_own() -> None:
+    nodes = [
+        node("x"),
+        node("h.0/p", "x"),
+        node("h.0/q", "x"),
+        node("h.0/add", "h.0/p", "h.0/q"),
+        node("h.1/q", "h.0/add"),
+        node("h.1/p", "h.0/add"),
+        node("h.1/add", "h.1/p", "h.1/q"),
+        node("sum", "h.1/add"),
+    ]
+    rolled = rollup(Graph.of(nodes))
+    check(rolled)
+    assert list(rolled.nodes) == ["x", "h.0-1/p", "h.0-1/q", "h.0-1/add", "sum"]
+
+
+def test_what_would_stand_before_its_source_keeps_blocks_apart() -> None:
+    nodes = [
+        node("x"),
+        node("h.1/p", "x"),
+        node("early", "h.1/p"),
+        node("h.0/p", "x"),
+        node("h.0/add", "x", "h.0/p"),
+        node("h.1/add", "h.0/add", "h.1/p"),
+        node("sum", "h.1/add", "early"),
+    ]
+    graph = Graph.of(nodes)
+    check(graph)
+    assert rollup(graph) is graph
+
+
+def test_a_base_in_the_block_before_keeps_blocks_apart() -> None:
+    graph = Graph.of([node("x"), node("h.0/a", "x", base="x"), node("h.1/a", "h.0/a", base="h.0/a")])
+    assert rollup(graph) is graph
+
+
+def test_blocks_that_do_not_feed_each_other_are_no_stack() -> None:
+    graph = Graph.of([node("x"), node("h.0/a", "x"), node("h.1/a", "x")])
+    assert rollup(graph) is graph
+
+
 def test_stacks_within_stacks() -> None:
     def nested(b: Builder, value: Value, path: str) -> Value:
         for number in range(3):
