@@ -15,7 +15,19 @@ from gradir.version import __version__
 
 __all__ = ["main", "report"]
 
-_COMMANDS: Final = ("capture", "export", "view", "diff", "check", "info", "validate", "convert", "exporters", "git")
+_COMMANDS: Final = (
+    "capture",
+    "export",
+    "view",
+    "summary",
+    "diff",
+    "check",
+    "info",
+    "validate",
+    "convert",
+    "exporters",
+    "git",
+)
 _TROUBLE: Final = 2
 _INTERRUPTED: Final = 130
 _DEBUG: Final = "GRADIR_DEBUG"

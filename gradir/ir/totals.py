@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 import msgspec
 
 from gradir.ir.graph import Graph
 from gradir.ir.model import Node, TensorMeta
 
-__all__ = ["OWNERS", "Tally", "Totals", "elements", "saved_bytes", "tensor_elements", "totals"]
+__all__ = ["OWNERS", "Tally", "Totals", "elements", "saved_bytes", "sized_slots", "tensor_elements", "totals"]
 
 OWNERS = frozenset({"leaf", "parameter", "buffer"})
 """The roles of nodes whose storage lives anyway, with or without a backward."""
@@ -89,6 +89,24 @@ def saved_bytes(members: Iterable[Node], nodes: Mapping[str, Node]) -> int:
     return storages.bytes_without(_Owners(nodes))
 
 
+def sized_slots(node: Node) -> Iterator[tuple[str | None, int, str]]:
+    """The saved slots of known size: the key of the storage, its bytes, and the slot's state.
+
+    The key is ``None`` for a slot that has a storage of its own and shares its name with another of the node.
+    """
+    own: set[str] = set()
+    for saved in node.saved:
+        if saved.bytes is None:
+            continue
+        key = saved.storage or f"{node.id}.{saved.slot}"
+        if key in own:
+            yield None, saved.bytes, saved.state
+            continue
+        if not saved.storage:
+            own.add(key)
+        yield key, saved.bytes, saved.state
+
+
 class _Storages:
     """The bytes of each storage that saved slots keep, and of the slots that share a name by mistake."""
 
@@ -98,17 +116,11 @@ class _Storages:
 
     def add(self, node: Node) -> None:
         """Note the slots of a node."""
-        own: set[str] = set()
-        for saved in node.saved:
-            if saved.bytes is None:
-                continue
-            key = saved.storage or f"{node.id}.{saved.slot}"
-            if key in own:
-                self._repeated += saved.bytes
-                continue
-            if not saved.storage:
-                own.add(key)
-            self._sizes[key] = max(self._sizes.get(key, 0), saved.bytes)
+        for key, size, _ in sized_slots(node):
+            if key is None:
+                self._repeated += size
+            else:
+                self._sizes[key] = max(self._sizes.get(key, 0), size)
 
     def bytes_without(self, owners: Container[str]) -> int:
         """The size of all storages but those of these nodes."""

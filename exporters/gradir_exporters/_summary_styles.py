@@ -1,0 +1,173 @@
+"""The layer table as text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from gradir_exporters._summary_layers import Layer
+
+from gradir.ir.text import printable, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gradir_exporters._summary_layers import Layers, Totals
+    from gradir_exporters._summary_saved import State
+    from rich.table import Table
+
+    from gradir.ir.model import Shape
+
+__all__ = ["as_csv", "as_json", "as_markdown", "as_table"]
+
+_HEADS: Final = (
+    "layer",
+    "class",
+    "calls",
+    "output shape",
+    "own parameters",
+    "parameters",
+    "trainable",
+    "own saved bytes",
+    "saved bytes",
+)
+_TEXTS: Final = frozenset({"layer", "class", "output shape"})
+_WHOLE: Final = "(model)"
+_UNKNOWN: Final = "?"
+_INDENT: Final = "  "
+_WIDEST: Final = 60
+"""The most columns of the terminal that a column of the table takes."""
+
+_MARKDOWN: Final = re.compile(r"[\\`*\[\]<>&|~#!$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+
+
+def as_table(found: Layers) -> str:
+    """A table for a terminal. Its width depends on what it holds alone, and no name takes more than 60 columns of it."""
+    from rich.box import SIMPLE
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE, pad_edge=False, header_style="", show_edge=False)
+    for head in _HEADS:
+        table.add_column(
+            Text(head),
+            justify="left" if head in _TEXTS else "right",
+            no_wrap=True,
+            overflow="ellipsis",
+            max_width=_WIDEST,
+        )
+    for name, level, layer in found.rows:
+        cells = (_INDENT * level + (printable(name) or _WHOLE), *_cells(layer))
+        table.add_row(*map(Text, cells))
+    lines = [*(_drawn(table) if found.rows else ()), *_totals_lines(found.totals)]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _drawn(table: Table) -> list[str]:
+    """The lines of a table, whatever the terminal, the environment and the settings are."""
+    from rich.console import Console
+
+    page = io.StringIO()
+    console = Console(
+        file=page, width=1, height=1, color_system=None, force_terminal=False, force_jupyter=False, _environ={}
+    )
+    console.width = console.measure(table, options=console.options.update_width(100_000)).maximum
+    console.print(table, crop=False, soft_wrap=False)
+    return [*page.getvalue().splitlines(), ""]
+
+
+def as_markdown(found: Layers) -> str:
+    """A table of GitHub-flavoured Markdown with whole paths, and the totals as a list."""
+    lines = []
+    if found.rows:
+        lines = [_markdown_row(_HEADS), _markdown_row("---" if head in _TEXTS else "--:" for head in _HEADS)]
+        for row in found.rows:
+            cells = (printable(row.layer.path) or _WHOLE, *_cells(row.layer))
+            lines.append(_markdown_row(map(_markdown, cells)))
+        lines.append("")
+    lines += [f"- {_markdown(line)}" for line in _totals_lines(found.totals)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def as_csv(found: Layers) -> str:
+    """Comma-separated values: one line a module, with a head and without the totals.
+
+    What cannot be printed is spelled as in Python source, so that a module takes one line whatever its name is.
+    """
+    page = io.StringIO()
+    writer = csv.writer(page, lineterminator="\n")
+    fields = msgspec.structs.fields(Layer)
+    writer.writerow([field.encode_name for field in fields])
+    for row in found.rows:
+        layer = row.layer
+        counts = (getattr(layer, field.name) for field in fields[4:])
+        path, class_name = printable(layer.path), printable(layer.class_name)
+        writer.writerow([path, class_name, layer.calls, _shapes_text(layer.output_shapes, ""), *counts])
+    return page.getvalue()
+
+
+def as_json(found: Layers) -> str:
+    """JSON: ``layers``, one a line, and ``totals``."""
+    encode = msgspec.json.Encoder().encode
+    rows = ",\n".join([encode(row.layer).decode() for row in found.rows])
+    layers = f"[\n{rows}\n]" if rows else "[]"
+    return f'{{"layers":{layers},\n"totals":{encode(found.totals).decode()}}}\n'
+
+
+def _cells(layer: Layer) -> tuple[str, ...]:
+    """All cells but the first."""
+    return (
+        printable(layer.class_name),
+        f"{layer.calls:,}",
+        _shapes_text(layer.output_shapes, _UNKNOWN),
+        f"{layer.own_parameters:,}",
+        f"{layer.parameters:,}",
+        f"{layer.trainable:,}",
+        _at_least(layer.own_saved_bytes, layer.own_unsized),
+        _at_least(layer.saved_bytes, layer.unsized),
+    )
+
+
+def _at_least(size: int, unsized: int) -> str:
+    if not unsized:
+        return f"{size:,}"
+    return f"≥ {size:,}" if size else _UNKNOWN
+
+
+def _shapes_text(shapes: tuple[Shape | None, ...] | None, unknown: str) -> str:
+    return unknown if shapes is None else ", ".join(map(_shape_text, shapes))
+
+
+def _shape_text(shape: Shape | None) -> str:
+    return f"[{_UNKNOWN if shape is None else ', '.join(map(size_text, shape))}]"
+
+
+def _totals_lines(totals: Totals) -> Iterator[str]:
+    yield f"parameters: {totals.parameters:,}, {totals.trainable:,} of them trainable"
+    yield f"nodes: {totals.nodes:,}"
+    states = ", ".join(_state_text(name, state) for name, state in totals.states.items())
+    yield f"saved for backward: {totals.saved_bytes:,} bytes ({states})"
+    for size, what in (
+        (totals.outside_bytes, "of these by operations of no module"),
+        (totals.folded_bytes, "of these in folded modules"),
+        (totals.owned_bytes, "parameters, buffers and leaves saved beside these"),
+    ):
+        if size:
+            yield f"{what}: {size:,} bytes"
+
+
+def _state_text(name: str, state: State) -> str:
+    text = f"{printable(name)} {state.bytes:,}"
+    return f"{text} and {state.unsized:,} of unknown size" if state.unsized else text
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _markdown(text: str) -> str:
+    """Text that Markdown shows as it is; every line of ours is printable, so a row stays one row."""
+    return _MARKDOWN.sub(r"\\\g<0>", text)

@@ -1,0 +1,120 @@
+"""The modules as ``print(model)`` shows them, from the scope table alone.
+
+What the table does not hold cannot be shown: a module registered twice stands at its first place only, a child that is
+``None`` not at all, an ``extra_repr`` of several lines is on one line and a very long one is cut short, and a class
+that prints itself in a way of its own is printed as any other. What ran outside the captured model stands beside its
+children.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from gradir.ir.module_tree import ModuleTree
+from gradir.ir.text import printable
+from gradir.protocols import NoOptions, Options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gradir.ir import Graph, Scope
+
+__all__ = ["ModulesExporter"]
+
+_INDENT: Final = "  "
+_MERGES_EQUALS: Final = "ModuleList"
+"""The class that prints a run of equal children once."""
+
+_MOST_DIGITS: Final = 18
+"""What no list's index exceeds; Python refuses to read numbers of thousands of digits."""
+
+_NOTHING: Final = "(nothing to show)\n"
+
+
+class ModulesExporter:
+    """The modules, nested, as print(model) shows them.
+
+    >>> from gradir.ir import Graph, Scope
+    >>> scopes = [Scope("", "Net"), Scope("fc", "Linear", "in_features=3, out_features=4"), Scope("act", "Tanh")]
+    >>> print(ModulesExporter().export(Graph.of([], scopes), NoOptions()), end="")
+    Net(
+      (fc): Linear(in_features=3, out_features=4)
+      (act): Tanh()
+    )
+    """
+
+    suffix: ClassVar[str] = ".txt"
+    options: ClassVar[type[Options]] = NoOptions
+
+    def export(self, graph: Graph, options: NoOptions) -> str:  # noqa: ARG002 (there are none)
+        """The text of every topmost module; one that is not the whole model has its path before it."""
+        tree = ModuleTree(graph.scopes.values())
+        return "".join(f"{line}\n" for line in _lines(tree)) or _NOTHING
+
+
+def _lines(tree: ModuleTree) -> Iterator[str]:
+    kinds = _kinds(tree)
+    # A module still to print, or the end of one whose children are printed.
+    stack: list[tuple[str, str, int] | str] = [("", _label(tree.names[top]), top) for top in reversed(tree.tops)]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            yield item
+            continue
+        indent, label, place = item
+        scope, children = tree.scopes[place], tree.children[place]
+        details = _details(scope)
+        head = f"{indent}{label}{printable(scope.class_name)}("
+        if not children and len(details) < 2:
+            yield f"{head}{''.join(details)})"
+            continue
+        yield head
+        inner = indent + _INDENT
+        yield from (inner + detail for detail in details)
+        stack.append(f"{indent})")
+        stack.extend((inner, *labelled) for labelled in reversed(list(_labelled(tree, place, kinds))))
+
+
+def _details(scope: Scope) -> list[str]:
+    return [printable(line) for line in scope.detail.split("\n")] if scope.detail else []
+
+
+def _kinds(tree: ModuleTree) -> list[int]:
+    """A number for each module, the same for those that are printed alike."""
+    numbers: dict[tuple[object, ...], int] = {}
+    kinds = [0] * len(tree.scopes)
+    for place in reversed(range(len(tree.scopes))):
+        scope = tree.scopes[place]
+        below = tuple((tree.names[child], kinds[child]) for child in tree.children[place])
+        kinds[place] = numbers.setdefault((scope.class_name, scope.detail, below), len(numbers))
+    return kinds
+
+
+def _labelled(tree: ModuleTree, place: int, kinds: list[int]) -> Iterator[tuple[str, int]]:
+    """The children to print, each with what stands before it."""
+    children = tree.children[place]
+    if tree.scopes[place].class_name != _MERGES_EQUALS:
+        yield from ((_label(tree.names[child]), child) for child in children)
+        return
+    start = 0
+    while start < len(children):
+        stop = start + 1
+        while stop < len(children) and _continues(tree, children[stop - 1], children[stop], kinds):
+            stop += 1
+        first, last = children[start], children[stop - 1]
+        if first == last:
+            yield _label(tree.names[first]), first
+        else:
+            yield f"{_label(f'{tree.names[first]}-{tree.names[last]}')}{stop - start} x ", first
+        start = stop
+
+
+def _continues(tree: ModuleTree, before: int, child: int, kinds: list[int]) -> bool:
+    """Whether a child is as the one before it and has the next number."""
+    name = tree.names[before]
+    is_number = name.isdecimal() and len(name) <= _MOST_DIGITS
+    return kinds[before] == kinds[child] and is_number and tree.names[child] == str(int(name) + 1)
+
+
+def _label(name: str) -> str:
+    return f"({printable(name)}): " if name else ""

@@ -1,0 +1,100 @@
+"""The scope table as a tree of modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from gradir.ir.model import Scope
+
+__all__ = ["OUTSIDE", "ModuleTree"]
+
+OUTSIDE: Final = -1
+"""The number of no module: the parent of a topmost one, the place of what runs in none."""
+
+
+class ModuleTree:
+    """The modules of a scope table by number, each under the nearest module above it that the table has.
+
+    Modules are numbered in the order of the tree: a parent before its children, children in the order of the table.
+    ``scopes``, ``parents``, ``children``, ``names`` (the path below the parent) and ``levels`` are indexed by number.
+
+    >>> tree = ModuleTree([Scope("", "Model"), Scope("layers.0", "Block"), Scope("layers.0.fc", "Linear")])
+    >>> tree.names, tree.parents, tree.place("layers.0.fc.hook"), tree.place("layers")
+    (['', 'layers.0', 'fc'], [-1, 0, 1], 2, 0)
+    """
+
+    def __init__(self, scopes: Iterable[Scope]) -> None:
+        table = list(scopes)
+        # A trie of path components: looking every prefix of a path up would cost the square of its length.
+        self._steps: dict[tuple[int, str], int] = {}
+        self._ends: dict[int, int] = {}
+        vertices = [self._vertex(scope.path) for scope in table]
+        listed = {vertex: row for row, vertex in enumerate(vertices)}
+        above = [self._nearest(scope.path, listed, strict=True) for scope in table]
+        below: list[list[int]] = [[] for _ in table]
+        tops: list[int] = []
+        for row, parent in enumerate(above):
+            (tops if parent == OUTSIDE else below[parent]).append(row)
+        order = _preorder(tops, below)
+        number = {row: place for place, row in enumerate(order)}
+        self._ends = {vertex: number[row] for vertex, row in listed.items()}
+        self._places: dict[str, int] = {}
+        self.scopes = [table[row] for row in order]
+        self.parents = [number.get(above[row], OUTSIDE) for row in order]
+        self.children = [[number[child] for child in below[row]] for row in order]
+        self.tops = [number[row] for row in tops]
+        self.names = [self._name(place) for place in range(len(order))]
+        self.levels: list[int] = []
+        for parent in self.parents:
+            self.levels.append(0 if parent == OUTSIDE else self.levels[parent] + 1)
+
+    def place(self, path: str) -> int:
+        """The number of the module at a path, or of the nearest one above it; `OUTSIDE` where there is none."""
+        found = self._places.get(path)
+        if found is None:
+            found = self._places[path] = self._nearest(path, self._ends, strict=False)
+        return found
+
+    def and_above(self, place: int) -> Iterator[int]:
+        """A module and those above it, from the inside out."""
+        while place != OUTSIDE:
+            yield place
+            place = self.parents[place]
+
+    def _vertex(self, path: str) -> int:
+        vertex = 0
+        for component in _components(path):
+            vertex = self._steps.setdefault((vertex, component), len(self._steps) + 1)
+        return vertex
+
+    def _nearest(self, path: str, ends: dict[int, int], *, strict: bool) -> int:
+        """What the longest known prefix of a path ends at, with ``strict`` the path itself left out."""
+        components = _components(path)
+        vertex, found = 0, OUTSIDE
+        for component in components:
+            found = ends.get(vertex, found)
+            step = self._steps.get((vertex, component))
+            if step is None:
+                return found
+            vertex = step
+        return found if strict else ends.get(vertex, found)
+
+    def _name(self, place: int) -> str:
+        path, parent = self.scopes[place].path, self.parents[place]
+        above = "" if parent == OUTSIDE else self.scopes[parent].path
+        return path[len(above) + 1 :] if above else path
+
+
+def _components(path: str) -> list[str]:
+    return path.split(".") if path else []
+
+
+def _preorder(tops: list[int], below: list[list[int]]) -> list[int]:
+    order: list[int] = []
+    stack = tops[::-1]
+    while stack:
+        row = stack.pop()
+        order.append(row)
+        stack.extend(reversed(below[row]))
+    return order
