@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from gradir_exporters._summary_saved import Savings, State
-from gradir_exporters._summary_shapes import output_shapes
 
 from gradir.ir.model import Shape
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.totals import totals
 from gradir.passes import scope_depth
+from gradir_exporters._summary_saved import Savings, State, places_of
+from gradir_exporters._summary_shapes import output_shapes
 
 if TYPE_CHECKING:
     from gradir.ir import Graph
@@ -74,8 +74,9 @@ class Layers(NamedTuple):
 def layers(graph: Graph, depth: int | None) -> Layers:
     """The modules of at most ``depth`` path components, in the order of the scope table, each before those below it."""
     tree = ModuleTree(graph.scopes.values())
-    savings = Savings(graph, tree)
-    shapes = output_shapes(graph, tree)
+    places = places_of(graph, tree)
+    savings = Savings(graph, places)
+    shapes = output_shapes(graph, tree, places)
     saved_total = _with_those_below(tree, savings.bytes)
     unsized_total = _with_those_below(tree, savings.unsized)
     rows = [

@@ -12,13 +12,17 @@ from gradir.ir.module_tree import OUTSIDE
 from gradir.ir.totals import OWNERS, sized_slots
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gradir.ir import Graph, Node
     from gradir.ir.module_tree import ModuleTree
 
-__all__ = ["Savings", "State", "place_of"]
+__all__ = ["Savings", "State", "places_of"]
 
+_USUAL: Final = ("held", "freed", "hooked")
 _PART: Final = re.compile(r" \(\d+\)\Z")
 _FOLDED_ROOT: Final = "/"
+_PLACED_APART: Final = frozenset({"output", "module"})
 
 
 class State(msgspec.Struct, gc=False):
@@ -26,6 +30,12 @@ class State(msgspec.Struct, gc=False):
 
     slots: int = 0
     unsized: int = 0
+    bytes: int = 0
+
+
+class _Account(msgspec.Struct, gc=False):
+    """The bytes of the storages that slots of one state kept first in one module."""
+
     bytes: int = 0
 
 
@@ -38,60 +48,81 @@ class Savings:
     say of themselves.
     """
 
-    def __init__(self, graph: Graph, tree: ModuleTree) -> None:
-        self.bytes: defaultdict[int, int] = defaultdict(int)
+    def __init__(self, graph: Graph, places: Mapping[str, int]) -> None:
+        """``places`` has the module of each node by id."""
         self.unsized: defaultdict[int, int] = defaultdict(int)
         self.owned = 0
         self.folded = 0
-        self._states = {"held": State(), "freed": State(), "hooked": State()}
-        self._storages: dict[str, tuple[int, int, str]] = {}
+        self._nodes = graph.nodes
+        self._states = {word: State() for word in _USUAL}
+        self._sizes: dict[str, int] = {}
+        self._accounts: dict[tuple[int, str], _Account] = {}
+        self._account_of: dict[str, _Account] = {}
+        self._owners = _Account()
+        folded: defaultdict[int, int] = defaultdict(int)
         for node in graph.nodes.values():
             if node.saved:
-                self._add(node, place_of(node, tree))
+                self._add(node, places[node.id])
             if node.role == "module":
-                self._add_folded(node, place_of(node, tree))
-        for key, (size, place, state) in self._storages.items():
-            owner = graph.nodes.get(key)
-            if owner is not None and owner.role in OWNERS:
-                self.owned += size
-            else:
-                self._count(size, place, state)
-        self.states = dict(sorted(self._states.items(), key=lambda item: item[0] not in {"held", "freed", "hooked"}))
+                folded[places[node.id]] += _folded_bytes(node)
+        self.bytes = folded
+        self.folded = sum(folded.values())
+        self.owned = self._owners.bytes
+        for (place, word), account in self._accounts.items():
+            self.bytes[place] += account.bytes
+            self._states[word].bytes += account.bytes
+        self.states = dict(sorted(self._states.items(), key=lambda item: item[0] not in _USUAL))
 
     def _add(self, node: Node, place: int) -> None:
         for saved in node.saved:
-            state = self._states.setdefault(saved.state, State())
+            state = self._states.get(saved.state)
+            if state is None:
+                state = self._states[saved.state] = State()
             state.slots += 1
             if saved.bytes is None:
                 state.unsized += 1
                 self.unsized[place] += 1
         for key, size, word in sized_slots(node):
             if key is None:
-                self._count(size, place, word)
+                self._account(place, word).bytes += size
                 continue
-            known = self._storages.get(key)
+            known = self._sizes.get(key)
             if known is None:
-                self._storages[key] = size, place, word
-            elif known[0] < size:
-                self._storages[key] = size, *known[1:]
+                account = self._account_of[key] = self._owners if self._is_owned(key) else self._account(place, word)
+                self._sizes[key] = size
+                account.bytes += size
+            elif known < size:
+                self._sizes[key] = size
+                self._account_of[key].bytes += size - known
 
-    def _add_folded(self, node: Node, place: int) -> None:
-        size = node.attrs.get("saved_bytes")
-        if isinstance(size, int):
-            self.folded += size
-            self.bytes[place] += size
+    def _account(self, place: int, word: str) -> _Account:
+        account = self._accounts.get((place, word))
+        if account is None:
+            account = self._accounts[place, word] = _Account()
+        return account
 
-    def _count(self, size: int, place: int, state: str) -> None:
-        self.bytes[place] += size
-        self._states[state].bytes += size
+    def _is_owned(self, key: str) -> bool:
+        owner = self._nodes.get(key)
+        return owner is not None and owner.role in OWNERS
 
 
-def place_of(node: Node, tree: ModuleTree) -> int:
-    """The module that a node belongs to; a folded module belongs to itself, an output to none."""
+def _folded_bytes(node: Node) -> int:
+    size = node.attrs.get("saved_bytes")
+    return size if isinstance(size, int) else 0
+
+
+def places_of(graph: Graph, tree: ModuleTree) -> dict[str, int]:
+    """The module that each node belongs to; a folded module belongs to itself, an output to none."""
+    place = tree.place
+    return {
+        node.id: place(node.scope) if node.role not in _PLACED_APART else _place_apart(node, tree)
+        for node in graph.nodes.values()
+    }
+
+
+def _place_apart(node: Node, tree: ModuleTree) -> int:
     if node.role == "output":
         return OUTSIDE
-    if node.role != "module":
-        return tree.place(node.scope)
     if node.id.startswith(_FOLDED_ROOT):
         return tree.place("")
     name = node.names[0] if node.names else node.id

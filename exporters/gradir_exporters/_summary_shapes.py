@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from gradir_exporters._summary_saved import place_of
-
 from gradir.ir.module_tree import OUTSIDE
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ _OPERATIONS: Final = frozenset({"function", "module"})
 _NUMBER: Final = re.compile(r"_\d+\Z")
 
 
-def output_shapes(graph: Graph, tree: ModuleTree) -> list[tuple[Shape | None, ...] | None]:
+def output_shapes(graph: Graph, tree: ModuleTree, places: Mapping[str, int]) -> list[tuple[Shape | None, ...] | None]:
     """By module number the distinct shapes of what leaves a module, in the order it is taken; ``None`` if unknown.
 
     A tensor leaves a module when an operation of the module, or of one below it, made it, and a node that is in
@@ -42,13 +40,15 @@ def output_shapes(graph: Graph, tree: ModuleTree) -> list[tuple[Shape | None, ..
             prepared.add(node.id)
         if node.role == "view_base":
             continue
-        taker = place_of(node, tree)
+        taker = places[node.id]
         for ref in node.inputs:
-            source = None if ref is None or ref.id in prepared else nodes.get(ref.id)
-            if ref is None or source is None or source.role not in _OPERATIONS:
+            if ref is None or ref.id in prepared or places.get(ref.id, taker) == taker:
+                continue
+            source = nodes[ref.id]
+            if source.role not in _OPERATIONS:
                 continue
             shape = source.outputs[ref.output_nr].shape if ref.output_nr < len(source.outputs) else None
-            leaving.note(place_of(source, tree), taker, shape, is_folded=source.role == "module")
+            leaving.note(places[source.id], taker, shape, is_folded=source.role == "module")
     return leaving.shapes()
 
 
@@ -76,7 +76,7 @@ class _Leaving:
     def note(self, maker: int, taker: int, shape: Shape | None, *, is_folded: bool) -> None:
         """Note that a tensor goes from one module into another."""
         key = (maker, taker, shape, is_folded)
-        if maker in (taker, OUTSIDE) or key in self._seen:
+        if key in self._seen:
             return
         self._seen.add(key)
         tree, around = self._tree, taker

@@ -28,7 +28,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", metavar="FILE", help="a .gir file; '-' is stdin")
-    parser.add_argument("--depth", metavar="N", help="leave out the modules below this depth; their numbers still count")
+    parser.add_argument(
+        "--depth", metavar="N", help="leave out the modules below this depth; their numbers still count"
+    )
     parser.add_argument("--style", metavar="STYLE", help="table (default), markdown, csv or json")
     parser.add_argument("-o", "--output", metavar="FILE", default="-", help="where to write; '-' (default) is stdout")
     parser.set_defaults(run=run)
