@@ -40,12 +40,14 @@ def fails(done: subprocess.CompletedProcess[str], *words: str) -> None:
 def test_version_and_help(run: Run) -> None:
     assert run("--version").stdout == f"gradir {gradir.__version__}\n"
     top = run("--help").stdout
-    for command in ("capture", "export", "diff", "info", "validate", "convert", "exporters"):
+    for command in ("capture", "export", "diff", "info", "summary", "validate", "convert", "exporters"):
         assert command in top
         assert run(command, "--help").stdout.startswith(f"usage: gradir {command}")
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["export", "everything.gir"], ["info"], ["diff", "a"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["nonsense"], ["export", "everything.gir"], ["info"], ["summary"], ["diff", "a"]]
+)
 def test_a_wrong_command_line_is_one_line(run: Run, arguments: list[str]) -> None:
     fails(run(*arguments), "--help")
 
@@ -64,7 +66,7 @@ def test_validate(run: Run, tmp_path: Path) -> None:
     fails(run("validate", "--strict", "loose.gir"), "loose.gir", "not in canonical form")
 
 
-@pytest.mark.parametrize("command", ["info", "validate", "export", "diff"])
+@pytest.mark.parametrize("command", ["info", "summary", "validate", "export", "diff"])
 def test_bad_files_are_one_line(run: Run, tmp_path: Path, command: str) -> None:
     more = {"export": ["--to", "plain"], "diff": ["everything.gir"]}.get(command, [])
     (tmp_path / "text.gir").write_text("digraph {}")
@@ -99,12 +101,35 @@ def test_export_folds_with_depth(run: Run) -> None:
 
 
 def test_export_errors_are_one_line(run: Run, tmp_path: Path) -> None:
-    fails(run("export", "everything.gir", "--to", "mermiad"), "did you mean 'mermaid'", "dot, mermaid, plain, tree")
+    fails(
+        run("export", "everything.gir", "--to", "mermiad"),
+        "did you mean 'mermaid'",
+        "dot, mermaid, modules, plain, summary, tree",
+    )
     fails(run("export", "everything.gir", "--to", "dot", "-O", "colour=red"), "no option 'colour'", "its options are")
     fails(run("export", "everything.gir", "--to", "dot", "-O", "direction=UP"), "direction")
     fails(run("export", "everything.gir", "--to", "dot", "-O", "direction"), "KEY=VALUE")
     fails(run("export", "everything.gir", "--to", "dot", "--depth", "-1"), "0 or more")
     fails(run("export", "everything.gir", "--to", "dot", "-o", "no/such/dir.dot"), "no/such/dir.dot: cannot be written")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["everything.gir"]
+
+
+def test_summary_is_what_the_exporter_writes(run: Run, tmp_path: Path) -> None:
+    for options in ({}, {"depth": "0"}, {"style": "json"}, {"depth": "1", "style": "csv"}):
+        given = [word for name, value in options.items() for word in (f"--{name}", value)]
+        done = run("summary", "everything.gir", *given)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == gradir.export(everything(), "summary", **options)
+    text = (tmp_path / "everything.gir").read_text()
+    assert run("summary", "-", "--style", "markdown", "-o", "x.md", input=text).stdout == ""
+    assert (tmp_path / "x.md").read_text() == gradir.export(everything(), "summary", style="markdown")
+
+
+def test_summary_errors_are_one_line(run: Run, tmp_path: Path) -> None:
+    fails(run("summary", "everything.gir", "--style", "latex"), "style is csv|json|markdown|table, not 'latex'")
+    fails(run("summary", "everything.gir", "--depth", "-1"), "depth is integer, not '-1' (Expected")
+    fails(run("summary", "missing.gir", "--depth", "deep"), "depth is integer, not 'deep'")
+    fails(run("summary", "everything.gir", "-o", "no/such.txt"), "no/such.txt: cannot be written")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["everything.gir"]
 
 
@@ -140,7 +165,7 @@ def test_a_wrong_value_names_the_right_ones(run: Run) -> None:
 def test_exporters_lists_names_and_options(run: Run) -> None:
     done = run("exporters")
     assert [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")] == sorted(
-        ["dot", "mermaid", "plain", "tree", *(["edges"] if "\nedges" in done.stdout else [])]
+        ["dot", "mermaid", "modules", "plain", "summary", "tree", *(["edges"] if "\nedges" in done.stdout else [])]
     )
     assert "direction=BT|LR|RL|TB" in done.stdout
 

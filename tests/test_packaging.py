@@ -80,7 +80,7 @@ def test_the_wheel_registers_the_command_and_the_plugins(wheel: Path) -> None:
     assert dict(points["pytest11"]) == {"gradir": "gradir.pytest_plugin"}
     assert dict(points["console_scripts"]) == {"gradir": "gradir.cli:main"}
     assert set(points["gradir.frontends"]) == {"torch"}
-    assert {"dot", "mermaid", "plain", "tree"} <= set(points["gradir.exporters"])
+    assert {"dot", "mermaid", "modules", "plain", "summary", "tree"} <= set(points["gradir.exporters"])
 
 
 def test_the_wheel_needs_torch_only_as_an_extra(wheel: Path) -> None:
@@ -89,7 +89,7 @@ def test_the_wheel_needs_torch_only_as_an_extra(wheel: Path) -> None:
     ]
     requirements = [Requirement(line) for line in lines]
     core = {requirement.name for requirement in requirements if requirement.marker is None}
-    assert core == {"graphviz", "mermaid-py", "msgpack", "msgspec", "pydot"}
+    assert core == {"graphviz", "mermaid-py", "msgpack", "msgspec", "pydot", "rich"}
     assert {str(requirement.marker) for requirement in requirements if requirement.name == "torch"} == {
         'extra == "torch"'
     }
@@ -168,14 +168,14 @@ def test_gradir_starts_without_torch(bare: Path) -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, f"gradir {gradir.__version__}\n", "")
 
 
-@pytest.mark.parametrize("exporter", ["dot", "mermaid", "plain", "tree"])
+@pytest.mark.parametrize("exporter", ["dot", "mermaid", "modules", "plain", "summary", "tree"])
 def test_every_exporter_works_without_torch(bare: Path, gir: Path, exporter: str) -> None:
     result = run(bare / "gradir", "export", gir, "--to", exporter)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout == gradir.export(gradir.load(gir), exporter)
 
 
-@pytest.mark.parametrize("command", ["validate", "info"])
+@pytest.mark.parametrize("command", ["validate", "info", "summary"])
 def test_reading_commands_work_without_torch(bare: Path, gir: Path, command: str) -> None:
     result = run(bare / "gradir", command, gir)
     assert (result.returncode, result.stderr) == (0, "")
@@ -205,7 +205,7 @@ def test_no_command_but_capture_imports_a_framework(bare: Path, gir: Path) -> No
     code = (
         "import sys\n"
         "from gradir.cli import main\n"
-        f"for command in ['export', '--to', 'plain'], ['validate'], ['info'], ['diff', {str(gir)!r}]:\n"
+        f"for command in ['export', '--to', 'plain'], ['validate'], ['info'], ['summary'], ['diff', {str(gir)!r}]:\n"
         f"    assert main([*command, {str(gir)!r}]) == 0\n"
         f"sys.exit(str([name for name in {FRAMEWORKS} if name in sys.modules]))"
     )

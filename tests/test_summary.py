@@ -281,7 +281,9 @@ def test_it_is_linear_and_not_recursive() -> None:
     for number in range(20_000):
         scope = paths[number % 1_000] if number % 2 else ""
         below = (Ref(nodes[-1].id, 0),)
-        nodes.append(Node(f"f:{number}", op="f", scope=scope, inputs=below, outputs=(F4,), saved=(Saved("x", bytes=1),)))
+        nodes.append(
+            Node(f"f:{number}", op="f", scope=scope, inputs=below, outputs=(F4,), saved=(Saved("x", bytes=1),))
+        )
     graph = Graph.of(nodes, [Scope(path, "M", calls=1) for path in paths])
     found = data(graph)
     assert found["totals"]["saved_bytes"] == 20_000

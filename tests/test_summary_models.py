@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -81,7 +82,9 @@ def tensors(nesting: Any) -> list[Any]:
 def watch(model: nn.Module, call: Callable[[], Any]) -> Seen:
     returned: dict[str, set[tuple[int, ...]]] = defaultdict(set)
     arguments: list[tuple[Any, Any]] = []
-    hooks = [model.register_forward_pre_hook(lambda _, args, kwargs: arguments.append((args, kwargs)), with_kwargs=True)]
+    hooks = [
+        model.register_forward_pre_hook(lambda _, args, kwargs: arguments.append((args, kwargs)), with_kwargs=True)
+    ]
     for path, module in model.named_modules():
         hooks.append(
             module.register_forward_hook(
@@ -132,9 +135,7 @@ def test_it_agrees_with_torchinfo(name: str) -> None:
     for parameter_name, parameter in case.model.named_parameters(remove_duplicate=False):
         names[id(parameter)].append(parameter_name)
     # torchinfo counts a parameter once for each layer that has it.
-    again = sum(
-        (len(names[id(parameter)]) - 1) * parameter.numel() for parameter in case.model.parameters()
-    )
+    again = sum((len(names[id(parameter)]) - 1) * parameter.numel() for parameter in case.model.parameters())
     assert table["totals"]["parameters"] == theirs.total_params - again
     assert table["totals"]["trainable"] == theirs.trainable_params - again
     paths = {module: path for path, module in reversed(list(case.model.named_modules()))}
@@ -205,3 +206,11 @@ def test_what_the_table_cannot_tell() -> None:
     several = nn.ParameterList([torch.ones(1), torch.ones(2)])
     assert printed(several) == f"ParameterList({' '.join(several.extra_repr().split())})\n"
     assert "\n" in several.extra_repr()
+
+
+def test_the_page_shows_what_is_printed() -> None:
+    page = (Path(__file__).resolve().parents[1] / "docs" / "summary.md").read_text(encoding="utf-8")
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    with gradir.record(model) as recorder:
+        loss = model(torch.ones(2, 4)).sum()
+    assert page.partition("```text\n")[2].partition("```")[0] == recorder.capture(loss).to("summary")
