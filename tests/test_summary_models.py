@@ -149,6 +149,47 @@ def test_it_agrees_with_torchinfo(name: str) -> None:
     assert compared >= 2
 
 
+# The others have nodes that backward does not reach, recompute, or save constants, which torch shows to no hook.
+PACKED = (
+    "BERT",
+    "DistilBERT",
+    "DeBERTa-v2",
+    "LLaMA",
+    "Mamba",
+    "ViT",
+    "ConvNeXt",
+    "nn.Transformer",
+    "nn.LSTM",
+    "nn.GRU",
+    "ResNet (examples/resnet.py)",
+)
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_saved_bytes_are_those_that_torch_packs_while_the_module_runs(name: str) -> None:
+    real = MODELS[name]()
+    running, kept, sizes = [""], [], {}
+    owned = {tensor.untyped_storage().data_ptr() for tensor in [*real.model.parameters(), *real.model.buffers()]}
+    packed: dict[str, int] = defaultdict(int)
+    for path, module in real.model.named_modules():
+        module.register_forward_pre_hook(lambda *call, path=path: running.append(path))
+        module.register_forward_hook(lambda *call: (running.pop(), None)[1])
+
+    def pack(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        kept.append(tensor)
+        if storage.data_ptr() not in owned and storage.data_ptr() not in sizes:
+            sizes[storage.data_ptr()] = storage.nbytes()
+            packed[running[-1]] += storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        real.loss()
+    rows = {row["path"]: row["own_saved_bytes"] for row in seen(name).table["layers"]}
+    assert {path: size for path, size in rows.items() if size} == dict(packed)
+    assert sum(rows.values()) == sum(sizes.values()) > 10_000
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_modules_prints_what_print_prints(name: str) -> None:
     case = seen(name)
