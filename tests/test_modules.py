@@ -28,7 +28,7 @@ def test_everything_has_a_golden(golden: Callable[[str, str], None]) -> None:
 
 def test_it_has_no_options() -> None:
     with pytest.raises(gradir.ExportError, match="it has no options"):
-        gradir.export(everything(), "modules", depth=1)
+        gradir.export(everything(), "modules", colour=1)
 
 
 def test_a_list_prints_a_run_of_equal_children_once() -> None:
