@@ -1,0 +1,123 @@
+"""Node-link JSON: the form that networkx reads, and d3 and many others with it.
+
+``networkx.node_link_graph(json.loads(text), edges="edges")`` makes a ``MultiDiGraph`` of it. Its nodes are the graph's
+ids; an edge's key is its input slot, which tells parallel edges apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from gradir.ir import AttrValue, Graph, Saved, Source, TensorMeta
+from gradir.ir.jsontext import json_lines, json_text
+from gradir.protocols import Options
+
+__all__ = ["NodelinkExporter", "NodelinkOptions"]
+
+
+class NodelinkOptions(Options, frozen=True, kw_only=True):
+    """What is written of each node, and how the list of edges is called."""
+
+    edges: Annotated[
+        Literal["edges", "links"], msgspec.Meta(description="the key of the edges; d3 and older readers want links")
+    ] = "edges"
+    attrs: Annotated[bool, msgspec.Meta(description="write the attributes of operations")] = True
+    saved: Annotated[bool, msgspec.Meta(description="write the tensors saved for backward")] = True
+
+
+class NodelinkExporter:
+    """Node-link JSON: nodes and edges with all they carry, as networkx reads them.
+
+    >>> from gradir.ir import Node, Ref
+    >>> graph = Graph.of([Node("x", role="leaf", outputs=(TensorMeta("float32", (3,)),)),
+    ...                   Node("exp:1", op="exp", native="ExpBackward0", inputs=(Ref("x", 0),))])
+    >>> print(NodelinkExporter().export(graph, NodelinkOptions()), end="")
+    {"directed":true,"multigraph":true,
+    "graph":{"producer":{},
+    "scopes":[],
+    "cuts":[]},
+    "nodes":[
+    {"id":"x","label":"x","role":"leaf","op":"","native":"","scope":"","outputs":[{"dtype":"float32","shape":[3]}]},
+    {"id":"exp:1","label":"exp","role":"function","op":"exp","native":"ExpBackward0","scope":"","slots":1}
+    ],
+    "edges":[
+    {"source":"x","target":"exp:1","key":0,"output_nr":0,"input_nr":0,"kind":"data"}
+    ]}
+    """
+
+    suffix: ClassVar[str] = ".json"
+    options: ClassVar[type[Options]] = NodelinkOptions
+
+    def export(self, graph: Graph, options: NodelinkOptions) -> str:
+        """One JSON object, with one node or edge a line."""
+        return "".join(_pieces(graph, options))
+
+
+class _Node(msgspec.Struct, gc=False):
+    id: str
+    label: str
+    role: str
+    op: str
+    native: str
+    scope: str
+    names: tuple[str, ...] | UnsetType = UNSET
+    slots: int | UnsetType = UNSET
+    outputs: tuple[TensorMeta, ...] | UnsetType = UNSET
+    attrs: Mapping[str, AttrValue] | UnsetType = UNSET
+    saved: tuple[Saved, ...] | UnsetType = UNSET
+    base: str | UnsetType = UNSET
+    opaque: bool | UnsetType = UNSET
+    source: Source | UnsetType = UNSET
+    ext: Mapping[str, AttrValue] | UnsetType = UNSET
+
+
+class _Edge(msgspec.Struct, gc=False):
+    source: str
+    target: str
+    key: int
+    output_nr: int
+    input_nr: int
+    kind: str
+
+
+def _pieces(graph: Graph, options: NodelinkOptions) -> Iterator[str]:
+    yield f'{{"directed":true,"multigraph":true,\n"graph":{{"producer":{json_text(graph.producer)},\n"scopes":['
+    yield from json_lines(graph.scopes.values())
+    yield '],\n"cuts":['
+    yield from json_lines(graph.cuts)
+    yield ']},\n"nodes":['
+    yield from json_lines(_nodes(graph, options))
+    yield f'],\n"{options.edges}":['
+    yield from json_lines(_edges(graph))
+    yield "]}\n"
+
+
+def _nodes(graph: Graph, options: NodelinkOptions) -> Iterator[_Node]:
+    attrs, saved = options.attrs, options.saved
+    for node in graph.nodes.values():
+        yield _Node(
+            node.id,
+            node.label,
+            node.role,
+            node.op,
+            node.native,
+            node.scope,
+            node.names or UNSET,
+            len(node.inputs) or UNSET,
+            node.outputs or UNSET,
+            (attrs and node.attrs) or UNSET,
+            (saved and node.saved) or UNSET,
+            UNSET if node.base is None else node.base,
+            node.opaque or UNSET,
+            UNSET if node.source is None else node.source,
+            node.ext or UNSET,
+        )
+
+
+def _edges(graph: Graph) -> Iterator[_Edge]:
+    for src, output_nr, dst, input_nr, kind in graph.edges:
+        yield _Edge(src, dst, input_nr, output_nr, input_nr, kind)

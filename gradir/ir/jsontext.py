@@ -1,0 +1,96 @@
+"""JSON for exporters: whatever text a graph holds, nothing in it that a terminal or a web page could act on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from gradir.ir.text import quoted
+
+__all__ = ["json_lines", "json_text", "json_texts"]
+
+_CHUNK: Final = 512
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+
+
+def json_text(value: object) -> str:
+    r"""A value on one line.
+
+    Characters that cannot be printed, lone surrogates among them, and ``<`` are escaped, which changes no value: the
+    text can stand within an HTML ``<script>`` as it is.
+
+    >>> print(json_text({"a": "</script>\x9b", "b": [None, 1]}))
+    {"a":"\u003c/script>\u009b","b":[null,1]}
+    """
+    try:
+        data = _ENCODER.encode(value)
+    except UnicodeEncodeError:
+        data = _ENCODER.encode(_spelled(msgspec.to_builtins(value)))
+    return _safe(data)
+
+
+def json_texts(values: Iterable[object]) -> Iterator[str]:
+    """Each value as `json_text` writes it, many at a time.
+
+    >>> list(json_texts([{"b": 1, "a": 2}, [None]]))
+    ['{"a":2,"b":1}', '[null]']
+    """
+    for lines in _chunks(values):
+        yield from lines.split("\n")
+
+
+def json_lines(records: Iterable[object]) -> Iterator[str]:
+    r"""The items of a JSON array, one a line, without its brackets, in pieces to be joined.
+
+    >>> "".join(json_lines([{"a": 1}, {"a": 2}]))
+    '\n{"a":1},\n{"a":2}\n'
+    """
+    separator = "\n"
+    for lines in _chunks(records):
+        yield separator + lines.replace("\n", ",\n")
+        separator = ",\n"
+    if separator != "\n":
+        yield "\n"
+
+
+def _chunks(values: Iterable[object]) -> Iterator[str]:
+    """Some values at a time, one a line: a string in JSON holds no raw newline."""
+    iterator = iter(values)
+    while chunk := list(islice(iterator, _CHUNK)):
+        try:
+            data = _ENCODER.encode_lines(chunk)
+        except UnicodeEncodeError:
+            data = _ENCODER.encode_lines([_spelled(msgspec.to_builtins(value)) for value in chunk])
+        yield _safe(data[:-1])
+
+
+def _safe(data: bytes) -> str:
+    text = data.replace(b"<", b"\\u003c").decode()
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join([char if char.isprintable() or char == "\n" else quoted(char)[1:-1] for char in text])
+
+
+def _spelled(value: Any) -> Any:
+    """The value with the strings that UTF-8 cannot hold written out. It recurses as deep as one record does."""
+    if isinstance(value, str):
+        return value if _fits(value) else msgspec.Raw(quoted(value).encode())
+    if isinstance(value, (list, tuple)):
+        return [_spelled(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if all(map(_fits, value)):
+        return {key: _spelled(item) for key, item in value.items()}
+    items = [quoted(key).encode() + b":" + _ENCODER.encode(_spelled(value[key])) for key in sorted(value)]
+    return msgspec.Raw(b"{%b}" % b",".join(items))
+
+
+def _fits(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
