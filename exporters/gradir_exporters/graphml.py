@@ -1,0 +1,216 @@
+"""GraphML: the XML that networkx, igraph, Gephi and yEd read.
+
+GraphML has texts, numbers and booleans, so what is a list or a record in the graph is a text of JSON here. XML cannot
+hold most control characters and lone surrogates: a plain text has them spelled as in Python source, a JSON text escapes
+them and loses nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
+
+import msgspec
+
+from gradir.ir.jsontext import json_text, json_texts
+from gradir.protocols import Options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gradir.ir import Graph, Node, TensorMeta
+
+__all__ = ["GraphmlExporter", "GraphmlOptions"]
+
+_KEYS: Final = {
+    "graph": {"producer": "string", "scopes": "string", "cuts": "string"},
+    "node": {
+        "name": "string",
+        "label": "string",
+        "role": "string",
+        "op": "string",
+        "native": "string",
+        "scope": "string",
+        "names": "string",
+        "slots": "int",
+        "dtype": "string",
+        "shape": "string",
+        "outputs": "string",
+        "attrs": "string",
+        "saved": "string",
+        "base": "string",
+        "opaque": "boolean",
+        "source": "string",
+        "ext": "string",
+    },
+    "edge": {"output_nr": "int", "input_nr": "int", "kind": "string"},
+}
+"""What may stand in a graph, a node and an edge, with its type. Only what is not empty does."""
+
+_HEAD: Final = """<?xml version="1.0" encoding="UTF-8"?>
+<graphml xmlns="http://graphml.graphdrawing.org/xmlns" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" \
+xsi:schemaLocation="http://graphml.graphdrawing.org/xmlns http://graphml.graphdrawing.org/xmlns/1.0/graphml.xsd">"""
+
+# What XML reads as markup or as another space, and what it cannot hold (https://www.w3.org/TR/xml/#charsets).
+_SPECIAL: Final = re.compile(r"[&<>\t\n\r]|[^ -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_REFERENCES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
+
+
+class GraphmlOptions(Options, frozen=True, kw_only=True):
+    """What the ids of the XML are, and what is written of each node."""
+
+    ids: Annotated[
+        Literal["names", "numbers"],
+        msgspec.Meta(
+            description="names: the graph's own ids; numbers: n0, n1, which the GraphML schema's NMTOKEN wants"
+        ),
+    ] = "names"
+    attrs: Annotated[bool, msgspec.Meta(description="write the attributes of operations")] = True
+    saved: Annotated[bool, msgspec.Meta(description="write the tensors saved for backward")] = True
+
+
+class GraphmlExporter:
+    """GraphML, for networkx, igraph, Gephi and yEd.
+
+    >>> from gradir.ir import Graph, Node, Ref
+    >>> graph = Graph.of([Node("x", role="leaf"), Node("exp:1", op="exp", inputs=(Ref("x", 0),))])
+    >>> for line in GraphmlExporter().export(graph, GraphmlOptions()).splitlines()[-5:]:
+    ...     print(line)
+    <node id="x"><data key="label">x</data><data key="role">leaf</data></node>
+    <node id="exp:1"><data key="label">exp</data><data key="role">function</data><data key="op">exp</data>\
+<data key="slots">1</data></node>
+    <edge source="x" target="exp:1"><data key="output_nr">0</data><data key="input_nr">0</data>\
+<data key="kind">data</data></edge>
+    </graph>
+    </graphml>
+    """
+
+    suffix: ClassVar[str] = ".graphml"
+    options: ClassVar[type[Options]] = GraphmlOptions
+
+    def export(self, graph: Graph, options: GraphmlOptions) -> str:
+        """A GraphML document with one directed graph, one node or edge a line."""
+        return "\n".join(_lines(graph, options))
+
+
+class _Words(dict[str, str]):
+    """The data elements of one key, by their text: many nodes share few."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def __missing__(self, text: str) -> str:
+        data = self[text] = _data(self._key, _escaped(text)) if text else ""
+        return data
+
+
+class _Outputs(dict[tuple["TensorMeta", ...], str]):
+    """The data elements of a node's outputs."""
+
+    def __missing__(self, outputs: tuple[TensorMeta, ...]) -> str:
+        first, data = outputs[0], ""
+        if first.dtype:
+            data += _data("dtype", _escaped(first.dtype))
+        if first.shape is not None:
+            data += _data("shape", _json(first.shape))
+        data = self[outputs] = data + _data("outputs", _json(outputs))
+        return data
+
+
+def _lines(graph: Graph, options: GraphmlOptions) -> Iterator[str]:
+    yield _HEAD
+    for owner, keys in _KEYS.items():
+        for key, kind in keys.items():
+            yield f'<key id="{key}" for="{owner}" attr.name="{key}" attr.type="{kind}"/>'
+    yield '<graph id="gradir" edgedefault="directed">'
+    yield _data("producer", _json(graph.producer))
+    if graph.scopes:
+        yield _data("scopes", _json(list(graph.scopes.values())))
+    if graph.cuts:
+        yield _data("cuts", _json(graph.cuts))
+    ids = _ids(graph, options)
+    yield from _nodes(graph, options, ids)
+    yield from _edges(graph, ids)
+    yield "</graph>\n</graphml>\n"
+
+
+def _ids(graph: Graph, options: GraphmlOptions) -> dict[str, str]:
+    """The id in the XML of each node."""
+    if options.ids == "numbers":
+        return {id_: f"n{number}" for number, id_ in enumerate(graph.nodes)}
+    return {id_: _escaped(id_).replace('"', "&quot;") for id_ in graph.nodes}
+
+
+def _nodes(graph: Graph, options: GraphmlOptions, ids: dict[str, str]) -> Iterator[str]:
+    roles, ops, natives, scopes = _Words("role"), _Words("op"), _Words("native"), _Words("scope")
+    outputs, details = _Outputs(), _Details(graph, options)
+    numbered = options.ids == "numbers"
+    for id_, node in graph.nodes.items():
+        name = _data("name", _escaped(id_)) if numbered else ""
+        text = _escaped(node.label)
+        label = f'<data key="label">{text}</data>' if text else ""
+        words = f"{roles[node.role]}{ops[node.op]}{natives[node.native]}{scopes[node.scope]}"
+        slots = f'<data key="slots">{len(node.inputs)}</data>' if node.inputs else ""
+        tensors = outputs[node.outputs] if node.outputs else ""
+        yield f'<node id="{ids[id_]}">{name}{label}{words}{slots}{tensors}{details.next_of(node)}</node>'
+
+
+class _Details:
+    """The data elements that need JSON, node by node in order: JSON for many nodes at once is written faster."""
+
+    def __init__(self, graph: Graph, options: GraphmlOptions) -> None:
+        nodes = graph.nodes.values()
+        self._options = options
+        self._names = _jsons(node.names for node in nodes if node.names)
+        self._attrs = _jsons(node.attrs for node in nodes if node.attrs)
+        self._saved = _jsons(node.saved for node in nodes if node.saved)
+        self._sources = _jsons(node.source for node in nodes if node.source is not None)
+        self._exts = _jsons(node.ext for node in nodes if node.ext)
+
+    def next_of(self, node: Node) -> str:
+        """The elements of the next node."""
+        data = _data("names", next(self._names)) if node.names else ""
+        if node.attrs and self._options.attrs:
+            data += _data("attrs", next(self._attrs))
+        if node.saved and self._options.saved:
+            data += _data("saved", next(self._saved))
+        if node.base is not None:
+            data += _data("base", _escaped(node.base))
+        if node.opaque:
+            data += _data("opaque", "true")
+        if node.source is not None:
+            data += _data("source", next(self._sources))
+        if node.ext:
+            data += _data("ext", next(self._exts))
+        return data
+
+
+def _edges(graph: Graph, ids: dict[str, str]) -> Iterator[str]:
+    for src, output_nr, dst, input_nr, kind in graph.edges:
+        yield (
+            f'<edge source="{ids[src]}" target="{ids[dst]}"><data key="output_nr">{output_nr}</data>'
+            f'<data key="input_nr">{input_nr}</data><data key="kind">{kind}</data></edge>'
+        )
+
+
+def _data(key: str, text: str) -> str:
+    return f'<data key="{key}">{text}</data>'
+
+
+def _json(value: object) -> str:
+    return json_text(value).replace("&", "&amp;").replace(">", "&gt;")
+
+
+def _jsons(values: Iterable[object]) -> Iterator[str]:
+    for text in json_texts(values):
+        yield text.replace("&", "&amp;").replace(">", "&gt;")
+
+
+def _escaped(text: str) -> str:
+    if text.isprintable():
+        return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _SPECIAL.sub(_reference, text)
+
+
+def _reference(match: re.Match[str]) -> str:
+    return _REFERENCES.get(match[0]) or match[0].encode("unicode_escape").decode("ascii")
