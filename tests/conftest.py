@@ -69,8 +69,18 @@ def dot_program(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def mermaid_node(request: pytest.FixtureRequest) -> str:
     """The path of node, with Mermaid's npm packages in tests/node."""
+    return _node_with(request, "mermaid", "jsdom")
+
+
+@pytest.fixture
+def cytoscape_node(request: pytest.FixtureRequest) -> str:
+    """The path of node, with Cytoscape.js in tests/node."""
+    return _node_with(request, "cytoscape")
+
+
+def _node_with(request: pytest.FixtureRequest, *packages: str) -> str:
     found = shutil.which("node")
-    ready = found is not None and (NODE_MODULES / "mermaid").is_dir() and (NODE_MODULES / "jsdom").is_dir()
+    ready = found is not None and all((NODE_MODULES / package).is_dir() for package in packages)
     _need(request, ready, "needs node and the npm packages of tests/node (npm ci --prefix tests/node)")
     return str(found)
 

@@ -1,0 +1,194 @@
+"""Cytoscape.js elements JSON: what ``cytoscape({...JSON.parse(text), style, layout})`` takes.
+
+Modules are compound nodes, which enclose the nodes of their scope. A node keeps the graph's id; the id of a module or
+an edge has a space in it, which no id made by gradir has. Roles and kinds of edges are classes, for selectors such as
+``node.parameter`` and ``edge.view``; everything else stands in ``data``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Annotated, ClassVar, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from gradir.ir import AttrValue, Graph, Saved, Source, TensorMeta
+from gradir.ir.jsontext import json_lines, json_text
+from gradir.protocols import Options
+
+__all__ = ["CytoscapeExporter", "CytoscapeOptions"]
+
+_MAX_NESTING: Final = 64
+_NO_CLASS: Final = re.compile(r"[^A-Za-z0-9_]+")
+
+
+class CytoscapeOptions(Options, frozen=True, kw_only=True):
+    """Whether modules enclose their nodes, and what is written of each node."""
+
+    modules: Annotated[bool, msgspec.Meta(description="make each module a compound node")] = True
+    attrs: Annotated[bool, msgspec.Meta(description="write the attributes of operations")] = True
+    saved: Annotated[bool, msgspec.Meta(description="write the tensors saved for backward")] = True
+
+
+class CytoscapeExporter:
+    """Cytoscape.js elements JSON, with modules as compound nodes.
+
+    >>> from gradir.ir import Node, Ref
+    >>> graph = Graph.of([Node("w", role="leaf"), Node("fc/exp:1", op="exp", scope="fc", inputs=(Ref("w", 0),))])
+    >>> for line in CytoscapeExporter().export(graph, CytoscapeOptions(attrs=False)).splitlines()[3:]:
+    ...     print(line)
+    "elements":{"nodes":[
+    {"classes":"scope","data":{"id":"scope fc","label":"fc","role":"scope","scope":"fc"}},
+    {"classes":"leaf","data":{"id":"w","label":"w","role":"leaf","op":"","native":"","scope":""}},
+    {"classes":"function","data":{"id":"fc/exp:1","label":"exp","role":"function","op":"exp","native":"","scope":"fc",\
+"parent":"scope fc","slots":1}}
+    ],
+    "edges":[
+    {"classes":"data","data":{"id":"edge 0 fc/exp:1","source":"w","target":"fc/exp:1","output_nr":0,"input_nr":0,\
+"kind":"data"}}
+    ]}}
+    """
+
+    suffix: ClassVar[str] = ".cyjs"
+    options: ClassVar[type[Options]] = CytoscapeOptions
+
+    def export(self, graph: Graph, options: CytoscapeOptions) -> str:
+        """One JSON object, with one element a line."""
+        return "".join(_pieces(graph, options))
+
+
+class _ScopeData(msgspec.Struct, gc=False):
+    id: str
+    label: str
+    role: str
+    scope: str
+    parent: str | UnsetType = UNSET
+    class_name: str | UnsetType = UNSET
+    detail: str | UnsetType = UNSET
+
+
+class _NodeData(msgspec.Struct, gc=False):
+    id: str
+    label: str
+    role: str
+    op: str
+    native: str
+    scope: str
+    parent: str | UnsetType = UNSET
+    names: tuple[str, ...] | UnsetType = UNSET
+    slots: int | UnsetType = UNSET
+    dtype: str | UnsetType = UNSET
+    shape: tuple[int | str, ...] | UnsetType = UNSET
+    outputs: tuple[TensorMeta, ...] | UnsetType = UNSET
+    attrs: Mapping[str, AttrValue] | UnsetType = UNSET
+    saved: tuple[Saved, ...] | UnsetType = UNSET
+    base: str | UnsetType = UNSET
+    opaque: bool | UnsetType = UNSET
+    location: Source | UnsetType = UNSET
+    ext: Mapping[str, AttrValue] | UnsetType = UNSET
+
+
+class _EdgeData(msgspec.Struct, gc=False):
+    id: str
+    source: str
+    target: str
+    output_nr: int
+    input_nr: int
+    kind: str
+
+
+class _Element(msgspec.Struct, gc=False):
+    classes: str
+    data: _ScopeData | _NodeData | _EdgeData
+
+
+class _Scopes(dict[str, str]):
+    """The id of each scope's compound node, by path, and those nodes, each after the one that encloses it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.elements: list[_Element] = []
+        for node in graph.nodes.values():
+            if node.scope and node.scope not in self:
+                self._add(node.scope)
+
+    def _add(self, scope: str) -> None:
+        path, parent = "", ""
+        for part in scope.split(".", _MAX_NESTING - 1):
+            path = f"{path}.{part}" if parent else part
+            if path not in self:
+                self[path] = _unlike(self._graph, "scope", path)
+                self.elements.append(_Element("scope", self._data(path, part, parent)))
+            parent = self[path]
+
+    def _data(self, path: str, part: str, parent: str) -> _ScopeData:
+        data = _ScopeData(self[path], part, "scope", path, parent or UNSET)
+        known = self._graph.scopes.get(path)
+        if known is not None:
+            data.class_name = known.class_name or UNSET
+            data.detail = known.detail or UNSET
+        return data
+
+
+class _Classes(dict[str, str]):
+    """A role as a class: one word, which a selector can name."""
+
+    def __missing__(self, role: str) -> str:
+        name = self[role] = _NO_CLASS.sub("-", role)
+        return name
+
+
+def _pieces(graph: Graph, options: CytoscapeOptions) -> Iterator[str]:
+    scopes = _Scopes(graph) if options.modules else None
+    yield f'{{"data":{{"producer":{json_text(graph.producer)},\n"scopes":['
+    yield from json_lines(graph.scopes.values())
+    yield '],\n"cuts":['
+    yield from json_lines(graph.cuts)
+    yield ']},\n"elements":{"nodes":['
+    yield from json_lines(chain(scopes.elements if scopes else (), _nodes(graph, options, scopes or {})))
+    yield '],\n"edges":['
+    yield from json_lines(_edges(graph))
+    yield "]}}\n"
+
+
+def _nodes(graph: Graph, options: CytoscapeOptions, scopes: Mapping[str, str]) -> Iterator[_Element]:
+    attrs, saved, classes = options.attrs, options.saved, _Classes()
+    for node in graph.nodes.values():
+        dtype, shape = node.dtype, node.shape
+        data = _NodeData(
+            node.id,
+            node.label,
+            node.role,
+            node.op,
+            node.native,
+            node.scope,
+            scopes.get(node.scope, UNSET) if node.scope else UNSET,
+            node.names or UNSET,
+            len(node.inputs) or UNSET,
+            UNSET if dtype is None else dtype,
+            UNSET if shape is None else shape,
+            node.outputs or UNSET,
+            (attrs and node.attrs) or UNSET,
+            (saved and node.saved) or UNSET,
+            UNSET if node.base is None else node.base,
+            node.opaque or UNSET,
+            UNSET if node.source is None else node.source,
+            node.ext or UNSET,
+        )
+        yield _Element(classes[node.role], data)
+
+
+def _edges(graph: Graph) -> Iterator[_Element]:
+    for src, output_nr, dst, input_nr, kind in graph.edges:
+        id_ = _unlike(graph, "edge", f"{input_nr} {dst}")
+        yield _Element(kind, _EdgeData(id_, src, dst, output_nr, input_nr, kind))
+
+
+def _unlike(graph: Graph, kind: str, name: str) -> str:
+    """An id that no node has."""
+    while f"{kind} {name}" in graph.nodes:
+        kind += "*"
+    return f"{kind} {name}"
