@@ -1,0 +1,275 @@
+"""The graph JSON of Google's Model Explorer, with its nested layers made of scopes.
+
+The viewer splits a namespace at ``/`` and drops what stands before a ``;``, so the parts of a scope are percent-encoded
+where they hold such text. All attributes are texts and each key occurs once, hence the words before the keys. The view
+base of an output is an edge into its input ``view``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Final, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from gradir.ir import Graph, Node, Saved, Scope, TensorMeta
+from gradir.ir.ids import encode_component
+from gradir.ir.jsontext import json_lines, json_text
+from gradir.ir.model import Shape
+from gradir.ir.text import printable, ref_text, tensor_text, value_text, word
+from gradir.protocols import Options
+
+__all__ = ["ModelExplorerExporter", "ModelExplorerOptions"]
+
+_MAX_LABEL: Final = 120
+_UNKNOWN: Final = TensorMeta()
+
+
+class ModelExplorerOptions(Options, frozen=True, kw_only=True):
+    """How the graph and its nodes are called, and what is written of each node."""
+
+    title: Annotated[str, msgspec.Meta(description="the name of the graph in the viewer", min_length=1)] = "gradir"
+    label: Annotated[
+        Literal["op", "native", "name"], msgspec.Meta(description="what a function shows: its op, native or own name")
+    ] = "name"
+    attrs: Annotated[bool, msgspec.Meta(description="write the attributes of operations")] = True
+    saved: Annotated[bool, msgspec.Meta(description="write the tensors saved for backward")] = True
+
+
+class ModelExplorerExporter:
+    """Model Explorer's graph JSON, with modules as nested layers.
+
+    >>> from gradir.ir import Ref
+    >>> graph = Graph.of([Node("w", role="leaf", outputs=(TensorMeta("float32", (3,)),)),
+    ...                   Node("fc/exp:1", op="exp", scope="fc", inputs=(Ref("w", 0),))])
+    >>> for line in ModelExplorerExporter().export(graph, ModelExplorerOptions()).splitlines()[2:4]:
+    ...     print(line)
+    {"id":"w","label":"w","namespace":"","attrs":[{"key":"role","value":"leaf"}],\
+"outputsMetadata":[{"id":"0","attrs":[{"key":"tensor_shape","value":"float32[3]"}]}]},
+    {"id":"fc/exp:1","label":"exp","namespace":"fc","attrs":[{"key":"role","value":"function"},\
+{"key":"op","value":"exp"}],\
+"incomingEdges":[{"sourceNodeId":"w","sourceNodeOutputId":"0","targetNodeInputId":"0"}],\
+"inputsMetadata":[{"id":"0","attrs":[{"key":"tensor_shape","value":"float32[3]"}]}]}
+    """
+
+    suffix: ClassVar[str] = ".json"
+    options: ClassVar[type[Options]] = ModelExplorerOptions
+
+    def export(self, graph: Graph, options: ModelExplorerOptions) -> str:
+        """A graph collection that holds one graph, with one node a line."""
+        return "".join(_pieces(graph, options))
+
+
+class _KeyValue(msgspec.Struct, frozen=True, gc=False):
+    key: str
+    value: str
+
+
+class _Metadata(msgspec.Struct, frozen=True, gc=False):
+    id: str
+    attrs: tuple[_KeyValue, ...]
+
+
+class _Edge(msgspec.Struct, gc=False):
+    source: str = msgspec.field(name="sourceNodeId")
+    output: str = msgspec.field(name="sourceNodeOutputId")
+    input: str = msgspec.field(name="targetNodeInputId")
+
+
+class _Node(msgspec.Struct, gc=False):
+    id: str
+    label: str
+    namespace: str
+    attrs: list[_KeyValue]
+    edges: list[_Edge] | UnsetType = msgspec.field(name="incomingEdges", default=UNSET)
+    inputs: tuple[_Metadata, ...] | UnsetType = msgspec.field(name="inputsMetadata", default=UNSET)
+    outputs: tuple[_Metadata, ...] | UnsetType = msgspec.field(name="outputsMetadata", default=UNSET)
+
+
+class _Namespaces(dict[str, str]):
+    """The namespace of each scope."""
+
+    def __missing__(self, scope: str) -> str:
+        # A part that is empty would be dropped: no other part becomes a lone percent sign.
+        parts = [encode_component(part).replace(";", "%3B") or "%" for part in scope.split(".")]
+        namespace = self[scope] = "/".join(parts) if scope else ""
+        return namespace
+
+
+class _Tensors(dict["TensorMeta | None", tuple[_KeyValue, ...]]):
+    """What is said of each tensor; of the undefined one, that there is none."""
+
+    def __missing__(self, tensor: TensorMeta | None) -> tuple[_KeyValue, ...]:
+        facts = self[tensor] = tuple(_tensor_facts(tensor))
+        return facts
+
+
+class _Metadatas(dict["tuple[TensorMeta | None, ...]", "tuple[_Metadata, ...]"]):
+    """The metadata of the tensors that a node takes or makes."""
+
+    def __init__(self) -> None:
+        self._tensors = _Tensors()
+
+    def __missing__(self, tensors: tuple[TensorMeta | None, ...]) -> tuple[_Metadata, ...]:
+        items = self[tensors] = tuple(
+            _Metadata(str(number), self._tensors[tensor]) for number, tensor in enumerate(tensors)
+        )
+        return items
+
+
+class _TensorTexts(dict["tuple[str | None, Shape | None]", str]):
+    """Each dtype and shape as text."""
+
+    def __missing__(self, tensor: tuple[str | None, Shape | None]) -> str:
+        text = self[tensor] = tensor_text(TensorMeta(*tensor))
+        return text
+
+
+class _Words(dict[str, _KeyValue]):
+    """The attributes of one key, by their value: many nodes share few."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def __missing__(self, value: str) -> _KeyValue:
+        pair = self[value] = _KeyValue(self._key, value)
+        return pair
+
+
+def _pieces(graph: Graph, options: ModelExplorerOptions) -> Iterator[str]:
+    title = json_text(options.title)
+    namespaces = _Namespaces()
+    yield f'{{"label":{title},"graphs":[{{"id":{title},\n"nodes":['
+    yield from json_lines(_nodes(graph, options, namespaces))
+    yield '],\n"groupNodeAttributes":{\n'
+    groups = {"": _graph_facts(graph)}
+    for scope in graph.scopes.values():
+        groups.setdefault(namespaces[scope.path], {}).update(_scope_facts(scope))
+    yield ",\n".join([f"{json_text(namespace)}:{json_text(facts)}" for namespace, facts in groups.items()])
+    yield "\n}}]}\n"
+
+
+def _nodes(graph: Graph, options: ModelExplorerOptions, namespaces: _Namespaces) -> Iterator[_Node]:
+    roles, ops, natives, metadatas = _Words("role"), _Words("op"), _Words("native"), _Metadatas()
+    tensors = _TensorTexts()
+    for node in graph.nodes.values():
+        attrs = [roles[node.role]]
+        if node.op:
+            attrs.append(ops[node.op])
+        if node.native:
+            attrs.append(natives[node.native])
+        attrs += _facts(node, options, tensors)
+        yield _Node(
+            node.id,
+            _label(node, options.label),
+            namespaces[node.scope],
+            attrs,
+            _edges(node) or UNSET,
+            metadatas[_taken(node, graph)] if node.inputs else UNSET,
+            metadatas[node.outputs] if node.outputs else UNSET,
+        )
+
+
+def _label(node: Node, choice: str) -> str:
+    wanted = {"op": node.op, "native": node.native, "name": node.label}[choice]
+    label = wanted or node.label or node.id
+    if len(label) > _MAX_LABEL:
+        label = f"{label[:_MAX_LABEL]}…"
+    return printable(label)
+
+
+def _edges(node: Node) -> list[_Edge]:
+    edges = [_Edge(ref.id, str(ref.output_nr), str(slot)) for slot, ref in enumerate(node.inputs) if ref is not None]
+    if node.base is not None:
+        edges.append(_Edge(node.base, "0", "view"))
+    return edges
+
+
+def _taken(node: Node, graph: Graph) -> tuple[TensorMeta | None, ...]:
+    """The tensor of each input slot, ``None`` where no gradient flows."""
+    nodes = graph.nodes
+    tensors: list[TensorMeta | None] = []
+    for ref in node.inputs:
+        if ref is None:
+            tensors.append(None)
+            continue
+        outputs = nodes[ref.id].outputs
+        tensors.append(outputs[ref.output_nr] if ref.output_nr < len(outputs) else _UNKNOWN)
+    return tuple(tensors)
+
+
+def _tensor_facts(tensor: TensorMeta | None) -> Iterator[_KeyValue]:
+    if tensor is None:
+        yield _KeyValue("__tensor_tag", "no gradient")
+        return
+    yield _KeyValue("tensor_shape", tensor_text(tensor))
+    if tensor.device != "cpu":
+        yield _KeyValue("device", tensor.device)
+    if tensor.layout != "strided":
+        yield _KeyValue("layout", tensor.layout)
+
+
+def _facts(node: Node, options: ModelExplorerOptions, tensors: _TensorTexts) -> Iterator[_KeyValue]:
+    for number, name in enumerate(node.names):
+        yield _KeyValue(f"name {number}" if number else "name", name)
+    if node.attrs and options.attrs:
+        for key in sorted(node.attrs):
+            yield _KeyValue(f"attr {key}", value_text(node.attrs[key]))
+    if node.saved and options.saved:
+        yield from _saved_facts(node.saved, tensors)
+    if node.base is not None:
+        yield _KeyValue("view of", node.base)
+    if node.opaque:
+        yield _KeyValue("opaque", "true")
+    if node.source is not None:
+        function = f" in {node.source.function}" if node.source.function else ""
+        yield _KeyValue("source", f"{node.source.file}:{node.source.line}{function}")
+    if node.ext:
+        for key in sorted(node.ext):
+            yield _KeyValue(f"ext {key}", value_text(node.ext[key]))
+
+
+def _saved_facts(slots: tuple[Saved, ...], tensors: _TensorTexts) -> Iterator[_KeyValue]:
+    # The viewer keeps one attribute of a key, and nothing forbids that two slots have one name.
+    used: dict[str, int] = {}
+    for saved in slots:
+        key = name = f"saved {saved.slot}"
+        while key in used:
+            used[name] += 1
+            key = f"{name} ({used[name]})"
+        used[key] = 1
+        yield _KeyValue(key, _saved_text(saved, tensors[saved.dtype, saved.shape]))
+
+
+def _saved_text(saved: Saved, text: str) -> str:
+    if saved.bytes is not None:
+        text += f", {saved.bytes} bytes"
+    if saved.origin is not None:
+        text += f", of {ref_text(saved.origin)}"
+    if saved.storage:
+        text += f", storage {word(saved.storage)}"
+    return f"{text}, {word(saved.state)}"
+
+
+def _graph_facts(graph: Graph) -> dict[str, str]:
+    producer = graph.producer
+    facts = {"gradir": producer.gradir, producer.framework or "framework": producer.framework_version}
+    facts = {key: version for key, version in facts.items() if version}
+    for key in sorted(producer.options):
+        facts[f"option {key}"] = value_text(producer.options[key])
+    for number, cut in enumerate(graph.cuts):
+        tensor = "" if cut.tensor is None else f" {tensor_text(cut.tensor)}"
+        facts[f"cut {number}"] = f"{' '.join(map(word, (cut.kind, *cut.names)))}{tensor}"
+    return facts
+
+
+def _scope_facts(scope: Scope) -> Iterator[tuple[str, str]]:
+    if scope.class_name:
+        yield "class", scope.class_name
+    if scope.detail:
+        yield "detail", scope.detail
+    counts = {"calls": scope.calls, "own": scope.own, "total": scope.total, "trainable": scope.trainable}
+    yield from ((name, str(count)) for name, count in counts.items() if count)
+    if scope.training is not None:
+        yield "mode", "train" if scope.training else "eval"
