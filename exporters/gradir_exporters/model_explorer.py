@@ -7,13 +7,13 @@ base of an output is an edge into its input ``view``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gradir.ir import Graph, Node, Saved, Scope, TensorMeta
+from gradir.ir import AttrValue, Graph, Node, Saved, Scope, Source, TensorMeta
 from gradir.ir.ids import encode_component
 from gradir.ir.jsontext import json_lines, json_text
 from gradir.ir.model import Shape
@@ -152,14 +152,14 @@ def _pieces(graph: Graph, options: ModelExplorerOptions) -> Iterator[str]:
 
 def _nodes(graph: Graph, options: ModelExplorerOptions, namespaces: _Namespaces) -> Iterator[_Node]:
     roles, ops, natives, metadatas = _Words("role"), _Words("op"), _Words("native"), _Metadatas()
-    tensors = _TensorTexts()
+    facts = _Facts(options)
     for node in graph.nodes.values():
         attrs = [roles[node.role]]
         if node.op:
             attrs.append(ops[node.op])
         if node.native:
             attrs.append(natives[node.native])
-        attrs += _facts(node, options, tensors)
+        attrs += facts.of(node)
         yield _Node(
             node.id,
             _label(node, options.label),
@@ -210,36 +210,52 @@ def _tensor_facts(tensor: TensorMeta | None) -> Iterator[_KeyValue]:
         yield _KeyValue("layout", tensor.layout)
 
 
-def _facts(node: Node, options: ModelExplorerOptions, tensors: _TensorTexts) -> Iterator[_KeyValue]:
-    for number, name in enumerate(node.names):
-        yield _KeyValue(f"name {number}" if number else "name", name)
-    if node.attrs and options.attrs:
-        for key in sorted(node.attrs):
-            yield _KeyValue(f"attr {key}", value_text(node.attrs[key]))
-    if node.saved and options.saved:
-        yield from _saved_facts(node.saved, tensors)
-    if node.base is not None:
-        yield _KeyValue("view of", node.base)
-    if node.opaque:
-        yield _KeyValue("opaque", "true")
-    if node.source is not None:
-        function = f" in {node.source.function}" if node.source.function else ""
-        yield _KeyValue("source", f"{node.source.file}:{node.source.line}{function}")
-    if node.ext:
-        for key in sorted(node.ext):
-            yield _KeyValue(f"ext {key}", value_text(node.ext[key]))
+class _Facts:
+    """What is said of a node beyond its words, in attributes."""
+
+    def __init__(self, options: ModelExplorerOptions) -> None:
+        self._options = options
+        self._tensors = _TensorTexts()
+
+    def of(self, node: Node) -> list[_KeyValue]:
+        """The attributes of a node; those of one key stand once."""
+        facts = []
+        if node.names:
+            facts += [_KeyValue(f"name {nr}" if nr else "name", name) for nr, name in enumerate(node.names)]
+        if node.attrs and self._options.attrs:
+            facts += _mapped("attr", node.attrs)
+        if node.saved and self._options.saved:
+            facts += self._saved(node.saved)
+        if node.base is not None:
+            facts.append(_KeyValue("view of", node.base))
+        if node.opaque:
+            facts.append(_KeyValue("opaque", "true"))
+        if node.source is not None:
+            facts.append(_KeyValue("source", _source_text(node.source)))
+        if node.ext:
+            facts += _mapped("ext", node.ext)
+        return facts
+
+    def _saved(self, slots: tuple[Saved, ...]) -> list[_KeyValue]:
+        # The viewer keeps one attribute of a key, and nothing forbids that two slots have one name.
+        used: dict[str, int] = {}
+        facts = []
+        for saved in slots:
+            key = name = f"saved {saved.slot}"
+            while key in used:
+                used[name] += 1
+                key = f"{name} ({used[name]})"
+            used[key] = 1
+            facts.append(_KeyValue(key, _saved_text(saved, self._tensors[saved.dtype, saved.shape])))
+        return facts
 
 
-def _saved_facts(slots: tuple[Saved, ...], tensors: _TensorTexts) -> Iterator[_KeyValue]:
-    # The viewer keeps one attribute of a key, and nothing forbids that two slots have one name.
-    used: dict[str, int] = {}
-    for saved in slots:
-        key = name = f"saved {saved.slot}"
-        while key in used:
-            used[name] += 1
-            key = f"{name} ({used[name]})"
-        used[key] = 1
-        yield _KeyValue(key, _saved_text(saved, tensors[saved.dtype, saved.shape]))
+def _mapped(kind: str, values: Mapping[str, AttrValue]) -> list[_KeyValue]:
+    return [_KeyValue(f"{kind} {key}", value_text(values[key])) for key in sorted(values)]
+
+
+def _source_text(source: Source) -> str:
+    return f"{source.file}:{source.line} in {source.function}" if source.function else f"{source.file}:{source.line}"
 
 
 def _saved_text(saved: Saved, text: str) -> str:
