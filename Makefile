@@ -48,6 +48,7 @@ gallery: $(VENV)/.ready-test tests/node/node_modules/.package-lock.json ## draw 
 	$(BIN)/python docs/gallery/build.py
 
 node: tests/node/node_modules/.package-lock.json ## install Mermaid's own parser for the tests (needs npm)
+node: tests/node/node_modules/.package-lock.json ## install Mermaid's own parser and Cytoscape.js for the tests (needs npm)
 
 test-core: ## the tests that need no torch, without torch: make test-core PYTHON=python3.13
 	$(MAKE) core-suite VENV=.venv-core-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')

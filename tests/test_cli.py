@@ -105,6 +105,9 @@ def test_export_errors_are_one_line(run: Run, tmp_path: Path) -> None:
         run("export", "everything.gir", "--to", "mermiad"),
         "did you mean 'mermaid'",
         "dot, mermaid, modules, plain, summary, tree",
+        "dot, ",
+        "mermaid, ",
+        "plain, tree",
     )
     fails(run("export", "everything.gir", "--to", "dot", "-O", "colour=red"), "no option 'colour'", "its options are")
     fails(run("export", "everything.gir", "--to", "dot", "-O", "direction=UP"), "direction")
@@ -166,6 +169,17 @@ def test_exporters_lists_names_and_options(run: Run) -> None:
     done = run("exporters")
     assert [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")] == sorted(
         ["dot", "mermaid", "modules", "plain", "summary", "tree", *(["edges"] if "\nedges" in done.stdout else [])]
+        [
+            "cytoscape",
+            "dot",
+            "graphml",
+            "mermaid",
+            "model-explorer",
+            "nodelink",
+            "plain",
+            "tree",
+            *(["edges"] if "\nedges" in done.stdout else []),
+        ]
     )
     assert "direction=BT|LR|RL|TB" in done.stdout
 

@@ -81,6 +81,9 @@ def test_the_wheel_registers_the_command_and_the_plugins(wheel: Path) -> None:
     assert dict(points["console_scripts"]) == {"gradir": "gradir.cli:main"}
     assert set(points["gradir.frontends"]) == {"torch"}
     assert {"dot", "mermaid", "modules", "plain", "summary", "tree"} <= set(points["gradir.exporters"])
+    assert {"cytoscape", "dot", "graphml", "mermaid", "model-explorer", "nodelink", "plain", "tree"} <= set(
+        points["gradir.exporters"]
+    )
 
 
 def test_the_wheel_needs_torch_only_as_an_extra(wheel: Path) -> None:
@@ -169,6 +172,9 @@ def test_gradir_starts_without_torch(bare: Path) -> None:
 
 
 @pytest.mark.parametrize("exporter", ["dot", "mermaid", "modules", "plain", "summary", "tree"])
+@pytest.mark.parametrize(
+    "exporter", ["cytoscape", "dot", "graphml", "mermaid", "model-explorer", "nodelink", "plain", "tree"]
+)
 def test_every_exporter_works_without_torch(bare: Path, gir: Path, exporter: str) -> None:
     result = run(bare / "gradir", "export", gir, "--to", exporter)
     assert (result.returncode, result.stderr) == (0, "")
