@@ -47,7 +47,6 @@ verification: $(VENV)/.ready-test ## write docs/verification.md's table of real 
 gallery: $(VENV)/.ready-test tests/node/node_modules/.package-lock.json ## draw docs/gallery anew (needs dot and Chromium)
 	$(BIN)/python docs/gallery/build.py
 
-node: tests/node/node_modules/.package-lock.json ## install Mermaid's own parser for the tests (needs npm)
 node: tests/node/node_modules/.package-lock.json ## install Mermaid's own parser and Cytoscape.js for the tests (needs npm)
 
 test-core: ## the tests that need no torch, without torch: make test-core PYTHON=python3.13

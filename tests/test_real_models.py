@@ -33,7 +33,18 @@ from gradir.passes import fold, scope_depth  # noqa: E402
 nn = torch.nn
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "verification.md"
-EXPORTERS = ("plain", "tree", "dot", "mermaid", "nodelink", "graphml", "cytoscape", "model-explorer")
+EXPORTERS = (
+    "plain",
+    "tree",
+    "dot",
+    "mermaid",
+    "nodelink",
+    "graphml",
+    "cytoscape",
+    "model-explorer",
+    "modules",
+    "summary",
+)
 LLAMA_PARAMETERS = 6_738_415_616
 
 each_model = pytest.mark.parametrize("name", MODELS)
