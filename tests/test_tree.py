@@ -149,7 +149,7 @@ def test_it_is_registered_with_its_options() -> None:
     assert gradir.export(everything(), "tree", style="ascii", max_depth="3") == tree(
         everything(), style="ascii", max_depth=3
     )
-    for options in ({"style": "curly"}, {"max_depth": 0}, {"max_depth": 1001}, {"depth": 1}):
+    for options in ({"style": "curly"}, {"max_depth": 0}, {"max_depth": 1001}, {"deep": 1}):
         with pytest.raises(gradir.ExportError):
             gradir.export(everything(), "tree", **options)
 
