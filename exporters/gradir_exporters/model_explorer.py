@@ -160,43 +160,40 @@ def _nodes(graph: Graph, options: ModelExplorerOptions, namespaces: _Namespaces)
         if node.native:
             attrs.append(natives[node.native])
         attrs += facts.of(node)
+        edges, taken = _wiring(node, graph.nodes)
         yield _Node(
             node.id,
             _label(node, options.label),
             namespaces[node.scope],
             attrs,
-            _edges(node) or UNSET,
-            metadatas[_taken(node, graph)] if node.inputs else UNSET,
+            edges or UNSET,
+            metadatas[taken] if taken else UNSET,
             metadatas[node.outputs] if node.outputs else UNSET,
         )
 
 
 def _label(node: Node, choice: str) -> str:
-    wanted = {"op": node.op, "native": node.native, "name": node.label}[choice]
+    wanted = node.label if choice == "name" else node.op if choice == "op" else node.native
     label = wanted or node.label or node.id
     if len(label) > _MAX_LABEL:
         label = f"{label[:_MAX_LABEL]}…"
     return printable(label)
 
 
-def _edges(node: Node) -> list[_Edge]:
-    edges = [_Edge(ref.id, str(ref.output_nr), str(slot)) for slot, ref in enumerate(node.inputs) if ref is not None]
-    if node.base is not None:
-        edges.append(_Edge(node.base, "0", "view"))
-    return edges
-
-
-def _taken(node: Node, graph: Graph) -> tuple[TensorMeta | None, ...]:
-    """The tensor of each input slot, ``None`` where no gradient flows."""
-    nodes = graph.nodes
+def _wiring(node: Node, nodes: Mapping[str, Node]) -> tuple[list[_Edge], tuple[TensorMeta | None, ...]]:
+    """The edges into a node, and the tensor of each input slot, ``None`` where no gradient flows."""
+    edges: list[_Edge] = []
     tensors: list[TensorMeta | None] = []
-    for ref in node.inputs:
+    for slot, ref in enumerate(node.inputs):
         if ref is None:
             tensors.append(None)
             continue
-        outputs = nodes[ref.id].outputs
-        tensors.append(outputs[ref.output_nr] if ref.output_nr < len(outputs) else _UNKNOWN)
-    return tuple(tensors)
+        number, outputs = ref.output_nr, nodes[ref.id].outputs
+        edges.append(_Edge(ref.id, str(number), str(slot)))
+        tensors.append(outputs[number] if number < len(outputs) else _UNKNOWN)
+    if node.base is not None:
+        edges.append(_Edge(node.base, "0", "view"))
+    return edges, tuple(tensors)
 
 
 def _tensor_facts(tensor: TensorMeta | None) -> Iterator[_KeyValue]:
