@@ -15,8 +15,8 @@ from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 from exporter_names import BUILT_IN
+from packaging.requirements import Requirement
 from samples import everything
 
 import gradir
