@@ -1,0 +1,117 @@
+"""What a matching costs as an edit script."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from gradir.diff.matching.renames import Rename, Renamer
+from gradir.diff.matching.sides import NOTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gradir.diff.matching.sides import Side
+
+__all__ = ["Costs"]
+
+_FIELDS: Final = ("role", "op", "native", "outputs", "attrs", "opaque", "source", "ext")
+
+
+class Costs:
+    """Counts edits between two graphs; it remembers what comparing two labels gave.
+
+    A matching is a list: by position in the first graph the position in the second, `NOTHING` where there is none,
+    and `NOTHING` once more at its end.
+    """
+
+    def __init__(self, before: Side, after: Side) -> None:
+        self._before, self._after = before, after
+        self._known: dict[tuple[int, int], int] = {}
+        self._renamer = Renamer()
+
+    def least(self) -> int:
+        """What no matching can go below: what one side says more often than the other was added, removed or changed."""
+        before, after = Counter(self._before.full), Counter(self._after.full)
+        return max(sum((before - after).values()), sum((after - before).values()))
+
+    def total(self, matching: Sequence[int]) -> int:
+        """The number of edits, see `gradir.diff.matching.match`."""
+        before, after = self._before, self._after
+        kept = len(matching) - matching.count(NOTHING)
+        total = len(before) + len(after) - 2 * kept
+        places = range(len(before))
+        rows = zip(places, matching, before.full, before.inputs, before.kept, before.named, strict=False)
+        full, inputs, saved, named = after.full, after.inputs, after.kept, after.named
+        renamed: list[tuple[int, int]] = []
+        for place, other, label, refs, held, names in rows:
+            if other < 0:
+                continue
+            if (
+                label != full[other]
+                or tuple([matching[ref] for ref in refs]) != inputs[other]
+                or (held and tuple([matching[ref] for ref in held]) != saved[other])
+            ):
+                total += self.pair(place, other, matching)
+            if names != named[other]:
+                renamed.append((place, other))
+        return total + self._naming(renamed)
+
+    def pair(self, place: int, other: int, matching: Sequence[int]) -> int:
+        """The edits of one matched node, names apart."""
+        before, after = self._before, self._after
+        labels = before.full[place], after.full[other]
+        fields = self._known.get(labels)
+        if fields is None:
+            fields = self._known[labels] = self._fields(place, other)
+        total = fields + self._rewired(place, other, matching)
+        return total + self._saved_changed(place, other, matching)
+
+    def renames(self, pairs: Iterable[tuple[int, int]]) -> list[Rename]:
+        """The renames that explain the ids and scopes of these pairs, in the order in which they are first needed."""
+        found: dict[Rename, None] = {}
+        for place, other in pairs:
+            if self._before.named[place] != self._after.named[other]:
+                found.update(
+                    dict.fromkeys(self._renamer.of(self._before.nodes[place], self._after.nodes[other]))
+                )
+        return list(found)
+
+    def _naming(self, pairs: list[tuple[int, int]]) -> int:
+        renames = set(self.renames(pairs))
+        return len(renames) + sum(not self._explained(place, other, renames) for place, other in pairs)
+
+    def _explained(self, place: int, other: int, renames: set[Rename]) -> bool:
+        names, other_names = self._before.named[place][2], self._after.named[other][2]
+        if names == other_names:
+            return True
+        if len(names) != len(other_names):
+            return False
+        found = map(self._renamer.path, names, other_names)
+        return all(rename is None or rename in renames for rename in found)
+
+    def _fields(self, place: int, other: int) -> int:
+        old, new = self._before.nodes[place], self._after.nodes[other]
+        return sum(getattr(old, field) != getattr(new, field) for field in _FIELDS)
+
+    def _rewired(self, place: int, other: int, matching: Sequence[int]) -> int:
+        refs, other_refs = self._before.inputs[place], self._after.inputs[other]
+        odd, other_odd = self._before.odd.get(place, {}), self._after.odd.get(other, {})
+        if len(refs) == len(other_refs):
+            if not odd and not other_odd:
+                return sum([matching[ref] != other_ref for ref, other_ref in zip(refs, other_refs, strict=True)])
+            return sum(
+                matching[ref] != other_ref or odd.get(slot) != other_odd.get(slot)
+                for slot, (ref, other_ref) in enumerate(zip(refs, other_refs, strict=True))
+            )
+        slots, other_slots = len(refs) - 1, len(other_refs) - 1
+        both = min(slots, other_slots)
+        rewired = sum(
+            matching[refs[slot]] != other_refs[slot] or odd.get(slot) != other_odd.get(slot) for slot in range(both)
+        )
+        rebased = matching[refs[-1]] != other_refs[-1] or odd.get(slots) != other_odd.get(other_slots)
+        return rewired + rebased + abs(slots - other_slots)
+
+    def _saved_changed(self, place: int, other: int, matching: Sequence[int]) -> bool:
+        held, other_held = self._before.held.get(place), self._after.held.get(other)
+        return held != other_held or tuple([matching[ref] for ref in self._before.kept[place]]) != self._after.kept[other]

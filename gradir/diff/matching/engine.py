@@ -1,0 +1,176 @@
+"""Find which node of one graph is which node of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from gradir.diff.matching.align import Gap, align, gaps_between, increasing
+from gradir.diff.matching.costs import Costs
+from gradir.diff.matching.neighbours import Pairing
+from gradir.diff.matching.renames import Rename
+from gradir.diff.matching.sides import NOTHING, Labels, Side
+from gradir.diff.matching.tokens import LEVELS, Tokens
+from gradir.gcpause import paused_gc
+
+if TYPE_CHECKING:
+    from gradir.ir import Graph, Node
+
+__all__ = ["Matching", "edit_cost", "match"]
+
+_NEAR: Final = 50
+"""Once the cost is within one part in this many of what nothing can go below, nothing further is tried."""
+
+
+class Matching(msgspec.Struct, frozen=True):
+    """Which node of one graph is which of another: ids of the first to ids of the second, one to one.
+
+    ``renames`` are the prefixes of names that became others, ``cost`` is the number of edits, see `match`.
+    """
+
+    nodes: Mapping[str, str]
+    renames: tuple[Rename, ...] = ()
+    cost: int = 0
+
+
+def match(a: Graph, b: Graph) -> Matching:
+    """Match the nodes so that few edits turn ``a`` into ``b``. ``match(b, a)`` is the same matching read backwards.
+
+    The cost of a matching is
+
+    - 1 for each node that is added or removed,
+    - 1 for each field of a matched node that changed, and 1 for each of its input slots that was rewired: whose
+      producer is not matched to the producer in the other graph, or that takes another of its outputs,
+    - 1 for each rename: a prefix of the ids, scopes and names that became another (``layers`` to ``blocks``, where
+      ``*`` stands for any index), however many nodes it renames.
+
+    An id that only differs in indices and ordinals costs nothing, as they follow from what was added or removed
+    before. Neither does the order of the nodes, which follows from the edges. References in saved slots and to a base
+    are compared through the matching. Attributes that are equal but of different type (``1`` and ``1.0``) count as
+    equal here.
+
+    The exact minimum is out of reach (graph edit distance is NP-hard); this takes near-linear time and never gives
+    more than matching equal ids does.
+
+    >>> from gradir.ir import Graph, Node
+    >>> a = Graph.of([Node("w", role="parameter"), Node("fc/exp:1", op="exp", scope="fc")])
+    >>> b = Graph.of([Node("w", role="parameter"), Node("head/exp:1", op="exp", scope="head")])
+    >>> match(a, b)
+    Matching(nodes={'w': 'w', 'fc/exp:1': 'head/exp:1'}, renames=(Rename(before='fc', after='head'),), cost=1)
+    """
+    with paused_gc():
+        turned = _turned(a, b)
+        if turned is None:
+            return Matching({node_id: node_id for node_id in a.nodes})
+        search = _Search(b, a) if turned else _Search(a, b)
+        found = search.matching(search.best())
+        return _inverse(found, a) if turned else found
+
+
+def edit_cost(a: Graph, b: Graph, nodes: Mapping[str, str]) -> int:
+    """The cost, as `match` defines it, of matching these ids of ``a`` to ids of ``b``."""
+    search = _Search(a, b)
+    return search.costs.total(search.numbered(nodes))
+
+
+class _Search:
+    def __init__(self, a: Graph, b: Graph) -> None:
+        labels = Labels()
+        self._before, self._after = Side(a, labels), Side(b, labels)
+        self._labels = labels
+        self.costs = Costs(self._before, self._after)
+
+    def numbered(self, nodes: Mapping[str, str]) -> list[int]:
+        there = [NOTHING] * (len(self._before) + 1)
+        for before, after in nodes.items():
+            there[self._before.index[before]] = self._after.index[after]
+        return there
+
+    def matching(self, there: list[int]) -> Matching:
+        pairs = [(place, other) for place, other in enumerate(there) if other != NOTHING]
+        ids, other_ids = self._before.ids, self._after.ids
+        nodes = {ids[place]: other_ids[other] for place, other in pairs}
+        return Matching(nodes, tuple(sorted(self.costs.renames(pairs))), self.costs.total(there))
+
+    def best(self) -> list[int]:
+        least = self.costs.least()
+        found, cost = [NOTHING] * (len(self._before) + 1), len(self._before) + len(self._after)
+        for candidate in self._candidates():
+            candidate_cost = self.costs.total(candidate)
+            if candidate_cost < cost or (candidate_cost == cost and found.count(NOTHING) == len(found)):
+                found, cost = candidate, candidate_cost
+            if cost <= least + least // _NEAR:
+                break
+        return found
+
+    def _candidates(self) -> Iterator[list[int]]:
+        before, after = self._before, self._after
+        yield self._same_ids()
+        tokens = Tokens((before, after), self._labels)
+        in_file = list(range(len(before))), list(range(len(after)))
+        yield self._extended(Pairing(before, after), in_file, tokens)
+        depth_first = before.depth_first(), after.depth_first()
+        if depth_first != in_file:
+            yield self._extended(Pairing(before, after), depth_first, tokens)
+        ids_first = Pairing(before, after)
+        ids_first.add(
+            (place, other)
+            for place, other in enumerate(self._same_ids())
+            if other != NOTHING and before.loose[place] == after.loose[other]
+        )
+        yield self._extended(ids_first, in_file, tokens)
+
+    def _same_ids(self) -> list[int]:
+        index = self._after.index
+        return [*(index.get(node_id, NOTHING) for node_id in self._before.ids), NOTHING]
+
+    def _extended(self, pairing: Pairing, orders: tuple[list[int], list[int]], tokens: Tokens) -> list[int]:
+        order, other_order, gaps = _open(pairing, orders)
+        for label, radius in LEVELS:
+            if not gaps:
+                break
+            of, other_of = tokens.at(label, radius)
+            pairs, gaps = align([of[place] for place in order], [other_of[place] for place in other_order], gaps)
+            pairing.add((order[x], other_order[y]) for x, y in pairs)
+        pairing.add_moved(tokens)
+        pairing.add_neighbours()
+        pairing.add_changed(self.costs)
+        pairing.add_same_ids()
+        return pairing.there
+
+
+def _open(pairing: Pairing, orders: tuple[list[int], list[int]]) -> tuple[list[int], list[int], list[Gap]]:
+    """Both orders without what is matched and out of order, and the gaps between what is matched."""
+    order, other_order = orders
+    there, back = pairing.there, pairing.back
+    position = {place: y for y, place in enumerate(other_order)}
+    kept = increasing([(place, position[there[place]]) for place in order if there[place] != NOTHING])
+    anchors = {place for place, _ in kept}
+    other_anchors = {other_order[y] for _, y in kept}
+    order = [place for place in order if there[place] == NOTHING or place in anchors]
+    other_order = [place for place in other_order if back[place] == NOTHING or place in other_anchors]
+    matched = (x for x, place in enumerate(order) if there[place] != NOTHING)
+    other_matched = (y for y, place in enumerate(other_order) if back[place] != NOTHING)
+    whole = Gap(0, len(order), 0, len(other_order))
+    return order, other_order, gaps_between(zip(matched, other_matched, strict=True), whole)
+
+
+def _turned(a: Graph, b: Graph) -> bool | None:
+    """Whether to search from ``b`` to ``a``, so that the result does not depend on which is which; ``None``: equal."""
+    if len(a.nodes) != len(b.nodes):
+        return len(a.nodes) > len(b.nodes)
+    pairs = zip(a.nodes.values(), b.nodes.values(), strict=True)
+    differ = next(((_text(old), _text(new)) for old, new in pairs if old != new), None)
+    return None if differ is None else differ[0] > differ[1]
+
+
+def _text(node: Node) -> str:
+    return repr(msgspec.structs.replace(node, attrs=dict(sorted(node.attrs.items())), ext=dict(sorted(node.ext.items()))))
+
+
+def _inverse(found: Matching, a: Graph) -> Matching:
+    back = {after: before for before, after in found.nodes.items()}
+    renames = sorted(Rename(rename.after, rename.before) for rename in found.renames)
+    return Matching({node_id: back[node_id] for node_id in a.nodes if node_id in back}, tuple(renames), found.cost)

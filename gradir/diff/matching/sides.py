@@ -1,0 +1,168 @@
+"""Both graphs as numbers: nodes by position, what each says of itself as one label, its edges as positions."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gradir.ir.order import postorder
+
+if TYPE_CHECKING:
+    from gradir.ir import Graph, Node, Ref, Saved
+
+__all__ = ["NOTHING", "Labels", "Side"]
+
+NOTHING: Final = -1
+"""The position of no node. Lists by position end in an entry for it, which is where Python's index -1 leads."""
+
+
+class Labels:
+    """Numbers for values: equal values get one number, in the order in which they are first met.
+
+    >>> labels = Labels()
+    >>> labels.of("relu"), labels.of("add"), labels.of("relu")
+    (0, 1, 0)
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._next = count().__next__
+
+    def of(self, value: Hashable) -> int:
+        """The number of a value."""
+        found = self._numbers.get(value)
+        if found is None:
+            found = self._numbers[value] = self._next()
+        return found
+
+
+class Odd(NamedTuple):
+    """What a reference says beyond the node: an output other than 0, or the name of a node that is not there."""
+
+    output_nr: int
+    absent: str = ""
+
+
+class Side:
+    """One of the two graphs.
+
+    ``loose`` labels what survives most edits: role, operation, number of inputs, a tensor's own name. ``tight`` adds
+    tensors, attributes and saved slots, ``full`` all that is no reference. Names by module are in none of them.
+    ``inputs`` holds the producer's position by input slot and then that of the base; ``kept`` origin and storage owner
+    by saved slot; ``held`` labels what the slots hold; ``odd`` has what references say beyond a position; ``below`` what WL tokens look at: the inputs, the base and the buffers that are saved.
+    """
+
+    def __init__(self, graph: Graph, labels: Labels) -> None:
+        self.nodes: list[Node] = list(graph.nodes.values())
+        self.ids = list(graph.nodes)
+        self.index = {node_id: position for position, node_id in enumerate(self.ids)}
+        self.named = [(node.id, node.scope, node.names) for node in self.nodes]
+        self.inputs: list[tuple[int, ...]] = []
+        self.kept: list[tuple[int, ...]] = []
+        self.below: list[tuple[int, ...]] = []
+        self.held: dict[int, int] = {}
+        self.odd: dict[int, dict[int, Odd]] = {}
+        self.loose: list[int] = []
+        self.tight: list[int] = []
+        self.full: list[int] = []
+        self._buffers = frozenset(place for place, node in enumerate(self.nodes) if node.role == "buffer")
+        for place, node in enumerate(self.nodes):
+            self._add(place, node, labels)
+        self.above = self._consumers()
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def depth_first(self) -> list[int]:
+        """Positions in post-order from the outputs, sorted by id, then from what else nothing consumes."""
+        ends = [place for place, consumers in enumerate(self.above) if not consumers]
+        outputs = sorted((place for place in ends if self.nodes[place].role == "output"), key=self.ids.__getitem__)
+        rest = [place for place in ends if self.nodes[place].role != "output"]
+        # What is left after these lies on a cycle, which only a graph that breaks the rules has.
+        return postorder([*outputs, *rest, *range(len(self))], self._producers)
+
+    def _producers(self, place: int) -> list[int]:
+        return [below for below in self.below[place] if below != NOTHING]
+
+    def _add(self, place: int, node: Node, labels: Labels) -> None:
+        inputs, odd = self._references(node.inputs)
+        base = NOTHING
+        if node.base is not None:
+            base = self.index.get(node.base, NOTHING)
+            if base == NOTHING:
+                odd[len(inputs)] = Odd(0, node.base)
+        self.inputs.append((*inputs, base))
+        below, held = inputs, NOTHING
+        if base != NOTHING:
+            below = (*below, base)
+        if node.saved:
+            slots, kept = self._saved(node.saved)
+            held = self.held[place] = labels.of(slots)
+            self.kept.append(kept)
+            if self._buffers:
+                below = (*below, *(origin for origin in kept[::2] if origin in self._buffers))
+        else:
+            self.kept.append(())
+        self.below.append(below)
+        own_name = "" if node.op else node.id.rpartition(".")[2]
+        loose = labels.of((node.role, node.op, len(inputs), own_name))
+        attrs = _frozen(node.attrs) if node.attrs else None
+        tight = full = labels.of((loose, node.native, node.outputs, attrs, held, node.opaque))
+        if odd:
+            self.odd[place] = odd
+        if odd or node.source is not None or node.ext:
+            full = labels.of((tight, node.source, _frozen(node.ext), tuple(odd.items())))
+        self.loose.append(loose)
+        self.tight.append(tight)
+        self.full.append(full)
+
+    def _references(self, refs: tuple[Ref | None, ...]) -> tuple[tuple[int, ...], dict[int, Odd]]:
+        places = []
+        odd: dict[int, Odd] = {}
+        for slot, ref in enumerate(refs):
+            if ref is None:
+                places.append(NOTHING)
+                continue
+            place = self.index.get(ref.id, NOTHING)
+            places.append(place)
+            if place == NOTHING:
+                odd[slot] = Odd(ref.output_nr, ref.id)
+            elif ref.output_nr:
+                odd[slot] = Odd(ref.output_nr)
+        return tuple(places), odd
+
+    def _saved(self, slots: tuple[Saved, ...]) -> tuple[tuple[Hashable, ...], tuple[int, ...]]:
+        """What the slots hold, without references, and the positions that they refer to."""
+        held: list[Hashable] = []
+        kept: list[int] = []
+        for slot in slots:
+            origin, output_nr, literal, storage_slot = NOTHING, NOTHING, "", ""
+            if slot.origin is not None:
+                origin, output_nr = self.index.get(slot.origin.id, NOTHING), slot.origin.output_nr
+                literal = slot.origin.id if origin == NOTHING else ""
+            owner = NOTHING
+            if slot.storage:
+                owner = self.index.get(slot.storage, NOTHING)
+                if owner == NOTHING:
+                    first, _, storage_slot = slot.storage.rpartition(".")
+                    owner = self.index.get(first, NOTHING)
+                if owner == NOTHING:
+                    storage_slot = slot.storage
+            held.append((slot.slot, slot.dtype, slot.shape, slot.bytes, slot.state, output_nr, literal, storage_slot))
+            kept += (origin, owner)
+        return tuple(held), tuple(kept)
+
+    def _consumers(self) -> list[list[int]]:
+        above: list[list[int]] = [[] for _ in self.nodes]
+        for place, producers in enumerate(self.below):
+            for producer in producers:
+                if producer != NOTHING:
+                    above[producer].append(place)
+        return above
+
+
+def _frozen(values: Mapping[str, object]) -> Hashable:
+    """A value that is equal where the mapping is; text for what the IR's types do not allow."""
+    frozen = frozenset(values.items()) if all(isinstance(value, Hashable) for value in values.values()) else None
+    return repr(sorted(values.items())) if frozen is None else frozen

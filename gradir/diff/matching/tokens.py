@@ -1,0 +1,63 @@
+"""Tokens that describe a node by what stands around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from gradir.diff.matching.sides import Labels, Side
+
+__all__ = ["LEVELS", "Tokens"]
+
+_HUB: Final = 8
+"""More consumers than this say little of a node, and all of them would change when one is added."""
+
+LEVELS: Final = (("tight", 2), ("loose", 2), ("tight", 1), ("loose", 1), ("tight", 0), ("loose", 0))
+"""Which label and what radius, from the token that says most to the one that says least."""
+
+
+class Tokens:
+    """The tokens of both graphs, made when first asked for.
+
+    A token of radius 0 is a label; one more round joins it with the tokens of the producers by slot and of the
+    consumers. That is the colour refinement of B. Weisfeiler and A. Lehman, "A reduction of a graph to a canonical
+    form" (1968); as labels for comparing graphs see N. Shervashidze et al., "Weisfeiler-Lehman graph kernels" (2011).
+    """
+
+    def __init__(self, sides: tuple[Side, Side], labels: Labels) -> None:
+        self._labels = labels
+        self._sides = sides
+        self._near: tuple[list[list[int]], ...] = tuple(
+            [consumers if len(consumers) <= _HUB else [] for consumers in side.above] for side in sides
+        )
+        self.at: Callable[[str, int], tuple[list[int], list[int]]] = cache(self._at)
+        """The tokens of both sides for a label, ``tight`` or ``loose``, and a radius, by position."""
+
+    def _at(self, label: str, radius: int) -> tuple[list[int], list[int]]:
+        if not radius:
+            before, after = (list(getattr(side, label)) for side in self._sides)
+            return before, after
+        colours = self.at(label, radius - 1)
+        before, after = (
+            self._refined(of, side.below, near)
+            for of, side, near in zip(colours, self._sides, self._near, strict=True)
+        )
+        return before, after
+
+    def _refined(
+        self, colours: Sequence[int], below: Sequence[Sequence[int]], above: Sequence[Sequence[int]]
+    ) -> list[int]:
+        number = self._labels.of
+        known = [*colours, -1]
+        return [
+            number(
+                (
+                    colour,
+                    tuple([known[place] for place in producers]),
+                    tuple(sorted([known[place] for place in consumers])),
+                )
+            )
+            for colour, producers, consumers in zip(colours, below, above, strict=True)
+        ]
