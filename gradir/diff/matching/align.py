@@ -42,16 +42,15 @@ def align(before: Sequence[int], after: Sequence[int], gaps: Iterable[Gap]) -> t
         gap = _trimmed(before, after, whole, pairs)
         if gap.start == gap.end or gap.other_start == gap.other_end:
             continue
+        anchors = _shortest(before, after, gap)
+        if anchors is not None:
+            pairs += anchors
+            left += gaps_between(anchors, gap)
+            continue
         anchors = _anchors(before, after, gap) if rounds else []
         if anchors:
             pairs += anchors
             stack += [(inner, rounds - 1) for inner in reversed(gaps_between(anchors, gap))]
-            continue
-        found = common_subsequence(before[gap.start : gap.end], after[gap.other_start : gap.other_end])
-        if found:
-            anchors = [(gap.start + x, gap.other_start + y) for x, y in found]
-            pairs += anchors
-            left += gaps_between(anchors, gap)
         else:
             left.append(gap)
     return pairs, left
@@ -104,6 +103,15 @@ def _trimmed(before: Sequence[int], after: Sequence[int], gap: Gap, pairs: list[
         other_end -= 1
         pairs.append((end, other_end))
     return Gap(x, end, y, other_end)
+
+
+def _shortest(before: Sequence[int], after: Sequence[int], gap: Gap) -> list[tuple[int, int]] | None:
+    """A longest common subsequence of a gap; tokens that one side lacks only make it longer to find."""
+    both = set(before[gap.start : gap.end]).intersection(after[gap.other_start : gap.other_end])
+    here = [x for x in range(gap.start, gap.end) if before[x] in both]
+    there = [y for y in range(gap.other_start, gap.other_end) if after[y] in both]
+    found = common_subsequence([before[x] for x in here], [after[y] for y in there])
+    return None if found is None else [(here[x], there[y]) for x, y in found]
 
 
 def _anchors(before: Sequence[int], after: Sequence[int], gap: Gap) -> list[tuple[int, int]]:

@@ -134,6 +134,7 @@ class _Search:
             of, other_of = tokens.at(label, radius)
             pairs, gaps = align([of[place] for place in order], [other_of[place] for place in other_order], gaps)
             pairing.add((order[x], other_order[y]) for x, y in pairs)
+        pairing.add_neighbours()
         pairing.add_moved(tokens)
         pairing.add_neighbours()
         pairing.add_changed(self.costs)

@@ -7,7 +7,7 @@ from typing import Final
 
 __all__ = ["common_subsequence"]
 
-_EDITS: Final = 128
+_EDITS: Final = 1000
 """Scripts longer than this are not looked for."""
 
 
