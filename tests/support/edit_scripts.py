@@ -9,9 +9,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from gradir.ir import AttrValue, Graph, Node, Ref, Saved, TensorMeta
+from gradir.ir.order import postorder
 
 __all__ = ["EDITS", "Drawn", "Plan", "Script", "drawn", "plan", "script", "true_cost"]
 
@@ -58,6 +59,12 @@ class Draft:
     node: Node
     inputs: tuple[Key | None, ...] = ()
     slots: tuple[Slot, ...] = ()
+
+    @property
+    def below(self) -> list[Key]:
+        """What stands before it in canonical order: its inputs and the buffers that it saves."""
+        buffers = (slot.origin for slot in self.slots if slot.saved.slot == "running_mean")
+        return [key for key in (*self.inputs, *buffers) if key is not None]
 
 
 @dataclass(frozen=True)
@@ -183,12 +190,14 @@ class _Pen:
     def drawn(self, shuffled: int | None) -> Drawn:
         counts: Counter[tuple[str, str]] = Counter()
         ids: dict[Key, str] = {}
-        for draft in self.drafts:
+        by_key = {draft.key: draft for draft in self.drafts}
+        ordered = [by_key[key] for key in postorder([("output",)], lambda key: by_key[key].below)]
+        for draft in ordered:
             node = draft.node
             counts[node.scope, node.op] += 1
             tail = f"{node.op}:{counts[node.scope, node.op]}"
             ids[draft.key] = node.id or (f"{node.scope}/{tail}" if node.scope else tail)
-        drafts = self.drafts if shuffled is None else list(_topological(self.drafts, random.Random(shuffled)))
+        drafts = ordered if shuffled is None else list(_topological(ordered, random.Random(shuffled)))
         return Drawn(tuple(drafts), ids, Graph.of(_finished(draft, ids) for draft in drafts))
 
 
@@ -211,12 +220,11 @@ def _finished(draft: Draft, ids: dict[Key, str]) -> Node:
 def _topological(drafts: Sequence[Draft], rng: random.Random) -> Iterator[Draft]:
     """A random order in which producers still stand before their consumers."""
     by_key = {draft.key: draft for draft in drafts}
-    waits = {draft.key: sum(key is not None for key in draft.inputs) for draft in drafts}
+    waits = {draft.key: len(draft.below) for draft in drafts}
     above: dict[Key, list[Key]] = {draft.key: [] for draft in drafts}
     for draft in drafts:
-        for key in draft.inputs:
-            if key is not None:
-                above[key].append(draft.key)
+        for key in draft.below:
+            above[key].append(draft.key)
     ready = [draft.key for draft in drafts if not waits[draft.key]]
     while ready:
         chosen = rng.randrange(len(ready))

@@ -37,25 +37,25 @@ class Costs:
 
     def total(self, matching: Sequence[int]) -> int:
         """The number of edits, see `gradir.diff.matching.match`."""
-        before, after = self._before, self._after
-        kept = len(matching) - matching.count(NOTHING)
-        total = len(before) + len(after) - 2 * kept
-        places = range(len(before))
-        rows = zip(places, matching, before.full, before.inputs, before.kept, before.named, strict=False)
-        full, inputs, saved, named = after.full, after.inputs, after.kept, after.named
-        renamed: list[tuple[int, int]] = []
-        for place, other, label, refs, held, names in rows:
-            if other < 0:
-                continue
+        return sum(self.shares(matching)) + len(self._after) + self._naming(matching)
+
+    def shares(self, matching: Sequence[int]) -> list[int]:
+        """What each node of the first graph adds to the cost; a matched one spares the addition of the other."""
+        after = self._after
+        full, inputs, saved = after.full, after.inputs, after.kept
+        rows = zip(matching, self._before.full, self._before.inputs, self._before.kept, strict=False)
+        return [
+            1
+            if other < 0
+            else -1
             if (
-                label != full[other]
-                or tuple([matching[ref] for ref in refs]) != inputs[other]
-                or (held and tuple([matching[ref] for ref in held]) != saved[other])
-            ):
-                total += self.pair(place, other, matching)
-            if names != named[other]:
-                renamed.append((place, other))
-        return total + self._naming(renamed)
+                label == full[other]
+                and tuple([matching[ref] for ref in refs]) == inputs[other]
+                and (not held or tuple([matching[ref] for ref in held]) == saved[other])
+            )
+            else self.pair(place, other, matching) - 1
+            for place, (other, label, refs, held) in enumerate(rows)
+        ]
 
     def pair(self, place: int, other: int, matching: Sequence[int]) -> int:
         """The edits of one matched node, names apart."""
@@ -77,7 +77,13 @@ class Costs:
                 )
         return list(found)
 
-    def _naming(self, pairs: list[tuple[int, int]]) -> int:
+    def _naming(self, matching: Sequence[int]) -> int:
+        named = self._after.named
+        pairs = [
+            (place, other)
+            for place, (other, names) in enumerate(zip(matching, self._before.named, strict=False))
+            if other >= 0 and names != named[other]
+        ]
         renames = set(self.renames(pairs))
         return len(renames) + sum(not self._explained(place, other, renames) for place, other in pairs)
 

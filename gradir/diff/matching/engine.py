@@ -9,10 +9,11 @@ import msgspec
 
 from gradir.diff.matching.align import Gap, align, gaps_between, increasing
 from gradir.diff.matching.costs import Costs
+from gradir.diff.matching.crossing import crossed
 from gradir.diff.matching.neighbours import Pairing
 from gradir.diff.matching.renames import Rename
 from gradir.diff.matching.sides import NOTHING, Labels, Side
-from gradir.diff.matching.tokens import LEVELS, Tokens
+from gradir.diff.matching.tokens import LOOSE_FIRST, TIGHT_FIRST, Level, Tokens
 from gradir.gcpause import paused_gc
 
 if TYPE_CHECKING:
@@ -95,40 +96,50 @@ class _Search:
         return Matching(nodes, tuple(sorted(self.costs.renames(pairs))), self.costs.total(there))
 
     def best(self) -> list[int]:
+        before, after = self._before, self._after
         least = self.costs.least()
-        found, cost = [NOTHING] * (len(self._before) + 1), len(self._before) + len(self._after)
-        for candidate in self._candidates():
-            candidate_cost = self.costs.total(candidate)
-            if candidate_cost < cost or (candidate_cost == cost and found.count(NOTHING) == len(found)):
-                found, cost = candidate, candidate_cost
+        found, cost = self._same_ids(), 0
+        cost = self.costs.total(found)
+        if cost == least:
+            return found
+        order, other_order = before.depth_first(), after.depth_first()
+        position = [*_positions(other_order), NOTHING]
+        for candidate in self._candidates((order, other_order)):
+            shares = self.costs.shares(found), self.costs.shares(candidate)
+            joined = crossed(found, candidate, shares, order, position)
+            for new in (candidate, joined):
+                new_cost = self.costs.total(new)
+                if new_cost < cost:
+                    found, cost = new, new_cost
             if cost <= least + least // _NEAR:
                 break
         return found
 
-    def _candidates(self) -> Iterator[list[int]]:
+    def _candidates(self, depth_first: tuple[list[int], list[int]]) -> Iterator[list[int]]:
         before, after = self._before, self._after
-        yield self._same_ids()
         tokens = Tokens((before, after), self._labels)
         in_file = list(range(len(before))), list(range(len(after)))
-        yield self._extended(Pairing(before, after), in_file, tokens)
-        depth_first = before.depth_first(), after.depth_first()
-        if depth_first != in_file:
-            yield self._extended(Pairing(before, after), depth_first, tokens)
+        orders = [in_file, depth_first] if depth_first != in_file else [in_file]
+        for order in orders:
+            for levels in (TIGHT_FIRST, LOOSE_FIRST):
+                yield self._extended(Pairing(before, after), order, tokens, levels)
         ids_first = Pairing(before, after)
         ids_first.add(
             (place, other)
             for place, other in enumerate(self._same_ids())
             if other != NOTHING and before.loose[place] == after.loose[other]
         )
-        yield self._extended(ids_first, in_file, tokens)
+        yield self._extended(ids_first, in_file, tokens, TIGHT_FIRST)
 
     def _same_ids(self) -> list[int]:
         index = self._after.index
         return [*(index.get(node_id, NOTHING) for node_id in self._before.ids), NOTHING]
 
-    def _extended(self, pairing: Pairing, orders: tuple[list[int], list[int]], tokens: Tokens) -> list[int]:
+    def _extended(
+        self, pairing: Pairing, orders: tuple[list[int], list[int]], tokens: Tokens, levels: tuple[Level, ...]
+    ) -> list[int]:
         order, other_order, gaps = _open(pairing, orders)
-        for label, radius in LEVELS:
+        for label, radius in levels:
             if not gaps:
                 break
             of, other_of = tokens.at(label, radius)
@@ -146,7 +157,7 @@ def _open(pairing: Pairing, orders: tuple[list[int], list[int]]) -> tuple[list[i
     """Both orders without what is matched and out of order, and the gaps between what is matched."""
     order, other_order = orders
     there, back = pairing.there, pairing.back
-    position = {place: y for y, place in enumerate(other_order)}
+    position = _positions(other_order)
     kept = increasing([(place, position[there[place]]) for place in order if there[place] != NOTHING])
     anchors = {place for place, _ in kept}
     other_anchors = {other_order[y] for _, y in kept}
@@ -156,6 +167,13 @@ def _open(pairing: Pairing, orders: tuple[list[int], list[int]]) -> tuple[list[i
     other_matched = (y for y, place in enumerate(other_order) if back[place] != NOTHING)
     whole = Gap(0, len(order), 0, len(other_order))
     return order, other_order, gaps_between(zip(matched, other_matched, strict=True), whole)
+
+
+def _positions(order: list[int]) -> list[int]:
+    positions = [0] * len(order)
+    for position, place in enumerate(order):
+        positions[place] = position
+    return positions
 
 
 def _turned(a: Graph, b: Graph) -> bool | None:

@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from gradir.diff.matching.sides import Labels, Side
 
-__all__ = ["LEVELS", "Tokens"]
+__all__ = ["LOOSE_FIRST", "TIGHT_FIRST", "Level", "Tokens"]
 
 _HUB: Final = 8
 """More consumers than this say little of a node, and all of them would change when one is added."""
 
-LEVELS: Final = (("tight", 2), ("loose", 2), ("tight", 1), ("loose", 1), ("tight", 0), ("loose", 0))
-"""Which label and what radius, from the token that says most to the one that says least."""
+Level = tuple[str, int]
+"""A label and a radius."""
+
+TIGHT_FIRST: Final[tuple[Level, ...]] = (
+    ("tight", 2), ("loose", 2), ("tight", 1), ("loose", 1), ("tight", 0), ("loose", 0),
+)  # fmt: skip
+"""From the token that says most to the one that says least."""
+
+LOOSE_FIRST: Final[tuple[Level, ...]] = (("loose", 2), ("tight", 1), ("loose", 1), ("tight", 0), ("loose", 0))
+"""The same for a layer whose sizes changed, which tight tokens would rather remove and add."""
 
 
 class Tokens:
