@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from gradir.diff.matching.renames import Rename, Renamer
+from gradir.diff.matching.renames import Naming, Rename
 from gradir.diff.matching.sides import NOTHING
 
 if TYPE_CHECKING:
@@ -28,16 +28,21 @@ class Costs:
     def __init__(self, before: Side, after: Side) -> None:
         self._before, self._after = before, after
         self._known: dict[tuple[int, int], int] = {}
-        self._renamer = Renamer()
 
     def least(self) -> int:
         """What no matching can go below: what one side says more often than the other was added, removed or changed."""
         before, after = Counter(self._before.full), Counter(self._after.full)
-        return max(sum((before - after).values()), sum((after - before).values()))
+        if before != after:
+            return max(sum((before - after).values()), sum((after - before).values()))
+        return int(Counter(self._before.naming) != Counter(self._after.naming))
 
     def total(self, matching: Sequence[int]) -> int:
         """The number of edits, see `gradir.diff.matching.match`."""
-        return sum(self.shares(matching)) + len(self._after) + self._naming(matching)
+        return self.of_shares(matching, self.shares(matching))
+
+    def of_shares(self, matching: Sequence[int], shares: Sequence[int]) -> int:
+        """The number of edits, with what `shares` gave."""
+        return sum(shares) + len(self._after) + self._naming(matching)
 
     def shares(self, matching: Sequence[int]) -> list[int]:
         """What each node of the first graph adds to the cost; a matched one spares the addition of the other."""
@@ -67,34 +72,34 @@ class Costs:
         total = fields + self._rewired(place, other, matching)
         return total + self._saved_changed(place, other, matching)
 
-    def renames(self, pairs: Iterable[tuple[int, int]]) -> list[Rename]:
-        """The renames that explain the ids and scopes of these pairs, in the order in which they are first needed."""
-        found: dict[Rename, None] = {}
-        for place, other in pairs:
-            if self._before.named[place] != self._after.named[other]:
-                found.update(
-                    dict.fromkeys(self._renamer.of(self._before.nodes[place], self._after.nodes[other]))
-                )
-        return list(found)
+    def renames(self, matching: Sequence[int]) -> set[Rename]:
+        """The renames that explain the ids and scopes of matched nodes."""
+        return set().union(*(before.renames(after) for before, after in self._renamed(matching)))
 
     def _naming(self, matching: Sequence[int]) -> int:
-        named = self._after.named
-        pairs = [
-            (place, other)
-            for place, (other, names) in enumerate(zip(matching, self._before.named, strict=False))
-            if other >= 0 and names != named[other]
-        ]
-        renames = set(self.renames(pairs))
-        return len(renames) + sum(not self._explained(place, other, renames) for place, other in pairs)
+        pairs = self._renamed(matching)
+        renames = set().union(*(before.renames(after) for before, after in pairs))
+        return len(renames) + sum(
+            count for (before, after), count in pairs.items() if not before.explained(after, renames)
+        )
 
-    def _explained(self, place: int, other: int, renames: set[Rename]) -> bool:
-        names, other_names = self._before.named[place][2], self._after.named[other][2]
-        if names == other_names:
-            return True
-        if len(names) != len(other_names):
-            return False
-        found = map(self._renamer.path, names, other_names)
-        return all(rename is None or rename in renames for rename in found)
+    def _renamed(self, matching: Sequence[int]) -> Counter[tuple[Naming, Naming]]:
+        """How many matched nodes have the one naming before and the other after."""
+        named, other_named = self._before.named, self._after.named
+        pairs = [
+            (place, other) for place, other in enumerate(matching) if other >= 0 and named[place] != other_named[other]
+        ]
+        if not pairs:
+            return Counter()
+        before, after = self._before.naming, self._after.naming
+        labels = [(before[place], after[other]) for place, other in pairs]
+        shown = dict(zip(labels, pairs, strict=True))
+        found: Counter[tuple[Naming, Naming]] = Counter()
+        for pair, count in Counter(labels).items():
+            if pair[0] != pair[1]:
+                place, other = shown[pair]
+                found[Naming.of(self._before.nodes[place]), Naming.of(self._after.nodes[other])] += count
+        return found
 
     def _fields(self, place: int, other: int) -> int:
         old, new = self._before.nodes[place], self._after.nodes[other]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Matching", "edit_cost", "match"]
 
-_NEAR: Final = 50
+_NEAR: Final = 20
 """Once the cost is within one part in this many of what nothing can go below, nothing further is tried."""
 
 
@@ -93,25 +93,30 @@ class _Search:
         pairs = [(place, other) for place, other in enumerate(there) if other != NOTHING]
         ids, other_ids = self._before.ids, self._after.ids
         nodes = {ids[place]: other_ids[other] for place, other in pairs}
-        return Matching(nodes, tuple(sorted(self.costs.renames(pairs))), self.costs.total(there))
+        return Matching(nodes, tuple(sorted(self.costs.renames(there))), self.costs.total(there))
 
     def best(self) -> list[int]:
         before, after = self._before, self._after
-        least = self.costs.least()
-        found, cost = self._same_ids(), 0
-        cost = self.costs.total(found)
-        if cost == least:
+        found = self._same_ids()
+        shares = self.costs.shares(found)
+        cost = self.costs.of_shares(found, shares)
+        enough = self.costs.least()
+        if cost == enough:
             return found
-        order, other_order = before.depth_first(), after.depth_first()
-        position = [*_positions(other_order), NOTHING]
-        for candidate in self._candidates((order, other_order)):
-            shares = self.costs.shares(found), self.costs.shares(candidate)
-            joined = crossed(found, candidate, shares, order, position)
-            for new in (candidate, joined):
-                new_cost = self.costs.total(new)
+        enough += enough // _NEAR
+        orders = before.depth_first(), after.depth_first()
+        position = [*_positions(orders[1]), NOTHING]
+        for candidate in self._candidates(orders):
+            candidate_shares = self.costs.shares(candidate)
+            joined = crossed(found, candidate, (shares, candidate_shares), orders[0], position)
+            tried = [(candidate, candidate_shares)]
+            if joined not in (found, candidate):
+                tried.append((joined, self.costs.shares(joined)))
+            for new, new_shares in tried:
+                new_cost = self.costs.of_shares(new, new_shares)
                 if new_cost < cost:
-                    found, cost = new, new_cost
-            if cost <= least + least // _NEAR:
+                    found, shares, cost = new, new_shares, new_cost
+            if cost <= enough:
                 break
         return found
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from itertools import count
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gradir.diff.matching.renames import Naming
 from gradir.ir.order import postorder
 
 if TYPE_CHECKING:
@@ -17,24 +18,17 @@ NOTHING: Final = -1
 """The position of no node. Lists by position end in an entry for it, which is where Python's index -1 leads."""
 
 
-class Labels:
+class Labels(dict[Hashable, int]):
     """Numbers for values: equal values get one number, in the order in which they are first met.
 
     >>> labels = Labels()
-    >>> labels.of("relu"), labels.of("add"), labels.of("relu")
+    >>> labels["relu"], labels["add"], labels["relu"]
     (0, 1, 0)
     """
 
-    def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
-        self._next = count().__next__
-
-    def of(self, value: Hashable) -> int:
-        """The number of a value."""
-        found = self._numbers.get(value)
-        if found is None:
-            found = self._numbers[value] = self._next()
-        return found
+    def __missing__(self, value: Hashable) -> int:
+        number = self[value] = len(self)
+        return number
 
 
 class Odd(NamedTuple):
@@ -54,6 +48,7 @@ class Side:
     """
 
     def __init__(self, graph: Graph, labels: Labels) -> None:
+        self._labels = labels
         self.nodes: list[Node] = list(graph.nodes.values())
         self.ids = list(graph.nodes)
         self.index = {node_id: position for position, node_id in enumerate(self.ids)}
@@ -73,6 +68,11 @@ class Side:
 
     def __len__(self) -> int:
         return len(self.nodes)
+
+    @cached_property
+    def naming(self) -> list[int]:
+        """The label of each node's `Naming`."""
+        return [self._labels[Naming.of(node)] for node in self.nodes]
 
     def depth_first(self) -> list[int]:
         """Positions in post-order from the outputs, sorted by id, then from what else nothing consumes."""
@@ -98,7 +98,7 @@ class Side:
             below = (*below, base)
         if node.saved:
             slots, kept = self._saved(node.saved)
-            held = self.held[place] = labels.of(slots)
+            held = self.held[place] = labels[slots]
             self.kept.append(kept)
             if self._buffers:
                 below = (*below, *(origin for origin in kept[::2] if origin in self._buffers))
@@ -106,13 +106,13 @@ class Side:
             self.kept.append(())
         self.below.append(below)
         own_name = "" if node.op else node.id.rpartition(".")[2]
-        loose = labels.of((node.role, node.op, len(inputs), own_name))
+        loose = labels[node.role, node.op, len(inputs), own_name]
         attrs = _frozen(node.attrs) if node.attrs else None
-        tight = full = labels.of((loose, node.native, node.outputs, attrs, held, node.opaque))
+        tight = full = labels[loose, node.native, node.outputs, attrs, held, node.opaque]
         if odd:
             self.odd[place] = odd
         if odd or node.source is not None or node.ext:
-            full = labels.of((tight, node.source, _frozen(node.ext), tuple(odd.items())))
+            full = labels[tight, node.source, _frozen(node.ext), tuple(odd.items())]
         self.loose.append(loose)
         self.tight.append(tight)
         self.full.append(full)

@@ -57,15 +57,13 @@ class Tokens:
     def _refined(
         self, colours: Sequence[int], below: Sequence[Sequence[int]], above: Sequence[Sequence[int]]
     ) -> list[int]:
-        number = self._labels.of
+        labels = self._labels
         known = [*colours, -1]
         return [
-            number(
-                (
-                    colour,
-                    tuple([known[place] for place in producers]),
-                    tuple(sorted([known[place] for place in consumers])),
-                )
-            )
+            labels[
+                colour,
+                tuple([known[place] for place in producers]),
+                (known[consumers[0]],) if len(consumers) == 1 else tuple(sorted([known[place] for place in consumers])),
+            ]
             for colour, producers, consumers in zip(colours, below, above, strict=True)
         ]
