@@ -124,10 +124,10 @@ class _Search:
         before, after = self._before, self._after
         tokens = Tokens((before, after), self._labels)
         in_file = list(range(len(before))), list(range(len(after)))
-        orders = [in_file, depth_first] if depth_first != in_file else [in_file]
-        for order in orders:
-            for levels in (TIGHT_FIRST, LOOSE_FIRST):
-                yield self._extended(Pairing(before, after), order, tokens, levels)
+        for levels in (TIGHT_FIRST, LOOSE_FIRST):
+            yield self._extended(Pairing(before, after), depth_first, tokens, levels)
+        if depth_first != in_file:
+            yield self._extended(Pairing(before, after), in_file, tokens, TIGHT_FIRST)
         ids_first = Pairing(before, after)
         ids_first.add(
             (place, other)
