@@ -69,7 +69,7 @@ class Costs:
         fields = self._known.get(labels)
         if fields is None:
             fields = self._known[labels] = self._fields(place, other)
-        total = fields + self._rewired(place, other, matching)
+        total = fields + self.rewired(place, other, matching)
         return total + self._saved_changed(place, other, matching)
 
     def renames(self, matching: Sequence[int]) -> set[Rename]:
@@ -105,7 +105,8 @@ class Costs:
         old, new = self._before.nodes[place], self._after.nodes[other]
         return sum(getattr(old, field) != getattr(new, field) for field in _FIELDS)
 
-    def _rewired(self, place: int, other: int, matching: Sequence[int]) -> int:
+    def rewired(self, place: int, other: int, matching: Sequence[int]) -> int:
+        """How many input slots of a matched node were rewired, its base among them."""
         refs, other_refs = self._before.inputs[place], self._after.inputs[other]
         odd, other_odd = self._before.odd.get(place, {}), self._after.odd.get(other, {})
         if len(refs) == len(other_refs):

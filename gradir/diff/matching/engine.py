@@ -12,6 +12,7 @@ from gradir.diff.matching.costs import Costs
 from gradir.diff.matching.crossing import crossed
 from gradir.diff.matching.neighbours import Pairing
 from gradir.diff.matching.renames import Rename
+from gradir.diff.matching.repair import repair
 from gradir.diff.matching.sides import NOTHING, Labels, Side
 from gradir.diff.matching.tokens import LOOSE_FIRST, TIGHT_FIRST, Level, Tokens
 from gradir.gcpause import paused_gc
@@ -117,8 +118,25 @@ class _Search:
                 if new_cost < cost:
                     found, shares, cost = new, new_shares, new_cost
             if cost <= enough:
-                break
-        return found
+                return found
+        repaired = self._repaired(found, shares)
+        return repaired if self.costs.total(repaired) < cost else found
+
+    def _repaired(self, found: list[int], shares: list[int]) -> list[int]:
+        pairing = Pairing(self._before, self._after)
+        pairing.add((place, other) for place, other in enumerate(found) if other != NOTHING)
+        below, above = self._before.below, self._before.above
+        suspects = [
+            near
+            for place, share in enumerate(shares)
+            if share >= 0 and (found[place] == NOTHING or self.costs.rewired(place, found[place], found))
+            for near in (place, *below[place], *above[place])
+            if near != NOTHING
+        ]
+        if suspects:
+            repair(pairing, (self._before, self._after), self.costs, suspects)
+            pairing.add_neighbours()
+        return pairing.there
 
     def _candidates(self, depth_first: tuple[list[int], list[int]]) -> Iterator[list[int]]:
         before, after = self._before, self._after

@@ -71,7 +71,12 @@ class Pairing:
         """Match free nodes of one role between matched neighbours where changing one is fewer edits than both."""
 
         def pays(place: int, other: int, votes: int) -> bool:
-            return self._same_role(place, other) and costs.pair(place, other, self.there) < 2 + votes
+            if not self._same_role(place, other):
+                return False
+            self.there[place] = other  # a slot may keep what the node itself made
+            cost = costs.pair(place, other, self.there)
+            self.there[place] = NOTHING
+            return cost < 2 + votes
 
         self._spread(pays)
 
@@ -86,23 +91,25 @@ class Pairing:
             place = queue.popleft()
             if self.there[place] != NOTHING:
                 continue
-            votes = Counter(self._candidates(place))
-            for other, count in sorted(votes.items(), key=lambda vote: (-vote[1], vote[0])):
-                if fits(place, other, count):
+            for other, votes in self.votes(place):
+                if self.back[other] == NOTHING and fits(place, other, votes):
                     self.add([(place, other)])
                     queue += self._free_around(place)
                     break
 
+    def votes(self, place: int) -> list[tuple[int, int]]:
+        """Nodes of the other side that stand among matched nodes as this one does: in how many slots, most first."""
+        counts = Counter(self._candidates(place))
+        return sorted(counts.items(), key=lambda vote: (-vote[1], vote[0]))
+
     def _candidates(self, place: int) -> Iterator[int]:
-        """Free nodes of the other side, once for each slot in which they stand as this one does."""
-        there, back = self.there, self.back
-        below, above = self._after.below, self._after.above
+        there, below, above = self.there, self._after.below, self._after.above
         for slot, producer in enumerate(self._before.below[place]):
             matched = there[producer]
             if matched == NOTHING or len(above[matched]) > _CROWD:
                 continue
             for other in above[matched]:
-                if back[other] == NOTHING and slot < len(below[other]) and below[other][slot] == matched:
+                if slot < len(below[other]) and below[other][slot] == matched:
                     yield other
         consumers = self._before.above[place]
         if len(consumers) > _CROWD:
@@ -112,10 +119,8 @@ class Pairing:
             if matched == NOTHING:
                 continue
             for slot, producer in enumerate(self._before.below[consumer]):
-                if producer == place and slot < len(below[matched]):
-                    other = below[matched][slot]
-                    if other != NOTHING and back[other] == NOTHING:
-                        yield other
+                if producer == place and slot < len(below[matched]) and below[matched][slot] != NOTHING:
+                    yield below[matched][slot]
 
     def _free_around(self, place: int) -> Iterator[int]:
         for near in (self._before.below[place], self._before.above[place]):

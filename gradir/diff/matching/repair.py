@@ -1,0 +1,123 @@
+"""Improve a matching one node at a time: what two neighbours agree on, against what an alignment chose."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from gradir.diff.matching.sides import NOTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gradir.diff.matching.costs import Costs
+    from gradir.diff.matching.neighbours import Pairing
+    from gradir.diff.matching.sides import Side
+
+__all__ = ["repair"]
+
+_AROUND: Final = 64
+"""Nodes that more than this many refer to stay as they are."""
+
+_LOOKS: Final = 4
+"""How often each node is looked at on average, at most."""
+
+
+def repair(pairing: Pairing, sides: tuple[Side, Side], costs: Costs, suspects: Iterable[int]) -> None:
+    """Give nodes the partner that their neighbours ask for where that is cheaper; its former partner gets the other.
+
+    It ends because each exchange lowers the cost of what it touches, or keeps the cost and brings equal names
+    together.
+    """
+    _Repair(pairing, sides, costs).run(suspects)
+
+
+class _Repair:
+    def __init__(self, pairing: Pairing, sides: tuple[Side, Side], costs: Costs) -> None:
+        self._pairing = pairing
+        self._before, self._after = sides
+        self._costs = costs
+        self._keepers: list[list[int]] = [[] for _ in range(len(self._before))]
+        for place, kept in enumerate(self._before.kept):
+            for other in kept:
+                if other != NOTHING and other != place:
+                    self._keepers[other].append(place)
+
+    def run(self, suspects: Iterable[int]) -> None:
+        queue = deque(dict.fromkeys(suspects))
+        waiting = set(queue)
+        looks = _LOOKS * len(self._before) + 100
+        while queue and looks:
+            looks -= 1
+            place = queue.popleft()
+            waiting.discard(place)
+            if self._improve(place):
+                for near in self._near(place):
+                    if near not in waiting:
+                        waiting.add(near)
+                        queue.append(near)
+
+    def _improve(self, place: int) -> bool:
+        there = self._pairing.there
+        loose, other_loose = self._before.loose[place], self._after.loose
+        for other, _ in self._pairing.votes(place)[:3]:
+            if other == there[place]:
+                return False
+            if other_loose[other] == loose and self._exchange(place, other):
+                return True
+        return False
+
+    def _exchange(self, place: int, other: int) -> bool:
+        """Match these two and their former partners, unless that is worse."""
+        there, back = self._pairing.there, self._pairing.back
+        former, displaced = there[place], back[other]
+        touched = dict.fromkeys([place, *self._users(place)])
+        if displaced != NOTHING:
+            touched.update(dict.fromkeys([displaced, *self._users(displaced)]))
+        if len(touched) > _AROUND:
+            return False
+        passed_on = former if displaced != NOTHING and self._alike(displaced, former) else NOTHING
+        before = self._price(touched), -self._names_kept((place, displaced))
+        self._set(place, other, displaced, passed_on, former)
+        if (self._price(touched), -self._names_kept((place, displaced))) < before:
+            return True
+        self._set(place, former, displaced, other, NOTHING)
+        back[other] = displaced
+        if former != NOTHING:
+            back[former] = place
+        return False
+
+    def _set(self, place: int, other: int, displaced: int, passed_on: int, former: int) -> None:
+        there, back = self._pairing.there, self._pairing.back
+        if former != NOTHING:
+            back[former] = NOTHING
+        there[place] = other
+        if other != NOTHING:
+            back[other] = place
+        if displaced != NOTHING:
+            there[displaced] = passed_on
+            if passed_on != NOTHING:
+                back[passed_on] = displaced
+
+    def _alike(self, place: int, other: int) -> bool:
+        return other != NOTHING and self._before.loose[place] == self._after.loose[other]
+
+    def _users(self, place: int) -> list[int]:
+        return [*self._before.above[place], *self._keepers[place]]
+
+    def _near(self, place: int) -> list[int]:
+        return [other for other in (*self._before.below[place], *self._users(place)) if other != NOTHING]
+
+    def _price(self, places: Iterable[int]) -> int:
+        there = self._pairing.there
+        return sum(
+            1 if there[place] == NOTHING else self._costs.pair(place, there[place], there) - 1 for place in places
+        )
+
+    def _names_kept(self, places: Sequence[int]) -> int:
+        there = self._pairing.there
+        naming, other_naming = self._before.naming, self._after.naming
+        return sum(
+            place != NOTHING and there[place] != NOTHING and naming[place] == other_naming[there[place]]
+            for place in places
+        )
