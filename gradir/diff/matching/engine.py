@@ -204,8 +204,8 @@ def _turned(a: Graph, b: Graph) -> bool | None:
     if len(a.nodes) != len(b.nodes):
         return len(a.nodes) > len(b.nodes)
     pairs = zip(a.nodes.values(), b.nodes.values(), strict=True)
-    differ = next(((_text(old), _text(new)) for old, new in pairs if old != new), None)
-    return None if differ is None else differ[0] > differ[1]
+    texts = ((_text(old), _text(new)) for old, new in pairs if old != new)
+    return next((old > new for old, new in texts if old != new), None)
 
 
 def _text(node: Node) -> str:

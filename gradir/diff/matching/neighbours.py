@@ -18,6 +18,12 @@ __all__ = ["Pairing"]
 _CROWD: Final = 16
 """Among more consumers than this no match is looked for: that would be quadratic."""
 
+_WIDE: Final = 64
+"""Nor among the producers of a node with more inputs than this."""
+
+_CHOICES: Final = 4
+"""How many candidates are looked at for one node."""
+
 _MOVES: Final = (("tight", 2), ("loose", 2), ("tight", 1), ("loose", 1))
 
 
@@ -91,8 +97,9 @@ class Pairing:
             place = queue.popleft()
             if self.there[place] != NOTHING:
                 continue
-            for other, votes in self.votes(place):
-                if self.back[other] == NOTHING and fits(place, other, votes):
+            free = [vote for vote in self.votes(place) if self.back[vote[0]] == NOTHING]
+            for other, votes in free[:_CHOICES]:
+                if fits(place, other, votes):
                     self.add([(place, other)])
                     queue += self._free_around(place)
                     break
@@ -116,7 +123,7 @@ class Pairing:
             return
         for consumer in consumers:
             matched = there[consumer]
-            if matched == NOTHING:
+            if matched == NOTHING or len(self._before.below[consumer]) > _WIDE:
                 continue
             for slot, producer in enumerate(self._before.below[consumer]):
                 if producer == place and slot < len(below[matched]) and below[matched][slot] != NOTHING:

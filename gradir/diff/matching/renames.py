@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from gradir.ir import Node
 
-__all__ = ["Naming", "Rename", "rename"]
+__all__ = ["Naming", "Rename", "pattern", "rename"]
 
 _INDEX: Final = re.compile(r"(?<![^.:/~])[0-9]+(?![^.:/~])")
 _ORDINAL: Final = re.compile(r"[:~][0-9]+")
@@ -42,11 +42,11 @@ class Naming(NamedTuple):
         if not slash and not node.op:
             path, tail = tail, ""
         return cls(
-            _pattern(path),
+            pattern(path),
             _without_ordinal(tail),
             _encoded(node.op),
-            _pattern(node.scope),
-            tuple([_pattern(name) for name in node.names]),
+            pattern(node.scope),
+            tuple([pattern(name) for name in node.names]),
         )
 
     def renames(self, other: Naming) -> Iterator[Rename]:
@@ -78,7 +78,12 @@ def rename(before: str, after: str) -> Rename:
 
 
 @lru_cache(maxsize=10_000)
-def _pattern(name: str) -> str:
+def pattern(name: str) -> str:
+    """A name with ``*`` for each index.
+
+    >>> pattern("layers.3.attn/addmm:2")
+    'layers.*.attn/addmm:*'
+    """
     return _INDEX.sub("*", name)
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["repair"]
 
-_AROUND: Final = 64
-"""Nodes that more than this many refer to stay as they are."""
+_AROUND: Final = 200
+"""An exchange that touches more input slots than this is not tried."""
 
 _LOOKS: Final = 4
 """How often each node is looked at on average, at most."""
@@ -74,7 +74,7 @@ class _Repair:
         touched = dict.fromkeys([place, *self._users(place)])
         if displaced != NOTHING:
             touched.update(dict.fromkeys([displaced, *self._users(displaced)]))
-        if len(touched) > _AROUND:
+        if sum(len(self._before.inputs[node]) for node in touched) > _AROUND:
             return False
         passed_on = former if displaced != NOTHING and self._alike(displaced, former) else NOTHING
         before = self._price(touched), -self._names_kept((place, displaced))

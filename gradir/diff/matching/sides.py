@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diff.matching.renames import Naming
+from gradir.diff.matching.renames import Naming, pattern
 from gradir.ir.order import postorder
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Side:
         else:
             self.kept.append(())
         self.below.append(below)
-        own_name = "" if node.op else node.id.rpartition(".")[2]
+        own_name = "" if node.op else pattern(node.id.rpartition(".")[2])
         loose = labels[node.role, node.op, len(inputs), own_name]
         attrs = _frozen(node.attrs) if node.attrs else None
         tight = full = labels[loose, node.native, node.outputs, attrs, held, node.opaque]
