@@ -4,6 +4,8 @@ import random
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -98,7 +100,6 @@ def test_many_edits_at_once_are_found(seed: int) -> None:
 
 def test_the_scripts_have_true_costs_by_hand() -> None:
     before = Plan(plan(60, 1).layers[:2])
-    assert [layer.kind for layer in before.layers] == ["conv", "mlp"] or before.layers
     same = drawn(before)
     assert true_cost(same, same) == 0
     assert script(before, ["rename prefix"], 0).cost == 1
@@ -120,12 +121,10 @@ def test_a_renamed_prefix_is_one_edit() -> None:
 
 def test_a_new_layer_renumbers_the_others_for_nothing() -> None:
     layers = plan(200, 3).layers
-    before, after = drawn(Plan(layers)).graph, drawn(Plan((*layers[:2], layers[0].__class__("new", "mlp", 96), *layers[2:]))).graph
-    found = match(before, after)
-    added = after.nodes.keys() - set(found.nodes.values())
-    assert found.nodes.keys() == before.nodes.keys()
-    assert {node_id.split("/")[0].split(".")[1] for node_id in added} == {"2"}
-    assert found.cost == edit_cost(before, after, found.nodes) <= len(added) + 8
+    before, after = drawn(Plan(layers)), drawn(Plan((*layers[:2], replace(layers[0], uid="new"), *layers[2:])))
+    found = match(before.graph, after.graph)
+    assert found.nodes.keys() == before.graph.nodes.keys()
+    assert found.cost <= true_cost(before, after) < len(after.graph.nodes) - len(before.graph.nodes) + 6
     assert not found.renames
 
 
@@ -230,7 +229,7 @@ def test_a_common_subsequence_is_common_and_longest(before: list[int], after: li
     pairs = common_subsequence(before, after)
     assert pairs is not None
     assert all(before[x] == after[y] for x, y in pairs)
-    assert all(x < next_x and y < next_y for (x, y), (next_x, next_y) in zip(pairs, pairs[1:], strict=False))
+    assert all(x < next_x and y < next_y for (x, y), (next_x, next_y) in pairwise(pairs))
     lengths = [[0] * (len(after) + 1)]
     for token in before:
         row = [0]
@@ -246,7 +245,7 @@ def test_an_alignment_pairs_equal_tokens_in_order(before: list[int], after: list
     pairs, left = align(before, after, [whole])
     pairs.sort()
     assert all(before[x] == after[y] for x, y in pairs)
-    assert all(x < next_x and y < next_y for (x, y), (next_x, next_y) in zip(pairs, pairs[1:], strict=False))
+    assert all(x < next_x and y < next_y for (x, y), (next_x, next_y) in pairwise(pairs))
     inside = {x for gap in left for x in range(gap.start, gap.end)}
     assert not inside & {x for x, _ in pairs}
 
@@ -264,7 +263,9 @@ def test_the_longest_increasing_subsequence_is_longest(values: list[int]) -> Non
 
 def test_sequences_with_little_in_common_are_given_up() -> None:
     rng = random.Random(0)
-    assert common_subsequence([rng.randrange(3) for _ in range(9_000)], [rng.randrange(3) for _ in range(9_000)]) is None
+    assert (
+        common_subsequence([rng.randrange(3) for _ in range(9_000)], [rng.randrange(3) for _ in range(9_000)]) is None
+    )
 
 
 def test_unrelated_and_deep_graphs_are_matched_without_recursion() -> None:

@@ -248,7 +248,10 @@ def _mlp(pen: _Pen, layer: Layer, scope: str, value: Key, residual: Key) -> Key:
 def _conv(pen: _Pen, layer: Layer, scope: str, value: Key, residual: Key) -> Key:
     key, wide = (layer.uid,), (pen.batch, layer.hidden, 16)
     first = pen.tensor((*key, "weight"), f"{scope}.conv1.weight", (layer.hidden, WIDTH, 3))
-    slots = [_slot("input", (pen.batch, 16, WIDTH), value, None), _slot("weight", (layer.hidden, WIDTH, 3), first, first)]
+    slots = [
+        _slot("input", (pen.batch, 16, WIDTH), value, None),
+        _slot("weight", (layer.hidden, WIDTH, 3), first, first),
+    ]
     conv = pen.op((*key, "conv1"), "convolution", f"{scope}.conv1", [value, first, None], wide, {"stride": (1,)}, slots)
     mean = pen.tensor((*key, "mean"), f"{scope}.norm.running_mean", (layer.hidden,), "buffer")
     gamma = pen.tensor((*key, "gamma"), f"{scope}.norm.weight", (layer.hidden,))

@@ -6,10 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from gradir.diff.matching.renames import Naming, Rename
-from gradir.diff.matching.sides import NOTHING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from gradir.diff.matching.sides import Side
 
@@ -21,8 +20,8 @@ _FIELDS: Final = ("role", "op", "native", "outputs", "attrs", "opaque", "source"
 class Costs:
     """Counts edits between two graphs; it remembers what comparing two labels gave.
 
-    A matching is a list: by position in the first graph the position in the second, `NOTHING` where there is none,
-    and `NOTHING` once more at its end.
+    A matching is a list: by position in the first graph the position in the second, `FREE` where there is none,
+    and `NOTHING` at its end, where a reference to nothing leads.
     """
 
     def __init__(self, before: Side, after: Side) -> None:
@@ -126,4 +125,6 @@ class Costs:
 
     def _saved_changed(self, place: int, other: int, matching: Sequence[int]) -> bool:
         held, other_held = self._before.held.get(place), self._after.held.get(other)
-        return held != other_held or tuple([matching[ref] for ref in self._before.kept[place]]) != self._after.kept[other]
+        return (
+            held != other_held or tuple([matching[ref] for ref in self._before.kept[place]]) != self._after.kept[other]
+        )

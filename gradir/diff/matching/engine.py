@@ -13,7 +13,7 @@ from gradir.diff.matching.crossing import crossed
 from gradir.diff.matching.neighbours import Pairing
 from gradir.diff.matching.renames import Rename
 from gradir.diff.matching.repair import repair
-from gradir.diff.matching.sides import NOTHING, Labels, Side
+from gradir.diff.matching.sides import FREE, NOTHING, Labels, Side
 from gradir.diff.matching.tokens import LOOSE_FIRST, TIGHT_FIRST, Level, Tokens
 from gradir.gcpause import paused_gc
 
@@ -85,13 +85,14 @@ class _Search:
         self.costs = Costs(self._before, self._after)
 
     def numbered(self, nodes: Mapping[str, str]) -> list[int]:
-        there = [NOTHING] * (len(self._before) + 1)
+        there = [FREE] * len(self._before)
+        there.append(NOTHING)
         for before, after in nodes.items():
             there[self._before.index[before]] = self._after.index[after]
         return there
 
     def matching(self, there: list[int]) -> Matching:
-        pairs = [(place, other) for place, other in enumerate(there) if other != NOTHING]
+        pairs = [(place, other) for place, other in enumerate(there) if other >= 0]
         ids, other_ids = self._before.ids, self._after.ids
         nodes = {ids[place]: other_ids[other] for place, other in pairs}
         return Matching(nodes, tuple(sorted(self.costs.renames(there))), self.costs.total(there))
@@ -106,7 +107,7 @@ class _Search:
             return found
         enough += enough // _NEAR
         orders = before.depth_first(), after.depth_first()
-        position = [*_positions(orders[1]), NOTHING]
+        position = [*_positions(orders[1]), NOTHING, NOTHING]
         for candidate in self._candidates(orders):
             candidate_shares = self.costs.shares(candidate)
             joined = crossed(found, candidate, (shares, candidate_shares), orders[0], position)
@@ -124,12 +125,12 @@ class _Search:
 
     def _repaired(self, found: list[int], shares: list[int]) -> list[int]:
         pairing = Pairing(self._before, self._after)
-        pairing.add((place, other) for place, other in enumerate(found) if other != NOTHING)
+        pairing.add((place, other) for place, other in enumerate(found) if other >= 0)
         below, above = self._before.below, self._before.above
         suspects = [
             near
             for place, share in enumerate(shares)
-            if share >= 0 and (found[place] == NOTHING or self.costs.rewired(place, found[place], found))
+            if share >= 0 and (found[place] < 0 or self.costs.rewired(place, found[place], found))
             for near in (place, *below[place], *above[place])
             if near != NOTHING
         ]
@@ -150,13 +151,13 @@ class _Search:
         ids_first.add(
             (place, other)
             for place, other in enumerate(self._same_ids())
-            if other != NOTHING and before.loose[place] == after.loose[other]
+            if other >= 0 and before.loose[place] == after.loose[other]
         )
         yield self._extended(ids_first, in_file, tokens, TIGHT_FIRST)
 
     def _same_ids(self) -> list[int]:
         index = self._after.index
-        return [*(index.get(node_id, NOTHING) for node_id in self._before.ids), NOTHING]
+        return [*(index.get(node_id, FREE) for node_id in self._before.ids), NOTHING]
 
     def _extended(
         self, pairing: Pairing, orders: tuple[list[int], list[int]], tokens: Tokens, levels: tuple[Level, ...]
@@ -172,6 +173,7 @@ class _Search:
         pairing.add_moved(tokens)
         pairing.add_neighbours()
         pairing.add_changed(self.costs)
+        pairing.add_lone(self.costs)
         pairing.add_same_ids()
         return pairing.there
 
@@ -181,13 +183,13 @@ def _open(pairing: Pairing, orders: tuple[list[int], list[int]]) -> tuple[list[i
     order, other_order = orders
     there, back = pairing.there, pairing.back
     position = _positions(other_order)
-    kept = increasing([(place, position[there[place]]) for place in order if there[place] != NOTHING])
+    kept = increasing([(place, position[there[place]]) for place in order if there[place] >= 0])
     anchors = {place for place, _ in kept}
     other_anchors = {other_order[y] for _, y in kept}
-    order = [place for place in order if there[place] == NOTHING or place in anchors]
-    other_order = [place for place in other_order if back[place] == NOTHING or place in other_anchors]
-    matched = (x for x, place in enumerate(order) if there[place] != NOTHING)
-    other_matched = (y for y, place in enumerate(other_order) if back[place] != NOTHING)
+    order = [place for place in order if there[place] < 0 or place in anchors]
+    other_order = [place for place in other_order if back[place] < 0 or place in other_anchors]
+    matched = (x for x, place in enumerate(order) if there[place] >= 0)
+    other_matched = (y for y, place in enumerate(other_order) if back[place] >= 0)
     whole = Gap(0, len(order), 0, len(other_order))
     return order, other_order, gaps_between(zip(matched, other_matched, strict=True), whole)
 
@@ -209,7 +211,9 @@ def _turned(a: Graph, b: Graph) -> bool | None:
 
 
 def _text(node: Node) -> str:
-    return repr(msgspec.structs.replace(node, attrs=dict(sorted(node.attrs.items())), ext=dict(sorted(node.ext.items()))))
+    return repr(
+        msgspec.structs.replace(node, attrs=dict(sorted(node.attrs.items())), ext=dict(sorted(node.ext.items())))
+    )
 
 
 def _inverse(found: Matching, a: Graph) -> Matching:

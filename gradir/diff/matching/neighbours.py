@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from gradir.diff.matching.sides import NOTHING
+from gradir.diff.matching.sides import FREE, NOTHING
 
 if TYPE_CHECKING:
     from gradir.diff.matching.costs import Costs
@@ -32,8 +32,8 @@ class Pairing:
 
     def __init__(self, before: Side, after: Side) -> None:
         self._before, self._after = before, after
-        self.there = [NOTHING] * (len(before) + 1)
-        self.back = [NOTHING] * (len(after) + 1)
+        self.there = [*[FREE] * len(before), NOTHING]
+        self.back = [*[FREE] * len(after), NOTHING]
 
     def add(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Match positions that are both free."""
@@ -44,11 +44,11 @@ class Pairing:
 
     def free(self) -> list[int]:
         """The positions in the first graph that are not matched."""
-        return [place for place in range(len(self._before)) if self.there[place] == NOTHING]
+        return [place for place in range(len(self._before)) if self.there[place] < 0]
 
     def other_free(self) -> list[int]:
         """The positions in the second graph that are not matched."""
-        return [place for place in range(len(self._after)) if self.back[place] == NOTHING]
+        return [place for place in range(len(self._after)) if self.back[place] < 0]
 
     def add_moved(self, tokens: Tokens) -> None:
         """Match what stands elsewhere: free nodes whose token no other free node of their side has."""
@@ -60,12 +60,19 @@ class Pairing:
             here, there = _once(free, of), _once(other_free, other_of)
             self.add((place, there[token]) for token, place in here.items() if token in there)
 
+    def add_lone(self, costs: Costs) -> None:
+        """Match free nodes that say the same and are alone in that, where moving one is fewer edits than both."""
+        here, there = _once(self.free(), self._before.tight), _once(self.other_free(), self._after.tight)
+        for label, place in here.items():
+            if label in there and self._price(costs, place, there[label]) < 2:
+                self.add([(place, there[label])])
+
     def add_same_ids(self) -> None:
         """Match free nodes with one id and one role."""
         index = self._after.index
         for place in self.free():
             other = index.get(self._before.ids[place], NOTHING)
-            if self.back[other] == NOTHING and other != NOTHING and self._same_role(place, other):
+            if other >= 0 and self.back[other] < 0 and self._same_role(place, other):
                 self.add([(place, other)])
 
     def add_neighbours(self) -> None:
@@ -77,14 +84,16 @@ class Pairing:
         """Match free nodes of one role between matched neighbours where changing one is fewer edits than both."""
 
         def pays(place: int, other: int, votes: int) -> bool:
-            if not self._same_role(place, other):
-                return False
-            self.there[place] = other  # a slot may keep what the node itself made
-            cost = costs.pair(place, other, self.there)
-            self.there[place] = NOTHING
-            return cost < 2 + votes
+            return self._same_role(place, other) and self._price(costs, place, other) < 2 + votes
 
         self._spread(pays)
+
+    def _price(self, costs: Costs, place: int, other: int) -> int:
+        """What changes when these are matched; a slot may keep what the node itself made."""
+        self.there[place] = other
+        price = costs.pair(place, other, self.there)
+        self.there[place] = FREE
+        return price
 
     def _same_role(self, place: int, other: int) -> bool:
         return self._before.nodes[place].role == self._after.nodes[other].role
@@ -95,9 +104,9 @@ class Pairing:
         queue = deque(self.free())
         while queue:
             place = queue.popleft()
-            if self.there[place] != NOTHING:
+            if self.there[place] >= 0:
                 continue
-            free = [vote for vote in self.votes(place) if self.back[vote[0]] == NOTHING]
+            free = [vote for vote in self.votes(place) if self.back[vote[0]] < 0]
             for other, votes in free[:_CHOICES]:
                 if fits(place, other, votes):
                     self.add([(place, other)])
@@ -113,7 +122,7 @@ class Pairing:
         there, below, above = self.there, self._after.below, self._after.above
         for slot, producer in enumerate(self._before.below[place]):
             matched = there[producer]
-            if matched == NOTHING or len(above[matched]) > _CROWD:
+            if matched < 0 or len(above[matched]) > _CROWD:
                 continue
             for other in above[matched]:
                 if slot < len(below[other]) and below[other][slot] == matched:
@@ -123,7 +132,7 @@ class Pairing:
             return
         for consumer in consumers:
             matched = there[consumer]
-            if matched == NOTHING or len(self._before.below[consumer]) > _WIDE:
+            if matched < 0 or len(self._before.below[consumer]) > _WIDE:
                 continue
             for slot, producer in enumerate(self._before.below[consumer]):
                 if producer == place and slot < len(below[matched]) and below[matched][slot] != NOTHING:
@@ -133,7 +142,7 @@ class Pairing:
         for near in (self._before.below[place], self._before.above[place]):
             if len(near) <= _CROWD:
                 for other in near:
-                    if other != NOTHING and self.there[other] == NOTHING:
+                    if other != NOTHING and self.there[other] < 0:
                         yield other
 
 

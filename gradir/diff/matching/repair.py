@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from gradir.diff.matching.sides import NOTHING
+from gradir.diff.matching.sides import FREE, NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,7 +40,7 @@ class _Repair:
         self._keepers: list[list[int]] = [[] for _ in range(len(self._before))]
         for place, kept in enumerate(self._before.kept):
             for other in kept:
-                if other != NOTHING and other != place:
+                if other not in {NOTHING, place}:
                     self._keepers[other].append(place)
 
     def run(self, suspects: Iterable[int]) -> None:
@@ -72,35 +72,35 @@ class _Repair:
         there, back = self._pairing.there, self._pairing.back
         former, displaced = there[place], back[other]
         touched = dict.fromkeys([place, *self._users(place)])
-        if displaced != NOTHING:
+        if displaced >= 0:
             touched.update(dict.fromkeys([displaced, *self._users(displaced)]))
         if sum(len(self._before.inputs[node]) for node in touched) > _AROUND:
             return False
-        passed_on = former if displaced != NOTHING and self._alike(displaced, former) else NOTHING
+        passed_on = former if displaced >= 0 and self._alike(displaced, former) else FREE
         before = self._price(touched), -self._names_kept((place, displaced))
         self._set(place, other, displaced, passed_on, former)
         if (self._price(touched), -self._names_kept((place, displaced))) < before:
             return True
-        self._set(place, former, displaced, other, NOTHING)
+        self._set(place, former, displaced, other, FREE)
         back[other] = displaced
-        if former != NOTHING:
+        if former >= 0:
             back[former] = place
         return False
 
     def _set(self, place: int, other: int, displaced: int, passed_on: int, former: int) -> None:
         there, back = self._pairing.there, self._pairing.back
-        if former != NOTHING:
-            back[former] = NOTHING
+        if former >= 0:
+            back[former] = FREE
         there[place] = other
-        if other != NOTHING:
+        if other >= 0:
             back[other] = place
-        if displaced != NOTHING:
+        if displaced >= 0:
             there[displaced] = passed_on
-            if passed_on != NOTHING:
+            if passed_on >= 0:
                 back[passed_on] = displaced
 
     def _alike(self, place: int, other: int) -> bool:
-        return other != NOTHING and self._before.loose[place] == self._after.loose[other]
+        return other >= 0 and self._before.loose[place] == self._after.loose[other]
 
     def _users(self, place: int) -> list[int]:
         return [*self._before.above[place], *self._keepers[place]]
@@ -110,14 +110,9 @@ class _Repair:
 
     def _price(self, places: Iterable[int]) -> int:
         there = self._pairing.there
-        return sum(
-            1 if there[place] == NOTHING else self._costs.pair(place, there[place], there) - 1 for place in places
-        )
+        return sum(1 if there[place] < 0 else self._costs.pair(place, there[place], there) - 1 for place in places)
 
     def _names_kept(self, places: Sequence[int]) -> int:
         there = self._pairing.there
         naming, other_naming = self._before.naming, self._after.naming
-        return sum(
-            place != NOTHING and there[place] != NOTHING and naming[place] == other_naming[there[place]]
-            for place in places
-        )
+        return sum(place >= 0 and there[place] >= 0 and naming[place] == other_naming[there[place]] for place in places)

@@ -12,10 +12,13 @@ from gradir.ir.order import postorder
 if TYPE_CHECKING:
     from gradir.ir import Graph, Node, Ref, Saved
 
-__all__ = ["NOTHING", "Labels", "Side"]
+__all__ = ["FREE", "NOTHING", "Labels", "Side"]
 
 NOTHING: Final = -1
 """The position of no node. Lists by position end in an entry for it, which is where Python's index -1 leads."""
+
+FREE: Final = -2
+"""What a matching has for a node without a partner, which no reference of the other graph is equal to."""
 
 
 class Labels(dict[Hashable, int]):
@@ -44,7 +47,8 @@ class Side:
     ``loose`` labels what survives most edits: role, operation, number of inputs, a tensor's own name. ``tight`` adds
     tensors, attributes and saved slots, ``full`` all that is no reference. Names by module are in none of them.
     ``inputs`` holds the producer's position by input slot and then that of the base; ``kept`` origin and storage owner
-    by saved slot; ``held`` labels what the slots hold; ``odd`` has what references say beyond a position; ``below`` what WL tokens look at: the inputs, the base and the buffers that are saved.
+    by saved slot, and ``held`` labels what the slots hold; ``odd`` has what references say beyond a position. ``below``
+    is what WL tokens look at: the inputs, the base and the buffers that are saved; ``above`` is its reverse.
     """
 
     def __init__(self, graph: Graph, labels: Labels) -> None:

@@ -49,8 +49,7 @@ class Tokens:
             return before, after
         colours = self.at(label, radius - 1)
         before, after = (
-            self._refined(of, side.below, near)
-            for of, side, near in zip(colours, self._sides, self._near, strict=True)
+            self._refined(of, side.below, near) for of, side, near in zip(colours, self._sides, self._near, strict=True)
         )
         return before, after
 
