@@ -62,19 +62,23 @@ def match(a: Graph, b: Graph) -> Matching:
     >>> match(a, b)
     Matching(nodes={'w': 'w', 'fc/exp:1': 'head/exp:1'}, renames=(Rename(before='fc', after='head'),), cost=1)
     """
+    turned = _turned(a, b)
+    if turned is None:
+        return Matching({node_id: node_id for node_id in a.nodes})
     with paused_gc():
-        turned = _turned(a, b)
-        if turned is None:
-            return Matching({node_id: node_id for node_id in a.nodes})
-        search = _Search(b, a) if turned else _Search(a, b)
-        found = search.matching(search.best())
-        return _inverse(found, a) if turned else found
+        # In a call of its own: what it made is gone before the collector runs again.
+        return _inverse(_matched(b, a), a) if turned else _matched(a, b)
 
 
 def edit_cost(a: Graph, b: Graph, nodes: Mapping[str, str]) -> int:
     """The cost, as `match` defines it, of matching these ids of ``a`` to ids of ``b``."""
     search = _Search(a, b)
     return search.costs.total(search.numbered(nodes))
+
+
+def _matched(a: Graph, b: Graph) -> Matching:
+    search = _Search(a, b)
+    return search.matching(search.best())
 
 
 class _Search:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -40,14 +39,20 @@ class Tokens:
         self._near: tuple[list[list[int]], ...] = tuple(
             [consumers if len(consumers) <= _HUB else [] for consumers in side.above] for side in sides
         )
-        self.at: Callable[[str, int], tuple[list[int], list[int]]] = cache(self._at)
-        """The tokens of both sides for a label, ``tight`` or ``loose``, and a radius, by position."""
+        self._known: dict[Level, tuple[list[int], list[int]]] = {}
 
-    def _at(self, label: str, radius: int) -> tuple[list[int], list[int]]:
+    def at(self, label: str, radius: int) -> tuple[list[int], list[int]]:
+        """The tokens of both sides for a label, ``tight`` or ``loose``, and a radius, by position."""
+        for rounds in range(radius + 1):
+            if (label, rounds) not in self._known:
+                self._known[label, rounds] = self._made(label, rounds)
+        return self._known[label, radius]
+
+    def _made(self, label: str, radius: int) -> tuple[list[int], list[int]]:
         if not radius:
             before, after = (list(getattr(side, label)) for side in self._sides)
             return before, after
-        colours = self.at(label, radius - 1)
+        colours = self._known[label, radius - 1]
         before, after = (
             self._refined(of, side.below, near) for of, side, near in zip(colours, self._sides, self._near, strict=True)
         )
