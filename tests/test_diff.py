@@ -2,23 +2,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
+from edit_scripts import EDITS, plan, script
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import attrs, graphs, lists, metas, saved_slots, scalars, scopes, texts, words
 
 import gradir
-from gradir.diff.compare import CUT_FIELDS, NODE_FIELDS, SCOPE_FIELDS, compare
-from gradir.diff.model import Change, Diff, FieldChange, Totals
+from gradir.diff.compare import compare
+from gradir.diff.fields import CUT_FIELDS, NODE_FIELDS, SCOPE_FIELDS
+from gradir.diff.matching import match
+from gradir.diff.model import Change, Diff, FieldChange, Kind, Totals
 from gradir.diff.text import ANSI, Palette, render_text
 from gradir.ir import Cut, Graph, Node, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta
 
 META = (TensorMeta("float32", (2, 4)),)
-MIRRORED = {"added": "removed", "removed": "added", "changed": "changed"}
+MIRRORED = {"added": "removed", "removed": "added"}
 
 
 def content(graph: Graph) -> bytes:
@@ -103,6 +106,11 @@ def edits(draw: st.DrawFn, graph: Graph) -> Graph:
 
 @st.composite
 def pairs(draw: st.DrawFn) -> tuple[Graph, Graph]:
+    if draw(st.booleans()):
+        seed = draw(st.integers(0, 1_000))
+        edits_made = draw(st.lists(st.sampled_from(sorted(EDITS)), max_size=3))
+        made = script(plan(draw(st.integers(10, 40)), seed), edits_made, seed)
+        return made.before, made.after
     graph = draw(graphs(max_functions=5))
     return graph, draw(st.one_of(edits(graph), graphs(max_functions=3)))
 
@@ -160,12 +168,14 @@ def test_the_way_back_mirrors_the_way_there(pair: tuple[Graph, Graph]) -> None:
         )
 
     def _side(change: Change) -> tuple[str, ...]:
-        return () if change.kind == "changed" else (change.scope, change.summary)
+        return (change.scope, change.summary) if change.kind in MIRRORED else (change.was,)
 
     mirrored = [
         msgspec.structs.replace(
             change,
-            kind=MIRRORED[change.kind],
+            kind=MIRRORED.get(change.kind, change.kind),
+            id=change.was if change.was or change.subject == "module" else change.id,
+            was=change.id if change.was or change.subject == "module" else "",
             fields=tuple(FieldChange(field.path, field.after, field.before) for field in change.fields),
         )
         for change in back.changes
@@ -177,17 +187,26 @@ def test_the_way_back_mirrors_the_way_there(pair: tuple[Graph, Graph]) -> None:
 @given(pairs())
 def test_added_removed_and_changed_nodes_account_for_every_id(pair: tuple[Graph, Graph]) -> None:
     a, b = pair
-    kinds: dict[str, set[str]] = {"added": set(), "removed": set(), "changed": set()}
+    nodes = match(a, b).nodes
+    kinds: dict[str, set[str]] = {kind: set() for kind in get_args(Kind)}
     for change in compare(a, b).changes:
         if change.subject == "node":
             assert change.id not in kinds[change.kind]
             kinds[change.kind].add(change.id)
-    assert kinds["added"] == b.nodes.keys() - a.nodes.keys()
-    assert kinds["removed"] == a.nodes.keys() - b.nodes.keys()
-    kept = a.nodes.keys() & b.nodes.keys()
-    assert kinds["changed"] == {
-        node_id for node_id in kept if content(Graph.of([a.nodes[node_id]])) != content(Graph.of([b.nodes[node_id]]))
-    }
+            if change.kind not in MIRRORED:
+                assert nodes[change.was or change.id] == change.id
+    assert kinds["added"] == b.nodes.keys() - set(nodes.values())
+    assert kinds["removed"] == a.nodes.keys() - nodes.keys()
+    if nodes.keys() == a.nodes.keys() & b.nodes.keys() and all(old == new for old, new in nodes.items()):
+        differ = {
+            node_id
+            for node_id in nodes
+            if content(Graph.of([a.nodes[node_id]])) != content(Graph.of([b.nodes[node_id]]))
+        }
+        changed = kinds["changed"] | kinds["renamed"] | kinds["moved"]
+        assert changed <= differ
+        # What differs in its scope alone may follow from a renamed module or a shifted index.
+        assert all(a.nodes[node_id].scope != b.nodes[node_id].scope for node_id in differ - changed)
 
 
 @given(pairs())
@@ -204,7 +223,7 @@ def test_the_text_has_one_line_for_each_fact(pair: tuple[Graph, Graph]) -> None:
     assert lines == text.split("\n")[:-1]
     assert all(line.isprintable() for line in lines)
     signs = [line[2] for line in lines[1:] if line[:2] == "  " and line[2] != " "]
-    kinds = {"+": "added", "-": "removed", "~": "changed"}
+    kinds = {"+": "added", "-": "removed", "~": "changed", ">": "renamed", "^": "moved"}
     assert sorted(kinds[sign] for sign in signs) == sorted(change.kind for change in diff.changes)
     fields = [line for line in lines[1:] if line.startswith("      ")]
     assert len(fields) == sum(len(change.fields) for change in diff.changes)

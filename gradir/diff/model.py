@@ -8,7 +8,9 @@ import msgspec
 
 from gradir.ir.totals import Totals
 
-__all__ = ["Change", "Diff", "FieldChange", "Totals"]
+__all__ = ["Change", "Diff", "FieldChange", "Kind", "Totals"]
+
+Kind = Literal["added", "removed", "changed", "renamed", "moved"]
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -28,29 +30,35 @@ class FieldChange(Record, frozen=True, gc=False):
 
 
 class Change(Record, frozen=True, gc=False):
-    """One node, scope or cut that was added, removed or changed.
+    """One node, scope or cut that was added, removed, changed, renamed or moved to another module.
 
     ``id`` is a node's id, a scope's path, or the first name of a cut's parameter, and ``summary`` says in a few words
-    what it is (``addmm float32[8, 3]``). ``id`` and ``scope`` are the graph's own text, to be escaped where it is
-    shown; ``summary`` is one printable line.
+    what it is (``addmm float32[8, 3]``). ``was`` is what the first graph calls it, where that is something else.
+    ``id``, ``scope`` and ``was`` are the graph's own text, to be escaped where they are shown; ``summary`` is one
+    printable line. The fields before name nodes as the first graph does, those after as the second.
 
-    The subject ``graph`` is what belongs to no single record: a change ``order`` of it says that what both graphs
-    hold stands in another order. Its fields are ``nodes``, ``scopes`` or ``cuts``, the values the first that differ.
+    The subject ``module`` is a prefix of names that became another for every node below it, from ``was`` to ``id``;
+    ``*`` stands for any index. Nothing else is said of a node that only follows it.
+
+    The subject ``graph`` is what belongs to no single record. Its fields are ``nodes``, ``scopes`` or ``cuts``, the
+    values the first that differ. A change ``order`` says that what both graphs hold stands in another order, a change
+    ``indices`` that the indices and ordinals in names shifted, as they do after what was added or removed.
     """
 
-    kind: Literal["added", "removed", "changed"]
-    subject: Literal["node", "scope", "cut", "graph"]
+    kind: Kind
+    subject: Literal["node", "scope", "cut", "module", "graph"]
     id: str
     scope: str = ""
     summary: str = ""
     fields: tuple[FieldChange, ...] = ()
+    was: str = ""
 
 
 class Diff(Record, frozen=True):
     """What changed from one graph to another; false when they are equal, whatever made them.
 
-    ``changes`` holds the scopes, then the cuts, then the nodes, each in the order of the second graph, what was removed
-    standing where it stood in the first.
+    ``changes`` holds the renamed modules, then the scopes, the cuts and the nodes, each in the order of the second
+    graph, what was removed standing where it stood in the first.
     """
 
     before: Totals

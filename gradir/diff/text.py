@@ -10,11 +10,12 @@ from gradir.ir.text import quoted, word
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gradir.diff.model import Change, Diff, FieldChange, Totals
+    from gradir.diff.model import Change, Diff, FieldChange, Kind, Totals
 
 __all__ = ["ANSI", "NO_COLOUR", "Palette", "render_text"]
 
-_SIGNS: Final = {"added": "+", "removed": "-", "changed": "~"}
+_SIGNS: Final = {"added": "+", "removed": "-", "changed": "~", "renamed": ">", "moved": "^"}
+_ALWAYS: Final = ("added", "removed", "changed")
 _UNITS: Final = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 
@@ -33,7 +34,9 @@ ANSI: Final = Palette("\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[1m", "\x1b[0m")
 
 
 def render_text(diff: Diff, *, palette: Palette = NO_COLOUR) -> str:
-    """The counts on the first line, then what was added (``+``), removed (``-``) and changed (``~``), by scope.
+    """The counts on the first line, then what changed, by scope.
+
+    Signs: ``+`` added, ``-`` removed, ``~`` changed, ``>`` renamed, ``^`` moved to another module.
 
     >>> from gradir.diff.model import Change, Diff, FieldChange, Totals
     >>> change = Change("changed", "node", "fc/addmm:1", "fc", "addmm float32[8, 3]", (FieldChange("in[0]", "-", "b"),))
@@ -50,10 +53,14 @@ def render_text(diff: Diff, *, palette: Palette = NO_COLOUR) -> str:
     for heading, changes in _groups(diff.changes).items():
         lines += ["", f"{palette.heading}{heading}{palette.reset}"]
         for change in changes:
-            lines.append(f"  {getattr(palette, change.kind)}{_change(change)}{palette.reset}")
+            lines.append(f"  {_colour(change.kind, palette)}{_change(change)}{palette.reset}")
             lines += [f"      {_field(field)}" for field in change.fields]
     lines.append("")
     return "\n".join(lines)
+
+
+def _colour(kind: Kind, palette: Palette) -> str:
+    return {"added": palette.added, "removed": palette.removed}.get(kind, palette.changed)
 
 
 def _groups(changes: Iterable[Change]) -> dict[str, list[Change]]:
@@ -64,7 +71,7 @@ def _groups(changes: Iterable[Change]) -> dict[str, list[Change]]:
 
 
 def _heading(change: Change) -> str:
-    if change.subject == "graph":
+    if change.subject in {"module", "graph"}:
         return "(whole graph)"
     return word(change.scope) if change.scope else "(top level)"
 
@@ -73,10 +80,15 @@ def _headline(diff: Diff) -> str:
     counts: Counter[tuple[str, str]] = Counter((change.subject, change.kind) for change in diff.changes)
     texts = []
     for subject in ("node", "scope", "cut"):
-        numbers = [(sign, counts[subject, kind]) for kind, sign in _SIGNS.items()]
+        numbers = [
+            (sign, counts[subject, kind]) for kind, sign in _SIGNS.items() if kind in _ALWAYS or counts[subject, kind]
+        ]
         if subject == "node" or any(number for _, number in numbers):
             texts.append(f"{' '.join(f'{sign}{number}' for sign, number in numbers)} {subject}s")
-    if counts["graph", "changed"]:
+    modules = counts["module", "renamed"]
+    if modules:
+        texts.append(f"{modules} module{'s'[: modules != 1]} renamed")
+    if any(change.id == "order" for change in diff.changes if change.subject == "graph"):
         texts.append("order changed")
     return "; ".join([*texts, *_growth(diff.before, diff.after)])
 
@@ -101,9 +113,16 @@ def _bytes(count: int) -> str:
 
 
 def _change(change: Change) -> str:
-    subject = f"{change.subject} " if change.subject in {"scope", "cut"} else ""
+    subject = f"{change.subject} " if change.subject in {"scope", "cut", "module"} else ""
+    was = f"{_name(change.was, change)} -> " if change.was or change.subject == "module" else ""
     summary = f"  {_one_line(change.summary)}" if change.summary else ""
-    return f"{_SIGNS[change.kind]} {subject}{word(change.id)}{summary}"
+    return f"{_SIGNS[change.kind]} {subject}{was}{_name(change.id, change)}{summary}"
+
+
+def _name(name: str, change: Change) -> str:
+    if change.subject != "module":
+        return word(name)
+    return word(name) if name else "(top level)"
 
 
 def _field(field: FieldChange) -> str:

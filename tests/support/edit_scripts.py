@@ -306,6 +306,8 @@ def _repeat(of: Plan, rng: random.Random, uid: str) -> Plan:
 
 
 def _delete(of: Plan, rng: random.Random, _: str) -> Plan:
+    if len(of.layers) == 1:
+        return of
     place = rng.randrange(len(of.layers))
     return replace(of, layers=(*of.layers[:place], *of.layers[place + 1 :]))
 
