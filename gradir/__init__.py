@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 for _package in ("capture", "diff"):
     import_module(f"gradir.{_package}")
 
-from gradir.api import capture, diff, dumps, export, load, loads, make_dot, record, render, save, verify
+from gradir.api import capture, diff, dumps, export, load, loads, make_dot, patch, record, render, save, unpatch, verify
 from gradir.errors import CaptureError, ExportError, FormatError, GradirError, GraphError, PassError, SpecError
 from gradir.version import __version__
 
@@ -59,9 +59,11 @@ __all__ = [
     "load",
     "loads",
     "make_dot",
+    "patch",
     "record",
     "render",
     "save",
+    "unpatch",
     "verify",
 ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +24,11 @@ __all__ = [
     "loads",
     "make_dot",
     "mimebundle",
+    "patch",
     "record",
     "render",
     "save",
+    "unpatch",
     "verify",
 ]
 
@@ -253,13 +255,52 @@ def mimebundle(graph: Graph) -> dict[str, str]:
     return shown(graph)
 
 
-def diff(a: Graph, b: Graph) -> Diff:
-    """What changed from ``a`` to ``b``, as data.
+def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = False) -> Diff:
+    """What changed from ``a`` to ``b``, as data; false when nothing did.
+
+    Args:
+        a: the graph before.
+        b: the graph after.
+        ignore: fields that do not count: ``source``, ``attrs.eps``, ``saved``; or ``scopes``, ``cuts``, ``order``.
+        normalize: leave out too what another release of the framework changes by itself.
+
+    Raises:
+        GradirError: a field to ignore that there is not.
 
     >>> from gradir.ir import Graph, Node
     >>> bool(diff(Graph.of([Node("x")]), Graph.of([Node("x")])))
     False
     """
     from gradir.diff.compare import compare
+    from gradir.diff.ignoring import check_names, ignoring, normalized
 
-    return compare(a, b)
+    check_names(ignore)
+    found = ignoring(compare(a, b), ignore)
+    return normalized(found) if normalize else found
+
+
+def patch(graph: Graph, diff: Diff) -> Graph:
+    """The graph that a diff leads to, given the one it starts from: ``patch(a, diff(a, b)) == b``.
+
+    Raises:
+        GradirError: the diff was not made for this graph.
+
+    >>> from gradir.ir import Graph, Node
+    >>> a, b = Graph.of([Node("x")]), Graph.of([Node("y")])
+    >>> list(patch(a, diff(a, b)).nodes)
+    ['y']
+    """
+    from gradir.diff.script import apply
+
+    return apply(diff.script, graph)
+
+
+def unpatch(graph: Graph, diff: Diff) -> Graph:
+    """The graph that a diff starts from, given the one it leads to: ``unpatch(b, diff(a, b)) == a``.
+
+    Raises:
+        GradirError: the diff was not made for this graph.
+    """
+    from gradir.diff.script import apply, inverse
+
+    return apply(inverse(diff.script), graph)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from gradir.errors import ExportError
+from gradir.ir.marks import SIGNS, status
 from gradir_exporters._dot_labels import caption, saved_caption, scope_caption, table, tooltip
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["Box", "Group", "Line", "Picture", "Style"]
 
 _BREAK: Final = "\\n"
+
+_CONTEXT: Final = "context"
+"""What stands for the role of a node that is as it was, where others are marked."""
 
 _LEGEND: Final = "\0legend"
 """A name that no part of a module's path has."""
@@ -52,7 +56,8 @@ Box: TypeAlias = "tuple[str, str, str, str]"
 time to make of a named one."""
 
 Line: TypeAlias = "tuple[str, str, str, int]"
-"""One edge to draw: the keys of its ends, its kind (``data``, ``view``, ``saved``, ``buffer``), the ranks it spans."""
+"""One edge to draw: the keys of its ends, its kind, the ranks it spans. A kind is ``data``, ``removed`` (data that no
+longer flows), ``view``, ``saved`` or ``buffer``."""
 
 
 class Group:
@@ -83,6 +88,7 @@ class Picture:
         self._graph = graph
         self._style = style
         self._keys = {id_: f"n{number}" for number, id_ in enumerate(graph.nodes)}
+        self._marked = any(map(status, graph.nodes.values()))
         hidden = frozenset[str]() if style.saved else _idle_buffers(graph)
         groups = _Groups(graph.scopes)
         for node in graph.nodes.values():
@@ -104,7 +110,12 @@ class Picture:
             lines = caption(node)
             if attr_chars is not None:
                 lines.extend(table(node, attr_chars))
-            yield key, node.role, _BREAK.join(lines), tooltip(node.id)
+            role = node.role
+            if self._marked:
+                mark = status(node)
+                role = mark or _CONTEXT
+                lines[0] = f"{SIGNS[mark]} {lines[0]}" if mark else lines[0]
+            yield key, role, _BREAK.join(lines), tooltip(node.id)
             if self._style.saved:
                 for number, saved in enumerate(node.saved):
                     hint = tooltip(f"{saved.slot} saved by {node.id}")
@@ -125,9 +136,10 @@ class Picture:
                 raise ExportError(f"node {dst!r} has an edge from {src!r}, which is not in the graph")
             by_src = lengths.get(dst)
             length = by_src.get(src, 1) if by_src else 1
+            gone = self._marked and kind == "data" and "removed" in self._marks(src, dst)
             if src in ragged and not _inside(self._graph.nodes[dst].scope, ragged[src]):
                 length += 1  # past the saved tensors, which hang a rank below what saved them
-            yield tail, keys[dst], kind, length
+            yield tail, keys[dst], "removed" if gone else kind, length
         if self._style.saved:
             for node in self._graph.nodes.values():
                 yield from self._saved_lines(node)
@@ -136,6 +148,8 @@ class Picture:
 
     def _legend_roles(self) -> list[str]:
         """The roles that are drawn and have a colour of their own, in a fixed order."""
+        if self._marked:
+            return list(SIGNS)
         drawn = {node.role for group in self._groups() for node in group.nodes}
         if self._style.saved and any(node.saved for node in self._graph.nodes.values()):
             drawn.add("saved")
@@ -146,7 +160,11 @@ class Picture:
 
     def _legend_boxes(self) -> Iterator[Box]:
         for number, role in enumerate(self._legend):
-            yield f"legend{number}", role, _LEGEND_LABELS[role], f"the colour of every {role}"
+            label = f"{SIGNS[role]} {role}" if role in SIGNS else _LEGEND_LABELS[role]
+            yield f"legend{number}", role, label, f"the colour of every {role}"
+
+    def _marks(self, *ids: str) -> list[str]:
+        return [status(self._graph.nodes[node_id]) for node_id in ids]
 
     def _saved_lines(self, node: Node) -> Iterator[Line]:
         key = self._keys[node.id]

@@ -39,11 +39,16 @@ _STYLES = {
     "view_base": _style("viewbase", "#a2cd5a"),
     "saved": _style("saved", "#ffa500"),
     "module": _style("module", "#d8bfd8", "2px"),
+    "context": _style("context", "#f6f8fa"),
+    "added": _style("added", "#aceebb", "2px"),
+    "removed": _style("removed", "#ffcecb", "2px"),
+    "changed": _style("changed", "#ffe58a", "2px"),
 }
 _OTHER = _style("other", "#ffffff")
 _SHAPES = {"module": "subroutine-shape"}
 _LINKS = {
     "data": {},
+    "removed": {"shape": "dotted"},
     "view": {"shape": "dotted"},
     "saved": {"shape": "dotted", "head_right": "none"},
     "buffer": {"shape": "dotted", "head_right": "none"},

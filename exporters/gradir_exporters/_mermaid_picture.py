@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from gradir.ir.marks import SIGNS, status
 from gradir.passes import destination
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gradir.ir import Graph, Node, Saved, Scope, TensorMeta
+    from gradir.ir import Edge, Graph, Node, Saved, Scope, TensorMeta
 
 __all__ = ["Arrow", "Box", "Group", "Picture", "Style", "fewest_arrows"]
 
@@ -53,7 +54,7 @@ class Box(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """One line to draw between the boxes of two keys; ``kind`` is data, view, saved or buffer."""
+    """One line to draw between the boxes of two keys; ``kind`` is data, removed, view, saved or buffer."""
 
     tail: str
     head: str
@@ -81,6 +82,7 @@ class Picture:
     def __init__(self, graph: Graph, style: Style) -> None:
         self._graph = graph
         self._style = style
+        self._marked = any(map(status, graph.nodes.values()))
         self._tensors = {} if style.accumulators else _accumulated(graph)
         touched = {self._drawn(id_) for id_ in _touched(graph, style.saved)}
         drawn = (node for node in graph.nodes.values() if node.id not in self._tensors)
@@ -117,16 +119,23 @@ class Picture:
         keys = self._keys
         for edge in self._graph.edges:
             if edge.dst not in self._tensors:
-                yield Arrow(keys[self._drawn(edge.src)], keys[edge.dst], edge.kind)
+                kind = "removed" if self._marked and self._leads_nowhere(edge) else edge.kind
+                yield Arrow(keys[self._drawn(edge.src)], keys[edge.dst], kind)
         for node in self._nodes if self._style.saved else ():
             for number, slot in enumerate(node.saved):
                 yield Arrow(keys[node.id], _slot_key(keys[node.id], number), "saved")
                 if slot.origin is not None and self._graph.nodes[slot.origin.id].role == "buffer":
                     yield Arrow(keys[slot.origin.id], _slot_key(keys[node.id], number), "buffer")
 
+    def _leads_nowhere(self, edge: Edge) -> bool:
+        """Whether nothing flows there any more."""
+        return "removed" in map(status, (self._graph.nodes[edge.src], self._graph.nodes[edge.dst]))
+
     def _boxes(self, node: Node) -> Iterator[Box]:
         key = self._keys[node.id]
-        yield Box(key, node.role, "\n".join(_lines(node, self._style)))
+        mark = status(node) if self._marked else ""
+        text = "\n".join(_lines(node, self._style))
+        yield Box(key, mark or ("context" if self._marked else node.role), f"{SIGNS[mark]} {text}" if mark else text)
         for number, slot in enumerate(node.saved if self._style.saved else ()):
             yield Box(_slot_key(key, number), "saved", "\n".join(_slot_lines(slot, self._style)))
 

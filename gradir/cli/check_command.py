@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
-from gradir.cli.comparing import add_comparison_options, show
+from gradir.cli.comparing import add_comparison_options, check_comparison_options, compared, show, status_of
 
 if TYPE_CHECKING:
     from gradir.ir import Graph
@@ -18,6 +18,7 @@ __all__ = ["register"]
 _EPILOG = """\
 examples:
   gradir check train.py:loss --against loss.gir
+  gradir check train.py:loss --against loss.gir --format markdown >> "$GITHUB_STEP_SUMMARY"
   gradir check train.py:loss --against loss.gir --update       accept what there is now
 
 exit status: 0 the graph is that of the file, 1 it is another, 2 trouble
@@ -46,16 +47,17 @@ def run(options: argparse.Namespace) -> int:
     """Capture, compare, print."""
     from gradir import api
 
+    check_comparison_options(options)
     # The file is read first: a capture may take long.
     expected = None if options.update and not Path(options.against).exists() else api.load(options.against)
     graph = captured(options)
     if expected is None:
         return _written(graph, options.against)
-    found = api.diff(expected, graph)
-    show(found, options)
+    found = compared(expected, graph, options)
+    show(expected, graph, found, options)
     if found and options.update:
         return _written(graph, options.against, **_form(options.against))
-    return 1 if found else 0
+    return status_of(found, options)
 
 
 def _written(graph: Graph, path: str, **form: Any) -> int:

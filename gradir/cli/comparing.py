@@ -1,4 +1,4 @@
-"""What the commands that compare have in common: the options, and showing a diff."""
+"""What the commands that compare have in common: the options, showing a diff, and the exit status."""
 
 from __future__ import annotations
 
@@ -9,31 +9,102 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gradir.diff.model import Diff
+    from gradir.ir import Graph
 
-__all__ = ["add_comparison_options", "show"]
+__all__ = ["add_comparison_options", "check_comparison_options", "compared", "show", "status_of"]
 
 
 def add_comparison_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say how a diff is made and shown."""
-    parser.add_argument("--format", choices=["text", "json"], default="text", help="how to show it (default: text)")
+    parser.add_argument(
+        "--format",
+        choices=["text", "markdown", "json", "mermaid", "dot", "svg"],
+        default="text",
+        help="text (default), a report for a pull request, data, or a picture of what changed and what is near it",
+    )
     parser.add_argument("--color", choices=["auto", "always", "never"], default="auto", help="colour of the text form")
+    parser.add_argument(
+        "--ignore",
+        metavar="FIELDS",
+        action="append",
+        default=[],
+        help="fields that do not count, such as source,attrs.eps,saved; also scopes, cuts, order and indices",
+    )
+    parser.add_argument(
+        "--normalize",
+        action="store_true",
+        help="ignore what another release of the framework changes by itself: its own names, lines, equal operations",
+    )
+    parser.add_argument(
+        "--fail-on",
+        metavar="CONDITIONS",
+        help="exit with status 1 only where one holds: params, saved-bytes>5%%, nodes>10, edges",
+    )
 
 
-def show(found: Diff, options: argparse.Namespace) -> None:
+def check_comparison_options(options: argparse.Namespace) -> None:
+    """Refuse wrong values before anything is loaded.
+
+    Raises:
+        GradirError: a field or a condition that there is not.
+    """
+    from gradir.diff.budget import parsed
+    from gradir.diff.ignoring import check_names
+
+    check_names(_ignored(options))
+    if options.fail_on:
+        parsed(options.fail_on)
+
+
+def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
+    """The diff that the options ask for."""
+    from gradir import api
+
+    return api.diff(a, b, ignore=_ignored(options), normalize=options.normalize)
+
+
+def show(a: Graph, b: Graph, found: Diff, options: argparse.Namespace) -> None:
     """Print a diff."""
     from gradir import files
 
-    files.write_bytes("-", _shown(found, options).encode())
+    files.write_bytes("-", _shown(a, b, found, options))
 
 
-def _shown(found: Diff, options: argparse.Namespace) -> str:
+def status_of(found: Diff, options: argparse.Namespace) -> int:
+    """The exit status: 1 for a difference or, with conditions, where one holds, which is then said."""
+    if not options.fail_on:
+        return 1 if found else 0
+    from gradir.cli.main import report
+    from gradir.diff.budget import exceeded, parsed
+
+    lines = list(exceeded(found, parsed(options.fail_on)))
+    for line in lines:
+        report(line)
+    return 1 if lines else 0
+
+
+def _ignored(options: argparse.Namespace) -> list[str]:
+    return [name for words in options.ignore for name in words.split(",")]
+
+
+def _shown(a: Graph, b: Graph, found: Diff, options: argparse.Namespace) -> bytes:
     if options.format == "json":
-        import msgspec
+        from gradir.diff.document import encode
 
-        return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
-    from gradir.diff.text import ANSI, NO_COLOUR, render_text
+        return encode(found)
+    if options.format == "text":
+        from gradir.diff.text import ANSI, NO_COLOUR, render_text
 
-    return render_text(found, palette=ANSI if _wants_colour(options.color) else NO_COLOUR)
+        return render_text(found, palette=ANSI if _wants_colour(options.color) else NO_COLOUR).encode()
+    from gradir import api
+    from gradir.review import changed_part, markdown
+
+    if options.format == "markdown":
+        return markdown(a, b, found).encode()
+    part = changed_part(a, b, found)
+    return (
+        api.render(part, "svg", legend=True) if options.format == "svg" else api.export(part, options.format).encode()
+    )
 
 
 def _wants_colour(choice: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gradir.cli.comparing import add_comparison_options, show
+from gradir.cli.comparing import add_comparison_options, check_comparison_options, compared, show, status_of
 from gradir.errors import FormatError
 
 if TYPE_CHECKING:
@@ -21,8 +21,9 @@ examples:
   gradir diff HEAD~1 HEAD -- model.gir        the file in two revisions
   gradir diff main:model.gir model.gir
   gradir capture model.py:loss | gradir diff model.gir -
+  gradir diff main.gir branch.gir --format markdown --fail-on 'params,saved-bytes>5%'
 
-exit status: 0 no difference, 1 a difference, 2 trouble
+exit status: 0 no difference (or, with --fail-on, no condition holds), 1 a difference, 2 trouble
 """
 
 
@@ -49,13 +50,15 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(options: argparse.Namespace) -> int:
     """Compare and print."""
-    from gradir import api
     from gradir.git.sides import sides
 
     before, after = sides(options.sides)
-    found = api.diff(_load(before), _load(after))
-    show(found, options)
-    return 1 if found and not options.exit_zero else 0
+    check_comparison_options(options)
+    a, b = _load(before), _load(after)
+    found = compared(a, b, options)
+    show(a, b, found, options)
+    status = status_of(found, options)
+    return 0 if options.exit_zero else status
 
 
 def _load(side: Side) -> Graph:

@@ -21,6 +21,7 @@ _COMMANDS: Final = (
     "view",
     "summary",
     "diff",
+    "patch",
     "check",
     "info",
     "validate",

@@ -9,9 +9,11 @@ import msgspec
 
 from gradir.diff.correspondence import Correspondence
 from gradir.diff.fields import CUT_FIELDS, NODE_FIELDS, SCOPE_FIELDS, field_changes, numbered, tensor_part
+from gradir.diff.growth import growth
 from gradir.diff.matching import match
 from gradir.diff.model import Change, Diff, FieldChange
 from gradir.diff.order import matched, out_of_place
+from gradir.diff.script import script
 from gradir.gcpause import paused_gc
 from gradir.ir.text import word
 from gradir.ir.totals import totals
@@ -38,7 +40,9 @@ def compare(a: Graph, b: Graph) -> Diff:
     """
     matching = match(a, b)
     with paused_gc():
-        return Diff(totals(a), totals(b), tuple(_Comparison(a, b, Correspondence(a, b, matching)).changes()))
+        names = Correspondence(a, b, matching)
+        changes = tuple(_Comparison(a, b, names).changes())
+        return Diff(totals(a), totals(b), changes, tuple(growth(a, b, names.paths)), script(a, b))
 
 
 class _Comparison:

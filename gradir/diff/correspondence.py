@@ -42,6 +42,11 @@ class Correspondence:
         self.modules: Counter[Rename] = _modules(a, b, pairs) if self._renames else Counter()
         self._scopes = _matched_scopes(a, b, pairs)
 
+    @property
+    def paths(self) -> Mapping[str, str]:
+        """Paths of modules in the first graph to those in the second."""
+        return self._scopes
+
     def nodes(self, nodes: Mapping[str, Node]) -> Mapping[str, Node]:
         """Nodes of the first graph by the ids of the second."""
         return nodes if self._same else {self._id(key): node for key, node in nodes.items()}

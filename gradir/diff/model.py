@@ -6,9 +6,10 @@ from typing import Literal
 
 import msgspec
 
+from gradir.diff.script import Script
 from gradir.ir.totals import Totals
 
-__all__ = ["Change", "Diff", "FieldChange", "Kind", "Totals"]
+__all__ = ["Change", "Diff", "FieldChange", "Growth", "Kind", "Size", "Totals"]
 
 Kind = Literal["added", "removed", "changed", "renamed", "moved"]
 
@@ -54,16 +55,36 @@ class Change(Record, frozen=True, gc=False):
     was: str = ""
 
 
-class Diff(Record, frozen=True):
-    """What changed from one graph to another; false when they are equal, whatever made them.
+class Size(Record, frozen=True, gc=False):
+    """How large a module is by itself: its functions, the elements of its parameters, the bytes it saves."""
 
-    ``changes`` holds the renamed modules, then the scopes, the cuts and the nodes, each in the order of the second
-    graph, what was removed standing where it stood in the first.
+    nodes: int = 0
+    parameters: int = 0
+    saved_bytes: int = 0
+
+
+class Growth(Record, frozen=True, gc=False):
+    """A module whose size changed; ``was`` is its path in the first graph, where that is another."""
+
+    path: str
+    before: Size = Size()
+    after: Size = Size()
+    was: str = ""
+
+
+class Diff(Record, frozen=True):
+    """What changed from one graph to another; false when nothing did that was asked for, whatever made the graphs.
+
+    ``changes`` is for reading. It holds the renamed modules, then the scopes, the cuts and the nodes, each in the order
+    of the second graph, what was removed standing where it stood in the first. ``modules`` are those whose own size
+    changed. ``script`` is exact, and what `gradir.patch` applies: it also has what was ignored on request.
     """
 
     before: Totals
     after: Totals
     changes: tuple[Change, ...] = ()
+    modules: tuple[Growth, ...] = ()
+    script: Script = Script()
 
     def __bool__(self) -> bool:
         return bool(self.changes)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from gradir.diff.model import Change, Diff, FieldChange, Kind, Totals
 
-__all__ = ["ANSI", "NO_COLOUR", "Palette", "render_text"]
+__all__ = ["ANSI", "NO_COLOUR", "Palette", "render_text", "short_bytes"]
 
 _SIGNS: Final = {"added": "+", "removed": "-", "changed": "~", "renamed": ">", "moved": "^"}
 _ALWAYS: Final = ("added", "removed", "changed")
@@ -100,16 +100,22 @@ def _growth(before: Totals, after: Totals) -> Iterator[str]:
     grown = after.saved_bytes - before.saved_bytes
     if grown:
         share = f" ({100 * grown / before.saved_bytes:+,.1f} %)" if before.saved_bytes else ""
-        yield f"saved bytes {_bytes(grown)}{share}"
+        yield f"saved bytes {short_bytes(grown, signed=True)}{share}"
 
 
-def _bytes(count: int) -> str:
+def short_bytes(count: int, *, signed: bool = False) -> str:
+    """A number of bytes in few characters; ``signed`` shows a plus too.
+
+    >>> short_bytes(1_536_000), short_bytes(12, signed=True)
+    ('1.5 MB', '+12 B')
+    """
+    sign = "+" if signed else ""
     if abs(count) < 1000:
-        return f"{count:+} B"
+        return f"{count:{sign}} B"
     size, unit = count / 1000, 0
     while round(abs(size), 1) >= 1000 and unit < len(_UNITS) - 1:
         size, unit = size / 1000, unit + 1
-    return f"{size:+.1f} {_UNITS[unit]}"
+    return f"{size:{sign}.1f} {_UNITS[unit]}"
 
 
 def _change(change: Change) -> str:

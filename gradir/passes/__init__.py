@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradir.passes.drop import drop
-from gradir.passes.focus import between, focus
+from gradir.passes.focus import around, between, focus
 from gradir.passes.fold import destination, fold, scope_depth
 from gradir.passes.hide import SHAPE_OPS, hide_shape_ops
 from gradir.passes.lineage import ancestors, descendants
@@ -16,6 +16,7 @@ __all__ = [
     "SHAPE_OPS",
     "PassOptions",
     "ancestors",
+    "around",
     "between",
     "descendants",
     "destination",

@@ -10,11 +10,11 @@ from gradir.passes.patterns import matching
 from gradir.passes.wiring import sources, within
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from gradir.ir import Graph
 
-__all__ = ["between", "focus"]
+__all__ = ["around", "between", "focus"]
 
 
 def focus(graph: Graph, pattern: str, hops: int | None = 1) -> Graph:
@@ -37,9 +37,20 @@ def focus(graph: Graph, pattern: str, hops: int | None = 1) -> Graph:
     """
     if hops is not None and hops < 0:
         raise PassError(f"focus: {hops} hops are not possible: a number of hops is 0 or more")
-    found = matching(graph, pattern, "focus")
+    return around(graph, matching(graph, pattern, "focus"), hops)
+
+
+def around(graph: Graph, ids: Iterable[str], hops: int | None = 1) -> Graph:
+    """Keep the nodes with these ids and those at most ``hops`` edges away, as `focus` does.
+
+    >>> from gradir.ir import Graph, Node, Ref
+    >>> chain = [Node("a"), *(Node(new, inputs=(Ref(old, 0),)) for old, new in zip("abc", "bcd"))]
+    >>> list(around(Graph.of(chain), ["b"]).nodes)
+    ['a', 'b', 'c']
+    """
+    found = set(ids)
     neighbours = _neighbours(graph)
-    frontier, left = found, hops
+    frontier, left = set(found), hops
     while frontier and left != 0:
         frontier = {near for key in frontier for near in neighbours.get(key, ())} - found
         found |= frontier

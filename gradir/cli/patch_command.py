@@ -1,0 +1,52 @@
+"""``gradir patch``: apply a diff to a ``.gir`` file."""
+
+from __future__ import annotations
+
+import argparse
+
+from gradir.cli.encoding import add_encoding_options
+from gradir.errors import FormatError, GradirError
+
+__all__ = ["register"]
+
+_EPILOG = """\
+examples:
+  gradir diff old.gir new.gir --format json > change.json
+  gradir patch old.gir change.json -o same-as-new.gir
+  gradir patch new.gir change.json --reverse -o same-as-old.gir
+"""
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "patch",
+        help="apply a diff to a .gir file",
+        description="Make of the graph that a diff was made from the one that it was made to, or the other way round.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", metavar="FILE", help="a .gir file; '-' is stdin")
+    parser.add_argument("diff", metavar="DIFF", help="what 'gradir diff --format json' wrote")
+    parser.add_argument("-R", "--reverse", action="store_true", help="from the second graph to the first")
+    parser.add_argument("-o", "--output", metavar="FILE", default="-", help="where to write; '-' (default) is stdout")
+    add_encoding_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Load, patch, save."""
+    from gradir import api, files
+    from gradir.diff.document import decode
+
+    try:
+        found = decode(files.read_bytes(options.diff))
+    except FormatError as error:
+        raise FormatError(f"{options.diff}: {error}") from error
+    graph = api.load(options.file)
+    try:
+        changed = api.unpatch(graph, found) if options.reverse else api.patch(graph, found)
+    except GradirError as error:
+        raise GradirError(f"{options.file}: {error}") from error
+    api.save(changed, options.output, format=options.format, compress=options.compress)
+    return 0

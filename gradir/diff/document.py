@@ -1,0 +1,56 @@
+"""A diff as a file: JSON with a head, as schemas/gir-diff-1.0.schema.json describes it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from gradir.diff.model import Diff
+from gradir.errors import FormatError
+
+__all__ = ["FORMAT", "VERSION", "decode", "encode"]
+
+FORMAT: Final = "gir-diff"
+VERSION: Final = "1.0"
+_MAJOR: Final = re.compile(r"1\.(0|[1-9][0-9]*)")
+
+
+def encode(diff: Diff) -> bytes:
+    """The bytes of a diff.
+
+    Raises:
+        FormatError: a record holds what JSON cannot spell.
+    """
+    try:
+        body = msgspec.json.encode({"format": FORMAT, "version": VERSION, **_fields(diff)})
+    except (UnicodeEncodeError, OverflowError) as error:
+        raise FormatError(f"the diff holds what JSON cannot spell: {error}") from error
+    return msgspec.json.format(body, indent=2) + b"\n"
+
+
+def decode(data: bytes) -> Diff:
+    """The diff in a file.
+
+    Raises:
+        FormatError: it is no diff, broken, or of a version that cannot be read.
+    """
+    try:
+        document = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FormatError(f"broken JSON: {' '.join(str(error).split())}") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise FormatError(f'not a diff: its head has no "format": "{FORMAT}"; gradir diff --format json writes one')
+    version = document.get("version")
+    if not isinstance(version, str) or not _MAJOR.fullmatch(version):
+        raise FormatError(f"the diff has version {version!r}; this gradir reads {VERSION}")
+    try:
+        return msgspec.json.decode(data, type=Diff)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise FormatError(f"broken diff: {' '.join(str(error).split())}") from error
+
+
+def _fields(diff: Diff) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(diff)
+    return found
