@@ -23,6 +23,7 @@ test: check ## every check and the whole test suite; PYTEST_ARGS="..." reaches p
 bench: $(VENV)/.ready-test ## measure beside the peers; some minutes
 	$(BIN)/python benchmarks/capture.py
 	$(BIN)/python benchmarks/codecs.py
+	$(BIN)/python benchmarks/matching.py
 
 fuzz: $(VENV)/.ready-test ## run the coverage-guided fuzzer of the decoders for two minutes
 	$(PIP) install --quiet atheris
@@ -34,9 +35,11 @@ check: $(VENV)/.ready-test ## lint, formatting, types, the layer rule and schema
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m gradir.codecs.schema --check
+	$(BIN)/python -m gradir.diff.schema --check
 
 schema: $(VENV)/.ready-test ## write schemas/ from the model
 	$(BIN)/python -m gradir.codecs.schema --write
+	$(BIN)/python -m gradir.diff.schema --write
 
 goldens: $(VENV)/.ready-test ## write the golden files; review what changed
 	$(BIN)/python -m pytest -n auto tests --update-goldens $(PYTEST_ARGS)

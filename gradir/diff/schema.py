@@ -1,0 +1,67 @@
+"""The published JSON Schema of a diff, generated from its records.
+
+``python -m gradir.diff.schema --write`` writes it, ``--check`` fails when the published file is not what they say.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from gradir.diff.document import FORMAT, VERSION
+from gradir.diff.model import Diff
+
+__all__ = ["PUBLISHED", "diff_schema", "schema_text"]
+
+PUBLISHED: Final = f"schemas/{FORMAT}-{VERSION}.schema.json"
+"""Where it is published, from the project's root."""
+
+
+def diff_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of what ``gradir diff --format json`` prints."""
+    _, definitions = msgspec.json.schema_components([Diff], ref_template="#/$defs/{name}")
+    document = definitions.pop("Diff")
+    for definition in (document, *definitions.values()):
+        prose, _, _ = inspect.cleandoc(definition.get("description", "")).partition("\n\n>>>")
+        definition["description"] = prose
+    head = {"format": {"const": FORMAT}, "version": {"type": "string", "pattern": r"^1\.(0|[1-9][0-9]*)$"}}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": PUBLISHED.rpartition("/")[2],
+        **document,
+        "title": f"The difference between two GIR graphs, version {VERSION}",
+        "properties": {**head, **document["properties"]},
+        "required": [*head, *document["required"]],
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def schema_text() -> str:
+    """The schema as it is published."""
+    text = msgspec.json.format(msgspec.json.encode(diff_schema()), indent=2).decode() + "\n"
+    # msgspec writes Hunk[Node] as Hunk_Node_.
+    return re.sub(r"(Hunk_[A-Za-z]+)_", r"\1", text)
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the published schema below the current directory."""
+    path = Path(PUBLISHED)
+    if arguments == ["--write"]:
+        path.write_text(schema_text(), encoding="utf-8")
+        return 0
+    if arguments != ["--check"]:
+        sys.stderr.write("usage: python -m gradir.diff.schema --write|--check\n")
+        return 2
+    if path.exists() and path.read_text(encoding="utf-8") == schema_text():
+        return 0
+    sys.stderr.write(f"{PUBLISHED} is not what the records say: run 'make schema' and review the change\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,358 @@
+"""What reviewers read: reports, pictures, conditions, patches, and what is ignored on request."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+from diff_pairs import edited, pairs, valid_pairs
+from hypothesis import given
+from markdown_it import MarkdownIt
+from msgspec.structs import replace
+from samples import HOSTILE_LABELS, chain, everything, hostile
+from strategies import graphs
+
+import gradir
+from gradir.cli import main
+from gradir.diff.budget import exceeded, parsed
+from gradir.diff.compare import compare
+from gradir.diff.document import decode, encode
+from gradir.diff.growth import sizes
+from gradir.diff.ignoring import ignoring, normalized
+from gradir.diff.model import Change, Diff, FieldChange, Totals
+from gradir.diff.union import union
+from gradir.errors import FormatError, GradirError
+from gradir.ir import Builder, Graph, Node, Saved, Scope, TensorMeta
+from gradir.ir.marks import SIGNS, status
+from gradir.ir.totals import totals
+from gradir.ir.validate import check
+from gradir.review import changed_part, markdown
+
+ROOT = Path(__file__).parents[1]
+SCHEMA = json.loads((ROOT / "schemas" / "gir-diff-1.0.schema.json").read_text(encoding="utf-8"))
+LIMIT = 65_536
+
+
+def layers(count: int, op: str = "exp") -> Graph:
+    b = Builder()
+    meta = [TensorMeta("float32", (3,))]
+    value = b.tensor("x", meta[0])
+    for number in range(count):
+        value = b.function(op, [value], meta, scope=f"h.{number}", saved=[(Saved("self", "float32", (3,), 12), value)])
+    b.output(value)
+    return b.build(scopes=[Scope(f"h.{number}", "Block") for number in range(count)])
+
+
+@given(valid_pairs)
+def test_the_union_has_every_node_marked_as_the_diff_says(pair: tuple[Graph, Graph]) -> None:
+    a, b = pair
+    found = compare(a, b)
+    whole = union(a, b, found)
+    check(whole)
+    kinds = {change.id: change.kind for change in found.changes if change.subject == "node"}
+    for node in b.nodes.values():
+        expected = {"": "", "added": "added"}.get(kinds.get(node.id, ""), "changed")
+        if kinds.get(node.id) != "removed":
+            assert status(whole.nodes[node.id]) == expected
+    removed = sum(change.kind == "removed" for change in found.changes if change.subject == "node")
+    assert len(whole.nodes) == len(b.nodes) + removed
+    assert sum(status(node) == "removed" for node in whole.nodes.values()) == removed
+
+
+@given(graphs())
+def test_the_union_of_a_graph_with_itself_is_the_graph(graph: Graph) -> None:
+    assert gradir.dumps(union(graph, graph, compare(graph, graph))) == gradir.dumps(graph)
+
+
+def test_the_changed_part_is_what_changed_and_what_is_near_it() -> None:
+    a, b = layers(9), layers(9)
+    node = b.nodes["h.4/exp:1"]
+    b = replace(b, nodes={**b.nodes, node.id: replace(node, attrs={"v": 1})})
+    found = compare(a, b)
+    assert list(changed_part(a, b, found).nodes) == ["h.3/exp:1", "h.4/exp:1", "h.5/exp:1"]
+    assert len(changed_part(a, b, found, hops=2).nodes) == 5
+
+
+@pytest.mark.parametrize("exporter", ["dot", "mermaid"])
+def test_pictures_show_the_marks_by_sign_and_by_colour(exporter: str) -> None:
+    small, large, other = layers(3), layers(4), layers(3, "sin")
+    for a, b, mark, sign in (
+        (small, large, "added", "+"),
+        (large, small, "removed", "-"),
+        (small, other, "changed", "~"),
+    ):
+        text = changed_part(a, b, compare(a, b)).to(exporter)
+        plain = text.replace("#43;", "+").replace("#45;", "-").replace("#126;", "~")
+        assert re.search(rf'"{re.escape(sign)} (exp|sin)', plain)
+        assert mark in text
+        assert "context" in text
+
+
+def test_what_only_looks_like_a_mark_is_none() -> None:
+    graph = Graph.of([Node("x", ext={"diff": ("added",)}), Node("y", ext={"diff": "gone"})])
+    assert not any(map(status, graph.nodes.values()))
+    assert "context" not in graph.to("dot")
+
+
+@given(pairs())
+def test_the_sizes_of_modules_add_up(pair: tuple[Graph, Graph]) -> None:
+    a, b = pair
+    for graph in pair:
+        found = sizes(graph).values()
+        assert sum(size.parameters for size in found) == totals(graph).parameters
+        assert sum(size.nodes for size in found) == sum(node.role == "function" for node in graph.nodes.values())
+    grown = compare(a, b).modules
+    for field, total in (("parameters", "parameters"),):
+        before, after = (getattr(totals(graph), total) for graph in (a, b))
+        assert sum(getattr(one.after, field) - getattr(one.before, field) for one in grown) == after - before
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of the table in a report, read by a parser of Markdown."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    cells: list[list[str]] = []
+    for at, token in enumerate(tokens):
+        if token.type == "tr_open":
+            cells.append([])
+        elif token.type in {"td_open", "th_open"}:
+            cells[-1].append("".join(child.content for child in tokens[at + 1].children or ()))
+    return cells
+
+
+def test_the_report_has_a_golden(golden) -> None:
+    a, b = everything(), edited()
+    golden("diff/edited.md", markdown(a, b, compare(a, b)))
+
+
+@given(valid_pairs)
+def test_the_table_of_a_report_counts_every_changed_node(pair: tuple[Graph, Graph]) -> None:
+    a, b = pair
+    found = compare(a, b)
+    text = markdown(a, b, found)
+    assert len(text) < LIMIT
+    if not found:
+        assert text == "### Autograd graph: no difference\n"
+        return
+    changes = [change for change in found.changes if change.subject == "node"]
+    table = rows(text)[1:]
+    for column, kinds in ((1, {"added"}), (2, {"removed"}), (3, {"changed", "renamed", "moved"})):
+        assert sum(int(row[column] or 0) for row in table) == sum(change.kind in kinds for change in changes)
+
+
+def test_a_report_of_hostile_names_stays_in_its_table() -> None:
+    a, b = Graph.of([]), hostile()
+    text = markdown(a, b, compare(a, b))
+    assert len(text) < LIMIT
+    table = rows(text)
+    assert {len(row) for row in table} == {7}
+    assert len(table) >= len(HOSTILE_LABELS)
+    assert "\x1b" not in text
+    assert "\u202e" not in text.partition("```")[0]
+
+
+def test_a_report_of_a_large_change_fits_into_a_comment() -> None:
+    a, b = layers(3), layers(5_000, "sin")
+    text = markdown(a, b, compare(a, b))
+    assert len(text) < LIMIT
+    assert "more modules" in text
+    assert re.search(r"… [\d,]+ more lines: gradir diff shows them all", text)
+    assert text.count("```") % 2 == 0
+    assert text.endswith("</details>\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("params", ["params: 100 -> 120 (+20.0 %)"]),
+        ("params>10%", ["params>10%: 100 -> 120 (+20.0 %)"]),
+        ("params>20%", []),
+        ("params>19", ["params>19: 100 -> 120 (+20.0 %)"]),
+        ("params>20", []),
+        ("nodes,edges", ["nodes: 5 -> 4 (-20.0 %)"]),
+        ("nodes>0", []),
+        ("saved-bytes>1k", ["saved-bytes>1k: 0 -> 2,000"]),
+        ("saved-bytes>2kB", []),
+        ("saved-bytes>500%", ["saved-bytes>500%: 0 -> 2,000"]),
+    ],
+)
+def test_conditions(text: str, lines: list[str]) -> None:
+    diff = Diff(Totals(5, 7, 100, 0), Totals(4, 7, 120, 2000))
+    assert list(exceeded(diff, parsed(text))) == lines
+
+
+@pytest.mark.parametrize(
+    "text", ["", "prams", "params<3", "params>", "params>5%%", "params>-1", "nodes>1x", "a,params"]
+)
+def test_a_wrong_condition_is_one_clear_error(text: str) -> None:
+    with pytest.raises(GradirError, match=r"is no condition: .*one of nodes, edges, params, saved-bytes"):
+        parsed(text)
+
+
+def fields(diff: Diff) -> set[str]:
+    return {field.path for change in diff.changes for field in change.fields}
+
+
+@pytest.mark.parametrize(
+    ("ignored", "path", "kept"),
+    [
+        ("attrs.eps", "attrs.eps", False),
+        ("attrs", "attrs.eps", False),
+        ("attrs.e*", "attrs.eps", False),
+        ("attrs.ep", "attrs.eps", True),
+        ("out", "out[0].shape", False),
+        ("out*", "out[0].shape", False),
+        ("saved.mat1", "saved.mat1.bytes", False),
+        ("source", "attrs.source", True),
+    ],
+)
+def test_ignored_fields(ignored: str, path: str, kept: bool) -> None:
+    change = Change("changed", "node", "x", fields=(FieldChange(path, "1", "2"),))
+    assert bool(ignoring(Diff(Totals(), Totals(), (change,)), [ignored])) is kept
+
+
+def test_ignoring_keeps_what_else_a_change_says() -> None:
+    a, b = everything(), edited()
+    whole = compare(a, b)
+    rest = ignoring(whole, ["attrs.eps", "source"])
+    assert fields(whole) - fields(rest) == {"attrs.eps", "source"}
+    assert [change.id for change in rest.changes if change.kind != "changed"] == [
+        change.id for change in whole.changes if change.kind != "changed"
+    ]
+    assert gradir.patch(a, rest) == b, "the script stays whole"
+    assert not [change for change in ignoring(whole, ["scopes", "cuts"]).changes if change.subject in {"scope", "cut"}]
+
+
+def test_what_cannot_be_ignored_is_one_clear_error() -> None:
+    with pytest.raises(GradirError, match=r"cannot ignore 'sorce' \(did you mean 'source'\?\)"):
+        gradir.diff(everything(), everything(), ignore=["sorce"])
+
+
+def test_what_a_release_changes_by_itself_is_normalized() -> None:
+    def made(native: str, op: str, attrs: dict[str, object]) -> Graph:
+        return Graph.of([Node("x", op=op, native=native, attrs=attrs)], [Scope("", "Net", native)])
+
+    a = made("UnsafeViewBackward0", "unsafe_view", {"self_sym_sizes": (1, 2), "dim": 1})
+    b = made("ViewBackward1", "view", {"dim": 1})
+    assert gradir.diff(a, b)
+    assert not gradir.diff(a, b, normalize=True)
+    assert gradir.diff(a, made("ViewBackward1", "view", {"dim": 2}), normalize=True)
+    assert normalized(compare(a, b)).script == compare(a, b).script
+
+
+@given(valid_pairs)
+def test_a_diff_patches_both_ways(pair: tuple[Graph, Graph]) -> None:
+    a, b = pair
+    found = decode(encode(gradir.diff(a, b)))
+    assert found == gradir.diff(a, b)
+    assert gradir.dumps(gradir.patch(a, found)) == gradir.dumps(b)
+    assert gradir.dumps(gradir.unpatch(b, found)) == gradir.dumps(a)
+
+
+@given(pairs())
+def test_the_schema_of_diffs_accepts_what_is_written(pair: tuple[Graph, Graph]) -> None:
+    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(encode(compare(*pair))))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "broken JSON"),
+        (b"[]", "not a diff"),
+        (b'{"format":"gir"}', "gradir diff --format json writes one"),
+        (b'{"format":"gir-diff","version":"2.0"}', "version '2.0'; this gradir reads 1.0"),
+        (b'{"format":"gir-diff","version":"1.0"}', "missing required field `before`"),
+        (b'{"format":"gir-diff","version":"1.0","before":{},"after":{},"changes":[{}]}', r"changes\[0\]"),
+        (b'{"a":' * 10_000, "broken JSON"),
+        (b'{"format":"gir-diff","version":"1.0","before":{},"after":{},"changes":' + b"[" * 10_000, "broken JSON"),
+    ],
+)
+def test_a_broken_diff_is_one_clear_error(data: bytes, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        decode(data)
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    gradir.save(everything(), "a.gir")
+    gradir.save(edited(), "b.gir")
+    return tmp_path
+
+
+Read = pytest.CaptureFixture[str]
+
+
+def test_the_command_line_diffs_and_patches(files: Path, capfd: Read) -> None:
+    assert main(["diff", "a.gir", "b.gir", "--format", "json"]) == 1
+    (files / "d.json").write_text(capfd.readouterr().out)
+    assert main(["patch", "a.gir", "d.json", "-o", "c.gir"]) == 0
+    assert (files / "c.gir").read_bytes() == (files / "b.gir").read_bytes()
+    assert main(["patch", "b.gir", "d.json", "--reverse", "-o", "c.gir"]) == 0
+    assert (files / "c.gir").read_bytes() == (files / "a.gir").read_bytes()
+    assert main(["patch", "b.gir", "d.json", "-o", "c.gir"]) == 2
+    assert "gradir: b.gir: the diff was not made for this graph" in capfd.readouterr().err
+    assert main(["patch", "a.gir", "a.gir"]) == 2
+    assert "gradir: a.gir: not a diff" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["markdown", "mermaid", "dot"])
+def test_every_form_is_printed(form: str, files: Path, capfd: Read) -> None:
+    assert main(["diff", "a.gir", "b.gir", "--format", form]) == 1
+    shown = capfd.readouterr().out
+    assert {"markdown": "### Autograd graph", "mermaid": "flowchart", "dot": "digraph"}[form] in shown
+    assert main(["diff", "a.gir", "a.gir", "--format", form]) == 0
+
+
+@pytest.mark.usefixtures("dot_program", "files")
+def test_a_picture_is_drawn(capfd: Read) -> None:
+    assert main(["diff", "a.gir", "b.gir", "--format", "svg"]) == 1
+    assert "<svg" in capfd.readouterr().out
+
+
+@pytest.mark.usefixtures("files")
+def test_conditions_decide_the_exit_status(capfd: Read) -> None:
+    assert main(["diff", "a.gir", "b.gir", "--fail-on", "params"]) == 1
+    assert re.match(r"gradir: params: [\d,]+ -> [\d,]+ \(.*\)\n$", capfd.readouterr().err)
+    assert main(["diff", "a.gir", "b.gir", "--fail-on", "params>1000%"]) == 0
+    assert main(["diff", "a.gir", "b.gir", "--fail-on", "params", "--exit-zero"]) == 0
+    assert main(["diff", "missing.gir", "b.gir", "--fail-on", "parms"]) == 2
+    assert "'parms' is no condition" in capfd.readouterr().err
+    assert main(["diff", "missing.gir", "b.gir", "--ignore", "source,prams"]) == 2
+    assert "cannot ignore 'prams'" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("files")
+def test_ignored_fields_decide_the_exit_status(files: Path) -> None:
+    node = everything().nodes["norm/native_batch_norm:1"]
+    other = replace(
+        everything(), nodes={**everything().nodes, node.id: replace(node, attrs={**node.attrs, "eps": 1.0})}
+    )
+    gradir.save(other, "c.gir")
+    assert main(["diff", "a.gir", "c.gir"]) == 1
+    assert main(["diff", "a.gir", "c.gir", "--ignore", "source,attrs.eps"]) == 0
+    assert main(["diff", "a.gir", "c.gir", "--ignore", "source", "--ignore", "attrs"]) == 0
+
+
+def test_large_graphs_are_compared_in_linear_time() -> None:
+    graph = chain(50_000)
+    middle = list(graph.nodes)[25_000]
+    other = replace(graph, nodes={**graph.nodes, middle: replace(graph.nodes[middle], attrs={"v": 1})})
+    found = gradir.diff(graph, other)
+    assert [change.id for change in found.changes] == [middle]
+    assert len(changed_part(graph, other, found).nodes) == 3
+    assert msgspec.json.encode(found.script).count(b'"id"') == 2
+
+
+def test_signs_are_one_character_each() -> None:
+    assert all(len(sign) == 1 for sign in SIGNS.values())
+
+
+def test_the_published_schema_is_that_of_the_records() -> None:
+    from gradir.diff.schema import PUBLISHED, schema_text
+
+    assert (ROOT / PUBLISHED).read_text(encoding="utf-8") == schema_text(), "run 'make schema' and review the change"
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
