@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, get_args
 
 import msgspec
 import pytest
 from diff_pairs import META, NODE_EDITS, SCOPE_EDITS, edited, pairs
+from edit_scripts import EDITS, Plan, drawn, plan, script
 from hypothesis import given
 from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import graphs, texts
@@ -17,7 +19,7 @@ from gradir.diff.fields import CUT_FIELDS, NODE_FIELDS, SCOPE_FIELDS
 from gradir.diff.matching import match
 from gradir.diff.model import Change, Diff, FieldChange, Kind, Totals
 from gradir.diff.text import ANSI, Palette, render_text
-from gradir.ir import Cut, Graph, Node, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta
+from gradir.ir import Builder, Cut, Graph, Node, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta
 
 MIRRORED = {"added": "removed", "removed": "added"}
 
@@ -323,3 +325,91 @@ def test_a_diff_from_elsewhere_cannot_break_a_line() -> None:
 def test_long_graphs_are_compared() -> None:
     diff = compare(chain(20_000), chain(20_001))
     assert [(change.kind, change.id) for change in diff.changes] == [("added", "add:20001"), ("changed", "output")]
+
+
+def network(stack: str = "layers", first: int = 0, weight: str = "weight", op: str = "relu") -> Graph:
+    """Two layers of a stack, each a parameter and two functions, with their modules and a cut."""
+    b = Builder()
+    value = b.tensor("x", META[0])
+    scopes = [Scope("", "Model"), Scope(stack, "ModuleList")]
+    for number in range(first, first + 2):
+        path = f"{stack}.{number}"
+        scopes += [Scope(path, "Layer"), Scope(f"{path}.fc", "Linear"), Scope(f"{path}.drop", "Dropout")]
+        matrix = b.tensor(f"{path}.fc.{weight}", META[0], role="parameter", scope=f"{path}.fc")
+        product = b.function("mm", [value, matrix], META, scope=f"{path}.fc", saved=[(Saved("mat2", bytes=32), matrix)])
+        value = b.function(op, [product], META, scope=path)
+    b.output(value)
+    cut = Cut("unreached", (f"{stack}.{first}.fc.bias",), f"{stack}.{first}.fc")
+    return b.build(scopes=scopes, cuts=[cut])
+
+
+def test_a_renamed_module_is_one_change() -> None:
+    diff = compare(network(), network("net.blocks"))
+    assert diff.changes == (Change("renamed", "module", "net.blocks", summary="6 nodes", was="layers"),)
+    assert render_text(diff).splitlines()[0] == "+0 -0 ~0 nodes; 1 module renamed"
+    assert "  > module layers -> net.blocks  6 nodes" in render_text(diff).splitlines()
+
+
+def test_shifted_indices_are_one_change() -> None:
+    assert compare(network(), network(first=3)).changes == (
+        Change(
+            "changed",
+            "graph",
+            "indices",
+            fields=(
+                FieldChange("scopes", "layers.0", "layers.3"),
+                FieldChange("nodes", "layers.0.fc.weight", "layers.3.fc.weight"),
+            ),
+        ),
+    )
+
+
+def test_a_renamed_tensor_is_a_renamed_node() -> None:
+    diff = compare(network(), network(weight="kernel"))
+    assert [(change.kind, change.subject, change.was, change.id) for change in diff.changes] == [
+        ("renamed", "node", f"layers.{number}.fc.weight", f"layers.{number}.fc.kernel") for number in (0, 1)
+    ]
+    text = render_text(diff)
+    assert text.startswith("+0 -0 ~0 >2 nodes\n")
+    assert "  > layers.0.fc.weight -> layers.0.fc.kernel  parameter float32[2, 4]\n" in text
+
+
+def test_another_operation_is_a_change_of_its_node() -> None:
+    diff = compare(network(), network(op="gelu"))
+    assert [(change.kind, change.was, change.id) for change in diff.changes] == [
+        ("changed", f"layers.{number}/relu:1", f"layers.{number}/gelu:1") for number in (0, 1)
+    ]
+    assert diff.changes[0].fields == (FieldChange("op", "relu", "gelu"), FieldChange("native", "relu", "gelu"))
+    assert "  ~ layers.0/relu:1 -> layers.0/gelu:1  gelu float32[2, 4]\n" in render_text(diff)
+
+
+def test_a_node_in_another_module_has_moved() -> None:
+    def placed(scope: str) -> Graph:
+        b = Builder()
+        value = b.function("exp", [b.tensor("x", META[0])], META, scope="a")
+        value = b.function("sin", [value], META, scope=scope)
+        b.output(b.function("log", [value], META, scope="b"))
+        return b.build()
+
+    diff = compare(placed("a"), placed("b"))
+    assert diff.changes == (Change("moved", "node", "b/sin:1", "b", "sin float32[2, 4]", was="a/sin:1"),)
+    assert "  ^ a/sin:1 -> b/sin:1  sin float32[2, 4]\n" in render_text(diff)
+
+
+def test_references_before_have_the_names_of_the_first_graph() -> None:
+    seed = plan(40, 3)
+    layers = (replace(seed.layers[0], kind="mlp"), replace(seed.layers[0], uid="u1", kind="mlp"))
+    without = drawn(Plan(layers, prefix="blocks")).graph
+    inserted = drawn(Plan((layers[0], replace(layers[0], uid="new", kind="conv"), layers[1]))).graph
+    changed = [change for change in compare(inserted, without).changes if change.fields and change.subject == "node"]
+    assert changed
+    for change in changed:
+        for field in change.fields:
+            if field.path.startswith("in["):
+                assert field.before in inserted.nodes
+                assert field.after in without.nodes
+
+
+def test_a_diff_with_renames_has_a_golden(golden: Callable[[str, str], None]) -> None:
+    made = script(plan(60, 3), ["insert layer", "rename prefix", "swap op"], 4)
+    golden("diff/renamed.txt", render_text(compare(made.before, made.after)))

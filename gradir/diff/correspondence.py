@@ -171,10 +171,6 @@ def _upwards(path: str) -> Iterator[str]:
 
 def _matched_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> dict[str, str]:
     """Paths of the first graph to paths of the second: as most of their nodes say, then as their parents are."""
-    votes: Counter[tuple[str, str]] = Counter()
-    for (old, new), count in Counter([(old.scope, new.scope) for old, new in pairs]).items():
-        for pair in zip(_upwards(old), _upwards(new), strict=False):
-            votes[pair] += count
     found: dict[str, str] = {}
     free = dict.fromkeys(b.scopes)
 
@@ -183,13 +179,29 @@ def _matched_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> d
             found[old] = new
             del free[new]
 
-    for old, new in sorted(votes, key=lambda pair: (-votes[pair], pair[0] != pair[1], pair)):
+    votes = _scope_votes(pairs)
+    for old, new in sorted(votes, key=lambda pair: (-votes[pair], pair[0] != pair[1], sorted(pair))):
         add(old, new)
-    for path in sorted(a.scopes, key=lambda path: (path.count("."), path)):
-        parent, dot, name = path.rpartition(".")
-        add(path, f"{found.get(parent, parent)}{dot}{name}")
-        add(path, path)
+    by_depth: dict[int, list[str]] = {}
+    for path in a.scopes:
+        by_depth.setdefault(path.count(".") + bool(path), []).append(path)
+    for _, paths in sorted(by_depth.items()):
+        for path in paths:
+            parent, dot, name = path.rpartition(".")
+            if parent in found:
+                add(path, f"{found[parent]}{dot}{name}")
+        for path in paths:
+            add(path, path)
     return found
+
+
+def _scope_votes(pairs: Iterable[tuple[Node, Node]]) -> Counter[tuple[str, str]]:
+    """How many matched nodes stand below both paths, and equally far below."""
+    votes: Counter[tuple[str, str]] = Counter()
+    for (old, new), count in Counter([(old.scope, new.scope) for old, new in pairs]).items():
+        for pair in zip(_upwards(old), _upwards(new), strict=False):
+            votes[pair] += count
+    return votes
 
 
 def _moved_below(name: str, before: str, after: str) -> str:
