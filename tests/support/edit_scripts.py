@@ -117,9 +117,11 @@ def true_cost(old: Drawn, new: Drawn) -> int:
     cost = len(before.keys() ^ after.keys())
     for key in before.keys() & after.keys():
         was, becomes = before[key], after[key]
-        cost += sum(getattr(was.node, name) != getattr(becomes.node, name) for name in ("op", "native"))
-        cost += (was.node.outputs != becomes.node.outputs) + (was.node.attrs != becomes.node.attrs)
-        cost += was.slots != becomes.slots
+        cost += was.node.outputs != becomes.node.outputs
+        if was.node.op != becomes.node.op:
+            cost += 1
+        else:
+            cost += (was.node.attrs != becomes.node.attrs) + (was.slots != becomes.slots)
         cost += sum(a != b for a, b in zip(was.inputs, becomes.inputs, strict=True))
     return cost
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Costs"]
 
-_FIELDS: Final = ("role", "op", "native", "outputs", "attrs", "opaque", "source", "ext")
+_FIELDS: Final = ("role", "outputs", "opaque", "source", "ext")
+_OF_OPERATION: Final = ("native", "attrs")
 
 
 class Costs:
@@ -102,7 +103,10 @@ class Costs:
 
     def _fields(self, place: int, other: int) -> int:
         old, new = self._before.nodes[place], self._after.nodes[other]
-        return sum(getattr(old, field) != getattr(new, field) for field in _FIELDS)
+        changed = sum(bool(getattr(old, field) != getattr(new, field)) for field in _FIELDS)
+        if old.op != new.op:
+            return changed + 1
+        return changed + sum(bool(getattr(old, field) != getattr(new, field)) for field in _OF_OPERATION)
 
     def rewired(self, place: int, other: int, matching: Sequence[int]) -> int:
         """How many input slots of a matched node were rewired, its base among them."""
@@ -124,6 +128,8 @@ class Costs:
         return rewired + rebased + abs(slots - other_slots)
 
     def _saved_changed(self, place: int, other: int, matching: Sequence[int]) -> bool:
+        if self._before.nodes[place].op != self._after.nodes[other].op:
+            return False
         held, other_held = self._before.held.get(place), self._after.held.get(other)
         return (
             held != other_held or tuple([matching[ref] for ref in self._before.kept[place]]) != self._after.kept[other]

@@ -43,7 +43,8 @@ def match(a: Graph, b: Graph) -> Matching:
     The cost of a matching is
 
     - 1 for each node that is added or removed,
-    - 1 for each field of a matched node that changed, and 1 for each of its input slots that was rewired: whose
+    - 1 for each field of a matched node that changed; native name, attributes and saved slots belong to the operation
+      and cost nothing beside another operation; and 1 for each of its input slots that was rewired: whose
       producer is not matched to the producer in the other graph, or that takes another of its outputs,
     - 1 for each rename: a prefix of the ids, scopes and names that became another (``layers`` to ``blocks``, where
       ``*`` stands for any index), however many nodes it renames.

@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from gradir.diff.matching.renames import Naming
 from gradir.diff.matching.sides import FREE, NOTHING
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Pairing:
         """Match free nodes of one role between matched neighbours where changing one is fewer edits than both."""
 
         def pays(place: int, other: int, votes: int) -> bool:
-            return self._same_role(place, other) and self._price(costs, place, other) < 2 + votes
+            return self._alike(place, other) and self._price(costs, place, other) < 2 + votes
 
         self._spread(pays)
 
@@ -94,6 +95,13 @@ class Pairing:
         price = costs.pair(place, other, self.there)
         self.there[place] = FREE
         return price
+
+    def _alike(self, place: int, other: int) -> bool:
+        """Whether two nodes have one role, and their modules one name."""
+        paths = (Naming.of(side.nodes[at]).path for side, at in ((self._before, place), (self._after, other)))
+        name, other_name = (path.rpartition(".")[2] for path in paths)
+        is_function = bool(self._before.nodes[place].op)
+        return self._same_role(place, other) and (not is_function or name == other_name)
 
     def _same_role(self, place: int, other: int) -> bool:
         return self._before.nodes[place].role == self._after.nodes[other].role
