@@ -18,8 +18,10 @@ from strategies import graphs
 
 from gradir.diff.matching import Matching, Rename, edit_cost, match
 from gradir.diff.matching.align import Gap, align, increasing
+from gradir.diff.matching.crossing import crossed
 from gradir.diff.matching.myers import common_subsequence
 from gradir.diff.matching.renames import Naming
+from gradir.diff.matching.sides import FREE, NOTHING
 from gradir.ir import Graph, Node, Ref, Saved, Source, TensorMeta
 
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "matching.py"
@@ -221,6 +223,47 @@ def test_names_that_follow_from_a_rename_cost_nothing() -> None:
     assert edit_cost(Graph.of([before]), Graph.of([after]), {"a.w": "b.w"}) == 1
     other = msgspec.structs.replace(after, names=("b.w", "free.w"))
     assert edit_cost(Graph.of([before]), Graph.of([other]), {"a.w": "b.w"}) == 2
+
+
+@st.composite
+def partial_matchings(draw: st.DrawFn, size: int) -> list[int]:
+    others = draw(st.permutations(range(size)))
+    return [*(other if draw(st.booleans()) else FREE for other in others), NOTHING]
+
+
+@given(st.data(), st.integers(1, 8))
+def test_matchings_are_joined_one_to_one(data: st.DataObject, size: int) -> None:
+    one, two = data.draw(partial_matchings(size)), data.draw(partial_matchings(size))
+    costs = [data.draw(st.lists(st.integers(-1, 3), min_size=size, max_size=size)) for _ in range(2)]
+    order = data.draw(st.permutations(range(size)))
+    position = [*data.draw(st.permutations(range(size))), NOTHING, NOTHING]
+    assert crossed(one, two, ([1] * size, [0] * size), order, position) == two
+    found = crossed(one, two, (costs[0], costs[1]), order, position)
+    partners = [other for other in found if other >= 0]
+    assert len(set(partners)) == len(partners)
+    assert all(other in pair for other, *pair in zip(found, one, two, strict=True))
+    assert len(found) == size + 1
+
+
+def test_nodes_with_many_consumers_and_many_inputs_are_matched() -> None:
+    def wheel(spokes: int, scope: str) -> Graph:
+        names = [f"{scope}/mul:{number}" for number in range(spokes)]
+        hub = Node("x", role="leaf")
+        around = [Node(name, op="mul", scope=scope, inputs=(Ref("x", 0),)) for name in names]
+        rim = Node("cat:1", op="cat", inputs=tuple(Ref(name, 0) for name in names))
+        return Graph.of([hub, *around, rim])
+
+    found = match(wheel(300, "a"), wheel(295, "b"))
+    # Five nodes and their slots, and one rename.
+    assert (found.cost, found.nodes["x"], found.nodes["cat:1"]) == (11, "x", "cat:1")
+
+
+def test_attributes_of_any_kind_are_compared() -> None:
+    graphs_of = [
+        Graph.of([Node("x", attrs={"a": value}, ext={"b": [{}]})])  # type: ignore[dict-item]
+        for value in ([1, [2]], [1, [3]], {"k": 1})
+    ]
+    assert [match(graphs_of[0], graph).cost for graph in graphs_of] == [0, 1, 1]
 
 
 @given(tokens, tokens)

@@ -168,5 +168,9 @@ class Side:
 
 def _frozen(values: Mapping[str, object]) -> Hashable:
     """A value that is equal where the mapping is; text for what the IR's types do not allow."""
-    frozen = frozenset(values.items()) if all(isinstance(value, Hashable) for value in values.values()) else None
-    return repr(sorted(values.items())) if frozen is None else frozen
+    try:
+        frozen = frozenset(values.items())
+        hash(frozen)
+    except TypeError:
+        return repr(sorted(values.items()))
+    return frozen
