@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 from diff_pairs import META, NODE_EDITS, SCOPE_EDITS, edited, pairs
-from edit_scripts import EDITS, Plan, drawn, plan, script
+from edit_scripts import Plan, drawn, plan, script
 from hypothesis import given
 from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import graphs, texts
