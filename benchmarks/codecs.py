@@ -86,7 +86,7 @@ def sizes(count: int) -> str:
     graph = layers(count)
     plain = len(codecs.encode(graph))
     rows = []
-    for encoding in codecs.ENCODERS:
+    for encoding in codecs.ENCODINGS:
         for compression in (None, *codecs.COMPRESSIONS):
             size = len(codecs.encode(graph, encoding, compression))
             rows.append([encoding, compression or "", f"{size / len(graph.nodes):.1f}", f"{plain / size:.1f}"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from typing import Final
 
 from gradir.errors import ExportError
@@ -33,6 +32,9 @@ def render(source: str, picture: str, *, seconds: float = 60.0) -> bytes:
     """
     if picture not in PICTURES:
         raise ExportError(f"unknown picture format {picture!r}: choose from {', '.join(PICTURES)}")
+    # Imported when a picture is drawn: the names of the formats are asked for by every export.
+    import subprocess
+
     program = shutil.which(_PROGRAM)
     if program is None:
         raise ExportError(

@@ -17,8 +17,9 @@ from strategies import graphs
 
 import gradir
 from gradir.codecs import codec
-from gradir.codecs.compact.layout import KEYS, MAGIC, NODE_COLUMNS
+from gradir.codecs.compact.layout import KEYS, NODE_COLUMNS
 from gradir.codecs.compression import compression_of
+from gradir.codecs.document import MAGIC
 from gradir.codecs.versions import RELEASED
 from gradir.ir import Graph, Node, Saved, Scope
 

@@ -28,8 +28,8 @@ from strategies import graphs
 import gradir
 from gradir import codecs
 from gradir.cli import main
-from gradir.codecs.compact.layout import MAGIC
 from gradir.codecs.compression import room
+from gradir.codecs.document import MAGIC
 from gradir.errors import FormatError, GradirError
 from gradir.ir import Graph, Node
 from gradir.ir.validate import check

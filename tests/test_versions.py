@@ -21,7 +21,7 @@ import gradir
 from gradir import codecs
 from gradir.codecs import versions
 from gradir.codecs.compact.columns import unpack
-from gradir.codecs.compact.layout import MAGIC
+from gradir.codecs.document import MAGIC
 from gradir.codecs.schema import COMPACT, PUBLISHED, compact_schema, json_schema, schema_text, trouble
 from gradir.codecs.schema_change import breaking_changes
 from gradir.codecs.versions import NEWEST, RELEASED, Version

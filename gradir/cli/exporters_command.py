@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 
 from gradir.cli.options_help import option_lines
 from gradir.errors import ExportError
@@ -23,6 +22,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(options: argparse.Namespace) -> int:  # noqa: ARG001
     """Print the list."""
+    import inspect
+
     from gradir import registry
 
     broken: ExportError | None = None

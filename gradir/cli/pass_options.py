@@ -14,6 +14,18 @@ if TYPE_CHECKING:
 
 __all__ = ["add_pass_options", "chosen_passes"]
 
+_NAMES: Final = (
+    "drop",
+    "hide_shape_ops",
+    "ancestors",
+    "descendants",
+    "between",
+    "focus",
+    "hops",
+    "rollup",
+    "depth",
+)
+
 _ABOUT: Final = """\
 Run in the order listed. A PATTERN is a node's id or name, the path of a module, or a glob over these.
 """
@@ -46,10 +58,14 @@ def chosen_passes(options: argparse.Namespace) -> Callable[[Graph], Graph]:
     Raises:
         PassError: an option has a value that it does not take.
     """
+    chosen = {name: getattr(options, name) for name in _NAMES}
+    given = {name: value for name, value in chosen.items() if value is not None and value is not False}
+    if not given:
+        return lambda graph: graph
+    # Imported when there is something to do: a plain export should start fast.
     from gradir.passes.plan import PassOptions, planned
 
-    given = ((name, getattr(options, name)) for name in PassOptions.__struct_fields__)
-    passes = planned(PassOptions.of({name: value for name, value in given if value is not None}))
+    passes = planned(PassOptions.of(given))
 
     def run(graph: Graph) -> Graph:
         try:

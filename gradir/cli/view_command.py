@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import tempfile
-import webbrowser
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradir.cli.export_command import add_exporter_options, exporter_values
@@ -47,6 +43,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(options: argparse.Namespace) -> int:
     """Draw into a temporary file and open it."""
+    import os
+    import tempfile
+    import webbrowser
+    from pathlib import Path
+
     from gradir import api, files, registry
 
     values = exporter_values(options)

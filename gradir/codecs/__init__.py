@@ -7,14 +7,14 @@ one; `strict` checks more than reading does.
 
 from __future__ import annotations
 
-from gradir.codecs.codec import ENCODERS, decode, encode, encoding_of, survey
+from gradir.codecs.codec import ENCODINGS, decode, encode, encoding_of, survey
 from gradir.codecs.compression import COMPRESSIONS, compression_for
 from gradir.codecs.strict import check_canonical, check_keys
 from gradir.codecs.survey import Survey
 
 __all__ = [
     "COMPRESSIONS",
-    "ENCODERS",
+    "ENCODINGS",
     "Survey",
     "check_canonical",
     "check_keys",

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
 from msgspec.structs import replace
 
-from gradir.codecs import compact, json
 from gradir.codecs.compression import compress, compression_of, decompress
+from gradir.codecs.document import BOM, MAGIC, WHITESPACE
 from gradir.codecs.survey import Survey
 from gradir.codecs.versions import NEWEST
 from gradir.errors import FormatError
 from gradir.ir import Graph
 
-__all__ = ["ENCODERS", "decode", "encode", "encoding_of", "survey"]
+__all__ = ["ENCODINGS", "decode", "encode", "encoding_of", "survey"]
 
-ENCODERS: Final[Mapping[str, Callable[[Graph], bytes]]] = {"json": json.encode, "msgpack": compact.encode}
-_SURVEYORS: Final[Mapping[str, Callable[[bytes], Survey]]] = {"json": json.survey, "msgpack": compact.survey}
-_DECODERS: Final[Mapping[str, Callable[[bytes], Graph]]] = {"json": json.decode, "msgpack": compact.decode}
+ENCODINGS: Final = {"json": "gradir.codecs.json", "msgpack": "gradir.codecs.compact"}
+"""The home of each encoding: a module with ``encode``, ``decode`` and ``survey``."""
 
 
 def encode(graph: Graph, encoding: str = "json", compression: str | None = None, *, lossy: bool = False) -> bytes:
@@ -29,14 +28,14 @@ def encode(graph: Graph, encoding: str = "json", compression: str | None = None,
             a newer version of the format, parts of which would be lost; with ``lossy`` they may.
         GradirError: the library of the compression is not installed.
     """
-    if encoding not in ENCODERS:
-        raise FormatError(f"unknown format {encoding!r}: choose from {', '.join(ENCODERS)}")
+    if encoding not in ENCODINGS:
+        raise FormatError(f"unknown format {encoding!r}: choose from {', '.join(ENCODINGS)}")
     if graph.read_from and not lossy:
         raise FormatError(
             f"the graph was read from GIR {graph.read_from}, newer than {NEWEST}: writing it would lose what this "
             "gradir does not know in it; upgrade gradir, or ask for a lossy copy"
         )
-    data = ENCODERS[encoding](graph)
+    data: bytes = _home(encoding).encode(graph)
     return data if compression is None else compress(data, compression)
 
 
@@ -48,7 +47,8 @@ def decode(data: bytes) -> Graph:
         GradirError: the library of the compression is not installed.
     """
     data = decompress(data)
-    return _DECODERS[encoding_of(data)](data)
+    graph: Graph = _home(encoding_of(data)).decode(data)
+    return graph
 
 
 def survey(data: bytes) -> Survey:
@@ -60,7 +60,7 @@ def survey(data: bytes) -> Survey:
     """
     compression = compression_of(data)
     data = decompress(data)
-    found = _SURVEYORS[encoding_of(data)](data)
+    found: Survey = _home(encoding_of(data)).survey(data)
     return found if compression is None else replace(found, compression=compression)
 
 
@@ -72,8 +72,13 @@ def encoding_of(data: bytes) -> str:
     """
     if not data:
         raise FormatError("the file is empty; a GIR document starts with its head")
-    if compact.looks_like(data):
+    if data.startswith(MAGIC):
         return "msgpack"
-    if json.looks_like(data):
+    if data[:64].removeprefix(BOM).lstrip(WHITESPACE).startswith(b"{"):
         return "json"
     raise FormatError("not a GIR document: it starts with neither '{' nor a known magic number")
+
+
+def _home(encoding: str) -> Any:
+    # Imported when needed: a command that reads one encoding should not wait for the other.
+    return import_module(ENCODINGS[encoding])

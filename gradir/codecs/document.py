@@ -13,9 +13,18 @@ from gradir.errors import FormatError, GradirWarning, GraphError
 from gradir.ir import Cut, Graph, Node, Producer, Scope
 from gradir.ir.validate import check
 
-__all__ = ["FEATURES", "FORMAT", "Document", "check_head", "to_graph"]
+__all__ = ["BOM", "FEATURES", "FORMAT", "MAGIC", "WHITESPACE", "Document", "check_head", "to_graph"]
 
 FORMAT: Final = "gir"
+
+MAGIC: Final = b"\x89GIR\r\n\x1a\n"
+"""What a compact document starts with. The first byte is in no UTF-8 text, and the line ends show a file that was
+transferred as text (as in PNG's)."""
+
+BOM: Final = b"\xef\xbb\xbf"
+WHITESPACE: Final = b" \t\r\n"
+"""What may stand before a JSON document."""
+
 FEATURES: Final[frozenset[str]] = frozenset()
 """The names that ``requires`` may hold for this release to read the document."""
 

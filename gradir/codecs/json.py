@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from gradir.codecs.document import FORMAT, Document, check_head, to_graph
+from gradir.codecs.document import BOM, FORMAT, Document, check_head, to_graph
 from gradir.codecs.survey import Survey, Surveyor, survey_graph
 from gradir.codecs.values import check_graph
 from gradir.codecs.versions import Version, lowest_for, needs_steps, upgrade
@@ -17,11 +17,9 @@ from gradir.errors import FormatError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node
 
-__all__ = ["decode", "encode", "looks_like", "survey"]
+__all__ = ["decode", "encode", "survey"]
 
 _CHUNK: Final = 1024
-_WHITESPACE = b" \t\r\n"
-_BOM = b"\xef\xbb\xbf"
 
 
 _NODES: Final = b'"nodes":[\n'
@@ -31,11 +29,6 @@ _PIECE: Final = 1 << 20
 
 class _Versioned(msgspec.Struct):
     version: str
-
-
-def looks_like(data: bytes) -> bool:
-    """Whether the bytes start as a JSON object does."""
-    return data[:64].removeprefix(_BOM).lstrip(_WHITESPACE).startswith(b"{")
 
 
 def encode(graph: Graph) -> bytes:
@@ -85,7 +78,7 @@ def decode(data: bytes) -> Graph:
     Raises:
         FormatError: the text is not JSON, not GIR, of a version that cannot be read, or breaks a rule of the IR.
     """
-    data = data.removeprefix(_BOM)
+    data = data.removeprefix(BOM)
     with paused_gc():
         try:
             document = _decoder().decode(data)
@@ -130,7 +123,7 @@ def survey(data: bytes) -> Survey:
 
 def _survey_whole(data: bytes) -> Survey:
     graph = decode(data)
-    version = msgspec.json.decode(data.removeprefix(_BOM), type=_Versioned).version
+    version = msgspec.json.decode(data.removeprefix(BOM), type=_Versioned).version
     return survey_graph(graph, "json", version)
 
 

@@ -33,7 +33,7 @@ def one_input(data: bytes) -> None:
         return
     check(graph)
     codecs.survey(data)
-    for encoding in codecs.ENCODERS:
+    for encoding in codecs.ENCODINGS:
         again = codecs.decode(codecs.encode(graph, encoding, lossy=True))
         assert (again.nodes, again.scopes, again.cuts) == (graph.nodes, graph.scopes, graph.cuts)
 
@@ -44,7 +44,7 @@ def fill(corpus: Path) -> None:
     if any(corpus.iterdir()):
         return
     for name, graph in (("everything", everything()), ("chain", chain(3))):
-        for encoding in codecs.ENCODERS:
+        for encoding in codecs.ENCODINGS:
             for compression in (None, *codecs.COMPRESSIONS):
                 path = corpus / f"{name}.{encoding}.{compression}"
                 path.write_bytes(codecs.encode(graph, encoding, compression))

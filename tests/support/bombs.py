@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import msgpack
 
-from gradir.codecs.compact.layout import MAGIC, NODE_COLUMNS, SCOPE_COLUMNS
+from gradir.codecs.compact.layout import NODE_COLUMNS, SCOPE_COLUMNS
+from gradir.codecs.document import MAGIC
 
 __all__ = ["bombs"]
 

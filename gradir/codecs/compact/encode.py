@@ -11,7 +11,6 @@ import msgspec
 from gradir.codecs.compact.columns import pack
 from gradir.codecs.compact.layout import (
     KEYS,
-    MAGIC,
     NODE_COLUMNS,
     SCOPE_COLUMNS,
     TRAINING,
@@ -21,7 +20,7 @@ from gradir.codecs.compact.layout import (
     zigzag,
 )
 from gradir.codecs.compact.strings import StringTable, split_id
-from gradir.codecs.document import FORMAT
+from gradir.codecs.document import FORMAT, MAGIC
 from gradir.codecs.values import check_attributes
 from gradir.codecs.versions import lowest_for
 from gradir.errors import FormatError, GraphError

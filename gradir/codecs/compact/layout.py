@@ -15,19 +15,14 @@ from gradir.ir.model import AttrValue, Count, Record, Shape, Source, TensorMeta
 __all__ = [
     "HEAD",
     "KEYS",
-    "MAGIC",
     "NODE_COLUMNS",
     "SCOPE_COLUMNS",
     "TRAINING",
     "TRAINING_WORDS",
     "Kind",
     "Slot",
-    "looks_like",
     "zigzag",
 ]
-
-MAGIC: Final = b"\x89GIR\r\n\x1a\n"
-"""The first byte is in no UTF-8 text, and the line ends show a file that was transferred as text (as in PNG's)."""
 
 HEAD: Final = ("format", "version", "requires")
 KEYS: Final = (*HEAD, "producer", "cuts", "strings", "scopes", "kinds", "nodes")
@@ -88,11 +83,6 @@ class Kind(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
     opaque: bool = False
     source: Source | None = None
     ext: Mapping[str, AttrValue] = {}
-
-
-def looks_like(data: bytes) -> bool:
-    """Whether the bytes start as a compact document does."""
-    return data.startswith(MAGIC)
 
 
 def zigzag(distance: int) -> int:

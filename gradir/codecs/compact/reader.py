@@ -11,8 +11,8 @@ import msgpack
 import msgspec
 
 from gradir.codecs.compact.columns import unpack
-from gradir.codecs.compact.layout import HEAD, MAGIC, NODE_COLUMNS, SCOPE_COLUMNS, TRAINING, Kind
-from gradir.codecs.document import check_head
+from gradir.codecs.compact.layout import HEAD, NODE_COLUMNS, SCOPE_COLUMNS, TRAINING, Kind
+from gradir.codecs.document import MAGIC, check_head
 from gradir.codecs.values import check_finite
 from gradir.codecs.versions import Version, needs_steps, upgrade
 from gradir.errors import FormatError

@@ -1,0 +1,102 @@
+"""The GitHub action and the hooks for pre-commit are ordinary commands; here they are run as such."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+yaml = pytest.importorskip("yaml")
+pytest.importorskip("torch")
+
+import gradir  # noqa: E402
+
+ROOT = Path(__file__).parents[1]
+ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+HOOKS: dict[str, dict[str, Any]] = {
+    hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+}
+PROGRAM = """
+import torch
+def loss():
+    w = torch.ones(3, requires_grad=True)
+    return w.exp().sum()
+"""
+
+pytestmark = pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+
+
+@pytest.fixture
+def project(tmp_path: Path, clean_environment: dict[str, str]) -> Path:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    line = [sys.executable, "-m", "gradir", "capture", "train.py:loss", "-o", "loss.gir"]
+    subprocess.run(line, cwd=tmp_path, env=clean_environment, check=True)
+    program = tmp_path / "bin" / "gradir"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gradir "$@"\n')
+    program.chmod(0o755)
+    return tmp_path
+
+
+def run_action(project: Path, environment: dict[str, str], **inputs: str) -> tuple[int, str]:
+    """Run the steps of the action with these inputs; returns the exit status and the job's summary."""
+    (step,) = ACTION["runs"]["steps"]
+    given = {name: inputs.get(name, value.get("default", "")) for name, value in ACTION["inputs"].items()}
+    environ = {
+        **environment,
+        "PATH": f"{project / 'bin'}:/usr/bin:/bin",
+        "GITHUB_STEP_SUMMARY": str(project / "summary.md"),
+    }
+    for name, expression in step["env"].items():
+        (key,) = [key for key in given if expression == f"${{{{ inputs.{key} }}}}"]
+        environ[name] = given[key]
+    # As GitHub runs a step whose shell is bash.
+    line = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+    done = subprocess.run(line, cwd=project, env=environ, capture_output=True, text=True, check=False)
+    summary = project / "summary.md"
+    return done.returncode, summary.read_text() if summary.exists() else ""
+
+
+def test_the_action_passes_and_says_so(project: Path, clean_environment: dict[str, str]) -> None:
+    done = run_action(project, clean_environment, spec="train.py:loss", against="loss.gir")
+    assert done == (0, "### Autograd graph: no difference\n")
+
+
+def test_the_action_fails_with_a_report(project: Path, clean_environment: dict[str, str]) -> None:
+    (project / "train.py").write_text(PROGRAM.replace("exp", "sin"))
+    status, summary = run_action(project, clean_environment, spec="train.py:loss", against="loss.gir")
+    assert status == 1
+    assert "**Nodes:**" in summary
+    assert "```mermaid" in summary
+    status, _ = run_action(
+        project, clean_environment, spec="train.py:loss", against="loss.gir", options="--fail-on params"
+    )
+    assert status == 0
+
+
+def test_trouble_fails_the_action(project: Path, clean_environment: dict[str, str]) -> None:
+    assert run_action(project, clean_environment, spec="train.py:loss", against="missing.gir") == (2, "")
+    hostile = "$(touch hostile)"
+    assert run_action(project, clean_environment, spec=hostile, against=f"`touch hostile`{hostile}")[0] == 2
+    assert not (project / "hostile").exists()
+
+
+def test_the_hooks_are_commands(project: Path, clean_environment: dict[str, str]) -> None:
+    def run(hook: str, *words: str) -> int:
+        entry = shlex.split(HOOKS[hook]["entry"])
+        assert entry[0] == "gradir"
+        line = [sys.executable, "-m", "gradir", *entry[1:], *words]
+        return subprocess.run(line, cwd=project, env=clean_environment, capture_output=True, check=False).returncode
+
+    assert run("gradir-validate", "loss.gir") == 0
+    assert run("gradir-check", "train.py:loss", "--against", "loss.gir") == 0
+    (project / "train.py").write_text(PROGRAM.replace("exp", "sin"))
+    assert run("gradir-check", "train.py:loss", "--against", "loss.gir") == 1
+    graph = gradir.load(project / "loss.gir")
+    (project / "loss.gir").write_bytes(gradir.dumps(graph) + b"\n")
+    assert run("gradir-validate", "loss.gir") == 2
