@@ -328,8 +328,12 @@ def _widen(of: Plan, rng: random.Random, _: str) -> Plan:
 
 
 def _rewire(of: Plan, rng: random.Random, _: str) -> Plan:
-    source = rng.choice(of.layers).uid
-    return _changed(of, rng, lambda layer: replace(layer, skip=source))
+    if len(of.layers) < 3:
+        return of
+    place = rng.randrange(2, len(of.layers))
+    # Not the layer just before, which feeds the residual anyway.
+    rewired = replace(of.layers[place], skip=rng.choice(of.layers[: place - 1]).uid)
+    return replace(of, layers=(*of.layers[:place], rewired, *of.layers[place + 1 :]))
 
 
 def _swap(of: Plan, rng: random.Random, _: str) -> Plan:

@@ -107,7 +107,7 @@ class _Search:
         found = self._same_ids()
         shares = self.costs.shares(found)
         cost = self.costs.of_shares(found, shares)
-        enough = self.costs.least()
+        enough = self.costs.least() if cost else 0
         if cost == enough:
             return found
         enough += enough // _NEAR
