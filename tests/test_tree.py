@@ -280,3 +280,30 @@ def test_it_shows_what_a_recursive_print_of_next_functions_shows() -> None:
 
     assert reading.roots == ["output"]
     assert expand(reading.children["output"][0], 0) == walk(loss.grad_fn, 0)
+
+
+def test_from_the_leaves_down_to_what_uses_them() -> None:
+    b = Builder()
+    x = b.tensor("x", TensorMeta())
+    split = b.function("split", [x], [TensorMeta(), TensorMeta()])
+    b.output(b.function("mul", [split, split.output(1)], [TensorMeta()]), base=x)
+    assert tree(b.build(), shapes=False, start="leaves") == (
+        "x leaf\n├─ split:1\n│  ├─ mul:1\n│  │  └─ output\n│  └─ [1] mul:1 (see above)\n└─ base of output (see above)\n"
+    )
+
+
+@given(graphs())
+def test_from_the_leaves_every_node_is_shown_once(graph: Graph) -> None:
+    text = tree(graph, start="leaves", shapes=False)
+    shown = [line for line in text.splitlines() if not line.endswith((" (see above)", " (see below)", " (continued)"))]
+    idle = {node.id for node in graph.nodes.values() if node.role == "buffer"} - {edge.src for edge in graph.edges}
+    assert len(shown) == max(len(graph.nodes) - len(idle), 1)
+
+
+def test_an_input_that_a_pass_left_out_is_no_missing_gradient() -> None:
+    graph = Graph.of([Node("f:1", op="f", inputs=(None, None), ext={"elided_inputs": (1,)})])
+    assert tree(graph) == "f:1\n├─ None\n└─ …\n"
+
+
+def test_long_chains_from_the_leaves() -> None:
+    assert tree(chain(50_000), start="leaves").count("\n") >= 50_000

@@ -1,4 +1,4 @@
-"""The graph as an indented tree, from each output down through its inputs.
+"""The graph as an indented tree, from each output down through its inputs, or from each leaf down to what uses it.
 
 It is what a recursive print of ``next_functions`` shows, but each node is expanded once: met again, it is a reference.
 Below ``max_depth`` levels a subtree moves to a section of its own at the left margin, so that the text grows with the
@@ -8,11 +8,12 @@ graph and not with its depth.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from gradir.ir.text import quoted, tensor_text, word
+from gradir.passes.wiring import ELIDED
 from gradir.protocols import Options
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["TreeExporter", "TreeOptions"]
 
 _NULL: Final = "None"
+_ELSEWHERE: Final = "…"
+"""Stands for an input that a pass left out."""
+
 _NOTHING: Final = "(nothing to show)\n"
 
 
@@ -34,13 +38,16 @@ class TreeOptions(Options, frozen=True, kw_only=True):
     ] = "unicode"
     shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of each tensor")] = True
     native: Annotated[bool, msgspec.Meta(description="show the framework's own name of each operation")] = False
+    start: Annotated[
+        Literal["outputs", "leaves"], msgspec.Meta(description="from outputs down to leaves, or from leaves to outputs")
+    ] = "outputs"
     max_depth: Annotated[
         int, msgspec.Meta(description="levels drawn before a subtree moves to its own section", ge=1, le=1000)
     ] = 24
 
 
 class TreeExporter:
-    """The graph as an indented tree, from the outputs down to the leaves.
+    """The graph as an indented tree, from the outputs down to the leaves or the other way round.
 
     >>> from gradir.ir import Graph, Node, Ref
     >>> graph = Graph.of([Node("x", role="leaf"), Node("mul:1", op="mul", inputs=(Ref("x", 0), None, Ref("x", 0)))])
@@ -94,6 +101,7 @@ class _Drawing:
         self._waiting: deque[str] = deque()
         self._below: set[str] = set()
         self._tensors: dict[TensorMeta, str] = {}
+        self._children = _inputs if options.start == "outputs" else _Users(graph)
 
     def text(self) -> Iterator[str]:
         """Every section."""
@@ -106,9 +114,10 @@ class _Drawing:
 
     def _roots(self) -> Iterator[Node]:
         nodes = self._nodes.values()
-        yield from (node for node in nodes if node.role == "output" and node.id not in self._seen)
+        if self._options.start == "outputs":
+            yield from (node for node in nodes if node.role == "output" and node.id not in self._seen)
         rest = [node for node in nodes if node.id not in self._seen and node.role != "buffer"]
-        used = {child for node in rest for child, *_ in _children(node)}
+        used = {child for node in rest for child, *_ in self._children(node)}
         yield from (node for node in rest if node.id not in used)
 
     def _section(self, root: Node, heading: str) -> str:
@@ -119,7 +128,8 @@ class _Drawing:
         while stack:
             line = stack.pop()
             text, node = self._draw(line)
-            done.append(f"{line.prefix}{line.branch}{line.relation}{text}")
+            relation = line.relation if line.id is not None else ""
+            done.append(f"{line.prefix}{line.branch}{relation}{text}")
             if node is not None:
                 prefix = line.prefix + (blank if line.branch == last else through)
                 stack += self._lines_under(node, prefix, line.depth + 1)
@@ -128,7 +138,7 @@ class _Drawing:
 
     def _lines_under(self, node: Node, prefix: str, depth: int) -> list[_Line]:
         """The lines of a node's inputs, the first one last: they are popped from a stack."""
-        children = _children(node)
+        children = self._children(node)
         if not children:
             return []
         lines = [_Line(prefix, self._branches.last, depth, *children[-1])]
@@ -138,14 +148,14 @@ class _Drawing:
     def _draw(self, line: _Line) -> tuple[str, Node | None]:
         """The text of a line, and its node when the node's inputs are to be drawn under it."""
         if line.id is None:
-            return _NULL, None
+            return line.relation or _NULL, None
         if line.id in self._seen:
             where = "below" if line.id in self._below else "above"
             return f"{_output_name(line.id, line.output_nr)} (see {where})", None
         self._seen.add(line.id)
         node = self._nodes[line.id]
         label = self._label(node, line.output_nr)
-        has_children = bool(node.inputs) or node.base is not None
+        has_children = bool(self._children(node))
         if line.depth < self._options.max_depth or not has_children:
             return label, node
         self._below.add(node.id)
@@ -173,14 +183,34 @@ class _Drawing:
         return text
 
 
-def _children(node: Node) -> list[tuple[str | None, int, str]]:
-    """What stands under a node: per input slot an id with its output number, then the base that it is a view of."""
-    found: list[tuple[str | None, int, str]] = [
-        (None, 0, "") if ref is None else (ref.id, ref.output_nr, "") for ref in node.inputs
+_Child: TypeAlias = "tuple[str | None, int, str]"
+"""What stands under a node: an id with its output number, and how it is related; no id where no gradient flows."""
+
+
+def _inputs(node: Node) -> list[_Child]:
+    """Per input slot what is behind it, then the base that the node is a view of."""
+    elided = node.ext.get(ELIDED, ()) if node.ext else ()
+    gone = elided if isinstance(elided, tuple) else ()
+    found: list[_Child] = [
+        (None, 0, _ELSEWHERE if slot in gone else "") if ref is None else (ref.id, ref.output_nr, "")
+        for slot, ref in enumerate(node.inputs)
     ]
     if node.base is not None:
         found.append((node.base, 0, "view of "))
     return found
+
+
+class _Users:
+    """What uses each node, in order."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._users: dict[str, list[_Child]] = {}
+        for edge in graph.edges:
+            relation = "base of " if edge.kind == "view" else f"[{edge.output_nr}] " if edge.output_nr else ""
+            self._users.setdefault(edge.src, []).append((edge.dst, 0, relation))
+
+    def __call__(self, node: Node) -> list[_Child]:
+        return self._users.get(node.id, [])
 
 
 def _output_name(node_id: str, output_nr: int) -> str:
