@@ -26,6 +26,7 @@ __all__ = [
     "Shape",
     "Source",
     "TensorMeta",
+    "share_empty_tuples",
 ]
 
 ROLES: Final = (
@@ -58,7 +59,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """Base of the IR's records: immutable, compared by value, defaults left out of the file."""
 
 
-def _share_empty_tuples(record: Record) -> None:
+def share_empty_tuples(record: Record) -> None:
     """Python 3.10 makes empty tuples that are not the one that is a field's default."""
     for field in record.__struct_fields__:
         if getattr(record, field) == ():
@@ -181,7 +182,7 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
         if self.role is not _FUNCTION and self.role == _FUNCTION:
             force_setattr(self, "role", _FUNCTION)
         if sys.version_info < (3, 11):
-            _share_empty_tuples(self)
+            share_empty_tuples(self)
 
     @property
     def label(self) -> str:
@@ -232,7 +233,7 @@ class Cut(Record, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         if sys.version_info < (3, 11):
-            _share_empty_tuples(self)
+            share_empty_tuples(self)
 
 
 class Producer(Record, frozen=True):

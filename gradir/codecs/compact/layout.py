@@ -7,10 +7,11 @@ layout in words.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Final
 
-from gradir.ir.model import AttrValue, Count, Record, Shape, Source, TensorMeta
+from gradir.ir.model import AttrValue, Count, Record, Shape, Source, TensorMeta, share_empty_tuples
 
 __all__ = [
     "HEAD",
@@ -83,6 +84,11 @@ class Kind(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
     opaque: bool = False
     source: Source | None = None
     ext: Mapping[str, AttrValue] = {}
+
+    if sys.version_info < (3, 11):
+
+        def __post_init__(self) -> None:
+            share_empty_tuples(self)
 
 
 def zigzag(distance: int) -> int:
