@@ -108,6 +108,10 @@ class Frontend(Protocol):
         """
         ...
 
+    def seed(self, number: int) -> None:
+        """Set the seed of the framework's random numbers."""
+        ...
+
     def record(self, model: object = None, *, sources: bool = False) -> Any:
         """A context manager that notes the modules that run inside it and has a ``capture`` of its own.
 

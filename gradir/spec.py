@@ -7,6 +7,7 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 
@@ -28,18 +29,21 @@ def load_target(spec: str) -> object:
         raise SpecError(f"{spec}: a SPEC is path/to/file.py:attr or package.module:attr")
     is_file = location.endswith(".py") or "/" in location or "\\" in location
     module = _load_file(Path(location)) if is_file else _load_module(location)
-    found: object = module
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise SpecError(f"{location} has no attribute {attribute!r}; it defines {_attributes(module)}")
-        found = getattr(found, part)
-    return found
+    try:
+        return attrgetter(attribute)(module)
+    except AttributeError as error:
+        raise SpecError(f"{location} has no attribute {attribute!r}; it defines {_attributes(module)}") from error
+    except Exception as error:
+        raise SpecError(f"{spec} raised {own_error(error)}") from error
 
 
 def own_error(error: BaseException) -> str:
     """What a user's own exception says, in one short line."""
-    text = " ".join(str(error).split())
     name = type(error).__name__
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001 (what a user's own class says of itself may fail too)
+        return name
     return (f"{name}: {text}" if text else name)[:500]
 
 
@@ -57,7 +61,9 @@ def _load_file(path: Path) -> ModuleType:
         sys.modules[path.stem] = module
         try:
             spec.loader.exec_module(module)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise SpecError(f"{path} raised {own_error(error)}") from error
         finally:
             if previous is not None:
@@ -73,7 +79,9 @@ def _load_module(name: str) -> ModuleType:
             if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
                 raise SpecError(f"{name}: no such module here") from error
             raise SpecError(f"{name} raised {own_error(error)}") from error
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise SpecError(f"{name} raised {own_error(error)}") from error
 
 

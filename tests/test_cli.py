@@ -304,3 +304,85 @@ def test_a_spec_without_an_attribute_is_one_line(run: Run) -> None:
     pytest.importorskip("torch")
     for text in ("spec.py", "spec.py:", ":x", ""):
         fails(run("capture", text), "path/to/file.py:attr")
+
+
+NOISY = """
+import atexit, os, sys, threading, time, asyncio
+import torch
+
+class Raises(BaseException):
+    def __str__(self):
+        raise ValueError
+
+w = torch.randn(2, requires_grad=True)
+seeded = w.exp().sum() if float(w.detach()[0]) > 0 else w.sin().sum()
+
+def noisy():
+    print("python")
+    os.write(1, b"descriptor\\n")
+    os.system("echo child")
+    sys.__stdout__.write("kept\\n")
+    atexit.register(print, "late")
+    return torch.ones(2, requires_grad=True).exp()
+
+def moves():
+    os.chdir("/")
+    return torch.ones(2, requires_grad=True).exp()
+
+def cancelled():
+    raise asyncio.CancelledError
+
+def odd():
+    raise Raises
+
+class Lazy:
+    @property
+    def loss(self):
+        raise KeyError("no")
+
+lazy = Lazy()
+"""
+
+
+@pytest.fixture
+def noisy(spec: Run, run: Run, tmp_path: Path) -> Run:
+    """Run commands where noisy.py is."""
+    (tmp_path / "noisy.py").write_text(NOISY)
+    return run
+
+
+def test_nothing_that_a_program_prints_gets_into_the_file(noisy: Run) -> None:
+    done = noisy("capture", "noisy.py:noisy")
+    assert done.returncode == 0
+    assert "exp:1" in gradir.loads(done.stdout.encode()).nodes
+    for word in ("python", "descriptor", "child", "kept", "late"):
+        assert word in done.stderr
+
+
+def test_a_program_that_changes_the_directory_moves_no_file(noisy: Run, tmp_path: Path) -> None:
+    assert noisy("capture", "noisy.py:moves", "-o", "here.gir").returncode == 0
+    assert (tmp_path / "here.gir").exists()
+    assert noisy("check", "noisy.py:moves", "--against", "there.gir", "--update").returncode == 0
+    assert (tmp_path / "there.gir").exists()
+    assert noisy("check", "noisy.py:moves", "--against", "there.gir").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("attribute", "said"),
+    [("cancelled", "raised CancelledError"), ("odd", "raised Raises"), ("lazy.loss", "raised KeyError: 'no'")],
+)
+def test_whatever_a_program_raises_is_one_line(noisy: Run, attribute: str, said: str) -> None:
+    fails(noisy("capture", f"noisy.py:{attribute}"), said)
+
+
+def test_the_seed_reaches_what_is_made_at_import(noisy: Run) -> None:
+    graphs = {seed: [noisy("capture", "noisy.py:seeded", "--seed", seed).stdout for _ in range(2)] for seed in "04"}
+    assert all(first == second for first, second in graphs.values())
+    assert len({text for pair in graphs.values() for text in pair}) == 2
+    fails(noisy("capture", "noisy.py:seeded", "--seed", "99999999999999999999"), "a seed is from 0 to")
+
+
+def test_a_file_with_source_lines_is_checked_with_source_lines(noisy: Run) -> None:
+    assert noisy("capture", "noisy.py:moves", "--sources", "-o", "s.gir").returncode == 0
+    done = noisy("check", "noisy.py:moves", "--against", "s.gir")
+    assert (done.returncode, done.stdout) == (0, "no difference\n")

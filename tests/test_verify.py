@@ -57,7 +57,9 @@ def test_the_graph_is_kept_and_the_hooks_are_gone() -> None:
 def test_a_freed_graph_is_one_clear_error() -> None:
     loss = leaf(3).exp().sum()
     loss.backward()
-    with pytest.raises(CaptureError, match="verifying needs a backward, which failed: Trying to backward"):
+    with pytest.raises(
+        CaptureError, match="verifying needs a backward, which failed: RuntimeError: Trying to backward"
+    ):
         gradir.verify(loss)
 
 
@@ -88,3 +90,61 @@ def test_a_parameter_wrongly_called_unreached_is_found() -> None:
     graph = Graph.of(live.graph.nodes.values(), cuts=[cut])
     found = live._replace(graph=graph, leaves={}, unreached=[model.weight]).verify()
     assert found.mismatches == ("weight: said to be unreached, and got a gradient",)
+
+
+class Renamed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.name = "x"
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def test_a_function_that_keeps_an_attribute_called_name() -> None:
+    assert gradir.verify(Renamed.apply(leaf(2)).sum()).mismatches == ()
+
+
+def test_an_optimizer_in_the_backward_takes_no_gradient_away() -> None:
+    model = nn.Linear(2, 1)
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda tensor: setattr(tensor, "grad", None))
+    assert gradir.verify(model(torch.ones(1, 2)), model=model).mismatches == ()
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyError("k"), RuntimeError("in\ntwo lines")])
+def test_a_hook_that_raises_is_one_clear_error(error: Exception) -> None:
+    def raises(_: torch.Tensor) -> None:
+        raise error
+
+    y = leaf(2).exp()
+    y.register_hook(raises)
+    with pytest.raises(CaptureError, match=r"verifying needs a backward, which failed: \w+Error: ") as caught:
+        gradir.verify(y.sum())
+    assert "\n" not in str(caught.value)
+
+
+def test_where_a_profiler_is_on_already() -> None:
+    with torch.autograd.profiler.profile():
+        found = gradir.verify(leaf(2).exp().sum())
+    assert found.mismatches == ()
+    assert found.fired == 3
+
+
+def test_a_sparse_output() -> None:
+    x = leaf(2, 2)
+    assert gradir.verify(x.to_sparse() * 2).mismatches == ()
+
+
+def test_an_output_that_retains_its_gradient_has_it_as_before() -> None:
+    x = leaf(2)
+    y = x.exp()
+    y.retain_grad()
+    gradir.verify(y)
+    assert y.grad is None
+    y.sum().backward(retain_graph=True)
+    kept = y.grad
+    gradir.verify(y)
+    assert y.grad is kept

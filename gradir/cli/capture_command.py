@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
 from gradir.cli.encoding import add_encoding_options
+from gradir.cli.program_output import program_output
 
 __all__ = ["register"]
 
@@ -38,8 +40,13 @@ def run(options: argparse.Namespace) -> int:
     """Capture and write."""
     from gradir import api
 
-    graph = captured(options)
-    api.save(graph, options.output, format=options.format, compress=options.compress)
-    if options.output != "-":
-        print(f"wrote {options.output}: {summary(graph)}", file=sys.stderr)
+    # The program may change the working directory.
+    path = Path(options.output).absolute()
+    with program_output(for_good=options.is_process) as own:
+        graph = captured(options)
+        if options.output == "-":
+            own.write(api.dumps(graph, format=options.format, compress=options.compress))
+            return 0
+        api.save(graph, path, format=options.format, compress=options.compress)
+    print(f"wrote {options.output}: {summary(graph)}", file=sys.stderr)
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +13,8 @@ if TYPE_CHECKING:
     from gradir.protocols import Verification
 
 __all__ = ["SPEC_HELP", "add_capture_options", "captured", "summary"]
+
+_SEEDS: Final = 2**63
 
 SPEC_HELP: Final = """\
 SPEC is path/to/file.py:attr or package.module:attr, where attr is
@@ -33,7 +34,7 @@ def add_capture_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="an input of a module, dtype[sizes] or name=dtype[sizes]; repeat for more inputs",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the framework's random numbers (default: 0)")
+    parser.add_argument("--seed", type=_seed, default=0, help="seed of the framework's random numbers (default: 0)")
     parser.add_argument(
         "--fake", action="store_true", help="run on tensors without data: a model of any size takes seconds"
     )
@@ -51,7 +52,7 @@ def add_capture_options(parser: argparse.ArgumentParser) -> None:
 
 
 def captured(options: argparse.Namespace) -> Graph:
-    """Run what the options name, capture, and verify when asked to.
+    """Run what the options name, capture, and verify when asked to; to be called inside `program_output`.
 
     Raises:
         CaptureError: the SPEC cannot be run or has no graph, or the engine disagrees with what was captured.
@@ -60,19 +61,26 @@ def captured(options: argparse.Namespace) -> Graph:
     from gradir.spec import load_target
 
     frontend = registry.frontend(options.frontend)
-    # What the user's program prints must not end up in a file that goes to stdout.
-    with contextlib.redirect_stdout(sys.stderr):
-        target = load_target(options.spec)
-        try:
-            live = frontend.capture_target(
-                target, options.input, seed=options.seed, fake=options.fake, sources=options.sources
-            )
-            checked = live.verify() if options.verify else None
-        except CaptureError as error:
-            raise CaptureError(f"{options.spec}: {error}") from error
+    # Before the import, which may make tensors; what is called later starts from the same seed again.
+    frontend.seed(options.seed)
+    target = load_target(options.spec)
+    try:
+        live = frontend.capture_target(
+            target, options.input, seed=options.seed, fake=options.fake, sources=options.sources
+        )
+        checked = live.verify() if options.verify else None
+    except CaptureError as error:
+        raise CaptureError(f"{options.spec}: {error}") from error
     if checked is not None:
         _report(options.spec, checked)
     return live.graph
+
+
+def _seed(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < _SEEDS:
+        raise argparse.ArgumentTypeError(f"{text}: a seed is from 0 to {_SEEDS - 1}")
+    return number
 
 
 def summary(graph: Graph) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
 from gradir.cli.comparing import add_comparison_options, check_comparison_options, compared, show, status_of
+from gradir.cli.program_output import program_output
 
 if TYPE_CHECKING:
     from gradir.ir import Graph
@@ -30,7 +31,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = commands.add_parser(
         "check",
         help="capture, and compare with a .gir file",
-        description=f"Capture what SPEC names and compare it with a .gir file, as a test does.\n\n{SPEC_HELP}",
+        description="Capture what SPEC names and compare it with a .gir file, as a test does. Source lines are noted "
+        f"where the file has them.\n\n{SPEC_HELP}",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -50,25 +52,30 @@ def run(options: argparse.Namespace) -> int:
     check_comparison_options(options)
     # The file is read first: a capture may take long.
     expected = None if options.update and not Path(options.against).exists() else api.load(options.against)
-    graph = captured(options)
+    if expected is not None and expected.producer.options.get("sources") is True:
+        options.sources = True
+    # The program may change the working directory.
+    path = Path(options.against).absolute()
+    with program_output(for_good=False):
+        graph = captured(options)
     if expected is None:
-        return _written(graph, options.against)
+        return _written(graph, path, options)
     found = compared(expected, graph, options)
     show(expected, graph, found, options)
     if found and options.update:
-        return _written(graph, options.against, **_form(options.against))
+        return _written(graph, path, options, **_form(path))
     return status_of(found, options)
 
 
-def _written(graph: Graph, path: str, **form: Any) -> int:
+def _written(graph: Graph, path: Path, options: argparse.Namespace, **form: Any) -> int:
     from gradir import api
 
     api.save(graph, path, **form)
-    print(f"wrote {path}: {summary(graph)}", file=sys.stderr)
+    print(f"wrote {options.against}: {summary(graph)}", file=sys.stderr)
     return 0
 
 
-def _form(path: str) -> dict[str, str]:
+def _form(path: Path) -> dict[str, str]:
     """The encoding and the compression of a file that is there."""
     from gradir import codecs, files
 

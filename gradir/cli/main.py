@@ -55,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.showwarning = _show_warning_with(warnings.showwarning)  # type: ignore[assignment]
     try:
         options = _parser(arguments).parse_args(arguments)
+        # Whether the process ends with this command, and nothing else will want its streams.
+        options.is_process = arguments is None
         status: int = options.run(options)
         sys.stdout.flush()
     except GradirError as error:

@@ -46,6 +46,12 @@ class TorchFrontend:
             raise CaptureError(f"inputs are for a torch.nn.Module to run on, not for {type(target).__name__}")
         return capture(target, model=model, params=params)
 
+    def seed(self, number: int) -> None:
+        """Set the seed of torch's random numbers."""
+        import torch
+
+        torch.manual_seed(number)
+
     def record(self, model: object = None, *, sources: bool = False) -> Recorder:
         """Record which module, and which line, runs which operation; see `gradir.record`."""
         from gradir.capture.pytorch.recorder import Recorder

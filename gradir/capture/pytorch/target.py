@@ -133,6 +133,8 @@ def _run(call: Callable[[], T], name: str = "") -> T:
         return call()
     except GradirError:
         raise
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         name = name or getattr(call, "__qualname__", type(call).__name__)
         raise SpecError(f"{name} raised {own_error(error)}") from error

@@ -17,6 +17,7 @@ from gradir.errors import CaptureError
 from gradir.ir import TensorMeta
 from gradir.ir.text import tensor_text
 from gradir.protocols import Verification
+from gradir.spec import own_error
 
 __all__ = ["verify"]
 
@@ -44,20 +45,23 @@ def verify(live: LiveGraph) -> Verification:
     by the engine's own profile. The gradient that arrives at each output must have the recorded dtype and shape. The
     leaves of the graph, and no other parameter of the model, must receive a gradient.
 
-    The gradients in ``.grad`` are as before afterwards, and the graph is kept. Hooks that the user put on tensors and
-    nodes do run, and non-reentrant checkpoints are recomputed.
+    The gradients in ``.grad`` of the leaves, of the model's parameters and of the outputs are as before afterwards, and
+    the graph is kept. What else runs in a backward runs in this one: hooks that the user put on tensors and nodes,
+    `retain_grad` of intermediate tensors, the recomputation of checkpoints with the gradients of what a reentrant one
+    hides. Where a profiler is on already, the nodes are counted by the hooks alone.
 
     Raises:
         CaptureError: backward cannot run, because an earlier one freed the graph, say.
     """
     arrived: dict[GradFn, _Arrived] = {}
     received: set[int] = set()
+    outputs = [found.tensor for found in live.captured if found.tensor.retains_grad]
     tensors = [*live.leaves.values(), *live.unreached]
     hooks = [fn.register_prehook(partial(_note, arrived, fn)) for fn in live.grad_fns]
     # Not asked for afterwards: a distributed model takes gradients away as they come.
     hooks += [_register_accumulated(tensor, partial(_note_gradient, received)) for tensor in tensors]
     try:
-        with _grads_put_aside(tensors):
+        with _grads_put_aside([*tensors, *outputs]):
             engine = _run_backward(live)
     finally:
         for hook in hooks:
@@ -66,7 +70,7 @@ def verify(live: LiveGraph) -> Verification:
         *_missing_nodes(live, arrived),
         *_unknown_nodes(live, engine),
         *_wrong_gradients(live, arrived),
-        *_wrong_leaves(live, received),
+        *_wrong_leaves(live, received | _accumulated(arrived)),
     ]
     edges = sum(1 for edge in live.graph.edges if live.graph.nodes[edge.dst].role == "function")
     return Verification(len(live.grad_fns), edges, len(arrived), tuple(mismatches))
@@ -76,6 +80,15 @@ def _note_gradient(received: set[int], leaf: torch.Tensor) -> None:
     # The engine also comes to a leaf with no gradient at all.
     if leaf.grad is not None:
         received.add(id(leaf))
+
+
+def _accumulated(arrived: dict[GradFn, _Arrived]) -> set[int]:
+    """The leaves that a gradient came to; a hook of the user may have taken it away again."""
+    return {
+        id(fn.variable)
+        for fn, (gradients,) in arrived.items()
+        if hasattr(fn, "variable") and any(gradient is not None for gradient in gradients)
+    }
 
 
 def _note(arrived: dict[GradFn, _Arrived], fn: GradFn, gradients: tuple[torch.Tensor | None, ...]) -> None:
@@ -95,21 +108,32 @@ def _grads_put_aside(tensors: list[torch.Tensor]) -> Iterator[None]:
 
 
 def _run_backward(live: LiveGraph) -> Counter[str]:
-    """Run backward; returns how often the engine ran nodes of each name."""
-    tensors = [captured.tensor for captured in live.captured if captured.role == "output"]
-    seeds = [torch.ones_like(tensor) for tensor in tensors]
+    """Run backward; returns how often the engine ran nodes of each name, nothing where a profiler is on already."""
+    if _autograd._profiler_enabled():
+        _backward(live)
+        return Counter()
     # The legacy profiler prints nothing; its Python class fails on events that end in another thread.
     quiet = [False] * 5
     config = _profiler.ProfilerConfig(_profiler.ProfilerState.CPU, *quiet, _profiler._ExperimentalConfig())
     _autograd._enable_profiler_legacy(config)
     try:
-        torch.autograd.backward(tensors, seeds, retain_graph=True)
-    except RuntimeError as error:
-        raise CaptureError(f"verifying needs a backward, which failed: {' '.join(str(error).split())}") from error
+        _backward(live)
     finally:
         threads = _autograd._disable_profiler_legacy()
     begun = (event.name() for thread in threads for event in thread if event.kind() == "push")
     return Counter(name.removeprefix(_EVENT) for name in begun if name.startswith(_EVENT))
+
+
+def _backward(live: LiveGraph) -> None:
+    tensors = [captured.tensor for captured in live.captured if captured.role == "output"]
+    try:
+        # Of some layouts no ones can be made; what arrives has the same shape and dtype with any values.
+        seeds = [
+            torch.ones_like(tensor) if tensor.layout is torch.strided else tensor.detach().clone() for tensor in tensors
+        ]
+        torch.autograd.backward(tensors, seeds, retain_graph=True)
+    except Exception as error:
+        raise CaptureError(f"verifying needs a backward, which failed: {own_error(error)}") from error
 
 
 def _missing_nodes(live: LiveGraph, arrived: dict[GradFn, _Arrived]) -> Iterator[str]:
@@ -122,7 +146,8 @@ def _unknown_nodes(live: LiveGraph, engine: Counter[str]) -> Iterator[str]:
     if live.hides:
         # The function runs a backward of its own, whose nodes are not part of this graph.
         return
-    captured = Counter(fn.name() for fn in live.grad_fns)
+    # A custom function may keep an attribute called name.
+    captured = Counter(type(fn).name(fn) for fn in live.grad_fns)
     for name, count in sorted((engine - captured).items()):
         if name == _ENGINES_OWN:
             continue

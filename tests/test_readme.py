@@ -1,0 +1,56 @@
+"""What the README says to do works, in the order in which it says it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import gradir
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+MODEL, SCRIPT, READING = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)[:3]
+COMMANDS = [
+    line.strip()
+    for line in README.partition("## On the command line\n\n")[2].partition("\n\n")[0].splitlines()
+    if shutil.which("dot") or "dot" not in line
+]
+
+pytestmark = pytest.mark.skipif(not shutil.which("sh"), reason="needs a shell")
+
+
+def test_the_readme_is_a_session_that_works(tmp_path: Path, clean_environment: dict[str, str]) -> None:
+    program = tmp_path / "bin" / "gradir"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gradir "$@"\n')
+    program.chmod(0o755)
+    environment = {**clean_environment, "PATH": f"{program.parent}:/usr/local/bin:/usr/bin:/bin"}
+    (tmp_path / "critic.py").write_text(MODEL)
+    (tmp_path / "script.py").write_text(SCRIPT + READING)
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, env=clean_environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "tanh TanhBackward0 1 float32[2, 8]" in done.stdout
+    assert len(gradir.load(tmp_path / "critic.gir").nodes) == 15
+    assert len(COMMANDS) >= 14
+    for command in COMMANDS:
+        done = subprocess.run(
+            ["sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == (1 if " diff " in command else 0), (command, done.stderr)
+        assert "Traceback" not in done.stderr
+    assert '"id":"2/addmm:1"' in (tmp_path / "critic.gir").read_text()
+
+
+def test_every_link_in_the_docs_leads_somewhere() -> None:
+    root = Path(__file__).parents[1]
+    for page in [root / "README.md", root / "CONTRIBUTING.md", *(root / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
