@@ -25,6 +25,7 @@ _MOST_CHARACTERS: Final = 60_000
 """A comment on GitHub holds 65,536; what surrounds the report has to fit too."""
 
 _KINDS: Final = ("added", "removed", "changed", "renamed", "moved")
+_MOST_CUTS: Final = 4
 _MOST_MODULES: Final = 40
 _MOST_PICTURED: Final = 120
 _HOPS: Final = 1
@@ -65,16 +66,29 @@ def _figures(diff: Diff) -> Iterator[str]:
     nodes = ", ".join(f"{counts[kind]:,} {kind}" for kind in _KINDS if counts[kind])
     yield f"**Nodes:** {nodes or 'none'} ({diff.before.nodes:,} → {diff.after.nodes:,})  "
     for name, before, after in (
-        ("Parameters", diff.before.parameters, diff.after.parameters),
+        ("Parameters in the graph", diff.before.parameters, diff.after.parameters),
         ("Saved for backward", diff.before.saved_bytes, diff.after.saved_bytes),
     ):
         share = f" ({100 * (after - before) / before:+.1f} %)" if before and after != before else ""
         shown = (short_bytes(before), short_bytes(after)) if name.startswith("Saved") else (f"{before:,}", f"{after:,}")
         yield f"**{name}:** {' → '.join(shown) if after != before else shown[0] + ', as before'}{share}  "
+    yield from _cuts(diff)
     renamed = [change for change in diff.changes if change.subject == "module"]
     for change in renamed:
         was, now = (_code(name or "(top level)") for name in (change.was, change.id))
         yield f"**Renamed:** {was} → {now}, {change.summary}  "
+
+
+def _cuts(diff: Diff) -> Iterator[str]:
+    """A line for each kind of cut that came or went; their parameters count as gone, which alone would mislead."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for change in diff.changes:
+        if change.subject == "cut" and change.kind in {"added", "removed"}:
+            groups.setdefault((change.kind, change.summary.partition(" ")[0]), []).append(change.id)
+    for (kind, what), names in list(groups.items())[:_MOST_CUTS]:
+        shown = ", ".join(map(_code, names[:_MOST_CUTS]))
+        rest = f" and {len(names) - _MOST_CUTS:,} more" if len(names) > _MOST_CUTS else ""
+        yield f"**Cuts:** {len(names):,} {_code(what)} {kind}: {shown}{rest}  "
 
 
 def _table(diff: Diff) -> Iterator[str]:

@@ -215,6 +215,17 @@ def test_every_field_of_a_record_is_compared() -> None:
             {"saved": (Saved("a", storage="x"),)},
             {"saved.a.origin": ("x[1]", None), "saved.a.storage": (None, "x")},
         ),
+        (
+            {"saved": (Saved("a", "f", (2,), 8, Ref("x", 0), "x"),)},
+            {"saved": (Saved("a", state="hooked"),)},
+            {"saved.a": ("f[2] 8 bytes", "hooked")},
+        ),
+        ({"saved": (Saved("a", state="hooked"),)}, {"saved": (Saved("a"),)}, {"saved.a": ("hooked", "?[?]")}),
+        (
+            {"saved": (Saved("a", state="hooked"),)},
+            {"saved": (Saved("a", state="x y"),)},
+            {"saved.a": ("hooked", '"x y"')},
+        ),
         ({"saved": ()}, {"saved": (Saved("b", "f", (2,), 8),)}, {"saved.b": (None, "f[2] 8 bytes")}),
         ({"saved": (Saved("a"), Saved("b"))}, {"saved": (Saved("b"), Saved("a"))}, {"saved": ("[a, b]", "[b, a]")}),
         ({"base": "x"}, {}, {"base": ("x", None)}),
@@ -265,6 +276,41 @@ def test_cuts_are_matched_by_parameter_even_when_one_occurs_twice() -> None:
         ),
         Change("added", "cut", "hidden", summary="hidden"),
     )
+
+
+def counted(own: int, trainable: int, shared: int = 0, frozen: int = 0) -> Graph:
+    """A module in another that has no parameter itself, and a scope table that leaves out what is between them."""
+    total = own + 7 - shared
+    scopes = [
+        Scope("", "Net", total=total, trainable=trainable + 7 - shared - frozen),
+        Scope("a.b", "Linear", own=own, total=own, trainable=trainable),
+        Scope("c", "Linear", own=7, total=7, trainable=7 - frozen),
+    ]
+    return Graph.of([], scopes)
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (counted(5, 5), {"a.b": ["own"]}),
+        (counted(3, 0), {"a.b": ["trainable"]}),
+        (counted(5, 3), {"a.b": ["own", "total"]}),
+        (counted(3, 3, shared=2), {"": ["total", "trainable"]}),
+        (counted(6, 6, shared=2), {"": ["total", "trainable"], "a.b": ["own"]}),
+        (counted(3, 3, frozen=7), {"c": ["trainable"]}),
+    ],
+)
+def test_counts_that_only_follow_are_not_said(after: Graph, said: dict[str, list[str]]) -> None:
+    found = compare(counted(3, 3), after).changes
+    assert {change.id: [field.path for field in change.fields] for change in found} == said
+
+
+def test_counts_that_follow_from_a_module_put_in_are_not_said() -> None:
+    before = counted(3, 3)
+    more = msgspec.structs.replace(before.scopes[""], total=14, trainable=14)
+    after = Graph.of([], [more, *list(before.scopes.values())[1:], Scope("d", own=4, total=4, trainable=4)])
+    (change,) = compare(before, after).changes
+    assert (change.kind, change.id) == ("added", "d")
 
 
 def test_the_first_line_counts() -> None:

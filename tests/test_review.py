@@ -26,7 +26,7 @@ from gradir.diff.ignoring import ignoring, normalized
 from gradir.diff.model import Change, Diff, FieldChange, Totals
 from gradir.diff.union import union
 from gradir.errors import FormatError, GradirError
-from gradir.ir import Builder, Graph, Node, Saved, Scope, TensorMeta
+from gradir.ir import Builder, Cut, Graph, Node, Saved, Scope, TensorMeta
 from gradir.ir.marks import SIGNS, status
 from gradir.ir.totals import totals
 from gradir.ir.validate import check
@@ -141,6 +141,15 @@ def test_the_table_of_a_report_counts_every_changed_node(pair: tuple[Graph, Grap
     table = rows(text)[1:]
     for column, kinds in ((1, {"added"}), (2, {"removed"}), (3, {"changed", "renamed", "moved"})):
         assert sum(int(row[column] or 0) for row in table) == sum(change.kind in kinds for change in changes)
+
+
+def test_a_report_names_what_was_cut_off_first() -> None:
+    cuts = [Cut("unreached", (f"w{number}",)) for number in range(6)]
+    there = markdown(Graph.of([]), Graph.of([], [], cuts), compare(Graph.of([]), Graph.of([], [], cuts)))
+    assert "**Cuts:** 6 `unreached` added: `w0`, `w1`, `w2`, `w3` and 2 more  \n" in there
+    a, b = Graph.of([], [], [*cuts[:1], Cut("hidden", ("v",))]), Graph.of([])
+    back = markdown(a, b, compare(a, b))
+    assert "**Cuts:** 1 `unreached` removed: `w0`  \n**Cuts:** 1 `hidden` removed: `v`  \n" in back
 
 
 def test_a_report_of_hostile_names_stays_in_its_table() -> None:

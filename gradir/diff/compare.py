@@ -14,6 +14,7 @@ from gradir.diff.matching import match
 from gradir.diff.model import Change, Diff, FieldChange
 from gradir.diff.order import matched, out_of_place
 from gradir.diff.script import script
+from gradir.diff.subtotals import COUNTS, Subtotals
 from gradir.gcpause import paused_gc
 from gradir.ir.text import word
 from gradir.ir.totals import totals
@@ -22,12 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from gradir.diff.correspondence import Verdict
+    from gradir.diff.fields import Fields
     from gradir.diff.model import Kind
     from gradir.ir import Cut, Graph, Node, Scope
 
 __all__ = ["compare"]
 
 T = TypeVar("T")
+
+_OWN_SCOPE_FIELDS = {field: describe for field, describe in SCOPE_FIELDS.items() if field not in COUNTS}
 
 
 def compare(a: Graph, b: Graph) -> Diff:
@@ -52,6 +56,7 @@ class _Comparison:
         self._names = correspondence
         self._nodes = correspondence.nodes(a.nodes), b.nodes
         self._scopes = correspondence.scopes(a.scopes), b.scopes
+        self._subtotals = Subtotals(a.scopes, b.scopes)
         cut_keys = _cut_keys(map(correspondence.cut, a.cuts))
         self._cuts = dict(zip(cut_keys, a.cuts, strict=True)), dict(zip(_cut_keys(b.cuts), b.cuts, strict=True))
         self._own_cut_keys = dict(zip(cut_keys, _cut_keys(a.cuts), strict=True))
@@ -73,10 +78,13 @@ class _Comparison:
                 yield from _one_sided(_scope_change, old, new)
                 continue
             kind = self._names.scope_verdict(old, new)
-            fields = field_changes(old, new, SCOPE_FIELDS, old)
+            fields = field_changes(old, new, self._scope_fields(old, new), old)
             if kind == "renumbered":
                 self._shifted.setdefault("scopes", (old.path, new.path))
             yield from _changed(_scope_change, new, kind, tuple(fields), old.path)
+
+    def _scope_fields(self, old: Scope, new: Scope) -> Fields:
+        return _OWN_SCOPE_FIELDS if self._subtotals.follow(old, new) else SCOPE_FIELDS
 
     def _cut_changes(self) -> Iterator[Change]:
         for old, new in _pairs(*self._cuts):

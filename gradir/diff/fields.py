@@ -47,8 +47,9 @@ def _part_changes(old: Mapping[str, Part], new: Mapping[str, Part], shown: Mappi
     for path, before, after in matched(old, new):
         if before is None or after is None:
             yield FieldChange(path, shown[path].text if before else None, after.text if after else None)
-        elif not before.values and before.text != after.text:
-            yield FieldChange(path, shown[path].text, after.text)
+        elif not (before.values and after.values):
+            if before.text != after.text:
+                yield FieldChange(path, shown[path].text, after.text)
         else:
             for name, was, becomes in matched(before.values, after.values):
                 if was != becomes:
@@ -155,6 +156,7 @@ def tensor_part(tensor: TensorMeta) -> Part:
 
 
 def _saved(saved: Saved) -> Part:
+    """A saved slot; one of which the state is all that is known, as a hook leaves it, has no further values."""
     tensor = tensor_part(saved.tensor)
     values = {name: tensor.values[name] for name in ("dtype", "shape") if name in tensor.values}
     if saved.bytes is not None:
@@ -163,6 +165,8 @@ def _saved(saved: Saved) -> Part:
         values["origin"] = ref_text(saved.origin)
     if saved.storage:
         values["storage"] = word(saved.storage)
+    if not values and saved.state != "held":
+        return Part(word(saved.state))
     values["state"] = word(saved.state)
     size = "" if saved.bytes is None else f" {saved.bytes} bytes"
     return Part(f"{tensor.text}{size}", values)

@@ -76,7 +76,8 @@ class Diff(Record, frozen=True):
     """What changed from one graph to another; false when nothing did that was asked for, whatever made the graphs.
 
     ``changes`` is for reading. It holds the renamed modules, then the scopes, the cuts and the nodes, each in the order
-    of the second graph, what was removed standing where it stood in the first. ``modules`` are those whose own size
+    of the second graph, what was removed standing where it stood in the first. Totals of a module that only add up what
+    changed below it are left out. ``modules`` are those whose own size
     changed. ``script`` is exact, and what `gradir.patch` applies: it also has what was ignored on request.
     """
 
