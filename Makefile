@@ -9,7 +9,7 @@ PYTEST_ARGS =
 SUITE = --doctest-modules gradir exporters tests
 
 .SUFFIXES:
-.PHONY: help demo test bench fuzz check schema goldens verification gallery node test-core core-suite clean
+.PHONY: help demo test bench fuzz check schema goldens verification reviewing gallery node test-core core-suite clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +47,9 @@ goldens: $(VENV)/.ready-test ## write the golden files; review what changed
 
 verification: $(VENV)/.ready-test ## write docs/verification.md's table of real models anew
 	$(BIN)/python tests/support/real_models.py
+
+reviewing: $(VENV)/.ready-test ## write the generated parts of docs/reviewing.md anew
+	$(BIN)/python tests/support/real_changes.py
 
 gallery: $(VENV)/.ready-test tests/node/node_modules/.package-lock.json ## draw docs/gallery anew (needs dot and Chromium)
 	$(BIN)/python docs/gallery/build.py

@@ -1,24 +1,34 @@
 """Edits that people make to models, each as the graph before it and the graph after it.
 
 The models are those of transformers, of the examples and a small one, tiny, in train mode, seeded; nothing is
-downloaded.
+downloaded. Run as a program, this file writes the generated parts of docs/reviewing.md anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+import io
+import shlex
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from example_files import attribute
+from real_models import versions
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 import gradir
+from gradir.cli import main
 from gradir.ir import Graph
+from gradir.markdown import embedded, fenced
 
-__all__ = ["CHANGES", "Pair"]
+__all__ = ["CHANGES", "COMMANDS", "PAGE", "Command", "Pair", "blocks", "pair", "updated"]
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reviewing.md"
 
 Pair = tuple[Graph, Graph]
 
@@ -139,3 +149,96 @@ CHANGES: dict[str, Callable[[], Pair]] = {
     "checkpointing-reentrant": lambda: (_gpt2(), _gpt2(partial(_checkpointed, reentrant=True))),
 }
 """Functions that make both graphs, by the name of the edit."""
+
+
+@cache
+def pair(name: str) -> Pair:
+    """Both graphs of an edit; made once."""
+    return CHANGES[name]()
+
+
+class Command(NamedTuple):
+    """A command line of the page: the edit it looks at, and the options of ``gradir diff``."""
+
+    change: str
+    options: str = ""
+
+
+COMMANDS: dict[str, Command] = {
+    **{name: Command(name) for name in CHANGES},
+    "fewer-key-value-heads, ignoring": Command("fewer-key-value-heads", "--ignore out,attrs,saved"),
+    "batch-norm-to-group-norm, ignoring": Command("batch-norm-to-group-norm", "--ignore native,out,attrs,saved"),
+    "checkpointing, ignoring": Command("checkpointing", "--ignore saved,attrs,native,indices"),
+    "budget": Command("one-more-layer", "--fail-on 'params,saved-bytes>5%,nodes>100'"),
+}
+"""What the page shows of ``gradir diff``, by the name of the block."""
+
+_REPORTS = ("dropout-removed", "detach-by-accident")
+_MOST_LINES = 40
+_LONGEST = 120
+
+
+def blocks() -> Iterator[tuple[str, str]]:
+    """Every generated part of the page, with its marker."""
+    yield "versions", f"With {versions()}:\n"
+    with tempfile.TemporaryDirectory() as folder:
+        for name in CHANGES:
+            for side, graph in zip("ab", pair(name), strict=True):
+                graph.save(Path(folder) / f"{name}.{side}.gir")
+        yield "figures", _figures(Path(folder))
+        for marker, command in COMMANDS.items():
+            output, errors = _run(command, Path(folder))
+            shown = _shortened(output, 1 if errors else _MOST_LINES)
+            yield marker, fenced(f"$ {' '.join(_words(command, Path()))}\n{shown}{errors}", "text")
+        for name in _REPORTS:
+            yield f"{name}, report", _run(Command(name, "--format markdown"), Path(folder))[0]
+
+
+def updated(page: str) -> str:
+    """The page with its generated parts as they are now."""
+    for marker, block in blocks():
+        page = embedded(page, marker, block)
+    return page
+
+
+def _words(command: Command, folder: Path) -> list[str]:
+    files = (f"{command.change}.{side}.gir" for side in "ab")
+    if folder == Path():
+        return ["gradir", "diff", *command.options.split(), "a.gir", "b.gir"]
+    return ["diff", *shlex.split(command.options), *(str(folder / file) for file in files)]
+
+
+def _run(command: Command, folder: Path) -> tuple[str, str]:
+    """What the command prints, on standard output and as errors."""
+    output, errors = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
+    with redirect_stdout(output), redirect_stderr(errors):
+        status = main(_words(command, folder))
+    assert status == 1, errors.getvalue()
+    output.flush()
+    output.seek(0)
+    return output.read(), errors.getvalue()
+
+
+def _shortened(text: str, most: int) -> str:
+    lines = text.splitlines()
+    if len(lines) > most:
+        lines[most:] = [f"… {len(lines) - most:,} more lines"]
+    return "".join(f"{line if len(line) <= _LONGEST else line[:_LONGEST] + ' …'}\n" for line in lines)
+
+
+def _figures(folder: Path) -> str:
+    rows = ["| edit | nodes | + | - | ~ | other changes | lines |", "|---|--:|--:|--:|--:|--:|--:|"]
+    for name in CHANGES:
+        a, b = pair(name)
+        found = gradir.diff(a, b).changes
+        nodes = [change.kind for change in found if change.subject == "node"]
+        counts = [nodes.count("added"), nodes.count("removed")]
+        counts += [len(nodes) - sum(counts), len(found) - len(nodes)]
+        cells = " | ".join(str(count) if count else "" for count in counts)
+        lines = len(_run(Command(name), folder)[0].splitlines())
+        rows.append(f"| [{name}](#{name}) | {len(a.nodes)} → {len(b.nodes)} | {cells} | {lines} |")
+    return "\n".join([*rows, ""])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
