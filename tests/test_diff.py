@@ -422,11 +422,31 @@ def test_a_renamed_tensor_is_a_renamed_node() -> None:
 
 def test_another_operation_is_a_change_of_its_node() -> None:
     diff = compare(network(), network(op="gelu"))
+    assert gradir.patch(network(), diff) == network(op="gelu")
     assert [(change.kind, change.was, change.id) for change in diff.changes] == [
         ("changed", f"layers.{number}/relu:1", f"layers.{number}/gelu:1") for number in (0, 1)
     ]
-    assert diff.changes[0].fields == (FieldChange("op", "relu", "gelu"), FieldChange("native", "relu", "gelu"))
+    assert diff.changes[0].fields == (FieldChange("op", "relu", "gelu"),), "what is its own is that of a new node"
     assert "  ~ layers.0/relu:1 -> layers.0/gelu:1  gelu float32[2, 4]\n" in render_text(diff)
+
+
+@pytest.mark.parametrize(
+    ("op", "said"),
+    [
+        ("exp", {"op": ("view", "exp"), "out[0].shape": ("[2, 4]", "[8]")}),
+        (
+            "unsafe_view",
+            {"op": ("view", "unsafe_view"), "attrs.dim": ("1", "2"), "saved.a": ("?[?] 8 bytes", None)}
+            | {"out[0].shape": ("[2, 4]", "[8]")},
+        ),
+    ],
+)
+def test_fields_of_an_operation_are_compared_with_one_that_does_the_same(
+    op: str, said: dict[str, tuple[str | None, str | None]]
+) -> None:
+    before = {"op": "view", "outputs": META, "attrs": {"dim": 1}, "saved": (Saved("a", bytes=8),)}
+    after = {"op": op, "outputs": (TensorMeta("float32", (8,)),), "attrs": {"dim": 2}}
+    assert node_fields(before, after) == said
 
 
 def test_a_node_in_another_module_has_moved() -> None:

@@ -10,6 +10,7 @@ import msgspec
 from gradir.diff.correspondence import Correspondence
 from gradir.diff.fields import CUT_FIELDS, NODE_FIELDS, SCOPE_FIELDS, field_changes, numbered, tensor_part
 from gradir.diff.growth import growth
+from gradir.diff.ignoring import same_operation
 from gradir.diff.matching import match
 from gradir.diff.model import Change, Diff, FieldChange
 from gradir.diff.order import matched, out_of_place
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 __all__ = ["compare"]
 
 T = TypeVar("T")
+
+_FIELDS_OF_AN_OPERATION = {"native", "attrs", "saved"}
+_OTHER_NODE_FIELDS = {field: parts for field, parts in NODE_FIELDS.items() if field not in _FIELDS_OF_AN_OPERATION}
+"""What is compared where the operation is another: its own fields are another's, as those of a node put in are."""
 
 _OWN_SCOPE_FIELDS = {field: describe for field, describe in SCOPE_FIELDS.items() if field not in COUNTS}
 
@@ -101,7 +106,8 @@ class _Comparison:
                 continue
             translated = self._names.node(old, new)
             kind = self._names.verdict(old, new)
-            fields = () if _same_node(translated, new) else field_changes(translated, new, NODE_FIELDS, old)
+            compared = NODE_FIELDS if same_operation(old.op, new.op) else _OTHER_NODE_FIELDS
+            fields = () if _same_node(translated, new) else field_changes(translated, new, compared, old)
             if kind == "renumbered":
                 shifted = (old.scope, new.scope) if old.id == new.id else (old.id, new.id)
                 self._shifted.setdefault("nodes", shifted)

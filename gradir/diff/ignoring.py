@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gradir.diff.model import Change, Diff, FieldChange
 from gradir.errors import GradirError
 
-__all__ = ["check_names", "ignoring", "normalized"]
+__all__ = ["check_names", "ignoring", "normalized", "same_operation"]
 
 _WHOLE: Final = ("scopes", "cuts", "order", "indices")
 """What a pattern can name beside fields: all changes of scopes or cuts, another order, shifted indices."""
@@ -73,7 +73,7 @@ def normalized(diff: Diff) -> Diff:
     changes = tuple(
         changed
         for change in diff.changes
-        if (changed := _with(change, tuple(field for field in change.fields if not _same_operation(field)))) is not None
+        if (changed := _with(change, tuple(field for field in change.fields if not _says_the_same(field)))) is not None
     )
     return replace(diff, changes=changes)
 
@@ -122,7 +122,16 @@ def _beginnings(path: str) -> Iterator[str]:
     yield path
 
 
-def _same_operation(field: FieldChange) -> bool:
+def same_operation(one: str, other: str) -> bool:
+    """Whether two operations do the same, so that their attributes and saved tensors can be compared.
+
+    >>> same_operation("unsafe_view", "view"), same_operation("view", "exp")
+    (True, False)
+    """
+    return _SYNONYMS.get(one, one) == _SYNONYMS.get(other, other)
+
+
+def _says_the_same(field: FieldChange) -> bool:
     if field.path != "op" or field.before is None or field.after is None:
         return False
-    return _SYNONYMS.get(field.before, field.before) == _SYNONYMS.get(field.after, field.after)
+    return same_operation(field.before, field.after)

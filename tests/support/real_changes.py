@@ -167,14 +167,14 @@ class Command(NamedTuple):
 COMMANDS: dict[str, Command] = {
     **{name: Command(name) for name in CHANGES},
     "fewer-key-value-heads, ignoring": Command("fewer-key-value-heads", "--ignore out,attrs,saved"),
-    "batch-norm-to-group-norm, ignoring": Command("batch-norm-to-group-norm", "--ignore native,out,attrs,saved"),
-    "checkpointing, ignoring": Command("checkpointing", "--ignore saved,attrs,native,indices"),
+    "checkpointing, ignoring": Command("checkpointing", "--ignore saved,indices"),
     "budget": Command("one-more-layer", "--fail-on 'params,saved-bytes>5%,nodes>100'"),
 }
 """What the page shows of ``gradir diff``, by the name of the block."""
 
 _REPORTS = ("dropout-removed", "detach-by-accident")
 _MOST_LINES = 40
+_HARDLY = 5
 _LONGEST = 120
 
 
@@ -220,9 +220,11 @@ def _run(command: Command, folder: Path) -> tuple[str, str]:
 
 
 def _shortened(text: str, most: int) -> str:
+    """The first lines, and how many follow; a text that is hardly longer stays whole."""
     lines = text.splitlines()
-    if len(lines) > most:
-        lines[most:] = [f"… {len(lines) - most:,} more lines"]
+    if len(lines) > most + _HARDLY:
+        kept = "\n".join(lines[:most]).rstrip("\n").split("\n")
+        lines = [*kept, f"… {len(lines) - len(kept):,} more lines"]
     return "".join(f"{line if len(line) <= _LONGEST else line[:_LONGEST] + ' …'}\n" for line in lines)
 
 
