@@ -29,7 +29,10 @@ FOLDER: Final = "__graphs__"
 
 _UPDATE: Final = "--gradir-update"
 _USED: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
-_UNUSED: Final[pytest.StashKey[list[str]]] = pytest.StashKey()
+_DONE: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
+"""The tests that passed, which are those that have asked for all their graphs."""
+_UNUSED: Final[pytest.StashKey[list[tuple[str, list[str]]]]] = pytest.StashKey()
+"""The folders of graphs beside the modules that were collected, with the tests of each."""
 _LONGEST_NAME: Final = 100
 
 
@@ -43,6 +46,7 @@ class GraphSnapshot:
         self._update = update
         self._used = used
         self._count = 0
+        self._names: set[str] = set()
 
     def check(
         self,
@@ -95,16 +99,19 @@ class GraphSnapshot:
     def _next_path(self, name: str) -> Path:
         self._count += 1
         suffix = f"-{name}" if name else f"-{self._count}" if self._count > 1 else ""
+        if suffix in self._names:
+            pytest.fail(f"two graphs of this test would be kept as {suffix.lstrip('-')!r}: give each a name of its own")
+        self._names.add(suffix)
         return self._folder / f"{_file_name(self._test + suffix)}.gir"
 
 
 def _file_name(text: str) -> str:
-    """A name that every file system takes, and that tells tests apart.
+    """A name that every file system takes, and that tells tests apart: ASCII, and not long.
 
     >>> _file_name("test_it[a/b]")
     'test_it[a%2Fb]'
     """
-    safe = re.sub(r"[^\w\[\]=,+.-]", lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), text)
+    safe = re.sub(r"[^A-Za-z0-9_\[\]=,+.-]", lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), text)
     if len(safe) <= _LONGEST_NAME:
         return safe
     import hashlib
@@ -135,7 +142,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Start with no file used."""
     config.stash[_USED] = set()
+    config.stash[_DONE] = set()
     config.stash[_UNUSED] = []
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Reports(config), "gradir-reports")
+
+
+class _Reports:
+    """Notes which tests passed; with pytest-xdist the reports of all workers arrive here."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a test that passed."""
+        if report.when == "call" and report.passed:
+            self._config.stash[_DONE].add(report.nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -143,26 +165,29 @@ def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ARG001 (xdis
     """Take over what a worker of pytest-xdist used and collected."""
     output = getattr(node, "workeroutput", {})
     node.config.stash[_USED].update(output.get("gradir_used", ()))
-    node.config.stash[_UNUSED] += output.get("gradir_candidates", ())
+    node.config.stash[_UNUSED] += [(folder, tests) for folder, tests in output.get("gradir_collected", ())]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Tell the main process, in a worker, and find the files that nothing asked for."""
     config = session.config
-    candidates = _candidates(session.items) if _runs_whole_modules(config) else []
+    collected = _collected(session.items) if _runs_whole_modules(config) else []
     output = getattr(config, "workeroutput", None)
     if output is not None:
         used = config.stash[_USED]
         output["gradir_used"] = sorted(used)
-        output["gradir_candidates"] = candidates
+        output["gradir_collected"] = collected
         return
-    config.stash[_UNUSED] += candidates
+    config.stash[_UNUSED] += collected
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Name the files that no test asked for."""
-    candidates, used = config.stash[_UNUSED], config.stash[_USED]
-    unused = sorted(set(candidates) - used)
+    collected, used, done = config.stash[_UNUSED], config.stash[_USED], config.stash[_DONE]
+    # A test that was skipped, failed or never came has not said what it needs.
+    complete = {folder: set(tests) <= done for folder, tests in collected}
+    found = {str(path) for folder, whole in complete.items() if whole for path in Path(folder).glob("*.gir")}
+    unused = sorted(found - used)
     if not unused:
         return
     terminalreporter.section("graph snapshots that no test asked for")
@@ -171,14 +196,19 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def _runs_whole_modules(config: pytest.Config) -> bool:
-    narrowed = any(config.getoption(name, None) for name in ("keyword", "markexpr", "lf", "deselect", "maxfail"))
+    narrowed = any(
+        config.getoption(name, None)
+        for name in ("keyword", "markexpr", "lf", "deselect", "maxfail", "collectonly", "setupplan")
+    )
     return not narrowed and not any("::" in argument for argument in config.args)
 
 
-def _candidates(items: Iterable[pytest.Item]) -> list[str]:
-    """The files of every module of which a test was collected."""
-    modules = {item.path for item in items}
-    return sorted(str(path) for module in modules for path in (module.parent / FOLDER / module.stem).glob("*.gir"))
+def _collected(items: Iterable[pytest.Item]) -> list[tuple[str, list[str]]]:
+    """The folder of graphs of every module of which a test was collected, with these tests."""
+    tests: dict[str, list[str]] = {}
+    for item in items:
+        tests.setdefault(str(item.path.parent / FOLDER / item.path.stem), []).append(item.nodeid)
+    return list(tests.items())
 
 
 def _relative(path: Path, root: Path) -> Path:

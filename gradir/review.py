@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Final
 
 from gradir import registry
@@ -16,7 +17,7 @@ from gradir.markdown import fenced
 from gradir.passes import around
 
 if TYPE_CHECKING:
-    from gradir.diff.model import Diff, Growth
+    from gradir.diff.model import Change, Diff, Growth
     from gradir.ir import Graph
 
 __all__ = ["changed_part", "markdown"]
@@ -26,6 +27,8 @@ _MOST_CHARACTERS: Final = 60_000
 
 _KINDS: Final = ("added", "removed", "changed", "renamed", "moved")
 _MOST_CUTS: Final = 4
+_MOST_RENAMED: Final = 10
+_LONGEST_NAME: Final = 120
 _MOST_MODULES: Final = 40
 _MOST_PICTURED: Final = 120
 _HOPS: Final = 1
@@ -74,9 +77,11 @@ def _figures(diff: Diff) -> Iterator[str]:
         yield f"**{name}:** {' → '.join(shown) if after != before else shown[0] + ', as before'}{share}  "
     yield from _cuts(diff)
     renamed = [change for change in diff.changes if change.subject == "module"]
-    for change in renamed:
+    for change in renamed[:_MOST_RENAMED]:
         was, now = (_code(name or "(top level)") for name in (change.was, change.id))
         yield f"**Renamed:** {was} → {now}, {change.summary}  "
+    if len(renamed) > _MOST_RENAMED:
+        yield f"**Renamed:** {len(renamed) - _MOST_RENAMED:,} more modules  "
 
 
 def _cuts(diff: Diff) -> Iterator[str]:
@@ -93,23 +98,41 @@ def _cuts(diff: Diff) -> Iterator[str]:
 
 def _table(diff: Diff) -> Iterator[str]:
     """One row for each module with changes: what became of its nodes, and how much it grew."""
-    counts: dict[str, Counter[str]] = {}
+    counts: dict[tuple[str, bool], Counter[str]] = {}
+    gone = {growth.path for growth in diff.modules if growth.gone}
+    now = {growth.was: growth.path for growth in diff.modules if growth.was}
     for change in diff.changes:
         if change.subject == "node":
-            counts.setdefault(change.scope, Counter())[change.kind] += 1
-    sizes = {growth.path: growth for growth in diff.modules}
-    paths = list(dict.fromkeys((*counts, *sizes)))
-    if not paths:
+            counts.setdefault(_module_of(change, gone, now), Counter())[change.kind] += 1
+    sizes = {(growth.path, growth.gone): growth for growth in diff.modules}
+    keys = list(dict.fromkeys((*counts, *sizes)))
+    if not keys:
         return
     yield "| module | + | - | ~ | operations | parameters | saved |"
     yield "|---|--:|--:|--:|--:|--:|--:|"
-    for path in paths[:_MOST_MODULES]:
-        found = counts.get(path, Counter())
+    for key in keys[:_MOST_MODULES]:
+        found = counts.get(key, Counter())
         changed = found["changed"] + found["renamed"] + found["moved"]
         cells = [f"{number:,}" if number else "" for number in (found["added"], found["removed"], changed)]
-        yield f"| {_code(path) if path else '(top level)'} | {' | '.join([*cells, *_growths(sizes.get(path))])} |"
-    if len(paths) > _MOST_MODULES:
-        yield f"| … {len(paths) - _MOST_MODULES:,} more modules | | | | | | |"
+        yield f"| {_module_name(key, sizes.get(key))} | {' | '.join([*cells, *_growths(sizes.get(key))])} |"
+    if len(keys) > _MOST_MODULES:
+        yield f"| … {len(keys) - _MOST_MODULES:,} more modules | | | | | | |"
+
+
+def _module_of(change: Change, gone: Set[str], now: Mapping[str, str]) -> tuple[str, bool]:
+    """The module that a change belongs to, and whether only the first graph has it."""
+    if change.kind != "removed":
+        return change.scope, False
+    # What was removed names its module as the first graph does.
+    return (change.scope, True) if change.scope in gone else (now.get(change.scope, change.scope), False)
+
+
+def _module_name(key: tuple[str, bool], growth: Growth | None) -> str:
+    path, gone = key
+    name = _code(path) if path else "(top level)"
+    if gone:
+        return f"{name} (removed)"
+    return f"{name} (was {_code(growth.was)})" if growth is not None and growth.was else name
 
 
 def _growths(growth: Growth | None) -> Iterator[str]:
@@ -150,8 +173,10 @@ def _details(diff: Diff, room: int) -> str:
 
 
 def _code(text: str) -> str:
-    """Text as a code span that a table can hold."""
+    """Text as a code span that a table can hold, without its middle when it is long."""
+    if len(text) > _LONGEST_NAME:
+        text = f"{text[: _LONGEST_NAME // 2]}…{text[-_LONGEST_NAME // 2 :]}"
     shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text).replace("|", "\\|")
-    ticks = "``" if "`" in shown else "`"
+    ticks = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
     pad = " " if shown.startswith("`") or shown.endswith("`") else ""
     return f"{ticks}{pad}{shown}{pad}{ticks}"

@@ -144,3 +144,57 @@ def test_models_are_captured(pytester: pytest.Pytester) -> None:
     assert files(pytester) == ["test_loss-called.gir", "test_loss.gir"]
     path = Path(pytester.path / "__graphs__" / "test_model" / "test_loss.gir")
     assert "weight" in gradir.load(path).nodes
+
+
+INCOMPLETE = """
+import pytest
+from gradir.ir import Graph, Node
+
+def test_one(graph_snapshot):
+    graph_snapshot.check(Graph.of([Node("one")]))
+
+def test_two(graph_snapshot):
+    {}
+    graph_snapshot.check(Graph.of([Node("two")]))
+"""
+
+
+@pytest.mark.parametrize(
+    "statement", ["pytest.skip('later')", "assert False", "pytest.exit('now')", "raise KeyboardInterrupt"]
+)
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]])
+def test_files_of_tests_that_did_not_come_to_their_end_are_not_named(
+    pytester: pytest.Pytester, statement: str, workers: list[str]
+) -> None:
+    pytester.makepyfile(test_model=INCOMPLETE.format("pass"))
+    run(pytester, "--gradir-update").assert_outcomes(passed=2)
+    pytester.makepyfile(test_model=INCOMPLETE.format(statement))
+    run(pytester, *workers).stdout.no_fnmatch_line(SUMMARY)
+
+
+def test_collecting_names_no_file(project: pytest.Pytester) -> None:
+    for option in ("--collect-only", "--setup-plan"):
+        run(project, option).stdout.no_fnmatch_line(SUMMARY)
+
+
+def test_two_graphs_of_one_name_are_refused(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_model="""
+        from gradir.ir import Graph, Node
+
+        def test_equal(graph_snapshot):
+            graph_snapshot.check(Graph.of([Node("one")]), name="x")
+            graph_snapshot.check(Graph.of([Node("two")]), name="x")
+
+        def test_numbered(graph_snapshot):
+            graph_snapshot.check(Graph.of([Node("one")]), name="2")
+            graph_snapshot.check(Graph.of([Node("two")]))
+
+        def test_long(graph_snapshot):
+            graph_snapshot.check(Graph.of([Node("one")]), name="日本" * 90)
+        """
+    )
+    done = run(pytester, "--gradir-update")
+    done.assert_outcomes(passed=1, failed=2)
+    done.stdout.fnmatch_lines(["*two graphs of this test would be kept as 'x'*", "*would be kept as '2'*"])
+    assert all(name.isascii() for name in files(pytester))

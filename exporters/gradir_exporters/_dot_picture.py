@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from gradir.errors import ExportError
-from gradir.ir.marks import SIGNS, status
+from gradir.ir.marks import SIGNS, lost_slots, status
 from gradir_exporters._dot_labels import caption, saved_caption, scope_caption, table, tooltip
 
 if TYPE_CHECKING:
@@ -130,13 +130,13 @@ class Picture:
         keys = self._keys
         lengths = _entry_lengths(self._graph) if self._style.clusters else {}
         ragged = _saving(self._graph) if self._style.clusters and self._style.saved else {}
-        for src, _, dst, _, kind in self._graph.edges:
+        for src, _, dst, slot, kind in self._graph.edges:
             tail = keys.get(src)
             if tail is None:
                 raise ExportError(f"node {dst!r} has an edge from {src!r}, which is not in the graph")
             by_src = lengths.get(dst)
             length = by_src.get(src, 1) if by_src else 1
-            gone = self._marked and kind == "data" and "removed" in self._marks(src, dst)
+            gone = self._marked and kind == "data" and self._is_gone(src, dst, slot)
             if src in ragged and not _inside(self._graph.nodes[dst].scope, ragged[src]):
                 length += 1  # past the saved tensors, which hang a rank below what saved them
             yield tail, keys[dst], "removed" if gone else kind, length
@@ -163,8 +163,10 @@ class Picture:
             label = f"{SIGNS[role]} {role}" if role in SIGNS else _LEGEND_LABELS[role]
             yield f"legend{number}", role, label, f"the colour of every {role}"
 
-    def _marks(self, *ids: str) -> list[str]:
-        return [status(self._graph.nodes[node_id]) for node_id in ids]
+    def _is_gone(self, src: str, dst: str, slot: int) -> bool:
+        """Whether nothing flows there any more."""
+        tail, head = self._graph.nodes[src], self._graph.nodes[dst]
+        return "removed" in {status(tail), status(head)} or slot in lost_slots(head)
 
     def _saved_lines(self, node: Node) -> Iterator[Line]:
         key = self._keys[node.id]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradir.ir.marks import SIGNS, status
+from gradir.ir.marks import SIGNS, lost_slots, status
 from gradir.passes import destination
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ class Picture:
 
     def _leads_nowhere(self, edge: Edge) -> bool:
         """Whether nothing flows there any more."""
-        return "removed" in map(status, (self._graph.nodes[edge.src], self._graph.nodes[edge.dst]))
+        tail, head = self._graph.nodes[edge.src], self._graph.nodes[edge.dst]
+        return "removed" in {status(tail), status(head)} or edge.input_nr in lost_slots(head)
 
     def _boxes(self, node: Node) -> Iterator[Box]:
         key = self._keys[node.id]

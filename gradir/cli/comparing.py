@@ -97,11 +97,14 @@ def _shown(a: Graph, b: Graph, found: Diff, options: argparse.Namespace) -> byte
 
         return render_text(found, palette=ANSI if _wants_colour(options.color) else NO_COLOUR).encode()
     from gradir import api
+    from gradir.cli.main import report
     from gradir.review import changed_part, markdown
 
     if options.format == "markdown":
         return markdown(a, b, found).encode()
     part = changed_part(a, b, found)
+    if found and not part.nodes:
+        report("no node changed by itself: there is nothing to draw; --format text says what there is")
     return (
         api.render(part, "svg", legend=True) if options.format == "svg" else api.export(part, options.format).encode()
     )

@@ -75,6 +75,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("--to", metavar="NAME", required=True, help="the exporter, or svg, png or pdf")
     parser.add_argument("-o", "--output", metavar="FILE", default="-", help="where to write; '-' (default) is stdout")
     add_exporter_options(parser)
+    parser.add_argument(
+        "--no-fold", action="store_true", help="mermaid: fail where Mermaid would refuse the size, and fold nothing"
+    )
     add_pass_options(parser)
     block = parser.add_argument_group("into Markdown")
     block.add_argument("--fence", action="store_true", help="write a fenced code block")
@@ -90,9 +93,6 @@ def add_exporter_options(parser: argparse.ArgumentParser) -> None:
         "-O", "--option", metavar="KEY=VALUE", action="append", default=[], help="an option of the exporter"
     )
     parser.add_argument(
-        "--no-fold", action="store_true", help="mermaid: fail where Mermaid would refuse the size, and fold nothing"
-    )
-    parser.add_argument(
         "--seconds", metavar="S", type=float, default=60.0, help="pictures: how long the layout may take (default: 60)"
     )
 
@@ -104,7 +104,7 @@ def exporter_values(options: argparse.Namespace) -> dict[str, object]:
         ExportError: one is no KEY=VALUE.
     """
     values: dict[str, object] = dict(_key_value(text) for text in options.option)
-    return {**values, "fold": "false"} if options.no_fold else values
+    return {**values, "fold": "false"} if getattr(options, "no_fold", False) else values
 
 
 def run(options: argparse.Namespace) -> int:
@@ -137,6 +137,8 @@ def _check_combination(options: argparse.Namespace) -> None:
         raise ExportError("--into needs --marker NAME")
     if not options.into and (options.marker or options.check):
         raise ExportError("--marker and --check belong to --into FILE")
+    if options.into == "-":
+        raise ExportError("--into needs a file: standard input has no place to be put back")
     if options.into and options.output != "-":
         raise ExportError("--into and --output are two places: choose one")
 

@@ -97,7 +97,9 @@ class _Comparison:
                 yield from _one_sided(_cut_change, old, new)
                 continue
             fields = field_changes(self._names.cut(old), new, CUT_FIELDS, old)
-            yield from _changed(_cut_change, new, "", tuple(fields), _cut_name(old))
+            # A module that takes another's name may translate a scope to what it is not called; what is shown is equal.
+            told = tuple(field for field in fields if field.before != field.after)
+            yield from _changed(_cut_change, new, "", told, _cut_name(old))
 
     def _node_changes(self) -> Iterator[Change]:
         for old, new in _pairs(*self._nodes):

@@ -17,21 +17,19 @@ __all__ = ["growth", "sizes"]
 
 def growth(a: Graph, b: Graph, paths: Mapping[str, str]) -> Iterator[Growth]:
     """Each module whose size differs, those of ``b`` first in the order of its nodes; ``paths`` are a's paths in b."""
-    before: dict[str, Size] = {}
-    was: dict[str, str] = {}
-    taken = {paths.get(path, path) for path in a.scopes}
-    for path, size in sizes(a).items():
-        new = paths.get(path, path)
-        # A module that went away does not become one that came under its path.
-        new = new if path in paths or new not in taken or path not in b.scopes else f"{path}\0"
-        before[new] = size
-        was[new] = path
-    after = sizes(b)
-    for path in dict.fromkeys((*after, *before)):
-        old, new_size = before.get(path, Size()), after.get(path, Size())
-        if old != new_size:
-            name = path.removesuffix("\0")
-            yield Growth(name, old, new_size, "" if was.get(path, name) == name else was[path])
+    before, after = sizes(a), sizes(b)
+    # Where there is no table of modules, equal paths are one module.
+    kept = {path: paths.get(path, path) for path in before if path in paths or path not in a.scopes}
+    was = {new: path for path, new in kept.items()}
+    for path, size in after.items():
+        old = before.get(was.get(path, ""), Size()) if path in was else Size()
+        if old != size:
+            yield Growth(path, old, size, "" if was.get(path, path) == path else was[path])
+    for path, size in before.items():
+        if path not in kept:
+            yield Growth(path, size, Size(), gone=True)
+        elif kept[path] not in after:
+            yield Growth(kept[path], size, Size(), "" if kept[path] == path else path)
 
 
 def sizes(graph: Graph) -> dict[str, Size]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 from typing import Final
 
 from msgspec.structs import replace
@@ -23,15 +22,13 @@ _FIELDS: Final = (
     *("class", "detail", "calls", "own", "total", "trainable", "training", "kind", "tensor"),
 )
 
-_CHURN: Final = ("native", "source", "detail", "ext", "attrs.*_sym_*", "order")
+_CHURN: Final = ("native", "source", "detail", "ext", "attrs.*_sym_*", "order", "indices")
 """What differs between releases of a framework although the program is the same."""
 
 _SYNONYMS: Final = {
     "unsafe_view": "view",
     "reshape_alias": "view",
     "alias": "view",
-    "t": "transpose",
-    "permute": "transpose",
     "scaled_dot_product_flash_attention_for_cpu": "scaled_dot_product_attention",
     "scaled_dot_product_flash_attention": "scaled_dot_product_attention",
     "scaled_dot_product_efficient_attention": "scaled_dot_product_attention",
@@ -78,6 +75,11 @@ def normalized(diff: Diff) -> Diff:
     return replace(diff, changes=changes)
 
 
+def _fits(text: str, pattern: str) -> bool:
+    """Whether a pattern is the text; ``*`` stands for any text, and no other character for another."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
+
+
 def check_names(patterns: Sequence[str]) -> None:
     """Refuse a pattern that names no field.
 
@@ -87,14 +89,14 @@ def check_names(patterns: Sequence[str]) -> None:
     known = (*_FIELDS, *_WHOLE)
     for given in patterns:
         name = re.split(r"[.\[]", given, maxsplit=1)[0]
-        if not any(fnmatchcase(field, name) for field in known):
+        if not any(_fits(field, name) for field in known):
             close = difflib.get_close_matches(name, known, n=1)
             hint = f" (did you mean {close[0]!r}?)" if close else ""
             raise GradirError(f"cannot ignore {given!r}{hint}: choose from {', '.join(known)}")
 
 
 def _kept(changes: Sequence[Change], patterns: Sequence[str]) -> Iterator[Change]:
-    whole = {name for name in _WHOLE if any(fnmatchcase(name, pattern) for pattern in patterns)}
+    whole = {name for name in _WHOLE if any(_fits(name, pattern) for pattern in patterns)}
     for change in changes:
         if f"{change.subject}s" in whole or (change.subject == "graph" and change.id in whole):
             continue
@@ -113,7 +115,7 @@ def _with(change: Change, fields: tuple[FieldChange, ...]) -> Change | None:
 
 def _names(pattern: str, path: str) -> bool:
     """Whether a pattern is a path or a beginning of it, up to a dot or a bracket."""
-    return any(fnmatchcase(beginning, pattern) for beginning in _beginnings(path))
+    return any(_fits(beginning, pattern) for beginning in _beginnings(path))
 
 
 def _beginnings(path: str) -> Iterator[str]:

@@ -64,12 +64,16 @@ class Size(Record, frozen=True, gc=False):
 
 
 class Growth(Record, frozen=True, gc=False):
-    """A module whose size changed; ``was`` is its path in the first graph, where that is another."""
+    """A module whose size changed; ``was`` is its path in the first graph, where that is another.
+
+    ``gone`` says that only the first graph has it; another of its path may be in the second.
+    """
 
     path: str
     before: Size = Size()
     after: Size = Size()
     was: str = ""
+    gone: bool = False
 
 
 class Diff(Record, frozen=True):

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from gradir.diff.correspondence import Correspondence
 from gradir.diff.matching import match
 from gradir.ir import Graph, Node, Ref
-from gradir.ir.marks import STATUS, status
+from gradir.ir.marks import LOST, STATUS
 
 if TYPE_CHECKING:
     from gradir.diff.model import Diff
     from gradir.ir import Scope
 
 __all__ = ["union"]
+
+_GONE: Final = " (removed)"
 
 
 def union(a: Graph, b: Graph, diff: Diff) -> Graph:
@@ -30,22 +33,41 @@ def union(a: Graph, b: Graph, diff: Diff) -> Graph:
     >>> [(node.id, dict(node.ext)) for node in union(a, b, compare(a, b)).nodes.values()]
     [('x', {}), ('y', {'diff': 'removed'}), ('z', {'diff': 'added'})]
     """
-    there = match(a, b).nodes
+    matching = match(a, b)
+    there = matching.nodes
     names = _names(a, b, there)
-    kinds = {change.id: change.kind for change in diff.changes if change.subject == "node"}
+    places = _places(a, Correspondence(a, b, matching).paths)
+    # A removed node may have the name of another that is there.
+    kinds = {change.id: change.kind for change in diff.changes if change.subject == "node" and change.kind != "removed"}
     backwards = {after: a.nodes[before] for before, after in there.items()}
     nodes: dict[str, Node] = {}
     for node, gone in _merged(a, b, there):
         if gone:
-            nodes[names[node.id]] = _removed(node, names, nodes)
+            removed = _removed(node, names, nodes)
+            nodes[removed.id] = replace(removed, scope=places.get(node.scope, node.scope))
             continue
-        inputs = list(node.inputs)
-        if node.id in backwards:
-            inputs += _lost(backwards[node.id], node, names, nodes)
+        lost = list(_lost(backwards[node.id], node, names, nodes)) if node.id in backwards else []
         kind = kinds.get(node.id, "")
         ext = node.ext if not kind else {**node.ext, STATUS: "added" if kind == "added" else "changed"}
-        nodes[node.id] = replace(node, inputs=tuple(inputs), ext=ext)
-    return Graph.of(nodes.values(), _scopes(a, b), b.cuts, b.producer)
+        if lost:
+            ext = {**ext, LOST: tuple(range(len(node.inputs), len(node.inputs) + len(lost)))}
+        nodes[node.id] = replace(node, inputs=(*node.inputs, *lost), ext=ext)
+    return Graph.of(nodes.values(), _scopes(a, b, places), b.cuts, b.producer)
+
+
+def _places(a: Graph, paths: Mapping[str, str]) -> dict[str, str]:
+    """Where the union shows each module of ``a``; one that is gone does not share a frame with another of its name."""
+    places: dict[str, str] = {}
+    for path in sorted({*a.scopes, *(node.scope for node in a.nodes.values())}, key=lambda path: path.count(".")):
+        if path in paths or not path:
+            places[path] = paths.get(path, path)
+            continue
+        parent, dot, name = path.rpartition(".")
+        above = places.get(parent, parent)
+        # Below a module that is gone, names mean nothing else.
+        fresh = path not in a.scopes or above.endswith(_GONE) or f"{_GONE}." in above
+        places[path] = f"{above}{dot}{name}" + ("" if fresh else _GONE)
+    return places
 
 
 def _names(a: Graph, b: Graph, there: Mapping[str, str]) -> dict[str, str]:
@@ -85,11 +107,11 @@ def _removed(node: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) ->
 
 
 def _lost(old: Node, new: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Iterator[Ref]:
-    """The inputs that a node had from nodes that are gone."""
+    """The inputs that a node had and has no more."""
     present = {ref.id for ref in new.inputs if ref is not None}
     for ref in old.inputs:
         found = _known(ref, names, nodes)
-        if found is not None and found.id not in present and status(nodes[found.id]) == "removed":
+        if found is not None and found.id not in present:
             present.add(found.id)
             yield found
 
@@ -102,6 +124,8 @@ def _known(ref: Ref | None, names: Mapping[str, str], nodes: Mapping[str, Node])
     return Ref(source.id, ref.output_nr) if fits else None
 
 
-def _scopes(a: Graph, b: Graph) -> Iterator[Scope]:
+def _scopes(a: Graph, b: Graph, places: Mapping[str, str]) -> Iterator[Scope]:
     yield from b.scopes.values()
-    yield from (scope for path, scope in a.scopes.items() if path not in b.scopes)
+    for path, scope in a.scopes.items():
+        if places[path] not in b.scopes:
+            yield replace(scope, path=places[path])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from gradir.errors import GradirError
+
 __all__ = ["has_block", "with_block", "without_block"]
 
 _BEGIN: Final = "# gradir: begin"
@@ -25,11 +27,17 @@ def with_block(text: str, lines: list[str]) -> str:
 def without_block(text: str) -> str:
     r"""The text as it was before `with_block`.
 
+    Raises:
+        GradirError: one of the two marks is missing.
+
     >>> without_block(with_block("*.png binary\n", ["*.gir diff=gradir"]))
     '*.png binary\n'
     """
     kept: list[str] = []
     inside = False
+    marks = [line.strip() for line in text.splitlines()]
+    if marks.count(_BEGIN) != marks.count(_END):
+        raise GradirError(f"the attributes have {_BEGIN!r} without {_END!r}, or the other way round: mend them by hand")
     for line in text.splitlines(keepends=True):
         mark = line.strip()
         if mark == _BEGIN:

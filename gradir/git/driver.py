@@ -60,9 +60,10 @@ def install(where: Where) -> Status:
         GradirError: the attributes file cannot be written.
     """
     path = _attributes_path(where)
+    attributes = with_block(_text(path), _ATTRIBUTES)
     for key, value in _settings().items():
         output(["config", f"--{where}", "--replace-all", key, value])
-    files.write_bytes(_made(path), _encoded(with_block(_text(path), _ATTRIBUTES)))
+    files.write_bytes(_made(path), _encoded(attributes))
     _drop_cache()
     return status(where)
 
@@ -75,13 +76,13 @@ def uninstall(where: Where) -> None:
         GradirError: the attributes file cannot be written.
     """
     path = _attributes_path(where)
+    text = _text(path)
+    rest = without_block(text)
     for key in _settings():
         if succeeds(["config", f"--{where}", "--get-all", key]):
             output(["config", f"--{where}", "--unset-all", key])
-    text = _text(path)
     if has_block(text):
-        rest = without_block(text)
-        if rest:
+        if rest or path.is_symlink():
             files.write_bytes(path, _encoded(rest))
         else:
             path.unlink()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 
 from gradir.errors import GradirError
 
@@ -44,15 +43,16 @@ def is_revision(name: str) -> bool:
 
 
 def read_blob(revision: str, path: str) -> bytes:
-    """The content of a file in a revision; the path is relative to the working directory.
+    """The content of a file in a revision, as git would check it out.
+
+    A path that starts with ``./`` is relative to the working directory, any other to the root of the repository.
 
     Raises:
         GitError: there is no such revision, or no such file in it.
     """
-    inside = path if path.startswith("./") or Path(path).is_absolute() else f"./{path}"
     if not is_revision(revision):
         raise GitError(f"{revision}: git knows no such revision here")
-    return output(["cat-file", "blob", f"{revision}:{inside}"])
+    return output(["cat-file", "--filters", f"{revision}:{path}"])
 
 
 def _run(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:

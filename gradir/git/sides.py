@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gradir.errors import GradirError
-from gradir.git.repository import is_revision, read_blob
+from gradir.git.repository import is_revision, output, read_blob, succeeds
 
 __all__ = ["Side", "sides"]
 
 
 class Side(NamedTuple):
-    """One file to compare: its path, and the revision it is taken from, empty for the working directory."""
+    """One file to compare: its path, and the revision it is taken from, empty for the working directory.
+
+    In a revision a path that starts with ``./`` is relative to the working directory, as git has it.
+    """
 
     path: str
     revision: str = ""
@@ -21,7 +24,7 @@ class Side(NamedTuple):
     @property
     def name(self) -> str:
         """What to call it."""
-        return f"{self.revision}:{self.path}" if self.revision else self.path
+        return f"{self.revision}:{self.path.removeprefix('./')}" if self.revision else self.path
 
     def blob(self) -> bytes:
         """The file's content in its revision.
@@ -42,27 +45,37 @@ def sides(words: Sequence[str]) -> tuple[Side, Side]:
         GradirError: the words name no two sides.
 
     >>> sides(["HEAD~1", "HEAD", "model.gir"])
-    (Side(path='model.gir', revision='HEAD~1'), Side(path='model.gir', revision='HEAD'))
+    (Side(path='./model.gir', revision='HEAD~1'), Side(path='./model.gir', revision='HEAD'))
     """
     if len(words) == 3:
         before, after, path = words
-        return Side(path, before), Side(path, after)
+        return Side(_here(path), before), Side(_here(path), after)
     if len(words) != 2:
         raise GradirError(
             "diff takes two files, a revision and a file, or two revisions and a file; see gradir diff --help"
         )
     first, second = words
-    if not _is_file(first) and _is_file(second) and ":" not in first and is_revision(first):
-        return Side(second, first), Side(second)
+    if not _is_file(first) and ":" not in first and is_revision(first):
+        return Side(_here(second), first), Side(second)
     return _side(first), _side(second)
 
 
 def _side(word: str) -> Side:
     revision, colon, path = word.partition(":")
-    # A drive letter is no revision.
-    if colon and path and len(revision) > 1 and not _is_file(word):
+    drive = os.name == "nt" and len(revision) == 1
+    if colon and path and revision and not drive and not _is_file(word):
         return Side(path, revision)
     return Side(word)
+
+
+def _here(path: str) -> str:
+    """A path as git takes it: relative to the working directory, or to the root where there is no working tree."""
+    if (
+        not succeeds(["rev-parse", "--is-inside-work-tree"])
+        or output(["rev-parse", "--is-inside-work-tree"]) != b"true\n"
+    ):
+        return path
+    return f"./{os.path.relpath(path)}"
 
 
 def _is_file(word: str) -> bool:

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from gradir.ir.model import Node
 
-__all__ = ["SIGNS", "STATUS", "status"]
+__all__ = ["LOST", "SIGNS", "STATUS", "lost_slots", "status"]
 
 STATUS: Final = "diff"
 """The key of ``ext`` under which the mark stands."""
+
+LOST: Final = "lost_inputs"
+"""The key of ``ext`` for the input slots that a node had before and has no more."""
 
 SIGNS: Final = {"added": "+", "removed": "-", "changed": "~"}
 """The marks there are, each with the sign that shows it where there are no colours."""
@@ -27,3 +30,11 @@ def status(node: Node) -> str:
         return ""
     found = node.ext.get(STATUS)
     return found if isinstance(found, str) and found in SIGNS else ""
+
+
+def lost_slots(node: Node) -> tuple[object, ...]:
+    """The input slots that a node has no more; nothing for most nodes."""
+    if not node.ext:
+        return ()
+    found = node.ext.get(LOST)
+    return found if isinstance(found, tuple) else ()

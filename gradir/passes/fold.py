@@ -14,12 +14,15 @@ from gradir.errors import GraphError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, TensorMeta
 from gradir.ir.ids import encode_component
+from gradir.ir.marks import STATUS, status
 from gradir.ir.order import postorder
 from gradir.ir.totals import elements, saved_bytes
 from gradir.passes.wiring import claim, inputs, sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from gradir.ir import AttrValue
 
 __all__ = ["destination", "fold", "scope_depth"]
 
@@ -189,10 +192,19 @@ class _Contraction:
                 + saved_bytes(members, self._graph.nodes),
             },
             opaque=any(node.opaque for node in members),
+            ext=_marked(members),
         )
 
     def _class_name(self, path: str) -> str:
         return self._graph.scopes[path].class_name if path in self._graph.scopes else ""
+
+
+def _marked(members: Sequence[Node]) -> dict[str, AttrValue]:
+    """The mark of a module: that of all its nodes where they have the same, and otherwise that something changed."""
+    found = set(map(status, members))
+    if not any(found):
+        return {}
+    return {STATUS: found.pop() if len(found) == 1 else "changed"}
 
 
 def _keys(places: Sequence[str | None]) -> list[int]:
