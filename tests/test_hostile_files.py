@@ -14,7 +14,9 @@ import time
 import tracemalloc
 import warnings
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgpack
 import pytest
@@ -34,6 +36,8 @@ from gradir.errors import FormatError, GradirError
 from gradir.ir import Graph, Node
 from gradir.ir.validate import check
 
+T = TypeVar("T")
+
 FORMS = [(encoding, compression) for encoding in ("json", "msgpack") for compression in (None, "gzip", "zstd")]
 MEMORY_PER_BYTE = 100
 """What docs/format.md promises: bytes of memory for each byte of a document that is not compressed."""
@@ -45,17 +49,24 @@ def encoded(graph: Graph, form: tuple[str, str | None]) -> bytes:
 
 def read(data: bytes) -> Graph | None:
     """The graph, or ``None`` for one clear error; anything else is a failure."""
+    graph = result_of(gradir.loads, data)
+    found = result_of(codecs.survey, data)
+    if graph is not None:
+        check(graph)
+        assert found is not None
+    return graph
+
+
+def result_of(function: Callable[[bytes], T], data: bytes) -> T | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            graph = gradir.loads(data)
+            return function(data)
         except FormatError as error:
             message = str(error)
             assert message
             assert message.isprintable(), message
             return None
-    check(graph)
-    return graph
 
 
 @st.composite
@@ -130,6 +141,31 @@ def test_every_flipped_bit_of_a_compressed_file_is_noticed_or_harmless(form: tup
         data[at // 8] ^= 1 << at % 8
 
 
+@pytest.mark.parametrize(
+    ("column", "packed"),
+    [("storage_node", b"\x01\xff"), ("storage_text", b"\x01\xff"), ("storage", b"\x01\x07"), ("kind", b"\x01\xff")],
+)
+def test_a_compact_file_whose_columns_name_what_is_not_there(column: str, packed: bytes) -> None:
+    document = msgpack.unpackb(gradir.dumps(everything(), format="msgpack")[len(MAGIC) :])
+    columns = document["nodes"]
+    columns[column] = packed[:1] + packed[1:] * (len(columns[column]) - 1)
+    data = MAGIC + msgpack.packb(document)
+    for function in (codecs.decode, codecs.survey):
+        with pytest.raises(FormatError, match=rf"column nodes\.{column} names entry"):
+            function(data)
+
+
+@pytest.mark.parametrize("key", ["in", "names"])
+@pytest.mark.parametrize("count", [2**31, 2**63 - 1])
+def test_a_kind_that_asks_for_more_than_there_is(key: str, count: int) -> None:
+    document = msgpack.unpackb(gradir.dumps(everything(), format="msgpack")[len(MAGIC) :])
+    next(kind for kind in document["kinds"] if kind.get(key))[key] = count
+    data = MAGIC + msgpack.packb(document)
+    for function in (codecs.decode, codecs.survey):
+        with pytest.raises(FormatError, match=rf"column nodes\.{key} has \d+ entries, not one per"):
+            function(data)
+
+
 def test_lone_surrogates_in_a_file() -> None:
     assert read(b'{"format":"gir","version":"1.0","nodes":[{"id":"a","op":"\\ud800"}]}') is None
     packed = msgpack.unpackb(gradir.dumps(Graph.of([Node("a", op="b")]), format="msgpack")[len(MAGIC) :])
@@ -161,7 +197,7 @@ def test_huge_declared_lengths(code: str) -> None:
 
 
 def peak_of(data: bytes) -> int:
-    """The most memory, in bytes, that reading took."""
+    """The most memory, in bytes, that reading or counting took."""
     tracemalloc.start()
     try:
         read(data)

@@ -79,7 +79,10 @@ def _compact_bombs(count: int) -> dict[str, bytes]:
     head = {"format": "gir", "version": "1.0", "requires": []}
     maps = [{}] * count
     slots = {"saved": [{"slot": ""}] * _PER_KIND}
+    promises = {"in": 1000 * count}, {"names": 1000 * count}, {"saved": [{"slot": ""}] * (count // 10)}
     return {
+        **{f"compact promise of {next(iter(kind))}": _compact([kind], nodes=few) for kind in promises},
+        "compact promise of bases": _compact([{"base": True}], nodes=_nodes(count)),
         "compact nodes": _compact([{}], nodes=_nodes(count)),
         "compact equal nodes": _compact([{}], nodes=_nodes(count) | {"ordinal": _column(count)}),
         "compact slots": _compact([slots], nodes=few | {"origin": _column(count), "storage": _column(count)}),

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import force_setattr
 
+from gradir.codecs.compact.fit import check_fit
 from gradir.codecs.compact.keys import node_ids, storage_keys
 from gradir.codecs.compact.layout import SCOPE_COLUMNS, TRAINING, TRAINING_WORDS, Kind
 from gradir.codecs.compact.reader import Tables, read
@@ -38,6 +39,7 @@ def decode(data: bytes) -> Graph:
     """
     with paused_gc():
         tables = read(data)
+        check_fit(tables)
         kinds, strings = tables.kinds, tables.strings
         ids = node_ids(tables)
         kind_of: Sequence[int] = tables.nodes["kind"]

@@ -9,7 +9,7 @@ from typing import Final
 from gradir.codecs.compact.reader import Tables
 from gradir.errors import FormatError
 
-__all__ = ["node_ids", "storage_keys"]
+__all__ = ["node_ids", "storage_keys", "storages"]
 
 _EXPANSION: Final = 64
 _SPARE: Final = 1 << 20
@@ -43,15 +43,27 @@ def node_ids(tables: Tables, places: Sequence[int] | None = None) -> list[str]:
     ]
 
 
+def storages(tables: Tables) -> tuple[Sequence[int], Sequence[int]]:
+    """By number less one, the two parts of the key of each storage: 0 or 1 + the place of a node, and a text.
+
+    Raises:
+        FormatError: the columns do not fit each other.
+    """
+    columns = tables.nodes
+    count = columns.length("storage_node")
+    return (
+        columns.indexes("storage_node", count, "storage", columns.length("kind") + 1, "the nodes"),
+        columns.indexes("storage_text", count, "storage", len(tables.strings), "the strings"),
+    )
+
+
 def storage_keys(tables: Tables, ids: Sequence[str]) -> list[str]:
     """The storage keys by number; number 0 is the empty key.
 
     Raises:
         FormatError: the columns do not fit each other, or make keys out of all proportion to the file.
     """
-    count = len(tables.nodes["storage_node"])
-    owners = tables.nodes.indexes("storage_node", count, "storage", len(ids) + 1, "the nodes")
-    texts = tables.nodes.indexes("storage_text", count, "storage", len(tables.strings), "the strings")
+    owners, texts = storages(tables)
     heads = ["", *ids]
     _check_length(tables, (heads, owners), (tables.strings, texts))
     return ["", *(heads[owner] + tables.strings[text] for owner, text in zip(owners, texts, strict=True))]

@@ -44,11 +44,21 @@ class Columns:
         """Whether the document has the column."""
         return name in self._packed
 
+    def length(self, name: str) -> int:
+        """The number of entries of a column, which is not unpacked for it."""
+        packed = self._packed[name]
+        return (len(packed) - 1) // (packed[0] or 1) if packed else 0
+
+    def check_length(self, name: str, count: int, per: str) -> None:
+        """Refuse a column that has not ``count`` entries."""
+        length = self.length(name)
+        if length != count:
+            raise FormatError(f"column {self.title(name)} has {length:,} entries, not one per {per} ({count:,})")
+
     def counted(self, name: str, count: int, per: str) -> Any:
         """A column that must have ``count`` entries."""
         column = self[name]
-        if len(column) != count:
-            raise FormatError(f"column {self.title(name)} has {len(column):,} entries, not one per {per} ({count:,})")
+        self.check_length(name, count, per)
         return column
 
     def indexes(self, name: str, count: int, per: str, limit: int, table: str) -> Any:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, compress
 
 from gradir.codecs.compact.decode import placed
-from gradir.codecs.compact.keys import node_ids
+from gradir.codecs.compact.fit import check_fit
+from gradir.codecs.compact.keys import node_ids, storages
 from gradir.codecs.compact.layout import Kind
 from gradir.codecs.compact.reader import Tables, read
 from gradir.codecs.survey import Output, Survey, by_frequency
@@ -24,8 +25,9 @@ def survey(data: bytes) -> Survey:
             that occurs twice, goes unnoticed.
     """
     tables = read(data)
+    check_fit(tables)
     kinds = tables.kinds
-    kind_of = tables.nodes.indexes("kind", len(tables.nodes["kind"]), "node", len(kinds), "kinds")
+    kind_of = tables.nodes["kind"]
     counts = Counter(kind_of)
     outputs = [place for place, kind in enumerate(kind_of) if kinds[kind].role == "output"]
     inputs = tables.nodes["in"]
@@ -73,8 +75,8 @@ def _saved_bytes(tables: Tables, kind_of: Sequence[int]) -> int:
     """As `gradir.ir.totals.saved_bytes`, with a place and a text for the key of a storage."""
     slots = [kind.saved for kind in tables.kinds]
     sizes = list(chain.from_iterable([slot.bytes for slot in slots[kind]] for kind in kind_of))
-    numbers = tables.nodes.counted("storage", len(sizes), "saved slot")
-    places, texts = tables.nodes["storage_node"], tables.nodes["storage_text"]
+    places, texts = storages(tables)
+    numbers = tables.nodes.indexes("storage", len(sizes), "saved slot", len(places) + 1, "the storages")
     shared: dict[tuple[int, int], int] = {}
     for number, size in compress(zip(numbers, sizes, strict=True), numbers):
         if size is not None:
