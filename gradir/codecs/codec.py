@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ __all__ = ["ENCODINGS", "decode", "encode", "encoding_of", "survey"]
 
 ENCODINGS: Final = {"json": "gradir.codecs.json", "msgpack": "gradir.codecs.compact"}
 """The home of each encoding: a module with ``encode``, ``decode`` and ``survey``."""
+
+_JSON: Final = re.compile(rb"(?:%b)?[%b]*\{" % (BOM, WHITESPACE))
 
 
 def encode(graph: Graph, encoding: str = "json", compression: str | None = None, *, lossy: bool = False) -> bytes:
@@ -74,7 +77,7 @@ def encoding_of(data: bytes) -> str:
         raise FormatError("the file is empty; a GIR document starts with its head")
     if data.startswith(MAGIC):
         return "msgpack"
-    if data[:64].removeprefix(BOM).lstrip(WHITESPACE).startswith(b"{"):
+    if _JSON.match(data):
         return "json"
     raise FormatError("not a GIR document: it starts with neither '{' nor a known magic number")
 

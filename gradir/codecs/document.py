@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from gradir.codecs.excerpt import excerpt, shortened
 from gradir.codecs.versions import NEWEST, RELEASED, Version
 from gradir.errors import FormatError, GradirWarning, GraphError
 from gradir.ir import Cut, Graph, Node, Producer, Scope
@@ -51,7 +52,7 @@ def check_head(head: object) -> Version:
         raise FormatError(f'not a GIR document: its head has no "format": "{FORMAT}"')
     version = Version.parse(head.get("version"))
     if version is None:
-        raise FormatError(f'the head\'s version is {head.get("version")!r}; expected MAJOR.MINOR such as "1.0"')
+        raise FormatError(f'the head\'s version is {excerpt(head.get("version"))}; expected MAJOR.MINOR such as "1.0"')
     if version.major > NEWEST.major:
         raise FormatError(f"GIR version {version} is newer than {NEWEST}, the newest this gradir reads: upgrade gradir")
     if version < NEWEST and version not in RELEASED:
@@ -61,7 +62,9 @@ def check_head(head: object) -> Version:
         raise FormatError("the head's requires is not a list of names")
     missing = [name for name in requires if name not in FEATURES]
     if missing:
-        raise FormatError(f"the document requires {', '.join(map(repr, missing))}, unknown to this gradir: upgrade it")
+        raise FormatError(
+            f"the document requires {shortened(', '.join(map(excerpt, missing)))}, unknown to this gradir: upgrade it"
+        )
     if version > NEWEST:
         warnings.warn(
             f"GIR version {version} is newer than {NEWEST}; what this gradir does not know in it is ignored",
@@ -92,5 +95,5 @@ def to_graph(
         if not inputs_checked or not all(graph.nodes) or not "".join(graph.nodes).isprintable():
             check(graph)
     except GraphError as error:
-        raise FormatError(str(error)) from error
+        raise FormatError(shortened(str(error))) from error
     return graph

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from gradir.codecs.document import BOM, FORMAT, Document, check_head, to_graph
+from gradir.codecs.jsonfault import fault_of, lower
 from gradir.codecs.survey import Survey, Surveyor, survey_graph
 from gradir.codecs.values import check_graph
 from gradir.codecs.versions import Version, lowest_for, needs_steps, upgrade
@@ -141,14 +142,14 @@ def _decode_plain(data: bytes, error: Exception | None = None) -> Graph:
     try:
         head = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as syntax:
-        raise FormatError(f"broken JSON: {_lower(syntax)}") from error
+        raise FormatError(fault_of(data, syntax)) from error
     version = check_head(head)
     if error is not None and not needs_steps("json", version):
-        raise FormatError(_lower(error)) from error
+        raise FormatError(lower(error)) from error
     try:
         return _graph(msgspec.convert(upgrade("json", head, version), Document), version)
     except msgspec.ValidationError as mismatch:
-        raise FormatError(f"after its upgrade from GIR {version}: {_lower(mismatch)}") from mismatch
+        raise FormatError(f"after its upgrade from GIR {version}: {lower(mismatch)}") from mismatch
 
 
 def _graph(document: Document, version: Version) -> Graph:
@@ -158,8 +159,3 @@ def _graph(document: Document, version: Version) -> Graph:
 @lru_cache(maxsize=1)
 def _decoder() -> msgspec.json.Decoder[Document]:
     return msgspec.json.Decoder(Document)
-
-
-def _lower(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if text[1:2].isupper() else text[:1].lower() + text[1:]

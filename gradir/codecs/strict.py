@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from typing import Any
 
 from gradir.codecs.codec import decode, encode, encoding_of
 from gradir.codecs.compression import decompress
+from gradir.codecs.excerpt import excerpt, shortened
+from gradir.codecs.jsonfault import fault_of
 from gradir.errors import FormatError
 from gradir.ir import Graph
 
@@ -26,19 +30,68 @@ def check_keys(data: bytes) -> None:
     if encoding_of(data) != "json":
         return
     try:
-        json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique)
+        text = data.decode("utf-8-sig")
+        try:
+            _parsed(text, _unique)
+        except _RepeatedError:
+            path, key = _repeated(_parsed(text, _Members))
+            raise FormatError(f"the key {excerpt(key)} occurs twice in one object - at `{path}`") from None
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"broken JSON: {error}") from error
+        raise FormatError(fault_of(data, error)) from error
+
+
+class _RepeatedError(Exception):
+    """A key occurs twice."""
+
+
+class _Members(tuple[tuple[str, Any], ...]):
+    """What is in an object, repeated keys too."""
+
+    __slots__ = ()
+
+
+def _parsed(text: str, hook: Callable[[list[tuple[str, Any]]], object]) -> object:
+    # Numbers are left as they are spelled: no one needs their values, and a long one takes long to make.
+    return json.loads(text, object_pairs_hook=hook, parse_int=_nothing, parse_float=_nothing)
+
+
+def _nothing(_: str) -> None:
+    return None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> None:
-    if len(dict(pairs)) == len(pairs):
-        return
-    seen: set[str] = set()
-    for key, _ in pairs:
-        if key in seen:
-            raise FormatError(f"the key {key!r} occurs twice in one object")
-        seen.add(key)
+    if len(dict(pairs)) != len(pairs):
+        raise _RepeatedError
+
+
+def _repeated(document: object) -> tuple[str, str]:
+    """The path of the first object with a key that occurs twice, and the key."""
+    parts: list[str] = []
+    walks: list[Iterator[tuple[str, object]]] = [iter([("$", document)])]
+    while True:
+        part, value = next(walks[-1], ("", None))
+        if not part:
+            walks.pop()
+            parts.pop()
+            continue
+        key = _key_twice(value) if isinstance(value, _Members) else None
+        if key is not None:
+            return shortened("".join([*parts, part])), key
+        if isinstance(value, (list, _Members)):
+            parts.append(part)
+            walks.append(_inside(value))
+
+
+def _key_twice(members: _Members) -> str | None:
+    if len(dict(members)) == len(members):
+        return None
+    return Counter(key for key, _ in members).most_common(1)[0][0]
+
+
+def _inside(value: list[object] | _Members) -> Iterator[tuple[str, object]]:
+    if isinstance(value, list):
+        return ((f"[{number}]", entry) for number, entry in enumerate(value))
+    return ((f".{key}" if key.isidentifier() else f"[{excerpt(key)}]", entry) for key, entry in value)
 
 
 def check_canonical(data: bytes) -> Graph:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gradir.codecs.excerpt import excerpt
 from gradir.errors import FormatError
 from gradir.ir import AttrValue, Graph
 
@@ -61,7 +62,7 @@ def check_finite(owner: str, attributes: Mapping[str, AttrValue]) -> None:
         strange = _not_finite(value)
         if strange is not None:
             raise FormatError(
-                f"attribute {key!r} of {owner} holds the float {strange}, which a file cannot: "
+                f"attribute {excerpt(key)} of {owner} holds the float {strange}, which a file cannot: "
                 f"write it as NonFinite('{strange}')"
             )
 

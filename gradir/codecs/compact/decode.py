@@ -21,6 +21,7 @@ from gradir.codecs.compact.keys import node_ids, storage_keys
 from gradir.codecs.compact.layout import SCOPE_COLUMNS, TRAINING, TRAINING_WORDS, Kind
 from gradir.codecs.compact.reader import Tables, read
 from gradir.codecs.document import to_graph
+from gradir.codecs.excerpt import excerpt
 from gradir.errors import FormatError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved, Scope
@@ -108,7 +109,7 @@ def _inputs(tables: Tables, nodes: Sequence[Node], refs: Sequence[Ref]) -> tuple
         producer = nodes[producers[at]]
         if producer.outputs and number >= len(producer.outputs):
             raise FormatError(
-                f"node {refs[consumers[at]].id!r}: an input names output {number} of {producer.id!r}, "
+                f"node {excerpt(refs[consumers[at]].id)}: an input names output {number} of {excerpt(producer.id)}, "
                 "which has no such output"
             )
         flat[at] = Ref(producer.id, number)
@@ -154,7 +155,7 @@ def _set_bases(nodes: Sequence[Node], tables: Tables) -> None:
     distances = tables.nodes.counted("base", len(views), "node with a base")
     for place, distance in zip(views, distances, strict=True):
         if not 0 < distance <= place:
-            raise FormatError(f"node {nodes[place].id!r}: its base does not stand before it")
+            raise FormatError(f"node {excerpt(nodes[place].id)}: its base does not stand before it")
         force_setattr(nodes[place], "base", nodes[place - distance].id)
 
 

@@ -13,6 +13,7 @@ import msgspec
 from gradir.codecs.compact.columns import unpack
 from gradir.codecs.compact.layout import HEAD, NODE_COLUMNS, SCOPE_COLUMNS, TRAINING, Kind
 from gradir.codecs.document import MAGIC, check_head
+from gradir.codecs.excerpt import shortened
 from gradir.codecs.values import check_finite
 from gradir.codecs.versions import Version, needs_steps, upgrade
 from gradir.errors import FormatError
@@ -189,7 +190,7 @@ class _Reader:
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
-            message, _, path = str(error).partition(" - at `$")
+            message, _, path = shortened(str(error)).partition(" - at `$")
             self._fail(f"{message} - at `$.{place}{path or '`'}", error)
 
     def _kinds(self) -> list[Kind]:

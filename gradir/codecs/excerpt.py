@@ -1,0 +1,33 @@
+"""Parts of a hostile file in the one line that says what is wrong with it: as much as shows which part is meant."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["excerpt", "shortened"]
+
+_QUOTED: Final = 60
+_LINE: Final = 300
+
+
+def excerpt(value: object) -> str:
+    """A value of a document in quotes, cut off where it is long.
+
+    >>> excerpt("1.0"), excerpt("ab" * 1000) == repr("ab" * 30) + "…"
+    ("'1.0'", True)
+    """
+    if isinstance(value, str):
+        return repr(value[:_QUOTED]) + "…" * (len(value) > _QUOTED)
+    return shortened(repr(value), _QUOTED)
+
+
+def shortened(text: str, most: int = _LINE) -> str:
+    """A text without its middle where it is long.
+
+    >>> shortened("a long message", 9)
+    'a lo…sage'
+    """
+    if len(text) <= most:
+        return text
+    half = (most - 1) // 2
+    return f"{text[:half]}…{text[len(text) - half :]}"
