@@ -6,12 +6,16 @@ import contextlib
 import os
 import stat
 import sys
-import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from gradir.errors import GradirError
 
-__all__ = ["read_bytes", "write_bytes"]
+__all__ = ["check_apart", "flush_stdout", "read_bytes", "silence_stdout", "write_bytes"]
+
+_LONGEST_PREFIX: Final = 100
+_CLOSED: Final = "it is closed"
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -21,11 +25,25 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         GradirError: the file cannot be read.
     """
     if os.fspath(path) == "-":
-        return sys.stdin.buffer.read()
+        return _read_stdin()
     try:
         return Path(path).read_bytes()
     except OSError as error:
         raise GradirError(f"{os.fspath(path)}: cannot be read: {error.strerror}") from error
+
+
+def check_apart(source: str, target: str) -> None:
+    """Refuse a target that is the source: another format in its place would be the end of the graph.
+
+    Raises:
+        GradirError: both name one file.
+    """
+    if "-" in (source, target):
+        return
+    with contextlib.suppress(OSError, ValueError):
+        # A terminal may well be both.
+        if os.path.samefile(source, target) and os.path.isfile(source):  # noqa: PTH113, PTH121 (as spelled)
+            raise GradirError(f"{target}: is the file that is read, and would be lost: write to another")
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
@@ -51,15 +69,45 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
         raise GradirError(f"{os.fspath(path)}: cannot be written: {error.strerror}") from error
 
 
-def _write_stdout(data: bytes) -> None:
+def flush_stdout() -> None:
+    """Write what was printed and is still in the buffer.
+
+    Raises:
+        GradirError: it cannot be written.
+    """
+    if sys.stdout is not None:
+        _to_stdout(sys.stdout.flush)
+
+
+def silence_stdout() -> None:
+    """Write nothing more: what is still in the buffer would fail once more when Python flushes it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _read_stdin() -> bytes:
+    # Python has no object for a stream that was closed before it started.
+    if sys.stdin is None:
+        raise GradirError(f"standard input: cannot be read: {_CLOSED}")
     try:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        return sys.stdin.buffer.read()
+    except OSError as error:
+        raise GradirError(f"standard input: cannot be read: {error.strerror}") from error
+
+
+def _write_stdout(data: bytes) -> None:
+    if sys.stdout is None:
+        raise GradirError(f"standard output: cannot be written: {_CLOSED}")
+    _to_stdout(lambda: sys.stdout.buffer.write(data))
+    _to_stdout(sys.stdout.buffer.flush)
+
+
+def _to_stdout(write: Callable[[], object]) -> None:
+    try:
+        write()
     except BrokenPipeError:
         raise
     except OSError as error:
-        # What is still in the buffer would fail once more when Python flushes it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence_stdout()
         raise GradirError(f"standard output: cannot be written: {error.strerror}") from error
 
 
@@ -78,7 +126,12 @@ def _default_mode() -> int:
 
 
 def _replace(target: Path, data: bytes, mode: int) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".tmp", dir=target.parent)
+    # Imported when something is written: to print is faster without.
+    import tempfile
+
+    # File systems limit the bytes of a name, not its letters, and some refuse a part of a letter.
+    name = os.fsencode(target.name)[:_LONGEST_PREFIX].decode(errors="ignore")
+    handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)

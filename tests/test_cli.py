@@ -148,6 +148,60 @@ def test_a_full_disk_behind_stdout_is_one_line(tmp_path: Path, clean_environment
     )
 
 
+@pytest.mark.parametrize("words", ["exporters", "validate a.gir", "--help", "export --to dot --help", "summary a.gir"])
+def test_a_full_disk_behind_what_is_printed_is_one_line(
+    words: str, tmp_path: Path, clean_environment: dict[str, str]
+) -> None:
+    expected = "gradir: standard output: cannot be written: No space left on device\n"
+    for unbuffered in ("", "1"):
+        environment = clean_environment | {"PYTHONUNBUFFERED": unbuffered}
+        done = in_shell(f"{words} > /dev/full", tmp_path, environment)
+        assert (done.returncode, done.stderr) == (2, expected)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("info - <&-", "standard input: cannot be read: it is closed"),
+        ("info a.gir >&-", "standard output: cannot be written: it is closed"),
+        ("exporters >&-", "standard output: cannot be written: it is closed"),
+        ("validate a.gir >&-", "standard output: cannot be written: it is closed"),
+    ],
+)
+def test_a_closed_stream_is_one_line(words: str, said: str, tmp_path: Path, clean_environment: dict[str, str]) -> None:
+    done = in_shell(words, tmp_path, clean_environment)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"gradir: {said}\n")
+
+
+def test_a_command_that_prints_nothing_needs_no_stream(tmp_path: Path, clean_environment: dict[str, str]) -> None:
+    done = in_shell("convert a.gir b.gir <&- >&- 2>&-", tmp_path, clean_environment)
+    assert done.returncode == 0
+    assert gradir.load(tmp_path / "b.gir") == everything()
+
+
+def in_shell(words: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run gradir with the redirections of a shell, in a folder that then holds a.gir."""
+    gradir.save(everything(), folder / "a.gir")
+    line = ["bash", "-c", f"{sys.executable} -m gradir {words}"]
+    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("command", ["", "export", "summary", "diff", "view"])
+def test_help_needs_no_encoding(command: str, tmp_path: Path, clean_environment: dict[str, str]) -> None:
+    done = in_shell(f"{command} --help", tmp_path, clean_environment | {"PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: gradir")
+
+
+def test_a_warning_that_is_an_error_is_one_line(tmp_path: Path, clean_environment: dict[str, str]) -> None:
+    (tmp_path / "new.gir").write_bytes(gradir.dumps(everything()).replace(b'"version":"1.1"', b'"version":"1.7"'))
+    for command in ("info", "validate"):
+        line = [sys.executable, "-W", "error", "-m", "gradir", command, "new.gir"]
+        done = subprocess.run(line, cwd=tmp_path, env=clean_environment, capture_output=True, text=True, check=False)
+        fails(done, "GIR version 1.7 is newer than 1.1")
+        assert "internal" not in done.stderr
+
+
 def test_a_wrong_value_names_the_right_ones(run: Run) -> None:
     fails(
         run("export", "everything.gir", "--to", "dot", "-O", "show_saved=maybe"),

@@ -66,6 +66,15 @@ def test_an_update_keeps_the_form_of_the_file(project: Path) -> None:
     assert "1/relu:1" in gradir.load("loss.gir").nodes
 
 
+def test_standard_input_cannot_be_updated(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    capfd.readouterr()
+    assert main(["check", "train.py:loss", "--against", "-", "--update"]) == 2
+    error = capfd.readouterr().err
+    assert "'-' is none: name a file" in error
+    assert error.count("\n") == 1
+    assert not (project / "-").exists()
+
+
 def test_trouble_is_one_line(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     capfd.readouterr()
     assert main(["check", "train.py:loss", "--against", "missing.gir"]) == 2

@@ -57,6 +57,44 @@ def test_from_standard_input_to_standard_output(
     assert capfdbinary.readouterr().out == gradir.dumps(everything(), format="msgpack")
 
 
+@pytest.mark.parametrize(
+    "words", [["export", "--to", "tree"], ["export", "--to", "svg"], ["export", "--to", "tree", "--fence"], ["summary"]]
+)
+@pytest.mark.parametrize("target", ["everything.gir", "./everything.gir", "link.gir", "hard.gir"])
+def test_the_file_that_is_read_is_not_overwritten(
+    words: list[str], target: str, files: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (files / "link.gir").symlink_to("everything.gir")
+    (files / "hard.gir").hardlink_to("everything.gir")
+    assert main([*words, "everything.gir", "-o", target]) == 2
+    assert (
+        capfd.readouterr().err == f"gradir: {target}: is the file that is read, and would be lost: write to another\n"
+    )
+    assert gradir.load("everything.gir") == everything()
+
+
+def test_an_older_picture_is_overwritten(files: Path) -> None:
+    (files / "old.txt").write_text("old")
+    assert main(["summary", "everything.gir", "-o", "old.txt"]) == 0
+    assert (files / "old.txt").read_text() != "old"
+
+
+def test_a_name_as_long_as_the_file_system_takes(files: Path) -> None:
+    name = "\u5716" * 83 + ".gir"
+    gradir.save(everything(), name)
+    assert gradir.load(name) == everything()
+    assert sorted(path.name for path in files.iterdir()) == ["everything.gir", name]
+
+
+@pytest.mark.parametrize("seconds", ["nan", "0", "-1", "inf", "1e300", "soon"])
+def test_seconds_are_a_time(seconds: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["export", "everything.gir", "--to", "svg", "--seconds", seconds])
+    error = capfd.readouterr().err
+    assert error.startswith("gradir: argument --seconds: ")
+    assert error.count("\n") == 1
+
+
 def test_info_as_json(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "everything.gir", "--json"]) == 0
     found = json.loads(capfd.readouterr().out)

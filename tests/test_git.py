@@ -291,7 +291,13 @@ def test_a_revision_is_compared_from_a_folder_below(run: Run, repository: Path, 
         (("nowhere", "HEAD", "model.gir"), "nowhere: git knows no such revision here"),
         (("HEAD", "HEAD~1", "other.gir"), "other.gir"),
         (("HEAD:other.gir", "model.gir"), "other.gir"),
-        (("nowhere", "model.gir"), "nowhere: cannot be read"),
+        (
+            ("nowhere", "model.gir"),
+            "nowhere: cannot be read: No such file or directory, and no revision that git knows",
+        ),
+        (("HEAD~9", "model.gir"), "HEAD~9: cannot be read: No such file or directory, and no revision that git knows"),
+        (("HEAD~9", "--", "model.gir"), "HEAD~9: git knows no such revision here"),
+        (("--", "HEAD~1", "model.gir"), "HEAD~1: cannot be read"),
         (("--output=x", "HEAD", "model.gir"), "unrecognized arguments"),
         (("HEAD", "--", "-x", "model.gir"), "-x: git knows no such revision here"),
         (("model.gir",), "two files, a revision and a file, or two revisions and a file"),
@@ -312,3 +318,5 @@ def test_a_broken_file_of_a_revision_is_named(run: Run, repository: Path) -> Non
     (repository / "HEAD").write_bytes(gradir.dumps(everything()))
     (repository / "model.gir").write_bytes(gradir.dumps(everything()))
     assert run("gradir", "diff", "HEAD", "model.gir") == "no difference\n", "a file of that name comes first"
+    assert run("gradir", "diff", "--", "HEAD", "model.gir") == "no difference\n"
+    assert "gradir: HEAD:model.gir: broken JSON" in run("gradir", "diff", "HEAD", "--", "model.gir", status=2)

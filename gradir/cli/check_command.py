@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
 from gradir.cli.comparing import add_comparison_options, check_comparison_options, compared, show, status_of
 from gradir.cli.program_output import program_output
+from gradir.errors import GradirError
 
 if TYPE_CHECKING:
     from gradir.ir import Graph
@@ -50,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
     from gradir import api
 
     check_comparison_options(options)
+    if options.update and options.against == "-":
+        raise GradirError("--update writes the file it compares with, and '-' is none: name a file")
     # The file is read first: a capture may take long.
     expected = None if options.update and not Path(options.against).exists() else api.load(options.against)
     if expected is not None and expected.producer.options.get("sources") is True:

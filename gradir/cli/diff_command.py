@@ -36,7 +36,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.usage = "gradir diff [options] A B | REVISION FILE | REVISION REVISION [--] FILE"
+    parser.usage = "gradir diff [options] A B | REVISION [--] FILE | REVISION REVISION [--] FILE"
     parser.add_argument(
         "sides",
         metavar="A B",
@@ -52,13 +52,19 @@ def run(options: argparse.Namespace) -> int:
     """Compare and print."""
     from gradir.git.sides import sides
 
-    before, after = sides(options.sides)
+    before, after = sides(options.sides, _paths(options))
     check_comparison_options(options)
     a, b = _load(before), _load(after)
     found = compared(a, b, options)
     show(a, b, found, options)
     status = status_of(found, options)
     return 0 if options.exit_zero else status
+
+
+def _paths(options: argparse.Namespace) -> int:
+    """How many words stand after ``--``, which argparse drops."""
+    given = options.arguments
+    return len(given) - 1 - given.index("--") if "--" in given else 0
 
 
 def _load(side: Side) -> Graph:

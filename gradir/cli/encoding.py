@@ -18,7 +18,8 @@ def add_encoding_options(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=_FORMATS,
         default="json",
-        help="json (default), one node a line, to be read and compared, or msgpack, a tenth to a third of its size",
+        help="json (default), one node a line, to be read and compared, or msgpack, a third of its size or less from "
+        "some hundred nodes on",
     )
     parser.add_argument(
         "--compress",

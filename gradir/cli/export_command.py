@@ -30,6 +30,9 @@ of a Markdown file is replaced; with --check it is compared, and exit status 1 s
 Graphviz and take the options of dot.
 """
 
+_LONGEST: Final = 1_000_000
+"""Seconds; what waits for a program takes about twice as many."""
+
 _LANGUAGES: Final = {".mmd": "mermaid", ".txt": "text", ".graphml": "xml", ".md": "markdown"}
 
 
@@ -62,7 +65,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Add the subcommand."""
     parser = commands.add_parser(
         "export",
-        help="export a graph to DOT, Mermaid, a tree, text …",
+        help="export a graph to DOT, Mermaid, a tree, text, ...",
         description="Write a captured graph in another format.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -93,8 +96,19 @@ def add_exporter_options(parser: argparse.ArgumentParser) -> None:
         "-O", "--option", metavar="KEY=VALUE", action="append", default=[], help="an option of the exporter"
     )
     parser.add_argument(
-        "--seconds", metavar="S", type=float, default=60.0, help="pictures: how long the layout may take (default: 60)"
+        "--seconds",
+        metavar="S",
+        type=_seconds,
+        default=60.0,
+        help="pictures: how long the layout may take (default: 60)",
     )
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds <= _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most {_LONGEST:,} seconds")
+    return seconds
 
 
 def exporter_values(options: argparse.Namespace) -> dict[str, object]:
@@ -113,6 +127,7 @@ def run(options: argparse.Namespace) -> int:
     from gradir.pictures import PICTURES
 
     _check_combination(options)
+    files.check_apart(options.file, options.output)
     is_picture = options.to in PICTURES and options.to not in registry.exporter_names()
     exporter = "dot" if is_picture else options.to
     # The names are checked first: loading a large file only to learn of a typing error takes a while.

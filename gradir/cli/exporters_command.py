@@ -24,8 +24,9 @@ def run(options: argparse.Namespace) -> int:  # noqa: ARG001
     """Print the list."""
     import inspect
 
-    from gradir import registry
+    from gradir import files, registry
 
+    lines: list[str] = []
     broken: ExportError | None = None
     for name in registry.exporter_names():
         try:
@@ -34,9 +35,9 @@ def run(options: argparse.Namespace) -> int:  # noqa: ARG001
             broken = error
             continue
         summary = (inspect.getdoc(type(exporter)) or "").partition("\n")[0]
-        print(f"{name}  ({exporter.suffix})  {summary}")
-        for line in option_lines(exporter.options):
-            print(f"    {line}")
+        lines.append(f"{name}  ({exporter.suffix})  {summary}\n")
+        lines += [f"    {line}\n" for line in option_lines(exporter.options)]
+    files.write_bytes("-", "".join(lines).encode())
     if broken is not None:
         raise broken
     return 0

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import os
 import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from gradir.errors import GradirError, GradirWarning
+from gradir.files import flush_stdout, silence_stdout
 from gradir.version import __version__
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 __all__ = ["main", "report"]
 
@@ -31,6 +37,7 @@ _COMMANDS: Final = (
 )
 _TROUBLE: Final = 2
 _INTERRUPTED: Final = 130
+_FULL: Final = (errno.ENOSPC, errno.EFBIG, errno.EIO)
 _DEBUG: Final = "GRADIR_DEBUG"
 
 _EPILOG: Final = """\
@@ -46,6 +53,10 @@ exit status: 0 done (diff: no difference), 1 diff found a difference, 2 trouble
 class _Parser(argparse.ArgumentParser):
     """Reports a wrong command line in one line, as every other error."""
 
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Print the help, and fail where it cannot be written, which argparse hides."""
+        print(self.format_help(), end="", file=file)
+
     def error(self, message: str) -> NoReturn:
         self.exit(_TROUBLE, f"gradir: {message}; see {self.prog} --help\n")
 
@@ -53,31 +64,53 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     warnings.showwarning = _show_warning_with(warnings.showwarning)  # type: ignore[assignment]
+    _print_anything()
     try:
-        options = _parser(arguments).parse_args(arguments)
-        # Whether the process ends with this command, and nothing else will want its streams.
-        options.is_process = arguments is None
-        status: int = options.run(options)
-        sys.stdout.flush()
-    except GradirError as error:
+        # Where the process ends with this command, nothing else will want its streams.
+        status = _run(list(sys.argv[1:] if arguments is None else arguments), is_process=arguments is None)
+    except (GradirError, GradirWarning) as error:
+        # A warning is raised where the interpreter was told to take warnings for errors.
         report(str(error))
         return _TROUBLE
     except BrokenPipeError:
-        # The reader has what it wanted. Python would complain again when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has what it wanted.
+        silence_stdout()
         return _TROUBLE
     except KeyboardInterrupt:
         return _INTERRUPTED
     except Exception as error:
         if os.environ.get(_DEBUG):
             raise
+        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+            # From a help text or another print: all else that is written goes through gradir.files.
+            silence_stdout()
+            report(f"standard output: cannot be written: {error.strerror}")
+            return _TROUBLE
         name = type(error).__name__
         report(f"internal error, {name}: {error}; {_DEBUG}=1 shows where")
         return _TROUBLE
     return status
 
 
-def _parser(arguments: Sequence[str] | None) -> argparse.ArgumentParser:
+def _run(arguments: Sequence[str], *, is_process: bool) -> int:
+    try:
+        known = argparse.Namespace(arguments=arguments, is_process=is_process)
+        options = _parser(arguments).parse_args(arguments, known)
+        status: int = options.run(options)
+    except SystemExit:
+        flush_stdout()
+        raise
+    flush_stdout()
+    return status
+
+
+def _print_anything() -> None:
+    """Escape what the encoding of standard output lacks, as standard error does, and do not fail."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="gradir",
         description="See, keep, compare and explain the autograd graph behind a PyTorch gradient.",
@@ -86,7 +119,6 @@ def _parser(arguments: Sequence[str] | None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gradir {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    given = list(sys.argv[1:] if arguments is None else arguments)
     # Only the module of the command at hand is imported, unless help has to list them all.
     wanted = [name for name in _COMMANDS if given and given[0] == name] or _COMMANDS
     for name in wanted:
@@ -96,7 +128,9 @@ def _parser(arguments: Sequence[str] | None) -> argparse.ArgumentParser:
 
 def report(message: str) -> None:
     """Print one line on standard error."""
-    print(f"gradir: {_one_line(message)}", file=sys.stderr)
+    # To print, no stream means standard output.
+    if sys.stderr is not None:
+        print(f"gradir: {_one_line(message)}", file=sys.stderr)
 
 
 def _one_line(message: str) -> str:

@@ -13,7 +13,7 @@ examples:
   gradir summary model.gir --depth 2
   gradir summary model.gir --style markdown >> REVIEW.md
 
-The same as 'gradir export FILE --to summary -O style=… -O depth=…'.
+The same as 'gradir export FILE --to summary -O style=STYLE -O depth=N'.
 """
 
 
@@ -40,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
     """Load, export, write."""
     from gradir import api, files, registry
 
+    files.check_apart(options.file, options.output)
     given = {"depth": options.depth, "style": options.style}
     values = {name: value for name, value in given.items() if value is not None}
     # The values are checked first: loading a large file only to learn of a typing error takes a while.

@@ -44,7 +44,7 @@ def _is_valid(path: str, check: Callable[[bytes], int]) -> bool:
     except GradirError as error:
         report(str(error))
         return False
-    print(f"{path}: valid, {count:,} nodes", flush=True)
+    files.write_bytes("-", f"{path}: valid, {count:,} nodes\n".encode(errors="surrogateescape"))
     return True
 
 

@@ -35,17 +35,22 @@ class Side(NamedTuple):
         return read_blob(self.revision, self.path)
 
 
-def sides(words: Sequence[str]) -> tuple[Side, Side]:
+def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
     """The two sides that the words of a command line name.
 
     ``A B`` are two files; each may be ``REVISION:PATH``. ``REVISION PATH`` is the file then and now. ``REVISION
-    REVISION PATH`` is the file in both.
+    REVISION PATH`` is the file in both. Where a word names a file and a revision, it is the file.
+
+    ``paths`` is how many of the words stand after ``--``: in ``REVISION -- PATH`` a file of the revision's name does
+    not matter, and in ``-- A B`` both are files as they are spelled.
 
     Raises:
         GradirError: the words name no two sides.
 
     >>> sides(["HEAD~1", "HEAD", "model.gir"])
     (Side(path='./model.gir', revision='HEAD~1'), Side(path='./model.gir', revision='HEAD'))
+    >>> sides(["a:b.gir", "-b.gir"], paths=2)
+    (Side(path='a:b.gir', revision=''), Side(path='-b.gir', revision=''))
     """
     if len(words) == 3:
         before, after, path = words
@@ -55,7 +60,15 @@ def sides(words: Sequence[str]) -> tuple[Side, Side]:
             "diff takes two files, a revision and a file, or two revisions and a file; see gradir diff --help"
         )
     first, second = words
-    if not _is_file(first) and ":" not in first and is_revision(first):
+    if paths == 2:
+        return Side(first), Side(second)
+    if paths == 1 and ":" not in first and first != "-":
+        if not is_revision(first):
+            raise GradirError(f"{first}: git knows no such revision here, which is what stands before --")
+        return Side(_here(second), first), Side(second)
+    if not _is_file(first) and ":" not in first:
+        if not is_revision(first):
+            raise GradirError(f"{first}: cannot be read: No such file or directory, and no revision that git knows")
         return Side(_here(second), first), Side(second)
     return _side(first), _side(second)
 
