@@ -320,3 +320,41 @@ def test_a_broken_file_of_a_revision_is_named(run: Run, repository: Path) -> Non
     assert run("gradir", "diff", "HEAD", "model.gir") == "no difference\n", "a file of that name comes first"
     assert run("gradir", "diff", "--", "HEAD", "model.gir") == "no difference\n"
     assert "gradir: HEAD:model.gir: broken JSON" in run("gradir", "diff", "HEAD", "--", "model.gir", status=2)
+
+
+def test_a_path_after_a_colon_is_that_of_the_repository(
+    run: Run, repository: Path, environment: dict[str, str]
+) -> None:
+    below = repository / "below"
+    below.mkdir()
+    gradir.save(everything(), below / "model.gir")
+    run("git", "add", ".")
+    run("git", "commit", "-q", "-m", "below")
+    inside = runner(below, environment)
+    assert "attrs.eps: 0.5 -> 1e-05" in inside("gradir", "diff", "HEAD:model.gir", "model.gir", status=1)
+    assert inside("gradir", "diff", "HEAD:below/model.gir", "model.gir") == "no difference\n"
+    assert inside("gradir", "diff", "HEAD:./model.gir", "model.gir") == "no difference\n"
+    assert inside("gradir", "diff", "HEAD", str(below / "model.gir")) == "no difference\n"
+
+
+def test_revisions_of_one_letter(run: Run) -> None:
+    run("git", "branch", "x", "HEAD~1")
+    for word in ("x:model.gir", "@~1:model.gir"):
+        assert "attrs.eps" in run("gradir", "diff", word, "model.gir", status=1)
+    assert run("gradir", "diff", "@:model.gir", "model.gir") == "no difference\n"
+
+
+def test_a_file_that_is_gone_is_what_is_said_to_be_gone(run: Run, repository: Path) -> None:
+    (repository / "model.gir").unlink()
+    assert "model.gir: cannot be read" in run("gradir", "diff", "HEAD", "model.gir", status=2)
+    assert "attrs.eps" in run("gradir", "diff", "HEAD~1", "HEAD", "model.gir", status=1)
+
+
+def test_what_git_filters_is_compared_as_it_is_checked_out(run: Run, repository: Path) -> None:
+    run("git", "config", "filter.turned.clean", "rev")
+    run("git", "config", "filter.turned.smudge", "rev")
+    (repository / ".gitattributes").write_text("*.gir filter=turned\n")
+    run("git", "add", "--renormalize", ".")
+    run("git", "commit", "-q", "-m", "filtered")
+    assert '"format"' not in run("git", "cat-file", "blob", "HEAD:model.gir")
+    assert run("gradir", "diff", "HEAD", "model.gir") == "no difference\n"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gradir.errors import GradirError
 
-__all__ = ["GitError", "is_revision", "output", "read_blob", "succeeds"]
+__all__ = ["GitError", "has_git", "is_revision", "output", "read_blob", "succeeds"]
 
 
 class GitError(GradirError):
@@ -26,6 +26,11 @@ def output(arguments: Sequence[str]) -> bytes:
         said = " ".join(done.stderr.decode(errors="replace").split())
         raise GitError(f"git {arguments[0]}: {said.removeprefix('fatal: ') or f'exit status {done.returncode}'}")
     return done.stdout
+
+
+def has_git() -> bool:
+    """Whether git is installed."""
+    return shutil.which("git") is not None
 
 
 def succeeds(arguments: Sequence[str]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gradir.errors import GradirError
-from gradir.git.repository import is_revision, output, read_blob, succeeds
+from gradir.git.repository import has_git, is_revision, output, read_blob, succeeds
 
 __all__ = ["Side", "sides"]
 
@@ -67,7 +67,7 @@ def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
             raise GradirError(f"{first}: git knows no such revision here, which is what stands before --")
         return Side(_here(second), first), Side(second)
     if not _is_file(first) and ":" not in first:
-        if not is_revision(first):
+        if not has_git() or not is_revision(first):
             raise GradirError(f"{first}: cannot be read: No such file or directory, and no revision that git knows")
         return Side(_here(second), first), Side(second)
     return _side(first), _side(second)
@@ -83,12 +83,9 @@ def _side(word: str) -> Side:
 
 def _here(path: str) -> str:
     """A path as git takes it: relative to the working directory, or to the root where there is no working tree."""
-    if (
-        not succeeds(["rev-parse", "--is-inside-work-tree"])
-        or output(["rev-parse", "--is-inside-work-tree"]) != b"true\n"
-    ):
-        return path
-    return f"./{os.path.relpath(path)}"
+    question = ["rev-parse", "--is-inside-work-tree"]
+    inside = succeeds(question) and output(question) == b"true\n"
+    return f"./{os.path.relpath(path)}" if inside else path
 
 
 def _is_file(word: str) -> bool:
