@@ -95,6 +95,12 @@ def test_seconds_are_a_time(seconds: str, capfd: pytest.CaptureFixture[str]) -> 
     assert error.count("\n") == 1
 
 
+def test_the_compact_form_is_small_from_some_hundred_nodes_on() -> None:
+    """The README, docs/format.md and --help say a third."""
+    for count in (200, 2000):
+        assert len(gradir.dumps(chain(count), format="msgpack")) * 3 < len(gradir.dumps(chain(count)))
+
+
 def test_info_as_json(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "everything.gir", "--json"]) == 0
     found = json.loads(capfd.readouterr().out)

@@ -250,6 +250,15 @@ def test_a_long_number_that_is_ignored_harms_nobody() -> None:
     codecs.check_keys(data)
 
 
+@pytest.mark.parametrize(
+    "part", ['"out":[{"shape":[1.0]}]', '"saved":[{"slot":"","bytes":3.0}]', f'"attrs":{{"a":{2**63}}}']
+)
+def test_integers_are_spelled_as_such_and_have_64_bits(part: str) -> None:
+    """A JSON Schema allows these; docs/format.md says that gradir does not."""
+    with pytest.raises(FormatError, match=r"- at `\$\.nodes\[0\]"):
+        codecs.decode(HEAD + f'{{"id":"a",{part}}}]}}'.encode())
+
+
 def test_any_amount_of_white_space_may_stand_before_json() -> None:
     space = b" \t\r\n" * 100_000
     for start in (space, b"\xef\xbb\xbf" + space):
