@@ -150,7 +150,7 @@ def save(
     Args:
         graph: what to write.
         path: where to; a name that ends in ``.gz`` or ``.zst`` asks for compression.
-        format: ``json``, to be read and compared, or ``msgpack``, a tenth to a third of its size.
+        format: ``json``, to be read and compared, or ``msgpack``, a quarter of its size or less for most models.
         compress: ``gzip``, ``zstd`` or ``none``, whatever the name says.
         lossy: write a graph that was read from a newer version of the format, without what this release ignored in it.
 

@@ -38,9 +38,9 @@ def add_pass_options(parser: argparse.ArgumentParser) -> None:
         "--drop",
         metavar="WHAT",
         action="append",
-        help="leave out a role (buffer, view_base, output …), accumulate_grad, saved or views; may be repeated",
+        help="leave out a role (buffer, view_base, output ...), accumulate_grad, saved or views; may be repeated",
     )
-    group.add_argument("--hide-shape-ops", action="store_true", help="leave out views, reshapes, transposes …")
+    group.add_argument("--hide-shape-ops", action="store_true", help="leave out views, reshapes, transposes ...")
     group.add_argument("--ancestors", metavar="PATTERN", help="only these nodes and all they depend on")
     group.add_argument("--descendants", metavar="PATTERN", help="only these nodes and all that depends on them")
     group.add_argument(
