@@ -14,7 +14,7 @@ import torch
 from gradir.ir import AttrValue, NonFinite
 from gradir.ir.model import AttrScalar
 
-__all__ = ["AttributeReader", "PythonAttributeReader", "no_attributes", "plain_text", "plain_value"]
+__all__ = ["AttributeReader", "PythonAttributeReader", "no_attributes", "plain_text", "plain_value", "text_of"]
 
 _INT64 = range(-(2**63), 2**63)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -22,6 +22,9 @@ _SMALL = range(-(2**31), 2**31)
 _INTEGERS = {int}
 _AS_IS = frozenset({bool, type(None)})
 _MAX_ITEMS = 10_000
+_MAX_DECIMAL_BITS = 2_000
+"""Python writes an int as decimal slowly, and may refuse to from 640 digits on."""
+
 _NAMED = (
     torch.dtype,
     torch.device,
@@ -65,10 +68,19 @@ class AttributeReader:
             return self._convert(values)
 
     def _convert(self, values: tuple[Any, ...]) -> Mapping[str, AttrValue]:
-        plain = {name: plain_value(value) for name, value in zip(self._names, values, strict=False)}
+        plain = {name: plain_value(_signed(value)) for name, value in zip(self._names, values, strict=False)}
         if all(map(_is_known_by_value, values[:-1])):
             self._known[(values, *map(type, values))] = plain
         return plain
+
+
+def _signed(value: Any) -> Any:
+    """Undo that torch shows a negative int64 as its two's complement."""
+    if value.__class__ is int:
+        return value - 2**64 if value >= 2**63 else value
+    if value.__class__ is tuple and not _are_small(value):
+        return tuple(map(_signed, value))
+    return value
 
 
 def _is_known_by_value(value: object) -> bool:
@@ -92,7 +104,7 @@ class PythonAttributeReader:
         values = {name: plain_value(getattr(fn, attribute)) for name, attribute in self._attributes.items()}
         for name, value in vars(fn).items():
             if not (name.startswith("_") or isinstance(value, torch.Tensor)):
-                values[str(name)] = plain_value(value)
+                values[plain_text(name)] = plain_value(value)
         values["needs_input_grad"] = plain_value(fn.needs_input_grad)
         return dict(sorted(values.items()))
 
@@ -100,11 +112,11 @@ class PythonAttributeReader:
 def plain_value(value: object) -> AttrValue:
     """A value of the IR for an attribute of a grad_fn.
 
-    torch shows a negative int64 as its two's complement; it becomes negative again. What has no plain form becomes
-    text without addresses.
+    Whatever its class, a value becomes one of Python's own. What has no plain form becomes text without addresses, an
+    integer that does not fit 64 bits its digits, hexadecimal ones if they are very many.
 
-    >>> plain_value(2**64 - 1), plain_value(torch.float16), plain_value((1, float("inf")))
-    (-1, 'float16', (1, NonFinite(float='inf')))
+    >>> plain_value(2**64), plain_value(torch.float16), plain_value((1, float("inf")))
+    ('18446744073709551616', 'float16', (1, NonFinite(float='inf')))
     """
     if value.__class__ in _AS_IS or (value.__class__ is int and value in _SMALL):
         return cast("AttrValue", value)
@@ -128,19 +140,21 @@ def _plain_row(value: object) -> AttrScalar | tuple[AttrScalar, ...]:
 
 
 def _plain_scalar(value: object) -> AttrScalar:
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return _plain_int(int(value))
-    if isinstance(value, float):
-        return _plain_float(float(value))
+    # What a class says of itself in __str__, __int__ or __class__ differs from what it inherits.
+    kind = type(value)
+    if value is None or kind is bool:
+        return cast("bool | None", value)
+    if issubclass(kind, int):
+        return _plain_int(int.__index__(cast("int", value)))
+    if issubclass(kind, float):
+        return _plain_float(float.__float__(cast("float", value)))
     return _plain_name(value)
 
 
 def _plain_int(value: int) -> AttrScalar:
-    if value >= 2**63:
-        value -= 2**64
-    return value if value in _INT64 else str(value)
+    if value in _INT64:
+        return value
+    return str(value) if value.bit_length() <= _MAX_DECIMAL_BITS else hex(value)
 
 
 def _plain_float(value: float) -> AttrScalar:
@@ -150,15 +164,28 @@ def _plain_float(value: float) -> AttrScalar:
 
 
 def _plain_name(value: object) -> str:
-    if isinstance(value, str):
-        return plain_text(value)
-    if isinstance(value, _NAMED):
+    kind = type(value)
+    if issubclass(kind, str):
+        return plain_text(cast("str", value))
+    if issubclass(kind, _NAMED):
         return str(value).removeprefix("torch.")
-    return f"<{type(value).__name__}>"
+    return plain_text(f"<{kind.__name__}>")
+
+
+def text_of(value: object) -> str:
+    """The characters of a str, whatever its class shows instead; for all else what ``str`` says.
+
+    >>> from enum import Enum
+    >>> text_of(Enum("Mode", {"SUM": "sum"}, type=str).SUM), text_of(1)
+    ('sum', '1')
+    """
+    return plain_text(cast("str", value) if issubclass(type(value), str) else str(value))
 
 
 def plain_text(text: str) -> str:
-    """Text without object addresses and lone surrogates, which would differ between runs or fit in no file."""
+    """A plain str without object addresses and lone surrogates, which would differ between runs or fit in no file."""
+    if text.__class__ is not str:
+        text = "".join((text,))
     if " at 0x" in text:
         text = _ADDRESS.sub("", text)
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -8,7 +8,7 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 from torch.utils import _pytree as pytree
 
-from gradir.capture.pytorch.attributes import plain_text
+from gradir.capture.pytorch.attributes import text_of
 from gradir.errors import CaptureError
 
 __all__ = ["Captured", "flatten", "flatten_differentiable", "why_no_graph"]
@@ -104,8 +104,8 @@ def _leaves(outputs: object) -> list[tuple[str, Any]]:
 def _step(key: Any) -> str:
     for attribute in ("key", "idx", "name"):
         if hasattr(key, attribute):
-            return plain_text(str(getattr(key, attribute)))
-    return plain_text(str(key))
+            return text_of(getattr(key, attribute))
+    return text_of(key)
 
 
 def _called(path: str) -> str:

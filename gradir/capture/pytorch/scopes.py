@@ -37,7 +37,7 @@ def scope_table(
     return tuple(
         Scope(
             path,
-            type(module).__name__,
+            plain_text(type(module).__name__),
             _detail(module),
             calls.get(module, 0),
             own[path],

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from gradir.capture.pytorch.attributes import plain_text
+from gradir.capture.pytorch.attributes import plain_text, text_of
 from gradir.errors import CaptureError
 
 __all__ = ["NamedTensors", "Owned", "TensorNodes", "modules_of", "owned_tensors", "storage_of"]
@@ -26,14 +26,17 @@ def modules_of(model: object) -> dict[str, nn.Module]:
     """The root modules by path prefix: ``{"": model}``, or the items of a dict of modules.
 
     Raises:
-        CaptureError: ``model`` is neither.
+        CaptureError: ``model`` is neither, or two names read the same.
     """
     if model is None:
         return {}
     if isinstance(model, nn.Module):
         return {"": model}
     if isinstance(model, Mapping) and all(isinstance(module, nn.Module) for module in model.values()):
-        return {str(name): module for name, module in model.items()}
+        named = {text_of(name): module for name, module in model.items()}
+        if len(named) < len(model):
+            raise CaptureError(f"two of the models have the same name: {', '.join(map(repr, model))}")
+        return named
     raise CaptureError(f"model must be a torch.nn.Module or a dict of modules by name, not {type(model).__name__}")
 
 
@@ -104,9 +107,9 @@ class NamedTensors:
         for name, tensor in (params or {}).items():
             if not isinstance(tensor, torch.Tensor):
                 raise CaptureError(f"params[{name!r}] is not a tensor but {type(tensor).__name__}")
-            self._given.setdefault(id(tensor), []).append(plain_text(str(name)))
+            self._given.setdefault(id(tensor), []).append(text_of(name))
             if not tensor.is_leaf:
-                self.intermediates.append((tensor, plain_text(str(name))))
+                self.intermediates.append((tensor, text_of(name)))
 
     def owner(self, tensor: torch.Tensor) -> Owned | None:
         """The module entry that holds this very tensor."""
