@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import enum
+import random
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +17,7 @@ torch = pytest.importorskip("torch")
 
 import gradir  # noqa: E402
 from gradir import codecs  # noqa: E402
+from gradir.capture.pytorch.timelines import Coverage, Frame, ScopeLookup, Timeline  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 
 nn = torch.nn
@@ -30,7 +37,7 @@ def attributes_of(**values: Any) -> dict[str, Any]:
             return x * 2
 
         @staticmethod
-        def backward(ctx, gradient):  # noqa: ARG004
+        def backward(ctx, gradient):
             return gradient
 
     graph = gradir.capture(Keeps.apply(leaf(1)))
@@ -151,3 +158,207 @@ def test_torchs_own_negative_integers_are_negative() -> None:
 def test_two_models_of_one_name_are_refused() -> None:
     with pytest.raises(CaptureError, match="same name: 1, '1'"):
         gradir.record({1: nn.Linear(1, 1), "1": nn.Linear(1, 1)}).__enter__()
+
+
+def in_new_thread(call: Callable[[], Any]) -> Any:
+    """What a call returns in a thread of its own, in which torch numbers nodes from 0."""
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(call()))
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+class Meanwhile(nn.Module):
+    """Lets another thread do something before each of its own operations."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        super().__init__()
+        self.a = nn.Linear(2, 2)
+        self.action = action
+
+    def forward(self, x):
+        in_new_thread(self.action)
+        y = self.a(x)
+        in_new_thread(self.action)
+        return y.tanh()
+
+
+@pytest.mark.parametrize("sources", [False, True])
+def test_a_model_that_another_thread_runs_gives_the_graph_nothing(sources: bool) -> None:
+    other = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
+    x = torch.ones(1, 2)
+    model = Meanwhile(lambda: None)
+
+    def run() -> gradir.Graph:
+        with gradir.record({"m": model}, sources=sources) as rec:
+            y = model(x)
+        return rec.capture(y)
+
+    alone = in_new_thread(run)
+    model.action = lambda: other(x)
+    assert in_new_thread(run) == alone
+    assert alone.nodes["m/tanh:1"].ext == {}
+    assert (alone.nodes["m/tanh:1"].source is not None) == sources
+
+
+def test_a_model_in_another_thread_that_feeds_the_graph_is_in_it() -> None:
+    other = nn.Linear(2, 2)
+    model = nn.Linear(2, 2)
+
+    def run() -> gradir.Graph:
+        with gradir.record({"m": model}) as rec:
+            x = torch.ones(1, 2)
+            y = model(x) + in_new_thread(lambda: other(x))
+        return rec.capture(y)
+
+    graph = in_new_thread(run)
+    assert graph.nodes["Linear.weight"].scope == "Linear"
+    made = [node for node in graph.nodes.values() if node.op == "addmm"]
+    assert len(made) == 2
+    for node in made:
+        own = "m" if graph.nodes["m.bias/accumulate_grad:1"].id in {ref.id for ref in node.inputs if ref} else "Linear"
+        assert (node.scope, node.ext) in [(own, {}), ("", {"scope": "ambiguous"})]
+
+
+def test_beside_a_given_model_only_modules_that_took_part_are_shown() -> None:
+    class Prompt(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.start = nn.Parameter(torch.ones(1, 2))
+
+        def forward(self):
+            return self.start
+
+    model, teacher, prompt, criterion, idle = nn.Linear(2, 2), nn.Linear(2, 2), Prompt(), nn.MSELoss(), nn.MSELoss()
+    with gradir.record({"m": model}) as rec:
+        idle(teacher(torch.ones(1, 2)), torch.ones(1, 2))
+        loss = criterion(model(prompt()), torch.ones(1, 2))
+    graph = rec.capture(loss)
+    assert list(graph.scopes) == ["m", "Prompt", "MSELoss"]
+    assert graph.nodes["MSELoss/mse_loss:1"].scope == "MSELoss"
+    assert graph.nodes["Prompt.start"].role == "parameter"
+    assert graph.cuts == ()
+
+
+def test_sources_are_those_of_the_thread_that_recorded() -> None:
+    with gradir.record(sources=True) as rec:
+        product = leaf(1) * 2
+    node = in_new_thread(lambda: rec.capture(product)).nodes["mul:1"]
+    assert node.source is not None
+    assert node.names == ("product",)
+
+
+def test_two_threads_that_record_one_after_the_other_have_their_own_lines() -> None:
+    rec = gradir.record(sources=True)
+
+    def late() -> list[torch.Tensor]:
+        for _ in range(50):
+            leaf(1).exp()
+        with rec:
+            second = leaf(1).sin()
+        return [second]
+
+    def early() -> list[torch.Tensor]:
+        with rec:
+            first = leaf(1).cos()
+        return [first]
+
+    outputs = [in_new_thread(late), in_new_thread(early)]
+    graph = rec.capture(outputs)
+    assert {node.op: node.names for node in graph.nodes.values() if node.names} == {
+        "sin": ("second",),
+        "cos": ("first",),
+    }
+
+
+def test_many_modules_of_one_class_are_named_in_time() -> None:
+    count = 12_000
+    with gradir.record() as rec:
+        y = leaf(1)
+        for _ in range(count):
+            y = nn.Identity()(y)
+        y = y.exp()
+    begun = time.perf_counter()
+    graph = rec.capture(y)
+    assert time.perf_counter() - begun < 3
+    assert list(graph.scopes)[:3] == ["Identity", "Identity_2", "Identity_3"]
+    assert list(graph.scopes)[-1] == f"Identity_{count}"
+
+
+def test_a_modules_name_leaves_out_what_is_taken_inside_the_model() -> None:
+    with gradir.record({"Sequential.0": nn.Linear(1, 1), "Sequential_2": nn.Linear(1, 1)}) as rec:
+        y = nn.Sequential(nn.Linear(1, 1))(leaf(1, 1))
+    assert "Sequential_3.0/addmm:1" in rec.capture(y).nodes
+
+
+def drawn_timeline(modules: list[nn.Module], draw: random.Random) -> Timeline:
+    timeline = Timeline()
+    number, frame = draw.randrange(30), None
+    for _ in range(draw.randrange(1, 12)):
+        timeline.numbers.append(number)
+        timeline.frames.append(frame)
+        number += draw.choice((0, 0, 1, 2, 5))
+        frame = Frame(draw.choice(modules), frame, ()) if frame is None or draw.random() < 0.5 else frame.caller
+    return timeline
+
+
+class FakeFunction(SimpleNamespace):
+    def _sequence_nr(self) -> int:
+        return self.number
+
+
+class BackwardHookFunctionBackward(FakeFunction):
+    """What torch puts behind a module."""
+
+
+def scope_by_search(timelines: list[Timeline], paths: dict[nn.Module, str], fn: FakeFunction) -> str | None:
+    found = set()
+    for timeline in timelines:
+        if not timeline.numbers[0] <= fn.number < timeline.numbers[-1]:
+            continue
+        index = bisect_right(timeline.numbers, fn.number) - 1
+        frame = timeline.frames[index]
+        if type(fn) is BackwardHookFunctionBackward and index and timeline.numbers[index] == fn.number:
+            left = timeline.frames[index - 1]
+            frame = left if left is not None and left.caller is frame else frame
+        while frame is not None and frame.module not in paths:
+            frame = frame.caller
+        found.add("" if frame is None else paths[frame.module])
+    return None if len(found) > 1 else found.pop() if found else ""
+
+
+def test_threads_are_looked_up_together_as_each_by_itself() -> None:
+    draw = random.Random(0)
+    modules: list[nn.Module] = [nn.Identity() for _ in range(4)]
+    paths = dict(zip(modules, "abc", strict=False))
+    for _ in range(300):
+        timelines = [drawn_timeline(modules, draw) for _ in range(draw.randrange(4))]
+        lookup, coverage = ScopeLookup(timelines, paths), Coverage(timelines)
+        for number in range(70):
+            for kind in (FakeFunction, BackwardHookFunctionBackward):
+                assert lookup(kind(number=number)) == scope_by_search(timelines, paths, kind(number=number))
+            covered = any(line.numbers[0] <= number < line.numbers[-1] for line in timelines)
+            assert (number in coverage) == covered
+
+
+def test_many_threads_are_looked_up_in_time() -> None:
+    frame = Frame(nn.Identity(), None, ())
+    timelines = []
+    for start in range(3_000):
+        timeline = Timeline()
+        timeline.numbers, timeline.frames = [start, start + 3_000], [frame, None]
+        timelines.append(timeline)
+    begun = time.perf_counter()
+    lookup = ScopeLookup(timelines, {frame.module: "m"})
+    assert [lookup(FakeFunction(number=number)) for number in range(6_000)] == ["m"] * 5_999 + [""]
+    assert time.perf_counter() - begun < 2
+
+
+def test_hooks_have_the_scope_that_the_documentation_says() -> None:
+    model = nn.Sequential(nn.Linear(1, 1, bias=False))
+    model[0].register_forward_pre_hook(lambda _, inputs: (inputs[0].sin(),))
+    model[0].register_forward_hook(lambda _, inputs, output: output.exp())  # noqa: ARG005
+    graph = gradir.capture(model, leaf(1, 1), model={"m": model})
+    scopes = {node.op: node.scope for node in graph.nodes.values() if node.role == "function"}
+    assert (scopes["sin"], scopes["mm"], scopes["exp"]) == ("m.0", "m.0", "m")

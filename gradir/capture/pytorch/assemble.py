@@ -16,7 +16,7 @@ from gradir.capture.pytorch.metadata import MetadataReader, layout_name
 from gradir.capture.pytorch.outputs import Captured, flatten
 from gradir.capture.pytorch.saved import SavedReader
 from gradir.capture.pytorch.scopes import cuts, is_trainable, module_paths, scope_table
-from gradir.capture.pytorch.sources import SourceLog
+from gradir.capture.pytorch.sources import SourceLookup
 from gradir.capture.pytorch.tensors import NamedTensors, Owned, TensorNodes, modules_of, owned_tensors, storage_of
 from gradir.capture.pytorch.walk import GradFn, Walk, walk
 from gradir.errors import CaptureError
@@ -63,12 +63,13 @@ def assemble(
     roots: Mapping[str, nn.Module],
     *,
     params: Mapping[str, Any] | None = None,
+    walked: Walk | None = None,
     scope_of: Callable[[GradFn], str | None] | None = None,
     calls: Mapping[nn.Module, int] | None = None,
     temporary: Sequence[Owned] = (),
-    sources: SourceLog | None = None,
+    sources: SourceLookup | None = None,
 ) -> LiveGraph:
-    """Make the graph of the captured tensors.
+    """Make the graph of the captured tensors, which may have been ``walked`` already.
 
     When the forward was recorded, ``scope_of`` gives the module path of a grad_fn or ``None`` where that is open,
     ``calls`` how often each module ran, ``temporary`` the parameters that modules had only while they ran, and
@@ -82,7 +83,14 @@ def assemble(
     # What is dropped before the collector runs again need not be looked at by it.
     with paused_gc():
         return _assemble(
-            captured, roots, params, scope_of=scope_of, calls=calls or {}, temporary=temporary, sources=sources
+            captured,
+            roots,
+            params,
+            walk(captured) if walked is None else walked,
+            scope_of=scope_of,
+            calls=calls or {},
+            temporary=temporary,
+            sources=sources,
         )
 
 
@@ -90,15 +98,15 @@ def _assemble(
     captured: list[Captured],
     roots: Mapping[str, nn.Module],
     params: Mapping[str, Any] | None,
+    walked: Walk,
     *,
     scope_of: Callable[[GradFn], str | None] | None,
     calls: Mapping[nn.Module, int],
     temporary: Sequence[Owned],
-    sources: SourceLog | None,
+    sources: SourceLookup | None,
 ) -> LiveGraph:
     owned = owned_tensors(roots)
     known = [*owned, *temporary]
-    walked = walk(captured)
     assembly = _Assembly(captured, walked, NamedTensors(known, params), TensorNodes(known), scope_of, sources=sources)
     nodes = assembly.nodes()
     protect(walked)
@@ -147,7 +155,7 @@ class _Assembly:
         tensors: TensorNodes,
         scope_of: Callable[[GradFn], str | None] | None,
         *,
-        sources: SourceLog | None,
+        sources: SourceLookup | None,
     ) -> None:
         self._captured = captured
         self._walked = walked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from operator import is_
 from types import TracebackType
@@ -15,11 +15,14 @@ from torch import nn
 from torch.nn.modules import module as module_hooks
 
 from gradir.capture.pytorch.assemble import LiveGraph, assemble
+from gradir.capture.pytorch.attributes import plain_text
 from gradir.capture.pytorch.outputs import Captured, flatten
+from gradir.capture.pytorch.participants import Ran, strays_among, taking_part
 from gradir.capture.pytorch.scopes import module_paths
-from gradir.capture.pytorch.sources import SourceLog, SourceMode
+from gradir.capture.pytorch.sources import SourceLog, SourceLookup, SourceMode
 from gradir.capture.pytorch.tensors import Owned, modules_of
-from gradir.capture.pytorch.timelines import Frame, ScopeLookup, Timeline
+from gradir.capture.pytorch.timelines import Coverage, Frame, ScopeLookup, Timeline
+from gradir.capture.pytorch.walk import walk
 from gradir.errors import CaptureError
 from gradir.ir import Graph
 from gradir.protocols import Verification
@@ -46,18 +49,21 @@ class Recorder:
         self._outermost: dict[nn.Module, None] = {}
         self._calls: defaultdict[nn.Module, int] = defaultdict(int)
         self._hooks: ExitStack | None = None
-        self._sources = SourceLog() if sources else None
+        self._notes_sources = sources
+        self._recording: dict[Timeline, SourceLog] = {}
 
     def __enter__(self) -> Recorder:
         if self._hooks is not None:
             raise CaptureError("this recorder is already recording")
         modules_of(self._model)
-        self._timeline().switch(None)
+        timeline = self._timeline()
+        timeline.switch(None)
+        log = self._recording.setdefault(timeline, SourceLog())
         with ExitStack() as hooks:
             hooks.callback(module_hooks.register_module_forward_pre_hook(self._enter_module).remove)
             hooks.callback(module_hooks.register_module_forward_hook(self._leave_module, always_call=True).remove)
-            if self._sources is not None:
-                hooks.enter_context(SourceMode(self._sources, self._module_call))
+            if self._notes_sources:
+                hooks.enter_context(SourceMode(log, self._module_call))
             self._hooks = hooks.pop_all()
         return self
 
@@ -91,49 +97,40 @@ class Recorder:
         self, captured: list[Captured], *, model: object = None, params: Mapping[str, Any] | None = None
     ) -> LiveGraph:
         """Capture tensors that are flattened already."""
-        roots = self._roots(modules_of(self._model if model is None else model))
+        roots = modules_of(self._model if model is None else model)
+        known = module_paths(roots)
+        ran = Ran(strays_among(list(self._outermost), known), list(self._timelines), self._recording)
+        walked = walk(captured)
+        if roots and ran.strays:
+            ran = taking_part(ran, known, walked, {key: module for key, (_, module, _) in self._temporary.items()})
+        roots = _with_strays(roots, known, ran.strays)
         paths = module_paths(roots)
-        sources = self._sources
-        if sources is not None:
-            mine = self._timeline()
-            sources = sources.except_for([other for other in self._timelines if other is not mine])
         return assemble(
             captured,
             roots,
             params=params,
-            scope_of=ScopeLookup(self._timelines, paths),
+            walked=walked,
+            scope_of=ScopeLookup(ran.timelines, paths),
             calls=self._calls,
             temporary=list(self._temporary_parameters(paths)),
-            sources=sources,
+            sources=self._source_lookup(ran.timelines),
+        )
+
+    def _source_lookup(self, timelines: Sequence[Timeline]) -> SourceLookup | None:
+        if not self._notes_sources:
+            return None
+        return SourceLookup(
+            [
+                (log, Coverage([other for other in timelines if other is not timeline]))
+                for timeline, log in self._recording.items()
+            ]
         )
 
     def _temporary_parameters(self, paths: Mapping[nn.Module, str]) -> Iterator[Owned]:
         for tensor, module, name in self._temporary.values():
             if module in paths:
-                scope = paths[module]
-                yield Owned(tensor, (f"{scope}.{name}" if scope else name,), scope)
-
-    def _roots(self, roots: dict[str, nn.Module]) -> dict[str, nn.Module]:
-        known = module_paths(roots)
-        # What wraps a known model, such as its compiled or its distributed form, gives nothing a second name.
-        strays = [module for module in self._outermost if known.keys().isdisjoint(module.modules())]
-        if not roots:
-            # Beside a lone model there may be modules without parameters, such as its criterion.
-            models = [module for module in strays if next(module.parameters(), None) is not None] or strays
-            if len(models) == 1:
-                roots[""] = models[0]
-                strays.remove(models[0])
-                known = module_paths(roots)
-        taken = set(known.values())
-        for module in strays:
-            name = wanted = type(module).__name__
-            count = 1
-            while name in taken:
-                count += 1
-                name = f"{wanted}_{count}"
-            taken.add(name)
-            roots[name] = module
-        return roots
+                scope, own = paths[module], plain_text(name)
+                yield Owned(tensor, (f"{scope}.{own}" if scope else own,), scope)
 
     def _timeline(self) -> Timeline:
         try:
@@ -178,3 +175,28 @@ class Recorder:
         for (name, tensor), known in zip(module._parameters.items(), usual, strict=False):
             if tensor is not None and tensor is not known:
                 self._temporary[id(tensor)] = (tensor, module, name)
+
+
+def _with_strays(
+    roots: dict[str, nn.Module], known: Mapping[nn.Module, str], strays: Sequence[nn.Module]
+) -> dict[str, nn.Module]:
+    """The roots, and every stray under the name of its class; without any root a lone stray model is the root."""
+    named = dict(roots)
+    if not roots:
+        # Beside a lone model there may be modules without parameters, such as its criterion.
+        models = [module for module in strays if next(module.parameters(), None) is not None] or strays
+        if len(models) == 1:
+            named[""] = models[0]
+            strays = [module for module in strays if module is not models[0]]
+            known = module_paths(named)
+    taken = {*known.values(), *(path.partition(".")[0] for path in known.values())}
+    counts: dict[str, int] = {}
+    for module in strays:
+        wanted = plain_text(type(module).__name__)
+        count = counts.get(wanted, 0) + 1
+        while (name := wanted if count == 1 else f"{wanted}_{count}") in taken:
+            count += 1
+        counts[wanted] = count
+        taken.add(name)
+        named[name] = module
+    return named

@@ -18,10 +18,10 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from gradir.capture.pytorch.attributes import plain_text
-from gradir.capture.pytorch.timelines import Timeline
+from gradir.capture.pytorch.timelines import Coverage
 from gradir.ir import Source
 
-__all__ = ["SourceLog", "SourceMode"]
+__all__ = ["SourceLog", "SourceLookup", "SourceMode"]
 
 _INTERNAL: Final = tuple(
     f"{Path(package).resolve().parent}{os.sep}" for package in (torch.__file__, sys.modules["gradir"].__file__ or "")
@@ -45,18 +45,11 @@ class _Call(NamedTuple):
 
 
 class SourceLog:
-    """Looks up the source line and the variable of a node by its autograd sequence number."""
+    """What one thread called, in the order of its sequence numbers."""
 
     def __init__(self) -> None:
-        self._calls: list[_Call] = []
-        self._starts: list[int] = []
-        self._other_threads: Sequence[Timeline] = ()
-
-    def except_for(self, other_threads: Sequence[Timeline]) -> SourceLog:
-        """The same log, which knows nothing of a node that may be another thread's."""
-        log = SourceLog()
-        log._calls, log._starts, log._other_threads = self._calls, self._starts, other_threads
-        return log
+        self.calls: list[_Call] = []
+        self.starts: list[int] = []
 
     def note(self, start: int, frame: FrameType | None, module_call: Callable[[int], object]) -> None:
         """Note that the call that just returned made the nodes from ``start`` on.
@@ -71,33 +64,47 @@ class SourceLog:
             return
         group = module_call(modules - 1) if modules else object()
         end = torch._C._autograd._get_sequence_nr()
-        self._starts.append(start)
-        self._calls.append(_Call(start, end, frame.f_code, frame.f_lasti, frame.f_lineno, group))
+        self.starts.append(start)
+        self.calls.append(_Call(start, end, frame.f_code, frame.f_lasti, frame.f_lineno, group))
+
+    def index(self, number: int) -> int | None:
+        """The place of the call that made this thread's node of this number."""
+        index = bisect_right(self.starts, number) - 1
+        return index if index >= 0 and number < self.calls[index].end else None
+
+
+class SourceLookup:
+    """Looks up the source line and the variable of a node by its autograd sequence number."""
+
+    def __init__(self, logs: Sequence[tuple[SourceLog, Coverage]]) -> None:
+        """``logs`` are those of the threads that were recorded, each with the numbers that may be other threads'."""
+        self._logs = logs
 
     def source(self, number: int) -> Source | None:
         """Where the node of this number was made."""
-        index = self._index(number)
-        if index is None:
+        log, index = self._find(number)
+        if log is None:
             return None
-        call = self._calls[index]
+        call = log.calls[index]
         name = getattr(call.code, "co_qualname", call.code.co_name)
         return Source(_shown_path(call.code.co_filename), call.line, plain_text(name))
 
     def variable(self, number: int) -> str | None:
         """The variable that the node of this number, the last of its statement, was assigned to."""
-        index = self._index(number)
-        if index is None or number != self._calls[index].end - 1:
+        log, index = self._find(number)
+        if log is None or number != log.calls[index].end - 1:
             return None
-        call = self._calls[index]
-        if index + 1 < len(self._calls) and self._calls[index + 1].group is call.group:
+        call = log.calls[index]
+        if index + 1 < len(log.calls) and log.calls[index + 1].group is call.group:
             return None
         return _assigned_variables(call.code).get(call.instruction)
 
-    def _index(self, number: int) -> int | None:
-        if any(timeline.covers(number) for timeline in self._other_threads):
-            return None
-        index = bisect_right(self._starts, number) - 1
-        return index if index >= 0 and number < self._calls[index].end else None
+    def _find(self, number: int) -> tuple[SourceLog | None, int]:
+        for log, others in self._logs:
+            index = log.index(number)
+            if index is not None and number not in others:
+                return log, index
+        return None, 0
 
 
 class SourceMode(TorchFunctionMode):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 
 from gradir.capture.pytorch.walk import GradFn
 
-__all__ = ["Frame", "ScopeLookup", "Timeline"]
+__all__ = ["Coverage", "Frame", "ScopeLookup", "Timeline"]
 
 _AFTER_FORWARD: Final = "BackwardHookFunctionBackward"
 """The node that torch puts behind a module with a full backward hook, when the module's call seems to have ended."""
@@ -42,9 +43,10 @@ class Timeline:
         self.numbers.append(torch._C._autograd._get_sequence_nr())
         self.frames.append(frame)
 
-    def covers(self, number: int) -> bool:
-        """Whether a node of this number may have been made in this thread while it was watched."""
-        return bool(self.numbers) and self.numbers[0] <= number < self.numbers[-1]
+    def snapshot(self) -> tuple[list[int], list[Frame | None]]:
+        """The numbers and the frames so far, of a thread that may still run."""
+        frames = self.frames.copy()
+        return self.numbers[: len(frames)], frames
 
 
 class ScopeLookup:
@@ -52,25 +54,23 @@ class ScopeLookup:
 
     def __init__(self, timelines: Iterable[Timeline], paths: Mapping[nn.Module, str]) -> None:
         self._paths = paths
-        self._tracks = [(timeline, self._resolve(timeline.frames)) for timeline in timelines if timeline.numbers]
+        self._tracks = [_Track(numbers, frames, self._resolve(frames)) for numbers, frames in map(_snapshot, timelines)]
+        self._starts, self._scopes = _merged([(track.numbers, track.scopes) for track in self._tracks])
+        self._after_forward: tuple[list[int], list[str | None]] | None = None
 
     def __call__(self, fn: GradFn) -> str | None:
         """Look a grad_fn up by its sequence number."""
         number = fn._sequence_nr()
-        scopes = {
-            self._scope(timeline, scopes, fn, number) for timeline, scopes in self._tracks if timeline.covers(number)
-        }
-        if len(scopes) > 1:
-            return None
-        return scopes.pop() if scopes else ""
+        index = bisect_right(self._starts, number)
+        if index and self._starts[index - 1] == number and type(fn).__name__ == _AFTER_FORWARD:
+            return self._scope_after_forward(number)
+        return self._scopes[index]
 
-    def _scope(self, timeline: Timeline, scopes: Sequence[str], fn: GradFn, number: int) -> str:
-        index = bisect_right(timeline.numbers, number) - 1
-        if timeline.numbers[index] == number and index and type(fn).__name__ == _AFTER_FORWARD:
-            left = timeline.frames[index - 1]
-            if left is not None and left.caller is timeline.frames[index]:
-                return scopes[index - 1]
-        return scopes[index]
+    def _scope_after_forward(self, number: int) -> str | None:
+        if self._after_forward is None:
+            self._after_forward = _merged([_delayed(track) for track in self._tracks])
+        starts, scopes = self._after_forward
+        return scopes[bisect_right(starts, number)]
 
     def _resolve(self, frames: list[Frame | None]) -> list[str]:
         known: dict[int, str] = {}
@@ -86,3 +86,82 @@ class ScopeLookup:
         while frame is not None and frame.module not in self._paths:
             frame = frame.caller
         return "" if frame is None else self._paths[frame.module]
+
+
+class Coverage:
+    """The sequence numbers of which some thread may have made a node while it was watched."""
+
+    def __init__(self, timelines: Iterable[Timeline]) -> None:
+        watched = [numbers for numbers, _ in map(_snapshot, timelines) if numbers]
+        self._starts, self._covered = _merged([([numbers[0], numbers[-1]], ["covered", ""]) for numbers in watched])
+
+    def __contains__(self, number: int) -> bool:
+        return self._covered[bisect_right(self._starts, number)] != ""
+
+
+class _Track(NamedTuple):
+    """What one thread ran: the frame, and its scope, from each number on, up to the last number."""
+
+    numbers: list[int]
+    frames: list[Frame | None]
+    scopes: list[str]
+
+
+_snapshot: Final = Timeline.snapshot
+
+
+def _delayed(track: _Track) -> tuple[list[int], list[str]]:
+    """The track for the nodes behind a module, which still belong to the call that has just ended."""
+    numbers, scopes = [], []
+    for index, (number, frame, scope) in enumerate(zip(*track, strict=True)):
+        left = track.frames[index - 1] if index else None
+        is_last = index + 1 < len(track.numbers) and track.numbers[index + 1] > number
+        if is_last and left is not None and left.caller is frame:
+            numbers.append(number)
+            scopes.append(track.scopes[index - 1])
+            number += 1  # noqa: PLW2901
+        numbers.append(number)
+        scopes.append(scope)
+    return numbers, scopes
+
+
+def _merged(tracks: Sequence[tuple[list[int], list[str]]]) -> tuple[list[int], list[str | None]]:
+    """The numbers where some track changes, and the scope before the first, and from each one on.
+
+    It is empty where no track is, and ``None`` where they differ.
+    """
+    tracks = [(numbers, scopes) for numbers, scopes in tracks if numbers and numbers[0] < numbers[-1]]
+    if len(tracks) == 1:
+        ((numbers, scopes),) = tracks
+        return numbers, ["", *scopes[:-1], ""]
+    changes = [
+        (number, which, scope)
+        for which, (numbers, scopes) in enumerate(tracks)
+        for number, scope in zip(numbers, scopes, strict=True)
+    ]
+    ends = {which: numbers[-1] for which, (numbers, _) in enumerate(tracks)}
+    changes.sort(key=itemgetter(0))
+    starts: list[int] = []
+    merged: list[str | None] = [""]
+    running: dict[int, str] = {}
+    threads: dict[str, int] = {}
+    for number, which, scope in changes:
+        _count(threads, running.pop(which, None), -1)
+        if number < ends[which]:
+            running[which] = scope
+            _count(threads, scope, 1)
+        if not (starts and starts[-1] == number):
+            starts.append(number)
+            merged.append("")
+        merged[-1] = next(iter(threads), "") if len(threads) < 2 else None
+    return starts, merged
+
+
+def _count(threads: dict[str, int], scope: str | None, change: int) -> None:
+    if scope is None:
+        return
+    count = threads.get(scope, 0) + change
+    if count:
+        threads[scope] = count
+    else:
+        del threads[scope]
