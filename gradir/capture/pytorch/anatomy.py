@@ -16,6 +16,9 @@ __all__ = ["Anatomies", "Anatomy", "Slot"]
 _SAVED: Final = "_saved_"
 _RAW: Final = "_raw_saved_"
 
+_ACCUMULATE: Final = "AccumulateGrad"
+_ACCUMULATE_OP: Final = neutral_name(_ACCUMULATE)
+
 _OPAQUE: Final = frozenset({"CheckpointFunctionBackward", "CompiledFunctionBackward", "DifferentiableGraphBackward"})
 """Functions that stand for a graph of their own, which autograd does not show."""
 
@@ -81,14 +84,19 @@ class Anatomies:
 def _inspect(kind: type, native: str) -> Anatomy:
     attributes = [name for name in dir(kind) if name.startswith((_SAVED, _RAW, "needs_input_grad"))]
     slots = tuple(_slots(attributes))
+    accumulates = native == _ACCUMULATE
+    op = neutral_name(native)
+    if op == _ACCUMULATE_OP and not accumulates:
+        # A custom Function of this name would have the ids of leaves.
+        op = f"{op}_function"
     return Anatomy(
         native,
-        neutral_name(native),
+        op,
         _attribute_reader(attributes, {slot.unpacked for slot in slots}),
         slots,
         # With the class beside it, a lone attribute comes as a tuple too.
         attrgetter(*(slot.packed for slot in slots), "__class__"),
-        accumulates=native == "AccumulateGrad",
+        accumulates=accumulates,
         opaque=native in _OPAQUE,
     )
 

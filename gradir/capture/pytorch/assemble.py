@@ -9,15 +9,17 @@ from typing import Any, Final, NamedTuple
 import torch
 from msgspec.structs import replace
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from gradir.capture.pytorch.anatomy import Anatomies, Anatomy
+from gradir.capture.pytorch.flat import FlatParameters
 from gradir.capture.pytorch.keepalive import protect
 from gradir.capture.pytorch.metadata import MetadataReader, layout_name
 from gradir.capture.pytorch.outputs import Captured, flatten
 from gradir.capture.pytorch.saved import SavedReader
 from gradir.capture.pytorch.scopes import cuts, is_trainable, module_paths, scope_table
 from gradir.capture.pytorch.sources import SourceLookup
-from gradir.capture.pytorch.tensors import NamedTensors, Owned, TensorNodes, modules_of, owned_tensors, storage_of
+from gradir.capture.pytorch.tensors import NamedTensors, Owned, TensorNodes, modules_of, owned_tensors
 from gradir.capture.pytorch.walk import GradFn, Walk, walk
 from gradir.errors import CaptureError
 from gradir.gcpause import paused_gc
@@ -41,7 +43,7 @@ class LiveGraph(NamedTuple):
     """A graph together with the live objects it was made of.
 
     ``grad_fns`` maps each grad_fn to its node's id, ``leaves`` the id of each leaf's node to its tensor. ``unreached``
-    are the parameters that the graph's cuts name, in their order.
+    are the parameters that the graph's cuts name, in their order; an empty one stands for what is not initialised.
     """
 
     graph: Graph
@@ -129,7 +131,12 @@ def _assemble(
             {"scopes": scope_of is not None, "sources": sources is not None},
         ),
     )
-    return LiveGraph(graph, captured, grad_fns, leaves, [entry.tensor for entry in unreached], hides)
+    return LiveGraph(graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], hides)
+
+
+def _usable(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or one that takes the place of a lazy module's, which refuses every use before the module ran."""
+    return torch.empty(0, requires_grad=True) if is_lazy(tensor) else tensor
 
 
 def _without_replaced(unreached: list[Owned], temporary: list[Owned]) -> list[Owned]:
@@ -139,9 +146,9 @@ def _without_replaced(unreached: list[Owned], temporary: list[Owned]) -> list[Ow
 
 
 def _without_parts(unreached: list[Owned], leaves: list[torch.Tensor]) -> list[Owned]:
-    """Drop the parameters that lie inside a leaf which no module has, such as one flat tensor of them all."""
-    storages = {storage_of(leaf) for leaf in leaves}
-    return [entry for entry in unreached if storage_of(entry.tensor) not in storages]
+    """Drop the parameters that lie inside a flat leaf which no module has."""
+    flat = FlatParameters(leaves)
+    return [entry for entry in unreached if not flat.contain(entry.tensor)]
 
 
 class _Assembly:

@@ -36,8 +36,8 @@ def shape_of(owner: Any) -> tuple[int | str, ...] | None:
     """The shape of a tensor or of input metadata: symbolic sizes as text, ``None`` where torch knows none."""
     try:
         return tuple(size if type(size) is int else str(size) for size in owner.shape)
-    except RuntimeError:
-        # A strided nested tensor has no single shape.
+    except (RuntimeError, ValueError):
+        # A strided nested tensor has no single shape, and a lazy module's parameter none yet.
         return None
 
 
@@ -66,8 +66,8 @@ class MetadataReader:
         except KeyError:
             meta = self._of_tensors[key] = _describe(tensor, layout_name(tensor.layout))
             return meta
-        except (RuntimeError, TypeError):
-            # Without one shape, or with a symbolic and so unhashable one.
+        except (RuntimeError, TypeError, ValueError):
+            # Without a shape, or with a symbolic and so unhashable one.
             return _describe(tensor, layout_name(tensor.layout))
 
     def _of_output(self, entry: Any) -> tuple[TensorMeta, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from operator import is_
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -74,6 +74,9 @@ class Recorder:
         if hooks is not None:
             hooks.close()
         self._timeline().switch(None)
+
+    def __reduce__(self) -> NoReturn:
+        raise CaptureError("a recorder cannot be copied or pickled: it belongs to the threads that it records")
 
     def capture(self, outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> Graph:
         """Capture what was made inside the recorder, with scopes; ``model`` overrides the recorder's.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 import torch
@@ -11,7 +11,8 @@ from torch.nn.parameter import is_lazy
 
 from gradir.capture.pytorch.attributes import plain_text
 from gradir.capture.pytorch.metadata import MetadataReader
-from gradir.capture.pytorch.tensors import Owned
+from gradir.capture.pytorch.tensors import Owned, named_modules
+from gradir.errors import CaptureError
 from gradir.ir import Cut, Scope
 
 __all__ = ["cuts", "is_trainable", "module_paths", "scope_table"]
@@ -20,12 +21,19 @@ _MAX_DETAIL = 1_000
 
 
 def module_paths(roots: Mapping[str, nn.Module]) -> dict[nn.Module, str]:
-    """The path of every module; a module registered twice has its first path."""
+    """The path of every module; a module registered twice has its first path.
+
+    Raises:
+        CaptureError: two modules have the same path, or they are nested too deeply.
+    """
     paths: dict[nn.Module, str] = {}
     for prefix, root in roots.items():
-        for path, module in root.named_modules():
+        for path, module in named_modules(root):
             full = f"{prefix}.{path}" if prefix and path else prefix or path
             paths.setdefault(module, plain_text(full))
+    if len(set(paths.values())) < len(paths):
+        twice = next(path for path, count in Counter(paths.values()).items() if count > 1)
+        raise CaptureError(f"two modules are called {twice!r}")
     return paths
 
 

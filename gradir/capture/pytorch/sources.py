@@ -7,6 +7,7 @@ import os
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -150,7 +151,10 @@ def _shown_path(filename: str) -> str:
     path = Path(filename)
     if not path.is_absolute():
         return plain_text(path.as_posix())
-    roots = [Path.cwd(), *sorted((Path(entry) for entry in sys.path if entry), key=lambda root: -len(root.parts))]
+    roots = sorted((Path(entry) for entry in sys.path if entry), key=lambda root: -len(root.parts))
+    # The working directory may have been deleted.
+    with suppress(OSError):
+        roots.insert(0, Path.cwd())
     for root in roots:
         if path.is_relative_to(root):
             return plain_text(path.relative_to(root).as_posix())

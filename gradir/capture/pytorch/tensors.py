@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -11,7 +11,9 @@ from torch import nn
 from gradir.capture.pytorch.attributes import plain_text, text_of
 from gradir.errors import CaptureError
 
-__all__ = ["NamedTensors", "Owned", "TensorNodes", "modules_of", "owned_tensors", "storage_of"]
+__all__ = ["NamedTensors", "Owned", "TensorNodes", "modules_of", "named_modules", "owned_tensors", "storage_of"]
+
+T = TypeVar("T")
 
 
 class Owned(NamedTuple):
@@ -51,8 +53,32 @@ def owned_tensors(roots: Mapping[str, nn.Module]) -> list[Owned]:
 
 
 def _named_tensors(root: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from root.named_parameters(remove_duplicate=False)
-    yield from root.named_buffers(remove_duplicate=False)
+    yield from _every_name(root.named_parameters)
+    yield from _every_name(root.named_buffers)
+
+
+def _every_name(named: Callable[..., Iterable[tuple[str, torch.Tensor]]]) -> list[tuple[str, torch.Tensor]]:
+    try:
+        return list(named(remove_duplicate=False))
+    except (RecursionError, TypeError):
+        # Modules that contain each other have names without end; a user's own method may not know the argument.
+        return _finite(named())
+
+
+def _finite(members: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
+    try:
+        return list(members)
+    except RecursionError as error:
+        raise CaptureError("the modules are nested too deeply") from error
+
+
+def named_modules(root: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Every module below a root once, with its path.
+
+    Raises:
+        CaptureError: they are nested too deeply.
+    """
+    return _finite(root.named_modules())
 
 
 class TensorNodes:
@@ -90,7 +116,7 @@ def storage_of(tensor: torch.Tensor) -> int | None:
     """What identifies a tensor's storage while it lives; ``None`` for a tensor that has none, such as a sparse one."""
     try:
         return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):
+    except (NotImplementedError, RuntimeError, ValueError):
         return None
 
 
@@ -119,10 +145,17 @@ class NamedTensors:
         """Every name of the tensor, the one to show first."""
         entry = self._owned.get(id(tensor))
         given = self._given.get(id(tensor), ())
-        own = getattr(tensor, "name", None)
+        own = _own_name(tensor)
         if entry is not None and not given and not own:
             return entry.names
         names = [*(entry.names if entry else ()), *given]
         if isinstance(own, str) and own:
             names.append(plain_text(own))
         return tuple(dict.fromkeys(names))
+
+
+def _own_name(tensor: torch.Tensor) -> object:
+    try:
+        return getattr(tensor, "name", None)
+    except Exception:  # noqa: BLE001 (a user's property must not break a capture)
+        return None
