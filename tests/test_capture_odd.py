@@ -411,7 +411,7 @@ def test_a_lazy_module_that_did_not_run_is_unreached_without_a_shape() -> None:
     cuts = {cut.names: cut.tensor for cut in graph.cuts}
     assert list(cuts) == [("b.weight",), ("b.bias",), ("c.weight",), ("c.bias",)]
     assert {(meta.dtype, meta.shape) for meta in cuts.values()} == {("float32", None)}
-    assert gradir.verify(model, torch.ones(1, 2)).ok
+    assert gradir.verify(model, torch.ones(1, 2)).mismatches == ()
 
 
 def test_modules_that_contain_each_other_are_captured() -> None:
@@ -497,3 +497,31 @@ def test_a_function_called_accumulate_grad_is_told_from_torchs_own() -> None:
 def test_a_recorder_is_not_copied(duplicate: Callable[[object], object]) -> None:
     with pytest.raises(CaptureError, match="cannot be copied"):
         duplicate(gradir.record(nn.Linear(1, 1)))
+
+
+def test_ragged_sizes_are_numbered_within_the_graph() -> None:
+    def capture() -> gradir.Graph:
+        first, second = (
+            torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged, requires_grad=True)
+            for _ in range(2)
+        )
+
+        class Keeps(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.shape = x.shape
+                ctx.mode = "j12"
+                return x.clone()
+
+            @staticmethod
+            def backward(ctx, gradient):
+                return gradient
+
+        return gradir.capture([(Keeps.apply(first) * first).sin(), second.cos().values().sum()])
+
+    graph = capture()
+    assert capture() == graph
+    assert dict(graph.nodes["keeps:1"].attrs)["shape"] == (2, "j1", 3)
+    assert graph.nodes["keeps:1"].attrs["mode"] == "j12"
+    assert (graph.nodes["sin:1"].shape, graph.nodes["cos:1"].shape) == ((2, "j1", 3), (2, "j2", 3))
+    assert {slot.shape for slot in graph.nodes["mul:1"].saved} == {(2, "j1", 3)}

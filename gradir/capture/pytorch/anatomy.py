@@ -56,7 +56,9 @@ class Anatomies:
     ``by_type`` are the anatomies of the types met so far whose name tells what they are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, symbols: Callable[[object], str] = str) -> None:
+        """``symbols`` gives the text of a symbolic size."""
+        self._symbols = symbols
         self.by_type: dict[type, Anatomy] = {}
         self._by_name: dict[str, Anatomy] = {}
 
@@ -67,13 +69,13 @@ class Anatomies:
         if found is not None:
             return found
         if kind.__name__ != "CppFunction":
-            found = self.by_type[kind] = _inspect(kind, kind.__name__)
+            found = self.by_type[kind] = _inspect(kind, kind.__name__, self._symbols)
             return found
         # C++ nodes without a Python type of their own share one, and differ by name only.
         name = fn.name()
         found = self._by_name.get(name)
         if found is None:
-            found = self._by_name[name] = _inspect(kind, native_name(name))
+            found = self._by_name[name] = _inspect(kind, native_name(name), self._symbols)
         return found
 
     def hide_leaves(self) -> bool:
@@ -81,7 +83,7 @@ class Anatomies:
         return any(anatomy.native in _HIDING for anatomy in self.by_type.values())
 
 
-def _inspect(kind: type, native: str) -> Anatomy:
+def _inspect(kind: type, native: str, symbols: Callable[[object], str]) -> Anatomy:
     attributes = [name for name in dir(kind) if name.startswith((_SAVED, _RAW, "needs_input_grad"))]
     slots = tuple(_slots(attributes))
     accumulates = native == _ACCUMULATE
@@ -92,7 +94,7 @@ def _inspect(kind: type, native: str) -> Anatomy:
     return Anatomy(
         native,
         op,
-        _attribute_reader(attributes, {slot.unpacked for slot in slots}),
+        _attribute_reader(attributes, {slot.unpacked for slot in slots}, symbols),
         slots,
         # With the class beside it, a lone attribute comes as a tuple too.
         attrgetter(*(slot.packed for slot in slots), "__class__"),
@@ -101,13 +103,15 @@ def _inspect(kind: type, native: str) -> Anatomy:
     )
 
 
-def _attribute_reader(attributes: list[str], tensors: set[str]) -> Callable[[GradFn], Mapping[str, AttrValue]]:
+def _attribute_reader(
+    attributes: list[str], tensors: set[str], symbols: Callable[[object], str]
+) -> Callable[[GradFn], Mapping[str, AttrValue]]:
     own = sorted(name for name in attributes if name.startswith(_SAVED) and name not in tensors)
     named = {name.removeprefix(_SAVED): name for name in own}
     # Only a custom Function says which of its inputs need a gradient.
     if "needs_input_grad" in attributes:
-        return PythonAttributeReader(named)
-    return AttributeReader(named) if named else no_attributes
+        return PythonAttributeReader(named, symbols)
+    return AttributeReader(named, symbols) if named else no_attributes
 
 
 def _slots(attributes: list[str]) -> Iterator[Slot]:

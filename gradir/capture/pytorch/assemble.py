@@ -19,6 +19,7 @@ from gradir.capture.pytorch.outputs import Captured, flatten
 from gradir.capture.pytorch.saved import SavedReader
 from gradir.capture.pytorch.scopes import cuts, is_trainable, module_paths, scope_table
 from gradir.capture.pytorch.sources import SourceLookup
+from gradir.capture.pytorch.symbols import Symbols
 from gradir.capture.pytorch.tensors import NamedTensors, Owned, TensorNodes, modules_of, owned_tensors
 from gradir.capture.pytorch.walk import GradFn, Walk, walk
 from gradir.errors import CaptureError
@@ -171,8 +172,9 @@ class _Assembly:
         self._scope_of = scope_of
         self._sources = sources
         self._allocator = IdAllocator()
-        self._anatomies = Anatomies()
-        self._metadata = MetadataReader()
+        self._symbols = Symbols()
+        self._anatomies = Anatomies(self._symbols)
+        self._metadata = MetadataReader(self._symbols)
         self._ids: dict[GradFn, str] = {}
         self._captured_ids: dict[int, str] = {}
         self._leaves: dict[GradFn, torch.Tensor] = {}
@@ -227,7 +229,7 @@ class _Assembly:
         return self._allocator.accumulator(tensor_id)
 
     def _write(self, scopes: list[str | None]) -> None:
-        reader = SavedReader(self._ids, self._tensors, self._add_buffer)
+        reader = SavedReader(self._ids, self._tensors, self._add_buffer, self._symbols)
         ids, edges, outputs_of, add = self._ids, self._walked.edges, self._metadata.of_node, self._nodes.append
         anatomies, anatomy_of = self._anatomies.by_type, self._anatomies.of
         names = self._intermediate_names()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from types import NoneType
 from typing import Any, Final, cast
@@ -30,7 +30,6 @@ _NAMED = (
     torch.device,
     torch.layout,
     torch.memory_format,
-    torch.SymInt,
     torch.SymFloat,
     torch.SymBool,
     complex,
@@ -51,8 +50,9 @@ def no_attributes(fn: object) -> Mapping[str, AttrValue]:  # noqa: ARG001 (the s
 class AttributeReader:
     """Reads the attributes of the grad_fns of one type; what was met before is not converted again."""
 
-    def __init__(self, attributes: Mapping[str, str]) -> None:
-        """``attributes`` has, by name in the IR, the names on the grad_fn."""
+    def __init__(self, attributes: Mapping[str, str], symbols: Callable[[object], str] = str) -> None:
+        """``attributes`` has, by name in the IR, the names on the grad_fn; ``symbols`` names symbolic sizes."""
+        self._symbols = symbols
         self._names = tuple(attributes)
         # With the class beside it, a lone attribute comes as a tuple too.
         self._read = attrgetter(*attributes.values(), "__class__")
@@ -68,7 +68,9 @@ class AttributeReader:
             return self._convert(values)
 
     def _convert(self, values: tuple[Any, ...]) -> Mapping[str, AttrValue]:
-        plain = {name: plain_value(_signed(value)) for name, value in zip(self._names, values, strict=False)}
+        plain = {
+            name: plain_value(_signed(value), self._symbols) for name, value in zip(self._names, values, strict=False)
+        }
         if all(map(_is_known_by_value, values[:-1])):
             self._known[(values, *map(type, values))] = plain
         return plain
@@ -95,25 +97,32 @@ def _is_known_by_value(value: object) -> bool:
 class PythonAttributeReader:
     """Reads the attributes of custom Functions, those that their code set among them."""
 
-    def __init__(self, attributes: Mapping[str, str]) -> None:
-        """``attributes`` has, by name in the IR, the names that torch gives every such grad_fn."""
+    def __init__(self, attributes: Mapping[str, str], symbols: Callable[[object], str] = str) -> None:
+        """``attributes`` has, by name in the IR, the names that torch gives every such grad_fn.
+
+        ``symbols`` names symbolic sizes.
+        """
+        self._symbols = symbols
         self._attributes = attributes
 
     def __call__(self, fn: Any) -> Mapping[str, AttrValue]:
         """The attributes by name, sorted."""
-        values = {name: plain_value(getattr(fn, attribute)) for name, attribute in self._attributes.items()}
+        values = {
+            name: plain_value(getattr(fn, attribute), self._symbols) for name, attribute in self._attributes.items()
+        }
         for name, value in vars(fn).items():
             if not (name.startswith("_") or isinstance(value, torch.Tensor)):
-                values[plain_text(name)] = plain_value(value)
+                values[plain_text(name)] = plain_value(value, self._symbols)
         values["needs_input_grad"] = plain_value(fn.needs_input_grad)
         return dict(sorted(values.items()))
 
 
-def plain_value(value: object) -> AttrValue:
+def plain_value(value: object, symbols: Callable[[object], str] = str) -> AttrValue:
     """A value of the IR for an attribute of a grad_fn.
 
     Whatever its class, a value becomes one of Python's own. What has no plain form becomes text without addresses, an
-    integer that does not fit 64 bits its digits, hexadecimal ones if they are very many.
+    integer that does not fit 64 bits its digits, hexadecimal ones if they are very many. ``symbols`` gives the text of
+    a symbolic integer.
 
     >>> plain_value(2**64), plain_value(torch.float16), plain_value((1, float("inf")))
     ('18446744073709551616', 'float16', (1, NonFinite(float='inf')))
@@ -123,8 +132,8 @@ def plain_value(value: object) -> AttrValue:
     if value.__class__ is tuple and _are_small(value):
         return cast("AttrValue", value)
     if isinstance(value, (tuple, list)) and len(value) <= _MAX_ITEMS:
-        return tuple([_plain_row(item) for item in value])
-    return _plain_scalar(value)
+        return tuple([_plain_row(item, symbols) for item in value])
+    return _plain_scalar(value, symbols)
 
 
 def _are_small(values: object) -> bool:
@@ -133,13 +142,13 @@ def _are_small(values: object) -> bool:
     return {*map(type, items)} == _INTEGERS and max(cast("tuple[int, ...]", items)) < 2**31
 
 
-def _plain_row(value: object) -> AttrScalar | tuple[AttrScalar, ...]:
+def _plain_row(value: object, symbols: Callable[[object], str]) -> AttrScalar | tuple[AttrScalar, ...]:
     if isinstance(value, (tuple, list)) and len(value) <= _MAX_ITEMS:
-        return tuple([_plain_scalar(item) for item in value])
-    return _plain_scalar(value)
+        return tuple([_plain_scalar(item, symbols) for item in value])
+    return _plain_scalar(value, symbols)
 
 
-def _plain_scalar(value: object) -> AttrScalar:
+def _plain_scalar(value: object, symbols: Callable[[object], str]) -> AttrScalar:
     # What a class says of itself in __str__, __int__ or __class__ differs from what it inherits.
     kind = type(value)
     if value is None or kind is bool:
@@ -148,7 +157,7 @@ def _plain_scalar(value: object) -> AttrScalar:
         return _plain_int(int.__index__(cast("int", value)))
     if issubclass(kind, float):
         return _plain_float(float.__float__(cast("float", value)))
-    return _plain_name(value)
+    return _plain_name(value, symbols)
 
 
 def _plain_int(value: int) -> AttrScalar:
@@ -163,10 +172,12 @@ def _plain_float(value: float) -> AttrScalar:
     return NonFinite("nan" if math.isnan(value) else "inf" if value > 0 else "-inf")
 
 
-def _plain_name(value: object) -> str:
+def _plain_name(value: object, symbols: Callable[[object], str]) -> str:
     kind = type(value)
     if issubclass(kind, str):
         return plain_text(cast("str", value))
+    if issubclass(kind, torch.SymInt):
+        return symbols(value)
     if issubclass(kind, _NAMED):
         return str(value).removeprefix("torch.")
     return plain_text(f"<{kind.__name__}>")

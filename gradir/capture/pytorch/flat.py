@@ -62,9 +62,7 @@ class FlatParameters:
 
 
 def _extent(tensor: torch.Tensor) -> _Extent:
-    size = tensor.element_size()
-    start = tensor.storage_offset() * size
-    if tensor.numel() == 0:
-        return _Extent(start, start)
     steps = zip(tensor.shape, tensor.stride(), strict=True)
-    return _Extent(start, start + (1 + sum((length - 1) * stride for length, stride in steps)) * size)
+    length = 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
+    start, size = int(tensor.storage_offset()), tensor.element_size()
+    return _Extent(start * size, (start + int(length)) * size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final
 
@@ -32,10 +33,10 @@ def layout_name(layout: torch.layout) -> str:
     return str(layout).removeprefix("torch.")
 
 
-def shape_of(owner: Any) -> tuple[int | str, ...] | None:
+def shape_of(owner: Any, symbols: Callable[[object], str] = str) -> tuple[int | str, ...] | None:
     """The shape of a tensor or of input metadata: symbolic sizes as text, ``None`` where torch knows none."""
     try:
-        return tuple(size if type(size) is int else str(size) for size in owner.shape)
+        return tuple(size if type(size) is int else symbols(size) for size in owner.shape)
     except (RuntimeError, ValueError):
         # A strided nested tensor has no single shape, and a lazy module's parameter none yet.
         return None
@@ -44,7 +45,9 @@ def shape_of(owner: Any) -> tuple[int | str, ...] | None:
 class MetadataReader:
     """Reads `TensorMeta`, one object for equal metadata."""
 
-    def __init__(self) -> None:
+    def __init__(self, symbols: Callable[[object], str] = str) -> None:
+        """``symbols`` gives the text of a symbolic size."""
+        self._symbols = symbols
         self._of_outputs: dict[tuple[Any, ...], tuple[TensorMeta, ...]] = {}
         self._of_tensors: dict[tuple[Any, ...], TensorMeta] = {}
 
@@ -64,11 +67,11 @@ class MetadataReader:
             key = _of_tensor(tensor)
             return self._of_tensors[key]
         except KeyError:
-            meta = self._of_tensors[key] = _describe(tensor, layout_name(tensor.layout))
+            meta = self._of_tensors[key] = self._describe(tensor, layout_name(tensor.layout))
             return meta
         except (RuntimeError, TypeError, ValueError):
             # Without a shape, or with a symbolic and so unhashable one.
-            return _describe(tensor, layout_name(tensor.layout))
+            return self._describe(tensor, layout_name(tensor.layout))
 
     def _of_output(self, entry: Any) -> tuple[TensorMeta, ...]:
         try:
@@ -76,10 +79,13 @@ class MetadataReader:
             key = (dtype, device, *shape)
             return self._of_outputs[key]
         except KeyError:
-            found = self._of_outputs[key] = (_describe(entry, _layout_of_output(entry)),)
+            found = self._of_outputs[key] = (self._describe(entry, _layout_of_output(entry)),)
             return found
         except (RuntimeError, TypeError):
-            return (_describe(entry, _layout_of_output(entry)),)
+            return (self._describe(entry, _layout_of_output(entry)),)
+
+    def _describe(self, owner: Any, layout: str) -> TensorMeta:
+        return TensorMeta(dtype_name(owner.dtype), shape_of(owner, self._symbols), str(owner.device), layout)
 
 
 _of_tensor: Final = attrgetter("dtype", "shape", "device", "layout")
@@ -88,7 +94,3 @@ _of_entry: Final = attrgetter("dtype", "device", "shape")
 
 def _layout_of_output(entry: Any) -> str:
     return _JAGGED if entry.is_nested_tensor and not entry.is_cpp_nested_tensor else "strided"
-
-
-def _describe(owner: Any, layout: str) -> TensorMeta:
-    return TensorMeta(dtype_name(owner.dtype), shape_of(owner), str(owner.device), layout)

@@ -36,8 +36,19 @@ class SavedReader:
     ``layouts`` collects what the saved tensors show of the layout of outputs, where that is not strided.
     """
 
-    def __init__(self, ids: Mapping[GradFn, str], tensors: TensorNodes, place: Callable[[Owned], str]) -> None:
-        """``ids`` gives the id of a grad_fn; ``place`` makes a node of a module's tensor and returns its id."""
+    def __init__(
+        self,
+        ids: Mapping[GradFn, str],
+        tensors: TensorNodes,
+        place: Callable[[Owned], str],
+        symbols: Callable[[object], str],
+    ) -> None:
+        """Read for the nodes of one graph.
+
+        ``ids`` gives the id of a grad_fn and ``symbols`` the text of a symbolic size; ``place`` makes a node of a
+        module's tensor and returns its id.
+        """
+        self._symbols = symbols
         self._ids = ids
         self._tensors = tensors
         self._place = place
@@ -89,7 +100,7 @@ class SavedReader:
         return Saved(name, dtype, shape, size, origin, storage)
 
     def _new_kind(self, tensor: torch.Tensor) -> tuple[str, tuple[int | str, ...] | None]:
-        kind = dtype_name(tensor.dtype), shape_of(tensor)
+        kind = dtype_name(tensor.dtype), shape_of(tensor, self._symbols)
         # Without one shape, or with a symbolic and so unhashable one, it is described each time.
         with suppress(RuntimeError, TypeError):
             self._kinds[_kind_of(tensor)] = kind
