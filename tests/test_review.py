@@ -24,6 +24,7 @@ from gradir.diff.document import decode, encode
 from gradir.diff.growth import sizes
 from gradir.diff.ignoring import ignoring, normalized
 from gradir.diff.model import Change, Diff, FieldChange, Totals
+from gradir.diff.text import ANSI, render_text
 from gradir.diff.union import union
 from gradir.errors import FormatError, GradirError
 from gradir.ir import Builder, Cut, Graph, Node, Saved, Scope, TensorMeta
@@ -365,3 +366,35 @@ def test_the_published_schema_is_that_of_the_records() -> None:
 
     assert (ROOT / PUBLISHED).read_text(encoding="utf-8") == schema_text(), "run 'make schema' and review the change"
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_long_lines_are_cut_at_the_width_of_the_terminal() -> None:
+    a, b = Graph.of([]), hostile()
+    found = compare(a, b)
+    for width in (20, 80):
+        text = render_text(found, width=width)
+        assert max(map(len, text.splitlines())) == width
+        assert len(text.splitlines()) == len(render_text(found).splitlines())
+        coloured = render_text(found, palette=ANSI, width=width)
+        assert re.sub(r"\x1b\[\d+m", "", coloured) == text
+    assert max(map(len, render_text(found).splitlines())) > 10_000
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("framework", "version", "said"),
+    [
+        ("jax", "1", "comparing a graph of torch 2.13.0 with one of jax 1\n"),
+        ("torch", "3.0", "with one of torch 3.0; --normalize leaves out what that changes\n"),
+        ("torch", "2.13.0", ""),
+        ("", "", ""),
+    ],
+)
+def test_graphs_of_another_framework_are_compared_and_said_to_be(
+    framework: str, version: str, said: str, capfd: Read
+) -> None:
+    producer = replace(everything().producer, framework=framework, framework_version=version)
+    gradir.save(replace(everything(), producer=producer), "c.gir")
+    assert main(["diff", "a.gir", "c.gir"]) == 0
+    error = capfd.readouterr().err
+    assert error.endswith(said) if said else error == ""

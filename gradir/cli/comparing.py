@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -57,10 +58,16 @@ def check_comparison_options(options: argparse.Namespace) -> None:
 
 
 def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
-    """The diff that the options ask for."""
+    """The diff that the options ask for; says so where the two were not made by the same release of a framework."""
     from gradir import api
+    from gradir.cli.main import report
 
-    return api.diff(a, b, ignore=_ignored(options), normalize=options.normalize)
+    found = api.diff(a, b, ignore=_ignored(options), normalize=options.normalize)
+    made = [(graph.producer.framework, graph.producer.framework_version) for graph in (a, b)]
+    if all(name for name, _ in made) and made[0] != made[1]:
+        hint = "" if options.normalize or made[0][0] != made[1][0] else "; --normalize leaves out what that changes"
+        report(f"comparing a graph of {' '.join(made[0])} with one of {' '.join(made[1])}{hint}")
+    return found
 
 
 def show(a: Graph, b: Graph, found: Diff, options: argparse.Namespace) -> None:
@@ -95,7 +102,8 @@ def _shown(a: Graph, b: Graph, found: Diff, options: argparse.Namespace) -> byte
     if options.format == "text":
         from gradir.diff.text import ANSI, NO_COLOUR, render_text
 
-        return render_text(found, palette=ANSI if _wants_colour(options.color) else NO_COLOUR).encode()
+        width = shutil.get_terminal_size().columns if _is_terminal() else None
+        return render_text(found, palette=ANSI if _wants_colour(options.color) else NO_COLOUR, width=width).encode()
     from gradir import api
     from gradir.cli.main import report
     from gradir.review import changed_part, markdown
@@ -110,8 +118,12 @@ def _shown(a: Graph, b: Graph, found: Diff, options: argparse.Namespace) -> byte
     )
 
 
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
 def _wants_colour(choice: str) -> bool:
     if choice != "auto":
         return choice == "always"
     # https://no-color.org
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return _is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

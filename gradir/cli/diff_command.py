@@ -52,8 +52,8 @@ def run(options: argparse.Namespace) -> int:
     """Compare and print."""
     from gradir.git.sides import sides
 
-    before, after = sides(options.sides, _paths(options))
     check_comparison_options(options)
+    before, after = sides(options.sides, _paths(options))
     a, b = _load(before), _load(after)
     found = compared(a, b, options)
     show(a, b, found, options)

@@ -33,8 +33,8 @@ NO_COLOUR: Final = Palette()
 ANSI: Final = Palette("\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[1m", "\x1b[0m")
 
 
-def render_text(diff: Diff, *, palette: Palette = NO_COLOUR) -> str:
-    """The counts on the first line, then what changed, by scope.
+def render_text(diff: Diff, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
+    """The counts on the first line, then what changed, by scope; a line longer than ``width`` is cut short with ``…``.
 
     Signs: ``+`` added, ``-`` removed, ``~`` changed, ``>`` renamed, ``^`` moved to another module.
 
@@ -49,14 +49,20 @@ def render_text(diff: Diff, *, palette: Palette = NO_COLOUR) -> str:
     """
     if not diff:
         return "no difference\n"
-    lines = [_headline(diff)]
+    lines = [_cut(_headline(diff), width)]
     for heading, changes in _groups(diff.changes).items():
-        lines += ["", f"{palette.heading}{heading}{palette.reset}"]
+        lines += ["", f"{palette.heading}{_cut(heading, width)}{palette.reset}"]
         for change in changes:
-            lines.append(f"  {_colour(change.kind, palette)}{_change(change)}{palette.reset}")
-            lines += [f"      {_field(field)}" for field in change.fields]
+            # The colours take no place.
+            told = _cut(f"  {_change(change)}", width)[2:]
+            lines.append(f"  {_colour(change.kind, palette)}{told}{palette.reset}")
+            lines += [_cut(f"      {_field(field)}", width) for field in change.fields]
     lines.append("")
     return "\n".join(lines)
+
+
+def _cut(line: str, width: int | None) -> str:
+    return line if width is None or len(line) <= width else f"{line[: max(width - 1, 0)]}…"
 
 
 def _colour(kind: Kind, palette: Palette) -> str:
