@@ -24,6 +24,7 @@ from gradir.capture.pytorch.tensors import Owned, modules_of
 from gradir.capture.pytorch.timelines import Coverage, Frame, ScopeLookup, Timeline
 from gradir.capture.pytorch.walk import walk
 from gradir.errors import CaptureError
+from gradir.gcpause import paused_gc
 from gradir.ir import Graph
 from gradir.protocols import Verification
 
@@ -100,6 +101,11 @@ class Recorder:
         self, captured: list[Captured], *, model: object = None, params: Mapping[str, Any] | None = None
     ) -> LiveGraph:
         """Capture tensors that are flattened already."""
+        # The walk made here is the whole graph's, and its objects live until the end.
+        with paused_gc():
+            return self._assemble(captured, model, params)
+
+    def _assemble(self, captured: list[Captured], model: object, params: Mapping[str, Any] | None) -> LiveGraph:
         roots = modules_of(self._model if model is None else model)
         known = module_paths(roots)
         ran = Ran(strays_among(list(self._outermost), known), list(self._timelines), self._recording)
