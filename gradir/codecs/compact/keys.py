@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import chain
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Union
 
 from gradir.codecs.compact.reader import Tables
 from gradir.errors import FormatError
 
 __all__ = ["node_ids", "storage_keys", "storages"]
+
+_Texts = Union[list[str], dict[int, str]]
 
 _EXPANSION: Final = 64
 _SPARE: Final = 1 << 20
@@ -33,9 +34,9 @@ def node_ids(tables: Tables, places: Sequence[int] | None = None) -> list[str]:
     if places is not None:
         parts = tuple([column[place] for place in places] for column in parts)
     heads = ["", *strings]
-    scope_heads = [f"{text}/" if text else "" for text in strings]
-    op_heads = [f"{kind.op}:" for kind in kinds]
     texts, _, scopes, kind_of = parts
+    scope_heads = {number: f"{strings[number]}/" if strings[number] else "" for number in set(scopes)}
+    op_heads = [f"{kind.op}:" for kind in kinds]
     _check_length(tables, (heads, texts), (scope_heads, scopes), (op_heads, kind_of))
     return [
         f"{heads[text]}{ordinal or ''}" if text else f"{scope_heads[scope]}{op_heads[kind]}{ordinal}"
@@ -69,13 +70,15 @@ def storage_keys(tables: Tables, ids: Sequence[str]) -> list[str]:
     return ["", *(heads[owner] + tables.strings[text] for owner, text in zip(owners, texts, strict=True))]
 
 
-def _check_length(tables: Tables, *parts: tuple[Sequence[str], Sequence[int]]) -> None:
-    if sum(max(map(len, texts), default=0) * len(indexes) for texts, indexes in parts) <= _SPARE:
+def _check_length(tables: Tables, *parts: tuple[_Texts, Sequence[int]]) -> None:
+    most = _SPARE + _EXPANSION * tables.size
+    # What all of them would be if each were the longest is known faster, and nearly always little enough.
+    if sum(_longest(texts) * len(indexes) for texts, indexes in parts) <= most:
         return
-    total = sum(_lengths(parts))
-    if total > _SPARE + _EXPANSION * tables.size:
+    total = sum(len(texts[index]) for texts, indexes in parts for index in indexes)
+    if total > most:
         raise FormatError(f"ids of {total:,} characters in all are out of proportion to {tables.size:,} bytes")
 
 
-def _lengths(parts: Iterable[tuple[Sequence[str], Sequence[int]]]) -> Iterable[int]:
-    return chain.from_iterable(map(list(map(len, texts)).__getitem__, indexes) for texts, indexes in parts)
+def _longest(texts: _Texts) -> int:
+    return max(map(len, texts.values() if isinstance(texts, dict) else texts), default=0)
