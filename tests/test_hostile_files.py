@@ -180,8 +180,8 @@ HEAD = b'{"format":"gir","version":"1.0","nodes":['
     ("data", "message"),
     [
         (HEAD + b'{"id":"a","op":"\\ud800"}]}', "broken JSON: invalid utf-16 surrogate pair (byte 57)"),
-        (HEAD + b'{"id":"a","op":"\\\\ud800"}', "broken JSON: input data was truncated"),
-        (HEAD + b'{"id":"a","op":"\\ud800\\ud', "broken JSON: input data was truncated"),
+        (HEAD + b'{"id":"a","op":"\\\\ud800"}', "broken JSON: input data was truncated (byte 66)"),
+        (HEAD + b'{"id":"a","op":"\\ud800\\ud', "broken JSON: input data was truncated (byte 66)"),
         (HEAD + b'{"id":"a","op":"b\xff"}]}', "broken JSON: not UTF-8, invalid start byte 0xff (byte 58)"),
     ],
 )

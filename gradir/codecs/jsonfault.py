@@ -20,7 +20,7 @@ def fault_of(data: bytes, error: Exception) -> str:
     >>> fault_of(b'["a\xff"]', ValueError("somewhere"))
     'broken JSON: not UTF-8, invalid start byte 0xff (byte 3)'
     """
-    return f"broken JSON: {_no_text(data) or _lone_half(data, error) or lower(error)}"
+    return f"broken JSON: {_no_text(data) or _lone_half(data, error) or _cut_short(data, error) or lower(error)}"
 
 
 def lower(error: Exception) -> str:
@@ -36,6 +36,10 @@ def _no_text(data: bytes) -> str:
     except UnicodeDecodeError as error:
         return f"not UTF-8, {error.reason} {data[error.start]:#04x} (byte {error.start:,})"
     return ""
+
+
+def _cut_short(data: bytes, error: Exception) -> str:
+    return f"{lower(error)} (byte {len(data):,})" if "truncated" in str(error) else ""
 
 
 def _lone_half(data: bytes, error: Exception) -> str:
