@@ -14,7 +14,8 @@ pytest.importorskip("torch")
 
 import gradir
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 MODEL, SCRIPT, READING = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)[:3]
 COMMANDS = [
     line.strip()
@@ -49,8 +50,34 @@ def test_the_readme_is_a_session_that_works(tmp_path: Path, clean_environment: d
     assert '"id":"2/addmm:1"' in (tmp_path / "critic.gir").read_text()
 
 
+def test_the_picture_is_up_to_date(tmp_path: Path, clean_environment: dict[str, str]) -> None:
+    (tmp_path / "critic.py").write_text(MODEL)
+    shutil.copy(ROOT / "README.md", tmp_path)
+    exported = [
+        "export",
+        "critic.gir",
+        "--to",
+        "mermaid",
+        "-O",
+        "direction=LR",
+        "--into",
+        "README.md",
+        "--marker",
+        "critic",
+    ]
+    for command in (["capture", "critic.py:loss", "-o", "critic.gir"], [*exported, "--check"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "gradir", *command],
+            cwd=tmp_path,
+            env=clean_environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+
 def test_every_link_in_the_docs_leads_somewhere() -> None:
-    root = Path(__file__).parents[1]
-    for page in [root / "README.md", root / "CONTRIBUTING.md", *(root / "docs").rglob("*.md")]:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
