@@ -7,9 +7,11 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS =
 SUITE = --doctest-modules gradir exporters tests
+# What holds on a torch that does not show what it saved.
+ANY_TORCH = $(addprefix tests/test_,verify.py recorder.py sources.py files.py cli.py cli_check.py pytest_plugin.py)
 
 .SUFFIXES:
-.PHONY: help demo test bench fuzz check schema goldens verification reviewing gallery node test-core core-suite clean
+.PHONY: help demo test bench fuzz check schema goldens verification reviewing gallery node test-core core-suite test-torch torch-suite clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -59,13 +61,19 @@ node: tests/node/node_modules/.package-lock.json ## install Mermaid's own parser
 test-core: ## the tests that need no torch, without torch: make test-core PYTHON=python3.13
 	$(MAKE) core-suite VENV=.venv-core-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
+test-torch: ## the tests that hold on every torch from 2.5 on, on one of them: make test-torch TORCH=2.8.0
+	$(MAKE) torch-suite VENV=.venv-torch-$(TORCH)
+
 clean: ## remove what the targets above made
-	rm -rf .venv .venv-core-* demo dist tests/node/node_modules
+	rm -rf .venv .venv-core-* .venv-torch-* demo dist tests/node/node_modules
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 core-suite: $(VENV)/.ready-core
 	$(BIN)/python -m pytest -n auto --doctest-ignore-import-errors $(SUITE) $(PYTEST_ARGS)
+
+torch-suite: $(VENV)/.ready-torch
+	$(BIN)/python -m pytest -n auto $(ANY_TORCH) $(PYTEST_ARGS)
 
 # A stamp is made last, so an interrupted installation starts again. Groups need pip 25.1.
 $(VENV)/.ready: pyproject.toml
@@ -84,6 +92,12 @@ $(VENV)/.ready-core: pyproject.toml
 	$(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install --quiet --upgrade 'pip>=25.1'
 	$(PIP) install --quiet --group test-core --editable .
+	@touch $@
+
+$(VENV)/.ready-torch: pyproject.toml
+	$(PYTHON) -m venv --clear $(VENV)
+	$(PIP) install --quiet --upgrade 'pip>=25.1'
+	$(PIP) install --quiet torch==$(TORCH) numpy --group test --editable .
 	@touch $@
 
 tests/node/node_modules/.package-lock.json: tests/node/package.json tests/node/package-lock.json

@@ -276,3 +276,9 @@ def test_capture_changes_nothing() -> None:
     assert torch._C._autograd._get_sequence_nr() == before
     loss.backward()
     assert model.weight.grad is not None
+
+
+def test_a_torch_without_shapes_of_nodes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.4.1+cpu"))
+    with pytest.raises(CaptureError, match=r"torch 2\.5 or later, and this is 2\.4\.1\+cpu"):
+        gradir.capture(leaf(2).exp())

@@ -21,9 +21,11 @@ class TorchFrontend:
 
     def __init__(self) -> None:
         try:
-            import torch  # noqa: F401
+            import torch
         except ImportError as error:
             raise CaptureError("capturing needs PyTorch: pip install 'gradir[torch]'") from error
+        if torch.__version__ < torch.torch_version.TorchVersion("2.5"):
+            raise CaptureError(f"capturing needs torch 2.5 or later, and this is {torch.__version__}: update it")
 
     def capture(
         self,

@@ -1,9 +1,9 @@
 """Free a deep graph without overflowing the C stack.
 
-A grad_fn that Python has seen keeps its Python object until the node dies, and the death of such a node runs through
-Python into the death of the next, one C stack frame deep for each. A chain of some 2,400 nodes then overflows a stack
-of 512 kB, one of 40,000 the usual 8 MB. torch frees nodes that Python never saw in a loop, but a capture has to see
-them all.
+From torch 2.13 on, a grad_fn that Python has seen keeps its Python object until the node dies, and the death of such a
+node runs through Python into the death of the next, one C stack frame deep for each. A chain of some 2,400 nodes then
+overflows a stack of 512 kB, one of 40,000 the usual 8 MB. torch frees nodes that Python never saw in a loop, but a
+capture has to see them all.
 
 So capture holds the nodes of a deep graph itself, and lets go of a node only when nobody else owns it, consumers
 before producers. A node then never dies while it owns the last reference to another one. The check runs after each
@@ -18,8 +18,9 @@ import ctypes
 import gc
 import sys
 import threading
-from typing import Any
+from typing import Any, Final
 
+import torch
 from torch.autograd.function import FunctionCtx
 
 from gradir.capture.pytorch.walk import Walk
@@ -28,6 +29,9 @@ __all__ = ["SAFE_DEPTH", "held_nodes", "protect", "release_dead"]
 
 SAFE_DEPTH = 1_000
 """The longest path, in nodes, that every supported stack size frees by itself."""
+
+_NODES_KEEP_THEIR_OBJECTS: Final = torch.__version__ >= torch.torch_version.TorchVersion("2.13")
+"""Whether freeing a node frees a Python object too, even one that Python let go."""
 
 _whole: list[Any] = []
 """Every node of the last deep graph, while its roots live."""
@@ -49,7 +53,7 @@ _changing = threading.Lock()
 def protect(walked: Walk) -> None:
     """Hold the nodes of a graph that is too deep to free itself."""
     release_dead()
-    if not walked.has_path_of(SAFE_DEPTH + 1):
+    if not _NODES_KEEP_THEIR_OBJECTS or not walked.has_path_of(SAFE_DEPTH + 1):
         return
     with _changing:
         _take_apart()
