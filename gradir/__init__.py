@@ -18,7 +18,16 @@ for _package in ("capture", "diff"):
     import_module(f"gradir.{_package}")
 
 from gradir.api import capture, diff, dumps, export, load, loads, make_dot, patch, record, render, save, unpatch, verify
-from gradir.errors import CaptureError, ExportError, FormatError, GradirError, GraphError, PassError, SpecError
+from gradir.errors import (
+    CaptureError,
+    ExportError,
+    FormatError,
+    GradirError,
+    GraphError,
+    NewerFormatError,
+    PassError,
+    SpecError,
+)
 from gradir.version import __version__
 
 if TYPE_CHECKING:
@@ -40,6 +49,7 @@ __all__ = [
     "GradirError",
     "Graph",
     "GraphError",
+    "NewerFormatError",
     "Node",
     "Options",
     "PassError",

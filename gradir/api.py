@@ -123,7 +123,7 @@ def load(path: str | PathLike[str]) -> Graph:
     try:
         return codecs.decode(data)
     except FormatError as error:
-        raise FormatError(f"{'standard input' if path == '-' else path}: {error}") from error
+        raise type(error)(f"{'standard input' if path == '-' else path}: {error}") from error
 
 
 def loads(data: bytes) -> Graph:

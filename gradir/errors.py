@@ -13,6 +13,7 @@ __all__ = [
     "GradirError",
     "GradirWarning",
     "GraphError",
+    "NewerFormatError",
     "PassError",
     "SpecError",
 ]
@@ -28,6 +29,10 @@ class GraphError(GradirError):
 
 class FormatError(GradirError):
     """A file that is not a readable GIR document."""
+
+
+class NewerFormatError(FormatError):
+    """A GIR document that only a newer gradir can read."""
 
 
 class CaptureError(GradirError):

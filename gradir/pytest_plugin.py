@@ -31,6 +31,8 @@ _UPDATE: Final = "--gradir-update"
 _USED: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
 _DONE: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
 """The tests that passed, which are those that have asked for all their graphs."""
+_MENDED: Final[pytest.StashKey[list[tuple[str, str]]]] = pytest.StashKey()
+"""The files that nothing could read, each with what was wrong with it, and that were written anew."""
 _UNUSED: Final[pytest.StashKey[list[tuple[str, list[str]]]]] = pytest.StashKey()
 """The folders of graphs beside the modules that were collected, with the tests of each."""
 _LONGEST_NAME: Final = 100
@@ -39,12 +41,16 @@ _LONGEST_NAME: Final = 100
 class GraphSnapshot:
     """The snapshots of one test."""
 
-    def __init__(self, folder: Path, test: str, *, update: bool, used: set[str]) -> None:
-        """``folder`` is where the files of the test's module lie; ``used`` collects those that were asked for."""
+    def __init__(self, folder: Path, test: str, *, update: bool, used: set[str], mended: list[tuple[str, str]]) -> None:
+        """``folder`` is where the files of the test's module lie.
+
+        ``used`` collects those that were asked for, ``mended`` those that were broken and written anew.
+        """
         self._folder = folder
         self._test = test
         self._update = update
         self._used = used
+        self._mended = mended
         self._count = 0
         self._names: set[str] = set()
 
@@ -64,30 +70,39 @@ class GraphSnapshot:
 
         Raises:
             CaptureError: there is no graph.
-            FormatError: the file is broken.
+            FormatError: the file is broken, or of a newer version where it has to be written.
         """
         __tracebackhide__ = True
         import gradir
+        from gradir import stored
 
         graph = self._graph(target, inputs, kwargs=kwargs, model=model, params=params)
         path = self._next_path(name)
         self._used.add(str(path))
-        if not path.exists():
-            if not self._update:
-                pytest.fail(f"there is no {path.name} beside the test: run pytest {_UPDATE} and review what it writes")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            gradir.save(graph, path)
-            return
-        found = gradir.diff(gradir.load(path), graph)
-        if not found:
-            return
         if self._update:
-            gradir.save(graph, path)
+            self._write(graph, path)
+            return
+        if not path.exists():
+            pytest.fail(f"there is no {path.name} beside the test: run pytest {_UPDATE} and review what it writes")
+        found = gradir.diff(stored.read(path, f"pytest {_UPDATE}"), graph)
+        if not found:
             return
         from gradir.diff.text import render_text
 
         shown = f"{FOLDER}/{path.parent.name}/{path.name}"
         pytest.fail(f"the graph is not that of {shown}; if it should be, run pytest {_UPDATE}\n{render_text(found)}")
+
+    def _write(self, graph: Graph, path: Path) -> None:
+        import gradir
+        from gradir import stored
+
+        before = stored.read_to_update(path)
+        if before.graph is not None and not gradir.diff(before.graph, graph):
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stored.write(graph, path, before)
+        if before.fault:
+            self._mended.append((str(path), before.fault))
 
     def _graph(self, target: object, inputs: tuple[object, ...], **options: Any) -> Graph:
         import gradir
@@ -130,19 +145,21 @@ def graph_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
         test,
         update=request.config.getoption(_UPDATE),
         used=request.config.stash[_USED],
+        mended=request.config.stash[_MENDED],
     )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option."""
     group = parser.getgroup("gradir", "graph snapshots")
-    group.addoption(_UPDATE, action="store_true", help="write the graph snapshots that are missing or differ")
+    group.addoption(_UPDATE, action="store_true", help="write the graph snapshots that are missing, broken or differ")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start with no file used."""
     config.stash[_USED] = set()
     config.stash[_DONE] = set()
+    config.stash[_MENDED] = []
     config.stash[_UNUSED] = []
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Reports(config), "gradir-reports")
@@ -165,6 +182,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ARG001 (xdis
     """Take over what a worker of pytest-xdist used and collected."""
     output = getattr(node, "workeroutput", {})
     node.config.stash[_USED].update(output.get("gradir_used", ()))
+    node.config.stash[_MENDED].extend((path, fault) for path, fault in output.get("gradir_mended", ()))
     node.config.stash[_UNUSED] += [(folder, tests) for folder, tests in output.get("gradir_collected", ())]
 
 
@@ -176,13 +194,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if output is not None:
         used = config.stash[_USED]
         output["gradir_used"] = sorted(used)
+        output["gradir_mended"] = config.stash[_MENDED]
         output["gradir_collected"] = collected
         return
     config.stash[_UNUSED] += collected
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Name the files that no test asked for."""
+    """Name the files that were broken and written anew, and those that no test asked for."""
+    _report_mended(terminalreporter, config)
     collected, used, done = config.stash[_UNUSED], config.stash[_USED], config.stash[_DONE]
     # A test that was skipped, failed or never came has not said what it needs.
     complete = {folder: set(tests) <= done for folder, tests in collected}
@@ -193,6 +213,15 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     terminalreporter.section("graph snapshots that no test asked for")
     for path in unused:
         terminalreporter.line(str(_relative(Path(path), config.rootpath)))
+
+
+def _report_mended(terminalreporter: Any, config: pytest.Config) -> None:
+    mended = sorted(config.stash[_MENDED])
+    if not mended:
+        return
+    terminalreporter.section("graph snapshots that were broken")
+    for path, fault in mended:
+        terminalreporter.line(f"{_relative(Path(path), config.rootpath)}: {fault}; written anew")
 
 
 def _runs_whole_modules(config: pytest.Config) -> bool:

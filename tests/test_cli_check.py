@@ -80,12 +80,97 @@ def test_trouble_is_one_line(project: Path, capfd: pytest.CaptureFixture[str]) -
     assert main(["check", "train.py:loss", "--against", "missing.gir"]) == 2
     assert main(["check", "train.py:nothing", "--against", "loss.gir"]) == 2
     (project / "loss.gir").write_text("{")
-    assert check() == check("--update") == 2
+    assert check() == 2
     assert (project / "loss.gir").read_text() == "{"
     errors = capfd.readouterr().err.splitlines()
     assert [error.partition(": ")[2][:12] for error in errors] == [
         "missing.gir:",
         "train.py has",
         "loss.gir: br",
-        "loss.gir: br",
     ]
+    assert errors[-1].endswith("; --update writes it anew")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"<<<<<<< ours\n{}\n", b'{"format":"tar"}', b"\x89GIR\r\n\x1a\n", b"\x1f\x8b\x08"]
+)
+def test_a_broken_file_is_written_anew_on_request(
+    content: bytes, project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = gradir.load("loss.gir")
+    (project / "loss.gir").write_bytes(content)
+    capfd.readouterr()
+    assert check() == 2
+    fault, hint, rest = capfd.readouterr().err.partition("; --update writes it anew\n")
+    assert (hint, rest) != ("", "")
+    assert (project / "loss.gir").read_bytes() == content
+    assert check("--update") == 0
+    shown, errors = capfd.readouterr()
+    assert shown == ""
+    assert errors.splitlines()[0] == f"{fault}; written anew"
+    assert errors.splitlines()[1:] == ["wrote loss.gir: 15 nodes, 14 edges, 21 parameter elements"]
+    assert gradir.load("loss.gir") == before
+
+
+def test_a_broken_file_keeps_its_encoding(project: Path) -> None:
+    gradir.save(gradir.load("loss.gir"), "loss.gir", format="msgpack")
+    whole = (project / "loss.gir").read_bytes()
+    (project / "loss.gir").write_bytes(whole[:-9])
+    assert check("--update") == 0
+    assert (project / "loss.gir").read_bytes() == whole
+
+
+def test_a_broken_file_that_may_be_anything_is_left(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    program = (project / "train.py").read_bytes()
+    capfd.readouterr()
+    assert main(["check", "train.py:loss", "--against", "train.py"]) == 2
+    assert "--update" not in capfd.readouterr().err
+    assert main(["check", "train.py:loss", "--against", "train.py", "--update"]) == 2
+    errors = capfd.readouterr().err
+    assert errors.startswith("gradir: train.py: not a GIR document")
+    assert errors.endswith("; a file not named .gir is left as it is: delete it first\n")
+    assert errors.count("\n") == 1
+    assert (project / "train.py").read_bytes() == program
+
+
+@pytest.mark.parametrize("head", ['"version":"7.2","requires":[]', '"version":"1.0","requires":["wings"]'])
+def test_a_file_that_only_a_newer_gradir_reads_is_left(
+    head: str, project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = project / "loss.gir"
+    text = path.read_text().replace('"version":"1.1","requires":[]', head)
+    path.write_text(text)
+    capfd.readouterr()
+    assert check() == 2
+    error = capfd.readouterr().err
+    assert "upgrade" in error
+    assert "--update" not in error
+    assert check("--update") == 2
+    assert capfd.readouterr().err == f"{error[:-1]}; the file is left as it is\n"
+    assert path.read_text() == text
+
+
+def test_a_file_of_a_newer_minor_version_is_left_where_it_differs(
+    project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = project / "loss.gir"
+    text = path.read_text().replace('"version":"1.1"', '"version":"1.99"')
+    path.write_text(text)
+    assert check("--update") == 0
+    edit(project)
+    capfd.readouterr()
+    assert check("--update") == 2
+    shown, errors = capfd.readouterr()
+    assert "relu" in shown
+    assert errors.splitlines()[-1] == (
+        "gradir: loss.gir: the file is of GIR 1.99, which is newer than this gradir, and is left as it is: "
+        "upgrade gradir, or delete the file first"
+    )
+    assert path.read_text() == text
+
+
+def test_a_file_that_cannot_be_opened_is_left(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (project / "folder.gir").mkdir()
+    capfd.readouterr()
+    assert main(["check", "train.py:loss", "--against", "folder.gir", "--update"]) == 2
+    assert capfd.readouterr().err == "gradir: folder.gir: cannot be read: Is a directory\n"

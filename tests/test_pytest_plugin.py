@@ -119,7 +119,44 @@ def test_a_broken_file_is_one_clear_error(project: pytest.Pytester) -> None:
     (project.path / "__graphs__" / "test_model" / "test_one.gir").write_text("{")
     done = run(project)
     done.assert_outcomes(passed=4, failed=1)
-    done.stdout.fnmatch_lines(["*FormatError: *test_one.gir: broken JSON*"])
+    done.stdout.fnmatch_lines(["*FormatError: *test_one.gir: broken JSON*; pytest --gradir-update writes it anew"])
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]])
+def test_an_update_writes_a_broken_file_anew_and_says_so(project: pytest.Pytester, workers: list[str]) -> None:
+    if workers:
+        pytest.importorskip("xdist")
+    path = project.path / "__graphs__" / "test_model" / "test_one.gir"
+    whole = path.read_bytes()
+    path.write_text("{")
+    done = run(project, "--gradir-update", *workers)
+    done.assert_outcomes(passed=5)
+    done.stdout.fnmatch_lines(
+        ["*graph snapshots that were broken*", "__graphs__/test_model/test_one.gir: broken JSON*; written anew"]
+    )
+    assert path.read_bytes() == whole
+    run(project, "--gradir-update", *workers).stdout.no_fnmatch_line("*graph snapshots that were broken*")
+
+
+def test_an_update_leaves_a_file_of_a_newer_version(project: pytest.Pytester) -> None:
+    path = project.path / "__graphs__" / "test_model" / "test_one.gir"
+    text = path.read_text().replace('"version":"1.0"', '"version":"7.2"')
+    path.write_text(text)
+    done = run(project, "--gradir-update")
+    done.assert_outcomes(passed=4, failed=1)
+    done.stdout.fnmatch_lines(["*FormatError: *test_one.gir: GIR version 7.2 is newer*; the file is left as it is"])
+    assert path.read_text() == text
+
+
+def test_an_update_keeps_the_encoding_of_a_file(project: pytest.Pytester) -> None:
+    path = project.path / "__graphs__" / "test_model" / "test_one.gir"
+    module = project.path / "test_model.py"
+    gradir.save(gradir.load(path), path, format="msgpack")
+    start = path.read_bytes()[:8]
+    module.write_text(module.read_text().replace("width=3", "width=30"))
+    run(project, "--gradir-update").assert_outcomes(passed=5)
+    assert path.read_bytes()[:8] == start
+    run(project).assert_outcomes(passed=5)
 
 
 def test_the_option_is_documented(pytester: pytest.Pytester) -> None:

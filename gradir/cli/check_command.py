@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
 from gradir.cli.comparing import add_comparison_options, check_comparison_options, compared, show, status_of
@@ -13,7 +13,7 @@ from gradir.cli.program_output import program_output
 from gradir.errors import GradirError
 
 if TYPE_CHECKING:
-    from gradir.ir import Graph
+    from gradir.stored import Found
 
 __all__ = ["register"]
 
@@ -40,7 +40,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     add_capture_options(parser)
     parser.add_argument("--against", metavar="FILE", required=True, help="the .gir file that the graph should be")
     parser.add_argument(
-        "--update", action="store_true", help="write the file where it is missing or differs, and exit with status 0"
+        "--update",
+        action="store_true",
+        help="write the file where it is missing, broken or differs, and exit with status 0",
     )
     add_comparison_options(parser)
     parser.set_defaults(run=run)
@@ -48,39 +50,36 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(options: argparse.Namespace) -> int:
     """Capture, compare, print."""
-    from gradir import api
+    from gradir import stored
+    from gradir.cli.main import report
 
     check_comparison_options(options)
     if options.update and options.against == "-":
         raise GradirError("--update writes the file it compares with, and '-' is none: name a file")
     # The file is read first: a capture may take long.
-    expected = None if options.update and not Path(options.against).exists() else api.load(options.against)
+    before = _before(options)
+    expected = before.graph
     if expected is not None and expected.producer.options.get("sources") is True:
         options.sources = True
     # The program may change the working directory.
     path = Path(options.against).absolute()
     with program_output(for_good=False):
         graph = captured(options)
-    if expected is None:
-        return _written(graph, path, options)
-    found = compared(expected, graph, options)
-    show(expected, graph, found, options)
-    if found and options.update:
-        return _written(graph, path, options, **_form(path))
-    return status_of(found, options)
-
-
-def _written(graph: Graph, path: Path, options: argparse.Namespace, **form: Any) -> int:
-    from gradir import api
-
-    api.save(graph, path, **form)
+    if expected is not None:
+        found = compared(expected, graph, options)
+        show(expected, graph, found, options)
+        if not found or not options.update:
+            return status_of(found, options)
+    stored.write(graph, path, before)
+    if before.fault:
+        report(f"{options.against}: {before.fault}; written anew")
     print(f"wrote {options.against}: {summary(graph)}", file=sys.stderr)
     return 0
 
 
-def _form(path: Path) -> dict[str, str]:
-    """The encoding and the compression of a file that is there."""
-    from gradir import codecs, files
+def _before(options: argparse.Namespace) -> Found:
+    from gradir import stored
 
-    found = codecs.survey(files.read_bytes(path))
-    return {"format": found.encoding, "compress": found.compression or "none"}
+    if not options.update:
+        return stored.Found(options.against, stored.read(options.against, "--update"))
+    return stored.read_to_update(options.against)

@@ -8,7 +8,7 @@ one; `strict` checks more than reading does.
 from __future__ import annotations
 
 from gradir.codecs.codec import ENCODINGS, decode, encode, encoding_of, survey
-from gradir.codecs.compression import COMPRESSIONS, compression_for
+from gradir.codecs.compression import COMPRESSIONS, compression_for, compression_of, decompress
 from gradir.codecs.strict import check_canonical, check_keys
 from gradir.codecs.survey import Survey
 
@@ -19,7 +19,9 @@ __all__ = [
     "check_canonical",
     "check_keys",
     "compression_for",
+    "compression_of",
     "decode",
+    "decompress",
     "encode",
     "encoding_of",
     "survey",

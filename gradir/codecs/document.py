@@ -10,7 +10,7 @@ import msgspec
 
 from gradir.codecs.excerpt import excerpt, shortened
 from gradir.codecs.versions import NEWEST, RELEASED, Version
-from gradir.errors import FormatError, GradirWarning, GraphError
+from gradir.errors import FormatError, GradirWarning, GraphError, NewerFormatError
 from gradir.ir import Cut, Graph, Node, Producer, Scope
 from gradir.ir.validate import check
 
@@ -46,7 +46,8 @@ def check_head(head: object) -> Version:
     """The version of a document, given as plain data; refuses one that this release must not read.
 
     Raises:
-        FormatError: it is not GIR, of a newer major version, or requires a feature that this release lacks.
+        FormatError: it is not GIR.
+        NewerFormatError: it is of a newer major version, or requires a feature that this release lacks.
     """
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise FormatError(f'not a GIR document: its head has no "format": "{FORMAT}"')
@@ -54,7 +55,9 @@ def check_head(head: object) -> Version:
     if version is None:
         raise FormatError(f'the head\'s version is {excerpt(head.get("version"))}; expected MAJOR.MINOR such as "1.0"')
     if version.major > NEWEST.major:
-        raise FormatError(f"GIR version {version} is newer than {NEWEST}, the newest this gradir reads: upgrade gradir")
+        raise NewerFormatError(
+            f"GIR version {version} is newer than {NEWEST}, the newest this gradir reads: upgrade gradir"
+        )
     if version < NEWEST and version not in RELEASED:
         raise FormatError(f"there is no GIR version {version}; there are {', '.join(map(str, RELEASED))}")
     requires = head.get("requires", ())
@@ -62,7 +65,7 @@ def check_head(head: object) -> Version:
         raise FormatError("the head's requires is not a list of names")
     missing = [name for name in requires if name not in FEATURES]
     if missing:
-        raise FormatError(
+        raise NewerFormatError(
             f"the document requires {shortened(', '.join(map(excerpt, missing)))}, unknown to this gradir: upgrade it"
         )
     if version > NEWEST:

@@ -1,0 +1,94 @@
+"""The file that a graph is compared with: reading it, whatever is in it, and writing it anew.
+
+``gradir check --update`` and ``pytest --gradir-update`` accept what there is now. A file that nothing can read is no
+reason to refuse, as an update is how one mends it. A file of a newer gradir is: it is somebody else's and not broken.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from gradir import api, codecs, files
+from gradir.errors import FormatError, GradirError, NewerFormatError
+from gradir.ir import Graph
+
+__all__ = ["Found", "read", "read_to_update", "write"]
+
+
+class Found(NamedTuple):
+    """What a file holds: its graph or what is wrong with it, neither where there is no file; and how it is encoded."""
+
+    name: str
+    graph: Graph | None = None
+    fault: str = ""
+    format: str = "json"
+    compress: str | None = None
+
+
+def read(path: str | os.PathLike[str], update: str) -> Graph:
+    """The graph of a file to compare with; ``update`` names what writes the file anew, for the error to say.
+
+    Raises:
+        GradirError: the file cannot be opened.
+        FormatError: what is in it cannot be read.
+    """
+    try:
+        return api.load(path)
+    except NewerFormatError:
+        raise
+    except FormatError as error:
+        hint = f"; {update} writes it anew" if _is_named_as_graph(path) else ""
+        raise FormatError(f"{error}{hint}") from error
+
+
+def read_to_update(path: str | os.PathLike[str]) -> Found:
+    """What is in a file that may be written anew, or be missing.
+
+    Raises:
+        GradirError: the file cannot be opened.
+        NewerFormatError: only a newer gradir can read it.
+        FormatError: it holds no graph, nor does its name say that it should: it may be anything.
+    """
+    name = os.fspath(path)
+    if not Path(path).exists():
+        return Found(name)
+    data = files.read_bytes(path)
+    try:
+        return Found(name, codecs.decode(data), "", *_form(data))
+    except NewerFormatError as error:
+        raise NewerFormatError(f"{name}: {error}; the file is left as it is") from error
+    except FormatError as error:
+        if not _is_named_as_graph(path):
+            raise FormatError(f"{name}: {error}; a file not named .gir is left as it is: delete it first") from error
+        return Found(name, None, str(error), *_form(data))
+
+
+def write(graph: Graph, path: str | os.PathLike[str], found: Found) -> None:
+    """Write a graph in the place of what was found, in the same encoding and compression as far as they can be told.
+
+    ``path`` is where the file is by now, should its name be relative.
+
+    Raises:
+        GradirError: the file cannot be written.
+        NewerFormatError: it is of a newer version, of which a part would be lost.
+    """
+    if found.graph is not None and found.graph.read_from:
+        raise NewerFormatError(
+            f"{found.name}: the file is of GIR {found.graph.read_from}, which is newer than this gradir, and is left "
+            "as it is: upgrade gradir, or delete the file first"
+        )
+    api.save(graph, path, format=found.format, compress=found.compress)
+
+
+def _is_named_as_graph(path: str | os.PathLike[str]) -> bool:
+    return ".gir" in Path(path).suffixes
+
+
+def _form(data: bytes) -> tuple[str, str | None]:
+    try:
+        encoding = codecs.encoding_of(codecs.decompress(data))
+    except GradirError:
+        return "json", None
+    return encoding, codecs.compression_of(data) or "none"
