@@ -216,11 +216,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def _report_mended(terminalreporter: Any, config: pytest.Config) -> None:
-    mended = sorted(config.stash[_MENDED])
+    mended = config.stash[_MENDED]
     if not mended:
         return
     terminalreporter.section("graph snapshots that were broken")
-    for path, fault in mended:
+    for path, fault in sorted(mended):
         terminalreporter.line(f"{_relative(Path(path), config.rootpath)}: {fault}; written anew")
 
 

@@ -2,87 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from git_places import Run, changed, runner
 from msgspec.structs import replace
 from samples import everything
 
 import gradir
-from gradir.ir import Graph
 
+pytest_plugins = ["git_fixtures"]
 pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
-
-Run = Callable[..., str]
-
-
-def changed() -> Graph:
-    """The sample with another eps."""
-    graph = everything()
-    norm = graph.nodes["norm/native_batch_norm:1"]
-    edited = replace(norm, attrs={**norm.attrs, "eps": 0.5})
-    return replace(graph, nodes={**graph.nodes, norm.id: edited})
-
-
-@pytest.fixture
-def environment(tmp_path: Path, clean_environment: dict[str, str]) -> dict[str, str]:
-    """A home of its own, and a program ``gradir`` that can be taken away."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    script = programs / "gradir"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gradir "$@"\n')
-    script.chmod(0o755)
-    home = tmp_path / "home"
-    home.mkdir()
-    elsewhere = [folder for folder in os.environ["PATH"].split(os.pathsep) if not (Path(folder) / "gradir").exists()]
-    return {
-        **clean_environment,
-        "PATH": os.pathsep.join([str(programs), *elsewhere]),
-        "HOME": str(home),
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_AUTHOR_NAME": "A",
-        "GIT_AUTHOR_EMAIL": "a@example.org",
-        "GIT_COMMITTER_NAME": "A",
-        "GIT_COMMITTER_EMAIL": "a@example.org",
-        "GIT_PAGER": "cat",
-        "TERM": "dumb",
-    }
-
-
-@pytest.fixture
-def repository(tmp_path: Path, environment: dict[str, str]) -> Path:
-    """A repository with two commits of model.gir."""
-    root = tmp_path / "repository"
-    root.mkdir()
-    run = runner(root, environment)
-    run("git", "init", "-q", "-b", "main")
-    for graph, message in ((everything(), "first"), (changed(), "second")):
-        gradir.save(graph, root / "model.gir")
-        run("git", "add", "model.gir")
-        run("git", "commit", "-q", "-m", message)
-    return root
-
-
-def runner(folder: Path, environment: dict[str, str]) -> Run:
-    def run(*command: str, input: str | None = None, status: int = 0) -> str:
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, input=input, check=False
-        )
-        assert done.returncode == status, (command, done)
-        assert "Traceback" not in done.stderr
-        return done.stdout + (done.stderr if status else "")
-
-    return run
-
-
-@pytest.fixture
-def run(repository: Path, environment: dict[str, str]) -> Run:
-    return runner(repository, environment)
 
 
 def snapshot(*folders: Path) -> dict[Path, bytes]:
@@ -248,12 +179,6 @@ def test_outside_a_repository_is_one_clear_error(tmp_path: Path, environment: di
         said = run("gradir", "git", action, status=2)
         assert said.startswith("gradir: git rev-parse: not a git repository")
         assert said.count("\n") == 1
-
-
-def test_the_difftool(run: Run) -> None:
-    run("gradir", "git", "install")
-    shown = run("git", "difftool", "-y", "-t", "gradir", "HEAD~1")
-    assert "attrs.eps: 1e-05 -> 0.5" in shown
 
 
 @pytest.mark.parametrize(

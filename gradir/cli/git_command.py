@@ -55,6 +55,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     textconv = actions.add_parser("textconv", description="Print a .gir file as plain text; git calls this.")
     textconv.add_argument("file", metavar="FILE")
     textconv.set_defaults(run=_print_text)
+    difftool = actions.add_parser("difftool", description="Print how a .gir file changed; git calls this.")
+    difftool.add_argument("local", metavar="BEFORE")
+    difftool.add_argument("remote", metavar="AFTER")
+    difftool.add_argument("name", metavar="NAME", help="what the file is called")
+    difftool.set_defaults(run=_show_change, format="text", color="auto", ignore=[], normalize=False)
 
 
 def _install(options: argparse.Namespace) -> int:
@@ -88,6 +93,12 @@ def _status(options: argparse.Namespace) -> int:
             state = "attributes only: run 'gradir git install'" if found.has_attributes else "not installed"
         print(f"{where:<7} {state} ({found.attributes})")
     return 0
+
+
+def _show_change(options: argparse.Namespace) -> int:
+    from gradir.cli.difftool import run
+
+    return run(options)
 
 
 def _print_text(options: argparse.Namespace) -> int:

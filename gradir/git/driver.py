@@ -106,13 +106,13 @@ def _settings() -> dict[str, str]:
     return {
         "diff.gradir.textconv": _textconv(),
         "diff.gradir.cachetextconv": "true",
-        "difftool.gradir.cmd": f'{_program()} diff --exit-zero "$LOCAL" "$REMOTE"',
+        "difftool.gradir.cmd": f'{_program()} git difftool -- "$LOCAL" "$REMOTE" "$MERGED"',
     }
 
 
 def _textconv() -> str:
     """A shell command that prints a file as text, with gradir or, where that fails, as it is."""
-    convert = f'{_program()} git textconv "$1" 2>/dev/null'
+    convert = f'{_program()} git textconv -- "$1" 2>/dev/null'
     fallback = f"""LC_ALL=C tr -d '{_UNSHOWABLE}' <"$1\""""
     return f": {shlex.quote(_FORM)}; show() {{ {convert} || {fallback}; }}; show"
 

@@ -1,0 +1,36 @@
+"""What the tests that run git have in common; the fixtures are in `git_fixtures`."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec.structs import replace
+from samples import everything
+
+from gradir.ir import Graph
+
+__all__ = ["Run", "changed", "runner"]
+
+Run = Callable[..., str]
+
+
+def changed() -> Graph:
+    """The sample with another eps."""
+    graph = everything()
+    norm = graph.nodes["norm/native_batch_norm:1"]
+    edited = replace(norm, attrs={**norm.attrs, "eps": 0.5})
+    return replace(graph, nodes={**graph.nodes, norm.id: edited})
+
+
+def runner(folder: Path, environment: dict[str, str]) -> Run:
+    def run(*command: str, input: str | None = None, status: int = 0) -> str:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, input=input, check=False
+        )
+        assert done.returncode == status, (command, done)
+        assert "Traceback" not in done.stderr
+        return done.stdout + (done.stderr if status else "")
+
+    return run
