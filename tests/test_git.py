@@ -63,7 +63,7 @@ def test_settings_of_the_user_stay(run: Run, repository: Path) -> None:
     run("gradir", "git", "install")
     assert b"*.gir diff=gradir -merge\n" in attributes.read_bytes()
     run("gradir", "git", "uninstall")
-    assert attributes.read_bytes() == b"*.png binary\n# mine\xff\n*.gir text\n"
+    assert attributes.read_bytes() == b"*.png binary\n# mine\xff\n*.gir text"
     assert (repository / ".git" / "config").read_bytes() == configuration
 
 

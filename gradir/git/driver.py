@@ -8,22 +8,23 @@ so that a new form makes git ask again. A merge is never tried: what is captured
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from gradir import files
+from gradir.errors import GradirError
+from gradir.git import record
 from gradir.git.attributes import has_block, with_block, without_block
+from gradir.git.configuration import Where, config_home, config_path, without_sections
 from gradir.git.repository import GitError, output, succeeds
 from gradir.version import __version__
 
 __all__ = ["Status", "Where", "install", "status", "uninstall"]
-
-Where = Literal["local", "global"]
-"""For one repository with all its worktrees, or for all repositories of the user."""
 
 _ATTRIBUTES: Final = ["*.gir diff=gradir -merge", "*.gir.gz diff=gradir -merge", "*.gir.zst diff=gradir -merge"]
 _CACHE: Final = "refs/notes/textconv/gradir"
@@ -57,13 +58,16 @@ def install(where: Where) -> Status:
 
     Raises:
         GitError: git is missing, or this is no repository.
-        GradirError: the attributes file cannot be written.
+        GradirError: the configuration or the attributes file cannot be written; nothing new is left behind.
     """
-    path = _attributes_path(where)
-    attributes = with_block(_text(path), _ATTRIBUTES)
-    for key, value in _settings().items():
-        output(["config", f"--{where}", "--replace-all", key, value])
-    files.write_bytes(_made(path), _encoded(attributes))
+    was_installed = status(where).installed
+    try:
+        _install(where)
+    except GradirError:
+        if not was_installed:
+            with contextlib.suppress(GradirError):
+                uninstall(where)
+        raise
     _drop_cache()
     return status(where)
 
@@ -75,17 +79,13 @@ def uninstall(where: Where) -> None:
         GitError: git is missing, or this is no repository.
         GradirError: the attributes file cannot be written.
     """
-    path = _attributes_path(where)
-    text = _text(path)
-    rest = without_block(text)
-    for key in _settings():
-        if succeeds(["config", f"--{where}", "--get-all", key]):
-            output(["config", f"--{where}", "--unset-all", key])
-    if has_block(text):
-        if rest or path.is_symlink():
-            files.write_bytes(path, _encoded(rest))
-        else:
-            path.unlink()
+    made = record.read(where)
+    texts = {path: _text(path) for path in _attributes_paths(where)}
+    rests = {path: without_block(text) for path, text in texts.items() if has_block(text)}
+    _unset(where, unended=made.unended)
+    for path, rest in rests.items():
+        files.write_bytes(path, _encoded(rest))
+    record.tidy(made)
     _drop_cache()
 
 
@@ -95,11 +95,40 @@ def status(where: Where) -> Status:
     Raises:
         GitError: git is missing, or this is no repository.
     """
-    path = _attributes_path(where)
+    path = _attributes_paths(where)[0]
     command = ""
     if succeeds(["config", f"--{where}", "--get", "diff.gradir.textconv"]):
         command = output(["config", f"--{where}", "--get", "diff.gradir.textconv"]).decode().rstrip("\n")
     return Status(where, command, path, has_block(_text(path)))
+
+
+def _install(where: Where) -> None:
+    config, path = config_path(where), _attributes_paths(where)[0]
+    if config.exists() and not config.is_file():
+        raise GitError(f"{config}: is not a file, and cannot hold settings")
+    attributes = with_block(_text(path), _ATTRIBUTES)
+    made = record.Record((*record.missing(path), *record.missing(config)[:1]), _is_unended(config))
+    for key, value in _settings().items():
+        output(["config", f"--{where}", "--replace-all", key, value])
+    record.write(where, made)
+    files.write_bytes(_made(path), _encoded(attributes))
+
+
+def _unset(where: Where, *, unended: bool) -> None:
+    config = config_path(where)
+    if config.is_file():
+        data = files.read_bytes(config)
+        rest = without_sections(data, unended=unended)
+        if rest != data:
+            files.write_bytes(config, rest)
+    for key in (*_settings(), *record.KEYS):
+        if succeeds(["config", f"--{where}", "--get-all", key]):
+            output(["config", f"--{where}", "--unset-all", key])
+
+
+def _is_unended(config: Path) -> bool:
+    data = files.read_bytes(config) if config.is_file() else b""
+    return bool(data) and not data.endswith(b"\n")
 
 
 def _settings() -> dict[str, str]:
@@ -123,14 +152,15 @@ def _program() -> str:
     return f"{shlex.quote(sys.executable)} -m gradir"
 
 
-def _attributes_path(where: Where) -> Path:
+def _attributes_paths(where: Where) -> tuple[Path, ...]:
+    """The attributes file, and behind it another that it may have been when gradir was installed."""
     if where == "local":
-        return Path(os.fsdecode(output(["rev-parse", "--git-path", "info/attributes"]).rstrip(b"\n")))
+        return (Path(os.fsdecode(output(["rev-parse", "--git-path", "info/attributes"]).rstrip(b"\n"))),)
+    usual = config_home() / "attributes"
     question = ["config", "--global", "--type=path", "--get", "core.attributesFile"]
     if succeeds(question):
-        return Path(os.fsdecode(output(question).rstrip(b"\n")))
-    base = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
-    return Path(base) / "git" / "attributes"
+        return Path(os.fsdecode(output(question).rstrip(b"\n"))), usual
+    return (usual,)
 
 
 def _text(path: Path) -> str:
