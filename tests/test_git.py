@@ -175,10 +175,32 @@ def test_the_attributes_file_of_the_user_is_the_one_edited(run: Run, environment
 
 def test_outside_a_repository_is_one_clear_error(tmp_path: Path, environment: dict[str, str]) -> None:
     run = runner(tmp_path, {**environment, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)})
-    for action in ("install", "uninstall", "status"):
-        said = run("gradir", "git", action, status=2)
+    for words in (["install"], ["install", "--local"], ["uninstall"], ["status", "--local"]):
+        said = run("gradir", "git", *words, status=2)
         assert said.startswith("gradir: git rev-parse: not a git repository")
+        assert said.endswith("; run this in a repository, or with --global\n")
         assert said.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bin", "home"]
+
+
+def test_outside_a_repository_the_global_settings_are_told_and_made(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    run = runner(tmp_path, {**environment, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)})
+    attributes = tmp_path / "home" / ".config" / "git" / "attributes"
+    missing, installed = f"not installed ({attributes})", f"installed ({attributes})"
+    assert run("gradir", "git", "status") == f"local   no repository here\nglobal  {missing}\n"
+    run("gradir", "git", "install", "--global")
+    assert run("gradir", "git", "status") == f"local   no repository here\nglobal  {installed}\n"
+    run("gradir", "git", "uninstall", "--global")
+    assert run("gradir", "git", "status", "--global") == f"global  {missing}\n"
+
+
+def test_without_git_there_is_one_clear_error(tmp_path: Path, environment: dict[str, str]) -> None:
+    run = runner(tmp_path, {**environment, "PATH": str(tmp_path / "bin")})
+    for words in (["install"], ["install", "--global"], ["status"]):
+        said = run(str(tmp_path / "bin" / "gradir"), "git", *words, status=2)
+        assert said == "gradir: this needs git, which is not on the PATH\n"
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,13 @@ examples:
   gradir git status
   gradir git uninstall
 
+status without --local or --global tells of both; outside a repository it says so in place of the first.
+
 To set the attributes for everybody who works on a repository, put this line into its .gitattributes instead; who has
 not installed the driver then sees the files as they are:
   *.gir diff=gradir -merge
+
+exit status: 0 done, 2 trouble, such as install or --local outside a repository
 """
 
 
@@ -81,10 +85,17 @@ def _uninstall(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     from gradir.git import driver
+    from gradir.git.repository import NoRepositoryError
 
     places: tuple[Where, ...] = (options.where,) if options.where else ("local", "global")
     for where in places:
-        found = driver.status(where)
+        try:
+            found = driver.status(where)
+        except NoRepositoryError:
+            if options.where:
+                raise
+            print(f"{where:<7} no repository here")
+            continue
         if found.installed:
             state = "installed" if found.current else "installed by another gradir: run 'gradir git install' again"
         elif found.command:

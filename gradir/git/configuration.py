@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final, Literal
 
-from gradir.git.repository import output
+from gradir.git.repository import git_path
 
 __all__ = ["Where", "config_home", "config_path", "without_sections"]
 
@@ -26,10 +26,10 @@ def config_path(where: Where) -> Path:
     """The file that ``git config --local`` or ``--global`` would write, whether it is there or not.
 
     Raises:
-        GitError: git is missing, or this is no repository.
+        GitError: git is missing, or this is no repository (`NoRepositoryError`).
     """
     if where == "local":
-        return Path(os.fsdecode(output(["rev-parse", "--git-path", "config"]).rstrip(b"\n")))
+        return git_path("config")
     if "GIT_CONFIG_GLOBAL" in os.environ:
         return Path(os.environ["GIT_CONFIG_GLOBAL"])
     own, shared = Path("~/.gitconfig").expanduser(), config_home() / "config"

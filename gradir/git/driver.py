@@ -21,7 +21,7 @@ from gradir.errors import GradirError
 from gradir.git import record
 from gradir.git.attributes import has_block, with_block, without_block
 from gradir.git.configuration import Where, config_home, config_path, without_sections
-from gradir.git.repository import GitError, output, succeeds
+from gradir.git.repository import GitError, git_path, output, succeeds
 from gradir.version import __version__
 
 __all__ = ["Status", "Where", "install", "status", "uninstall"]
@@ -57,7 +57,7 @@ def install(where: Where) -> Status:
     """Set the driver and the attributes; whatever of them was there is replaced.
 
     Raises:
-        GitError: git is missing, or this is no repository.
+        GitError: git is missing, or this is no repository (`NoRepositoryError`).
         GradirError: the configuration or the attributes file cannot be written; nothing new is left behind.
     """
     was_installed = status(where).installed
@@ -76,7 +76,7 @@ def uninstall(where: Where) -> None:
     """Remove what `install` made, and nothing else; without it nothing happens.
 
     Raises:
-        GitError: git is missing, or this is no repository.
+        GitError: git is missing, or this is no repository (`NoRepositoryError`).
         GradirError: the attributes file cannot be written.
     """
     made = record.read(where)
@@ -93,7 +93,7 @@ def status(where: Where) -> Status:
     """What is installed.
 
     Raises:
-        GitError: git is missing, or this is no repository.
+        GitError: git is missing, or this is no repository (`NoRepositoryError`).
     """
     path = _attributes_paths(where)[0]
     command = ""
@@ -155,7 +155,7 @@ def _program() -> str:
 def _attributes_paths(where: Where) -> tuple[Path, ...]:
     """The attributes file, and behind it another that it may have been when gradir was installed."""
     if where == "local":
-        return (Path(os.fsdecode(output(["rev-parse", "--git-path", "info/attributes"]).rstrip(b"\n"))),)
+        return (git_path("info/attributes"),)
     usual = config_home() / "attributes"
     question = ["config", "--global", "--type=path", "--get", "core.attributesFile"]
     if succeeds(question):

@@ -39,7 +39,7 @@ def read(where: Where) -> Record:
     """What was recorded; nothing where nothing is installed.
 
     Raises:
-        GitError: git is missing, or this is no repository.
+        GitError: git is missing, or this is no repository (`NoRepositoryError`).
     """
     question = ["config", f"--{where}", "-z", "--get-all", _MADE]
     if not succeeds(question):

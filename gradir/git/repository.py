@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
 from gradir.errors import GradirError
 
-__all__ = ["GitError", "has_git", "is_revision", "output", "read_blob", "succeeds"]
+__all__ = ["GitError", "NoRepositoryError", "git_path", "has_git", "is_revision", "output", "read_blob", "succeeds"]
+
+
+_MISSING: Final = "this needs git, which is not on the PATH"
 
 
 class GitError(GradirError):
     """git is missing, or refused to do something."""
+
+
+class NoRepositoryError(GitError):
+    """There is no repository here, or none that git would use."""
 
 
 def output(arguments: Sequence[str]) -> bytes:
@@ -26,6 +36,21 @@ def output(arguments: Sequence[str]) -> bytes:
         said = " ".join(done.stderr.decode(errors="replace").split())
         raise GitError(f"git {arguments[0]}: {said.removeprefix('fatal: ') or f'exit status {done.returncode}'}")
     return done.stdout
+
+
+def git_path(name: str) -> Path:
+    """Where the repository has a file of git's own, such as ``config``; the same for all its worktrees.
+
+    Raises:
+        NoRepositoryError: this is no repository.
+        GitError: git is not installed.
+    """
+    if not has_git():
+        raise GitError(_MISSING)
+    try:
+        return Path(os.fsdecode(output(["rev-parse", "--git-path", name]).removesuffix(b"\n")))
+    except GitError as error:
+        raise NoRepositoryError(f"{error}; run this in a repository, or with --global") from error
 
 
 def has_git() -> bool:
@@ -63,5 +88,5 @@ def read_blob(revision: str, path: str) -> bytes:
 def _run(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
     program = shutil.which("git")
     if program is None:
-        raise GitError("this needs git, which is not on the PATH")
+        raise GitError(_MISSING)
     return subprocess.run([program, *arguments], capture_output=True, check=False)  # noqa: S603 (without a shell)
