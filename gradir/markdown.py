@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from gradir.errors import ExportError
 
 __all__ = ["embedded", "fenced"]
+
+_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+_FENCE: Final = re.compile(r" {0,3}(?P<fence>`{3,}(?=[^`]*$)|~{3,})(?P<info>.*)")
+_MARKER: Final = re.compile(r" {0,3}(?P<text><!-- .* -->)[ \t]*")
+"""Further in, Markdown has code."""
 
 
 def fenced(text: str, language: str) -> str:
@@ -27,7 +34,8 @@ def fenced(text: str, language: str) -> str:
 def embedded(document: str, marker: str, block: str) -> str:
     r"""The document with a block put between the lines ``<!-- gradir: MARKER -->`` and ``<!-- /gradir: MARKER -->``.
 
-    What stood there is replaced; line ends are those of the document.
+    What stood there is replaced; line ends are those of the document, and all the rest is kept. A marker in a code
+    block is text about markers, and does not count.
 
     Raises:
         ExportError: the two lines are not there once each and in this order.
@@ -37,12 +45,28 @@ def embedded(document: str, marker: str, block: str) -> str:
     new
     <!-- /gradir: a -->
     """
-    lines = document.splitlines(keepends=True)
+    lines = _LINE.findall(document)
     begin, end = f"<!-- gradir: {marker} -->", f"<!-- /gradir: {marker} -->"
-    begins = [number for number, line in enumerate(lines) if line.strip() == begin]
-    ends = [number for number, line in enumerate(lines) if line.strip() == end]
-    if len(begins) != 1 or len(ends) != 1 or ends[0] < begins[0]:
-        raise ExportError(f"it needs the lines {begin} and {end}, once each and in this order")
-    newline = "\r\n" if lines[begins[0]].endswith("\r\n") else "\n"
-    kept = lines[: begins[0] + 1], lines[ends[0] :]
-    return "".join(kept[0]) + newline.join(block.split("\n")) + "".join(kept[1])
+    markers = [(number, text) for number, text in _markers(lines) if text in {begin, end}]
+    if [text for _, text in markers] != [begin, end]:
+        raise ExportError(f"it needs the lines {begin} and {end}, once each and in this order, outside code blocks")
+    (first, _), (last, _) = markers
+    newline = lines[first][len(lines[first].rstrip("\r\n")) :]
+    return "".join([*lines[: first + 1], newline.join(block.split("\n")), *lines[last:]])
+
+
+def _markers(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """The lines that are a comment, outside fences as CommonMark has them."""
+    fence = ""
+    for number, line in enumerate(lines):
+        text = line.rstrip("\r\n")
+        if number == 0:
+            text = text.removeprefix("\ufeff")
+        found = _FENCE.fullmatch(text)
+        if fence:
+            closes = found is not None and found["fence"].startswith(fence) and not found["info"].strip()
+            fence = "" if closes else fence
+        elif found is not None:
+            fence = found["fence"]
+        elif marker := _MARKER.fullmatch(text):
+            yield number, marker["text"]
