@@ -98,6 +98,11 @@ def record(model: object = None, *, sources: bool = False) -> Any:
     With ``sources`` it also notes the source line of every operation, relative to the working directory, and the
     variable that its result is assigned to, as a name.
 
+    Beside ``model``, a module is shown if it made a node of the graph or has a parameter in it, as a criterion does,
+    under the name of its class. Without ``model``, every module that ran is shown, whether it took part or not: a
+    parameter that no gradient reaches may be what one looks for. A lone module with parameters is then the model, and
+    its paths start at the top; of several, each stands under the name of its class.
+
     >>> import torch, gradir
     >>> model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh())
     >>> with gradir.record(model) as rec:

@@ -128,3 +128,58 @@ def test_a_module_takes_keyword_arguments() -> None:
 def test_inputs_without_a_module_are_one_clear_error() -> None:
     with pytest.raises(CaptureError, match=r"inputs are for a torch\.nn\.Module to run on, not for Tensor"):
         gradir.capture(leaf(2).exp(), leaf(2))
+
+
+def test_without_a_model_a_criterion_stands_beside_the_one_that_has_parameters() -> None:
+    model, criterion = nn.Sequential(nn.Linear(2, 2), nn.Tanh()), nn.MSELoss()
+    with gradir.record() as rec:
+        loss = criterion(model(torch.ones(1, 2)), torch.ones(1, 2))
+    graph = rec.capture(loss)
+    assert [(scope.path, scope.class_name) for scope in graph.scopes.values()] == [
+        ("", "Sequential"),
+        ("0", "Linear"),
+        ("1", "Tanh"),
+        ("MSELoss", "MSELoss"),
+    ]
+    assert "MSELoss/mse_loss:1" in graph.nodes
+    assert graph.cuts == ()
+
+
+def test_without_a_model_all_that_ran_are_shown_with_what_no_gradient_reaches() -> None:
+    model, other, idle = nn.Linear(2, 2), nn.Linear(2, 3), nn.ReLU()
+    with gradir.record() as rec:
+        loss = model(torch.ones(1, 2)).sum()
+        with torch.no_grad():
+            other(torch.ones(1, 2))
+        idle(torch.ones(1))
+    graph = rec.capture(loss)
+    assert list(graph.scopes) == ["Linear", "Linear_2", "ReLU"]
+    assert "Linear/addmm:1" in graph.nodes
+    assert [(cut.kind, cut.names) for cut in graph.cuts] == [
+        ("unreached", ("Linear_2.weight",)),
+        ("unreached", ("Linear_2.bias",)),
+    ]
+    named = rec.capture(loss, model=model)
+    assert list(named.scopes) == [""]
+    assert "addmm:1" in named.nodes
+    assert named.cuts == ()
+
+
+def test_without_a_model_a_module_that_another_one_called_has_a_place_only_below_it() -> None:
+    class Borrowing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = nn.Linear(2, 2)
+            self.lent = (nn.Linear(2, 2),)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.lent[0](self.own(x)).sum()
+
+    model = Borrowing()
+    with gradir.record() as rec:
+        loss = model(torch.ones(1, 2))
+    graph = rec.capture(loss)
+    assert list(graph.scopes) == ["", "own"]
+    functions = [name for name, node in graph.nodes.items() if node.role == "function" and node.op != "accumulate_grad"]
+    assert functions == ["own/t:1", "own/addmm:1", "t:1", "addmm:1", "sum:1"]
+    assert not graph.cuts

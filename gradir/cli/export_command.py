@@ -24,8 +24,8 @@ examples:
 With --into, the block between the lines
   <!-- gradir: model -->
   <!-- /gradir: model -->
-of a Markdown file is replaced; with --check it is compared, and exit status 1 says that it is out of date. Inside a code
-block the two lines do not count.
+of a Markdown file is replaced; with --check it is compared, and exit status 1 says that it is out of date. The two
+lines do not count inside a code block.
 
 'gradir exporters' lists the formats, 'gradir export --to NAME --help' the options of one. svg, png and pdf are drawn by
 Graphviz and take the options of dot.
