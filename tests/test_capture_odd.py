@@ -1,16 +1,11 @@
-"""What a capture makes of values, names, modules and threads that few programs have."""
+"""What a capture makes of modules and tensors that few programs have."""
 
 from __future__ import annotations
 
 import copy
-import enum
 import pickle
-import random
-import threading
 import time
-from bisect import bisect_right
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +14,6 @@ torch = pytest.importorskip("torch")
 
 import gradir  # noqa: E402
 from gradir import codecs  # noqa: E402
-from gradir.capture.pytorch.timelines import Coverage, Frame, ScopeLookup, Timeline  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 
 nn = torch.nn
@@ -29,198 +23,9 @@ def leaf(*shape: int) -> torch.Tensor:
     return torch.ones(shape, requires_grad=True)
 
 
-def attributes_of(**values: Any) -> dict[str, Any]:
-    """The attributes that the node of a custom Function has when its forward kept these values."""
-
-    class Keeps(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            vars(ctx).update(values)
-            return x * 2
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient
-
-    graph = gradir.capture(Keeps.apply(leaf(1)))
-    assert codecs.decode(codecs.encode(graph)) == graph
-    attributes = dict(graph.nodes["keeps:1"].attrs)
-    del attributes["needs_input_grad"]
-    return attributes
-
-
-class Mode(str, enum.Enum):
-    SUM = "sum"
-
-
-class Level(enum.IntEnum):
-    HIGH = 3
-
-
-class Loud(str):
-    def __str__(self) -> str:
-        return "LOUD"
-
-
-class Shifted(int):
-    def __int__(self) -> int:
-        return 7
-
-    def __str__(self) -> str:
-        return "seven"
-
-
-class Rounded(float):
-    def __float__(self) -> float:
-        return 0.0
-
-
-@pytest.mark.parametrize(
-    ("value", "plain"),
-    [
-        (Mode.SUM, "sum"),
-        (Loud("quiet"), "quiet"),
-        ([Mode.SUM, (Loud("quiet"),)], ("sum", ("quiet",))),
-        (Level.HIGH, 3),
-        ((Level.HIGH, Shifted(4)), (3, 4)),
-        (Shifted(2**70), str(2**70)),
-        (Rounded(1.5), 1.5),
-        (True, True),
-    ],
-)
-def test_an_attribute_is_a_plain_value_whatever_its_class(value: object, plain: object) -> None:
-    found = attributes_of(kept=value)["kept"]
-    assert found == plain
-    pending = [found]
-    while pending:
-        item = pending.pop()
-        assert type(item) in (str, int, float, bool, tuple)
-        if type(item) is tuple:
-            pending.extend(item)
-
-
-def test_numpy_scalars_that_are_python_values_become_them() -> None:
-    numpy = pytest.importorskip("numpy")
-    found = attributes_of(text=numpy.str_("sum"), number=numpy.float64(0.5))
-    assert found == {"text": "sum", "number": 0.5}
-    assert {type(value) for value in found.values()} == {str, float}
-
-
-def test_names_are_plain_text_whatever_their_class() -> None:
-    x = leaf(1)
-    model = nn.ModuleDict({Mode.SUM: nn.Linear(1, 1)})
-    type(model[Mode.SUM]).__name__ = Loud("Linear")
-    try:
-        with gradir.record({Loud("m"): model}) as rec:
-            y = model["sum"](x)
-        graph = rec.capture({Mode.SUM: y}, params={Loud("given"): x})
-    finally:
-        nn.Linear.__name__ = "Linear"
-    assert "output:sum" in graph.nodes
-    (found,) = [node for node in graph.nodes.values() if node.role == "leaf"]
-    assert found.names == ("given",)
-    assert graph.nodes["m.sum.weight"].scope == "m.sum"
-    texts = [*graph.nodes, *graph.scopes, *found.names, *(scope.class_name for scope in graph.scopes.values())]
-    assert {type(text) for text in texts} == {str}
-    assert graph.scopes["m.sum"].class_name == "Linear"
-
-
-def test_the_name_of_an_attribute_is_plain_text() -> None:
-    found = attributes_of(**{Loud("kept"): 1})
-    assert found == {"kept": 1}
-    assert [type(name) for name in found] == [str]
-
-
-@pytest.mark.parametrize(
-    ("value", "plain"),
-    [
-        (2**63 - 1, 2**63 - 1),
-        (2**63, str(2**63)),
-        (2**64 - 1, str(2**64 - 1)),
-        (2**64, str(2**64)),
-        (-(2**63), -(2**63)),
-        (-(2**63) - 1, str(-(2**63) - 1)),
-        ([2**64, 1], (str(2**64), 1)),
-    ],
-)
-def test_a_large_integer_of_a_custom_function_is_kept(value: object, plain: object) -> None:
-    assert attributes_of(kept=value)["kept"] == plain
-
-
-def test_an_integer_that_python_refuses_to_write_is_hexadecimal() -> None:
-    assert attributes_of(kept=[10**5000, -(10**5000)])["kept"] == (hex(10**5000), hex(-(10**5000)))
-
-
-def test_torchs_own_negative_integers_are_negative() -> None:
-    graph = gradir.capture(leaf(2, 3).softmax(-1).sum((-1, -2)))
-    assert graph.nodes["softmax:1"].attrs["dim"] == -1
-    assert graph.nodes["sum:1"].attrs["dim"] == (-1, -2)
-
-
 def test_two_models_of_one_name_are_refused() -> None:
     with pytest.raises(CaptureError, match="same name: 1, '1'"):
         gradir.record({1: nn.Linear(1, 1), "1": nn.Linear(1, 1)}).__enter__()
-
-
-def in_new_thread(call: Callable[[], Any]) -> Any:
-    """What a call returns in a thread of its own, in which torch numbers nodes from 0."""
-    results: list[Any] = []
-    thread = threading.Thread(target=lambda: results.append(call()))
-    thread.start()
-    thread.join()
-    return results[0]
-
-
-class Meanwhile(nn.Module):
-    """Lets another thread do something before each of its own operations."""
-
-    def __init__(self, action: Callable[[], object]) -> None:
-        super().__init__()
-        self.a = nn.Linear(2, 2)
-        self.action = action
-
-    def forward(self, x):
-        in_new_thread(self.action)
-        y = self.a(x)
-        in_new_thread(self.action)
-        return y.tanh()
-
-
-@pytest.mark.parametrize("sources", [False, True])
-def test_a_model_that_another_thread_runs_gives_the_graph_nothing(sources: bool) -> None:
-    other = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
-    x = torch.ones(1, 2)
-    model = Meanwhile(lambda: None)
-
-    def run() -> gradir.Graph:
-        with gradir.record({"m": model}, sources=sources) as rec:
-            y = model(x)
-        return rec.capture(y)
-
-    alone = in_new_thread(run)
-    model.action = lambda: other(x)
-    assert in_new_thread(run) == alone
-    assert alone.nodes["m/tanh:1"].ext == {}
-    assert (alone.nodes["m/tanh:1"].source is not None) == sources
-
-
-def test_a_model_in_another_thread_that_feeds_the_graph_is_in_it() -> None:
-    other = nn.Linear(2, 2)
-    model = nn.Linear(2, 2)
-
-    def run() -> gradir.Graph:
-        with gradir.record({"m": model}) as rec:
-            x = torch.ones(1, 2)
-            y = model(x) + in_new_thread(lambda: other(x))
-        return rec.capture(y)
-
-    graph = in_new_thread(run)
-    assert graph.nodes["Linear.weight"].scope == "Linear"
-    made = [node for node in graph.nodes.values() if node.op == "addmm"]
-    assert len(made) == 2
-    for node in made:
-        own = "m" if graph.nodes["m.bias/accumulate_grad:1"].id in {ref.id for ref in node.inputs if ref} else "Linear"
-        assert (node.scope, node.ext) in [(own, {}), ("", {"scope": "ambiguous"})]
 
 
 def test_beside_a_given_model_only_modules_that_took_part_are_shown() -> None:
@@ -243,37 +48,6 @@ def test_beside_a_given_model_only_modules_that_took_part_are_shown() -> None:
     assert graph.cuts == ()
 
 
-def test_sources_are_those_of_the_thread_that_recorded() -> None:
-    with gradir.record(sources=True) as rec:
-        product = leaf(1) * 2
-    node = in_new_thread(lambda: rec.capture(product)).nodes["mul:1"]
-    assert node.source is not None
-    assert node.names == ("product",)
-
-
-def test_two_threads_that_record_one_after_the_other_have_their_own_lines() -> None:
-    rec = gradir.record(sources=True)
-
-    def late() -> list[torch.Tensor]:
-        for _ in range(50):
-            leaf(1).exp()
-        with rec:
-            second = leaf(1).sin()
-        return [second]
-
-    def early() -> list[torch.Tensor]:
-        with rec:
-            first = leaf(1).cos()
-        return [first]
-
-    outputs = [in_new_thread(late), in_new_thread(early)]
-    graph = rec.capture(outputs)
-    assert {node.op: node.names for node in graph.nodes.values() if node.names} == {
-        "sin": ("second",),
-        "cos": ("first",),
-    }
-
-
 def test_many_modules_of_one_class_are_named_in_time() -> None:
     count = 12_000
     with gradir.record() as rec:
@@ -292,69 +66,6 @@ def test_a_modules_name_leaves_out_what_is_taken_inside_the_model() -> None:
     with gradir.record({"Sequential.0": nn.Linear(1, 1), "Sequential_2": nn.Linear(1, 1)}) as rec:
         y = nn.Sequential(nn.Linear(1, 1))(leaf(1, 1))
     assert "Sequential_3.0/addmm:1" in rec.capture(y).nodes
-
-
-def drawn_timeline(modules: list[nn.Module], draw: random.Random) -> Timeline:
-    timeline = Timeline()
-    number, frame = draw.randrange(30), None
-    for _ in range(draw.randrange(1, 12)):
-        timeline.numbers.append(number)
-        timeline.frames.append(frame)
-        number += draw.choice((0, 0, 1, 2, 5))
-        frame = Frame(draw.choice(modules), frame, ()) if frame is None or draw.random() < 0.5 else frame.caller
-    return timeline
-
-
-class FakeFunction(SimpleNamespace):
-    def _sequence_nr(self) -> int:
-        return self.number
-
-
-class BackwardHookFunctionBackward(FakeFunction):
-    """What torch puts behind a module."""
-
-
-def scope_by_search(timelines: list[Timeline], paths: dict[nn.Module, str], fn: FakeFunction) -> str | None:
-    found = set()
-    for timeline in timelines:
-        if not timeline.numbers[0] <= fn.number < timeline.numbers[-1]:
-            continue
-        index = bisect_right(timeline.numbers, fn.number) - 1
-        frame = timeline.frames[index]
-        if type(fn) is BackwardHookFunctionBackward and index and timeline.numbers[index] == fn.number:
-            left = timeline.frames[index - 1]
-            frame = left if left is not None and left.caller is frame else frame
-        while frame is not None and frame.module not in paths:
-            frame = frame.caller
-        found.add("" if frame is None else paths[frame.module])
-    return None if len(found) > 1 else found.pop() if found else ""
-
-
-def test_threads_are_looked_up_together_as_each_by_itself() -> None:
-    draw = random.Random(0)
-    modules: list[nn.Module] = [nn.Identity() for _ in range(4)]
-    paths = dict(zip(modules, "abc", strict=False))
-    for _ in range(300):
-        timelines = [drawn_timeline(modules, draw) for _ in range(draw.randrange(4))]
-        lookup, coverage = ScopeLookup(timelines, paths), Coverage(timelines)
-        for number in range(70):
-            for kind in (FakeFunction, BackwardHookFunctionBackward):
-                assert lookup(kind(number=number)) == scope_by_search(timelines, paths, kind(number=number))
-            covered = any(line.numbers[0] <= number < line.numbers[-1] for line in timelines)
-            assert (number in coverage) == covered
-
-
-def test_many_threads_are_looked_up_in_time() -> None:
-    frame = Frame(nn.Identity(), None, ())
-    timelines = []
-    for start in range(3_000):
-        timeline = Timeline()
-        timeline.numbers, timeline.frames = [start, start + 3_000], [frame, None]
-        timelines.append(timeline)
-    begun = time.perf_counter()
-    lookup = ScopeLookup(timelines, {frame.module: "m"})
-    assert [lookup(FakeFunction(number=number)) for number in range(6_000)] == ["m"] * 5_999 + [""]
-    assert time.perf_counter() - begun < 2
 
 
 def test_hooks_have_the_scope_that_the_documentation_says() -> None:
@@ -441,16 +152,6 @@ def test_a_module_with_a_named_parameters_of_its_own_is_captured() -> None:
 
     graph = gradir.capture(Own(2, 2), torch.ones(1, 2))
     assert {node.names for node in graph.nodes.values() if node.role == "parameter"} == {("weight",), ("bias",)}
-
-
-def test_a_tensor_whose_name_raises_has_none() -> None:
-    class Nameless(torch.Tensor):
-        @property
-        def name(self):
-            raise ValueError
-
-    x = leaf(1).detach().as_subclass(Nameless).requires_grad_()
-    assert [node.names for node in gradir.capture(x * 2).nodes.values() if node.role == "leaf"] == [()]
 
 
 def test_sources_are_noted_without_a_working_directory(tmp_path, monkeypatch) -> None:

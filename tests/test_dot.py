@@ -8,8 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import graphviz
 import msgspec
 import pydot
 import pytest
+from dot_pictures import Picture, assert_same_graph, drawn_text, export, intended, run_dot
 from gradir_exporters._dot_labels import scope_caption
 from gradir_exporters.dot import DotExporter, DotOptions, to_graphviz, to_pydot
 from graphviz import quoting
@@ -26,133 +26,13 @@ from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import graphs
 
 from gradir.errors import ExportError
-from gradir.ir import Builder, Graph, Node, Ref, Saved, Scope, TensorMeta
+from gradir.ir import Builder, Graph, Node, Ref, Saved, TensorMeta
 
 META = TensorMeta("float32", (2,))
-FILLS = {
-    "function": "lightgray",
-    "leaf": "lightblue",
-    "parameter": "lightblue",
-    "output": "darkolivegreen1",
-    "view_base": "darkolivegreen3",
-    "buffer": "lightgoldenrod1",
-    "saved": "orange",
-    "module": "thistle",
-}
 printable = st.text(st.characters(exclude_categories=("C", "Zl", "Zp")), max_size=20)
 anything = st.text(max_size=20)
 tricky = st.text(st.sampled_from(list('\\"<>&;nNlGTr#{}|/ \n\r\t\x00\x7f\u2028\ud800é🔥')), max_size=12)
 option_sets = st.builds(DotOptions, show_attrs=st.booleans(), show_saved=st.booleans(), clusters=st.booleans())
-
-
-def export(graph: Graph, **options: Any) -> str:
-    return DotExporter().export(graph, DotOptions(**options))
-
-
-def run_dot(program: str, source: str, form: str) -> str:
-    """What dot prints; it must accept the source without a word."""
-    done = subprocess.run([program, f"-T{form}"], input=source.encode(), capture_output=True, timeout=120, check=False)
-    assert (done.returncode, done.stderr.decode()) == (0, "")
-    return done.stdout.decode()
-
-
-class Picture:
-    """What dot understood, from its JSON."""
-
-    def __init__(self, document: str) -> None:
-        self.document = json.loads(document)
-        objects = self.document.get("objects", [])
-        self.clusters = {o["name"]: o for o in objects if o["name"].startswith("cluster")}
-        self.nodes = {o["name"]: o for o in objects if not o["name"].startswith("cluster")}
-        self.edges = self.document.get("edges", [])
-        self._names = {o["_gvid"]: o["name"] for o in objects}
-
-    def lines(self) -> Counter[tuple[str, ...]]:
-        return Counter(
-            (self._names[e["tail"]], self._names[e["head"]], e.get("style", ""), e.get("dir", "")) for e in self.edges
-        )
-
-    def frames(self, node: str) -> list[str]:
-        """The clusters around a node, outermost first."""
-        gvid = self.nodes[node]["_gvid"]
-        around = [cluster for cluster in self.clusters.values() if gvid in cluster.get("nodes", ())]
-        return [
-            cluster["name"] for cluster in sorted(around, key=lambda c: -len(c["nodes"]) - len(c.get("subgraphs", ())))
-        ]
-
-
-def drawn_text(item: dict[str, Any]) -> list[str]:
-    """The lines that dot puts on the canvas for a label."""
-    return [operation["text"] for operation in item.get("_ldraw_", ()) if operation["op"] == "T"]
-
-
-def intended(text: str) -> str:
-    """How text shows: the characters that cannot be printed as in a Python literal, and 200 characters at most."""
-    visible = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-    return visible if len(visible) <= 200 else visible[:197] + "..."
-
-
-def intended_tooltip(text: str) -> str:
-    return intended(text).replace("\\", "%5C")
-
-
-def drawn_nodes(graph: Graph, options: DotOptions) -> Iterator[tuple[str, str, str]]:
-    touched = {end for edge in graph.edges for end in (edge.src, edge.dst)}
-    for number, node in enumerate(graph.nodes.values()):
-        if node.role != "buffer" or options.show_saved or node.id in touched:
-            yield f"n{number}", node.role, intended_tooltip(node.id)
-        if options.show_saved:
-            for slot, saved in enumerate(node.saved):
-                yield f"n{number}s{slot}", "saved", intended_tooltip(f"{saved.slot} saved by {node.id}")
-
-
-def drawn_lines(graph: Graph, options: DotOptions) -> Iterator[tuple[str, ...]]:
-    keys = {id_: f"n{number}" for number, id_ in enumerate(graph.nodes)}
-    for edge in graph.edges:
-        yield keys[edge.src], keys[edge.dst], "dotted" if edge.kind == "view" else "", ""
-    if not options.show_saved:
-        return
-    for node in graph.nodes.values():
-        for slot, saved in enumerate(node.saved):
-            yield keys[node.id], f"{keys[node.id]}s{slot}", "", "none"
-            if saved.origin is not None and graph.nodes[saved.origin.id].role == "buffer":
-                yield keys[saved.origin.id], f"{keys[node.id]}s{slot}", "dashed", "none"
-
-
-def assert_same_graph(picture: Picture, graph: Graph, options: DotOptions) -> None:
-    found = {(name, node["class"], html.unescape(node["tooltip"])) for name, node in picture.nodes.items()}
-    assert found == set(drawn_nodes(graph, options))
-    assert picture.lines() == Counter(drawn_lines(graph, options))
-    for node in picture.nodes.values():
-        assert node.get("fillcolor", "lightgray") == FILLS.get(node["class"], "white")
-
-
-def linears(count: int, scope: str = "net.{}") -> Graph:
-    """Linear layers in a row, each with a weight of its own that reaches it through two more functions."""
-    b = Builder()
-    value = b.tensor("x", META)
-    for number in range(count):
-        path = scope.format(number)
-        weight = b.tensor(f"{path}.weight", META, role="parameter", scope=path)
-        for op in ("accumulate_grad", "t"):
-            weight = b.function(op, [weight], [META], scope=path)
-        value = b.function("view", [value], [META], scope=path)
-        value = b.function("mm", [value, weight], [META], scope=path, saved=[(Saved("self"), None)])
-    b.output(value)
-    return b.build()
-
-
-def alternating(steps: int) -> Graph:
-    """A module that runs again and again with something outside it in between."""
-    b = Builder()
-    value = b.tensor("x", META)
-    weight = b.tensor("cell.weight", META, role="parameter", scope="cell")
-    for _ in range(steps):
-        turned = b.function("t", [weight], [META], scope="cell")
-        value = b.function("mm", [value, turned], [META], scope="cell")
-        value = b.function("tanh", [value], [META])
-    b.output(value)
-    return b.build()
 
 
 @pytest.mark.parametrize(
@@ -342,70 +222,6 @@ def test_texts_too_long_for_dot_are_cut(dot_program: str) -> None:
     assert lines[:2] == ["&" * 197 + "...", "\\" * 197 + "..."]
     assert lines[3] == f"{'key0':&<57}...: {'&' * 1997}..."
     assert lines[-1].rstrip() == "... and 200 more"
-
-
-@pytest.mark.parametrize("direction", ["TB", "LR", "BT", "RL"])
-def test_direction(direction: str, dot_program: str) -> None:
-    picture = Picture(run_dot(dot_program, export(chain(2), direction=direction), "json"))
-    (x0, y0), (x1, y1) = (tuple(map(float, picture.nodes[name]["pos"].split(","))) for name in ("n0", "n2"))
-    assert {"TB": y1 < y0, "BT": y1 > y0, "LR": x1 > x0, "RL": x1 < x0}[direction]
-
-
-def test_nodes_of_one_module_share_one_frame() -> None:
-    text = export(alternating(3))
-    assert text.count("subgraph") == 1
-
-
-def test_frames_say_class_and_nest_by_path(dot_program: str) -> None:
-    nodes = [Node("f", scope="h.0.mlp"), Node("g", scope="h.10"), Node("k", scope="h.1.")]
-    graph = Graph.of(nodes, [Scope("h.0", "Block"), Scope("mlp", "Wrong")])
-    picture = Picture(run_dot(dot_program, export(graph), "json"))
-    texts = [[drawn_text(picture.clusters[name]) for name in picture.frames(f"n{number}")] for number in range(3)]
-    assert texts[0] == [["h"], ["0: Block"], ["mlp"]]
-    assert texts[1] == [["h"], ["10"]]
-    assert texts[2][:2] == [["h"], ["1"]]
-
-
-def test_deep_nesting_is_drawn_to_a_limit(dot_program: str) -> None:
-    parts = [f"m{n}" for n in range(10_000)]
-    graph = Graph.of([Node("a", scope=".".join(parts)), Node("b", scope=".".join(parts[:-1]))])
-    picture = Picture(run_dot(dot_program, export(graph), "dot_json"))
-    assert len(picture.frames("n0")) == len(picture.frames("n1")) == 64
-    assert picture.frames("n0")[:63] == picture.frames("n1")[:63]
-    assert len(to_pydot(graph).to_string()) > 0
-
-
-@pytest.mark.parametrize("show_saved", [False, True])
-def test_modules_stand_in_a_column(show_saved: bool, dot_program: str) -> None:
-    picture = Picture(run_dot(dot_program, export(linears(6), show_saved=show_saved), "json"))
-    boxes = [tuple(map(float, cluster["bb"].split(","))) for cluster in picture.clusters.values()]
-    layers = sorted((box for box in boxes if box != max(boxes, key=lambda b: b[3] - b[1])), key=lambda b: -b[3])
-    assert len(layers) == 6
-    assert all(below[3] <= above[1] for above, below in zip(layers, layers[1:]))  # noqa: B905, RUF007
-    assert max(box[2] for box in layers) - min(box[0] for box in layers) < 2 * max(box[2] - box[0] for box in layers)
-
-
-def test_flow_never_runs_backwards(dot_program: str) -> None:
-    picture = Picture(run_dot(dot_program, export(alternating(5)), "json"))
-    heights = {node["_gvid"]: float(node["pos"].split(",")[1]) for node in picture.nodes.values()}
-    assert all(heights[edge["tail"]] > heights[edge["head"]] for edge in picture.edges)
-
-
-def test_without_clusters_no_edge_is_lengthened() -> None:
-    assert "minlen" in export(linears(2))
-    assert "minlen" not in export(linears(2), clusters=False)
-
-
-def test_only_the_first_entry_is_lengthened() -> None:
-    assert export(alternating(5)).count("minlen") == 1
-
-
-def test_an_edge_out_of_an_inner_module_is_not_lengthened() -> None:
-    b = Builder()
-    weight = b.tensor("block.weight", META, role="parameter", scope="block")
-    inner = b.function("exp", [b.tensor("x", META)], [META], scope="block.inner")
-    b.output(b.function("mm", [inner, weight], [META], scope="block"))
-    assert "minlen" not in export(b.build())
 
 
 def test_a_long_chain_is_linear_and_unlimited() -> None:

@@ -1,12 +1,11 @@
+"""The pass ``rollup``: which blocks become one, and what keeps them apart."""
+
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from samples import everything
 
 from gradir.ir import Builder, Graph, Node, Ref, Saved, Scope, TensorMeta
@@ -349,78 +348,3 @@ def test_odd_numbers_are_names(scope: str) -> None:
     b.output(value)
     graph = b.build()
     assert rollup(graph) is graph
-
-
-@st.composite
-def stacks(draw: st.DrawFn) -> tuple[Graph, int]:
-    """Blocks made by one recipe, each taking what the one before gave, and shared inputs; with its length."""
-    b = Builder()
-    state = [b.tensor(f"x{number}", META) for number in range(draw(st.integers(1, 2)))]
-    shared = b.tensor("shared", META)
-    sources = [*range(-len(state) - 1, 0)]
-    recipe = [
-        draw(st.lists(st.sampled_from([None, *sources, *range(number)]), min_size=1, max_size=3))
-        for number in range(draw(st.integers(1, 5)))
-    ]
-    gives = draw(st.lists(st.integers(0, len(recipe) - 1), min_size=len(state), max_size=len(state)))
-    length = draw(st.integers(2, 4))
-    for block in range(length):
-        made: list[Value] = []
-        known = [*state, shared]
-        for number, slots in enumerate(recipe):
-            values = [None if slot is None else made[slot] if slot >= 0 else known[slot] for slot in slots]
-            made.append(b.function(f"op{number}", values, [META], scope=f"h.{block}.m{number % 2}"))
-        state = [made[place] for place in gives]
-    for number, value in enumerate(state):
-        b.output(value, str(number))
-    return b.build(), length
-
-
-@given(stacks())
-def test_the_edges_of_a_rolled_stack_are_those_of_its_blocks(case: tuple[Graph, int]) -> None:
-    graph, _ = case
-    rolled = rollup(graph)
-    check(rolled)
-    if rolled is graph:
-        return
-
-    def block(key: str) -> int | None:
-        match = re.match(r"h\.(\d+)\.", key)
-        return int(match[1]) if match else None
-
-    rolled_ids = [key for key in rolled.nodes if re.match(r"h\.\d+-\d+\.", key)]
-    (name,) = {re.match(r"h\.(\d+-\d+)\.", key)[1] for key in rolled_ids}  # type: ignore[index]
-    first, last = map(int, name.split("-"))
-
-    def shown(key: str) -> str:
-        number = block(key)
-        rest = key.split(".", 2)[-1]
-        return f"h.{name}.{rest}" if number is not None and first <= number <= last else key
-
-    expected = {
-        (shown(edge.src), edge.output_nr, shown(edge.dst), edge.input_nr)
-        for edge in graph.edges
-        if not first < (block(edge.dst) if block(edge.dst) is not None else -1) <= last
-    }
-    assert {edge[:4] for edge in rolled.edges} == expected
-    carried = {
-        (shown(edge.dst), edge.input_nr)
-        for edge in graph.edges
-        if block(edge.src) is not None
-        and block(edge.dst) is not None
-        and first <= block(edge.src) < block(edge.dst) <= last
-    }
-    assert carried == {(key, slot) for key in rolled_ids for slot in rolled.nodes[key].ext.get("carried_inputs", ())}
-    assert all(rolled.nodes[key].ext["times"] == last - first + 1 for key in rolled_ids)
-
-
-def test_the_recipes_do_make_stacks() -> None:
-    found = []
-
-    @given(stacks())
-    def look(case: tuple[Graph, int]) -> None:
-        graph, length = case
-        found.append(f"-{length - 1}." in " ".join(rollup(graph).nodes))
-
-    look()
-    assert sum(found) > len(found) / 4

@@ -1,0 +1,34 @@
+"""The command ``gradir`` in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["Run", "fails", "runner"]
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def runner(folder: Path, environment: dict[str, str]) -> Run:
+    """What runs the gradir command in a folder."""
+
+    def run(*arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "gradir", *arguments]
+        return subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, input=input, check=False
+        )
+
+    return run
+
+
+def fails(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Expect one line on standard error, with these words in it."""
+    assert done.returncode == 2, done
+    assert done.stdout == ""
+    assert done.stderr.startswith("gradir: ")
+    assert done.stderr.count("\n") == 1
+    for word in words:
+        assert word in done.stderr

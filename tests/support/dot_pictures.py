@@ -1,0 +1,109 @@
+"""What Graphviz itself makes of the text of the exporter ``dot``."""
+
+from __future__ import annotations
+
+import html
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from gradir_exporters.dot import DotExporter, DotOptions
+
+from gradir.ir import Graph
+
+__all__ = ["FILLS", "Picture", "assert_same_graph", "drawn_text", "export", "intended", "run_dot"]
+
+FILLS = {
+    "function": "lightgray",
+    "leaf": "lightblue",
+    "parameter": "lightblue",
+    "output": "darkolivegreen1",
+    "view_base": "darkolivegreen3",
+    "buffer": "lightgoldenrod1",
+    "saved": "orange",
+    "module": "thistle",
+}
+
+
+def export(graph: Graph, **options: Any) -> str:
+    return DotExporter().export(graph, DotOptions(**options))
+
+
+def run_dot(program: str, source: str, form: str) -> str:
+    """What dot prints; it must accept the source without a word."""
+    done = subprocess.run([program, f"-T{form}"], input=source.encode(), capture_output=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr.decode()) == (0, "")
+    return done.stdout.decode()
+
+
+class Picture:
+    """What dot understood, from its JSON."""
+
+    def __init__(self, document: str) -> None:
+        self.document = json.loads(document)
+        objects = self.document.get("objects", [])
+        self.clusters = {o["name"]: o for o in objects if o["name"].startswith("cluster")}
+        self.nodes = {o["name"]: o for o in objects if not o["name"].startswith("cluster")}
+        self.edges = self.document.get("edges", [])
+        self._names = {o["_gvid"]: o["name"] for o in objects}
+
+    def lines(self) -> Counter[tuple[str, ...]]:
+        return Counter(
+            (self._names[e["tail"]], self._names[e["head"]], e.get("style", ""), e.get("dir", "")) for e in self.edges
+        )
+
+    def frames(self, node: str) -> list[str]:
+        """The clusters around a node, outermost first."""
+        gvid = self.nodes[node]["_gvid"]
+        around = [cluster for cluster in self.clusters.values() if gvid in cluster.get("nodes", ())]
+        return [
+            cluster["name"] for cluster in sorted(around, key=lambda c: -len(c["nodes"]) - len(c.get("subgraphs", ())))
+        ]
+
+
+def drawn_text(item: dict[str, Any]) -> list[str]:
+    """The lines that dot puts on the canvas for a label."""
+    return [operation["text"] for operation in item.get("_ldraw_", ()) if operation["op"] == "T"]
+
+
+def intended(text: str) -> str:
+    """How text shows: the characters that cannot be printed as in a Python literal, and 200 characters at most."""
+    visible = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return visible if len(visible) <= 200 else visible[:197] + "..."
+
+
+def intended_tooltip(text: str) -> str:
+    return intended(text).replace("\\", "%5C")
+
+
+def drawn_nodes(graph: Graph, options: DotOptions) -> Iterator[tuple[str, str, str]]:
+    touched = {end for edge in graph.edges for end in (edge.src, edge.dst)}
+    for number, node in enumerate(graph.nodes.values()):
+        if node.role != "buffer" or options.show_saved or node.id in touched:
+            yield f"n{number}", node.role, intended_tooltip(node.id)
+        if options.show_saved:
+            for slot, saved in enumerate(node.saved):
+                yield f"n{number}s{slot}", "saved", intended_tooltip(f"{saved.slot} saved by {node.id}")
+
+
+def drawn_lines(graph: Graph, options: DotOptions) -> Iterator[tuple[str, ...]]:
+    keys = {id_: f"n{number}" for number, id_ in enumerate(graph.nodes)}
+    for edge in graph.edges:
+        yield keys[edge.src], keys[edge.dst], "dotted" if edge.kind == "view" else "", ""
+    if not options.show_saved:
+        return
+    for node in graph.nodes.values():
+        for slot, saved in enumerate(node.saved):
+            yield keys[node.id], f"{keys[node.id]}s{slot}", "", "none"
+            if saved.origin is not None and graph.nodes[saved.origin.id].role == "buffer":
+                yield keys[saved.origin.id], f"{keys[node.id]}s{slot}", "dashed", "none"
+
+
+def assert_same_graph(picture: Picture, graph: Graph, options: DotOptions) -> None:
+    found = {(name, node["class"], html.unescape(node["tooltip"])) for name, node in picture.nodes.items()}
+    assert found == set(drawn_nodes(graph, options))
+    assert picture.lines() == Counter(drawn_lines(graph, options))
+    for node in picture.nodes.values():
+        assert node.get("fillcolor", "lightgray") == FILLS.get(node["class"], "white")

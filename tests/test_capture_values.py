@@ -1,0 +1,157 @@
+"""What a capture makes of attribute values and of names whose classes few programs have."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import gradir  # noqa: E402
+from gradir import codecs  # noqa: E402
+
+nn = torch.nn
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.ones(shape, requires_grad=True)
+
+
+def attributes_of(**values: Any) -> dict[str, Any]:
+    """The attributes that the node of a custom Function has when its forward kept these values."""
+
+    class Keeps(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            vars(ctx).update(values)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
+    graph = gradir.capture(Keeps.apply(leaf(1)))
+    assert codecs.decode(codecs.encode(graph)) == graph
+    attributes = dict(graph.nodes["keeps:1"].attrs)
+    del attributes["needs_input_grad"]
+    return attributes
+
+
+class Mode(str, enum.Enum):
+    SUM = "sum"
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+class Loud(str):
+    def __str__(self) -> str:
+        return "LOUD"
+
+
+class Shifted(int):
+    def __int__(self) -> int:
+        return 7
+
+    def __str__(self) -> str:
+        return "seven"
+
+
+class Rounded(float):
+    def __float__(self) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (Mode.SUM, "sum"),
+        (Loud("quiet"), "quiet"),
+        ([Mode.SUM, (Loud("quiet"),)], ("sum", ("quiet",))),
+        (Level.HIGH, 3),
+        ((Level.HIGH, Shifted(4)), (3, 4)),
+        (Shifted(2**70), str(2**70)),
+        (Rounded(1.5), 1.5),
+        (True, True),
+    ],
+)
+def test_an_attribute_is_a_plain_value_whatever_its_class(value: object, plain: object) -> None:
+    found = attributes_of(kept=value)["kept"]
+    assert found == plain
+    pending = [found]
+    while pending:
+        item = pending.pop()
+        assert type(item) in (str, int, float, bool, tuple)
+        if type(item) is tuple:
+            pending.extend(item)
+
+
+def test_numpy_scalars_that_are_python_values_become_them() -> None:
+    numpy = pytest.importorskip("numpy")
+    found = attributes_of(text=numpy.str_("sum"), number=numpy.float64(0.5))
+    assert found == {"text": "sum", "number": 0.5}
+    assert {type(value) for value in found.values()} == {str, float}
+
+
+def test_names_are_plain_text_whatever_their_class() -> None:
+    x = leaf(1)
+    model = nn.ModuleDict({Mode.SUM: nn.Linear(1, 1)})
+    type(model[Mode.SUM]).__name__ = Loud("Linear")
+    try:
+        with gradir.record({Loud("m"): model}) as rec:
+            y = model["sum"](x)
+        graph = rec.capture({Mode.SUM: y}, params={Loud("given"): x})
+    finally:
+        nn.Linear.__name__ = "Linear"
+    assert "output:sum" in graph.nodes
+    (found,) = [node for node in graph.nodes.values() if node.role == "leaf"]
+    assert found.names == ("given",)
+    assert graph.nodes["m.sum.weight"].scope == "m.sum"
+    texts = [*graph.nodes, *graph.scopes, *found.names, *(scope.class_name for scope in graph.scopes.values())]
+    assert {type(text) for text in texts} == {str}
+    assert graph.scopes["m.sum"].class_name == "Linear"
+
+
+def test_the_name_of_an_attribute_is_plain_text() -> None:
+    found = attributes_of(**{Loud("kept"): 1})
+    assert found == {"kept": 1}
+    assert [type(name) for name in found] == [str]
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (2**63 - 1, 2**63 - 1),
+        (2**63, str(2**63)),
+        (2**64 - 1, str(2**64 - 1)),
+        (2**64, str(2**64)),
+        (-(2**63), -(2**63)),
+        (-(2**63) - 1, str(-(2**63) - 1)),
+        ([2**64, 1], (str(2**64), 1)),
+    ],
+)
+def test_a_large_integer_of_a_custom_function_is_kept(value: object, plain: object) -> None:
+    assert attributes_of(kept=value)["kept"] == plain
+
+
+def test_an_integer_that_python_refuses_to_write_is_hexadecimal() -> None:
+    assert attributes_of(kept=[10**5000, -(10**5000)])["kept"] == (hex(10**5000), hex(-(10**5000)))
+
+
+def test_torchs_own_negative_integers_are_negative() -> None:
+    graph = gradir.capture(leaf(2, 3).softmax(-1).sum((-1, -2)))
+    assert graph.nodes["softmax:1"].attrs["dim"] == -1
+    assert graph.nodes["sum:1"].attrs["dim"] == (-1, -2)
+
+
+def test_a_tensor_whose_name_raises_has_none() -> None:
+    class Nameless(torch.Tensor):
+        @property
+        def name(self):
+            raise ValueError
+
+    x = leaf(1).detach().as_subclass(Nameless).requires_grad_()
+    assert [node.names for node in gradir.capture(x * 2).nodes.values() if node.role == "leaf"] == [()]

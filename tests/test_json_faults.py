@@ -1,0 +1,112 @@
+"""What is wrong with a JSON document is said with its place, and without repeating the document."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+from samples import everything
+
+import gradir
+from gradir import codecs
+from gradir.codecs.document import MAGIC
+from gradir.errors import FormatError
+
+HEAD = b'{"format":"gir","version":"1.0","nodes":['
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (HEAD + b'{"id":"a","op":"\\ud800"}]}', "broken JSON: invalid utf-16 surrogate pair (byte 57)"),
+        (HEAD + b'{"id":"a","op":"\\\\ud800"}', "broken JSON: input data was truncated (byte 66)"),
+        (HEAD + b'{"id":"a","op":"\\ud800\\ud', "broken JSON: input data was truncated (byte 66)"),
+        (HEAD + b'{"id":"a","op":"b\xff"}]}', "broken JSON: not UTF-8, invalid start byte 0xff (byte 58)"),
+    ],
+)
+def test_an_error_in_json_is_the_real_one_and_has_its_place(data: bytes, message: str) -> None:
+    for function in (codecs.decode, codecs.survey):
+        with pytest.raises(FormatError) as caught:
+            function(data)
+        assert str(caught.value) == message
+
+
+LONG = b"q" * 5000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"format":"gir","version":"%b","nodes":[]}' % LONG,
+        b'{"format":"gir","version":["%b"],"nodes":[]}' % LONG,
+        b'{"format":"gir","version":"1.0","nodes":[],"requires":["%b"]}' % LONG,
+        b'{"format":"gir","version":"1.0","nodes":[],"requires":[%b]}' % b",".join([b'"a"'] * 5000),
+        HEAD + b'{"id":"%b"},{"id":"%b"}]}' % (LONG, LONG),
+        HEAD + b'{"id":"a","in":[["%b",0]]}]}' % LONG,
+        HEAD + b'],"x":{"%b":{"%b":1,"%b":2}}}' % (LONG, LONG, LONG),
+    ],
+)
+def test_errors_do_not_repeat_a_whole_file(data: bytes) -> None:
+    message = message_of(codecs.decode, data) or message_of(codecs.check_keys, data)
+    assert 0 < len(message) < 450
+    assert "…" in message
+
+
+def message_of(function: Callable[[bytes], object], data: bytes) -> str:
+    try:
+        function(data)
+    except FormatError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            HEAD + b'{"id":"a"},{"id":"b","op":"x","op":"y"}]}',
+            "the key 'op' occurs twice in one object - at `$.nodes[1]`",
+        ),
+        (
+            HEAD + b'],"x":[{},{"a b":{"c":[]},"d":{"e":0,"e":1}}]}',
+            "the key 'e' occurs twice in one object - at `$.x[1].d`",
+        ),
+        (HEAD + b'],"x":{"a b":{"c":1,"c":1}}}', "the key 'c' occurs twice in one object - at `$.x['a b']`"),
+        (HEAD + b'],"x":1,"x":2}', "the key 'x' occurs twice in one object - at `$`"),
+        (HEAD + b'],"x":"\xff"}', "broken JSON: not UTF-8, invalid start byte 0xff (byte 48)"),
+    ],
+)
+def test_what_only_a_strict_reader_minds_has_its_place(data: bytes, message: str) -> None:
+    codecs.decode(data)
+    with pytest.raises(FormatError) as caught:
+        codecs.check_keys(data)
+    assert str(caught.value) == message
+
+
+def test_a_long_number_that_is_ignored_harms_nobody() -> None:
+    data = HEAD + b'],"later":%b,"and":%b.0}' % (b"1" * 100_000, b"1" * 100_000)
+    codecs.decode(data)
+    codecs.check_keys(data)
+
+
+@pytest.mark.parametrize(
+    "part", ['"out":[{"shape":[1.0]}]', '"saved":[{"slot":"","bytes":3.0}]', f'"attrs":{{"a":{2**63}}}']
+)
+def test_integers_are_spelled_as_such_and_have_64_bits(part: str) -> None:
+    """A JSON Schema allows these; docs/format.md says that gradir does not."""
+    with pytest.raises(FormatError, match=r"- at `\$\.nodes\[0\]"):
+        codecs.decode(HEAD + f'{{"id":"a",{part}}}]}}'.encode())
+
+
+def test_any_amount_of_white_space_may_stand_before_json() -> None:
+    space = b" \t\r\n" * 100_000
+    for start in (space, b"\xef\xbb\xbf" + space):
+        assert gradir.loads(start + gradir.dumps(everything())) == everything()
+    for end in (b"", b"x", MAGIC):
+        with pytest.raises(FormatError, match="not a GIR document"):
+            gradir.loads(space + end)
+    tracemalloc.start()
+    codecs.codec.encoding_of(space + b"{")
+    assert tracemalloc.get_traced_memory()[1] < 2 * len(space)
+    tracemalloc.stop()
