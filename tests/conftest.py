@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -83,6 +83,17 @@ def _node_with(request: pytest.FixtureRequest, *packages: str) -> str:
     ready = found is not None and all((NODE_MODULES / package).is_dir() for package in packages)
     _need(request, ready, "needs node and the npm packages of tests/node (npm ci --prefix tests/node)")
     return str(found)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Tiny operations on many threads, in tests that run side by side, wait for each other only."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -4,16 +4,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tensors import leaf  # noqa: E402
+
 import gradir  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 from gradir.ir import Cut, Edge, Graph, Ref, TensorMeta  # noqa: E402
 from gradir.ir.validate import problems  # noqa: E402
 
 nn = torch.nn
-
-
-def leaf(*shape: int) -> torch.Tensor:
-    return torch.ones(shape, requires_grad=True)
 
 
 def slots(graph: Graph, node_id: str) -> dict[str, tuple[object, ...]]:

@@ -12,15 +12,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tensors import leaf  # noqa: E402
+
 import gradir  # noqa: E402
 from gradir import codecs  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 
 nn = torch.nn
-
-
-def leaf(*shape: int) -> torch.Tensor:
-    return torch.ones(shape, requires_grad=True)
 
 
 def test_two_models_of_one_name_are_refused() -> None:

@@ -9,14 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tensors import leaf  # noqa: E402
+
 import gradir  # noqa: E402
 from gradir import codecs  # noqa: E402
 
 nn = torch.nn
-
-
-def leaf(*shape: int) -> torch.Tensor:
-    return torch.ones(shape, requires_grad=True)
 
 
 def attributes_of(**values: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tensors import leaf  # noqa: E402
 from wiring import saved_states, tensor_roles, wiring  # noqa: E402
 
 import gradir  # noqa: E402
@@ -14,10 +15,6 @@ from gradir.errors import CaptureError  # noqa: E402
 from gradir.ir import Ref, Saved, TensorMeta  # noqa: E402
 
 nn = torch.nn
-
-
-def leaf(*shape: int) -> torch.Tensor:
-    return torch.ones(shape, requires_grad=True)
 
 
 MILLION = """

@@ -4,14 +4,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tensors import leaf  # noqa: E402
 from wiring import wiring  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.ir import TensorMeta  # noqa: E402
-
-
-def leaf(*shape: int) -> torch.Tensor:
-    return torch.ones(shape, requires_grad=True)
 
 
 def test_nested_tensors_have_a_symbolic_size_or_none() -> None:

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from tensors import leaf  # noqa: E402
+from threads import in_new_thread  # noqa: E402
 from wiring import tensor_roles, wiring  # noqa: E402
 
 import gradir  # noqa: E402
@@ -15,19 +15,6 @@ from gradir.ir import Graph  # noqa: E402
 
 nn = torch.nn
 functional = torch.nn.functional
-
-
-def leaf(*shape: int) -> torch.Tensor:
-    return torch.ones(shape, requires_grad=True)
-
-
-def in_new_thread(call: Callable[[], Any]) -> Any:
-    """What a call returns in a thread of its own, in which torch numbers nodes from 0."""
-    results: list[Any] = []
-    thread = threading.Thread(target=lambda: results.append(call()))
-    thread.start()
-    thread.join()
-    return results[0]
 
 
 def use_up_numbers(count: int) -> None:
@@ -115,6 +102,17 @@ def test_full_backward_hooks_are_a_pair_around_their_module() -> None:
     assert graph.nodes["m.0/backward_hook_function:1"].native == "BackwardHookFunctionBackward"
 
 
+SUM_OF_BOTH = {
+    "m.a/t:1": ("m.a.weight",),
+    "m.a/mm:1": (None, "m.a/t:1"),
+    "m.b/t:1": ("m.b.weight",),
+    "m.b/mm:1": (None, "m.b/t:1"),
+    "m/add:1": ("m.a/mm:1", "m.b/mm:1"),
+    "output": ("m/add:1",),
+}
+"""The wiring of a pair that adds what its children make."""
+
+
 class Workers(Pair):
     """Runs its children in threads of their own, one after the other."""
 
@@ -132,14 +130,7 @@ def test_modules_in_worker_threads_are_right_where_numbers_tell() -> None:
         return recorded(Mixed())
 
     graph = in_new_thread(run)
-    assert wiring(graph) == {
-        "m.a/t:1": ("m.a.weight",),
-        "m.a/mm:1": (None, "m.a/t:1"),
-        "m.b/t:1": ("m.b.weight",),
-        "m.b/mm:1": (None, "m.b/t:1"),
-        "m/add:1": ("m.a/mm:1", "m.b/mm:1"),
-        "output": ("m/add:1",),
-    }
+    assert wiring(graph) == SUM_OF_BOTH
 
 
 def test_modules_in_worker_threads_are_right_or_ambiguous() -> None:
@@ -168,14 +159,7 @@ def test_a_thread_that_ended_lends_its_place_to_no_other() -> None:
         return recorded(OneAfterTheOther())
 
     graph = in_new_thread(run)
-    assert wiring(graph) == {
-        "m.a/t:1": ("m.a.weight",),
-        "m.a/mm:1": (None, "m.a/t:1"),
-        "m.b/t:1": ("m.b.weight",),
-        "m.b/mm:1": (None, "m.b/t:1"),
-        "m/add:1": ("m.a/mm:1", "m.b/mm:1"),
-        "output": ("m/add:1",),
-    }
+    assert wiring(graph) == SUM_OF_BOTH
 
 
 def test_no_line_is_given_to_what_a_worker_thread_made() -> None:

@@ -8,14 +8,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tensors import leaf  # noqa: E402
+
 import gradir  # noqa: E402
 from gradir.capture.pytorch import keepalive  # noqa: E402
 
 nn = torch.nn
-
-
-def leaf(*shape: int) -> torch.Tensor:
-    return torch.ones(shape, requires_grad=True)
 
 
 def test_a_deep_chain_is_captured_and_let_go() -> None:

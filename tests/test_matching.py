@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from samples import chain, everything, hostile
 from strategies import graphs
 
+from gradir.diff.increasing import increasing
 from gradir.diff.matching import Matching, Rename, edit_cost, match
-from gradir.diff.matching.align import Gap, align, increasing
+from gradir.diff.matching.align import Gap, align
 from gradir.diff.matching.crossing import crossed
 from gradir.diff.matching.myers import common_subsequence
 from gradir.diff.matching.renames import Naming

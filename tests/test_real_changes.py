@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,16 +21,9 @@ from gradir.diff.model import Change, Diff  # noqa: E402
 from gradir.ir import Graph  # noqa: E402
 from gradir.review import markdown  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 each_change = pytest.mark.parametrize("name", CHANGES)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny operations on many threads, in tests that run side by side, wait for each other only."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def diff_of(name: str, *ignore: str) -> Diff:

@@ -30,6 +30,8 @@ from gradir.ir.totals import totals  # noqa: E402
 from gradir.ir.validate import problems  # noqa: E402
 from gradir.passes import fold, scope_depth  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 nn = torch.nn
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "verification.md"
@@ -48,15 +50,6 @@ EXPORTERS = (
 LLAMA_PARAMETERS = 6_738_415_616
 
 each_model = pytest.mark.parametrize("name", MODELS)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny operations on many threads, in tests that run side by side, wait for each other only."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class ModuleTruth:

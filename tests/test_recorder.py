@@ -8,14 +8,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tensors import leaf  # noqa: E402
+
 import gradir  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 
 nn = torch.nn
-
-
-def leaf(*shape: int) -> torch.Tensor:
-    return torch.ones(shape, requires_grad=True)
 
 
 def test_scopes_come_from_the_recorded_forward() -> None:

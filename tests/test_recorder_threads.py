@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from tensors import leaf  # noqa: E402
+from threads import in_new_thread  # noqa: E402
+
 import gradir  # noqa: E402
 from gradir.capture.pytorch.timelines import Coverage, Frame, ScopeLookup, Timeline  # noqa: E402
 
 nn = torch.nn
-
-
-def leaf(*shape: int) -> torch.Tensor:
-    return torch.ones(shape, requires_grad=True)
-
-
-def in_new_thread(call: Callable[[], Any]) -> Any:
-    """What a call returns in a thread of its own, in which torch numbers nodes from 0."""
-    results: list[Any] = []
-    thread = threading.Thread(target=lambda: results.append(call()))
-    thread.start()
-    thread.join()
-    return results[0]
 
 
 class Meanwhile(nn.Module):

@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +23,8 @@ from torch import nn  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 
 import gradir  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 PRINT_THEMSELVES = {"Conv1D"}
 """Classes of these models that have a __repr__ of their own."""
@@ -51,14 +53,6 @@ AGREED = (
     "nn.LSTM",
     "nn.GRU",
 )
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class Seen(NamedTuple):

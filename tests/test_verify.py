@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 
 from example_files import GRAPHS, attribute  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
+from tensors import leaf  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir import registry  # noqa: E402
@@ -14,10 +15,6 @@ from gradir.errors import CaptureError  # noqa: E402
 from gradir.ir import Graph, TensorMeta  # noqa: E402
 
 nn = torch.nn
-
-
-def leaf(*shape: int) -> torch.Tensor:
-    return torch.ones(shape, requires_grad=True)
 
 
 class NoGradient(torch.autograd.Function):

@@ -6,12 +6,12 @@ graphs, so that it leads from each to the other and needs nothing else.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from gradir.diff.increasing import increasing
 from gradir.errors import GradirError
 from gradir.ir import Cut, Graph, Node, Producer, Scope
 from gradir.ir.validate import check
@@ -126,10 +126,10 @@ def _hunks(before: Sequence[T], after: Sequence[T], places: Mapping[str, int]) -
     for new_place, record in enumerate(after):
         place = places.get(_key(record))
         if place is not None and _identical(before[place], record):
-            common.append((place, new_place))
-    kept = _longest_increasing(common)
+            common.append((new_place, place))
+    kept = increasing(common)
     start = new_start = 0
-    for place, new_place in (*kept, (len(before), len(after))):
+    for new_place, place in (*kept, (len(after), len(before))):
         if place > start or new_place > new_start:
             yield Hunk(start, new_start, tuple(before[start:place]), tuple(after[new_start:new_place]))
         start, new_start = place + 1, new_place + 1
@@ -143,27 +143,6 @@ def _trimmed(before: Sequence[T], after: Sequence[T]) -> Iterator[Hunk[T]]:
     end = next((at for at in range(rest) if not _identical(before[-1 - at], after[-1 - at])), rest)
     if start < len(before) - end or start < len(after) - end:
         yield Hunk(start, start, tuple(before[start : len(before) - end]), tuple(after[start : len(after) - end]))
-
-
-def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest run of pairs, which increase in their second part, that increases in the first too."""
-    tails: list[int] = []
-    ends: list[int] = []
-    previous: list[int] = []
-    for at, (place, _) in enumerate(pairs):
-        length = bisect_left(tails, place)
-        previous.append(ends[length - 1] if length else -1)
-        if length == len(tails):
-            tails.append(place)
-            ends.append(at)
-        else:
-            tails[length], ends[length] = place, at
-    chosen = []
-    at = ends[-1] if ends else -1
-    while at >= 0:
-        chosen.append(pairs[at])
-        at = previous[at]
-    return chosen[::-1]
 
 
 def _replaced(records: Sequence[T], hunks: Sequence[Hunk[T]], noun: str) -> Iterator[T]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 from example_files import attribute
-from real_models import versions
+from real_models import GPT2, TEXT, VOCABULARY, from_transformers, versions
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
@@ -32,21 +32,6 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reviewing.md"
 
 Pair = tuple[Graph, Graph]
 
-_VOCABULARY = 99
-_TEXT = {
-    "vocab_size": _VOCABULARY,
-    "hidden_size": 16,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 32,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-}
-_GPT2 = {"vocab_size": _VOCABULARY, "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2}
-_GPT2 |= {"bos_token_id": 1, "eos_token_id": 2}
-
 
 def _recorded(model: nn.Module, loss: Callable[[], Tensor]) -> Graph:
     with gradir.record(model) as recorder:
@@ -55,14 +40,10 @@ def _recorded(model: nn.Module, loss: Callable[[], Tensor]) -> Graph:
 
 
 def _language(class_name: str, config_name: str, config: dict[str, Any], prepare: Callable[[Any], None]) -> Graph:
-    import transformers
-
-    # The sizes are not those that the special tokens and the fast kernels are made for, and it says so.
-    transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
-    model = getattr(transformers, class_name)(getattr(transformers, config_name)(**config)).train()
+    model = from_transformers(class_name, config_name, config)
     prepare(model)
-    tokens = torch.randint(5, _VOCABULARY, (2, 7))
+    tokens = torch.randint(5, VOCABULARY, (2, 7))
     return _recorded(model, lambda: model(input_ids=tokens, labels=tokens).loss)
 
 
@@ -71,15 +52,15 @@ def _as_it_is(model: nn.Module) -> None:
 
 
 def _bert(layers: int) -> Graph:
-    return _language("BertForMaskedLM", "BertConfig", {**_TEXT, "num_hidden_layers": layers}, _as_it_is)
+    return _language("BertForMaskedLM", "BertConfig", {**TEXT, "num_hidden_layers": layers}, _as_it_is)
 
 
 def _gpt2(prepare: Callable[[Any], None] = _as_it_is, **config: Any) -> Graph:
-    return _language("GPT2LMHeadModel", "GPT2Config", {**_GPT2, **config}, prepare)
+    return _language("GPT2LMHeadModel", "GPT2Config", {**GPT2, **config}, prepare)
 
 
 def _llama(key_value_heads: int) -> Graph:
-    config = {**_TEXT, "num_key_value_heads": key_value_heads}
+    config = {**TEXT, "num_key_value_heads": key_value_heads}
     return _language("LlamaForCausalLM", "LlamaConfig", config, _as_it_is)
 
 

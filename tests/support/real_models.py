@@ -19,7 +19,7 @@ from torch.nn import functional as F  # noqa: N812
 
 import gradir
 
-__all__ = ["MODELS", "RealModel", "table", "versions"]
+__all__ = ["GPT2", "MODELS", "TEXT", "VOCABULARY", "RealModel", "from_transformers", "table", "versions"]
 
 
 class RealModel(NamedTuple):
@@ -29,9 +29,10 @@ class RealModel(NamedTuple):
     loss: Callable[[], Tensor]
 
 
-_VOCABULARY = 99
-_TEXT = {
-    "vocab_size": _VOCABULARY,
+VOCABULARY = 99
+"""How many words a tiny model of language knows."""
+TEXT = {
+    "vocab_size": VOCABULARY,
     "hidden_size": 16,
     "intermediate_size": 32,
     "num_hidden_layers": 2,
@@ -41,7 +42,11 @@ _TEXT = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
-_GROUPED = {**_TEXT, "num_key_value_heads": 1}
+"""The tiny sizes, as most models of language call them."""
+GPT2 = {"vocab_size": VOCABULARY, "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2}
+GPT2 |= {"bos_token_id": 1, "eos_token_id": 2}
+"""The same, as GPT-2 calls them."""
+_GROUPED = {**TEXT, "num_key_value_heads": 1}
 _IMAGE = {
     "hidden_size": 16,
     "intermediate_size": 32,
@@ -51,7 +56,7 @@ _IMAGE = {
     "patch_size": 8,
 }
 _ENCODER_DECODER = {
-    "vocab_size": _VOCABULARY,
+    "vocab_size": VOCABULARY,
     "d_model": 16,
     "encoder_layers": 2,
     "decoder_layers": 2,
@@ -67,9 +72,18 @@ _ENCODER_DECODER = {
 }
 
 
+def from_transformers(class_name: str, config_name: str, config: Mapping[str, Any]) -> Any:
+    """A model with random weights, in train mode."""
+    import transformers
+
+    # The sizes are not those that the special tokens and the fast kernels are made for, and it says so.
+    transformers.logging.set_verbosity_error()
+    return getattr(transformers, class_name)(getattr(transformers, config_name)(**config)).train()
+
+
 def _tokens(*shape: int) -> Tensor:
     """Words without the first few, which have a meaning of their own."""
-    return torch.randint(5, _VOCABULARY, shape)
+    return torch.randint(5, VOCABULARY, shape)
 
 
 def _language() -> dict[str, Any]:
@@ -110,11 +124,7 @@ def _transformers(
     prepare: Callable[[Any], None] = lambda model: None,
     around: Callable[[], Any] = nullcontext,
 ) -> RealModel:
-    import transformers
-
-    # The sizes are not those that the special tokens and the fast kernels are made for, and it says so.
-    transformers.logging.set_verbosity_error()
-    model = getattr(transformers, class_name)(getattr(transformers, config_name)(**config)).train()
+    model = from_transformers(class_name, config_name, config)
     prepare(model)
     given = inputs()
 
@@ -154,9 +164,9 @@ class _Recurrent(nn.Module):
 
     def __init__(self, network: nn.RNNBase) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(_VOCABULARY, 8)
+        self.embedding = nn.Embedding(VOCABULARY, 8)
         self.network = network
-        self.head = nn.LazyLinear(_VOCABULARY)
+        self.head = nn.LazyLinear(VOCABULARY)
 
     def forward(self, tokens: Tensor) -> Tensor:
         outputs, state = self.network(self.embedding(tokens))
@@ -178,17 +188,15 @@ def _resnet() -> RealModel:
     return RealModel(model, lambda: F.cross_entropy(model(images), labels))
 
 
-_GPT2 = {"vocab_size": _VOCABULARY, "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2}
-_GPT2 |= {"bos_token_id": 1, "eos_token_id": 2}
 _EXPERTS = {**_GROUPED, "num_experts_per_tok": 2, "output_router_logits": True}
 _QWEN_MOE = {**_EXPERTS, "num_experts": 4, "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8}
-_T5 = {"vocab_size": _VOCABULARY, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
-_DISTILBERT = {"vocab_size": _VOCABULARY, "dim": 16, "hidden_dim": 32, "n_layers": 2, "n_heads": 2}
-_STATE_SPACE = {"vocab_size": _VOCABULARY, "hidden_size": 16, "state_size": 4, "num_hidden_layers": 2}
+_T5 = {"vocab_size": VOCABULARY, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
+_DISTILBERT = {"vocab_size": VOCABULARY, "dim": 16, "hidden_dim": 32, "n_layers": 2, "n_heads": 2}
+_STATE_SPACE = {"vocab_size": VOCABULARY, "hidden_size": 16, "state_size": 4, "num_hidden_layers": 2}
 _SWIN = {"image_size": 16, "patch_size": 2, "embed_dim": 8, "depths": [2, 2], "num_heads": [1, 2], "window_size": 2}
 _WHISPER = {**_ENCODER_DECODER, "num_mel_bins": 8, "max_source_positions": 16, "max_target_positions": 16}
 _WAV2VEC2 = {
-    **_TEXT,
+    **TEXT,
     "vocab_size": 20,
     "conv_dim": (8, 8),
     "conv_stride": (4, 4),
@@ -210,21 +218,21 @@ _SEGFORMER = {
     "decoder_hidden_size": 8,
     "num_labels": 3,
 }
-_CLIP = {"text_config": {**_TEXT, "eos_token_id": 98}, "vision_config": _IMAGE, "projection_dim": 8}
+_CLIP = {"text_config": {**TEXT, "eos_token_id": 98}, "vision_config": _IMAGE, "projection_dim": 8}
 _BFLOAT16 = partial(torch.autocast, "cpu", dtype=torch.bfloat16)
-_MASKED = {**_TEXT, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
+_MASKED = {**TEXT, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
 
 _BUILDERS: dict[str, Callable[[], RealModel]] = {
-    "GPT-2": partial(_transformers, "GPT2LMHeadModel", "GPT2Config", _GPT2, _language),
+    "GPT-2": partial(_transformers, "GPT2LMHeadModel", "GPT2Config", GPT2, _language),
     "GPT-2, checkpointed": partial(
-        _transformers, "GPT2LMHeadModel", "GPT2Config", _GPT2, _language, prepare=_checkpoint
+        _transformers, "GPT2LMHeadModel", "GPT2Config", GPT2, _language, prepare=_checkpoint
     ),
-    "BERT": partial(_transformers, "BertForMaskedLM", "BertConfig", _TEXT, _language),
-    "BERT, autocast": partial(_transformers, "BertForMaskedLM", "BertConfig", _TEXT, _language, around=_BFLOAT16),
+    "BERT": partial(_transformers, "BertForMaskedLM", "BertConfig", TEXT, _language),
+    "BERT, autocast": partial(_transformers, "BertForMaskedLM", "BertConfig", TEXT, _language, around=_BFLOAT16),
     "DistilBERT": partial(
         _transformers, "DistilBertForSequenceClassification", "DistilBertConfig", _DISTILBERT, _sentences
     ),
-    "ALBERT": partial(_transformers, "AlbertForMaskedLM", "AlbertConfig", {**_TEXT, "embedding_size": 8}, _language),
+    "ALBERT": partial(_transformers, "AlbertForMaskedLM", "AlbertConfig", {**TEXT, "embedding_size": 8}, _language),
     "DeBERTa-v2": partial(_transformers, "DebertaV2ForMaskedLM", "DebertaV2Config", _MASKED, _language),
     "LLaMA": partial(_transformers, "LlamaForCausalLM", "LlamaConfig", _GROUPED, _language),
     "Mistral": partial(_transformers, "MistralForCausalLM", "MistralConfig", _GROUPED, _language),
@@ -249,7 +257,7 @@ _BUILDERS: dict[str, Callable[[], RealModel]] = {
         _transformers,
         "RwkvForCausalLM",
         "RwkvConfig",
-        {"vocab_size": _VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2, "context_length": 32},
+        {"vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2, "context_length": 32},
         _language,
     ),
     "ViT": partial(_transformers, "ViTForImageClassification", "ViTConfig", _IMAGE, partial(_images, 16)),

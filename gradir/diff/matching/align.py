@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from gradir.diff.increasing import increasing
 from gradir.diff.matching.myers import common_subsequence
 
-__all__ = ["Gap", "align", "gaps_between", "increasing"]
+__all__ = ["Gap", "align", "gaps_between"]
 
 _ROUNDS: Final = 6
 """How often a gap is split at anchors of its own: each round looks at every position at most once."""
@@ -62,33 +62,6 @@ def gaps_between(pairs: Iterable[tuple[int, int]], gap: Gap) -> list[Gap]:
     return [
         Gap(x + 1, next_x, y + 1, next_y) for (x, y), (next_x, next_y) in pairwise(ends) if next_x - x > 1 < next_y - y
     ]
-
-
-def increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest subsequence whose second numbers increase, by patience sorting (C. Schensted, 1961).
-
-    >>> increasing([(0, 5), (1, 1), (2, 2), (3, 0), (4, 7)])
-    [(1, 1), (2, 2), (4, 7)]
-    """
-    tops: list[int] = []
-    piles: list[int] = []
-    before: list[int] = []
-    for place, (_, value) in enumerate(pairs):
-        pile = bisect_left(tops, value)
-        before.append(piles[pile - 1] if pile else -1)
-        if pile == len(tops):
-            tops.append(value)
-            piles.append(place)
-        else:
-            tops[pile] = value
-            piles[pile] = place
-    found = []
-    place = piles[-1] if piles else -1
-    while place >= 0:
-        found.append(pairs[place])
-        place = before[place]
-    found.reverse()
-    return found
 
 
 def _trimmed(before: Sequence[int], after: Sequence[int], gap: Gap, pairs: list[tuple[int, int]]) -> Gap:

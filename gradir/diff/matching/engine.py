@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gradir.diff.matching.align import Gap, align, gaps_between, increasing
+from gradir.diff.increasing import increasing
+from gradir.diff.matching.align import Gap, align, gaps_between
 from gradir.diff.matching.costs import Costs
 from gradir.diff.matching.crossing import crossed
 from gradir.diff.matching.neighbours import Pairing
