@@ -88,6 +88,16 @@ def test_each_of_several_files_is_named(run: Run, repository: Path) -> None:
     assert shown.count(EDIT) == 3
 
 
+def test_from_a_folder_below(run: Run, repository: Path, environment: dict[str, str]) -> None:
+    below = repository / "a folder"
+    below.mkdir()
+    gradir.save(everything(), below / "new.gir")
+    run("git", "add", ".")
+    inside = runner(below, environment)
+    assert inside(*TOOL, "--no-renames", "HEAD").startswith("a folder/new.gir (added)\n")
+    assert EDIT in inside(*TOOL, "HEAD~1", "--", "../model.gir")
+
+
 def test_a_renamed_file_is_compared_with_what_it_was(run: Run, repository: Path) -> None:
     run("git", "mv", "model.gir", "other name.gir")
     assert run(*TOOL, "-M", "HEAD") == "model.gir\n\nno difference\n\n"

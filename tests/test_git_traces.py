@@ -187,6 +187,25 @@ def test_what_the_user_put_there_since_stays(run: Run, home: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("key", ["difftool.gradir.trustExitCode", "diff.gradir.binary"])
+def test_a_setting_that_the_user_put_into_a_section_since_keeps_its_meaning(key: str, run: Run, home: Path) -> None:
+    (home / ".gitconfig").write_text("[user]\n\tname = a\n")
+    run("gradir", "git", "install", "--global")
+    run("git", "config", "--global", key, "true")
+    run("gradir", "git", "uninstall", "--global")
+    assert run("git", "config", "--global", "--list").splitlines() == ["user.name=a", f"{key.lower()}=true"]
+
+
+def test_what_went_missing_is_made_anew_and_goes_again(run: Run, home: Path) -> None:
+    run("gradir", "git", "install", "--global")
+    installed = tree(home)
+    shutil.rmtree(home / ".config")
+    run("gradir", "git", "install", "--global")
+    assert tree(home) == installed
+    run("gradir", "git", "uninstall", "--global")
+    assert tree(home) == {}
+
+
 def test_a_folder_that_is_in_use_by_now_stays(run: Run, home: Path) -> None:
     run("gradir", "git", "install", "--global")
     (home / ".config" / "other").mkdir()
@@ -194,8 +213,25 @@ def test_a_folder_that_is_in_use_by_now_stays(run: Run, home: Path) -> None:
     assert list(tree(home)) == [".config", ".config/other"]
 
 
-def test_an_installation_that_fails_leaves_nothing(run: Run, home: Path) -> None:
-    (home / ".config").write_text("a file where a folder should be")
+def a_file_where_a_folder_should_be(home: Path) -> None:
+    (home / ".config").write_text("")
+
+
+def a_link_into_a_folder_that_is_not_there(home: Path) -> None:
+    (home / ".config" / "git").mkdir(parents=True)
+    (home / ".config" / "git" / "attributes").symlink_to("nowhere/attributes")
+
+
+def half_a_block(home: Path) -> None:
+    (home / ".config" / "git").mkdir(parents=True)
+    (home / ".config" / "git" / "attributes").write_text("# gradir: begin\n")
+
+
+@pytest.mark.parametrize(
+    "state", [a_file_where_a_folder_should_be, a_link_into_a_folder_that_is_not_there, half_a_block]
+)
+def test_an_installation_that_fails_leaves_nothing(state: Callable[[Path], None], run: Run, home: Path) -> None:
+    state(home)
     before = tree(home)
     said = run("gradir", "git", "install", "--global", status=2)
     assert said.count("\n") == 1
