@@ -7,7 +7,6 @@ import os
 import stat
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from gradir.errors import GradirError
@@ -27,7 +26,8 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     if os.fspath(path) == "-":
         return _read_stdin()
     try:
-        return Path(path).read_bytes()
+        with open(path, "rb") as file:
+            return file.read()
     except OSError as error:
         raise GradirError(f"{os.fspath(path)}: cannot be read: {error.strerror}") from error
 
@@ -42,7 +42,7 @@ def check_apart(source: str, target: str) -> None:
         return
     with contextlib.suppress(OSError, ValueError):
         # A terminal may well be both.
-        if os.path.samefile(source, target) and os.path.isfile(source):  # noqa: PTH113, PTH121 (as spelled)
+        if os.path.samefile(source, target) and os.path.isfile(source):
             raise GradirError(f"{target}: is the file that is read, and would be lost: write to another")
 
 
@@ -58,11 +58,12 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     if os.fspath(path) == "-":
         _write_stdout(data)
         return
-    target = Path(os.path.realpath(path))
+    target = os.path.realpath(path)
     try:
         mode = _mode_of(target)
         if mode is not None and not stat.S_ISREG(mode):
-            target.write_bytes(data)
+            with open(target, "wb") as file:
+                file.write(data)
             return
         _replace(target, data, _default_mode() if mode is None else stat.S_IMODE(mode))
     except OSError as error:
@@ -111,9 +112,9 @@ def _to_stdout(write: Callable[[], object]) -> None:
         raise GradirError(f"standard output: cannot be written: {error.strerror}") from error
 
 
-def _mode_of(target: Path) -> int | None:
+def _mode_of(target: str) -> int | None:
     try:
-        return target.stat().st_mode
+        return os.stat(target).st_mode
     except FileNotFoundError:
         return None
 
@@ -125,21 +126,22 @@ def _default_mode() -> int:
     return 0o666 & ~mask
 
 
-def _replace(target: Path, data: bytes, mode: int) -> None:
+def _replace(target: str, data: bytes, mode: int) -> None:
     # Imported when something is written: to print is faster without.
     import tempfile
 
     # File systems limit the bytes of a name, not its letters, and some refuse a part of a letter.
-    name = os.fsencode(target.name)[:_LONGEST_PREFIX].decode(errors="ignore")
-    handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=target.parent)
+    folder, name = os.path.split(target)
+    start = os.fsencode(name)[:_LONGEST_PREFIX].decode(errors="ignore")
+    handle, temporary = tempfile.mkstemp(prefix=f".{start}.", suffix=".tmp", dir=folder)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(target)
+        os.chmod(temporary, mode)
+        os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
-            Path(temporary).unlink()
+            os.unlink(temporary)
         raise

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 import msgspec
 
+from gradir.entrypoints import EntryPoint, entry_points
 from gradir.errors import ExportError, GradirError
 from gradir.ir import Graph
 from gradir.protocols import Exporter, Frontend, Options
@@ -139,7 +138,7 @@ def _wrong_value(kind: type[Options], values: Mapping[str, object], message: str
 @cache
 def _found(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
     found: dict[str, dict[str, EntryPoint]] = {}
-    for point in entry_points(group=group):
+    for point in entry_points(group):
         # One package seen twice on the path registers the same value twice.
         found.setdefault(point.name, {}).setdefault(point.value, point)
     return {name: tuple(points.values()) for name, points in found.items()}
@@ -169,5 +168,7 @@ def _said(error: BaseException) -> str:
 
 
 def _hint(wanted: str, known: Iterable[str]) -> str:
+    import difflib
+
     close = difflib.get_close_matches(wanted, list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""

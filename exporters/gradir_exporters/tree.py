@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTupl
 
 import msgspec
 
+from gradir.ir.marks import ELIDED
 from gradir.ir.text import quoted, tensor_text, word
-from gradir.passes.wiring import ELIDED
 from gradir.protocols import Options
 
 if TYPE_CHECKING:

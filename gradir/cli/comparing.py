@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -49,11 +48,12 @@ def check_comparison_options(options: argparse.Namespace) -> None:
     Raises:
         GradirError: a field or a condition that there is not.
     """
-    from gradir.diff.budget import parsed
     from gradir.diff.ignoring import check_names
 
     check_names(_ignored(options))
     if options.fail_on:
+        from gradir.diff.budget import parsed
+
         parsed(options.fail_on)
 
 
@@ -102,8 +102,8 @@ def _shown(a: Graph, b: Graph, found: Diff, options: argparse.Namespace) -> byte
     if options.format == "text":
         from gradir.diff.text import ANSI, NO_COLOUR, render_text
 
-        width = shutil.get_terminal_size().columns if _is_terminal() else None
-        return render_text(found, palette=ANSI if _wants_colour(options.color) else NO_COLOUR, width=width).encode()
+        palette = ANSI if _wants_colour(options.color) else NO_COLOUR
+        return render_text(found, palette=palette, width=_columns()).encode()
     from gradir import api
     from gradir.cli.main import report
     from gradir.review import changed_part, markdown
@@ -116,6 +116,14 @@ def _shown(a: Graph, b: Graph, found: Diff, options: argparse.Namespace) -> byte
     return (
         api.render(part, "svg", legend=True) if options.format == "svg" else api.export(part, options.format).encode()
     )
+
+
+def _columns() -> int | None:
+    if not _is_terminal():
+        return None
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 def _is_terminal() -> bool:

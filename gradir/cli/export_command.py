@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from gradir.cli.options_help import option_lines
@@ -181,7 +180,7 @@ def _embed(options: argparse.Namespace, block: str) -> int:
     if options.check:
         print(f"{options.into}: the block {options.marker!r} is out of date")
         return 1
-    files.write_bytes(Path(options.into), changed)
+    files.write_bytes(options.into, changed)
     return 0
 
 

@@ -9,8 +9,9 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from gradir.errors import GradirError, GradirWarning
 from gradir.files import flush_stdout, silence_stdout
@@ -35,6 +36,8 @@ _COMMANDS: Final = (
     "exporters",
     "git",
 )
+_VERSION: Final = "--version"
+_ANY_WIDTH: Final = 80
 _TROUBLE: Final = 2
 _INTERRUPTED: Final = 130
 _FULL: Final = (errno.ENOSPC, errno.EFBIG, errno.EIO)
@@ -52,6 +55,17 @@ exit status: 0 done (diff: no difference), 1 diff found a difference, 2 trouble
 
 class _Parser(argparse.ArgumentParser):
     """Reports a wrong command line in one line, as every other error."""
+
+    def __init__(self, *, formatter_class: type[argparse.HelpFormatter] = argparse.HelpFormatter, **more: Any) -> None:
+        # argparse makes a formatter for every option that is added. Without a width each asks the terminal for one,
+        # for which it imports shutil, and that all of the compressions.
+        super().__init__(formatter_class=partial(formatter_class, width=_ANY_WIDTH), **more)
+        self._printed_with = formatter_class
+
+    def format_help(self) -> str:
+        """The help, as wide as the terminal."""
+        self.formatter_class = self._printed_with
+        return super().format_help()
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
         """Print the help, and fail where it cannot be written, which argparse hides."""
@@ -117,13 +131,20 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"gradir {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    # Only the module of the command at hand is imported, unless help has to list them all.
-    wanted = [name for name in _COMMANDS if given and given[0] == name] or _COMMANDS
-    for name in wanted:
+    parser.add_argument(_VERSION, action="version", version=f"gradir {__version__}")
+    commands = parser.add_subparsers(prog=parser.prog, metavar="COMMAND", required=True)
+    for name in _needed(given):
         import_module(f"gradir.cli.{name}_command").register(commands)
     return parser
+
+
+def _needed(given: Sequence[str]) -> Sequence[str]:
+    """The commands whose options have to be known; each takes a module to import."""
+    first = given[0] if given else ""
+    if first == _VERSION:
+        # Its action is the first to run, and ends the program.
+        return ()
+    return (first,) if first in _COMMANDS else _COMMANDS
 
 
 def report(message: str) -> None:

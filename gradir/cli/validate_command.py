@@ -50,13 +50,14 @@ def _is_valid(path: str, check: Callable[[bytes], int]) -> bool:
 
 def _check(data: bytes) -> int:
     from gradir import codecs
+    from gradir.codecs.strict import check_keys
 
     graph = codecs.decode(data)
-    codecs.check_keys(data)
+    check_keys(data)
     return len(graph.nodes)
 
 
 def _check_strictly(data: bytes) -> int:
-    from gradir import codecs
+    from gradir.codecs.strict import check_canonical
 
-    return len(codecs.check_canonical(data).nodes)
+    return len(check_canonical(data).nodes)

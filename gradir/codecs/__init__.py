@@ -2,22 +2,17 @@
 
 One document, two encodings, compressed or not, told apart by content and never by a file's suffix. `document` is the
 head and the layout that they share, `versions` what changed in it; `json` is the reviewed form, `compact` the small
-one; `strict` checks more than reading does.
+one. `strict` checks more than reading does and `survey` counts; both are imported by who needs them.
 """
 
 from __future__ import annotations
 
 from gradir.codecs.codec import ENCODINGS, decode, encode, encoding_of, survey
 from gradir.codecs.compression import COMPRESSIONS, compression_for, compression_of, decompress
-from gradir.codecs.strict import check_canonical, check_keys
-from gradir.codecs.survey import Survey
 
 __all__ = [
     "COMPRESSIONS",
     "ENCODINGS",
-    "Survey",
-    "check_canonical",
-    "check_keys",
     "compression_for",
     "compression_of",
     "decode",

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from gradir.codecs.compression import compress, compression_of, decompress
 from gradir.codecs.document import BOM, MAGIC, WHITESPACE
-from gradir.codecs.survey import Survey
 from gradir.codecs.versions import NEWEST
 from gradir.errors import FormatError
 from gradir.ir import Graph
+
+if TYPE_CHECKING:
+    from gradir.codecs.survey import Survey
 
 __all__ = ["ENCODINGS", "decode", "encode", "encoding_of", "survey"]
 

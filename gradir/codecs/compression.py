@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Mapping
-from pathlib import PurePath
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -48,6 +47,8 @@ def compression_for(path: str | os.PathLike[str], wanted: str | None) -> str | N
     if wanted == "none":
         return None
     if wanted is None:
+        from pathlib import PurePath
+
         return _SUFFIXES.get(PurePath(path).suffix)
     if wanted not in COMPRESSIONS:
         raise FormatError(f"unknown compression {wanted!r}: choose from {', '.join(COMPRESSIONS)}, none")

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from gradir.codecs.document import BOM, FORMAT, Document, check_head, to_graph
 from gradir.codecs.jsonfault import fault_of, lower
-from gradir.codecs.survey import Survey, Surveyor, survey_graph
 from gradir.codecs.values import check_graph
 from gradir.codecs.versions import Version, lowest_for, needs_steps, upgrade
 from gradir.errors import FormatError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node
+
+if TYPE_CHECKING:
+    from gradir.codecs.survey import Survey
 
 __all__ = ["decode", "encode", "survey"]
 
@@ -105,6 +107,8 @@ def survey(data: bytes) -> Survey:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _survey_whole(data)
     version = check_head({"format": document.format, "version": document.version, "requires": document.requires})
+    from gradir.codecs.survey import Surveyor
+
     surveyor = Surveyor()
     decoder = msgspec.json.Decoder(tuple[Node, ...])
     try:
@@ -123,6 +127,8 @@ def survey(data: bytes) -> Survey:
 
 
 def _survey_whole(data: bytes) -> Survey:
+    from gradir.codecs.survey import survey_graph
+
     graph = decode(data)
     version = msgspec.json.decode(data.removeprefix(BOM), type=_Versioned).version
     return survey_graph(graph, "json", version)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -90,6 +89,8 @@ def check_names(patterns: Sequence[str]) -> None:
     for given in patterns:
         name = re.split(r"[.\[]", given, maxsplit=1)[0]
         if not any(_fits(field, name) for field in known):
+            import difflib
+
             close = difflib.get_close_matches(name, known, n=1)
             hint = f" (did you mean {close[0]!r}?)" if close else ""
             raise GradirError(f"cannot ignore {given!r}{hint}: choose from {', '.join(known)}")

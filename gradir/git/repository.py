@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gradir.errors import GradirError
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Sequence
 
 __all__ = ["GitError", "NoRepositoryError", "git_path", "has_git", "is_revision", "output", "read_blob", "succeeds"]
 
@@ -55,7 +56,7 @@ def git_path(name: str) -> Path:
 
 def has_git() -> bool:
     """Whether git is installed."""
-    return shutil.which("git") is not None
+    return _program() is not None
 
 
 def succeeds(arguments: Sequence[str]) -> bool:
@@ -86,7 +87,16 @@ def read_blob(revision: str, path: str) -> bytes:
 
 
 def _run(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-    program = shutil.which("git")
+    # Imported when git is run: to compare two files it is not.
+    import subprocess
+
+    program = _program()
     if program is None:
         raise GitError(_MISSING)
     return subprocess.run([program, *arguments], capture_output=True, check=False)  # noqa: S603 (without a shell)
+
+
+def _program() -> str | None:
+    import shutil
+
+    return shutil.which("git")

@@ -1,4 +1,4 @@
-"""Marks that a node can carry in ``ext`` for whoever draws it: what became of it from one graph to another."""
+"""Marks that a node can carry in ``ext`` for whoever draws it: what a pass left out, what a diff found."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from gradir.ir.model import Node
 
-__all__ = ["LOST", "SIGNS", "STATUS", "lost_slots", "status"]
+__all__ = ["ELIDED", "LOST", "SIGNS", "STATUS", "lost_slots", "status"]
+
+ELIDED: Final = "elided_inputs"
+"""The key of ``ext`` that lists the input slots whose source a pass left out.
+
+Without it such a slot would read as one where no gradient flows.
+"""
 
 STATUS: Final = "diff"
-"""The key of ``ext`` under which the mark stands."""
+"""The key of ``ext`` that says what became of the node from one graph to another."""
 
 LOST: Final = "lost_inputs"
 """The key of ``ext`` for the input slots that a node had before and has no more."""

@@ -9,18 +9,13 @@ import msgspec
 
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved
+from gradir.ir.marks import ELIDED
 from gradir.ir.totals import OWNERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-__all__ = ["ELIDED", "claim", "has_one_input", "inputs", "sources", "within", "without"]
-
-ELIDED = "elided_inputs"
-"""The entry of ``ext`` that lists the input slots whose source a pass left out.
-
-Without it such a slot would read as one where no gradient flows.
-"""
+__all__ = ["claim", "has_one_input", "inputs", "sources", "within", "without"]
 
 
 def inputs(node: Node) -> Iterator[Ref]:
