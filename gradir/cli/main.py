@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import errno
+import gc
 import io
 import os
 import sys
@@ -36,6 +38,7 @@ _COMMANDS: Final = (
     "exporters",
     "git",
 )
+_RUN_PROGRAMS: Final = ("capture", "check")
 _VERSION: Final = "--version"
 _ANY_WIDTH: Final = 80
 _TROUBLE: Final = 2
@@ -79,9 +82,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     warnings.showwarning = _show_warning_with(warnings.showwarning)  # type: ignore[assignment]
     _print_anything()
+    # Where the process ends with this command, nothing else will want its streams, nor its memory.
+    is_process = arguments is None
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if is_process and not _runs_a_program(given):
+        # Python looks for cycles once more as it ends, which takes longer than most commands have worked.
+        atexit.register(gc.freeze)
     try:
-        # Where the process ends with this command, nothing else will want its streams.
-        status = _run(list(sys.argv[1:] if arguments is None else arguments), is_process=arguments is None)
+        status = _run(given, is_process=is_process)
     except (GradirError, GradirWarning) as error:
         # A warning is raised where the interpreter was told to take warnings for errors.
         report(str(error))
@@ -116,6 +124,11 @@ def _run(arguments: Sequence[str], *, is_process: bool) -> int:
         raise
     flush_stdout()
     return status
+
+
+def _runs_a_program(given: Sequence[str]) -> bool:
+    """Whether there may be objects of a user's program, which can want to be finalized."""
+    return bool(given) and given[0] in _RUN_PROGRAMS
 
 
 def _print_anything() -> None:

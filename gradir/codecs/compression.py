@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Final, NamedTuple
@@ -65,6 +64,8 @@ def compress(data: bytes, compression: str) -> bytes:
     b'{}'
     """
     if compression == "gzip":
+        import zlib
+
         stream = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
         return stream.compress(data) + stream.flush()
     packed: bytes = _zstandard().ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compress(data)
@@ -130,6 +131,8 @@ class _Method(NamedTuple):
 
 
 def _gzip_method() -> _Method:
+    import zlib
+
     return _Method(lambda: zlib.decompressobj(_GZIP_WINDOW), zlib.error)
 
 
