@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from gradir.ir.model import Shape
-from gradir.ir.module_tree import OUTSIDE, ModuleTree
+from gradir.ir.module_tree import OUTSIDE, ModuleTree, scope_depth
 from gradir.ir.totals import totals
-from gradir.passes import scope_depth
 from gradir_exporters._summary_saved import Savings, State, places_of
 from gradir_exporters._summary_shapes import output_shapes
 

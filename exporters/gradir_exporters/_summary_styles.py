@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -97,6 +95,9 @@ def as_csv(found: Layers) -> str:
 
     What cannot be printed is spelled as in Python source, so that a module takes one line whatever its name is.
     """
+    import csv
+    import io
+
     page = io.StringIO()
     writer = csv.writer(page, lineterminator="\n")
     fields = msgspec.structs.fields(Layer)

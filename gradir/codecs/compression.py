@@ -46,9 +46,7 @@ def compression_for(path: str | os.PathLike[str], wanted: str | None) -> str | N
     if wanted == "none":
         return None
     if wanted is None:
-        from pathlib import PurePath
-
-        return _SUFFIXES.get(PurePath(path).suffix)
+        return _SUFFIXES.get(os.path.splitext(os.path.normpath(path))[1])  # noqa: PTH122 (pathlib takes 3 ms to load)
     if wanted not in COMPRESSIONS:
         raise FormatError(f"unknown compression {wanted!r}: choose from {', '.join(COMPRESSIONS)}, none")
     return wanted

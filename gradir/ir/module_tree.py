@@ -7,10 +7,19 @@ from typing import Final
 
 from gradir.ir.model import Scope
 
-__all__ = ["OUTSIDE", "ModuleTree"]
+__all__ = ["OUTSIDE", "ModuleTree", "scope_depth"]
 
 OUTSIDE: Final = -1
 """The number of no module: the parent of a topmost one, the place of what runs in none."""
+
+
+def scope_depth(path: str) -> int:
+    """The number of components of a module path; the root has none.
+
+    >>> scope_depth(""), scope_depth("layers.3.attn")
+    (0, 3)
+    """
+    return path.count(".") + 1 if path else 0
 
 
 class ModuleTree:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gradir.ir.module_tree import scope_depth
 from gradir.passes.drop import drop
 from gradir.passes.focus import around, between, focus
-from gradir.passes.fold import destination, fold, scope_depth
+from gradir.passes.fold import destination, fold
 from gradir.passes.hide import SHAPE_OPS, hide_shape_ops
 from gradir.passes.lineage import ancestors, descendants
 from gradir.passes.patterns import matching

@@ -15,6 +15,7 @@ from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, TensorMeta
 from gradir.ir.ids import encode_component
 from gradir.ir.marks import STATUS, status
+from gradir.ir.module_tree import scope_depth
 from gradir.ir.order import postorder
 from gradir.ir.totals import elements, saved_bytes
 from gradir.passes.wiring import claim, inputs, sources
@@ -24,19 +25,10 @@ if TYPE_CHECKING:
 
     from gradir.ir import AttrValue
 
-__all__ = ["destination", "fold", "scope_depth"]
+__all__ = ["destination", "fold"]
 
 _ROOT_ID = "/"  # no module path encodes to it
 _KEPT_ROLES = frozenset({"output", "view_base"})
-
-
-def scope_depth(path: str) -> int:
-    """The number of components of a module path; the root has none.
-
-    >>> scope_depth(""), scope_depth("layers.3.attn")
-    (0, 3)
-    """
-    return path.count(".") + 1 if path else 0
 
 
 def destination(node: Node, depth: int) -> str | None:
