@@ -113,9 +113,9 @@ def test_a_zip_archive_is_left_to_the_standard_library(
         archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: packed\nVersion: 1.0\n")
         archive.writestr(f"{info}/entry_points.txt", f"[{GROUP}]\npacked = packed:Packed\n")
     install(tmp_path, "beside-1.0.dist-info", f"[{GROUP}]", "beside = beside:Beside")
-    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / name)])
+    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / name), *sys.path])
     found = expected()
-    assert found == [("beside", "beside:Beside"), ("packed", "packed:Packed")]
+    assert {("beside", "beside:Beside"), ("packed", "packed:Packed")} <= set(found)
     assert sorted(entry_points(GROUP)) == found
 
 
