@@ -131,7 +131,7 @@ def test_an_import_hook_is_left_to_the_standard_library(monkeypatch: pytest.Monk
             raise NotImplementedError
 
     class Finder(metadata.DistributionFinder):
-        def find_distributions(self, context: object = None) -> list[metadata.Distribution]:  # noqa: ARG002
+        def find_distributions(self, context: object = None) -> list[metadata.Distribution]:
             return [Hooked()]
 
         def find_spec(self, *_: object) -> None:

@@ -22,7 +22,7 @@ SLOW = (
     *("gradir.capture.pytorch", "gradir.codecs.compact", "gradir.codecs.schema", "gradir.review", "gradir.spec"),
 )
 LIBRARY = ("msgspec", "gradir.ir", "gradir.codecs", "gradir.passes", "gradir.registry", "gradir.protocols")
-UNASKED = ("gradir.codecs.strict", "gradir.codecs.survey", "gradir.diff.model", "gradir.git", "gradir.passes")
+UNASKED = ("gradir.codecs.strict", "gradir.codecs.surveyor", "gradir.diff.model", "gradir.git", "gradir.passes")
 WIDTH = ("shutil",)
 """What finds out the width of the terminal, for which it loads all compressions."""
 

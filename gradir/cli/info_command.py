@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gradir.errors import FormatError
 
 if TYPE_CHECKING:
-    from gradir.codecs.survey import Survey
+    from gradir.codecs.surveyor import Survey
     from gradir.ir import Cut
 
 __all__ = ["register"]

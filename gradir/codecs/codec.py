@@ -15,7 +15,7 @@ from gradir.errors import FormatError
 from gradir.ir import Graph
 
 if TYPE_CHECKING:
-    from gradir.codecs.survey import Survey
+    from gradir.codecs.surveyor import Survey
 
 __all__ = ["ENCODINGS", "decode", "encode", "encoding_of", "survey"]
 

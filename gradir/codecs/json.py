@@ -18,7 +18,7 @@ from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node
 
 if TYPE_CHECKING:
-    from gradir.codecs.survey import Survey
+    from gradir.codecs.surveyor import Survey
 
 __all__ = ["decode", "encode", "survey"]
 
@@ -107,7 +107,7 @@ def survey(data: bytes) -> Survey:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _survey_whole(data)
     version = check_head({"format": document.format, "version": document.version, "requires": document.requires})
-    from gradir.codecs.survey import Surveyor
+    from gradir.codecs.surveyor import Surveyor
 
     surveyor = Surveyor()
     decoder = msgspec.json.Decoder(tuple[Node, ...])
@@ -127,7 +127,7 @@ def survey(data: bytes) -> Survey:
 
 
 def _survey_whole(data: bytes) -> Survey:
-    from gradir.codecs.survey import survey_graph
+    from gradir.codecs.surveyor import survey_graph
 
     graph = decode(data)
     version = msgspec.json.decode(data.removeprefix(BOM), type=_Versioned).version

@@ -11,7 +11,7 @@ from gradir.codecs.compact.fit import check_fit
 from gradir.codecs.compact.keys import node_ids, storages
 from gradir.codecs.compact.layout import Kind
 from gradir.codecs.compact.reader import Tables, read
-from gradir.codecs.survey import Output, Survey, by_frequency
+from gradir.codecs.surveyor import Output, Survey, by_frequency
 from gradir.ir.totals import OWNERS, Totals, tensor_elements
 
 __all__ = ["survey"]
