@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
@@ -50,6 +49,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(options: argparse.Namespace) -> int:
     """Capture, compare, print."""
+    from pathlib import Path
+
     from gradir import stored
     from gradir.cli.main import report
 

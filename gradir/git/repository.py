@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gradir.errors import GradirError
@@ -11,6 +10,7 @@ from gradir.errors import GradirError
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Sequence
+    from pathlib import Path
 
 __all__ = ["GitError", "NoRepositoryError", "git_path", "has_git", "is_revision", "output", "read_blob", "succeeds"]
 
@@ -46,6 +46,8 @@ def git_path(name: str) -> Path:
         NoRepositoryError: this is no repository.
         GitError: git is not installed.
     """
+    from pathlib import Path
+
     if not has_git():
         raise GitError(_MISSING)
     try:
