@@ -1,9 +1,9 @@
 """Finds what distributions register under a group, in the time that a command has to start.
 
 `importlib.metadata` does the same, and brings along the parsers of mail headers and of zip archives: a fifth of the
-time of a small export. In the directories of ``sys.path`` an installed distribution has its entry points in a file of its
-own, which is read here. Where a distribution may be elsewhere, in a zip archive, an egg or what an import hook finds,
-`importlib.metadata` is asked for all of them.
+time of a small export. In the directories of ``sys.path`` an installed distribution has its entry points in a file of
+its own, which is read here. Where a distribution may be elsewhere, in a zip archive, an egg or what an import hook
+finds, `importlib.metadata` is asked for all of them.
 """
 
 from __future__ import annotations
