@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gradir.codecs.excerpt import excerpt, shortened
 from gradir.codecs.versions import NEWEST, RELEASED, Version
@@ -14,7 +15,7 @@ from gradir.errors import FormatError, GradirWarning, GraphError
 from gradir.ir import Cut, Graph, Node, Producer, Scope
 from gradir.ir.validate import check
 
-__all__ = ["BOM", "FEATURES", "FORMAT", "MAGIC", "WHITESPACE", "Document", "check_head", "to_graph"]
+__all__ = ["BOM", "FEATURES", "FORMAT", "MAGIC", "WHITESPACE", "Document", "check_head", "graph_of", "to_graph"]
 
 FORMAT: Final = "gir"
 
@@ -75,25 +76,35 @@ def check_head(head: object) -> Version:
 
 
 def to_graph(
-    nodes: Sequence[Node],
-    scopes: Sequence[Scope],
-    cuts: Sequence[Cut],
-    producer: Producer,
-    version: Version,
-    *,
-    inputs_checked: bool = False,
+    nodes: Sequence[Node], scopes: Sequence[Scope], cuts: Sequence[Cut], producer: Producer, version: Version
 ) -> Graph:
     """The graph that a decoded document describes.
-
-    ``inputs_checked`` says that the decoder has seen to references between nodes.
 
     Raises:
         FormatError: the nodes break a rule of the IR.
     """
     try:
-        graph = Graph.of(nodes, scopes, cuts, producer, read_from=str(version) if version > NEWEST else "")
-        if not inputs_checked or not all(graph.nodes) or not "".join(graph.nodes).isprintable():
-            check(graph)
+        graph = Graph.of(nodes, scopes, cuts, producer, read_from=_read_from(version))
+        check(graph)
     except GraphError as error:
         raise FormatError(shortened(str(error))) from error
     return graph
+
+
+def graph_of(
+    nodes: Mapping[str, Node], scopes: Sequence[Scope], cuts: Sequence[Cut], producer: Producer, version: Version
+) -> Graph:
+    """The graph of nodes that were checked as they were read.
+
+    Raises:
+        FormatError: two scopes share a path.
+    """
+    try:
+        graph = Graph.of((), scopes, cuts, producer, read_from=_read_from(version))
+    except GraphError as error:
+        raise FormatError(shortened(str(error))) from error
+    return replace(graph, nodes=nodes)
+
+
+def _read_from(version: Version) -> str:
+    return str(version) if version > NEWEST else ""

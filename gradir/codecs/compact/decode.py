@@ -53,7 +53,7 @@ def decode(data: bytes) -> Graph:
         _deal(nodes, kind_of, "inputs", [kind.inputs for kind in kinds], _inputs(tables, nodes, refs))
         _deal(nodes, kind_of, "saved", [len(kind.saved) for kind in kinds], _saved(tables, refs))
         _set_bases(nodes, tables)
-        return to_graph(nodes, _scopes(tables), tables.cuts, tables.producer, tables.version, inputs_checked=True)
+        return to_graph(nodes, _scopes(tables), tables.cuts, tables.producer, tables.version)
 
 
 def placed(kind_of: Sequence[int], counts: Sequence[int]) -> list[int]:
