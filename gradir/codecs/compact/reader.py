@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import islice
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgpack
 import msgspec
@@ -23,7 +24,10 @@ __all__ = ["Columns", "Tables", "read"]
 
 T = TypeVar("T")
 
-_CHUNK = 65_536
+_ARRAY: Final = struct.Struct(">BI")
+"""The header of a MessagePack array: a byte and the number of its entries."""
+
+_CHUNK: Final = 65_536
 """How many strings are read before their type is looked at, so that a table of something else stays small."""
 
 
@@ -87,6 +91,8 @@ class Tables(msgspec.Struct):
     scopes: Columns
     kinds: list[Kind]
     nodes: Columns
+    kind_of: Sequence[int]
+    """By place of a node, an index of ``kinds``."""
 
 
 def read(data: bytes) -> Tables:
@@ -116,10 +122,7 @@ def _upgraded(data: bytes, version: Version) -> bytes:
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._unpacker = msgpack.Unpacker(
-            raw=False, strict_map_key=True, max_buffer_size=len(data), ext_hook=_refuse_extension
-        )
-        self._unpacker.feed(memoryview(data)[len(MAGIC) :])
+        self._unpacker = _unpacker(data)
         self._keys = 0
 
     def tables(self, version: Version) -> Tables:
@@ -146,7 +149,9 @@ class _Reader:
         if self._unpacker.tell() != len(self._data) - len(MAGIC):
             self._fail("there are more bytes after the document")
         check_finite("the producer", found["producer"].options)
-        return Tables(len(self._data), version, **found)
+        nodes, kinds = found["nodes"], found["kinds"]
+        kind_of = nodes.indexes("kind", nodes.length("kind"), "node", len(kinds), "kinds")
+        return Tables(len(self._data), version, **found, kind_of=kind_of)
 
     def head(self) -> Version:
         """The version of the document, which this release can read."""
@@ -194,20 +199,37 @@ class _Reader:
             self._fail(f"{message} - at `$.{place}{path or '`'}", error)
 
     def _kinds(self) -> list[Kind]:
-        kinds: list[Kind] = []
+        count = self._call(self._unpacker.read_array_header)
+        start = self._unpacker.tell()
         seen: set[bytes] = set()
-        for number in self._entries():
-            start = self._unpacker.tell()
-            kind = self._typed(Kind, f"kinds[{number}]")
-            row = self._data[len(MAGIC) + start : len(MAGIC) + self._unpacker.tell()]
+        for number in range(count):
+            row = self._row()
             if row in seen:
                 # A kind takes hundreds of bytes in memory, so a file of one-byte kinds must not be read to its end.
                 self._fail(f"kinds[{number}] repeats an earlier kind")
             seen.add(row)
-            check_finite(f"kinds[{number}]", kind.attrs)
-            check_finite(f"kinds[{number}]", kind.ext)
-            kinds.append(kind)
+        data = self._data[len(MAGIC) + start : len(MAGIC) + self._unpacker.tell()]
+        try:
+            kinds = _kinds_decoder().decode(_ARRAY.pack(0xDD, count) + data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            kinds = self._kinds_one_by_one(data, count)
+        for number, kind in enumerate(kinds):
+            if kind.attrs or kind.ext:
+                check_finite(f"kinds[{number}]", kind.attrs)
+                check_finite(f"kinds[{number}]", kind.ext)
         return kinds
+
+    def _row(self) -> bytes:
+        """The bytes of the next value, which is complete."""
+        start = self._unpacker.tell()
+        self._call(self._unpacker.skip)
+        return self._data[len(MAGIC) + start : len(MAGIC) + self._unpacker.tell()]
+
+    def _kinds_one_by_one(self, data: bytes, count: int) -> list[Kind]:
+        """Kinds of which one is broken, to say which and where."""
+        end = self._unpacker.tell()
+        self._unpacker = _unpacker(self._data, end - len(data))
+        return [self._typed(Kind, f"kinds[{number}]") for number in range(count)]
 
     def _strings(self) -> list[str]:
         count = self._call(self._unpacker.read_array_header)
@@ -217,7 +239,7 @@ class _Reader:
             chunk: list[str] = self._call(partial(list, islice(self._unpacker, wanted)))
             if not chunk:
                 self._call(self._unpacker.unpack)
-            if not all(map(str.__instancecheck__, chunk)):
+            if set(map(type, chunk)) != {str}:
                 self._fail("strings: an entry is not a text")
             strings += chunk
         if not strings or strings[0]:
@@ -241,6 +263,22 @@ class _Reader:
         if missing:
             self._fail(f"column {table}.{missing[0]} is missing")
         return Columns(table, columns)
+
+
+def _unpacker(data: bytes, skipped: int = 0) -> msgpack.Unpacker:
+    """What takes a document apart after its magic number; the first values are skipped, up to a byte after it."""
+    unpacker = msgpack.Unpacker(
+        raw=False, strict_map_key=True, max_buffer_size=len(data), ext_hook=_refuse_extension
+    )
+    unpacker.feed(memoryview(data)[len(MAGIC) :])
+    if skipped:
+        unpacker.read_bytes(skipped)
+    return unpacker
+
+
+@lru_cache(maxsize=1)
+def _kinds_decoder() -> msgspec.msgpack.Decoder[list[Kind]]:
+    return msgspec.msgpack.Decoder(list[Kind])
 
 
 def _refuse_extension(code: int, _: bytes) -> NoReturn:

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain, compress
 
-from gradir.codecs.compact.decode import placed
 from gradir.codecs.compact.fit import check_fit
 from gradir.codecs.compact.keys import node_ids, storages
 from gradir.codecs.compact.layout import Kind
 from gradir.codecs.compact.reader import Tables, read
+from gradir.codecs.compact.shares import placed, shares_of
 from gradir.codecs.survey import Output, Survey, by_frequency
 from gradir.ir.totals import OWNERS, Totals, tensor_elements
 
@@ -27,7 +27,7 @@ def survey(data: bytes) -> Survey:
     tables = read(data)
     check_fit(tables)
     kinds = tables.kinds
-    kind_of = tables.nodes["kind"]
+    kind_of = tables.kind_of
     counts = Counter(kind_of)
     outputs = [place for place, kind in enumerate(kind_of) if kinds[kind].role == "output"]
     inputs = tables.nodes["in"]
@@ -85,7 +85,7 @@ def _saved_bytes(tables: Tables, kind_of: Sequence[int]) -> int:
     text_numbers = {text: number for number, text in enumerate(tables.strings)}
     own_texts = [[text_numbers.get(f".{slot.slot}") for slot in kind] for kind in slots]
     alone = 0
-    holders = placed(kind_of, [len(kind) for kind in slots])
+    holders = placed(shares_of(kind_of, [len(kind) for kind in slots]))
     own_keys = chain.from_iterable(map(own_texts.__getitem__, kind_of))
     seen: set[tuple[int, int]] = set()
     for holder, text, number, size in zip(holders, own_keys, numbers, sizes, strict=True):
