@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, compress, islice, repeat
+from operator import sub
 from typing import Any, Final
 
 import msgspec
@@ -19,8 +20,9 @@ from msgspec.structs import force_setattr
 from gradir.codecs.compact.fit import check_fit
 from gradir.codecs.compact.keys import node_ids, storage_keys
 from gradir.codecs.compact.layout import SCOPE_COLUMNS, TRAINING, TRAINING_WORDS, Kind
-from gradir.codecs.compact.reader import Tables, read
+from gradir.codecs.compact.reader import read
 from gradir.codecs.compact.shares import placed, shares_of
+from gradir.codecs.compact.tables import Tables
 from gradir.codecs.document import graph_of, to_graph
 from gradir.codecs.excerpt import excerpt
 from gradir.errors import FormatError
@@ -30,6 +32,9 @@ from gradir.ir import Graph, Node, Ref, Saved, Scope
 __all__ = ["decode"]
 
 _LARGEST: Final = 2**63 - 1
+_BLOCK: Final = 512
+"""So few nodes are made at a time that the processor still has them at hand when the last of their fields is set."""
+
 # Found once: a call through the class takes half the time of one through each record.
 _COPY_NODE: Final = Node.__copy__  # type: ignore[attr-defined]
 _COPY_SLOT: Final = Saved.__copy__  # type: ignore[attr-defined]
@@ -47,10 +52,10 @@ def decode(data: bytes) -> Graph:
         ids = node_ids(tables)
         nodes = _nodes(tables, ids)
         rest = _scopes(tables), tables.cuts, tables.producer, tables.version
-        by_id = dict(zip(ids, nodes, strict=True))
-        if len(by_id) == len(nodes) and all(ids) and _printable(tables, ids):
-            return graph_of(by_id, *rest)
-        return to_graph(nodes, *rest)
+        if len(nodes) != len(ids) or not all(ids) or not _printable(tables, ids):
+            # All that can be wrong are ids, and it is said of the first of them.
+            return to_graph(list(map(Node, ids)), *rest)
+        return graph_of(nodes, *rest)
 
 
 def _printable(tables: Tables, ids: Sequence[str]) -> bool:
@@ -59,20 +64,31 @@ def _printable(tables: Tables, ids: Sequence[str]) -> bool:
     return texts.isprintable() or "".join(ids).isprintable()
 
 
-def _nodes(tables: Tables, ids: Sequence[str]) -> list[Node]:
-    kinds, strings, kind_of = tables.kinds, tables.strings, tables.kind_of
+def _nodes(tables: Tables, ids: Sequence[str]) -> dict[str, Node]:
+    """The nodes by id; fewer than there are ids where one occurs twice."""
+    kinds, kind_of = tables.kinds, tables.kind_of
     templates = [_template(kind) for kind in kinds]
-    nodes = list(map(_COPY_NODE, map(templates.__getitem__, kind_of)))
-    _set(nodes, "id", ids)
-    _set(nodes, "scope", map(strings.__getitem__, tables.nodes["scope"]))
     refs = list(map(Ref, ids, repeat(0)))
-    shares = shares_of(kind_of, [kind.names for kind in kinds])
-    _set(compress(nodes, shares), "names", _names(tables, shares))
-    shares = shares_of(kind_of, [kind.inputs for kind in kinds])
-    _set(compress(nodes, shares), "inputs", filter(None, _inputs(tables, shares, nodes, refs)))
-    shares = shares_of(kind_of, [len(kind.saved) for kind in kinds])
-    _set(compress(nodes, shares), "saved", _saved(tables, shares, ids, refs))
-    _set_bases(nodes, tables)
+    named = shares_of(kind_of, [kind.names for kind in kinds])
+    fed = shares_of(kind_of, [kind.inputs for kind in kinds])
+    holding = shares_of(kind_of, [len(kind.saved) for kind in kinds])
+    scopes = map(tables.strings.__getitem__, tables.nodes["scope"])
+    names = _names(tables, named)
+    inputs = filter(None, _inputs(tables, fed, ids, refs))
+    saved = _saved(tables, holding, ids, refs)
+    viewing = shares_of(kind_of, [int(kind.base) for kind in kinds])
+    bases = _bases(tables, viewing, ids)
+    nodes: dict[str, Node] = {}
+    for start in range(0, len(ids), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        made = list(map(_COPY_NODE, map(templates.__getitem__, kind_of[block])))
+        _set(made, "id", ids[block])
+        _set(made, "scope", scopes)
+        _set(compress(made, named[block]), "names", names)
+        _set(compress(made, fed[block]), "inputs", inputs)
+        _set(compress(made, holding[block]), "saved", saved)
+        _set(compress(made, viewing[block]), "base", bases)
+        nodes.update(zip(ids[block], made, strict=True))
     return nodes
 
 
@@ -107,7 +123,7 @@ def _dealt(flat: Iterator[Any], shares: Iterable[int]) -> Iterator[tuple[Any, ..
 
 
 def _inputs(
-    tables: Tables, shares: Sequence[int], nodes: Sequence[Node], refs: Sequence[Ref]
+    tables: Tables, shares: Sequence[int], ids: Sequence[str], refs: Sequence[Ref]
 ) -> list[tuple[Ref | None, ...]]:
     """The inputs by node."""
     # From the last node to the first, so that a place before the first is not one counted from the end. A node is
@@ -132,7 +148,7 @@ def _inputs(
             entered[last] = ref
     except IndexError:
         raise FormatError("column nodes.in names a place before the first node") from None
-    _set_numbers(tables, shares, distances, nodes, inputs)
+    _set_numbers(tables, shares, distances, ids, inputs)
     return inputs
 
 
@@ -140,7 +156,7 @@ def _set_numbers(
     tables: Tables,
     shares: Sequence[int],
     distances: Sequence[int],
-    nodes: Sequence[Node],
+    ids: Sequence[str],
     inputs: list[tuple[Ref | None, ...]],
 ) -> None:
     """Put in the inputs that are not output 0 of their producer."""
@@ -151,15 +167,16 @@ def _set_numbers(
     changed: dict[int, list[Ref | None]] = {}
     for at, number in zip(places, numbers, strict=True):
         place = bisect_right(ends, at)
-        producer = nodes[place - distances[at]]
-        if producer.outputs and number >= len(producer.outputs):
+        producer = place - distances[at]
+        outputs = tables.kinds[tables.kind_of[producer]].outputs
+        if outputs and number >= len(outputs):
             raise FormatError(
-                f"node {excerpt(nodes[place].id)}: an input names output {number} of {excerpt(producer.id)}, "
+                f"node {excerpt(ids[place])}: an input names output {number} of {excerpt(ids[producer])}, "
                 "which has no such output"
             )
         if place not in changed:
             changed[place] = list(inputs[place])
-        changed[place][at - ends[place]] = Ref(producer.id, number)
+        changed[place][at - ends[place]] = Ref(ids[producer], number)
     for place, row in changed.items():
         inputs[place] = tuple(row)
 
@@ -200,13 +217,12 @@ def _exceptions(tables: Tables, column: str, flat: Sequence[int]) -> tuple[Seque
     return at, numbers
 
 
-def _set_bases(nodes: Sequence[Node], tables: Tables) -> None:
-    views = placed(shares_of(tables.kind_of, [int(kind.base) for kind in tables.kinds]))
-    distances = tables.nodes["base"]
+def _bases(tables: Tables, shares: Sequence[int], ids: Sequence[str]) -> Iterator[str]:
+    views, distances = placed(shares), tables.nodes["base"]
     for place, distance in zip(views, distances, strict=True):
         if not 0 < distance <= place:
-            raise FormatError(f"node {excerpt(nodes[place].id)}: its base does not stand before it")
-        force_setattr(nodes[place], "base", nodes[place - distance].id)
+            raise FormatError(f"node {excerpt(ids[place])}: its base does not stand before it")
+    return map(ids.__getitem__, map(sub, views, distances))
 
 
 def _scopes(tables: Tables) -> list[Scope]:

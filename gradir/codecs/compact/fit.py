@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gradir.codecs.compact.layout import Kind
-from gradir.codecs.compact.reader import Tables
+from gradir.codecs.compact.tables import Tables
 
 __all__ = ["check_fit"]
 

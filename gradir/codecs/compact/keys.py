@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gradir.codecs.compact.reader import Tables
+from gradir.codecs.compact.tables import Tables
 from gradir.errors import FormatError
 
 __all__ = ["node_ids", "storage_keys", "storages"]

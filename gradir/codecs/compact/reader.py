@@ -1,18 +1,18 @@
-"""The top level of a compact document: its head, tables and packed columns, checked for type but not put together."""
+"""Read the tables of any compact document, one value after the other, so that an error has its place."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgpack
 import msgspec
 
-from gradir.codecs.compact.columns import unpack
+from gradir.codecs.compact.at_once import read_at_once
 from gradir.codecs.compact.layout import HEAD, NODE_COLUMNS, SCOPE_COLUMNS, TRAINING, Kind
+from gradir.codecs.compact.tables import Columns, Tables
 from gradir.codecs.document import MAGIC, check_head
 from gradir.codecs.excerpt import shortened
 from gradir.codecs.values import check_finite
@@ -20,79 +20,12 @@ from gradir.codecs.versions import Version, needs_steps, upgrade
 from gradir.errors import FormatError
 from gradir.ir import Cut, Producer
 
-__all__ = ["Columns", "Tables", "read"]
+__all__ = ["read"]
 
 T = TypeVar("T")
 
-_ARRAY: Final = struct.Struct(">BI")
-"""The header of a MessagePack array: a byte and the number of its entries."""
-
-_CHUNK: Final = 65_536
+_CHUNK = 65_536
 """How many strings are read before their type is looked at, so that a table of something else stays small."""
-
-
-class Columns:
-    """The packed columns of one table, unpacked when asked for."""
-
-    def __init__(self, table: str, packed: Mapping[str, bytes]) -> None:
-        self._table = table
-        self._packed = packed
-
-    def __getitem__(self, name: str) -> Any:
-        """The integers of a column."""
-        try:
-            return unpack(self._packed[name])
-        except ValueError as error:
-            raise FormatError(f"column {self.title(name)}: {error}") from error
-
-    def __contains__(self, name: str) -> bool:
-        """Whether the document has the column."""
-        return name in self._packed
-
-    def length(self, name: str) -> int:
-        """The number of entries of a column, which is not unpacked for it."""
-        packed = self._packed[name]
-        return (len(packed) - 1) // (packed[0] or 1) if packed else 0
-
-    def check_length(self, name: str, count: int, per: str) -> None:
-        """Refuse a column that has not ``count`` entries."""
-        length = self.length(name)
-        if length != count:
-            raise FormatError(f"column {self.title(name)} has {length:,} entries, not one per {per} ({count:,})")
-
-    def counted(self, name: str, count: int, per: str) -> Any:
-        """A column that must have ``count`` entries."""
-        column = self[name]
-        self.check_length(name, count, per)
-        return column
-
-    def indexes(self, name: str, count: int, per: str, limit: int, table: str) -> Any:
-        """A column of ``count`` indexes into a table of ``limit`` entries."""
-        column = self.counted(name, count, per)
-        if column and max(column) >= limit:
-            raise FormatError(
-                f"column {self.title(name)} names entry {max(column):,} of {table}, of which there are {limit:,}"
-            )
-        return column
-
-    def title(self, name: str) -> str:
-        """The column as an error names it."""
-        return f"{self._table}.{name}"
-
-
-class Tables(msgspec.Struct):
-    """Everything in a compact document."""
-
-    size: int
-    version: Version
-    producer: Producer
-    cuts: tuple[Cut, ...]
-    strings: list[str]
-    scopes: Columns
-    kinds: list[Kind]
-    nodes: Columns
-    kind_of: Sequence[int]
-    """By place of a node, an index of ``kinds``."""
 
 
 def read(data: bytes) -> Tables:
@@ -101,6 +34,9 @@ def read(data: bytes) -> Tables:
     Raises:
         FormatError: it is broken, of a version that cannot be read, or a table or column is missing or mistyped.
     """
+    found = read_at_once(data)
+    if found is not None:
+        return found
     reader = _Reader(data)
     version = reader.head()
     if needs_steps("msgpack", version):
@@ -122,7 +58,10 @@ def _upgraded(data: bytes, version: Version) -> bytes:
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._unpacker = _unpacker(data)
+        self._unpacker = msgpack.Unpacker(
+            raw=False, strict_map_key=True, max_buffer_size=len(data), ext_hook=_refuse_extension
+        )
+        self._unpacker.feed(memoryview(data)[len(MAGIC) :])
         self._keys = 0
 
     def tables(self, version: Version) -> Tables:
@@ -149,9 +88,7 @@ class _Reader:
         if self._unpacker.tell() != len(self._data) - len(MAGIC):
             self._fail("there are more bytes after the document")
         check_finite("the producer", found["producer"].options)
-        nodes, kinds = found["nodes"], found["kinds"]
-        kind_of = nodes.indexes("kind", nodes.length("kind"), "node", len(kinds), "kinds")
-        return Tables(len(self._data), version, **found, kind_of=kind_of)
+        return Tables.of(len(self._data), version, **found)
 
     def head(self) -> Version:
         """The version of the document, which this release can read."""
@@ -199,37 +136,20 @@ class _Reader:
             self._fail(f"{message} - at `$.{place}{path or '`'}", error)
 
     def _kinds(self) -> list[Kind]:
-        count = self._call(self._unpacker.read_array_header)
-        start = self._unpacker.tell()
+        kinds: list[Kind] = []
         seen: set[bytes] = set()
-        for number in range(count):
-            row = self._row()
+        for number in self._entries():
+            start = self._unpacker.tell()
+            kind = self._typed(Kind, f"kinds[{number}]")
+            row = self._data[len(MAGIC) + start : len(MAGIC) + self._unpacker.tell()]
             if row in seen:
                 # A kind takes hundreds of bytes in memory, so a file of one-byte kinds must not be read to its end.
                 self._fail(f"kinds[{number}] repeats an earlier kind")
             seen.add(row)
-        data = self._data[len(MAGIC) + start : len(MAGIC) + self._unpacker.tell()]
-        try:
-            kinds = _kinds_decoder().decode(_ARRAY.pack(0xDD, count) + data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            kinds = self._kinds_one_by_one(data, count)
-        for number, kind in enumerate(kinds):
-            if kind.attrs or kind.ext:
-                check_finite(f"kinds[{number}]", kind.attrs)
-                check_finite(f"kinds[{number}]", kind.ext)
+            check_finite(f"kinds[{number}]", kind.attrs)
+            check_finite(f"kinds[{number}]", kind.ext)
+            kinds.append(kind)
         return kinds
-
-    def _row(self) -> bytes:
-        """The bytes of the next value, which is complete."""
-        start = self._unpacker.tell()
-        self._call(self._unpacker.skip)
-        return self._data[len(MAGIC) + start : len(MAGIC) + self._unpacker.tell()]
-
-    def _kinds_one_by_one(self, data: bytes, count: int) -> list[Kind]:
-        """Kinds of which one is broken, to say which and where."""
-        end = self._unpacker.tell()
-        self._unpacker = _unpacker(self._data, end - len(data))
-        return [self._typed(Kind, f"kinds[{number}]") for number in range(count)]
 
     def _strings(self) -> list[str]:
         count = self._call(self._unpacker.read_array_header)
@@ -263,22 +183,6 @@ class _Reader:
         if missing:
             self._fail(f"column {table}.{missing[0]} is missing")
         return Columns(table, columns)
-
-
-def _unpacker(data: bytes, skipped: int = 0) -> msgpack.Unpacker:
-    """What takes a document apart after its magic number; the first values are skipped, up to a byte after it."""
-    unpacker = msgpack.Unpacker(
-        raw=False, strict_map_key=True, max_buffer_size=len(data), ext_hook=_refuse_extension
-    )
-    unpacker.feed(memoryview(data)[len(MAGIC) :])
-    if skipped:
-        unpacker.read_bytes(skipped)
-    return unpacker
-
-
-@lru_cache(maxsize=1)
-def _kinds_decoder() -> msgspec.msgpack.Decoder[list[Kind]]:
-    return msgspec.msgpack.Decoder(list[Kind])
 
 
 def _refuse_extension(code: int, _: bytes) -> NoReturn:

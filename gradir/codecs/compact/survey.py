@@ -9,8 +9,9 @@ from itertools import chain, compress
 from gradir.codecs.compact.fit import check_fit
 from gradir.codecs.compact.keys import node_ids, storages
 from gradir.codecs.compact.layout import Kind
-from gradir.codecs.compact.reader import Tables, read
+from gradir.codecs.compact.reader import read
 from gradir.codecs.compact.shares import placed, shares_of
+from gradir.codecs.compact.tables import Tables
 from gradir.codecs.survey import Output, Survey, by_frequency
 from gradir.ir.totals import OWNERS, Totals, tensor_elements
 

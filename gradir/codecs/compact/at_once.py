@@ -1,0 +1,122 @@
+"""Read the tables of a compact document that is as gradir writes it, each with one call.
+
+First the bytes are walked without making anything of them. So every length that is declared is there when a table is
+made, and what is not in its place is left to the reader that can say what is wrong.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgpack
+import msgspec
+
+from gradir.codecs.compact.layout import HEAD, KEYS, NODE_COLUMNS, SCOPE_COLUMNS, Kind
+from gradir.codecs.compact.tables import Columns, Tables
+from gradir.codecs.document import MAGIC, check_head
+from gradir.codecs.values import check_finite
+from gradir.codecs.versions import NEWEST, Version, needs_steps
+from gradir.ir import Cut, Producer
+
+__all__ = ["read_at_once"]
+
+_TYPES: Final[Mapping[str, Any]] = {
+    "format": str,
+    "version": str,
+    "requires": tuple[str, ...],
+    "producer": Producer,
+    "cuts": tuple[Cut, ...],
+    "strings": list[str],
+    "scopes": dict[str, bytes],
+    "kinds": list[Kind],
+    "nodes": dict[str, bytes],
+}
+
+_NAMES: Final = tuple(msgpack.packb(key) for key in KEYS)
+_SMALL_MAP: Final = 0x80
+_ARRAY: Final = struct.Struct(">BI")
+
+
+def read_at_once(data: bytes) -> Tables | None:
+    """The tables, or nothing when the document is anything but what gradir writes.
+
+    Raises:
+        FormatError: it is of a version that cannot be read.
+    """
+    try:
+        rows = _walked(data)
+        found = {} if rows is None else {key: _decoder(key).decode(row) for key, row in rows.items()}
+    except (ValueError, RecursionError, msgpack.OutOfData):
+        # All else that msgpack and msgspec raise for broken data are ValueErrors.
+        return None
+    if rows is None or not found["strings"] or found["strings"][0]:
+        return None
+    if not _holds(rows["scopes"], found["scopes"], SCOPE_COLUMNS):
+        return None
+    if not _holds(rows["nodes"], found["nodes"], NODE_COLUMNS):
+        return None
+    return _tables(len(data), found)
+
+
+def _tables(size: int, found: dict[str, Any]) -> Tables | None:
+    if needs_steps("msgpack", Version.parse(found["version"]) or NEWEST):
+        return None
+    version = check_head({key: found.pop(key) for key in HEAD})
+    check_finite("the producer", found["producer"].options)
+    for number, kind in enumerate(found["kinds"]):
+        if kind.attrs or kind.ext:
+            check_finite(f"kinds[{number}]", kind.attrs)
+            check_finite(f"kinds[{number}]", kind.ext)
+    scopes, nodes = Columns("scopes", found.pop("scopes")), Columns("nodes", found.pop("nodes"))
+    return Tables.of(size, version, scopes=scopes, nodes=nodes, **found)
+
+
+def _walked(data: bytes) -> dict[str, memoryview | bytes] | None:
+    """The bytes of each value, if the keys are all there and in order, and no kind is there twice."""
+    view = memoryview(data)[len(MAGIC) :]
+    unpacker = msgpack.Unpacker(max_buffer_size=len(data))
+    unpacker.feed(view)
+    if unpacker.read_map_header() != len(KEYS):
+        return None
+    rows: dict[str, memoryview | bytes] = {}
+    for key, name in zip(KEYS, _NAMES, strict=True):
+        start = unpacker.tell()
+        if view[start : start + len(name)] != name:
+            return None
+        unpacker.skip()
+        row = _kinds(unpacker, view) if key == "kinds" else _skipped(unpacker, view)
+        if row is None:
+            return None
+        rows[key] = row
+    return rows if unpacker.tell() == len(view) else None
+
+
+def _skipped(unpacker: msgpack.Unpacker, view: memoryview) -> memoryview:
+    start = unpacker.tell()
+    unpacker.skip()
+    return view[start : unpacker.tell()]
+
+
+def _kinds(unpacker: msgpack.Unpacker, view: memoryview) -> bytes | None:
+    # A kind takes hundreds of bytes in memory, so one that comes again and again must not be made each time.
+    count = unpacker.read_array_header()
+    seen: set[bytes] = set()
+    start = unpacker.tell()
+    for number in range(count):
+        seen.add(bytes(_skipped(unpacker, view)))
+        if len(seen) == number:
+            return None
+    return _ARRAY.pack(0xDD, count) + view[start : unpacker.tell()]
+
+
+def _holds(row: memoryview | bytes, columns: Mapping[str, bytes], names: tuple[str, ...]) -> bool:
+    # A map of few keys says their number in its first byte, and so whether one is there twice.
+    return row[0] == _SMALL_MAP | len(columns) and all(map(columns.__contains__, names))
+
+
+@lru_cache(maxsize=len(KEYS))
+def _decoder(key: str) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(_TYPES[key])
