@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -12,11 +12,21 @@ from gradir.codecs.excerpt import excerpt
 from gradir.errors import FormatError
 from gradir.ir import AttrValue, Node, NonFinite
 
-__all__ = ["check_attributes", "check_finite", "check_nodes"]
+__all__ = ["check_attributes", "check_finite", "check_nodes", "harmless"]
 
 _LARGEST: Final = 2**63 - 1
 _DEPTH: Final = 3
 _KINDS: Final[frozenset[type]] = frozenset({type(None), bool, int, float, str, NonFinite, tuple})
+
+
+class _Attributed(Protocol):
+    """A node, or a kind of nodes."""
+
+    @property
+    def attrs(self) -> Mapping[str, AttrValue]: ...
+
+    @property
+    def ext(self) -> Mapping[str, AttrValue]: ...
 
 
 def check_nodes(nodes: Sequence[Node]) -> None:
@@ -25,13 +35,7 @@ def check_nodes(nodes: Sequence[Node]) -> None:
     Raises:
         FormatError: see `check_attributes`.
     """
-    values: list[Any] = []
-    for node in nodes:
-        if node.attrs:
-            values += node.attrs.values()
-        if node.ext:
-            values += node.ext.values()
-    if _harmless(values):
+    if harmless(nodes):
         return
     for node in nodes:
         check_attributes(f"node {node.id!r}", node.attrs)
@@ -76,8 +80,14 @@ def _not_finite(value: AttrValue) -> float | None:
     return next((found for entry in value if (found := _not_finite(entry)) is not None), None)
 
 
-def _harmless(values: list[Any]) -> bool:
-    """Whether all values are of known types, fit and are finite, found out for many at once; false when in doubt."""
+def harmless(records: Iterable[_Attributed]) -> bool:
+    """Whether all attributes are of known types, fit and are finite, found out at once; false when in doubt."""
+    values: list[Any] = []
+    for record in records:
+        if record.attrs:
+            values += record.attrs.values()
+        if record.ext:
+            values += record.ext.values()
     for _ in range(_DEPTH):
         kinds = set(map(type, values))
         if not kinds <= _KINDS:

@@ -17,7 +17,7 @@ import msgspec
 from gradir.codecs.compact.layout import HEAD, KEYS, NODE_COLUMNS, SCOPE_COLUMNS, Kind
 from gradir.codecs.compact.tables import Columns, Tables
 from gradir.codecs.document import MAGIC, check_head
-from gradir.codecs.values import check_finite
+from gradir.codecs.values import check_finite, harmless
 from gradir.codecs.versions import NEWEST, Version, needs_steps
 from gradir.ir import Cut, Producer
 
@@ -64,12 +64,12 @@ def read_at_once(data: bytes) -> Tables | None:
 def _tables(size: int, found: dict[str, Any]) -> Tables | None:
     if needs_steps("msgpack", Version.parse(found["version"]) or NEWEST):
         return None
-    version = check_head({key: found.pop(key) for key in HEAD})
-    check_finite("the producer", found["producer"].options)
-    for number, kind in enumerate(found["kinds"]):
-        if kind.attrs or kind.ext:
+    if found["producer"].options or not harmless(found["kinds"]):
+        check_finite("the producer", found["producer"].options)
+        for number, kind in enumerate(found["kinds"]):
             check_finite(f"kinds[{number}]", kind.attrs)
             check_finite(f"kinds[{number}]", kind.ext)
+    version = check_head({key: found.pop(key) for key in HEAD})
     scopes, nodes = Columns("scopes", found.pop("scopes")), Columns("nodes", found.pop("nodes"))
     return Tables.of(size, version, scopes=scopes, nodes=nodes, **found)
 
