@@ -98,7 +98,7 @@ def test_attributes_are_written_in_one_order() -> None:
         (b"\x80\x04\x95", "not a GIR document"),
         (b"{}", 'no "format": "gir"'),
         (b"[]", "not a GIR document"),
-        (b'{"format":"gir"', "truncated (byte 15)"),
+        (b'{"format":"gir"', "byte 15: broken json: it was truncated"),
         (b'{"format":"gir","version":"1.0","nodes":[]} x', "trailing characters"),
         (b'{"a":' * 100_000, "broken JSON"),
         (b'{"format":"gir","version":"1.0","nodes":' + b"[" * 100_000, "broken JSON"),

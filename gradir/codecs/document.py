@@ -10,8 +10,9 @@ import msgspec
 from msgspec.structs import replace
 
 from gradir.codecs.excerpt import excerpt, shortened
+from gradir.codecs.faults import broken, foreign, too_new
 from gradir.codecs.versions import NEWEST, RELEASED, Version
-from gradir.errors import FormatError, GradirWarning, GraphError
+from gradir.errors import GradirWarning, GraphError
 from gradir.ir import Cut, Graph, Node, Producer, Scope
 from gradir.ir.validate import check
 
@@ -50,22 +51,22 @@ def check_head(head: object) -> Version:
         FormatError: it is not GIR, of a newer major version, or requires a feature that this release lacks.
     """
     if not isinstance(head, dict) or head.get("format") != FORMAT:
-        raise FormatError(f'not a GIR document: its head has no "format": "{FORMAT}"')
+        raise foreign(f'not a GIR document: its head has no "format": "{FORMAT}"')
     version = Version.parse(head.get("version"))
     if version is None:
-        raise FormatError(f'the head\'s version is {excerpt(head.get("version"))}; expected MAJOR.MINOR such as "1.0"')
+        problem = f'the version is {excerpt(head.get("version"))}; expected MAJOR.MINOR such as "1.0"'
+        raise broken(problem, "$.version")
     if version.major > NEWEST.major:
-        raise FormatError(f"GIR version {version} is newer than {NEWEST}, the newest this gradir reads: upgrade gradir")
+        raise too_new(f"GIR version {version} is newer than {NEWEST}, the newest this gradir reads", "$.version")
     if version < NEWEST and version not in RELEASED:
-        raise FormatError(f"there is no GIR version {version}; there are {', '.join(map(str, RELEASED))}")
+        raise broken(f"there is no GIR version {version}; there are {', '.join(map(str, RELEASED))}", "$.version")
     requires = head.get("requires", ())
     if not isinstance(requires, (list, tuple)) or not all(isinstance(name, str) for name in requires):
-        raise FormatError("the head's requires is not a list of names")
+        raise broken("not a list of names", "$.requires")
     missing = [name for name in requires if name not in FEATURES]
     if missing:
-        raise FormatError(
-            f"the document requires {shortened(', '.join(map(excerpt, missing)))}, unknown to this gradir: upgrade it"
-        )
+        names = shortened(", ".join(map(excerpt, missing)))
+        raise too_new(f"the document requires {names}, unknown to this gradir", "$.requires")
     if version > NEWEST:
         warnings.warn(
             f"GIR version {version} is newer than {NEWEST}; what this gradir does not know in it is ignored",
@@ -87,7 +88,7 @@ def to_graph(
         graph = Graph.of(nodes, scopes, cuts, producer, read_from=_read_from(version))
         check(graph)
     except GraphError as error:
-        raise FormatError(shortened(str(error))) from error
+        raise broken(shortened(str(error))) from error
     return graph
 
 
@@ -102,7 +103,7 @@ def graph_of(
     try:
         graph = Graph.of((), scopes, cuts, producer, read_from=_read_from(version))
     except GraphError as error:
-        raise FormatError(shortened(str(error))) from error
+        raise broken(shortened(str(error))) from error
     return replace(graph, nodes=nodes)
 
 

@@ -10,7 +10,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gradir.codecs.document import BOM, FORMAT, Document, check_head, graph_of, to_graph
-from gradir.codecs.jsonfault import fault_of, lower
+from gradir.codecs.faults import broken, mismatched
+from gradir.codecs.jsonfault import fault_of
 from gradir.codecs.survey import Survey, Surveyor, survey_graph
 from gradir.codecs.values import check_attributes, check_nodes
 from gradir.codecs.versions import NEWEST, Version, lowest_for, needs_steps, upgrade
@@ -214,14 +215,15 @@ def _decode_plain(data: bytes, error: Exception | None = None) -> Graph:
     try:
         head = msgspec.json.decode(data)
     except _BROKEN as syntax:
-        raise FormatError(fault_of(data, syntax)) from error
+        raise fault_of(data, syntax) from error
     version = check_head(head)
     if error is not None and not needs_steps("json", version):
-        raise FormatError(lower(error)) from error
+        raise broken(*mismatched(error)) from error
     try:
         return _graph(msgspec.convert(upgrade("json", head, version), Document), version)
     except msgspec.ValidationError as mismatch:
-        raise FormatError(f"after its upgrade from GIR {version}: {lower(mismatch)}") from mismatch
+        problem, place = mismatched(mismatch)
+        raise broken(f"after its upgrade from GIR {version}: {problem}", place) from mismatch
 
 
 def _graph(document: Document, version: Version) -> Graph:

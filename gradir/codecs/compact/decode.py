@@ -25,7 +25,7 @@ from gradir.codecs.compact.shares import placed, shares_of
 from gradir.codecs.compact.tables import Tables
 from gradir.codecs.document import graph_of, to_graph
 from gradir.codecs.excerpt import excerpt
-from gradir.errors import FormatError
+from gradir.codecs.faults import damaged
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved, Scope
 
@@ -147,7 +147,7 @@ def _inputs(
                 add(())
             entered[last] = ref
     except IndexError:
-        raise FormatError("column nodes.in names a place before the first node") from None
+        raise damaged("column nodes.in names a place before the first node") from None
     _set_numbers(tables, shares, distances, ids, inputs)
     return inputs
 
@@ -170,7 +170,7 @@ def _set_numbers(
         producer = place - distances[at]
         outputs = tables.kinds[tables.kind_of[producer]].outputs
         if outputs and number >= len(outputs):
-            raise FormatError(
+            raise damaged(
                 f"node {excerpt(ids[place])}: an input names output {number} of {excerpt(ids[producer])}, "
                 "which has no such output"
             )
@@ -196,7 +196,7 @@ def _saved(
         for place, code in zip(placed(shares), codes, strict=True)
     ]
     if places and (min(places) < 0 or max(places) >= len(refs)):
-        raise FormatError("column nodes.origin names a place outside the nodes")
+        raise damaged("column nodes.origin names a place outside the nodes")
     _set(compress(slots, codes), "origin", map(refs.__getitem__, compress(places, codes)))
     for at, number in zip(*_exceptions(tables, "origin", codes), strict=True):
         force_setattr(slots[at], "origin", Ref(ids[places[at]], number))
@@ -211,9 +211,9 @@ def _exceptions(tables: Tables, column: str, flat: Sequence[int]) -> tuple[Seque
     numbers = tables.nodes[f"{column}_nr"]
     at = tables.nodes.indexes(f"{column}_at", len(numbers), "output number", len(flat), f"column nodes.{column}")
     if not all(map(flat.__getitem__, at)):
-        raise FormatError(f"column nodes.{column}_at names an entry without a node")
+        raise damaged(f"column nodes.{column}_at names an entry without a node")
     if numbers and max(numbers) > _LARGEST:
-        raise FormatError(f"column nodes.{column}_nr holds an integer of 64 bits")
+        raise damaged(f"column nodes.{column}_nr holds an integer of 64 bits")
     return at, numbers
 
 
@@ -221,7 +221,7 @@ def _bases(tables: Tables, shares: Sequence[int], ids: Sequence[str]) -> Iterato
     views, distances = placed(shares), tables.nodes["base"]
     for place, distance in zip(views, distances, strict=True):
         if not 0 < distance <= place:
-            raise FormatError(f"node {excerpt(ids[place])}: its base does not stand before it")
+            raise damaged(f"node {excerpt(ids[place])}: its base does not stand before it")
     return map(ids.__getitem__, map(sub, views, distances))
 
 
@@ -234,7 +234,7 @@ def _scopes(tables: Tables) -> list[Scope]:
     ]
     counts = [columns.counted(name, count, "scope") for name in SCOPE_COLUMNS[3:]]
     if any(column and max(column) > _LARGEST for column in counts):
-        raise FormatError("a column of scopes holds an integer of 64 bits")
+        raise damaged("a column of scopes holds an integer of 64 bits")
     training = (
         columns.indexes(TRAINING, count, "scope", len(TRAINING_WORDS), "its words") if TRAINING in columns else []
     )

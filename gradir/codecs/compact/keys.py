@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gradir.codecs.compact.tables import Tables
-from gradir.errors import FormatError
+from gradir.codecs.faults import damaged
 
 __all__ = ["node_ids", "storage_keys", "storages"]
 
@@ -78,4 +78,4 @@ def _check_length(tables: Tables, *parts: tuple[list[str], Sequence[int]]) -> No
         return
     total = sum(len(texts[index]) for texts, indexes in parts for index in indexes)
     if total > most:
-        raise FormatError(f"ids of {total:,} characters in all are out of proportion to {tables.size:,} bytes")
+        raise damaged(f"ids of {total:,} characters in all are out of proportion to {tables.size:,} bytes")

@@ -14,7 +14,7 @@ from gradir.codecs.compact.at_once import read_at_once
 from gradir.codecs.compact.layout import HEAD, NODE_COLUMNS, SCOPE_COLUMNS, TRAINING, Kind
 from gradir.codecs.compact.tables import Columns, Tables
 from gradir.codecs.document import MAGIC, check_head
-from gradir.codecs.excerpt import shortened
+from gradir.codecs.faults import byte, damaged, mismatched
 from gradir.codecs.values import check_finite
 from gradir.codecs.versions import Version, needs_steps, upgrade
 from gradir.errors import FormatError
@@ -50,7 +50,7 @@ def _upgraded(data: bytes, version: Version) -> bytes:
     try:
         document = msgpack.unpackb(data[len(MAGIC) :], ext_hook=_refuse_extension)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise FormatError(f"broken MessagePack: {' '.join(str(error).split()) or type(error).__name__}") from error
+        raise damaged(f"broken MessagePack: {' '.join(str(error).split()) or type(error).__name__}") from error
     packed: bytes = msgpack.packb(upgrade("msgpack", document, version))
     return MAGIC + packed
 
@@ -118,22 +118,25 @@ class _Reader:
         try:
             return function()
         except msgpack.OutOfData:
-            self._fail("the file ends before its document does: it was truncated")
+            raise damaged("the file ends before its document does: it was truncated", byte(len(self._data))) from None
         except FormatError as error:
             self._fail(str(error))
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             self._fail(f"broken MessagePack: {' '.join(str(error).split()) or type(error).__name__}", error)
 
     def _fail(self, message: str, cause: Exception | None = None) -> NoReturn:
-        raise FormatError(f"{message} (byte {len(MAGIC) + self._unpacker.tell():,})") from cause
+        raise damaged(message, self._place()) from cause
+
+    def _place(self) -> str:
+        return byte(len(MAGIC) + self._unpacker.tell())
 
     def _typed(self, kind: type[T], place: str) -> T:
         value = self._value()
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
-            message, _, path = shortened(str(error)).partition(" - at `$")
-            self._fail(f"{message} - at `$.{place}{path or '`'}", error)
+            problem, path = mismatched(error, f".{place}")
+            raise damaged(problem, f"{self._place()}, {path}") from error
 
     def _kinds(self) -> list[Kind]:
         kinds: list[Kind] = []

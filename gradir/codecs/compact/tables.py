@@ -9,8 +9,8 @@ import msgspec
 
 from gradir.codecs.compact.columns import unpack
 from gradir.codecs.compact.layout import Kind
+from gradir.codecs.faults import damaged
 from gradir.codecs.versions import Version
-from gradir.errors import FormatError
 from gradir.ir import Cut, Producer
 
 __all__ = ["Columns", "Tables"]
@@ -28,7 +28,7 @@ class Columns:
         try:
             return unpack(self._packed[name])
         except ValueError as error:
-            raise FormatError(f"column {self.title(name)}: {error}") from error
+            raise damaged(f"column {self.title(name)}: {error}") from error
 
     def __contains__(self, name: str) -> bool:
         """Whether the document has the column."""
@@ -43,7 +43,7 @@ class Columns:
         """Refuse a column that has not ``count`` entries."""
         length = self.length(name)
         if length != count:
-            raise FormatError(f"column {self.title(name)} has {length:,} entries, not one per {per} ({count:,})")
+            raise damaged(f"column {self.title(name)} has {length:,} entries, not one per {per} ({count:,})")
 
     def counted(self, name: str, count: int, per: str) -> Any:
         """A column that must have ``count`` entries."""
@@ -56,7 +56,7 @@ class Columns:
         """A column of ``count`` indexes into a table of ``limit`` entries."""
         column = self.counted(name, count, per)
         if column and max(column) >= limit:
-            raise FormatError(
+            raise damaged(
                 f"column {self.title(name)} names entry {max(column):,} of {table}, of which there are {limit:,}"
             )
         return column
