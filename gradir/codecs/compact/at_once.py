@@ -16,9 +16,11 @@ import msgspec
 
 from gradir.codecs.compact.layout import HEAD, KEYS, NODE_COLUMNS, SCOPE_COLUMNS, Kind
 from gradir.codecs.compact.tables import Columns, Tables
+from gradir.codecs.compact.unpacker import unpacker_of
 from gradir.codecs.document import MAGIC, check_head
 from gradir.codecs.values import check_finite, harmless
 from gradir.codecs.versions import NEWEST, Version, needs_steps
+from gradir.errors import FormatError
 from gradir.ir import Cut, Producer
 
 __all__ = ["read_at_once"]
@@ -36,6 +38,11 @@ _TYPES: Final[Mapping[str, Any]] = {
 }
 
 _NAMES: Final = tuple(msgpack.packb(key) for key in KEYS)
+_LISTED: Final = ("cuts", "kinds")
+_ALL_KNOWN: Final = ("strings", "scopes", "nodes")
+"""Where a decoder sees every value. Elsewhere there may be keys that nobody knows, and what is under them is made once
+as plain data, which shows texts that are none."""
+
 _SMALL_MAP: Final = 0x80
 _ARRAY: Final = struct.Struct(">BI")
 
@@ -49,7 +56,7 @@ def read_at_once(data: bytes) -> Tables | None:
     try:
         rows = _walked(data)
         found = {} if rows is None else {key: _decoder(key).decode(row) for key, row in rows.items()}
-    except (ValueError, RecursionError, msgpack.OutOfData):
+    except (ValueError, RecursionError, msgpack.OutOfData, FormatError):
         # All else that msgpack and msgspec raise for broken data are ValueErrors.
         return None
     if rows is None or not found["strings"] or found["strings"][0]:
@@ -77,8 +84,7 @@ def _tables(size: int, found: dict[str, Any]) -> Tables | None:
 def _walked(data: bytes) -> dict[str, memoryview | bytes] | None:
     """The bytes of each value, if the keys are all there and in order, and no kind is there twice."""
     view = memoryview(data)[len(MAGIC) :]
-    unpacker = msgpack.Unpacker(max_buffer_size=len(data))
-    unpacker.feed(view)
+    unpacker = unpacker_of(data)
     if unpacker.read_map_header() != len(KEYS):
         return None
     rows: dict[str, memoryview | bytes] = {}
@@ -87,29 +93,34 @@ def _walked(data: bytes) -> dict[str, memoryview | bytes] | None:
         if view[start : start + len(name)] != name:
             return None
         unpacker.skip()
-        row = _kinds(unpacker, view) if key == "kinds" else _skipped(unpacker, view)
+        row = _listed(unpacker, view) if key in _LISTED else _walked_over(key, unpacker, view)
         if row is None:
             return None
         rows[key] = row
     return rows if unpacker.tell() == len(view) else None
 
 
-def _skipped(unpacker: msgpack.Unpacker, view: memoryview) -> memoryview:
+def _walked_over(key: str, unpacker: msgpack.Unpacker, view: memoryview) -> memoryview:
     start = unpacker.tell()
-    unpacker.skip()
+    if key in _ALL_KNOWN:
+        unpacker.skip()
+    else:
+        unpacker.unpack()
     return view[start : unpacker.tell()]
 
 
-def _kinds(unpacker: msgpack.Unpacker, view: memoryview) -> bytes | None:
-    # A kind takes hundreds of bytes in memory, so one that comes again and again must not be made each time.
+def _listed(unpacker: msgpack.Unpacker, view: memoryview) -> bytes | None:
+    # One takes hundreds of bytes in memory, so one that comes again and again must not be kept each time.
     count = unpacker.read_array_header()
     seen: set[bytes] = set()
-    start = unpacker.tell()
+    start = end = unpacker.tell()
     for number in range(count):
-        seen.add(bytes(_skipped(unpacker, view)))
+        unpacker.unpack()
+        seen.add(bytes(view[end : unpacker.tell()]))
         if len(seen) == number:
             return None
-    return _ARRAY.pack(0xDD, count) + view[start : unpacker.tell()]
+        end = unpacker.tell()
+    return _ARRAY.pack(0xDD, count) + view[start:end]
 
 
 def _holds(row: memoryview | bytes, columns: Mapping[str, bytes], names: tuple[str, ...]) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 from gradir.codecs.compact.at_once import read_at_once
 from gradir.codecs.compact.layout import HEAD, NODE_COLUMNS, SCOPE_COLUMNS, TRAINING, Kind
 from gradir.codecs.compact.tables import Columns, Tables
+from gradir.codecs.compact.unpacker import refuse_extension, unpacker_of
 from gradir.codecs.document import MAGIC, check_head
 from gradir.codecs.faults import byte, damaged, mismatched
 from gradir.codecs.values import check_finite
@@ -48,7 +49,7 @@ def read(data: bytes) -> Tables:
 def _upgraded(data: bytes, version: Version) -> bytes:
     """A document of an older version, rewritten as one of the newest."""
     try:
-        document = msgpack.unpackb(data[len(MAGIC) :], ext_hook=_refuse_extension)
+        document = msgpack.unpackb(data[len(MAGIC) :], ext_hook=refuse_extension)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise damaged(f"broken MessagePack: {' '.join(str(error).split()) or type(error).__name__}") from error
     packed: bytes = msgpack.packb(upgrade("msgpack", document, version))
@@ -58,10 +59,7 @@ def _upgraded(data: bytes, version: Version) -> bytes:
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._unpacker = msgpack.Unpacker(
-            raw=False, strict_map_key=True, max_buffer_size=len(data), ext_hook=_refuse_extension
-        )
-        self._unpacker.feed(memoryview(data)[len(MAGIC) :])
+        self._unpacker = unpacker_of(data)
         self._keys = 0
 
     def tables(self, version: Version) -> Tables:
@@ -186,7 +184,3 @@ class _Reader:
         if missing:
             self._fail(f"column {table}.{missing[0]} is missing")
         return Columns(table, columns)
-
-
-def _refuse_extension(code: int, _: bytes) -> NoReturn:
-    raise FormatError(f"extension type {code} has no place in a GIR document")
