@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from gradir.codecs.compact.columns import counts_of
 from gradir.codecs.compact.layout import Kind
 from gradir.codecs.compact.tables import Tables
 
@@ -30,6 +30,6 @@ def check_fit(tables: Tables) -> None:
         FormatError: a column is longer or shorter.
     """
     columns, kinds = tables.nodes, tables.kinds
-    counts = Counter(tables.kind_of)
+    counts = counts_of(tables.kind_of)
     for name, per, entries in _ENTRIES:
         columns.check_length(name, sum([entries(kinds[number]) * count for number, count in counts.items()]), per)

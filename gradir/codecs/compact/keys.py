@@ -24,13 +24,11 @@ def node_ids(tables: Tables, places: Sequence[int] | None = None) -> list[str]:
     columns, strings, kinds = tables.nodes, tables.strings, tables.kinds
     count = len(tables.kind_of)
     parts: tuple[Sequence[int], ...] = (
-        columns.indexes("id", count, "node", len(strings) + 1, "the strings"),
-        columns.counted("ordinal", count, "node"),
-        columns.indexes("scope", count, "node", len(strings), "the strings"),
-        tables.kind_of,
+        columns.indexes("id", count, "node", len(strings) + 1, "the strings", places=places),
+        columns.counted("ordinal", count, "node", places=places),
+        columns.indexes("scope", count, "node", len(strings), "the strings", places=places),
+        tables.kind_of if places is None else [tables.kind_of[place] for place in places],
     )
-    if places is not None:
-        parts = tuple([column[place] for place in places] for column in parts)
     texts, _, scopes, kind_of = parts
     heads = ["", *strings]
     ops = [f"{kind.op}:" for kind in kinds]

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gradir.codecs.compact.columns import unpack
+from gradir.codecs.compact.columns import any_from, pick, unpack
 from gradir.codecs.compact.layout import Kind
 from gradir.codecs.faults import damaged
 from gradir.codecs.versions import Version
@@ -45,17 +45,22 @@ class Columns:
         if length != count:
             raise damaged(f"column {self.title(name)} has {length:,} entries, not one per {per} ({count:,})")
 
-    def counted(self, name: str, count: int, per: str) -> Any:
-        """A column that must have ``count`` entries."""
+    def counted(self, name: str, count: int, per: str, *, places: Sequence[int] | None = None) -> Any:
+        """A column that must have ``count`` entries, or those of its entries that are asked for."""
+        if places is not None:
+            self.check_length(name, count, per)
+            return pick(self._packed[name], places)
         column = self[name]
         if len(column) != count:
             self.check_length(name, count, per)
         return column
 
-    def indexes(self, name: str, count: int, per: str, limit: int, table: str) -> Any:
-        """A column of ``count`` indexes into a table of ``limit`` entries."""
-        column = self.counted(name, count, per)
-        if column and max(column) >= limit:
+    def indexes(
+        self, name: str, count: int, per: str, limit: int, table: str, *, places: Sequence[int] | None = None
+    ) -> Any:
+        """A column of ``count`` indexes into a table of ``limit`` entries, or those that are asked for."""
+        column = self.counted(name, count, per, places=places)
+        if any_from(limit, column):
             raise damaged(
                 f"column {self.title(name)} names entry {max(column):,} of {table}, of which there are {limit:,}"
             )
