@@ -86,6 +86,6 @@ def test_trouble_is_one_line(project: Path, capfd: pytest.CaptureFixture[str]) -
     assert [error.partition(": ")[2][:12] for error in errors] == [
         "missing.gir:",
         "train.py has",
-        "loss.gir: br",
-        "loss.gir: br",
+        "loss.gir: by",
+        "loss.gir: by",
     ]

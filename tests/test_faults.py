@@ -26,7 +26,7 @@ HEAD = b'{"format":"gir","version":"1.0","nodes":['
 
 AGAIN = "fetch the file again, or write it again"
 UNDO = "undo the last edit of the file, or capture the graph again"
-CAPTURE = "'gradir capture' writes one"
+CAPTURE = "gradir capture writes one"
 UPGRADE = "upgrade gradir"
 
 
@@ -122,7 +122,7 @@ def test_a_broken_file_is_one_line_that_says_where_and_what_to_do(
         (codecs.check_keys, nodes('{"id":"a","op":"b","op":"c"}'), "$.nodes[0]: the key 'op' occurs twice in one obj"),
         (codecs.check_canonical, TEXT.replace(b"\n", b"\r\n"), "line 1: valid, but not in canonical form"),
         (codecs.check_canonical, gzip.compress(TEXT.replace(b"\n", b"\r\n")), "line 1 after decompression: valid, but"),
-        (codecs.check_canonical, TEXT + b"\n", ": valid, but not in canonical form: ''; 'gradir convert' makes it so"),
+        (codecs.check_canonical, TEXT + b"\n", ": valid, but not in canonical form: ''; gradir convert makes it so"),
         (codecs.check_canonical, columns(kind=WIDE), "byte "),
         (codecs.check_keys, MARK + HEAD + b'],"x":"\xff"}', "byte 51: broken JSON: not UTF-8"),
         (codecs.check_keys, gzip.compress(HEAD + b'],"x":"\xff"}'), "byte 48 after decompression: broken JSON"),

@@ -201,7 +201,7 @@ def test_floats_survive_exactly() -> None:
 START = b'{"format":"gir","version":"1.0","requires":[],\n"producer":{},\n"scopes":[],\n"cuts":[],\n"nodes":[\n'
 
 
-@pytest.mark.parametrize("piece", [1, 20, 1 << 18])
+@pytest.mark.parametrize("piece", [1, 20, 1 << 16])
 @pytest.mark.parametrize(
     ("lines", "ids"),
     [

@@ -11,7 +11,7 @@ __all__ = ["broken", "byte", "damaged", "foreign", "lowered", "mismatched", "too
 
 _DAMAGED: Final = "fetch the file again, or write it again"
 _BROKEN: Final = "undo the last edit of the file, or capture the graph again"
-_FOREIGN: Final = "'gradir capture' writes one"
+_FOREIGN: Final = "gradir capture writes one"
 _TOO_NEW: Final = "upgrade gradir"
 
 

@@ -30,7 +30,7 @@ _CHUNK: Final = 512
 _NODES: Final = b'"nodes":[\n'
 _END: Final = b"\n]}\n"
 _SEPARATOR: Final = b",\n"
-_PIECE: Final = 1 << 18
+_PIECE: Final = 1 << 16
 """How many bytes of nodes are read at a time, so that they are still at hand when they are checked."""
 
 _BROKEN: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -195,12 +195,13 @@ class _Lines:
     def nodes(self) -> Iterator[tuple[Node, ...]]:
         """The nodes, some at a time, up to where they are broken."""
         decoder = msgspec.json.Decoder(tuple[Node, ...])
+        view = memoryview(self._data)
         start, stop = self._start, len(self._data) - len(_END)
         while start <= stop:
             end = self._data.find(_SEPARATOR, start + _PIECE, stop)
             end = stop if end < 0 else end
             try:
-                nodes = decoder.decode(b"[%b]" % self._data[start:end])
+                nodes = decoder.decode(b"".join((b"[", view[start:end], b"]")))
             except _BROKEN:
                 return
             if not nodes:

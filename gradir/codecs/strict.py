@@ -126,4 +126,4 @@ def _check_canonical(data: bytes) -> Graph:
 
 
 def _not_canonical(place: str, shown: str = "") -> FormatError:
-    return FormatError(f"valid, but not in canonical form{shown}", place=place, advice="'gradir convert' makes it so")
+    return FormatError(f"valid, but not in canonical form{shown}", place=place, advice="gradir convert makes it so")

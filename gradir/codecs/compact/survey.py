@@ -88,7 +88,7 @@ def _saved_bytes(tables: Tables, kind_of: Sequence[int]) -> int:
         if size is not None:
             key = places[number - 1], texts[number - 1]
             shared[key] = max(shared.get(key, 0), size)
-    text_numbers = {text: number for number, text in enumerate(tables.strings)}
+    text_numbers = {tables.strings[number]: number for number in sorted(set(texts))}
     own_texts = [[text_numbers.get(f".{slot.slot}") for slot in kind] for kind in slots]
     alone = 0
     holders = placed(shares)
