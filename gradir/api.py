@@ -128,7 +128,7 @@ def load(path: str | PathLike[str]) -> Graph:
     try:
         return codecs.decode(data)
     except FormatError as error:
-        raise type(error)(f"{'standard input' if path == '-' else path}: {error}") from error
+        raise error.moved(file="standard input" if path == "-" else str(path)) from error
 
 
 def loads(data: bytes) -> Graph:

@@ -28,7 +28,30 @@ class GraphError(GradirError):
 
 
 class FormatError(GradirError):
-    """A file that is not a readable GIR document."""
+    """A file that is not a readable GIR document.
+
+    Attributes:
+        problem: what is wrong.
+        file: the file, once it is known.
+        place: where in it: a byte, a line or a path in the document.
+        advice: what to do about it.
+
+    >>> str(FormatError("it was truncated", file="a.gir", place="byte 7", advice="fetch it again"))
+    'a.gir: byte 7: it was truncated; fetch it again'
+    """
+
+    def __init__(self, problem: str, *, file: str = "", place: str = "", advice: str = "") -> None:
+        self.problem, self.file, self.place, self.advice = problem, file, place, advice
+        super().__init__("; ".join(filter(None, [": ".join(filter(None, [file, place, problem])), advice])))
+
+    def moved(self, *, file: str | None = None, place: str | None = None, advice: str | None = None) -> FormatError:
+        """The same error in a file, at another place, or with another advice."""
+        return type(self)(
+            self.problem,
+            file=self.file if file is None else file,
+            place=self.place if place is None else place,
+            advice=self.advice if advice is None else advice,
+        )
 
 
 class NewerFormatError(FormatError):

@@ -39,8 +39,8 @@ def read(path: str | os.PathLike[str], update: str) -> Graph:
     except NewerFormatError:
         raise
     except FormatError as error:
-        hint = f"; {update} writes it anew" if _is_named_as_graph(path) else ""
-        raise FormatError(f"{error}{hint}") from error
+        advice = f"{update} writes it anew" if _is_named_as_graph(path) else error.advice
+        raise error.moved(advice=advice) from error
 
 
 def read_to_update(path: str | os.PathLike[str]) -> Found:
@@ -58,11 +58,11 @@ def read_to_update(path: str | os.PathLike[str]) -> Found:
     try:
         return Found(name, codecs.decode(data), "", *_form(data))
     except NewerFormatError as error:
-        raise NewerFormatError(f"{name}: {error}; the file is left as it is") from error
+        raise error.moved(file=name, advice=f"{error.advice}, or delete the file first") from error
     except FormatError as error:
         if not _is_named_as_graph(path):
-            raise FormatError(f"{name}: {error}; a file not named .gir is left as it is: delete it first") from error
-        return Found(name, None, str(error), *_form(data))
+            raise error.moved(file=name, advice="a file not named .gir is left as it is: delete it first") from error
+        return Found(name, None, str(error.moved(advice="")), *_form(data))
 
 
 def write(graph: Graph, path: str | os.PathLike[str], found: Found) -> None:
@@ -76,8 +76,9 @@ def write(graph: Graph, path: str | os.PathLike[str], found: Found) -> None:
     """
     if found.graph is not None and found.graph.read_from:
         raise NewerFormatError(
-            f"{found.name}: the file is of GIR {found.graph.read_from}, which is newer than this gradir, and is left "
-            "as it is: upgrade gradir, or delete the file first"
+            f"GIR version {found.graph.read_from} is newer than this gradir, and the file is left as it is",
+            file=found.name,
+            advice="upgrade gradir, or delete the file first",
         )
     api.save(graph, path, format=found.format, compress=found.compress)
 

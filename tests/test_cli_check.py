@@ -86,7 +86,7 @@ def test_trouble_is_one_line(project: Path, capfd: pytest.CaptureFixture[str]) -
     assert [error.partition(": ")[2][:12] for error in errors] == [
         "missing.gir:",
         "train.py has",
-        "loss.gir: br",
+        "loss.gir: by",
     ]
     assert errors[-1].endswith("; --update writes it anew")
 
@@ -146,7 +146,7 @@ def test_a_file_that_only_a_newer_gradir_reads_is_left(
     assert "upgrade" in error
     assert "--update" not in error
     assert check("--update") == 2
-    assert capfd.readouterr().err == f"{error[:-1]}; the file is left as it is\n"
+    assert capfd.readouterr().err == f"{error[:-1]}, or delete the file first\n"
     assert path.read_text() == text
 
 
@@ -163,7 +163,7 @@ def test_a_file_of_a_newer_minor_version_is_left_where_it_differs(
     shown, errors = capfd.readouterr()
     assert "relu" in shown
     assert errors.splitlines()[-1] == (
-        "gradir: loss.gir: the file is of GIR 1.99, which is newer than this gradir, and is left as it is: "
+        "gradir: loss.gir: GIR version 1.99 is newer than this gradir, and the file is left as it is; "
         "upgrade gradir, or delete the file first"
     )
     assert path.read_text() == text

@@ -173,12 +173,12 @@ ZEROS = pack([0] * NODES)
         (changed(version="2.0"), "2.0 is newer than 1.1"),
         (changed(requires=["warp"]), "requires 'warp'"),
         (changed(requires=[{}]), "not a list of names"),
-        (changed(producer=[]), r"Expected `object`, got `array` - at `\$.producer`"),
-        (changed(producer={"options": {"n": 2**63}}), r"`\$.producer.options"),
+        (changed(producer=[]), r"^byte 52, \$\.producer: expected `object`, got `array`;"),
+        (changed(producer={"options": {"n": 2**63}}), r"\$.producer.options"),
         (changed(producer={"options": {"n": float("nan")}}), "NonFinite"),
         (changed(producer={"options": {"n": msgpack.ExtType(1, b"")}}), "extension type 1 has no place"),
         (changed(producer={"options": {"n": msgpack.Timestamp(1)}}), r"\$.producer.options"),
-        (changed(cuts=[{"kind": "a"}, {}]), r"missing required field `kind` - at `\$.cuts\[1\]"),
+        (changed(cuts=[{"kind": "a"}, {}]), r", \$\.cuts\[1\]: object missing required field `kind`;"),
         (changed(strings=[]), "first entry is not the empty text"),
         (changed(strings=["", 1]), "an entry is not a text"),
         (changed(kinds=[{}, {}]), r"kinds\[1\] repeats an earlier kind"),
@@ -211,7 +211,8 @@ def test_errors_name_the_byte() -> None:
     data = closed(opened(everything()) | {"kinds": [{"role": "leaf"}, {"op": 7}]})
     with pytest.raises(FormatError) as caught:
         gradir.loads(data)
-    found = re.fullmatch(r"Expected `str`, got `int` - at `\$\.kinds\[1\]\.op` \(byte ([0-9,]+)\)", str(caught.value))
+    assert caught.value.problem == "expected `str`, got `int`"
+    found = re.fullmatch(r"byte ([0-9,]+), \$\.kinds\[1\]\.op", caught.value.place)
     assert found is not None
     end = int(found[1].replace(",", ""))
     assert data[:end].endswith(msgpack.packb({"op": 7}))

@@ -261,12 +261,14 @@ def test_sides_that_are_not_there_are_one_line(words: tuple[str, ...], said: str
 def test_a_broken_file_of_a_revision_is_named(run: Run, repository: Path) -> None:
     (repository / "model.gir").write_text("{")
     run("git", "commit", "-q", "-a", "-m", "broken")
-    assert "gradir: HEAD:model.gir: broken JSON" in run("gradir", "diff", "HEAD~1", "HEAD", "model.gir", status=2)
+    assert "gradir: HEAD:model.gir: byte 1: broken JSON" in run(
+        "gradir", "diff", "HEAD~1", "HEAD", "model.gir", status=2
+    )
     (repository / "HEAD").write_bytes(gradir.dumps(everything()))
     (repository / "model.gir").write_bytes(gradir.dumps(everything()))
     assert run("gradir", "diff", "HEAD", "model.gir") == "no difference\n", "a file of that name comes first"
     assert run("gradir", "diff", "--", "HEAD", "model.gir") == "no difference\n"
-    assert "gradir: HEAD:model.gir: broken JSON" in run("gradir", "diff", "HEAD", "--", "model.gir", status=2)
+    assert "gradir: HEAD:model.gir: byte 1: broken JSON" in run("gradir", "diff", "HEAD", "--", "model.gir", status=2)
 
 
 def test_a_path_after_a_colon_is_that_of_the_repository(

@@ -102,6 +102,27 @@ def test_damaged_files(data: st.DataObject, graph: Graph, form: tuple[str, str |
         assert gradir.loads(codecs.encode(found, encoding, lossy=True)).nodes == found.nodes
 
 
+@settings(max_examples=300)
+@given(st.data(), st.sampled_from([everything(), hostile(), chain(30)]), st.sampled_from(["json", "msgpack"]))
+def test_the_fast_readers_and_the_careful_ones_agree(data: st.DataObject, graph: Graph, encoding: str) -> None:
+    damaged = data.draw(edited(codecs.encode(graph, encoding)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gradir.codecs.json._PIECE", 100)
+        fast = graph_or_error(damaged)
+        patch.setattr("gradir.codecs.json._decode_by_lines", lambda _: None)
+        patch.setattr("gradir.codecs.compact.reader.read_at_once", lambda _: None)
+        assert graph_or_error(damaged) == fast
+
+
+def graph_or_error(data: bytes) -> Graph | str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return codecs.decode(data)
+        except FormatError as error:
+            return str(error)
+
+
 @settings(max_examples=200)
 @given(graphs(), st.data())
 def test_wrong_values_in_any_place(graph: Graph, data: st.DataObject) -> None:
@@ -289,7 +310,7 @@ def test_the_command_line_says_which_file_is_broken(
     words = {"convert": [str(tmp_path / "out.gir")], "export": ["--to", "tree"], "diff": [str(path)]}
     assert main([command, str(path), *words.get(command, [])]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"gradir: {path}: broken JSON: ")
+    assert error.startswith(f"gradir: {path}: byte 300: broken JSON: ")
     assert error.count("\n") == 1
     assert "truncated" in error
     assert list(tmp_path.iterdir()) == [path]

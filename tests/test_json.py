@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from pathlib import Path
 
 import jsonschema
@@ -12,6 +13,7 @@ from samples import chain, everything, hostile
 from strategies import graphs
 
 import gradir
+from gradir import codecs
 from gradir.codecs.schema import PUBLISHED
 from gradir.errors import FormatError, GradirWarning
 from gradir.ir import Graph, Node, TensorMeta
@@ -96,7 +98,7 @@ def test_attributes_are_written_in_one_order() -> None:
         (b"\x80\x04\x95", "not a GIR document"),
         (b"{}", 'no "format": "gir"'),
         (b"[]", "not a GIR document"),
-        (b'{"format":"gir"', "truncated (byte 15)"),
+        (b'{"format":"gir"', "byte 15: broken json: it was truncated"),
         (b'{"format":"gir","version":"1.0","nodes":[]} x', "trailing characters"),
         (b'{"a":' * 100_000, "broken JSON"),
         (b'{"format":"gir","version":"1.0","nodes":' + b"[" * 100_000, "broken JSON"),
@@ -152,9 +154,16 @@ def test_floats_that_json_cannot_spell_are_refused(value: object) -> None:
             gradir.dumps(Graph.of([node]))
 
 
-def test_integers_of_more_than_64_bits_are_refused() -> None:
-    with pytest.raises(FormatError, match=r"an attribute of node 'x' cannot be kept"):
-        gradir.dumps(Graph.of([Node("x", attrs={"v": 2**64})]))
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, (2.0**63, 2**63), ((2**64,),), 1j, (1, 1j)])
+def test_what_is_no_attribute_value_is_refused(value: object) -> None:
+    for node in (Node("x", attrs={"v": value}), Node("x", ext={"v": value})):
+        with pytest.raises(FormatError, match=r"an attribute of node 'x' cannot be kept"):
+            gradir.dumps(Graph.of([Node("a", attrs={"v": (1, 2.0**63)}), node]))
+
+
+def test_the_largest_integers_are_written() -> None:
+    graph = Graph.of([Node("x", attrs={"v": (2**63 - 1, -(2**63), 1e300)})])
+    assert gradir.loads(gradir.dumps(graph)) == graph
 
 
 def test_a_hundred_thousand_nodes() -> None:
@@ -187,3 +196,66 @@ def test_floats_survive_exactly() -> None:
     graph = Graph.of([Node("x", attrs={"v": values})])
     again = gradir.loads(gradir.dumps(graph)).nodes["x"].attrs["v"]
     assert msgspec.json.encode(again) == msgspec.json.encode(values)
+
+
+START = b'{"format":"gir","version":"1.0","requires":[],\n"producer":{},\n"scopes":[],\n"cuts":[],\n"nodes":[\n'
+
+
+@pytest.mark.parametrize("piece", [1, 20, 1 << 16])
+@pytest.mark.parametrize(
+    ("lines", "ids"),
+    [
+        (b'{"id":"a"},\n{"id":"b"}\n]}\n', ["a", "b"]),
+        (b'{"id":"a",\n"op":"x"},\n{"id":"b",\n"attrs":{"k":[1,\n2]}}\n]}\n', ["a", "b"]),
+        (b'{"id":"a"},{"id":"b"}\n]}\n', ["a", "b"]),
+        (b'{"id":"a","ext":{"nodes":[\n1\n]}}\n]}\n', ["a"]),
+        (b'\n]}\n', []),
+        (b']}\n', []),
+        (b'{"id":"a"}],"nodes":[\n{"id":"b"}\n]}\n', ["b"]),
+        (b'{"id":"a"},\n\n]}\n', None),
+        (b',\n{"id":"a"}\n]}\n', None),
+        (b' ,\n{"id":"a"}\n]}\n', None),
+        (b'{"id":"a"},\n ,\n{"id":"b"}\n]}\n', None),
+        (b'{"id":"a"}],"later":[\n{"id":"b"}\n]}\n', ["a"]),
+        (b'{"id":"a"}],"later":{"x":[\n{"id":"b"}\n]}\n', None),
+        (b'{"id":"a"},\n{"id":"a"}\n]}\n', None),
+        (b'{"id":"a","in":[["b",0]]},\n{"id":"b"}\n]}\n', None),
+        (b'{"id":"a","saved":[{"slot":"s","origin":["b",0]}]},\n{"id":"b"}\n]}\n', ["a", "b"]),
+        (b'{"id":"a","saved":[{"slot":"s","origin":["c",0]}]},\n{"id":"b"}\n]}\n', None),
+        (b'{"id":"a"},\n{"id":"b","base":"c"}\n]}\n', None),
+        (b'{"id":"a"},\n{"id":""}\n]}\n', None),
+        (b'{"id":"a"},\n{"id":"\\u0007"}\n]}\n', None),
+    ],
+)  # fmt: skip
+def test_lines_in_any_place_mean_the_same(
+    lines: bytes, ids: list[str] | None, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradir.codecs.json._PIECE", piece)
+    try:
+        found = list(gradir.loads(START + lines).nodes)
+    except FormatError:
+        found = None
+    assert found == ids
+
+
+def test_a_newer_version_is_warned_of_once(recwarn: pytest.WarningsRecorder) -> None:
+    warnings.simplefilter("always")
+    for lines in (b'{"id":"a"}\n]}\n', b'{"id":"a",\n"op":"b"},\n{"id":"b"}\n]}\n', b'{"id":"a"}]}'):
+        for function in (codecs.decode, codecs.survey):
+            recwarn.clear()
+            function(START.replace(b'"1.0"', b'"1.99"') + lines)
+            assert [str(warning.message)[:16] for warning in recwarn] == ["GIR version 1.99"]
+
+
+@given(graphs())
+def test_reading_by_line_and_as_a_whole_come_to_the_same(graph: Graph) -> None:
+    data = gradir.dumps(graph)
+    assert gradir.loads(data.replace(b"\n", b" ")) == gradir.loads(data) == graph
+
+
+def test_the_parts_of_a_long_list_are_joined() -> None:
+    graph = chain(1500)
+    lines = gradir.dumps(graph).splitlines()
+    assert len(lines) == 5 + len(graph.nodes) + 1
+    assert all(line.endswith(b"},") for line in lines[5:-2])
+    assert json.loads(b"".join(lines))["nodes"][-1]["id"] == list(graph.nodes)[-1]

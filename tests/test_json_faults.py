@@ -20,17 +20,17 @@ HEAD = b'{"format":"gir","version":"1.0","nodes":['
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (HEAD + b'{"id":"a","op":"\\ud800"}]}', "broken JSON: invalid utf-16 surrogate pair (byte 57)"),
-        (HEAD + b'{"id":"a","op":"\\\\ud800"}', "broken JSON: input data was truncated (byte 66)"),
-        (HEAD + b'{"id":"a","op":"\\ud800\\ud', "broken JSON: input data was truncated (byte 66)"),
-        (HEAD + b'{"id":"a","op":"b\xff"}]}', "broken JSON: not UTF-8, invalid start byte 0xff (byte 58)"),
+        (HEAD + b'{"id":"a","op":"\\ud800"}]}', "byte 57: broken JSON: invalid utf-16 surrogate pair"),
+        (HEAD + b'{"id":"a","op":"\\\\ud800"}', "byte 66: broken JSON: it was truncated"),
+        (HEAD + b'{"id":"a","op":"\\ud800\\ud', "byte 66: broken JSON: it was truncated"),
+        (HEAD + b'{"id":"a","op":"b\xff"}]}', "byte 58: broken JSON: not UTF-8, invalid start byte 0xff"),
     ],
 )
 def test_an_error_in_json_is_the_real_one_and_has_its_place(data: bytes, message: str) -> None:
     for function in (codecs.decode, codecs.survey):
         with pytest.raises(FormatError) as caught:
             function(data)
-        assert str(caught.value) == message
+        assert str(caught.value) == f"{message}; {caught.value.advice}"
 
 
 LONG = b"q" * 5000
@@ -67,22 +67,22 @@ def message_of(function: Callable[[bytes], object], data: bytes) -> str:
     [
         (
             HEAD + b'{"id":"a"},{"id":"b","op":"x","op":"y"}]}',
-            "the key 'op' occurs twice in one object - at `$.nodes[1]`",
+            "$.nodes[1]: the key 'op' occurs twice in one object",
         ),
         (
             HEAD + b'],"x":[{},{"a b":{"c":[]},"d":{"e":0,"e":1}}]}',
-            "the key 'e' occurs twice in one object - at `$.x[1].d`",
+            "$.x[1].d: the key 'e' occurs twice in one object",
         ),
-        (HEAD + b'],"x":{"a b":{"c":1,"c":1}}}', "the key 'c' occurs twice in one object - at `$.x['a b']`"),
-        (HEAD + b'],"x":1,"x":2}', "the key 'x' occurs twice in one object - at `$`"),
-        (HEAD + b'],"x":"\xff"}', "broken JSON: not UTF-8, invalid start byte 0xff (byte 48)"),
+        (HEAD + b'],"x":{"a b":{"c":1,"c":1}}}', "$.x['a b']: the key 'c' occurs twice in one object"),
+        (HEAD + b'],"x":1,"x":2}', "$: the key 'x' occurs twice in one object"),
+        (HEAD + b'],"x":"\xff"}', "byte 48: broken JSON: not UTF-8, invalid start byte 0xff"),
     ],
 )
 def test_what_only_a_strict_reader_minds_has_its_place(data: bytes, message: str) -> None:
     codecs.decode(data)
     with pytest.raises(FormatError) as caught:
         check_keys(data)
-    assert str(caught.value) == message
+    assert str(caught.value) == f"{message}; {caught.value.advice}"
 
 
 def test_a_long_number_that_is_ignored_harms_nobody() -> None:
@@ -96,7 +96,7 @@ def test_a_long_number_that_is_ignored_harms_nobody() -> None:
 )
 def test_integers_are_spelled_as_such_and_have_64_bits(part: str) -> None:
     """A JSON Schema allows these; docs/format.md says that gradir does not."""
-    with pytest.raises(FormatError, match=r"- at `\$\.nodes\[0\]"):
+    with pytest.raises(FormatError, match=r"^\$\.nodes\[0\]"):
         codecs.decode(HEAD + f'{{"id":"a",{part}}}]}}'.encode())
 
 

@@ -75,4 +75,4 @@ def _load(side: Side) -> Graph:
     try:
         return api.loads(side.blob())
     except FormatError as error:
-        raise FormatError(f"{side.name}: {error}") from error
+        raise error.moved(file=side.name) from error

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         found = codecs.survey(data)
     except FormatError as error:
-        raise FormatError(f"{'standard input' if options.file == '-' else options.file}: {error}") from error
+        raise error.moved(file="standard input" if options.file == "-" else options.file) from error
     files.write_bytes("-", _as_json(found) if options.json else describe(found).encode())
     return 0
 

@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         found = decode(files.read_bytes(options.diff))
     except FormatError as error:
-        raise FormatError(f"{options.diff}: {error}") from error
+        raise error.moved(file=options.diff) from error
     graph = api.load(options.file)
     try:
         changed = api.unpatch(graph, found) if options.reverse else api.patch(graph, found)

@@ -39,7 +39,7 @@ def _is_valid(path: str, check: Callable[[bytes], int]) -> bool:
     try:
         count = check(files.read_bytes(path))
     except FormatError as error:
-        report(f"{path}: {error}")
+        report(str(error.moved(file=path)))
         return False
     except GradirError as error:
         report(str(error))

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from gradir.codecs.compression import compress, compression_of, decompress
+from gradir.codecs.compression import compress, compression_of, opened
 from gradir.codecs.document import BOM, MAGIC, WHITESPACE
+from gradir.codecs.faults import byte, damaged, foreign
 from gradir.codecs.versions import NEWEST
 from gradir.errors import FormatError
 from gradir.ir import Graph
@@ -21,6 +22,9 @@ __all__ = ["ENCODINGS", "decode", "encode", "encoding_of", "survey"]
 
 ENCODINGS: Final = {"json": "gradir.codecs.json", "msgpack": "gradir.codecs.compact"}
 """The home of each encoding: a module with ``encode``, ``decode`` and ``survey``."""
+
+_SIGN: Final = 4
+"""How many bytes of the magic number survive a transfer as text."""
 
 _JSON: Final = re.compile(rb"(?:%b)?[%b]*\{" % (BOM, WHITESPACE))
 
@@ -51,8 +55,7 @@ def decode(data: bytes) -> Graph:
         FormatError: the bytes are not a GIR document, or one of a version that this release cannot read.
         GradirError: the library of the compression is not installed.
     """
-    data = decompress(data)
-    graph: Graph = _home(encoding_of(data)).decode(data)
+    graph: Graph = _opened(data, "decode")
     return graph
 
 
@@ -64,8 +67,7 @@ def survey(data: bytes) -> Survey:
         GradirError: the library of the compression is not installed.
     """
     compression = compression_of(data)
-    data = decompress(data)
-    found: Survey = _home(encoding_of(data)).survey(data)
+    found: Survey = _opened(data, "survey")
     return found if compression is None else replace(found, compression=compression)
 
 
@@ -76,12 +78,20 @@ def encoding_of(data: bytes) -> str:
         FormatError: the bytes are not a GIR document.
     """
     if not data:
-        raise FormatError("the file is empty; a GIR document starts with its head")
+        raise damaged("the file is empty")
     if data.startswith(MAGIC):
         return "msgpack"
     if _JSON.match(data):
         return "json"
-    raise FormatError("not a GIR document: it starts with neither '{' nor a known magic number")
+    if data.startswith(MAGIC[:_SIGN]):
+        raise damaged("its first bytes were changed, as by a transfer as text", byte(_SIGN))
+    raise foreign("not a GIR document: it starts with neither '{' nor a known magic number")
+
+
+def _opened(data: bytes, name: str) -> Any:
+    """What the function of that name makes of a document that may be compressed."""
+    with opened(data) as document:
+        return getattr(_home(encoding_of(document)), name)(document)
 
 
 def _home(encoding: str) -> Any:

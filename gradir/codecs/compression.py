@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
+from gradir.codecs.faults import byte, damaged
 from gradir.errors import FormatError, GradirError
 
-__all__ = ["COMPRESSIONS", "compress", "compression_for", "compression_of", "decompress", "room"]
+__all__ = ["COMPRESSIONS", "compress", "compression_for", "compression_of", "decompress", "opened", "room"]
 
 COMPRESSIONS: Final = ("gzip", "zstd")
 _SUFFIXES: Final[Mapping[str, str]] = {".gz": "gzip", ".zst": "zstd"}
 """What a file's name asks for when it is written. When it is read, only its content counts."""
 
 _MAGIC: Final[Mapping[str, bytes]] = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd"}
+
+_NUMBERED: Final = re.compile(r"(?:byte|line) [0-9,]*[0-9]")
 
 _GZIP_LEVEL: Final = 6
 _GZIP_WINDOW: Final = 31
@@ -85,8 +90,24 @@ def decompress(data: bytes) -> bytes:
     _expand(data, compression, method, pieces)
     found = pieces.joined()
     if compression_of(found) is not None:
-        raise FormatError("compressed twice: decompress it once first")
+        raise FormatError("compressed twice", advice="decompress it once")
     return found
+
+
+@contextmanager
+def opened(data: bytes) -> Iterator[bytes]:
+    """What was compressed, for a body whose errors name places in it: they then say so.
+
+    Raises:
+        FormatError: see `decompress`, and what the body raises.
+    """
+    document = decompress(data)
+    try:
+        yield document
+    except FormatError as error:
+        if document is data:
+            raise
+        raise error.moved(place=_NUMBERED.sub(r"\g<0> after decompression", error.place)) from error
 
 
 def room(compressed: int) -> int:
@@ -112,8 +133,8 @@ class _Pieces:
         limit = room(self._compressed)
         if self._size > limit:
             raise FormatError(
-                f"{self._compressed:,} bytes of {self._compression} hold more than {limit:,}, which no graph does; "
-                "if you trust the file, decompress it first"
+                f"{self._compressed:,} bytes of {self._compression} hold more than {limit:,}, which no graph does",
+                advice="if you trust the file, decompress it first",
             )
         self._pieces.append(piece)
 
@@ -150,12 +171,12 @@ def _expand(data: bytes, compression: str, method: _Method, pieces: _Pieces) -> 
                 pieces.add(member.decompress(data[at : at + _PIECE]))
                 at += _PIECE
         except method.error as error:
-            raise FormatError(f"damaged {compression} data: {error}") from error
+            raise damaged(f"damaged {compression} data: {error}") from error
         if not member.eof:
-            raise FormatError(f"damaged {compression} data: it was truncated")
+            raise damaged(f"damaged {compression} data: it was truncated", byte(len(data)))
         at = min(at, len(data)) - len(member.unused_data)
         if at < len(data) and not data.startswith(_MAGIC[compression], at):
-            raise FormatError(f"damaged {compression} data: something else follows it")
+            raise damaged(f"damaged {compression} data: something else follows it", byte(at))
 
 
 def _zstandard() -> ModuleType:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gradir.codecs.excerpt import excerpt, shortened
+from gradir.codecs.faults import broken, foreign, too_new
 from gradir.codecs.versions import NEWEST, RELEASED, Version
-from gradir.errors import FormatError, GradirWarning, GraphError, NewerFormatError
+from gradir.errors import GradirWarning, GraphError
 from gradir.ir import Cut, Graph, Node, Producer, Scope
 from gradir.ir.validate import check
 
-__all__ = ["BOM", "FEATURES", "FORMAT", "MAGIC", "WHITESPACE", "Document", "check_head", "to_graph"]
+__all__ = ["BOM", "FEATURES", "FORMAT", "MAGIC", "WHITESPACE", "Document", "check_head", "graph_of", "to_graph"]
 
 FORMAT: Final = "gir"
 
@@ -50,24 +52,22 @@ def check_head(head: object) -> Version:
         NewerFormatError: it is of a newer major version, or requires a feature that this release lacks.
     """
     if not isinstance(head, dict) or head.get("format") != FORMAT:
-        raise FormatError(f'not a GIR document: its head has no "format": "{FORMAT}"')
+        raise foreign(f'not a GIR document: its head has no "format": "{FORMAT}"')
     version = Version.parse(head.get("version"))
     if version is None:
-        raise FormatError(f'the head\'s version is {excerpt(head.get("version"))}; expected MAJOR.MINOR such as "1.0"')
+        problem = f'the version is {excerpt(head.get("version"))}; expected MAJOR.MINOR such as "1.0"'
+        raise broken(problem, "$.version")
     if version.major > NEWEST.major:
-        raise NewerFormatError(
-            f"GIR version {version} is newer than {NEWEST}, the newest this gradir reads: upgrade gradir"
-        )
+        raise too_new(f"GIR version {version} is newer than {NEWEST}, the newest this gradir reads", "$.version")
     if version < NEWEST and version not in RELEASED:
-        raise FormatError(f"there is no GIR version {version}; there are {', '.join(map(str, RELEASED))}")
+        raise broken(f"there is no GIR version {version}; there are {', '.join(map(str, RELEASED))}", "$.version")
     requires = head.get("requires", ())
     if not isinstance(requires, (list, tuple)) or not all(isinstance(name, str) for name in requires):
-        raise FormatError("the head's requires is not a list of names")
+        raise broken("not a list of names", "$.requires")
     missing = [name for name in requires if name not in FEATURES]
     if missing:
-        raise NewerFormatError(
-            f"the document requires {shortened(', '.join(map(excerpt, missing)))}, unknown to this gradir: upgrade it"
-        )
+        names = shortened(", ".join(map(excerpt, missing)))
+        raise too_new(f"the document requires {names}, unknown to this gradir", "$.requires")
     if version > NEWEST:
         warnings.warn(
             f"GIR version {version} is newer than {NEWEST}; what this gradir does not know in it is ignored",
@@ -78,25 +78,35 @@ def check_head(head: object) -> Version:
 
 
 def to_graph(
-    nodes: Sequence[Node],
-    scopes: Sequence[Scope],
-    cuts: Sequence[Cut],
-    producer: Producer,
-    version: Version,
-    *,
-    inputs_checked: bool = False,
+    nodes: Sequence[Node], scopes: Sequence[Scope], cuts: Sequence[Cut], producer: Producer, version: Version
 ) -> Graph:
     """The graph that a decoded document describes.
-
-    ``inputs_checked`` says that the decoder has seen to references between nodes.
 
     Raises:
         FormatError: the nodes break a rule of the IR.
     """
     try:
-        graph = Graph.of(nodes, scopes, cuts, producer, read_from=str(version) if version > NEWEST else "")
-        if not inputs_checked or not all(graph.nodes) or not "".join(graph.nodes).isprintable():
-            check(graph)
+        graph = Graph.of(nodes, scopes, cuts, producer, read_from=_read_from(version))
+        check(graph)
     except GraphError as error:
-        raise FormatError(shortened(str(error))) from error
+        raise broken(shortened(str(error))) from error
     return graph
+
+
+def graph_of(
+    nodes: Mapping[str, Node], scopes: Sequence[Scope], cuts: Sequence[Cut], producer: Producer, version: Version
+) -> Graph:
+    """The graph of nodes that were checked as they were read.
+
+    Raises:
+        FormatError: two scopes share a path.
+    """
+    try:
+        graph = Graph.of((), scopes, cuts, producer, read_from=_read_from(version))
+    except GraphError as error:
+        raise broken(shortened(str(error))) from error
+    return replace(graph, nodes=nodes)
+
+
+def _read_from(version: Version) -> str:
+    return str(version) if version > NEWEST else ""

@@ -5,29 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from gradir.codecs.document import BOM, FORMAT, Document, check_head, to_graph
-from gradir.codecs.jsonfault import fault_of, lower
-from gradir.codecs.values import check_graph
-from gradir.codecs.versions import Version, lowest_for, needs_steps, upgrade
+from gradir.codecs.document import BOM, FORMAT, Document, check_head, graph_of, to_graph
+from gradir.codecs.faults import broken, mismatched
+from gradir.codecs.values import check_attributes, check_nodes
+from gradir.codecs.versions import NEWEST, Version, lowest_for, needs_steps, upgrade
 from gradir.errors import FormatError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node
+from gradir.ir.validate import Gathered
 
 if TYPE_CHECKING:
     from gradir.codecs.surveyor import Survey
 
 __all__ = ["decode", "encode", "survey"]
 
-_CHUNK: Final = 1024
+T = TypeVar("T")
 
+_CHUNK: Final = 512
+"""So few records are checked and written at a time that the processor still has them, and their text, at hand."""
 
 _NODES: Final = b'"nodes":[\n'
 _END: Final = b"\n]}\n"
-_PIECE: Final = 1 << 20
+_SEPARATOR: Final = b",\n"
+_PIECE: Final = 1 << 16
+"""How many bytes of nodes are read at a time, so that they are still at hand when they are checked."""
+
+_BROKEN: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _Versioned(msgspec.Struct):
@@ -50,29 +57,38 @@ def encode(graph: Graph) -> bytes:
     Raises:
         FormatError: the graph holds a lone surrogate, an integer of more than 64 bits or an untagged nan or infinity.
     """
-    check_graph(graph)
+    check_attributes("the producer", graph.producer.options)
     encoder = msgspec.json.Encoder(order="deterministic")
     parts = [f'{{"format":"{FORMAT}","version":"{lowest_for(graph)}","requires":[],\n"producer":'.encode()]
     try:
         parts.append(encoder.encode(graph.producer))
-        for name, records in (("scopes", graph.scopes.values()), ("cuts", graph.cuts), ("nodes", graph.nodes.values())):
-            parts.append(f',\n"{name}":['.encode())
-            parts += _lines(encoder, records)
-            parts.append(b"]")
+        for name, records in (("scopes", graph.scopes.values()), ("cuts", graph.cuts)):
+            parts += _listed(encoder, name, _chunks(records))
+        parts += _listed(encoder, "nodes", _checked(_chunks(graph.nodes.values())))
     except UnicodeEncodeError as error:
         raise FormatError("a string of the graph holds a lone surrogate, which a file cannot") from error
     parts.append(b"}\n")
     return b"".join(parts)
 
 
-def _lines(encoder: msgspec.json.Encoder, records: Iterable[object]) -> Iterator[bytes]:
-    # In chunks, so that few large pieces are copied. JSON strings hold no raw newline: each one ends a record.
-    iterator, separator = iter(records), b"\n"
+def _chunks(records: Iterable[T]) -> Iterator[list[T]]:
+    iterator = iter(records)
     while chunk := list(islice(iterator, _CHUNK)):
-        yield separator + encoder.encode_lines(chunk)[:-1].replace(b"\n", b",\n")
-        separator = b",\n"
-    if separator != b"\n":
-        yield b"\n"
+        yield chunk
+
+
+def _checked(chunks: Iterable[list[Node]]) -> Iterator[list[Node]]:
+    for chunk in chunks:
+        check_nodes(chunk)
+        yield chunk
+
+
+def _listed(encoder: msgspec.json.Encoder, name: str, chunks: Iterable[list[Any]]) -> list[bytes]:
+    """One list of the document. JSON strings hold no raw newline: each one ends a record."""
+    lines = [encoder.encode_lines(chunk).replace(b"\n", b",\n") for chunk in chunks]
+    if lines:
+        lines[-1] = lines[-1].removesuffix(b",\n") + b"\n"
+    return [b',\n"%b":[' % name.encode(), b"\n" * bool(lines), *lines, b"]"]
 
 
 def decode(data: bytes) -> Graph:
@@ -81,16 +97,35 @@ def decode(data: bytes) -> Graph:
     Raises:
         FormatError: the text is not JSON, not GIR, of a version that cannot be read, or breaks a rule of the IR.
     """
-    data = data.removeprefix(BOM)
+    data = _without_mark(data)
     with paused_gc():
-        try:
-            document = _decoder().decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return _decode_plain(data, error)
-        version = check_head({"format": document.format, "version": document.version, "requires": document.requires})
-        if needs_steps("json", version):
-            return _decode_plain(data)
-        return _graph(document, version)
+        return _decode_by_lines(data) or _decode_whole(data)
+
+
+def _decode_by_lines(data: bytes) -> Graph | None:
+    """The graph in a document that has one node a line, as gradir writes it; nothing when there is anything wrong."""
+    found = _Lines.of(data)
+    if found is None or needs_steps("json", Version.parse(found.head.version) or NEWEST):
+        return None
+    gathered = Gathered()
+    for nodes in found.nodes():
+        if not gathered.add(nodes):
+            return None
+    if not found.complete or not gathered.whole():
+        return None
+    version = _version_of(found.head)
+    return graph_of(gathered.nodes, found.head.scopes, found.head.cuts, found.head.producer, version)
+
+
+def _decode_whole(data: bytes) -> Graph:
+    try:
+        document = _decoder().decode(data)
+    except _BROKEN as error:
+        return _decode_plain(data, error)
+    version = _version_of(document)
+    if needs_steps("json", version):
+        return _decode_plain(data)
+    return _graph(document, version)
 
 
 def survey(data: bytes) -> Survey:
@@ -99,63 +134,104 @@ def survey(data: bytes) -> Survey:
     Raises:
         FormatError: see `decode`. What only the whole graph shows, such as an id that occurs twice, goes unnoticed.
     """
-    start = data.find(_NODES) + len(_NODES)
-    if start < len(_NODES) or not data.endswith(_END):
-        return _survey_whole(data)
-    try:
-        document = _decoder().decode(data[:start] + b"]}")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _survey_whole(data)
-    version = check_head({"format": document.format, "version": document.version, "requires": document.requires})
+    data = _without_mark(data)
+    with paused_gc():
+        return _survey_by_lines(data) or _survey_whole(data)
+
+
+def _survey_by_lines(data: bytes) -> Survey | None:
+    found = _Lines.of(data)
+    if found is None:
+        return None
     from gradir.codecs.surveyor import Surveyor
 
     surveyor = Surveyor()
-    decoder = msgspec.json.Decoder(tuple[Node, ...])
-    try:
-        with paused_gc():
-            for piece in _pieces(data, start, len(data) - len(_END)):
-                surveyor.add(decoder.decode(b"[%b]" % piece))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _survey_whole(data)
+    for nodes in found.nodes():
+        surveyor.add(nodes)
+    if not found.complete:
+        return None
     return surveyor.survey(
         encoding="json",
-        version=str(version),
-        producer=document.producer,
-        scopes=len(document.scopes),
-        cuts=document.cuts,
+        version=str(_version_of(found.head)),
+        producer=found.head.producer,
+        scopes=len(found.head.scopes),
+        cuts=found.head.cuts,
     )
 
 
 def _survey_whole(data: bytes) -> Survey:
     from gradir.codecs.surveyor import survey_graph
 
-    graph = decode(data)
-    version = msgspec.json.decode(data.removeprefix(BOM), type=_Versioned).version
-    return survey_graph(graph, "json", version)
+    graph = _decode_whole(data)
+    return survey_graph(graph, "json", msgspec.json.decode(data, type=_Versioned).version)
 
 
-def _pieces(data: bytes, start: int, stop: int) -> Iterator[bytes]:
-    """The lines between two places, some at a time, without the comma after the last of them."""
-    while start < stop:
-        end = data.find(b",\n", start + _PIECE, stop)
-        end = stop if end < 0 else end
-        yield data[start:end]
-        start = end + 2
+def _version_of(document: Document) -> Version:
+    return check_head({"format": document.format, "version": document.version, "requires": document.requires})
+
+
+def _without_mark(data: bytes) -> bytes:
+    # White space in place of the mark leaves every byte with its number.
+    return b" " * len(BOM) + data[len(BOM) :] if data.startswith(BOM) else data
+
+
+class _Lines:
+    """A document with one node a line, read some lines at a time."""
+
+    def __init__(self, head: Document, data: bytes, start: int) -> None:
+        self.head = head
+        self.complete = False
+        """Whether every node was read; until then it may well be no document."""
+        self._data = data
+        self._start = start
+
+    @classmethod
+    def of(cls, data: bytes) -> _Lines | None:
+        """The document, if all that surrounds its nodes is as it should be."""
+        start = data.find(_NODES) + len(_NODES)
+        if start < len(_NODES) or not data.endswith(_END):
+            return None
+        try:
+            # That this is a document shows that the list is that of its nodes.
+            return cls(_decoder().decode(data[:start] + b"]}"), data, start)
+        except _BROKEN:
+            return None
+
+    def nodes(self) -> Iterator[tuple[Node, ...]]:
+        """The nodes, some at a time, up to where they are broken."""
+        decoder = msgspec.json.Decoder(tuple[Node, ...])
+        view = memoryview(self._data)
+        start, stop = self._start, len(self._data) - len(_END)
+        while start <= stop:
+            end = self._data.find(_SEPARATOR, start + _PIECE, stop)
+            end = stop if end < 0 else end
+            try:
+                nodes = decoder.decode(b"".join((b"[", view[start:end], b"]")))
+            except _BROKEN:
+                return
+            if not nodes:
+                return
+            yield nodes
+            start = end + len(_SEPARATOR)
+        self.complete = True
 
 
 def _decode_plain(data: bytes, error: Exception | None = None) -> Graph:
     """Decode a document that the newest records do not fit: an old one, or a broken one."""
     try:
         head = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as syntax:
-        raise FormatError(fault_of(data, syntax)) from error
+    except _BROKEN as syntax:
+        from gradir.codecs.jsonfault import fault_of
+
+        raise fault_of(data, syntax) from error
     version = check_head(head)
     if error is not None and not needs_steps("json", version):
-        raise FormatError(lower(error)) from error
+        raise broken(*mismatched(error)) from error
     try:
         return _graph(msgspec.convert(upgrade("json", head, version), Document), version)
     except msgspec.ValidationError as mismatch:
-        raise FormatError(f"after its upgrade from GIR {version}: {lower(mismatch)}") from mismatch
+        problem, place = mismatched(mismatch)
+        raise broken(f"after its upgrade from GIR {version}: {problem}", place) from mismatch
 
 
 def _graph(document: Document, version: Version) -> Graph:

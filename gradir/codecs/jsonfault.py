@@ -2,49 +2,59 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Final
 
+from gradir.codecs.document import BOM
 from gradir.codecs.excerpt import shortened
+from gradir.codecs.faults import broken, byte, damaged, lowered
+from gradir.errors import FormatError
 
-__all__ = ["fault_of", "lower"]
+__all__ = ["fault_of"]
 
 # msgspec takes the end of the data for the missing half of a surrogate pair when no 6 bytes follow the first half.
 _TAIL: Final = 64
 _HALF_PAIR: Final = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})[^\\]")
+_PLACE: Final = re.compile(r"(.*) \(byte ([0-9]+)\)")
 
 
-def fault_of(data: bytes, error: Exception) -> str:
-    r"""The error of a JSON reader in one line.
+def fault_of(data: bytes, error: Exception) -> FormatError:
+    r"""The error of a JSON reader as one with its place.
 
-    >>> fault_of(b'["a\xff"]', ValueError("somewhere"))
-    'broken JSON: not UTF-8, invalid start byte 0xff (byte 3)'
+    >>> fault_of(b'["a\xff"]', ValueError("somewhere")).place
+    'byte 3'
     """
-    return f"broken JSON: {_no_text(data) or _lone_half(data, error) or _cut_short(data, error) or lower(error)}"
+    return _no_text(data) or _lone_half(data, error) or _cut_short(data, error) or _no_json(data, error)
 
 
-def lower(error: Exception) -> str:
-    """The text of an error as a part of a longer line."""
-    text = shortened(" ".join(str(error).split()))
-    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
-
-
-def _no_text(data: bytes) -> str:
+def _no_text(data: bytes) -> FormatError | None:
     # Readers decode one string at a time and name the byte within it.
     try:
         data.decode()
     except UnicodeDecodeError as error:
-        return f"not UTF-8, {error.reason} {data[error.start]:#04x} (byte {error.start:,})"
-    return ""
+        problem = f"broken JSON: not UTF-8, {error.reason} {data[error.start]:#04x}"
+        return damaged(problem, byte(error.start))
+    return None
 
 
-def _cut_short(data: bytes, error: Exception) -> str:
-    return f"{lower(error)} (byte {len(data):,})" if "truncated" in str(error) else ""
-
-
-def _lone_half(data: bytes, error: Exception) -> str:
+def _lone_half(data: bytes, error: Exception) -> FormatError | None:
     if "truncated" not in str(error):
-        return ""
-    start = max(len(data) - _TAIL, 0)
-    found = list(_HALF_PAIR.finditer(data, start))
-    return f"invalid utf-16 surrogate pair (byte {found[-1].start(1):,})" if found else ""
+        return None
+    found = list(_HALF_PAIR.finditer(data, max(len(data) - _TAIL, 0)))
+    return broken("broken JSON: invalid utf-16 surrogate pair", byte(found[-1].start(1))) if found else None
+
+
+def _cut_short(data: bytes, error: Exception) -> FormatError | None:
+    return damaged("broken JSON: it was truncated", byte(len(data))) if "truncated" in str(error) else None
+
+
+def _no_json(data: bytes, error: Exception) -> FormatError:
+    if isinstance(error, json.JSONDecodeError):
+        start = len(BOM) if data.startswith(BOM) else 0
+        return broken(f"broken JSON: {lowered(error.msg)}", byte(start + len(error.doc[: error.pos].encode())))
+    text = " ".join(str(error).split())
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        return broken(f"broken JSON: {lowered(shortened(text))}")
+    return broken(f"broken JSON: {lowered(shortened(found[1]))}", byte(int(found[2])))

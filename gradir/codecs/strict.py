@@ -9,8 +9,9 @@ from itertools import zip_longest
 from typing import Any
 
 from gradir.codecs.codec import decode, encode, encoding_of
-from gradir.codecs.compression import decompress
+from gradir.codecs.compression import opened
 from gradir.codecs.excerpt import excerpt, shortened
+from gradir.codecs.faults import byte, too_new
 from gradir.codecs.jsonfault import fault_of
 from gradir.errors import FormatError
 from gradir.ir import Graph
@@ -26,18 +27,22 @@ def check_keys(data: bytes) -> None:
     Raises:
         FormatError: a key occurs twice.
     """
-    data = decompress(data)
-    if encoding_of(data) != "json":
-        return
+    with opened(data) as document:
+        if encoding_of(document) == "json":
+            _check_keys(document)
+
+
+def _check_keys(data: bytes) -> None:
     try:
         text = data.decode("utf-8-sig")
         try:
             _parsed(text, _unique)
         except _RepeatedError:
             path, key = _repeated(_parsed(text, _Members))
-            raise FormatError(f"the key {excerpt(key)} occurs twice in one object - at `{path}`") from None
+            problem = f"the key {excerpt(key)} occurs twice in one object"
+            raise FormatError(problem, place=path, advice="leave one of them") from None
     except (ValueError, RecursionError) as error:
-        raise FormatError(fault_of(data, error)) from error
+        raise fault_of(data, error) from error
 
 
 class _RepeatedError(Exception):
@@ -100,17 +105,25 @@ def check_canonical(data: bytes) -> Graph:
     Raises:
         FormatError: they are not; the message says where.
     """
-    data = decompress(data)
+    with opened(data) as document:
+        return _check_canonical(document)
+
+
+def _check_canonical(data: bytes) -> Graph:
     graph = decode(data)
     if graph.read_from:
-        raise FormatError(f"GIR {graph.read_from} is newer than this gradir, which cannot tell its canonical form")
+        raise too_new(f"GIR {graph.read_from} is newer than this gradir, which cannot tell its canonical form")
     expected = encode(graph, encoding_of(data))
     if expected == data:
         return graph
     if encoding_of(data) == "msgpack":
         at = next((at for at, pair in enumerate(zip_longest(data, expected)) if pair[0] != pair[1]), 0)
-        raise FormatError(f"valid, but not in canonical form at byte {at:,}; gradir convert makes it so")
-    lines = zip_longest(data.split(b"\n"), expected.split(b"\n"), fillvalue=b"")
-    number, line = next((number, here) for number, (here, there) in enumerate(lines, 1) if here != there)
+        raise _not_canonical(byte(at))
+    lines = zip_longest(data.split(b"\n"), expected.split(b"\n"))
+    number, line = next((number, here or b"") for number, (here, there) in enumerate(lines, 1) if here != there)
     shown = line[:_SHOWN].decode(errors="replace") + ("…" if len(line) > _SHOWN else "")
-    raise FormatError(f"valid, but not in canonical form at line {number:,}, {shown!r}; gradir convert makes it so")
+    raise _not_canonical(f"line {number:,}", f": {shown!r}")
+
+
+def _not_canonical(place: str, shown: str = "") -> FormatError:
+    return FormatError(f"valid, but not in canonical form{shown}", place=place, advice="gradir convert makes it so")

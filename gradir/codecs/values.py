@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from itertools import chain
-from operator import attrgetter, methodcaller
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from gradir.codecs.excerpt import excerpt
 from gradir.errors import FormatError
-from gradir.ir import AttrValue, Graph
+from gradir.ir import AttrValue, Node, NonFinite
 
-__all__ = ["check_attributes", "check_finite", "check_graph"]
+__all__ = ["check_attributes", "check_finite", "check_nodes", "harmless"]
 
 _LARGEST: Final = 2**63 - 1
 _DEPTH: Final = 3
+_KINDS: Final[frozenset[type]] = frozenset({type(None), bool, int, float, str, NonFinite, tuple})
 
 
-def check_graph(graph: Graph) -> None:
-    """Refuse a graph whose attributes could be written but not read back as they are.
+class _Attributed(Protocol):
+    """A node, or a kind of nodes."""
+
+    @property
+    def attrs(self) -> Mapping[str, AttrValue]: ...
+
+    @property
+    def ext(self) -> Mapping[str, AttrValue]: ...
+
+
+def check_nodes(nodes: Sequence[Node]) -> None:
+    """Refuse nodes whose attributes could be written but not read back as they are.
 
     Raises:
         FormatError: see `check_attributes`.
     """
-    nodes = graph.nodes.values()
-    found = chain.from_iterable(map(attrgetter("attrs", "ext"), nodes))
-    mappings = filter(None, chain([graph.producer.options], found))
-    if _harmless(list(chain.from_iterable(map(methodcaller("values"), mappings)))):
+    if harmless(nodes):
         return
-    check_attributes("the producer", graph.producer.options)
     for node in nodes:
         check_attributes(f"node {node.id!r}", node.attrs)
         check_attributes(f"node {node.id!r}", node.ext)
@@ -75,20 +80,28 @@ def _not_finite(value: AttrValue) -> float | None:
     return next((found for entry in value if (found := _not_finite(entry)) is not None), None)
 
 
-def _harmless(values: list[Any]) -> bool:
-    """Whether numbers fit and are finite, found out for all values at once; false when in doubt."""
+def harmless(records: Iterable[_Attributed]) -> bool:
+    """Whether all attributes are of known types, fit and are finite, found out at once; false when in doubt."""
+    values: list[Any] = []
+    for record in records:
+        if record.attrs:
+            values += record.attrs.values()
+        if record.ext:
+            values += record.ext.values()
     for _ in range(_DEPTH):
         kinds = set(map(type, values))
-        if list in kinds or not all(map(math.isfinite, _only(float, kinds, values))):
+        if not kinds <= _KINDS:
             return False
-        integers = _only(int, kinds, values)
-        if integers and not -_LARGEST - 1 <= min(integers) <= max(integers) <= _LARGEST:
+        # The same few numbers come again and again.
+        if float in kinds and not all(map(math.isfinite, {value for value in values if type(value) is float})):
             return False
-        values = list(chain.from_iterable(_only(tuple, kinds, values)))
+        if int in kinds and not _fit({value for value in values if type(value) is int}):
+            return False
+        if tuple not in kinds:
+            return True
+        values = [entry for value in values if type(value) is tuple for entry in value]
     return not values
 
 
-def _only(kind: type, kinds: set[type], values: list[Any]) -> list[Any]:
-    if kind not in kinds:
-        return []
-    return values if len(kinds) == 1 else [value for value in values if type(value) is kind]
+def _fit(integers: set[int]) -> bool:
+    return -_LARGEST - 1 <= min(integers) <= max(integers) <= _LARGEST

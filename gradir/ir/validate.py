@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from operator import eq
 
 from gradir.errors import GraphError
 from gradir.ir.graph import Graph
 from gradir.ir.model import Node
 
-__all__ = ["check", "problems"]
+__all__ = ["Gathered", "check", "problems"]
 
 
 def check(graph: Graph) -> None:
@@ -22,25 +23,45 @@ def check(graph: Graph) -> None:
         raise GraphError(next(problems(graph)))
 
 
+class Gathered:
+    """Nodes that come a few at a time: by id, and whether they keep the rules so far.
+
+    Nodes are checked faster just after they were made than when all of a large graph are there.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self._count = 0
+        self._later: list[str] = []
+
+    def add(self, nodes: Sequence[Node]) -> bool:
+        """Whether further nodes break no rule that shows already; without what comes later, not all do."""
+        seen, later = self.nodes, self._later
+        for node in nodes:
+            for ref in node.inputs:
+                if ref is None:
+                    continue
+                if ref.id not in seen or (ref.output_nr and not _has_output(seen[ref.id], ref.output_nr)):
+                    return False
+            if node.base is not None and node.base not in seen:
+                return False
+            for saved in node.saved:
+                if saved.origin is not None and saved.origin.id not in seen:
+                    later.append(saved.origin.id)
+            seen[node.id] = node
+        self._count += len(nodes)
+        ids = [node.id for node in nodes]
+        return len(seen) == self._count and all(ids) and "".join(ids).isprintable()
+
+    def whole(self) -> bool:
+        """Whether what was named before it came is there now."""
+        return all(map(self.nodes.__contains__, self._later))
+
+
 def _holds(graph: Graph) -> bool:
     """Whether no rule is broken, found out in half the time that it takes to name the one that is."""
-    nodes = graph.nodes
-    if not all(nodes) or not "".join(nodes).isprintable():
-        return False
-    seen: set[str] = set()
-    for key, node in nodes.items():
-        if key != node.id or (node.base is not None and node.base not in seen):
-            return False
-        for ref in node.inputs:
-            if ref is None:
-                continue
-            if ref.id not in seen or (ref.output_nr and not _has_output(nodes[ref.id], ref.output_nr)):
-                return False
-        for saved in node.saved:
-            if saved.origin is not None and saved.origin.id not in nodes:
-                return False
-        seen.add(key)
-    return True
+    gathered, nodes = Gathered(), list(graph.nodes.values())
+    return gathered.add(nodes) and gathered.whole() and all(map(eq, graph.nodes, gathered.nodes))
 
 
 def problems(graph: Graph) -> Iterator[str]:

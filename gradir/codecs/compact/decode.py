@@ -7,10 +7,11 @@ what is left to check are the ends of the columns, the output numbers and the id
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
-from itertools import accumulate, chain, compress, pairwise, repeat
-from operator import methodcaller, sub
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain, compress, islice, repeat
+from operator import sub
 from typing import Any, Final
 
 import msgspec
@@ -19,17 +20,24 @@ from msgspec.structs import force_setattr
 from gradir.codecs.compact.fit import check_fit
 from gradir.codecs.compact.keys import node_ids, storage_keys
 from gradir.codecs.compact.layout import SCOPE_COLUMNS, TRAINING, TRAINING_WORDS, Kind
-from gradir.codecs.compact.reader import Tables, read
-from gradir.codecs.document import to_graph
+from gradir.codecs.compact.reader import read
+from gradir.codecs.compact.shares import placed, shares_of
+from gradir.codecs.compact.tables import Tables
+from gradir.codecs.document import graph_of, to_graph
 from gradir.codecs.excerpt import excerpt
-from gradir.errors import FormatError
+from gradir.codecs.faults import damaged
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved, Scope
 
-__all__ = ["decode", "placed"]
+__all__ = ["decode"]
 
 _LARGEST: Final = 2**63 - 1
-_COPY: Final = methodcaller("__copy__")
+_BLOCK: Final = 512
+"""So few nodes are made at a time that the processor still has them at hand when the last of their fields is set."""
+
+# Found once: a call through the class takes half the time of one through each record.
+_COPY_NODE: Final = Node.__copy__  # type: ignore[attr-defined]
+_COPY_SLOT: Final = Saved.__copy__  # type: ignore[attr-defined]
 
 
 def decode(data: bytes) -> Graph:
@@ -41,26 +49,47 @@ def decode(data: bytes) -> Graph:
     with paused_gc():
         tables = read(data)
         check_fit(tables)
-        kinds, strings = tables.kinds, tables.strings
         ids = node_ids(tables)
-        kind_of: Sequence[int] = tables.nodes["kind"]
-        templates = [_template(kind) for kind in kinds]
-        nodes: list[Node] = list(map(_COPY, map(templates.__getitem__, kind_of)))
-        _set(nodes, "id", ids)
-        _set(nodes, "scope", map(strings.__getitem__, tables.nodes["scope"]))
-        refs = list(map(Ref, ids, repeat(0)))
-        _deal(nodes, kind_of, "names", [kind.names for kind in kinds], _names(tables, kind_of))
-        _deal(nodes, kind_of, "inputs", [kind.inputs for kind in kinds], _inputs(tables, nodes, refs))
-        _deal(nodes, kind_of, "saved", [len(kind.saved) for kind in kinds], _saved(tables, refs))
-        _set_bases(nodes, tables)
-        return to_graph(nodes, _scopes(tables), tables.cuts, tables.producer, tables.version, inputs_checked=True)
+        nodes = _nodes(tables, ids)
+        rest = _scopes(tables), tables.cuts, tables.producer, tables.version
+        if len(nodes) != len(ids) or not all(ids) or not _printable(tables, ids):
+            # All that can be wrong are ids, and it is said of the first of them.
+            return to_graph(list(map(Node, ids)), *rest)
+        return graph_of(nodes, *rest)
 
 
-def placed(kind_of: Sequence[int], counts: Sequence[int]) -> list[int]:
-    """The place of the node that each entry of a flat column belongs to, given the number of entries by kind."""
-    if not any(counts):
-        return []
-    return list(chain.from_iterable(map(repeat, range(len(kind_of)), map(counts.__getitem__, kind_of))))
+def _printable(tables: Tables, ids: Sequence[str]) -> bool:
+    # The ids are made of few texts, and these are nearly always printable themselves.
+    texts = "".join([*tables.strings, *[kind.op for kind in tables.kinds]])
+    return texts.isprintable() or "".join(ids).isprintable()
+
+
+def _nodes(tables: Tables, ids: Sequence[str]) -> dict[str, Node]:
+    """The nodes by id; fewer than there are ids where one occurs twice."""
+    kinds, kind_of = tables.kinds, tables.kind_of
+    templates = [_template(kind) for kind in kinds]
+    refs = list(map(Ref, ids, repeat(0)))
+    named = shares_of(kind_of, [kind.names for kind in kinds])
+    fed = shares_of(kind_of, [kind.inputs for kind in kinds])
+    holding = shares_of(kind_of, [len(kind.saved) for kind in kinds])
+    scopes = map(tables.strings.__getitem__, tables.nodes["scope"])
+    names = _names(tables, named)
+    inputs = filter(None, _inputs(tables, fed, ids, refs))
+    saved = _saved(tables, holding, ids, refs)
+    viewing = shares_of(kind_of, [int(kind.base) for kind in kinds])
+    bases = _bases(tables, viewing, ids)
+    nodes: dict[str, Node] = {}
+    for start in range(0, len(ids), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        made = list(map(_COPY_NODE, map(templates.__getitem__, kind_of[block])))
+        _set(made, "id", ids[block])
+        _set(made, "scope", scopes)
+        _set(compress(made, named[block]), "names", names)
+        _set(compress(made, fed[block]), "inputs", inputs)
+        _set(compress(made, holding[block]), "saved", saved)
+        _set(compress(made, viewing[block]), "base", bases)
+        nodes.update(zip(ids[block], made, strict=True))
+    return nodes
 
 
 def _template(kind: Kind) -> Node:
@@ -81,82 +110,119 @@ def _set(records: Iterable[msgspec.Struct], field: str, values: Iterable[object]
     deque(map(force_setattr, records, repeat(field), values), 0)
 
 
-def _deal(
-    nodes: Sequence[Node], kind_of: Sequence[int], field: str, counts: Sequence[int], flat: tuple[Any, ...]
+def _names(tables: Tables, shares: Sequence[int]) -> Iterator[tuple[str, ...]]:
+    length = tables.nodes.length("names")
+    names = tables.nodes.indexes("names", length, "name", len(tables.strings), "the strings")
+    return _dealt(map(tables.strings.__getitem__, names), shares)
+
+
+def _dealt(flat: Iterator[Any], shares: Iterable[int]) -> Iterator[tuple[Any, ...]]:
+    """The entries of a flat column, for each node that has some."""
+    take = flat.__next__
+    return ((take(),) if share == 1 else tuple(islice(flat, share)) for share in shares if share)
+
+
+def _inputs(
+    tables: Tables, shares: Sequence[int], ids: Sequence[str], refs: Sequence[Ref]
+) -> list[tuple[Ref | None, ...]]:
+    """The inputs by node."""
+    # From the last node to the first, so that a place before the first is not one counted from the end. A node is
+    # entered after its own inputs: those without a producer, at no distance, find nothing there.
+    last = len(refs)
+    entered: list[Ref | None] = [None] * last
+    distances: Sequence[int] = tables.nodes["in"]
+    take = iter(distances).__next__
+    inputs: list[tuple[Ref | None, ...]] = []
+    add = inputs.append
+    try:
+        for share, ref in zip(shares, refs, strict=True):
+            last -= 1
+            if share == 1:
+                add((entered[last + take()],))
+            elif share == 2:
+                add((entered[last + take()], entered[last + take()]))
+            elif share:
+                add(tuple([entered[last + take()] for _ in range(share)]))
+            else:
+                add(())
+            entered[last] = ref
+    except IndexError:
+        raise damaged("column nodes.in names a place before the first node") from None
+    _set_numbers(tables, shares, distances, ids, inputs)
+    return inputs
+
+
+def _set_numbers(
+    tables: Tables,
+    shares: Sequence[int],
+    distances: Sequence[int],
+    ids: Sequence[str],
+    inputs: list[tuple[Ref | None, ...]],
 ) -> None:
-    """Give each node its share of a flat column."""
-    if not flat:
+    """Put in the inputs that are not output 0 of their producer."""
+    places, numbers = _exceptions(tables, "in", distances)
+    if not numbers:
         return
-    shares = list(map(counts.__getitem__, kind_of))
-    ends = accumulate(filter(None, shares), initial=0)
-    _set(compress(nodes, shares), field, [flat[start:end] for start, end in pairwise(ends)])
-
-
-def _names(tables: Tables, kind_of: Sequence[int]) -> tuple[str, ...]:
-    count = sum(map([kind.names for kind in tables.kinds].__getitem__, kind_of))
-    names = tables.nodes.indexes("names", count, "name", len(tables.strings), "the strings")
-    return tuple(map(tables.strings.__getitem__, names))
-
-
-def _inputs(tables: Tables, nodes: Sequence[Node], refs: Sequence[Ref]) -> tuple[Ref | None, ...]:
-    consumers = placed(tables.nodes["kind"], [kind.inputs for kind in tables.kinds])
-    distances = tables.nodes.counted("in", len(consumers), "input slot")
-    producers = list(map(sub, consumers, distances))
-    if producers and min(producers) < 0:
-        raise FormatError("column nodes.in names a place before the first node")
-    flat = [refs[place] if distance else None for place, distance in zip(producers, distances, strict=True)]
-    for at, number in _exceptions(tables, "in", flat):
-        producer = nodes[producers[at]]
-        if producer.outputs and number >= len(producer.outputs):
-            raise FormatError(
-                f"node {excerpt(refs[consumers[at]].id)}: an input names output {number} of {excerpt(producer.id)}, "
+    ends = list(accumulate(shares))
+    changed: dict[int, list[Ref | None]] = {}
+    for at, number in zip(places, numbers, strict=True):
+        place = bisect_right(ends, at)
+        producer = place - distances[at]
+        outputs = tables.kinds[tables.kind_of[producer]].outputs
+        if outputs and number >= len(outputs):
+            raise damaged(
+                f"node {excerpt(ids[place])}: an input names output {number} of {excerpt(ids[producer])}, "
                 "which has no such output"
             )
-        flat[at] = Ref(producer.id, number)
-    return tuple(flat)
+        if place not in changed:
+            changed[place] = list(inputs[place])
+        changed[place][at - ends[place]] = Ref(ids[producer], number)
+    for place, row in changed.items():
+        inputs[place] = tuple(row)
 
 
-def _saved(tables: Tables, refs: Sequence[Ref]) -> tuple[Saved, ...]:
+def _saved(
+    tables: Tables, shares: Sequence[int], ids: Sequence[str], refs: Sequence[Ref]
+) -> Iterator[tuple[Saved, ...]]:
     templates = [
         [Saved(slot.slot, slot.dtype, slot.shape, slot.bytes, state=slot.state) for slot in kind.saved]
         for kind in tables.kinds
     ]
-    slots: list[Saved] = list(map(_COPY, chain.from_iterable(map(templates.__getitem__, tables.nodes["kind"]))))
-    holders = placed(tables.nodes["kind"], [len(kind.saved) for kind in tables.kinds])
-    codes = tables.nodes.counted("origin", len(slots), "saved slot")
+    rows = map(templates.__getitem__, compress(tables.kind_of, shares))
+    slots = list(map(_COPY_SLOT, chain.from_iterable(rows)))
+    codes = tables.nodes["origin"]
     places = [
-        place - (code >> 1) if code & 1 else place + (code >> 1) for place, code in zip(holders, codes, strict=True)
+        place - (code >> 1) if code & 1 else place + (code >> 1)
+        for place, code in zip(placed(shares), codes, strict=True)
     ]
     if places and (min(places) < 0 or max(places) >= len(refs)):
-        raise FormatError("column nodes.origin names a place outside the nodes")
-    origins = [refs[place] if code else None for place, code in zip(places, codes, strict=True)]
-    for at, number in _exceptions(tables, "origin", origins):
-        origins[at] = Ref(refs[places[at]].id, number)
-    _set(slots, "origin", origins)
-    keys = storage_keys(tables, [ref.id for ref in refs])
+        raise damaged("column nodes.origin names a place outside the nodes")
+    _set(compress(slots, codes), "origin", map(refs.__getitem__, compress(places, codes)))
+    for at, number in zip(*_exceptions(tables, "origin", codes), strict=True):
+        force_setattr(slots[at], "origin", Ref(ids[places[at]], number))
+    keys = storage_keys(tables, ids)
     numbers = tables.nodes.indexes("storage", len(slots), "saved slot", len(keys), "the storages")
     _set(compress(slots, numbers), "storage", map(keys.__getitem__, filter(None, numbers)))
-    return tuple(slots)
+    return _dealt(iter(slots), shares)
 
 
-def _exceptions(tables: Tables, column: str, flat: Sequence[Ref | None]) -> list[tuple[int, int]]:
+def _exceptions(tables: Tables, column: str, flat: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
     """Which entries of a flat column of references mean another output than the first, and which."""
     numbers = tables.nodes[f"{column}_nr"]
     at = tables.nodes.indexes(f"{column}_at", len(numbers), "output number", len(flat), f"column nodes.{column}")
     if not all(map(flat.__getitem__, at)):
-        raise FormatError(f"column nodes.{column}_at names an entry without a node")
+        raise damaged(f"column nodes.{column}_at names an entry without a node")
     if numbers and max(numbers) > _LARGEST:
-        raise FormatError(f"column nodes.{column}_nr holds an integer of 64 bits")
-    return list(zip(at, numbers, strict=True))
+        raise damaged(f"column nodes.{column}_nr holds an integer of 64 bits")
+    return at, numbers
 
 
-def _set_bases(nodes: Sequence[Node], tables: Tables) -> None:
-    views = placed(tables.nodes["kind"], [int(kind.base) for kind in tables.kinds])
-    distances = tables.nodes.counted("base", len(views), "node with a base")
+def _bases(tables: Tables, shares: Sequence[int], ids: Sequence[str]) -> Iterator[str]:
+    views, distances = placed(shares), tables.nodes["base"]
     for place, distance in zip(views, distances, strict=True):
         if not 0 < distance <= place:
-            raise FormatError(f"node {excerpt(nodes[place].id)}: its base does not stand before it")
-        force_setattr(nodes[place], "base", nodes[place - distance].id)
+            raise damaged(f"node {excerpt(ids[place])}: its base does not stand before it")
+    return map(ids.__getitem__, map(sub, views, distances))
 
 
 def _scopes(tables: Tables) -> list[Scope]:
@@ -168,7 +234,7 @@ def _scopes(tables: Tables) -> list[Scope]:
     ]
     counts = [columns.counted(name, count, "scope") for name in SCOPE_COLUMNS[3:]]
     if any(column and max(column) > _LARGEST for column in counts):
-        raise FormatError("a column of scopes holds an integer of 64 bits")
+        raise damaged("a column of scopes holds an integer of 64 bits")
     training = (
         columns.indexes(TRAINING, count, "scope", len(TRAINING_WORDS), "its words") if TRAINING in columns else []
     )

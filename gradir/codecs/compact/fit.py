@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from gradir.codecs.compact.columns import counts_of
 from gradir.codecs.compact.layout import Kind
-from gradir.codecs.compact.reader import Tables
+from gradir.codecs.compact.tables import Tables
 
 __all__ = ["check_fit"]
 
@@ -27,9 +27,9 @@ def check_fit(tables: Tables) -> None:
     A kind may ask for any number of entries, so nothing may be made of its numbers before.
 
     Raises:
-        FormatError: a column is longer or shorter, or a node is of a kind that there is not.
+        FormatError: a column is longer or shorter.
     """
     columns, kinds = tables.nodes, tables.kinds
-    counts = Counter(columns.indexes("kind", columns.length("kind"), "node", len(kinds), "kinds"))
+    counts = counts_of(tables.kind_of)
     for name, per, entries in _ENTRIES:
-        columns.check_length(name, sum(entries(kinds[number]) * count for number, count in counts.items()), per)
+        columns.check_length(name, sum([entries(kinds[number]) * count for number, count in counts.items()]), per)

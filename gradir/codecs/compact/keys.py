@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Union
+from typing import Final
 
-from gradir.codecs.compact.reader import Tables
-from gradir.errors import FormatError
+from gradir.codecs.compact.tables import Tables
+from gradir.codecs.faults import damaged
 
 __all__ = ["node_ids", "storage_keys", "storages"]
-
-_Texts = Union[list[str], dict[int, str]]
 
 _EXPANSION: Final = 64
 _SPARE: Final = 1 << 20
@@ -24,22 +22,23 @@ def node_ids(tables: Tables, places: Sequence[int] | None = None) -> list[str]:
         FormatError: the columns do not fit each other, or make ids out of all proportion to the file.
     """
     columns, strings, kinds = tables.nodes, tables.strings, tables.kinds
-    count = len(columns["kind"])
+    count = len(tables.kind_of)
     parts: tuple[Sequence[int], ...] = (
-        columns.indexes("id", count, "node", len(strings) + 1, "the strings"),
-        columns.counted("ordinal", count, "node"),
-        columns.indexes("scope", count, "node", len(strings), "the strings"),
-        columns.indexes("kind", count, "node", len(kinds), "kinds"),
+        columns.indexes("id", count, "node", len(strings) + 1, "the strings", places=places),
+        columns.counted("ordinal", count, "node", places=places),
+        columns.indexes("scope", count, "node", len(strings), "the strings", places=places),
+        tables.kind_of if places is None else [tables.kind_of[place] for place in places],
     )
-    if places is not None:
-        parts = tuple([column[place] for place in places] for column in parts)
-    heads = ["", *strings]
     texts, _, scopes, kind_of = parts
-    scope_heads = {number: f"{strings[number]}/" if strings[number] else "" for number in set(scopes)}
-    op_heads = [f"{kind.op}:" for kind in kinds]
-    _check_length(tables, (heads, texts), (scope_heads, scopes), (op_heads, kind_of))
+    heads = ["", *strings]
+    ops = [f"{kind.op}:" for kind in kinds]
+    _check_length(tables, (heads, texts), (strings, scopes), (ops, kind_of))
     return [
-        f"{heads[text]}{ordinal or ''}" if text else f"{scope_heads[scope]}{op_heads[kind]}{ordinal}"
+        f"{heads[text]}{ordinal or ''}"
+        if text
+        else f"{strings[scope]}/{ops[kind]}{ordinal}"
+        if strings[scope]
+        else f"{ops[kind]}{ordinal}"
         for text, ordinal, scope, kind in zip(*parts, strict=True)
     ]
 
@@ -70,15 +69,11 @@ def storage_keys(tables: Tables, ids: Sequence[str]) -> list[str]:
     return ["", *(heads[owner] + tables.strings[text] for owner, text in zip(owners, texts, strict=True))]
 
 
-def _check_length(tables: Tables, *parts: tuple[_Texts, Sequence[int]]) -> None:
+def _check_length(tables: Tables, *parts: tuple[list[str], Sequence[int]]) -> None:
     most = _SPARE + _EXPANSION * tables.size
     # What all of them would be if each were the longest is known faster, and nearly always little enough.
-    if sum(_longest(texts) * len(indexes) for texts, indexes in parts) <= most:
+    if sum(max(map(len, texts), default=0) * len(indexes) for texts, indexes in parts) <= most:
         return
     total = sum(len(texts[index]) for texts, indexes in parts for index in indexes)
     if total > most:
-        raise FormatError(f"ids of {total:,} characters in all are out of proportion to {tables.size:,} bytes")
-
-
-def _longest(texts: _Texts) -> int:
-    return max(map(len, texts.values() if isinstance(texts, dict) else texts), default=0)
+        raise damaged(f"ids of {total:,} characters in all are out of proportion to {tables.size:,} bytes")

@@ -1,8 +1,8 @@
-"""The top level of a compact document: its head, tables and packed columns, checked for type but not put together."""
+"""Read the tables of any compact document, one value after the other, so that an error has its place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from typing import Any, NoReturn, TypeVar
@@ -10,83 +10,23 @@ from typing import Any, NoReturn, TypeVar
 import msgpack
 import msgspec
 
-from gradir.codecs.compact.columns import unpack
+from gradir.codecs.compact.at_once import read_at_once
 from gradir.codecs.compact.layout import HEAD, NODE_COLUMNS, SCOPE_COLUMNS, TRAINING, Kind
+from gradir.codecs.compact.tables import Columns, Tables
+from gradir.codecs.compact.unpacker import refuse_extension, unpacker_of
 from gradir.codecs.document import MAGIC, check_head
-from gradir.codecs.excerpt import shortened
+from gradir.codecs.faults import byte, damaged, mismatched
 from gradir.codecs.values import check_finite
 from gradir.codecs.versions import Version, needs_steps, upgrade
 from gradir.errors import FormatError
 from gradir.ir import Cut, Producer
 
-__all__ = ["Columns", "Tables", "read"]
+__all__ = ["read"]
 
 T = TypeVar("T")
 
 _CHUNK = 65_536
 """How many strings are read before their type is looked at, so that a table of something else stays small."""
-
-
-class Columns:
-    """The packed columns of one table, unpacked when asked for."""
-
-    def __init__(self, table: str, packed: Mapping[str, bytes]) -> None:
-        self._table = table
-        self._packed = packed
-
-    def __getitem__(self, name: str) -> Any:
-        """The integers of a column."""
-        try:
-            return unpack(self._packed[name])
-        except ValueError as error:
-            raise FormatError(f"column {self.title(name)}: {error}") from error
-
-    def __contains__(self, name: str) -> bool:
-        """Whether the document has the column."""
-        return name in self._packed
-
-    def length(self, name: str) -> int:
-        """The number of entries of a column, which is not unpacked for it."""
-        packed = self._packed[name]
-        return (len(packed) - 1) // (packed[0] or 1) if packed else 0
-
-    def check_length(self, name: str, count: int, per: str) -> None:
-        """Refuse a column that has not ``count`` entries."""
-        length = self.length(name)
-        if length != count:
-            raise FormatError(f"column {self.title(name)} has {length:,} entries, not one per {per} ({count:,})")
-
-    def counted(self, name: str, count: int, per: str) -> Any:
-        """A column that must have ``count`` entries."""
-        column = self[name]
-        self.check_length(name, count, per)
-        return column
-
-    def indexes(self, name: str, count: int, per: str, limit: int, table: str) -> Any:
-        """A column of ``count`` indexes into a table of ``limit`` entries."""
-        column = self.counted(name, count, per)
-        if column and max(column) >= limit:
-            raise FormatError(
-                f"column {self.title(name)} names entry {max(column):,} of {table}, of which there are {limit:,}"
-            )
-        return column
-
-    def title(self, name: str) -> str:
-        """The column as an error names it."""
-        return f"{self._table}.{name}"
-
-
-class Tables(msgspec.Struct):
-    """Everything in a compact document."""
-
-    size: int
-    version: Version
-    producer: Producer
-    cuts: tuple[Cut, ...]
-    strings: list[str]
-    scopes: Columns
-    kinds: list[Kind]
-    nodes: Columns
 
 
 def read(data: bytes) -> Tables:
@@ -95,6 +35,9 @@ def read(data: bytes) -> Tables:
     Raises:
         FormatError: it is broken, of a version that cannot be read, or a table or column is missing or mistyped.
     """
+    found = read_at_once(data)
+    if found is not None:
+        return found
     reader = _Reader(data)
     version = reader.head()
     if needs_steps("msgpack", version):
@@ -106,9 +49,9 @@ def read(data: bytes) -> Tables:
 def _upgraded(data: bytes, version: Version) -> bytes:
     """A document of an older version, rewritten as one of the newest."""
     try:
-        document = msgpack.unpackb(data[len(MAGIC) :], ext_hook=_refuse_extension)
+        document = msgpack.unpackb(data[len(MAGIC) :], ext_hook=refuse_extension)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise FormatError(f"broken MessagePack: {' '.join(str(error).split()) or type(error).__name__}") from error
+        raise damaged(f"broken MessagePack: {' '.join(str(error).split()) or type(error).__name__}") from error
     packed: bytes = msgpack.packb(upgrade("msgpack", document, version))
     return MAGIC + packed
 
@@ -116,10 +59,7 @@ def _upgraded(data: bytes, version: Version) -> bytes:
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._unpacker = msgpack.Unpacker(
-            raw=False, strict_map_key=True, max_buffer_size=len(data), ext_hook=_refuse_extension
-        )
-        self._unpacker.feed(memoryview(data)[len(MAGIC) :])
+        self._unpacker = unpacker_of(data)
         self._keys = 0
 
     def tables(self, version: Version) -> Tables:
@@ -146,7 +86,7 @@ class _Reader:
         if self._unpacker.tell() != len(self._data) - len(MAGIC):
             self._fail("there are more bytes after the document")
         check_finite("the producer", found["producer"].options)
-        return Tables(len(self._data), version, **found)
+        return Tables.of(len(self._data), version, **found)
 
     def head(self) -> Version:
         """The version of the document, which this release can read."""
@@ -176,22 +116,25 @@ class _Reader:
         try:
             return function()
         except msgpack.OutOfData:
-            self._fail("the file ends before its document does: it was truncated")
+            raise damaged("the file ends before its document does: it was truncated", byte(len(self._data))) from None
         except FormatError as error:
             self._fail(str(error))
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             self._fail(f"broken MessagePack: {' '.join(str(error).split()) or type(error).__name__}", error)
 
     def _fail(self, message: str, cause: Exception | None = None) -> NoReturn:
-        raise FormatError(f"{message} (byte {len(MAGIC) + self._unpacker.tell():,})") from cause
+        raise damaged(message, self._place()) from cause
+
+    def _place(self) -> str:
+        return byte(len(MAGIC) + self._unpacker.tell())
 
     def _typed(self, kind: type[T], place: str) -> T:
         value = self._value()
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
-            message, _, path = shortened(str(error)).partition(" - at `$")
-            self._fail(f"{message} - at `$.{place}{path or '`'}", error)
+            problem, path = mismatched(error, f".{place}")
+            raise damaged(problem, f"{self._place()}, {path}") from error
 
     def _kinds(self) -> list[Kind]:
         kinds: list[Kind] = []
@@ -217,7 +160,7 @@ class _Reader:
             chunk: list[str] = self._call(partial(list, islice(self._unpacker, wanted)))
             if not chunk:
                 self._call(self._unpacker.unpack)
-            if not all(map(str.__instancecheck__, chunk)):
+            if set(map(type, chunk)) != {str}:
                 self._fail("strings: an entry is not a text")
             strings += chunk
         if not strings or strings[0]:
@@ -241,7 +184,3 @@ class _Reader:
         if missing:
             self._fail(f"column {table}.{missing[0]} is missing")
         return Columns(table, columns)
-
-
-def _refuse_extension(code: int, _: bytes) -> NoReturn:
-    raise FormatError(f"extension type {code} has no place in a GIR document")

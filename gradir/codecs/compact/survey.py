@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain, compress
 
-from gradir.codecs.compact.decode import placed
+from gradir.codecs.compact.columns import counts_of
 from gradir.codecs.compact.fit import check_fit
 from gradir.codecs.compact.keys import node_ids, storages
 from gradir.codecs.compact.layout import Kind
-from gradir.codecs.compact.reader import Tables, read
+from gradir.codecs.compact.reader import read
+from gradir.codecs.compact.shares import marked, placed, shares_of
+from gradir.codecs.compact.tables import Tables
 from gradir.codecs.surveyor import Output, Survey, by_frequency
 from gradir.ir.totals import OWNERS, Totals, tensor_elements
 
@@ -27,17 +29,17 @@ def survey(data: bytes) -> Survey:
     tables = read(data)
     check_fit(tables)
     kinds = tables.kinds
-    kind_of = tables.nodes["kind"]
-    counts = Counter(kind_of)
-    outputs = [place for place, kind in enumerate(kind_of) if kinds[kind].role == "output"]
-    inputs = tables.nodes["in"]
+    kind_of = tables.kind_of
+    counts = counts_of(kind_of)
+    outputs = marked(kind_of, [kind.role == "output" for kind in kinds])
+    inputs = counts_of(tables.nodes["in"])
     return Survey(
         encoding="msgpack",
         version=str(tables.version),
         producer=tables.producer,
         totals=Totals(
             len(kind_of),
-            len(inputs) - sum(1 for distance in inputs if not distance) + len(tables.nodes["base"]),
+            tables.nodes.length("in") - inputs.get(0, 0) + tables.nodes.length("base"),
             sum(_parameters(kinds[kind]) * count for kind, count in counts.items()),
             _saved_bytes(tables, kind_of) + sum(_folded(kinds[kind]) * count for kind, count in counts.items()),
         ),
@@ -73,8 +75,12 @@ def _whole(kind: Kind, attribute: str) -> int:
 
 def _saved_bytes(tables: Tables, kind_of: Sequence[int]) -> int:
     """As `gradir.ir.totals.saved_bytes`, with a place and a text for the key of a storage."""
+    if not tables.nodes.length("storage"):
+        return 0
     slots = [kind.saved for kind in tables.kinds]
-    sizes = list(chain.from_iterable([slot.bytes for slot in slots[kind]] for kind in kind_of))
+    shares = shares_of(kind_of, [len(kind) for kind in slots])
+    holding: Sequence[int] = list(compress(kind_of, shares))
+    sizes = list(chain.from_iterable(map([[slot.bytes for slot in kind] for kind in slots].__getitem__, holding)))
     places, texts = storages(tables)
     numbers = tables.nodes.indexes("storage", len(sizes), "saved slot", len(places) + 1, "the storages")
     shared: dict[tuple[int, int], int] = {}
@@ -82,11 +88,11 @@ def _saved_bytes(tables: Tables, kind_of: Sequence[int]) -> int:
         if size is not None:
             key = places[number - 1], texts[number - 1]
             shared[key] = max(shared.get(key, 0), size)
-    text_numbers = {text: number for number, text in enumerate(tables.strings)}
+    text_numbers = {tables.strings[number]: number for number in sorted(set(texts))}
     own_texts = [[text_numbers.get(f".{slot.slot}") for slot in kind] for kind in slots]
     alone = 0
-    holders = placed(kind_of, [len(kind) for kind in slots])
-    own_keys = chain.from_iterable(map(own_texts.__getitem__, kind_of))
+    holders = placed(shares)
+    own_keys = chain.from_iterable(map(own_texts.__getitem__, holding))
     seen: set[tuple[int, int]] = set()
     for holder, text, number, size in zip(holders, own_keys, numbers, sizes, strict=True):
         if number or size is None:

@@ -1,0 +1,60 @@
+"""What can be wrong with a document, and what to do about it: the one home of the advice."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gradir.codecs.excerpt import shortened
+from gradir.errors import FormatError, NewerFormatError
+
+__all__ = ["broken", "byte", "damaged", "foreign", "lowered", "mismatched", "too_new"]
+
+_DAMAGED: Final = "fetch the file again, or write it again"
+_BROKEN: Final = "undo the last edit of the file, or capture the graph again"
+_FOREIGN: Final = "gradir capture writes one"
+_TOO_NEW: Final = "upgrade gradir"
+
+
+def damaged(problem: str, place: str = "") -> FormatError:
+    """The error for bytes that no program writes: a transfer or a disk changed them, or a program was ended."""
+    return FormatError(problem, place=place, advice=_DAMAGED)
+
+
+def broken(problem: str, place: str = "") -> FormatError:
+    """The error for a text that can be read and means no graph, as after an edit or a merge by hand."""
+    return FormatError(problem, place=place, advice=_BROKEN)
+
+
+def foreign(problem: str) -> FormatError:
+    """The error for a file that holds something else."""
+    return FormatError(problem, advice=_FOREIGN)
+
+
+def too_new(problem: str, place: str = "") -> NewerFormatError:
+    """The error for what a newer gradir can read."""
+    return NewerFormatError(problem, place=place, advice=_TOO_NEW)
+
+
+def byte(number: int) -> str:
+    """A place in the bytes of a document, counted from 0.
+
+    >>> byte(12345)
+    'byte 12,345'
+    """
+    return f"byte {number:,}"
+
+
+def mismatched(error: Exception, prefix: str = "") -> tuple[str, str]:
+    """What is wrong and where, from an error of msgspec; the path starts with ``prefix``.
+
+    >>> mismatched(ValueError("Expected `str`, got `int` - at `$.op`"), ".kinds[1]")
+    ('expected `str`, got `int`', '$.kinds[1].op')
+    """
+    text, _, path = " ".join(str(error).split()).partition(" - at `$")
+    path = prefix + path.removesuffix("`")
+    return lowered(shortened(text)), f"${shortened(path)}" if path else ""
+
+
+def lowered(text: str) -> str:
+    """A sentence as a part of a longer line."""
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
