@@ -86,30 +86,26 @@ class TensorNodes:
 
     def __init__(self, owned: list[Owned]) -> None:
         self._ids: dict[int, str] = {}
-        self._storage_ids: dict[int, str] = {}
         self._alive: list[torch.Tensor] = []
-        self._unplaced = {storage: entry for entry in owned if (storage := storage_of(entry.tensor)) is not None}
+        self._owners: dict[int, Owned | str] = {
+            storage: entry for entry in owned if (storage := storage_of(entry.tensor)) is not None
+        }
 
     def place(self, tensor: torch.Tensor, node_id: str) -> None:
         """Note that a tensor has a node."""
         self._alive.append(tensor)
         self._ids[id(tensor)] = node_id
         storage = storage_of(tensor)
-        if storage is not None:
-            self._storage_ids.setdefault(storage, node_id)
-            self._unplaced.pop(storage, None)
+        if storage is not None and not isinstance(self._owners.get(storage), str):
+            self._owners[storage] = node_id
 
     def id_of(self, tensor: torch.Tensor) -> str | None:
         """The node of this very tensor."""
         return self._ids.get(id(tensor))
 
-    def owner_of(self, storage: int) -> str | None:
-        """The node of the leaf or buffer that owns a storage."""
-        return self._storage_ids.get(storage)
-
-    def unplaced_owner_of(self, storage: int) -> Owned | None:
-        """The module's tensor that owns a storage and has no node yet."""
-        return self._unplaced.get(storage)
+    def owner_of(self, storage: int) -> Owned | str | None:
+        """The node of the leaf or buffer that owns a storage, or the module's tensor that does and has no node yet."""
+        return self._owners.get(storage)
 
 
 def storage_of(tensor: torch.Tensor) -> int | None:
