@@ -53,8 +53,28 @@ def owned_tensors(roots: Mapping[str, nn.Module]) -> list[Owned]:
 
 
 def _named_tensors(root: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from _every_name(root.named_parameters)
-    yield from _every_name(root.named_buffers)
+    modules = _every_path(root)
+    if modules is None:
+        yield from _every_name(root.named_parameters)
+        yield from _every_name(root.named_buffers)
+        return
+    # Parameters and buffers of one walk over the modules: torch's own methods would walk once for each.
+    for members in ("_parameters", "_buffers"):
+        for path, module in modules:
+            for name, tensor in getattr(module, members).items():
+                if tensor is not None:
+                    yield f"{path}.{name}" if path else name, tensor
+
+
+def _every_path(root: nn.Module) -> list[tuple[str, nn.Module]] | None:
+    """Every module at every path; ``None`` if these do not tell the names, or modules contain each other."""
+    for method in ("named_parameters", "named_buffers"):
+        if getattr(getattr(root, method), "__func__", None) is not getattr(nn.Module, method):
+            return None
+    try:
+        return list(root.named_modules(remove_duplicate=False))
+    except (RecursionError, TypeError):
+        return None
 
 
 def _every_name(named: Callable[..., Iterable[tuple[str, torch.Tensor]]]) -> list[tuple[str, torch.Tensor]]:
@@ -111,7 +131,8 @@ class TensorNodes:
 def storage_of(tensor: torch.Tensor) -> int | None:
     """What identifies a tensor's storage while it lives; ``None`` for a tensor that has none, such as a sparse one."""
     try:
-        return int(tensor.untyped_storage()._cdata)
+        handle: int = tensor.untyped_storage()._cdata
+        return handle  # noqa: RET504 (typed)
     except (NotImplementedError, RuntimeError, ValueError):
         return None
 
