@@ -14,7 +14,15 @@ import torch
 from gradir.ir import AttrValue, NonFinite
 from gradir.ir.model import AttrScalar
 
-__all__ = ["AttributeReader", "PythonAttributeReader", "no_attributes", "plain_text", "plain_value", "text_of"]
+__all__ = [
+    "AttributeReader",
+    "LoneAttributeReader",
+    "PythonAttributeReader",
+    "no_attributes",
+    "plain_text",
+    "plain_value",
+    "text_of",
+]
 
 _INT64 = range(-(2**63), 2**63)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -47,31 +55,53 @@ def no_attributes(fn: object) -> Mapping[str, AttrValue]:  # noqa: ARG001 (the s
     return _NONE
 
 
+class LoneAttributeReader:
+    """Reads the attribute of the grad_fns of one type that have just one; what was met before is not converted again.
+
+    Most types of grad_fn that have attributes at all are such.
+    """
+
+    def __init__(self, name: str, attribute: str, symbols: Callable[[object], str] = str) -> None:
+        """``name`` is the one in the IR, ``attribute`` the one on the grad_fn; ``symbols`` names symbolic sizes."""
+        self._symbols = symbols
+        self._name = name
+        self._read = attrgetter(attribute)
+        self._known: dict[tuple[Any, type], dict[str, AttrValue]] = {}
+
+    def __call__(self, fn: object) -> Mapping[str, AttrValue]:
+        """The attribute by name."""
+        value = self._read(fn)
+        try:
+            # 1, 1.0 and True are equal, and have to stay apart.
+            return self._known[value, value.__class__]
+        except (KeyError, TypeError):
+            plain = {self._name: plain_value(_signed(value), self._symbols)}
+        if _is_known_by_value(value):
+            self._known[value, value.__class__] = plain
+        return plain
+
+
 class AttributeReader:
     """Reads the attributes of the grad_fns of one type; what was met before is not converted again."""
 
     def __init__(self, attributes: Mapping[str, str], symbols: Callable[[object], str] = str) -> None:
-        """``attributes`` has, by name in the IR, the names on the grad_fn; ``symbols`` names symbolic sizes."""
+        """``attributes`` has, by name in the IR, the names on the grad_fn, two or more; ``symbols`` is as above."""
         self._symbols = symbols
         self._names = tuple(attributes)
-        # With the class beside it, a lone attribute comes as a tuple too.
-        self._read = attrgetter(*attributes.values(), "__class__")
+        self._read = attrgetter(*attributes.values())
         self._known: dict[tuple[Any, ...], dict[str, AttrValue]] = {}
 
     def __call__(self, fn: object) -> Mapping[str, AttrValue]:
         """The attributes by name, sorted."""
         values = self._read(fn)
         try:
-            # 1, 1.0 and True are equal, and have to stay apart.
             return self._known[(values, *map(type, values))]
         except (KeyError, TypeError):
-            return self._convert(values)
-
-    def _convert(self, values: tuple[Any, ...]) -> Mapping[str, AttrValue]:
-        plain = {
-            name: plain_value(_signed(value), self._symbols) for name, value in zip(self._names, values, strict=False)
-        }
-        if all(map(_is_known_by_value, values[:-1])):
+            plain = {
+                name: plain_value(_signed(value), self._symbols)
+                for name, value in zip(self._names, values, strict=True)
+            }
+        if all(map(_is_known_by_value, values)):
             self._known[(values, *map(type, values))] = plain
         return plain
 
