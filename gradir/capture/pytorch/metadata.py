@@ -60,7 +60,7 @@ class MetadataReader:
         if len(entries) == 1:
             (entry,) = entries
             try:
-                return self._of_outputs[entry.dtype, entry.device, *entry.shape]
+                return self._of_outputs[(entry.dtype, entry.device, *entry.shape)]
             except (KeyError, RuntimeError, TypeError):
                 return (self._of_output(entry),)
         return tuple([self._of_output(entry) for entry in entries])

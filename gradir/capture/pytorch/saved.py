@@ -64,16 +64,15 @@ class SavedReader:
             packed = tuple([_packed(fn, slot) for slot in anatomy.slots])
         read: list[Saved] = []
         for slot, raw in zip(anatomy.slots, packed, strict=False):
-            entries = ((slot.name, raw),) if raw.__class__ is not tuple else _numbered(slot.name, raw)
-            for name, entry in entries:
-                saved = self._read(fn, node_id, outputs, slot, name, entry)
+            entries = ((slot, raw),) if raw.__class__ is not tuple else _numbered(slot, raw)
+            for entry_slot, entry in entries:
+                saved = self._read(fn, node_id, outputs, entry_slot, entry)
                 if saved is not None:
                     read.append(saved)
         return tuple(read)
 
-    def _read(  # noqa: PLR0913 (a record of them for each node would cost more than the reading)
-        self, fn: GradFn, node_id: str, outputs: tuple[TensorMeta, ...], slot: Slot, name: str, raw: Any
-    ) -> Saved | None:
+    def _read(self, fn: GradFn, node_id: str, outputs: tuple[TensorMeta, ...], slot: Slot, raw: Any) -> Saved | None:
+        name = slot.name
         try:
             if raw.unpack_hook is not None:
                 return Saved(name, state="hooked")
@@ -147,8 +146,8 @@ class SavedReader:
         return size, owner
 
 
-def _numbered(name: str, entries: tuple[object, ...]) -> Iterator[tuple[str, object]]:
-    return ((f"{name}[{number}]", entry) for number, entry in enumerate(entries))
+def _numbered(slot: Slot, entries: tuple[object, ...]) -> Iterator[tuple[Slot, object]]:
+    return ((slot._replace(name=f"{slot.name}[{number}]"), entry) for number, entry in enumerate(entries))
 
 
 _FREED: Final = object()

@@ -132,7 +132,7 @@ def storage_of(tensor: torch.Tensor) -> int | None:
     """What identifies a tensor's storage while it lives; ``None`` for a tensor that has none, such as a sparse one."""
     try:
         handle: int = tensor.untyped_storage()._cdata
-        return handle  # noqa: RET504 (typed)
+        return handle
     except (NotImplementedError, RuntimeError, ValueError):
         return None
 
