@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from types import NoneType
@@ -29,6 +30,10 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _SMALL = range(-(2**31), 2**31)
 _INTEGERS = {int}
 _AS_IS = frozenset({bool, type(None)})
+_NUMBERS = frozenset({bool, int, float})
+_NUMPY_NUMBERS = "biuf"
+"""The kinds of numpy's dtypes that are booleans, integers and floats: spans of time are not, and have a unit."""
+
 _MAX_ITEMS = 10_000
 _MAX_DECIMAL_BITS = 2_000
 """Python writes an int as decimal slowly, and may refuse to from 640 digits on."""
@@ -187,7 +192,21 @@ def _plain_scalar(value: object, symbols: Callable[[object], str]) -> AttrScalar
         return _plain_int(int.__index__(cast("int", value)))
     if issubclass(kind, float):
         return _plain_float(float.__float__(cast("float", value)))
-    return _plain_name(value, symbols)
+    number = _number_of_numpy(value)
+    return _plain_name(value, symbols) if number is None else _plain_scalar(number, symbols)
+
+
+def _number_of_numpy(value: object) -> bool | int | float | None:
+    # Nobody has a scalar of numpy's without numpy being imported. A class of a user's own may well look like a number,
+    # but asking it for its value would run its code.
+    scalar = getattr(sys.modules.get("numpy"), "generic", None)
+    if scalar is None or not issubclass(type(value), scalar):
+        return None
+    if scalar.dtype.__get__(value).kind not in _NUMPY_NUMBERS:
+        return None
+    number = scalar.item(value)
+    # A long double has no Python type of its own.
+    return number if type(number) in _NUMBERS else None
 
 
 def _plain_int(value: int) -> AttrScalar:
