@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from random import Random
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -7,8 +10,11 @@ torch = pytest.importorskip("torch")
 from tensors import leaf  # noqa: E402
 
 import gradir  # noqa: E402
+from gradir.capture.pytorch.outputs import flatten  # noqa: E402
+from gradir.capture.pytorch.walk import walk  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 from gradir.ir import Cut, Edge, Graph, Ref, TensorMeta  # noqa: E402
+from gradir.ir.order import postorder  # noqa: E402
 from gradir.ir.validate import problems  # noqa: E402
 
 nn = torch.nn
@@ -280,3 +286,28 @@ def test_a_torch_without_shapes_of_nodes_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.4.1+cpu"))
     with pytest.raises(CaptureError, match=r"torch 2\.5 or later, and this is 2\.4\.1\+cpu"):
         gradir.capture(leaf(2).exp())
+
+
+def test_the_walk_lists_what_the_general_search_lists() -> None:
+    random = Random(0)
+    for _ in range(50):
+        tensors, views = [leaf(2, 2) * 1], []
+        for _ in range(12):
+            first, second = random.choice(tensors), random.choice(tensors)
+            made = random.choice([first + second, first[0] + second, second.t() * 1, torch.unbind(first)[-1] + second])
+            tensors.append(made)
+            views.append(made[0])
+            if random.random() < 0.3:
+                views[-1].mul_(2)
+        captured = flatten(random.sample(tensors + views, 8))
+
+        def children(key: Any, captured: Any = captured) -> list[Any]:
+            if isinstance(key, int):
+                _, _, _, producer, base = captured[key]
+                return [*([producer[0]] if producer else []), *([] if base is None else [base])]
+            return [child for child, _ in key.next_functions if child is not None]
+
+        outputs = [index for index, tensor in enumerate(captured) if tensor.role == "output"]
+        walked = walk(captured)
+        assert walked.order == postorder(outputs, children)
+        assert {fn: fn.next_functions for fn in walked.edges} == walked.edges

@@ -13,6 +13,7 @@ from tensors import leaf  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir import codecs  # noqa: E402
+from gradir.ir import NonFinite  # noqa: E402
 
 nn = torch.nn
 
@@ -92,6 +93,44 @@ def test_numpy_scalars_that_are_python_values_become_them() -> None:
     found = attributes_of(text=numpy.str_("sum"), number=numpy.float64(0.5))
     assert found == {"text": "sum", "number": 0.5}
     assert {type(value) for value in found.values()} == {str, float}
+
+
+def test_numbers_of_numpy_are_shown_by_value() -> None:
+    numpy = pytest.importorskip("numpy")
+    found = attributes_of(
+        i=numpy.int64(-3), b=numpy.bool_(1), f=numpy.float32(0.5), inf=numpy.float16("inf"), l=[numpy.uint8(1)]
+    )
+    assert found == {"i": -3, "b": True, "f": 0.5, "inf": NonFinite("inf"), "l": (1,)}
+    assert [type(found[name]) for name in ("i", "b", "f")] == [int, bool, float]
+    assert attributes_of(huge=numpy.uint64(2**64 - 1)) == {"huge": str(2**64 - 1)}
+
+
+def test_scalars_of_numpy_that_are_no_numbers_are_named() -> None:
+    numpy = pytest.importorskip("numpy")
+    found = attributes_of(span=numpy.timedelta64(3, "s"), day=numpy.datetime64("2020-01-01"), long=numpy.longdouble(1))
+    assert found["span"] == "<timedelta64>"
+    assert found["day"] == "<datetime64>"
+    assert found["long"] == "<longdouble>"
+
+
+def test_a_class_that_looks_like_a_number_is_not_asked_for_its_value() -> None:
+    numpy = pytest.importorskip("numpy")
+
+    class Trap:
+        __class__ = numpy.int64
+
+        def __index__(self) -> int:
+            raise ZeroDivisionError
+
+        __int__ = __float__ = __bool__ = item = __index__
+
+    class Subclass(numpy.float32):
+        def item(self) -> float:
+            raise ZeroDivisionError
+
+        dtype = property(item)
+
+    assert attributes_of(trap=Trap(), own=Subclass(0.5)) == {"trap": "<Trap>", "own": 0.5}
 
 
 def test_names_are_plain_text_whatever_their_class() -> None:

@@ -20,7 +20,7 @@ in RFC 3986, which keeps the kinds apart (``~`` too, so that the suffix ``~2`` o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 
 __all__ = ["IdAllocator", "encode_component"]
@@ -51,18 +51,20 @@ def _percent(char: str) -> str:
 class IdAllocator:
     """Hands out the ids of one graph; call it in canonical order.
 
+    ``functions`` gives by scope and operation what makes the next id; `function` is the same for one call.
+
     >>> ids = IdAllocator()
     >>> ids.function("fc", "addmm"), ids.function("fc", "addmm"), ids.tensor("fc.weight")
     ('fc/addmm:1', 'fc/addmm:2', 'fc.weight')
     """
 
     def __init__(self) -> None:
-        self._numbered = _Numbered()
+        self.functions: Mapping[tuple[str, str], Callable[[], str]] = _Numbered()
         self._claims: dict[str, int] = {}
 
     def function(self, scope: str, op: str) -> str:
         """The id of the next ``op`` within ``scope``."""
-        return self._numbered[scope, op]()
+        return self.functions[scope, op]()
 
     def accumulator(self, tensor_id: str) -> str:
         """The id of the node that accumulates the gradient of a leaf."""

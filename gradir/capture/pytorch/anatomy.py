@@ -6,7 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from gradir.capture.pytorch.attributes import AttributeReader, PythonAttributeReader, no_attributes
+from gradir.capture.pytorch.attributes import (
+    AttributeReader,
+    LoneAttributeReader,
+    PythonAttributeReader,
+    no_attributes,
+)
 from gradir.capture.pytorch.opnames import native_name, neutral_name
 from gradir.capture.pytorch.walk import GradFn
 from gradir.ir import AttrValue
@@ -111,6 +116,9 @@ def _attribute_reader(
     # Only a custom Function says which of its inputs need a gradient.
     if "needs_input_grad" in attributes:
         return PythonAttributeReader(named, symbols)
+    if len(named) == 1:
+        ((name, attribute),) = named.items()
+        return LoneAttributeReader(name, attribute, symbols)
     return AttributeReader(named, symbols) if named else no_attributes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
 from msgspec.structs import replace
@@ -152,6 +152,10 @@ def _without_parts(unreached: list[Owned], leaves: list[torch.Tensor]) -> list[O
     return [entry for entry in unreached if not flat.contain(entry.tensor)]
 
 
+_Step: TypeAlias = tuple[Any, Anatomy | None, str | None]
+"""A grad_fn, its anatomy, and its scope or ``None`` if that is open; or a place in the captured tensors."""
+
+
 class _Assembly:
     """The state of one capture: first every id, then every node, both in canonical order."""
 
@@ -193,25 +197,29 @@ class _Assembly:
         """The id of every grad_fn, and every leaf tensor by the id of its node."""
         return self._ids, {self._tensors.id_of(tensor) or "": tensor for tensor in self._leaves.values()}
 
-    def _assign_ids(self) -> list[str | None]:
-        """Give everything its id; returns the scope of each entry of the canonical order, ``None`` if it is open."""
-        scopes: list[str | None] = []
-        ids, scope_of, new_id = self._ids, self._scope_of, self._allocator.function
+    def _assign_ids(self) -> list[_Step]:
+        """Give everything its id; returns the canonical order with what was looked up on the way."""
+        steps: list[_Step] = []
+        ids, scope_of, functions = self._ids, self._scope_of, self._allocator.functions
         anatomies, anatomy_of = self._anatomies.by_type, self._anatomies.of
+        scope: str | None = ""
         for key in self._walked.order:
-            scope: str | None = ""
-            if isinstance(key, int):
-                self._captured_ids[key] = self._captured_id(key)
-            else:
-                anatomy = anatomies.get(type(key)) or anatomy_of(key)
-                if anatomy.accumulates:
-                    ids[key] = self._accumulator_id(key)
-                else:
-                    if scope_of is not None:
-                        scope = scope_of(key)
-                    ids[key] = new_id(scope or "", anatomy.op)
-            scopes.append(scope)
-        return scopes
+            anatomy = anatomies.get(type(key))
+            if anatomy is None:
+                if isinstance(key, int):
+                    self._captured_ids[key] = self._captured_id(key)
+                    steps.append((key, None, ""))
+                    continue
+                anatomy = anatomy_of(key)
+            if anatomy.accumulates:
+                ids[key] = self._accumulator_id(key)
+                steps.append((key, anatomy, ""))
+                continue
+            if scope_of is not None:
+                scope = scope_of(key)
+            ids[key] = functions[scope or "", anatomy.op]()
+            steps.append((key, anatomy, scope))
+        return steps
 
     def _captured_id(self, index: int) -> str:
         role, path, tensor, _, _ = self._captured[index]
@@ -228,26 +236,20 @@ class _Assembly:
             self._tensors.place(tensor, tensor_id)
         return self._allocator.accumulator(tensor_id)
 
-    def _write(self, scopes: list[str | None]) -> None:
+    def _write(self, steps: list[_Step]) -> None:
         reader = SavedReader(self._ids, self._tensors, self._add_buffer, self._symbols)
         ids, edges, outputs_of, add = self._ids, self._walked.edges, self._metadata.of_node, self._nodes.append
-        anatomies, anatomy_of = self._anatomies.by_type, self._anatomies.of
-        names = self._intermediate_names()
+        names, sources = self._intermediate_names(), self._sources
         written: set[str] = set()
-        for key, scope in zip(self._walked.order, scopes, strict=True):
-            if isinstance(key, int):
+        for key, anatomy, scope in steps:
+            if anatomy is None:
                 self._add_captured(key)
                 continue
-            anatomy = anatomies.get(type(key)) or anatomy_of(key)
             if anatomy.accumulates:
                 self._add_leaf(key, anatomy, written)
                 continue
-            node_id, outputs, following = ids[key], outputs_of(key), edges[key]
-            if len(following) == 1:
-                ((child, number),) = following
-                inputs: tuple[Ref | None, ...] = (None if child is None else Ref(ids[child], number),)
-            else:
-                inputs = tuple([None if child is None else Ref(ids[child], number) for child, number in following])
+            node_id, outputs = ids[key], outputs_of(key)
+            # Fields by position: this runs once a node, and keywords would have to be matched each time.
             add(
                 Node(
                     node_id,
@@ -256,13 +258,13 @@ class _Assembly:
                     anatomy.native,
                     scope or "",
                     tuple(names[key]) if key in names else (),
-                    inputs,
+                    tuple([None if child is None else Ref(ids[child], number) for child, number in edges[key]]),
                     outputs,
                     anatomy.attributes(key),
                     reader.read(key, anatomy, node_id, outputs) if anatomy.slots else (),
                     None,
                     anatomy.opaque,
-                    None if self._sources is None else self._sources.source(key._sequence_nr()),
+                    None if sources is None else sources.source(key._sequence_nr()),
                     _NOTHING if scope is not None else _OPEN_SCOPE,
                 )
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from types import NoneType
@@ -14,13 +15,25 @@ import torch
 from gradir.ir import AttrValue, NonFinite
 from gradir.ir.model import AttrScalar
 
-__all__ = ["AttributeReader", "PythonAttributeReader", "no_attributes", "plain_text", "plain_value", "text_of"]
+__all__ = [
+    "AttributeReader",
+    "LoneAttributeReader",
+    "PythonAttributeReader",
+    "no_attributes",
+    "plain_text",
+    "plain_value",
+    "text_of",
+]
 
 _INT64 = range(-(2**63), 2**63)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _SMALL = range(-(2**31), 2**31)
 _INTEGERS = {int}
 _AS_IS = frozenset({bool, type(None)})
+_NUMBERS = frozenset({bool, int, float})
+_NUMPY_NUMBERS = "biuf"
+"""The kinds of numpy's dtypes that are booleans, integers and floats: spans of time are not, and have a unit."""
+
 _MAX_ITEMS = 10_000
 _MAX_DECIMAL_BITS = 2_000
 """Python writes an int as decimal slowly, and may refuse to from 640 digits on."""
@@ -47,31 +60,53 @@ def no_attributes(fn: object) -> Mapping[str, AttrValue]:  # noqa: ARG001 (the s
     return _NONE
 
 
+class LoneAttributeReader:
+    """Reads the attribute of the grad_fns of one type that have just one; what was met before is not converted again.
+
+    Most types of grad_fn that have attributes at all are such.
+    """
+
+    def __init__(self, name: str, attribute: str, symbols: Callable[[object], str] = str) -> None:
+        """``name`` is the one in the IR, ``attribute`` the one on the grad_fn; ``symbols`` names symbolic sizes."""
+        self._symbols = symbols
+        self._name = name
+        self._read = attrgetter(attribute)
+        self._known: dict[tuple[Any, type], dict[str, AttrValue]] = {}
+
+    def __call__(self, fn: object) -> Mapping[str, AttrValue]:
+        """The attribute by name."""
+        value = self._read(fn)
+        try:
+            # 1, 1.0 and True are equal, and have to stay apart.
+            return self._known[value, value.__class__]
+        except (KeyError, TypeError):
+            plain = {self._name: plain_value(_signed(value), self._symbols)}
+        if _is_known_by_value(value):
+            self._known[value, value.__class__] = plain
+        return plain
+
+
 class AttributeReader:
     """Reads the attributes of the grad_fns of one type; what was met before is not converted again."""
 
     def __init__(self, attributes: Mapping[str, str], symbols: Callable[[object], str] = str) -> None:
-        """``attributes`` has, by name in the IR, the names on the grad_fn; ``symbols`` names symbolic sizes."""
+        """``attributes`` has, by name in the IR, the names on the grad_fn, two or more; ``symbols`` is as above."""
         self._symbols = symbols
         self._names = tuple(attributes)
-        # With the class beside it, a lone attribute comes as a tuple too.
-        self._read = attrgetter(*attributes.values(), "__class__")
+        self._read = attrgetter(*attributes.values())
         self._known: dict[tuple[Any, ...], dict[str, AttrValue]] = {}
 
     def __call__(self, fn: object) -> Mapping[str, AttrValue]:
         """The attributes by name, sorted."""
         values = self._read(fn)
         try:
-            # 1, 1.0 and True are equal, and have to stay apart.
             return self._known[(values, *map(type, values))]
         except (KeyError, TypeError):
-            return self._convert(values)
-
-    def _convert(self, values: tuple[Any, ...]) -> Mapping[str, AttrValue]:
-        plain = {
-            name: plain_value(_signed(value), self._symbols) for name, value in zip(self._names, values, strict=False)
-        }
-        if all(map(_is_known_by_value, values[:-1])):
+            plain = {
+                name: plain_value(_signed(value), self._symbols)
+                for name, value in zip(self._names, values, strict=True)
+            }
+        if all(map(_is_known_by_value, values)):
             self._known[(values, *map(type, values))] = plain
         return plain
 
@@ -157,7 +192,21 @@ def _plain_scalar(value: object, symbols: Callable[[object], str]) -> AttrScalar
         return _plain_int(int.__index__(cast("int", value)))
     if issubclass(kind, float):
         return _plain_float(float.__float__(cast("float", value)))
-    return _plain_name(value, symbols)
+    number = _number_of_numpy(value)
+    return _plain_name(value, symbols) if number is None else _plain_scalar(number, symbols)
+
+
+def _number_of_numpy(value: object) -> bool | int | float | None:
+    # Nobody has a scalar of numpy's without numpy being imported. A class of a user's own may well look like a number,
+    # but asking it for its value would run its code.
+    scalar = getattr(sys.modules.get("numpy"), "generic", None)
+    if scalar is None or not issubclass(type(value), scalar):
+        return None
+    if scalar.dtype.__get__(value).kind not in _NUMPY_NUMBERS:
+        return None
+    number = scalar.item(value)
+    # A long double has no Python type of its own.
+    return number if type(number) in _NUMBERS else None
 
 
 def _plain_int(value: int) -> AttrScalar:

@@ -58,8 +58,12 @@ class MetadataReader:
         """
         entries = fn._input_metadata
         if len(entries) == 1:
-            return self._of_output(entries[0])
-        return tuple([meta for entry in entries for meta in self._of_output(entry)])
+            (entry,) = entries
+            try:
+                return self._of_outputs[(entry.dtype, entry.device, *entry.shape)]
+            except (KeyError, RuntimeError, TypeError):
+                return (self._of_output(entry),)
+        return tuple([self._of_output(entry) for entry in entries])
 
     def of_tensor(self, tensor: torch.Tensor) -> TensorMeta:
         """The metadata of a live tensor."""
@@ -70,26 +74,25 @@ class MetadataReader:
             meta = self._of_tensors[key] = self._describe(tensor, layout_name(tensor.layout))
             return meta
         except (RuntimeError, TypeError, ValueError):
-            # Without a shape, or with a symbolic and so unhashable one.
             return self._describe(tensor, layout_name(tensor.layout))
 
-    def _of_output(self, entry: Any) -> tuple[TensorMeta, ...]:
+    def _of_output(self, entry: Any) -> TensorMeta:
         try:
-            dtype, device, shape = _of_entry(entry)
-            key = (dtype, device, *shape)
-            return self._of_outputs[key]
+            key = (entry.dtype, entry.device, *entry.shape)
+            (meta,) = self._of_outputs[key]
         except KeyError:
-            found = self._of_outputs[key] = (self._describe(entry, _layout_of_output(entry)),)
-            return found
+            meta = self._describe(entry, _layout_of_output(entry))
+            self._of_outputs[key] = (meta,)
         except (RuntimeError, TypeError):
-            return (self._describe(entry, _layout_of_output(entry)),)
+            # Without a shape, or with a symbolic and so unhashable one.
+            meta = self._describe(entry, _layout_of_output(entry))
+        return meta
 
     def _describe(self, owner: Any, layout: str) -> TensorMeta:
         return TensorMeta(dtype_name(owner.dtype), shape_of(owner, self._symbols), str(owner.device), layout)
 
 
 _of_tensor: Final = attrgetter("dtype", "shape", "device", "layout")
-_of_entry: Final = attrgetter("dtype", "device", "shape")
 
 
 def _layout_of_output(entry: Any) -> str:

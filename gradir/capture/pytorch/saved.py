@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -19,15 +19,15 @@ from gradir.ir import Ref, Saved, TensorMeta
 __all__ = ["SavedReader"]
 
 _RESULT: Final = re.compile(r"result(\d*)")
-_kind_of: Final = attrgetter("dtype", "shape")
+_kind_of: Final = attrgetter("dtype", "shape", "layout")
 
 
-class _Keeper(NamedTuple):
-    """The node whose slots are read."""
+class _Kind(NamedTuple):
+    """What the saved tensors of one kind have in common; ``layout`` is set where it is not strided."""
 
-    fn: GradFn
-    node_id: str
-    outputs: tuple[TensorMeta, ...]
+    dtype: str
+    shape: tuple[int | str, ...] | None
+    layout: str | None
 
 
 class SavedReader:
@@ -52,7 +52,7 @@ class SavedReader:
         self._ids = ids
         self._tensors = tensors
         self._place = place
-        self._kinds: dict[tuple[Any, ...], tuple[str, tuple[int | str, ...] | None]] = {}
+        self._kinds: dict[tuple[Any, ...], _Kind] = {}
         self._storages: dict[int, tuple[int, str, str]] = {}
         self.layouts: dict[Ref, str] = {}
 
@@ -62,18 +62,17 @@ class SavedReader:
             packed = anatomy.packed(fn)
         except RuntimeError:
             packed = tuple([_packed(fn, slot) for slot in anatomy.slots])
-        keeper = _Keeper(fn, node_id, outputs)
         read: list[Saved] = []
         for slot, raw in zip(anatomy.slots, packed, strict=False):
-            entries = enumerate(raw) if raw.__class__ is tuple else ((None, raw),)
-            for number, entry in entries:
-                name = slot.name if number is None else f"{slot.name}[{number}]"
-                saved = self._read(keeper, slot, name, entry)
+            entries = ((slot, raw),) if raw.__class__ is not tuple else _numbered(slot, raw)
+            for entry_slot, entry in entries:
+                saved = self._read(fn, node_id, outputs, entry_slot, entry)
                 if saved is not None:
                     read.append(saved)
         return tuple(read)
 
-    def _read(self, keeper: _Keeper, slot: Slot, name: str, raw: Any) -> Saved | None:
+    def _read(self, fn: GradFn, node_id: str, outputs: tuple[TensorMeta, ...], slot: Slot, raw: Any) -> Saved | None:
+        name = slot.name
         try:
             if raw.unpack_hook is not None:
                 return Saved(name, state="hooked")
@@ -83,40 +82,38 @@ class SavedReader:
         if tensor is None:
             return Saved(name, state="freed") if _raises(raw.unpack) else None
         try:
-            dtype, shape = self._kinds[_kind_of(tensor)]
+            dtype, shape, layout = self._kinds[_kind_of(tensor)]
         except (KeyError, RuntimeError, TypeError):
-            dtype, shape = self._new_kind(tensor)
-        size, storage = self._storage(tensor, keeper.node_id, name)
+            dtype, shape, layout = self._new_kind(tensor)
+        size, storage = self._storage(tensor, node_id, name)
         try:
-            is_stale = tensor._version != 0 and _is_stale(raw, keeper.fn, slot)
+            is_stale = tensor._version != 0 and _is_stale(raw, fn, slot)
         except RuntimeError:
             # An inference tensor has no version, and cannot be changed.
             is_stale = False
         if is_stale:
             return Saved(name, dtype, shape, size, None, storage, "stale")
-        origin = self._origin(tensor, name, shape, keeper)
-        if tensor.layout is not torch.strided and origin is not None:
-            self.layouts[origin] = layout_name(tensor.layout)
+        grad_fn = tensor.grad_fn
+        if grad_fn is None:
+            origin = self._origin_without_grad_fn(tensor, name, node_id, outputs)
+        else:
+            producer = self._ids.get(grad_fn)
+            origin = None if producer is None else Ref(producer, tensor.output_nr)
+        if layout is not None and origin is not None:
+            self.layouts[origin] = layout
         return Saved(name, dtype, shape, size, origin, storage)
 
-    def _new_kind(self, tensor: torch.Tensor) -> tuple[str, tuple[int | str, ...] | None]:
-        kind = dtype_name(tensor.dtype), shape_of(tensor, self._symbols)
+    def _new_kind(self, tensor: torch.Tensor) -> _Kind:
+        layout = None if tensor.layout is torch.strided else layout_name(tensor.layout)
+        kind = _Kind(dtype_name(tensor.dtype), shape_of(tensor, self._symbols), layout)
         # Without one shape, or with a symbolic and so unhashable one, it is described each time.
         with suppress(RuntimeError, TypeError):
             self._kinds[_kind_of(tensor)] = kind
         return kind
 
-    def _origin(
-        self,
-        tensor: torch.Tensor,
-        name: str,
-        shape: tuple[int | str, ...] | None,
-        keeper: _Keeper,
+    def _origin_without_grad_fn(
+        self, tensor: torch.Tensor, name: str, node_id: str, outputs: tuple[TensorMeta, ...]
     ) -> Ref | None:
-        grad_fn = tensor.grad_fn
-        if grad_fn is not None:
-            producer = self._ids.get(grad_fn)
-            return None if producer is None else Ref(producer, tensor.output_nr)
         known = self._tensors.id_of(tensor)
         if known is not None:
             return Ref(known, 0)
@@ -125,8 +122,8 @@ class SavedReader:
             return None
         # torch saves an output without its grad_fn, in a slot named after the output's number.
         number = int(match[1] or 0)
-        matches = number < len(keeper.outputs) and keeper.outputs[number].shape == shape
-        return Ref(keeper.node_id, number) if matches else None
+        matches = number < len(outputs) and outputs[number].shape == shape_of(tensor, self._symbols)
+        return Ref(node_id, number) if matches else None
 
     def _storage(self, tensor: torch.Tensor, node_id: str, name: str) -> tuple[int | None, str]:
         try:
@@ -141,10 +138,16 @@ class SavedReader:
         size = storage.nbytes()
         owner = self._tensors.owner_of(handle)
         if owner is None:
-            unplaced = self._tensors.unplaced_owner_of(handle)
-            owner = None if unplaced is None else self._place(unplaced)
-        self._storages[handle] = (size, node_id, name) if owner is None else (size, owner, "")
-        return size, owner or ""
+            self._storages[handle] = size, node_id, name
+            return size, ""
+        if isinstance(owner, Owned):
+            owner = self._place(owner)
+        self._storages[handle] = size, owner, ""
+        return size, owner
+
+
+def _numbered(slot: Slot, entries: tuple[object, ...]) -> Iterator[tuple[Slot, object]]:
+    return ((slot._replace(name=f"{slot.name}[{number}]"), entry) for number, entry in enumerate(entries))
 
 
 _FREED: Final = object()

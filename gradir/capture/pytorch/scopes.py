@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import nn
@@ -64,9 +64,10 @@ def _parameter_counts(owned: Iterable[Owned]) -> tuple[Mapping[str, int], Mappin
     for tensor, names, scope in owned:
         if isinstance(tensor, nn.Parameter) and not is_lazy(tensor):
             owners = (scope,) if len(names) == 1 else tuple(dict.fromkeys(name.rpartition(".")[0] for name in names))
-            elements[owners] += tensor.numel()
+            count = tensor.numel()
+            elements[owners] += count
             if tensor.requires_grad:
-                requiring[owners] += tensor.numel()
+                requiring[owners] += count
     own: defaultdict[str, int] = defaultdict(int)
     total: defaultdict[str, int] = defaultdict(int)
     trainable: defaultdict[str, int] = defaultdict(int)
@@ -74,7 +75,8 @@ def _parameter_counts(owned: Iterable[Owned]) -> tuple[Mapping[str, int], Mappin
         for path in owners:
             own[path] += count
         # What is tied counts once in a module above all its owners.
-        for path in dict.fromkeys(ancestor for owner in owners for ancestor in _with_ancestors(owner)):
+        above = _with_ancestors(owners[0]) if len(owners) == 1 else _with_ancestors_of_all(owners)
+        for path in above:
             total[path] += count
             trainable[path] += requiring[owners]
     return own, total, trainable
@@ -95,11 +97,16 @@ def cuts(unreached: Iterable[Owned], *, hides: bool) -> tuple[Cut, ...]:
     return tuple(Cut(kind, names, scope, metadata.of_tensor(tensor)) for tensor, names, scope in unreached)
 
 
-def _with_ancestors(path: str) -> Iterator[str]:
+def _with_ancestors(path: str) -> list[str]:
+    paths = [path]
     while path:
-        yield path
         path = path.rpartition(".")[0]
-    yield ""
+        paths.append(path)
+    return paths
+
+
+def _with_ancestors_of_all(owners: tuple[str, ...]) -> Iterable[str]:
+    return dict.fromkeys(ancestor for owner in owners for ancestor in _with_ancestors(owner))
 
 
 def _detail(module: nn.Module) -> str:

@@ -53,8 +53,28 @@ def owned_tensors(roots: Mapping[str, nn.Module]) -> list[Owned]:
 
 
 def _named_tensors(root: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from _every_name(root.named_parameters)
-    yield from _every_name(root.named_buffers)
+    modules = _every_path(root)
+    if modules is None:
+        yield from _every_name(root.named_parameters)
+        yield from _every_name(root.named_buffers)
+        return
+    # Parameters and buffers of one walk over the modules: torch's own methods would walk once for each.
+    for members in ("_parameters", "_buffers"):
+        for path, module in modules:
+            for name, tensor in getattr(module, members).items():
+                if tensor is not None:
+                    yield f"{path}.{name}" if path else name, tensor
+
+
+def _every_path(root: nn.Module) -> list[tuple[str, nn.Module]] | None:
+    """Every module at every path; ``None`` if these do not tell the names, or modules contain each other."""
+    for method in ("named_parameters", "named_buffers"):
+        if getattr(getattr(root, method), "__func__", None) is not getattr(nn.Module, method):
+            return None
+    try:
+        return list(root.named_modules(remove_duplicate=False))
+    except (RecursionError, TypeError):
+        return None
 
 
 def _every_name(named: Callable[..., Iterable[tuple[str, torch.Tensor]]]) -> list[tuple[str, torch.Tensor]]:
@@ -86,36 +106,33 @@ class TensorNodes:
 
     def __init__(self, owned: list[Owned]) -> None:
         self._ids: dict[int, str] = {}
-        self._storage_ids: dict[int, str] = {}
         self._alive: list[torch.Tensor] = []
-        self._unplaced = {storage: entry for entry in owned if (storage := storage_of(entry.tensor)) is not None}
+        self._owners: dict[int, Owned | str] = {
+            storage: entry for entry in owned if (storage := storage_of(entry.tensor)) is not None
+        }
 
     def place(self, tensor: torch.Tensor, node_id: str) -> None:
         """Note that a tensor has a node."""
         self._alive.append(tensor)
         self._ids[id(tensor)] = node_id
         storage = storage_of(tensor)
-        if storage is not None:
-            self._storage_ids.setdefault(storage, node_id)
-            self._unplaced.pop(storage, None)
+        if storage is not None and not isinstance(self._owners.get(storage), str):
+            self._owners[storage] = node_id
 
     def id_of(self, tensor: torch.Tensor) -> str | None:
         """The node of this very tensor."""
         return self._ids.get(id(tensor))
 
-    def owner_of(self, storage: int) -> str | None:
-        """The node of the leaf or buffer that owns a storage."""
-        return self._storage_ids.get(storage)
-
-    def unplaced_owner_of(self, storage: int) -> Owned | None:
-        """The module's tensor that owns a storage and has no node yet."""
-        return self._unplaced.get(storage)
+    def owner_of(self, storage: int) -> Owned | str | None:
+        """The node of the leaf or buffer that owns a storage, or the module's tensor that does and has no node yet."""
+        return self._owners.get(storage)
 
 
 def storage_of(tensor: torch.Tensor) -> int | None:
     """What identifies a tensor's storage while it lives; ``None`` for a tensor that has none, such as a sparse one."""
     try:
-        return int(tensor.untyped_storage()._cdata)
+        handle: int = tensor.untyped_storage()._cdata
+        return handle
     except (NotImplementedError, RuntimeError, ValueError):
         return None
 

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from gradir.capture.pytorch.outputs import Captured
-from gradir.ir.order import postorder
 
 __all__ = ["GradFn", "Walk", "walk"]
 
 GradFn: TypeAlias = Any
 """A grad_fn. torch's C++ nodes share no public type."""
+
+Edges: TypeAlias = tuple[tuple[GradFn | None, int], ...]
+"""The next_functions of a grad_fn."""
 
 
 class Walk(NamedTuple):
@@ -24,7 +26,7 @@ class Walk(NamedTuple):
 
     roots: list[GradFn]
     order: list[GradFn | int]
-    edges: dict[GradFn, tuple[tuple[GradFn | None, int], ...]]
+    edges: dict[GradFn, Edges]
 
     def has_path_of(self, length: int) -> bool:
         """Whether some path visits at least ``length`` grad_fns."""
@@ -36,7 +38,9 @@ class Walk(NamedTuple):
                 continue
             below = 0
             for child, _ in self.edges[key]:
-                below = max(below, longest[child])
+                depth = longest[child]
+                if depth > below:  # noqa: PLR1730 (max() would be a call for each edge)
+                    below = depth
             if below + 1 >= length:
                 return True
             longest[key] = below + 1
@@ -45,15 +49,43 @@ class Walk(NamedTuple):
 
 def walk(captured: Sequence[Captured]) -> Walk:
     """Visit everything that the captured tensors reach, each grad_fn once and without recursion."""
-    edges: dict[GradFn, tuple[tuple[GradFn | None, int], ...]] = {}
-
-    def children(key: GradFn | int) -> list[GradFn | int]:
-        if isinstance(key, int):
-            tensor = captured[key]
-            below = [] if tensor.producer is None else [tensor.producer[0]]
-            return below if tensor.base is None else [*below, tensor.base]
-        following = edges[key] = key.next_functions
-        return [child for child, _ in following if child is not None]
-
-    order = postorder([index for index, tensor in enumerate(captured) if tensor.role == "output"], children)
+    edges: dict[GradFn, Edges] = {}
+    order: list[GradFn | int] = []
+    met: set[int] = set()
+    for index, tensor in enumerate(captured):
+        place = index if tensor.role == "output" else None
+        above: list[int] = []
+        # An output stands behind its base, and both behind all that the two were computed from.
+        while place is not None and place not in met:
+            met.add(place)
+            above.append(place)
+            _, _, _, producer, base = captured[place]
+            if producer is not None:
+                _descend(producer[0], edges, order)
+            place = base
+        order += reversed(above)
     return Walk([tensor.producer[0] for tensor in captured if tensor.producer is not None], order, edges)
+
+
+def _descend(root: GradFn, edges: dict[GradFn, Edges], order: list[GradFn | int]) -> None:
+    """List what is new below a grad_fn, and its edges.
+
+    This is `gradir.ir.order.postorder` written out, since a call for each node would cost as much as all the rest.
+    """
+    stack = [root]
+    while stack:
+        fn = stack.pop()
+        if fn is None:
+            # Every child of the node below is done.
+            order.append(stack.pop())
+            continue
+        if fn in edges:
+            continue
+        following = edges[fn] = fn.next_functions
+        if not following:
+            order.append(fn)
+            continue
+        stack += (fn, None)
+        for child, _ in following[::-1]:
+            if child is not None and child not in edges:
+                stack.append(child)
