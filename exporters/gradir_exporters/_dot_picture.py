@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from gradir.errors import ExportError
 from gradir.ir.marks import SIGNS, lost_slots, status
-from gradir_exporters._dot_labels import caption, saved_caption, scope_caption, table, tooltip
+from gradir_exporters._dot_labels import Labels, Tooltips, scope_caption, tooltip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gradir.ir import Graph, Node, Scope
 
 __all__ = ["Box", "Group", "Line", "Picture", "Style"]
-
-_BREAK: Final = "\\n"
 
 _CONTEXT: Final = "context"
 """What stands for the role of a node that is as it was, where others are marked."""
@@ -88,6 +86,8 @@ class Picture:
         self._graph = graph
         self._style = style
         self._keys = {id_: f"n{number}" for number, id_ in enumerate(graph.nodes)}
+        self._labels = Labels(style.attr_chars)
+        self._tooltips = Tooltips(graph.nodes)
         self._marked = any(map(status, graph.nodes.values()))
         hidden = frozenset[str]() if style.saved else _idle_buffers(graph)
         groups = _Groups(graph.scopes)
@@ -104,22 +104,17 @@ class Picture:
         if group.key == "cluster_legend":
             yield from self._legend_boxes()
             return
-        attr_chars = self._style.attr_chars
+        keys, labels, tooltips = self._keys, self._labels, self._tooltips
         for node in group.nodes:
-            key = self._keys[node.id]
-            lines = caption(node)
-            if attr_chars is not None:
-                lines.extend(table(node, attr_chars))
-            role = node.role
+            key, role, label = keys[node.id], node.role, labels.node(node)
             if self._marked:
                 mark = status(node)
                 role = mark or _CONTEXT
-                lines[0] = f"{SIGNS[mark]} {lines[0]}" if mark else lines[0]
-            yield key, role, _BREAK.join(lines), tooltip(node.id)
+                label = f"{SIGNS[mark]} {label}" if mark else label
+            yield key, role, label, tooltips.node(node.id)
             if self._style.saved:
                 for number, saved in enumerate(node.saved):
-                    hint = tooltip(f"{saved.slot} saved by {node.id}")
-                    yield f"{key}s{number}", "saved", _BREAK.join(saved_caption(saved)), hint
+                    yield f"{key}s{number}", "saved", labels.saved(saved), tooltips.saved(saved.slot, node.id)
 
     def lines(self) -> Iterator[Line]:
         """Every line, those of the graph's edges first.
@@ -127,19 +122,20 @@ class Picture:
         Raises:
             ExportError: an edge comes from a node that the graph does not have.
         """
-        keys = self._keys
-        lengths = _entry_lengths(self._graph) if self._style.clusters else {}
-        ragged = _saving(self._graph) if self._style.clusters and self._style.saved else {}
-        for src, _, dst, slot, kind in self._graph.edges:
+        keys, nodes = self._keys, self._graph.nodes
+        clusters = self._style.clusters
+        lengths = _entry_lengths(self._graph) if clusters else {}
+        ragged = _saving(self._graph) if clusters and self._style.saved else {}
+        for src, node, slot, kind in _edges(self._graph):
             tail = keys.get(src)
             if tail is None:
-                raise ExportError(f"node {dst!r} has an edge from {src!r}, which is not in the graph")
-            by_src = lengths.get(dst)
+                raise ExportError(f"node {node.id!r} has an edge from {src!r}, which is not in the graph")
+            by_src = lengths.get(node.id)
             length = by_src.get(src, 1) if by_src else 1
-            gone = self._marked and kind == "data" and self._is_gone(src, dst, slot)
-            if src in ragged and not _inside(self._graph.nodes[dst].scope, ragged[src]):
+            if src in ragged and not _inside(node.scope, ragged[src]):
                 length += 1  # past the saved tensors, which hang a rank below what saved them
-            yield tail, keys[dst], "removed" if gone else kind, length
+            gone = self._marked and kind == "data" and _is_gone(nodes[src], node, slot)
+            yield tail, keys[node.id], "removed" if gone else kind, length
         if self._style.saved:
             for node in self._graph.nodes.values():
                 yield from self._saved_lines(node)
@@ -163,11 +159,6 @@ class Picture:
             label = f"{SIGNS[role]} {role}" if role in SIGNS else _LEGEND_LABELS[role]
             yield f"legend{number}", role, label, f"the colour of every {role}"
 
-    def _is_gone(self, src: str, dst: str, slot: int) -> bool:
-        """Whether nothing flows there any more."""
-        tail, head = self._graph.nodes[src], self._graph.nodes[dst]
-        return "removed" in {status(tail), status(head)} or slot in lost_slots(head)
-
     def _saved_lines(self, node: Node) -> Iterator[Line]:
         key = self._keys[node.id]
         for number, saved in enumerate(node.saved):
@@ -175,6 +166,24 @@ class Picture:
             origin = self._graph.nodes.get(saved.origin.id) if saved.origin is not None else None
             if origin is not None and origin.role == "buffer":
                 yield self._keys[origin.id], f"{key}s{number}", "buffer", 1
+
+
+def _edges(graph: Graph) -> Iterator[tuple[str, Node, int, str]]:
+    """What `Graph.edges` has, in its order: the source's id, the consumer, its input slot, the kind.
+
+    Plain tuples of what is at hand: an `Edge` takes several times as long to make.
+    """
+    for node in graph.nodes.values():
+        for slot, ref in enumerate(node.inputs):
+            if ref is not None:
+                yield ref.id, node, slot, "data"
+        if node.base is not None:
+            yield node.base, node, -1, "view"
+
+
+def _is_gone(tail: Node, head: Node, slot: int) -> bool:
+    """Whether nothing flows there any more."""
+    return "removed" in {status(tail), status(head)} or slot in lost_slots(head)
 
 
 def _idle_buffers(graph: Graph) -> frozenset[str]:
@@ -199,53 +208,66 @@ def _entry_lengths(graph: Graph) -> dict[str, dict[str, int]]:
     end of the module before it. A longer edge at the entry keeps them below, so that modules stand in a column.
     """
     nodes = graph.nodes
-    numbers = {id_: number for number, id_ in enumerate(nodes)}
     rises = _rises(graph)
+    numbers = {id_: number for number, id_ in enumerate(nodes)}
     first: dict[str, int] = {}
     lengths: dict[str, dict[str, int]] = {}
     for id_, rise in rises.items():
         node = nodes[id_]
         entered = first.setdefault(node.scope, numbers[id_])
-        if rise:
-            early = (ref.id for ref in node.inputs if ref is not None and numbers.get(ref.id, entered) < entered)
-            lengths[id_] = {src: rise + 1 for src in early if not _inside(nodes[src].scope, node.scope)}
+        if not rise:
+            continue
+        by_src = {}
+        for ref in node.inputs:
+            if ref is None or numbers.get(ref.id, entered) >= entered:
+                continue
+            if not _inside(nodes[ref.id].scope, node.scope):
+                by_src[ref.id] = rise + 1
+        if by_src:
+            lengths[id_] = by_src
     return lengths
 
 
 def _rises(graph: Graph) -> dict[str, int]:
     """By node that is fed from outside its module: how many ranks above it what only the module itself feeds begins."""
-    own: dict[str, int] = {}  # by node that only its module feeds: its distance from the top
-    rises: dict[str, int] = {}
-    for id_, node in graph.nodes.items():
-        if node.scope:
-            depth, fed = _own_depth(node, graph, own)
-            (rises if fed else own)[id_] = depth
+    nodes = graph.nodes
+    rises = _own_depths(graph)
     for id_ in reversed(rises):
         rise = rises[id_] - 1
         if rise > 0:
-            node = graph.nodes[id_]
+            node = nodes[id_]
             for ref in node.inputs:
-                if ref is not None and rises.get(ref.id, rise) < rise and graph.nodes[ref.id].scope == node.scope:
+                if ref is not None and rises.get(ref.id, rise) < rise and nodes[ref.id].scope == node.scope:
                     rises[ref.id] = rise
     return rises
 
 
-def _own_depth(node: Node, graph: Graph, own: Mapping[str, int]) -> tuple[int, bool]:
-    """The ranks of its module's own nodes above a node, and whether anything else feeds it."""
-    depth, fed = 0, False
-    for ref in node.inputs:
-        if ref is None:
+def _own_depths(graph: Graph) -> dict[str, int]:
+    """By node that is fed from outside its module: the ranks of the module's own nodes above it."""
+    own: dict[str, tuple[str, int]] = {}  # by node that only its module feeds: the module, its distance from the top
+    fed: dict[str, int] = {}
+    for id_, node in graph.nodes.items():
+        scope = node.scope
+        if not scope:
             continue
-        above = own.get(ref.id)
-        if above is None or graph.nodes[ref.id].scope != node.scope:
-            fed = True
-        elif above >= depth:
-            depth = above + 1
-    return depth, fed
+        depth, is_fed = 0, False
+        for ref in node.inputs:
+            if ref is None:
+                continue
+            above = own.get(ref.id)
+            if above is None or above[0] != scope:
+                is_fed = True
+            elif above[1] >= depth:
+                depth = above[1] + 1
+        if is_fed:
+            fed[id_] = depth
+        else:
+            own[id_] = (scope, depth)
+    return fed
 
 
 def _inside(scope: str, outer: str) -> bool:
-    return scope == outer or scope.startswith(f"{outer}.")
+    return scope.startswith(outer) and scope[len(outer) : len(outer) + 1] in {"", "."}
 
 
 class _Groups(dict[str, Group]):
