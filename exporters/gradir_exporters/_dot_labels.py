@@ -46,7 +46,14 @@ class Labels:
 
     def node(self, node: Node) -> str:
         """The name and shape of a tensor, the name, if any, and native name of a function; then its table."""
-        label = self._caption(node)
+        if node.role in _TENSOR_ROLES:
+            label = f"{_shown((node.names and node.names[0]) or node.id)}{_BREAK}{self._shapes[node.shape]}"
+        else:
+            label = self._words[node.native or node.op or node.id]
+            if node.names and node.names[0]:
+                label = f"{_shown(node.names[0])}{_BREAK}{label}"
+            if node.opaque:
+                label = f"{label}{_BREAK}(opaque)"
         if self._attr_chars is None or not (node.attrs or node.saved):
             return label
         return label + self._table(node, self._attr_chars)
@@ -61,15 +68,6 @@ class Labels:
                 lines.append(self._words[saved.state])
             label = self._saved[key] = _BREAK.join(lines)
         return label
-
-    def _caption(self, node: Node) -> str:
-        name = node.names[0] if node.names else ""
-        if node.role in _TENSOR_ROLES:
-            return f"{_shown(name or node.id)}{_BREAK}{self._shapes[node.shape]}"
-        title = self._words[node.native or node.op or node.id]
-        if name:
-            title = f"{_shown(name)}{_BREAK}{title}"
-        return f"{title}{_BREAK}(opaque)" if node.opaque else title
 
     def _table(self, node: Node, max_chars: int) -> str:
         try:
