@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Labels", "Tooltips", "scope_caption", "table", "tooltip"]
 
 _BREAK: Final = "\\n"
-_ENCODER: Final = msgspec.msgpack.Encoder()
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 _TENSOR_ROLES: Final = frozenset({"leaf", "parameter", "buffer", "output", "view_base", "saved"})
 
@@ -47,7 +47,8 @@ class Labels:
     def node(self, node: Node) -> str:
         """The name and shape of a tensor, the name, if any, and native name of a function; then its table."""
         if node.role in _TENSOR_ROLES:
-            label = f"{_shown((node.names and node.names[0]) or node.id)}{_BREAK}{self._shapes[node.shape]}"
+            name = (node.names and node.names[0]) or node.id
+            label = f"{_shown(name)}{_BREAK}{self._shapes[node.shape]}"
         else:
             label = self._words[node.native or node.op or node.id]
             if node.names and node.names[0]:
@@ -72,7 +73,8 @@ class Labels:
     def _table(self, node: Node, max_chars: int) -> str:
         try:
             # Unlike ``==`` this tells 1 from 1.0 and true, and 0.0 from -0.0, as their texts do.
-            key = _ENCODER.encode((node.native or node.op, node.attrs, [saved.slot for saved in node.saved]))
+            slots = [saved.slot for saved in node.saved] if node.saved else None
+            key = _encode((node.native or node.op, node.attrs, slots))
         except (OverflowError, TypeError, UnicodeEncodeError):
             return _joined(table(node, max_chars))
         text = self._tables.get(key)
@@ -82,7 +84,7 @@ class Labels:
 
 
 class Tooltips:
-    """The tooltips of boxes, by what the boxes stand for. Ids are mostly plain text, which is found out of all at once."""
+    """The tooltips of boxes. Ids are mostly plain text, which is found out of all at once."""
 
     def __init__(self, ids: Collection[str]) -> None:
         self._plain = max(map(len, ids), default=0) <= _MAX_LINE_CHARS and _is_plain("".join(ids))

@@ -24,9 +24,9 @@ _FED: Final = -1
 def entry_lengths(nodes: Sequence[Node], tails: Sequence[Sequence[int]]) -> Lengths:
     """How long to draw the edges that first enter a module where it has parameters of its own.
 
-    ``tails`` has the nodes that each node has edges from. dot frames modules side by side as soon as they share a rank, and they
-    do when the parameters of one rise above the end of the module before it. A longer edge at the entry keeps them
-    below, so that modules stand in a column.
+    ``tails`` has the nodes that each node has edges from. dot frames modules side by side as soon as they share a
+    rank, and they do when the parameters of one rise above the end of the module before it. A longer edge at the entry
+    keeps them below, so that modules stand in a column.
     """
     scopes = [node.scope for node in nodes]
     rises = _rises(scopes, tails)

@@ -102,14 +102,14 @@ class Picture:
         self._nodes = list(graph.nodes.values())
         self._numbers = dict(zip(graph.nodes, range(len(graph.nodes)), strict=True))
         self._keys = [f"n{number}" for number in range(len(graph.nodes))]
-        self._tails = [_tails(node, self._numbers) for node in self._nodes]
+        self._tails = _tails(self._nodes, self._numbers)
         self._labels = Labels(style.attr_chars)
         self._tooltips = Tooltips(graph.nodes)
         self._marked = any(map(status, self._nodes))
         hidden = frozenset[int]() if style.saved else self._idle_buffers()
         groups = _Groups(graph.scopes)
         for number, node in enumerate(self._nodes):
-            if number not in hidden:
+            if not hidden or number not in hidden:
                 groups[node.scope if style.clusters else ""].members.append(number)
         self.root = groups[""]
         self._legend = self._legend_roles() if style.legend else []
@@ -195,18 +195,25 @@ class Picture:
                 yield self._keys[self._numbers[origin.id]], f"{key}s{number}", "buffer", 1
 
 
-def _tails(node: Node, numbers: Mapping[str, int]) -> Sequence[int]:
-    """The numbers of the nodes that a node has edges from: by input slot, then its view base."""
-    if not node.inputs and node.base is None:
-        return ()
-    try:
-        tails = [numbers[ref.id] for ref in node.inputs if ref is not None]
-        if node.base is not None:
-            tails.append(numbers[node.base])
-    except KeyError as error:
-        src = error.args[0]
-        raise ExportError(f"node {node.id!r} has an edge from {src!r}, which is not in the graph") from None
-    return tails
+def _tails(nodes: Sequence[Node], numbers: Mapping[str, int]) -> list[Sequence[int]]:
+    """The numbers of the nodes that each node has edges from: by input slot, then its view base."""
+    found: list[Sequence[int]] = []
+    for node in nodes:
+        if not node.inputs and node.base is None:
+            found.append(())
+            continue
+        tails = []
+        try:
+            for ref in node.inputs:
+                if ref is not None:
+                    tails.append(numbers[ref.id])  # noqa: PERF401 (a comprehension a node takes longer)
+            if node.base is not None:
+                tails.append(numbers[node.base])
+        except KeyError as error:
+            src = error.args[0]
+            raise ExportError(f"node {node.id!r} has an edge from {src!r}, which is not in the graph") from None
+        found.append(tails)
+    return found
 
 
 def _is_gone(tail: Node, head: Node, slot: int) -> bool:
