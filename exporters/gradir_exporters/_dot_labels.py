@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from gradir.ir import AttrValue, Node, NonFinite, Saved
+from gradir.ir.exactkey import exact_key
 from gradir.ir.text import printable
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["Labels", "Tooltips", "scope_caption", "table", "tooltip"]
 
 _BREAK: Final = "\\n"
-_encode: Final = msgspec.msgpack.Encoder().encode
 
 _TENSOR_ROLES: Final = frozenset({"leaf", "parameter", "buffer", "output", "view_base", "saved"})
 
@@ -71,15 +69,13 @@ class Labels:
         return label
 
     def _table(self, node: Node, max_chars: int) -> str:
-        try:
-            # Unlike ``==`` this tells 1 from 1.0 and true, and 0.0 from -0.0, as their texts do.
-            slots = [saved.slot for saved in node.saved] if node.saved else None
-            key = _encode((node.native or node.op, node.attrs, slots))
-        except (OverflowError, TypeError, UnicodeEncodeError):
-            return _joined(table(node, max_chars))
-        text = self._tables.get(key)
+        slots = [saved.slot for saved in node.saved] if node.saved else None
+        key = exact_key((node.native or node.op, node.attrs, slots))
+        text = self._tables.get(key) if key is not None else None
         if text is None:
-            text = self._tables[key] = _joined(table(node, max_chars))
+            text = "".join([f"{_BREAK}{line}" for line in table(node, max_chars)])
+            if key is not None:
+                self._tables[key] = text
         return text
 
 
@@ -156,10 +152,6 @@ def tooltip(text: str) -> str:
     """
     shown = _shown(text)
     return shown.replace("\\\\", "%5C") if "\\" in shown else shown
-
-
-def _joined(lines: Iterator[str]) -> str:
-    return "".join([f"{_BREAK}{line}" for line in lines])
 
 
 def _value(value: AttrValue) -> str:
