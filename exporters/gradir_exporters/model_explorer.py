@@ -88,13 +88,23 @@ class _Node(msgspec.Struct, gc=False):
     outputs: tuple[_Metadata, ...] | UnsetType = msgspec.field(name="outputsMetadata", default=UNSET)
 
 
+class _Layers(dict[str, str]):
+    """The layer of each part of a scope."""
+
+    def __missing__(self, part: str) -> str:
+        # A part that is empty would be dropped: no other part becomes a lone percent sign.
+        layer = self[part] = encode_component(part).replace(";", "%3B") or "%"
+        return layer
+
+
 class _Namespaces(dict[str, str]):
     """The namespace of each scope."""
 
+    def __init__(self) -> None:
+        self._layers = _Layers()
+
     def __missing__(self, scope: str) -> str:
-        # A part that is empty would be dropped: no other part becomes a lone percent sign.
-        parts = [encode_component(part).replace(";", "%3B") or "%" for part in scope.split(".")]
-        namespace = self[scope] = "/".join(parts) if scope else ""
+        namespace = self[scope] = "/".join(map(self._layers.__getitem__, scope.split("."))) if scope else ""
         return namespace
 
 
@@ -125,6 +135,14 @@ class _TensorTexts(dict["tuple[str | None, Shape | None]", str]):
     def __missing__(self, tensor: tuple[str | None, Shape | None]) -> str:
         text = self[tensor] = tensor_text(TensorMeta(*tensor))
         return text
+
+
+class _Labels(dict[str, str]):
+    """Each label met, as shown."""
+
+    def __missing__(self, text: str) -> str:
+        label = self[text] = printable(text if len(text) <= _MAX_LABEL else f"{text[:_MAX_LABEL]}…")
+        return label
 
 
 class _States(dict[str, str]):
@@ -161,7 +179,7 @@ def _pieces(graph: Graph, options: ModelExplorerOptions) -> Iterator[str]:
 
 def _nodes(graph: Graph, options: ModelExplorerOptions, namespaces: _Namespaces) -> Iterator[_Node]:
     roles, ops, natives, metadatas = _Words("role"), _Words("op"), _Words("native"), _Metadatas()
-    facts = _Facts(options)
+    facts, labels = _Facts(options), _Labels()
     for node in graph.nodes.values():
         attrs = [roles[node.role]]
         if node.op:
@@ -172,7 +190,7 @@ def _nodes(graph: Graph, options: ModelExplorerOptions, namespaces: _Namespaces)
         edges, taken = _wiring(node, graph.nodes)
         yield _Node(
             node.id,
-            _label(node, options.label),
+            _label(node, options.label, labels),
             namespaces[node.scope],
             attrs,
             edges or UNSET,
@@ -181,12 +199,9 @@ def _nodes(graph: Graph, options: ModelExplorerOptions, namespaces: _Namespaces)
         )
 
 
-def _label(node: Node, choice: str) -> str:
+def _label(node: Node, choice: str, labels: _Labels) -> str:
     wanted = node.label if choice == "name" else node.op if choice == "op" else node.native
-    label = wanted or node.label or node.id
-    if len(label) > _MAX_LABEL:
-        label = f"{label[:_MAX_LABEL]}…"
-    return printable(label)
+    return labels[wanted or node.label or node.id]
 
 
 def _wiring(node: Node, nodes: Mapping[str, Node]) -> tuple[list[_Edge], tuple[TensorMeta | None, ...]]:
@@ -298,7 +313,13 @@ def _scope_facts(scope: Scope) -> Iterator[tuple[str, str]]:
         yield "class", scope.class_name
     if scope.detail:
         yield "detail", scope.detail
-    counts = {"calls": scope.calls, "own": scope.own, "total": scope.total, "trainable": scope.trainable}
-    yield from ((name, str(count)) for name, count in counts.items() if count)
+    if scope.calls:
+        yield "calls", str(scope.calls)
+    if scope.own:
+        yield "own", str(scope.own)
+    if scope.total:
+        yield "total", str(scope.total)
+    if scope.trainable:
+        yield "trainable", str(scope.trainable)
     if scope.training is not None:
         yield "mode", "train" if scope.training else "eval"
