@@ -1,4 +1,4 @@
-"""What Model Explorer's own viewer makes of the model-explorer exporter's files: every node, edge, attribute and layer."""
+"""What Model Explorer's own viewer makes of exported files: every node, edge, attribute and layer."""
 
 from __future__ import annotations
 
