@@ -26,13 +26,13 @@ def key_of(value: AttrValue) -> bytes | None:
     return exact_key({"value": value})
 
 
-@pytest.mark.parametrize("values", ALIKE, ids=str)
+@pytest.mark.parametrize("values", ALIKE, ids=ascii)
 def test_a_key_differs_where_a_text_would(values: list[AttrValue]) -> None:
     keys = [key for key in map(key_of, values) if key is not None]
     assert len(set(keys)) == len(keys)
 
 
-@pytest.mark.parametrize("values", ALIKE, ids=lambda values: ascii(values))
+@pytest.mark.parametrize("values", ALIKE, ids=ascii)
 @pytest.mark.parametrize("name", EXPORTERS)
 def test_each_node_shows_its_own_values(name: str, values: list[AttrValue]) -> None:
     def export(nodes: list[Node]) -> str:

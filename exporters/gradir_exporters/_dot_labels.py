@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gradir.ir import AttrValue, Node, NonFinite, Saved
+from gradir.ir import AttrValue, Node, NonFinite
 from gradir.ir.exactkey import exact_key
 from gradir.ir.text import printable
 
@@ -32,7 +32,8 @@ _MAX_ROWS: Final = 100
 class Labels:
     """The labels of the boxes of one picture. A graph has many nodes and few distinct words, shapes and tables.
 
-    ``attr_chars`` is the width of attribute values; ``None`` leaves attributes out.
+    ``attr_chars`` is the width of attribute values; ``None`` leaves attributes out. ``saved`` has the labels of saved
+    slots by name, shape and state.
     """
 
     def __init__(self, attr_chars: int | None) -> None:
@@ -40,7 +41,7 @@ class Labels:
         self._words = _Words()
         self._shapes = _Shapes()
         self._tables: dict[bytes, str] = {}
-        self._saved: dict[tuple[str, Shape | None, str], str] = {}
+        self.saved = _SavedLabels(self._words, self._shapes)
 
     def node(self, node: Node) -> str:
         """The name and shape of a tensor, the name, if any, and native name of a function; then its table."""
@@ -56,17 +57,6 @@ class Labels:
         if self._attr_chars is None or not (node.attrs or node.saved):
             return label
         return label + self._table(node, self._attr_chars)
-
-    def saved(self, saved: Saved) -> str:
-        """The label of a saved slot; its state is shown when it is not simply held."""
-        key = (saved.slot, saved.shape, saved.state)
-        label = self._saved.get(key)
-        if label is None:
-            lines = [self._words[saved.slot], self._shapes[saved.shape]]
-            if saved.state != "held":
-                lines.append(self._words[saved.state])
-            label = self._saved[key] = _BREAK.join(lines)
-        return label
 
     def _table(self, node: Node, max_chars: int) -> str:
         slots = [saved.slot for saved in node.saved] if node.saved else None
@@ -115,6 +105,22 @@ class _Shapes(dict["Shape | None", str]):
     def __missing__(self, shape: Shape | None) -> str:
         shown = self[shape] = "(?)" if shape is None else _shown(f"({', '.join(map(str, shape))})")
         return shown
+
+
+class _SavedLabels(dict["tuple[str, Shape | None, str]", str]):
+    """The label of each saved slot met; its state is shown when it is not simply held."""
+
+    def __init__(self, words: _Words, shapes: _Shapes) -> None:
+        self._words = words
+        self._shapes = shapes
+
+    def __missing__(self, saved: tuple[str, Shape | None, str]) -> str:
+        slot, shape, state = saved
+        lines = [self._words[slot], self._shapes[shape]]
+        if state != "held":
+            lines.append(self._words[state])
+        label = self[saved] = _BREAK.join(lines)
+        return label
 
 
 def scope_caption(part: str, class_name: str) -> str:

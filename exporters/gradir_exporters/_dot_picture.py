@@ -100,9 +100,8 @@ class Picture:
         self._graph = graph
         self._style = style
         self._nodes = list(graph.nodes.values())
-        self._numbers = dict(zip(graph.nodes, range(len(graph.nodes)), strict=True))
         self._keys = [f"n{number}" for number in range(len(graph.nodes))]
-        self._tails = _tails(self._nodes, self._numbers)
+        self._tails = _tails(graph.nodes)
         self._labels = Labels(style.attr_chars)
         self._tooltips = Tooltips(graph.nodes)
         self._marked = any(map(status, self._nodes))
@@ -121,25 +120,28 @@ class Picture:
         if group.key == "cluster_legend":
             yield from self._legend_boxes()
             return
-        labels, tooltips = self._labels, self._tooltips
+        nodes, keys, labels, tooltips = self._nodes, self._keys, self._labels, self._tooltips
+        marked, slots = self._marked, self._style.saved
         for member in group.members:
-            node, key = self._nodes[member], self._keys[member]
+            node, key = nodes[member], keys[member]
             role, label = node.role, labels.node(node)
-            if self._marked:
+            if marked:
                 mark = status(node)
                 role = mark or _CONTEXT
                 label = f"{SIGNS[mark]} {label}" if mark else label
             yield key, role, label, tooltips.node(node.id)
-            if self._style.saved:
+            if slots and node.saved:
                 for number, saved in enumerate(node.saved):
-                    yield f"{key}s{number}", "saved", labels.saved(saved), tooltips.saved(saved.slot, node.id)
+                    text = labels.saved[saved.slot, saved.shape, saved.state]
+                    yield f"{key}s{number}", "saved", text, tooltips.saved(saved.slot, node.id)
 
     def lines(self) -> Iterator[Line]:
         """Every line, those of the graph's edges first."""
         keys, lengths = self._keys, self._lengths()
-        for head, (node, tails) in enumerate(zip(self._nodes, self._tails, strict=True)):
-            key = keys[head]
-            if not self._marked and head not in lengths and node.base is None:
+        nodes, marked = self._nodes, self._marked
+        for head, (key, tails) in enumerate(zip(keys, self._tails, strict=True)):
+            node = nodes[head]
+            if not marked and head not in lengths and node.base is None:
                 for tail in tails:
                     yield keys[tail], key, "data", 1
                 continue
@@ -147,9 +149,7 @@ class Picture:
             for tail, kind in zip(tails, self._kinds(node), strict=True):
                 yield keys[tail], key, kind, by_tail.get(tail, 1)
         if self._style.saved:
-            for key, node in zip(keys, self._nodes, strict=True):
-                if node.saved:
-                    yield from self._saved_lines(key, node)
+            yield from self._saved_lines()
         for number in range(1, len(self._legend)):
             yield f"legend{number - 1}", f"legend{number}", "legend", 1
 
@@ -187,18 +187,23 @@ class Picture:
         alone = {number for number, node in enumerate(self._nodes) if node.role == "buffer" and not self._tails[number]}
         return frozenset(alone.difference(chain.from_iterable(self._tails)) if alone else ())
 
-    def _saved_lines(self, key: str, node: Node) -> Iterator[Line]:
-        for number, saved in enumerate(node.saved):
-            yield key, f"{key}s{number}", "saved", 1
-            origin = self._graph.nodes.get(saved.origin.id) if saved.origin is not None else None
-            if origin is not None and origin.role == "buffer":
-                yield self._keys[self._numbers[origin.id]], f"{key}s{number}", "buffer", 1
+    def _saved_lines(self) -> Iterator[Line]:
+        buffers = {node.id: key for key, node in zip(self._keys, self._nodes, strict=True) if node.role == "buffer"}
+        for key, node in zip(self._keys, self._nodes, strict=True):
+            if not node.saved:
+                continue
+            for number, saved in enumerate(node.saved):
+                box = f"{key}s{number}"
+                yield key, box, "saved", 1
+                if buffers and saved.origin is not None and saved.origin.id in buffers:
+                    yield buffers[saved.origin.id], box, "buffer", 1
 
 
-def _tails(nodes: Sequence[Node], numbers: Mapping[str, int]) -> list[Sequence[int]]:
+def _tails(nodes: Mapping[str, Node]) -> list[Sequence[int]]:
     """The numbers of the nodes that each node has edges from: by input slot, then its view base."""
+    numbers = dict(zip(nodes, range(len(nodes)), strict=True))
     found: list[Sequence[int]] = []
-    for node in nodes:
+    for node in nodes.values():
         if not node.inputs and node.base is None:
             found.append(())
             continue
