@@ -11,10 +11,11 @@ SUITE = --doctest-modules gradir exporters tests
 ANY_TORCH = $(addprefix tests/test_,verify.py recorder.py sources.py files.py cli.py cli_check.py pytest_plugin.py)
 
 .SUFFIXES:
-.PHONY: help demo test bench fuzz check schema goldens verification reviewing gallery node test-core core-suite test-torch torch-suite clean
+.PHONY: help demo test bench fuzz check schema goldens verification reviewing gallery node model-explorer
+.PHONY: test-core core-suite test-torch torch-suite clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.ready ## capture a transformer, export it, diff it against a variant; writes demo/
 	$(BIN)/python examples/demo.py
@@ -58,6 +59,9 @@ gallery: $(VENV)/.ready-test tests/node/node_modules/.package-lock.json ## draw 
 
 node: tests/node/node_modules/.package-lock.json ## install Mermaid's own parser and Cytoscape.js for the tests (needs npm)
 
+model-explorer: .model-explorer/.ready $(VENV)/.ready-test ## let Model Explorer's own viewer load the export of every example (needs node)
+	$(BIN)/python -m pytest tests/test_model_explorer_viewer.py --no-tool-skips $(PYTEST_ARGS)
+
 test-core: ## the tests that need no torch, without torch: make test-core PYTHON=python3.13
 	$(MAKE) core-suite VENV=.venv-core-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
@@ -65,7 +69,7 @@ test-torch: ## the tests that hold on every torch from 2.5 on, on one of them: m
 	$(MAKE) torch-suite VENV=.venv-torch-$(TORCH)
 
 clean: ## remove what the targets above made
-	rm -rf .venv .venv-core-* .venv-torch-* demo dist tests/node/node_modules
+	rm -rf .venv .venv-core-* .venv-torch-* .model-explorer demo dist tests/node/node_modules
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -102,4 +106,10 @@ $(VENV)/.ready-torch: pyproject.toml
 
 tests/node/node_modules/.package-lock.json: tests/node/package.json tests/node/package-lock.json
 	npm ci --prefix tests/node --no-audit --no-fund
+	@touch $@
+
+# The viewer is 6 MB; what its package depends on would be 680 MB more, and the viewer does not need it.
+.model-explorer/.ready: Makefile | $(VENV)/.ready
+	rm -rf .model-explorer
+	$(PIP) install --quiet --no-deps --no-compile --target .model-explorer ai-edge-model-explorer==0.1.34
 	@touch $@

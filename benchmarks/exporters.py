@@ -12,7 +12,9 @@ import sys
 import tempfile
 import threading
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torchviz
@@ -24,40 +26,68 @@ from gradir.ir import Graph
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from capture import Block
+from capture import Block, Bottleneck
 from measure import interleaved, table
 
 FORMATS = ("plain", "tree", "dot", "nodelink", "graphml", "cytoscape", "model-explorer", "summary", "modules")
+EVERYTHING = {"show_attrs": True, "show_saved": True}
 
 
-def captured(blocks: int) -> tuple[nn.Module, torch.Tensor, Graph]:
-    """Stacked transformer blocks, their output and their graph, with scopes."""
-    model = nn.Sequential(*(Block() for _ in range(blocks)))
-    with gradir.record(model) as recorder:
-        loss = model(torch.ones(2, 4, 8)).sum()
-    return model, loss, recorder.capture(loss)
+class Captured(NamedTuple):
+    """A model, its output and its graph."""
+
+    model: nn.Module
+    loss: torch.Tensor
+    graph: Graph
 
 
-def rates(graph: Graph, repetitions: int) -> str:
+def transformer(blocks: int) -> Captured:
+    """Stacked transformer blocks, with scopes."""
+    return captured(nn.Sequential(*(Block() for _ in range(blocks))), torch.ones(2, 4, 8), sources=False)
+
+
+def residual(blocks: int) -> Captured:
+    """Stacked blocks of a ResNet-50, with scopes and source lines: many attributes, saved slots, buffers, modules."""
+    model = nn.Sequential(*(Bottleneck(8, 2, 1) for _ in range(blocks)))
+    return captured(model, torch.ones(2, 8, 4, 4), sources=True)
+
+
+def captured(model: nn.Module, inputs: torch.Tensor, *, sources: bool) -> Captured:
+    with gradir.record(model, sources=sources) as recorder:
+        loss = model(inputs).sum()
+    return Captured(model, loss, recorder.capture(loss))
+
+
+def rates(graphs: Mapping[str, Graph], repetitions: int) -> str:
     """Nodes a second of every text format."""
-    runs = {name: lambda graph, name=name: registry.export(name, graph, {}) for name in FORMATS}
-    seconds = interleaved(lambda: graph, runs, repetitions)
-    rows = [[name, f"{len(graph.nodes) / taken:,.0f}", f"{taken * 1e3:.0f}"] for name, taken in seconds.items()]
-    return table(["exporter", "nodes a second", f"ms for {len(graph.nodes):,} nodes"], rows)
+    columns = []
+    for graph in graphs.values():
+        runs = {name: lambda made, name=name: registry.export(name, made, {}) for name in FORMATS}
+        runs["dot, everything"] = lambda made: registry.export("dot", made, EVERYTHING)
+        seconds = interleaved(lambda graph=graph: graph, runs, repetitions)
+        columns.append({name: f"{len(graph.nodes) / taken:,.0f}" for name, taken in seconds.items()})
+    heads = [f"{name}, {len(graph.nodes):,} nodes" for name, graph in graphs.items()]
+    rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
+    return table(["nodes a second", *heads], rows)
 
 
 def beside_torchviz(blocks: int, repetitions: int) -> str:
-    """DOT source of the same graph, milliseconds; gradir's from the captured graph, and with the capture."""
-    model, loss, graph = captured(blocks)
+    """DOT source of the same graph, milliseconds, with the same options on both sides."""
+    model, loss, graph = transformer(blocks)
     names = dict(model.named_parameters())
-    runs = {
-        "torchviz": lambda _: torchviz.make_dot(loss, params=names).source,
-        "gradir, from the graph": lambda _: graph.to("dot"),
-        "gradir, with the capture": lambda _: gradir.make_dot(loss, model=model).source,
-    }
-    seconds = interleaved(lambda: None, runs, repetitions)
-    rows = [[name, f"{taken * 1e3:.0f}", f"{seconds['torchviz'] / taken:.1f}"] for name, taken in seconds.items()]
-    return table([f"DOT of {len(graph.nodes):,} nodes", "ms", "times faster"], rows)
+    rows = []
+    for title, options in (("boxes and arrows", {}), ("with attributes and saved tensors", EVERYTHING)):
+        runs = {
+            "torchviz": lambda _, options=options: torchviz.make_dot(loss, params=names, **options).source,
+            "graph": lambda _, options=options: graph.to("dot", **options),
+            "capture": lambda _, options=options: gradir.make_dot(loss, model=model, **options).source,
+        }
+        seconds = interleaved(lambda: None, runs, repetitions)
+        peer = seconds.pop("torchviz")
+        ours = [cell for taken in seconds.values() for cell in (f"{taken * 1e3:.0f}", f"{peer / taken:.1f}")]
+        rows.append([title, f"{peer * 1e3:.0f}", *ours])
+    heads = ["torchviz ms", "from the graph ms", "times faster", "with the capture ms", "times faster"]
+    return table([f"DOT of {len(graph.nodes):,} nodes", *heads], rows)
 
 
 def starts(graph: Graph, repetitions: int) -> str:
@@ -98,12 +128,16 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="small sizes, to see that it runs")
     smoke = parser.parse_args().smoke
     warnings.simplefilter("ignore")
-    graph = captured(2 if smoke else 700)[2]
-    print(rates(graph, 1 if smoke else 3), flush=True)
+    graphs = {
+        "transformer": transformer(2 if smoke else 700).graph,
+        "ResNet, everything recorded": residual(2 if smoke else 1200).graph,
+    }
+    print(rates(graphs, 1 if smoke else 5), flush=True)
     print()
-    print(beside_torchviz(2 if smoke else 700, 1 if smoke else 3), flush=True)
+    del graphs
+    print(beside_torchviz(2 if smoke else 450, 1 if smoke else 5), flush=True)
     print()
-    print(starts(captured(1)[2], 1 if smoke else 25))
+    print(starts(transformer(1).graph, 1 if smoke else 25))
 
 
 if __name__ == "__main__":

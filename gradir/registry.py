@@ -11,6 +11,7 @@ import msgspec
 
 from gradir.entrypoints import EntryPoint, entry_points
 from gradir.errors import ExportError, GradirError
+from gradir.gcpause import paused_gc
 from gradir.ir import Graph
 from gradir.protocols import Exporter, Frontend, Options
 
@@ -54,14 +55,15 @@ def exporter(name: str) -> Exporter[Any]:
 
 
 def export(name: str, graph: Graph, values: Mapping[str, object]) -> str:
-    """Run the exporter of that name with options given as values or as text.
+    """Run the exporter of that name with options given as values or as text, the cyclic garbage collector paused.
 
     Raises:
         ExportError: there is no such exporter or option, the format cannot hold the graph, or the exporter fails.
     """
     options = exporter_options(name, values)
     try:
-        text = exporter(name).export(graph, options)
+        with paused_gc():
+            text = exporter(name).export(graph, options)
     except GradirError:
         raise
     except Exception as error:

@@ -16,6 +16,7 @@ collect_ignore = ["fuzz"]
 """What needs packages that the tests do not: see each file there."""
 
 GOLDENS = Path(__file__).parent / "goldens"
+MODEL_EXPLORER = Path(__file__).parents[1] / ".model-explorer" / "model_explorer" / "web_app"
 NODE_MODULES = Path(__file__).parent / "node" / "node_modules"
 
 
@@ -76,6 +77,15 @@ def mermaid_node(request: pytest.FixtureRequest) -> str:
 def cytoscape_node(request: pytest.FixtureRequest) -> str:
     """The path of node, with Cytoscape.js in tests/node."""
     return _node_with(request, "cytoscape")
+
+
+@pytest.fixture
+def model_explorer_viewer(request: pytest.FixtureRequest) -> tuple[str, Path]:
+    """The path of node, and the folder of Model Explorer's viewer."""
+    found = shutil.which("node")
+    ready = found is not None and MODEL_EXPLORER.is_dir()
+    _need(request, ready, "needs node and Model Explorer's viewer (make model-explorer)")
+    return str(found), MODEL_EXPLORER
 
 
 def _node_with(request: pytest.FixtureRequest, *packages: str) -> str:

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gradir.ir import AttrValue, Node, NonFinite, Saved
+from gradir.ir import AttrValue, Node, NonFinite
+from gradir.ir.exactkey import exact_key
 from gradir.ir.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
-__all__ = ["caption", "saved_caption", "scope_caption", "table", "tooltip"]
+    from gradir.ir.model import Shape
+
+__all__ = ["Labels", "Tooltips", "scope_caption", "table", "tooltip"]
+
+_BREAK: Final = "\\n"
 
 _TENSOR_ROLES: Final = frozenset({"leaf", "parameter", "buffer", "output", "view_base", "saved"})
 
@@ -24,20 +29,98 @@ _MAX_KEY_CHARS: Final = 60
 _MAX_ROWS: Final = 100
 
 
-def caption(node: Node) -> list[str]:
-    """The lines of a node's box: name and shape of a tensor; name, if any, and native name of a function."""
-    name = node.names[0] if node.names else ""
-    if node.role in _TENSOR_ROLES:
-        return [_shown(name or node.id), _shape(node.shape)]
-    title = _shown(node.native or node.op or node.id)
-    lines = [_shown(name), title] if name else [title]
-    return [*lines, "(opaque)"] if node.opaque else lines
+class Labels:
+    """The labels of the boxes of one picture. A graph has many nodes and few distinct words, shapes and tables.
+
+    ``attr_chars`` is the width of attribute values; ``None`` leaves attributes out. ``saved`` has the labels of saved
+    slots by name, shape and state.
+    """
+
+    def __init__(self, attr_chars: int | None) -> None:
+        self._attr_chars = attr_chars
+        self._words = _Words()
+        self._shapes = _Shapes()
+        self._tables: dict[bytes, str] = {}
+        self.saved = _SavedLabels(self._words, self._shapes)
+
+    def node(self, node: Node) -> str:
+        """The name and shape of a tensor, the name, if any, and native name of a function; then its table."""
+        if node.role in _TENSOR_ROLES:
+            name = (node.names and node.names[0]) or node.id
+            label = f"{_shown(name)}{_BREAK}{self._shapes[node.shape]}"
+        else:
+            label = self._words[node.native or node.op or node.id]
+            if node.names and node.names[0]:
+                label = f"{_shown(node.names[0])}{_BREAK}{label}"
+            if node.opaque:
+                label = f"{label}{_BREAK}(opaque)"
+        if self._attr_chars is None or not (node.attrs or node.saved):
+            return label
+        return label + self._table(node, self._attr_chars)
+
+    def _table(self, node: Node, max_chars: int) -> str:
+        slots = [saved.slot for saved in node.saved] if node.saved else None
+        key = exact_key((node.native or node.op, node.attrs, slots))
+        text = self._tables.get(key) if key is not None else None
+        if text is None:
+            text = "".join([f"{_BREAK}{line}" for line in table(node, max_chars)])
+            if key is not None:
+                self._tables[key] = text
+        return text
 
 
-def saved_caption(saved: Saved) -> list[str]:
-    """The lines of the box of a saved slot; its state is shown when it is not simply held."""
-    lines = [_shown(saved.slot), _shape(saved.shape)]
-    return lines if saved.state == "held" else [*lines, _shown(saved.state)]
+class Tooltips:
+    """The tooltips of boxes. Ids are mostly plain text, which is found out of all at once."""
+
+    def __init__(self, ids: Collection[str]) -> None:
+        self._plain = max(map(len, ids), default=0) <= _MAX_LINE_CHARS and _is_plain("".join(ids))
+        self._starts: dict[str, str] = {}
+
+    def node(self, node_id: str) -> str:
+        """The tooltip of a node."""
+        return node_id if self._plain else tooltip(node_id)
+
+    def saved(self, slot: str, node_id: str) -> str:
+        """The tooltip of a saved slot."""
+        start = self._starts.get(slot)
+        if start is None:
+            text = f"{slot} saved by "
+            start = self._starts[slot] = text if self._plain and _is_plain(text) else ""
+        if start and len(start) + len(node_id) <= _MAX_LINE_CHARS:
+            return start + node_id
+        return tooltip(f"{slot} saved by {node_id}")
+
+
+class _Words(dict[str, str]):
+    """Each word met, as shown."""
+
+    def __missing__(self, text: str) -> str:
+        shown = self[text] = _shown(text)
+        return shown
+
+
+class _Shapes(dict["Shape | None", str]):
+    """Each shape met, as shown."""
+
+    def __missing__(self, shape: Shape | None) -> str:
+        shown = self[shape] = "(?)" if shape is None else _shown(f"({', '.join(map(str, shape))})")
+        return shown
+
+
+class _SavedLabels(dict["tuple[str, Shape | None, str]", str]):
+    """The label of each saved slot met; its state is shown when it is not simply held."""
+
+    def __init__(self, words: _Words, shapes: _Shapes) -> None:
+        self._words = words
+        self._shapes = shapes
+
+    def __missing__(self, saved: tuple[str, Shape | None, str]) -> str:
+        slot, shape, state = saved
+        lines = [self._words[slot], self._shapes[shape]]
+        if state != "held":
+            lines.append(self._words[state])
+        label = self[saved] = _BREAK.join(lines)
+        return label
 
 
 def scope_caption(part: str, class_name: str) -> str:
@@ -77,10 +160,6 @@ def tooltip(text: str) -> str:
     return shown.replace("\\\\", "%5C") if "\\" in shown else shown
 
 
-def _shape(shape: tuple[int | str, ...] | None) -> str:
-    return "(?)" if shape is None else _shown(f"({', '.join(map(str, shape))})")
-
-
 def _value(value: AttrValue) -> str:
     if isinstance(value, NonFinite):
         return value.float
@@ -90,7 +169,14 @@ def _value(value: AttrValue) -> str:
 
 
 def _shown(text: str) -> str:
+    if len(text) <= _MAX_LINE_CHARS and _is_plain(text):
+        return text
     return _escape(_cut(printable(text), _MAX_LINE_CHARS))
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text that is not too long is shown as it is."""
+    return text.isprintable() and "\\" not in text and '"' not in text and "&" not in text
 
 
 def _cut(text: str, length: int) -> str:

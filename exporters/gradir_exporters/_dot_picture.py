@@ -6,20 +6,21 @@ the same picture everywhere.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from gradir.errors import ExportError
 from gradir.ir.marks import SIGNS, lost_slots, status
-from gradir_exporters._dot_labels import caption, saved_caption, scope_caption, table, tooltip
+from gradir_exporters._dot_labels import Labels, Tooltips, scope_caption, tooltip
+from gradir_exporters._dot_lengths import entry_lengths, past_saved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gradir.ir import Graph, Node, Scope
+    from gradir_exporters._dot_lengths import Lengths
 
 __all__ = ["Box", "Group", "Line", "Picture", "Style"]
-
-_BREAK: Final = "\\n"
 
 _CONTEXT: Final = "context"
 """What stands for the role of a node that is as it was, where others are marked."""
@@ -61,15 +62,18 @@ longer flows), ``view``, ``saved`` or ``buffer``."""
 
 
 class Group:
-    """The nodes of one module, or those outside all of them for the root; ``label`` and ``tooltip`` are escaped."""
+    """One module, or what is outside all of them for the root; ``label`` and ``tooltip`` are escaped.
 
-    __slots__ = ("children", "key", "label", "nodes", "tooltip")
+    ``members`` has the numbers of the nodes directly in it.
+    """
+
+    __slots__ = ("children", "key", "label", "members", "tooltip")
 
     def __init__(self, key: str = "", label: str = "", tooltip: str = "") -> None:
         self.key = key
         self.label = label
         self.tooltip = tooltip
-        self.nodes: list[Node] = []
+        self.members: list[int] = []
         self.children: dict[str, Group] = {}
 
     def walk(self) -> Iterator[tuple[int, Group]]:
@@ -82,18 +86,30 @@ class Group:
 
 
 class Picture:
-    """A graph as boxes in nested groups and lines. Boxes and lines are made while they are read."""
+    """A graph as boxes in nested groups and lines. Boxes and lines are made while they are read.
+
+    Nodes are known by their number, in the order of the graph: looking ids up would take longer than all the rest.
+    """
 
     def __init__(self, graph: Graph, style: Style) -> None:
+        """Look at a graph.
+
+        Raises:
+            ExportError: an edge comes from a node that the graph does not have.
+        """
         self._graph = graph
         self._style = style
-        self._keys = {id_: f"n{number}" for number, id_ in enumerate(graph.nodes)}
-        self._marked = any(map(status, graph.nodes.values()))
-        hidden = frozenset[str]() if style.saved else _idle_buffers(graph)
+        self._nodes = list(graph.nodes.values())
+        self._keys = [f"n{number}" for number in range(len(graph.nodes))]
+        self._tails = _tails(graph.nodes)
+        self._labels = Labels(style.attr_chars)
+        self._tooltips = Tooltips(graph.nodes)
+        self._marked = any(map(status, self._nodes))
+        hidden = frozenset[int]() if style.saved else self._idle_buffers()
         groups = _Groups(graph.scopes)
-        for node in graph.nodes.values():
-            if node.id not in hidden:
-                groups[node.scope if style.clusters else ""].nodes.append(node)
+        for number, node in enumerate(self._nodes):
+            if not hidden or number not in hidden:
+                groups[node.scope if style.clusters else ""].members.append(number)
         self.root = groups[""]
         self._legend = self._legend_roles() if style.legend else []
         if self._legend:
@@ -104,45 +120,36 @@ class Picture:
         if group.key == "cluster_legend":
             yield from self._legend_boxes()
             return
-        attr_chars = self._style.attr_chars
-        for node in group.nodes:
-            key = self._keys[node.id]
-            lines = caption(node)
-            if attr_chars is not None:
-                lines.extend(table(node, attr_chars))
-            role = node.role
-            if self._marked:
+        nodes, keys, labels, tooltips = self._nodes, self._keys, self._labels, self._tooltips
+        marked, slots = self._marked, self._style.saved
+        for member in group.members:
+            node, key = nodes[member], keys[member]
+            role, label = node.role, labels.node(node)
+            if marked:
                 mark = status(node)
                 role = mark or _CONTEXT
-                lines[0] = f"{SIGNS[mark]} {lines[0]}" if mark else lines[0]
-            yield key, role, _BREAK.join(lines), tooltip(node.id)
-            if self._style.saved:
+                label = f"{SIGNS[mark]} {label}" if mark else label
+            yield key, role, label, tooltips.node(node.id)
+            if slots and node.saved:
                 for number, saved in enumerate(node.saved):
-                    hint = tooltip(f"{saved.slot} saved by {node.id}")
-                    yield f"{key}s{number}", "saved", _BREAK.join(saved_caption(saved)), hint
+                    text = labels.saved[saved.slot, saved.shape, saved.state]
+                    yield f"{key}s{number}", "saved", text, tooltips.saved(saved.slot, node.id)
 
     def lines(self) -> Iterator[Line]:
-        """Every line, those of the graph's edges first.
-
-        Raises:
-            ExportError: an edge comes from a node that the graph does not have.
-        """
-        keys = self._keys
-        lengths = _entry_lengths(self._graph) if self._style.clusters else {}
-        ragged = _saving(self._graph) if self._style.clusters and self._style.saved else {}
-        for src, _, dst, slot, kind in self._graph.edges:
-            tail = keys.get(src)
-            if tail is None:
-                raise ExportError(f"node {dst!r} has an edge from {src!r}, which is not in the graph")
-            by_src = lengths.get(dst)
-            length = by_src.get(src, 1) if by_src else 1
-            gone = self._marked and kind == "data" and self._is_gone(src, dst, slot)
-            if src in ragged and not _inside(self._graph.nodes[dst].scope, ragged[src]):
-                length += 1  # past the saved tensors, which hang a rank below what saved them
-            yield tail, keys[dst], "removed" if gone else kind, length
+        """Every line, those of the graph's edges first."""
+        keys, lengths = self._keys, self._lengths()
+        nodes, marked = self._nodes, self._marked
+        for head, (key, tails) in enumerate(zip(keys, self._tails, strict=True)):
+            node = nodes[head]
+            if not marked and head not in lengths and node.base is None:
+                for tail in tails:
+                    yield keys[tail], key, "data", 1
+                continue
+            by_tail = lengths.get(head, {})
+            for tail, kind in zip(tails, self._kinds(node), strict=True):
+                yield keys[tail], key, kind, by_tail.get(tail, 1)
         if self._style.saved:
-            for node in self._graph.nodes.values():
-                yield from self._saved_lines(node)
+            yield from self._saved_lines()
         for number in range(1, len(self._legend)):
             yield f"legend{number - 1}", f"legend{number}", "legend", 1
 
@@ -150,102 +157,73 @@ class Picture:
         """The roles that are drawn and have a colour of their own, in a fixed order."""
         if self._marked:
             return list(SIGNS)
-        drawn = {node.role for group in self._groups() for node in group.nodes}
-        if self._style.saved and any(node.saved for node in self._graph.nodes.values()):
+        drawn = {self._nodes[member].role for _, group in self.root.walk() for member in group.members}
+        if self._style.saved and any(node.saved for node in self._nodes):
             drawn.add("saved")
         return [role for role in _LEGEND_LABELS if role in drawn]
-
-    def _groups(self) -> Iterator[Group]:
-        return (group for _, group in self.root.walk())
 
     def _legend_boxes(self) -> Iterator[Box]:
         for number, role in enumerate(self._legend):
             label = f"{SIGNS[role]} {role}" if role in SIGNS else _LEGEND_LABELS[role]
             yield f"legend{number}", role, label, f"the colour of every {role}"
 
-    def _is_gone(self, src: str, dst: str, slot: int) -> bool:
-        """Whether nothing flows there any more."""
-        tail, head = self._graph.nodes[src], self._graph.nodes[dst]
-        return "removed" in {status(tail), status(head)} or slot in lost_slots(head)
+    def _lengths(self) -> Lengths:
+        if not self._style.clusters:
+            return {}
+        lengths = entry_lengths(self._nodes, self._tails)
+        return past_saved(lengths, self._nodes, self._tails) if self._style.saved else lengths
 
-    def _saved_lines(self, node: Node) -> Iterator[Line]:
-        key = self._keys[node.id]
-        for number, saved in enumerate(node.saved):
-            yield key, f"{key}s{number}", "saved", 1
-            origin = self._graph.nodes.get(saved.origin.id) if saved.origin is not None else None
-            if origin is not None and origin.role == "buffer":
-                yield self._keys[origin.id], f"{key}s{number}", "buffer", 1
+    def _kinds(self, node: Node) -> Iterator[str]:
+        """The kind of each edge into a node, as ``_tails`` has their tails."""
+        for slot, ref in enumerate(node.inputs):
+            if ref is not None:
+                gone = self._marked and _is_gone(self._graph.nodes[ref.id], node, slot)
+                yield "removed" if gone else "data"
+        if node.base is not None:
+            yield "view"
 
+    def _idle_buffers(self) -> frozenset[int]:
+        """The buffers that no edge touches: all they do is tell what a saved tensor is."""
+        alone = {number for number, node in enumerate(self._nodes) if node.role == "buffer" and not self._tails[number]}
+        return frozenset(alone.difference(chain.from_iterable(self._tails)) if alone else ())
 
-def _idle_buffers(graph: Graph) -> frozenset[str]:
-    """The buffers that no edge touches: all they do is tell what a saved tensor is."""
-    buffers = {node.id for node in graph.nodes.values() if node.role == "buffer"}
-    if buffers:
-        for edge in graph.edges:
-            buffers.discard(edge.src)
-            buffers.discard(edge.dst)
-    return frozenset(buffers)
-
-
-def _saving(graph: Graph) -> dict[str, str]:
-    """The nodes of a module that save a tensor, with the module."""
-    return {id_: node.scope for id_, node in graph.nodes.items() if node.saved and node.scope}
-
-
-def _entry_lengths(graph: Graph) -> dict[str, dict[str, int]]:
-    """How long to draw the edges that first enter a module where it has parameters of its own: by dst, then src.
-
-    dot frames modules side by side as soon as they share a rank, and they do when the parameters of one rise above the
-    end of the module before it. A longer edge at the entry keeps them below, so that modules stand in a column.
-    """
-    nodes = graph.nodes
-    numbers = {id_: number for number, id_ in enumerate(nodes)}
-    rises = _rises(graph)
-    first: dict[str, int] = {}
-    lengths: dict[str, dict[str, int]] = {}
-    for id_, rise in rises.items():
-        node = nodes[id_]
-        entered = first.setdefault(node.scope, numbers[id_])
-        if rise:
-            early = (ref.id for ref in node.inputs if ref is not None and numbers.get(ref.id, entered) < entered)
-            lengths[id_] = {src: rise + 1 for src in early if not _inside(nodes[src].scope, node.scope)}
-    return lengths
+    def _saved_lines(self) -> Iterator[Line]:
+        buffers = {node.id: key for key, node in zip(self._keys, self._nodes, strict=True) if node.role == "buffer"}
+        for key, node in zip(self._keys, self._nodes, strict=True):
+            if not node.saved:
+                continue
+            for number, saved in enumerate(node.saved):
+                box = f"{key}s{number}"
+                yield key, box, "saved", 1
+                if buffers and saved.origin is not None and saved.origin.id in buffers:
+                    yield buffers[saved.origin.id], box, "buffer", 1
 
 
-def _rises(graph: Graph) -> dict[str, int]:
-    """By node that is fed from outside its module: how many ranks above it what only the module itself feeds begins."""
-    own: dict[str, int] = {}  # by node that only its module feeds: its distance from the top
-    rises: dict[str, int] = {}
-    for id_, node in graph.nodes.items():
-        if node.scope:
-            depth, fed = _own_depth(node, graph, own)
-            (rises if fed else own)[id_] = depth
-    for id_ in reversed(rises):
-        rise = rises[id_] - 1
-        if rise > 0:
-            node = graph.nodes[id_]
-            for ref in node.inputs:
-                if ref is not None and rises.get(ref.id, rise) < rise and graph.nodes[ref.id].scope == node.scope:
-                    rises[ref.id] = rise
-    return rises
-
-
-def _own_depth(node: Node, graph: Graph, own: Mapping[str, int]) -> tuple[int, bool]:
-    """The ranks of its module's own nodes above a node, and whether anything else feeds it."""
-    depth, fed = 0, False
-    for ref in node.inputs:
-        if ref is None:
+def _tails(nodes: Mapping[str, Node]) -> list[Sequence[int]]:
+    """The numbers of the nodes that each node has edges from: by input slot, then its view base."""
+    numbers = dict(zip(nodes, range(len(nodes)), strict=True))
+    found: list[Sequence[int]] = []
+    for node in nodes.values():
+        if not node.inputs and node.base is None:
+            found.append(())
             continue
-        above = own.get(ref.id)
-        if above is None or graph.nodes[ref.id].scope != node.scope:
-            fed = True
-        elif above >= depth:
-            depth = above + 1
-    return depth, fed
+        tails = []
+        try:
+            for ref in node.inputs:
+                if ref is not None:
+                    tails.append(numbers[ref.id])  # noqa: PERF401 (a comprehension a node takes longer)
+            if node.base is not None:
+                tails.append(numbers[node.base])
+        except KeyError as error:
+            src = error.args[0]
+            raise ExportError(f"node {node.id!r} has an edge from {src!r}, which is not in the graph") from None
+        found.append(tails)
+    return found
 
 
-def _inside(scope: str, outer: str) -> bool:
-    return scope == outer or scope.startswith(f"{outer}.")
+def _is_gone(tail: Node, head: Node, slot: int) -> bool:
+    """Whether nothing flows there any more."""
+    return "removed" in {status(tail), status(head)} or slot in lost_slots(head)
 
 
 class _Groups(dict[str, Group]):

@@ -11,7 +11,7 @@ from gradir.ir.text import printable, size_text
 from gradir_exporters._summary_layers import Layer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gradir.ir.model import Shape
     from gradir_exporters._summary_layers import Layers, Totals
@@ -50,10 +50,9 @@ def as_table(found: Layers) -> str:
     lines: list[str] = []
     if found.rows:
         rows = [_HEADS, *((_INDENT * level + _name(name), *_cells(layer)) for name, level, layer in found.rows)]
-        widths = [min(_WIDEST, max(map(_width, column))) for column in zip(*rows, strict=True)]
-        drawn = [_GAP.join(map(_fitted, row, widths, _IS_TEXT)) for row in rows]
-        rule = "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))
-        lines = [drawn[0], rule, *drawn[1:], ""]
+        columns = [_fitted(column, is_text) for column, is_text in zip(zip(*rows, strict=True), _IS_TEXT, strict=True)]
+        drawn = [_GAP.join(cells) for cells in zip(*columns, strict=True)]
+        lines = [drawn[0], "─" * _width(drawn[0]), *drawn[1:], ""]
     lines += _totals_lines(found.totals)
     return "".join([f"{line.rstrip()}\n" for line in lines])
 
@@ -67,8 +66,15 @@ def _width(text: str) -> int:
     return cell_len(text)
 
 
-def _fitted(text: str, width: int, is_text: bool) -> str:
-    """A cell of exactly that width; what is too long ends in an ellipsis."""
+def _fitted(column: Sequence[str], is_text: bool) -> list[str]:
+    """The cells of a column, all of one width; what is too long ends in an ellipsis."""
+    if all(map(str.isascii, column)) and (width := max(map(len, column))) <= _WIDEST:
+        return [cell.ljust(width) for cell in column] if is_text else [cell.rjust(width) for cell in column]
+    width = min(_WIDEST, max(map(_width, column)))
+    return [_fitted_cell(cell, width, is_text) for cell in column]
+
+
+def _fitted_cell(text: str, width: int, is_text: bool) -> str:
     spare = width - _width(text)
     if spare >= 0:
         return text + " " * spare if is_text else " " * spare + text

@@ -244,8 +244,29 @@ def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
     return digraph
 
 
+class _BoxLooks(dict[str, str]):
+    """The attributes of boxes by role, as written."""
+
+    def __init__(self, theme: _Theme) -> None:
+        self._theme = theme
+
+    def __missing__(self, role: str) -> str:
+        look = self[role] = _attributes(_box_look(role, self._theme))
+        return look
+
+
+class _LineLooks(dict["tuple[str, int]", str]):
+    """The attributes of lines by kind and length, as written."""
+
+    def __missing__(self, key: tuple[str, int]) -> str:
+        attributes = _attributes(_line_look(*key))
+        look = self[key] = f" [{attributes[1:]}]" if attributes else ""
+        return look
+
+
 def _box_statements(picture: Picture, theme: _Theme) -> Iterator[str]:
-    looks: dict[str, str] = {}
+    """The statements of each group, those of its boxes in one piece."""
+    looks = _BoxLooks(theme)
     cluster_look = _attributes({**_CLUSTER_LOOK, **theme.cluster})
     depth = 0
     for level, group in picture.root.walk():
@@ -257,23 +278,19 @@ def _box_statements(picture: Picture, theme: _Theme) -> Iterator[str]:
             depth = level
             yield f"{margin[1:]}subgraph {group.key} {{\n"
             yield f'{margin}graph [label="{group.label}" tooltip="{group.tooltip}"{cluster_look}]\n'
-        for key, role, label, tooltip in picture.boxes(group):
-            look = looks.get(role)
-            if look is None:
-                look = looks[role] = _attributes(_box_look(role, theme))
-            yield f'{margin}{key} [label="{label}" tooltip="{tooltip}"{look}]\n'
+        yield "".join(
+            [
+                f'{margin}{key} [label="{label}" tooltip="{tooltip}"{looks[role]}]\n'
+                for key, role, label, tooltip in picture.boxes(group)
+            ]
+        )
     for level in range(depth, 0, -1):
         yield "\t" * level + "}\n"
 
 
-def _line_statements(lines: Iterable[Line]) -> Iterator[str]:
-    looks: dict[tuple[str, int], str] = {}
-    for tail, head, kind, length in lines:
-        look = looks.get((kind, length))
-        if look is None:
-            attributes = _attributes(_line_look(kind, length))
-            look = looks[kind, length] = f" [{attributes[1:]}]" if attributes else ""
-        yield f"\t{tail} -> {head}{look}\n"
+def _line_statements(lines: Iterable[Line]) -> list[str]:
+    looks = _LineLooks()
+    return [f"\t{tail} -> {head}{looks[kind, length]}\n" for tail, head, kind, length in lines]
 
 
 def _box_look(role: str, theme: _Theme) -> dict[str, str]:

@@ -14,8 +14,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gradir.ir import AttrValue, Graph, Node, Saved, Scope, Source, TensorMeta
+from gradir.ir.exactkey import exact_key
 from gradir.ir.ids import encode_component
-from gradir.ir.jsontext import json_lines, json_text
+from gradir.ir.jsontext import json_lines, json_text, json_texts
 from gradir.ir.model import Shape
 from gradir.ir.text import printable, ref_text, tensor_text, value_text, word
 from gradir.protocols import Options
@@ -87,13 +88,23 @@ class _Node(msgspec.Struct, gc=False):
     outputs: tuple[_Metadata, ...] | UnsetType = msgspec.field(name="outputsMetadata", default=UNSET)
 
 
+class _Layers(dict[str, str]):
+    """The layer of each part of a scope."""
+
+    def __missing__(self, part: str) -> str:
+        # A part that is empty would be dropped: no other part becomes a lone percent sign.
+        layer = self[part] = encode_component(part).replace(";", "%3B") or "%"
+        return layer
+
+
 class _Namespaces(dict[str, str]):
     """The namespace of each scope."""
 
+    def __init__(self) -> None:
+        self._layers = _Layers()
+
     def __missing__(self, scope: str) -> str:
-        # A part that is empty would be dropped: no other part becomes a lone percent sign.
-        parts = [encode_component(part).replace(";", "%3B") or "%" for part in scope.split(".")]
-        namespace = self[scope] = "/".join(parts) if scope else ""
+        namespace = self[scope] = "/".join(map(self._layers.__getitem__, scope.split("."))) if scope else ""
         return namespace
 
 
@@ -126,6 +137,22 @@ class _TensorTexts(dict["tuple[str | None, Shape | None]", str]):
         return text
 
 
+class _Labels(dict[str, str]):
+    """Each label met, as shown."""
+
+    def __missing__(self, text: str) -> str:
+        label = self[text] = printable(text if len(text) <= _MAX_LABEL else f"{text[:_MAX_LABEL]}…")
+        return label
+
+
+class _States(dict[str, str]):
+    """What is said of each state of a saved slot."""
+
+    def __missing__(self, state: str) -> str:
+        text = self[state] = f", {word(state)}"
+        return text
+
+
 class _Words(dict[str, _KeyValue]):
     """The attributes of one key, by their value: many nodes share few."""
 
@@ -146,24 +173,24 @@ def _pieces(graph: Graph, options: ModelExplorerOptions) -> Iterator[str]:
     groups = {"": _graph_facts(graph)}
     for scope in graph.scopes.values():
         groups.setdefault(namespaces[scope.path], {}).update(_scope_facts(scope))
-    yield ",\n".join([f"{json_text(namespace)}:{json_text(facts)}" for namespace, facts in groups.items()])
+    yield ",\n".join(map("{}:{}".format, json_texts(groups), json_texts(groups.values())))
     yield "\n}}]}\n"
 
 
 def _nodes(graph: Graph, options: ModelExplorerOptions, namespaces: _Namespaces) -> Iterator[_Node]:
     roles, ops, natives, metadatas = _Words("role"), _Words("op"), _Words("native"), _Metadatas()
-    facts = _Facts(options)
+    facts, labels = _Facts(options), _Labels()
     for node in graph.nodes.values():
         attrs = [roles[node.role]]
         if node.op:
             attrs.append(ops[node.op])
         if node.native:
             attrs.append(natives[node.native])
-        attrs += facts.of(node)
+        facts.add(node, attrs)
         edges, taken = _wiring(node, graph.nodes)
         yield _Node(
             node.id,
-            _label(node, options.label),
+            _label(node, options.label, labels),
             namespaces[node.scope],
             attrs,
             edges or UNSET,
@@ -172,12 +199,9 @@ def _nodes(graph: Graph, options: ModelExplorerOptions, namespaces: _Namespaces)
         )
 
 
-def _label(node: Node, choice: str) -> str:
+def _label(node: Node, choice: str, labels: _Labels) -> str:
     wanted = node.label if choice == "name" else node.op if choice == "op" else node.native
-    label = wanted or node.label or node.id
-    if len(label) > _MAX_LABEL:
-        label = f"{label[:_MAX_LABEL]}…"
-    return printable(label)
+    return labels[wanted or node.label or node.id]
 
 
 def _wiring(node: Node, nodes: Mapping[str, Node]) -> tuple[list[_Edge], tuple[TensorMeta | None, ...]]:
@@ -207,20 +231,37 @@ def _tensor_facts(tensor: TensorMeta | None) -> Iterator[_KeyValue]:
         yield _KeyValue("layout", tensor.layout)
 
 
+class _Mapped(dict[bytes, "list[_KeyValue]"]):
+    """The attributes of each mapping of values met: many nodes have the same."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def of(self, values: Mapping[str, AttrValue]) -> list[_KeyValue]:
+        """The attributes of a mapping."""
+        key = exact_key(values)
+        facts = self.get(key) if key is not None else None
+        if facts is None:
+            facts = [_KeyValue(f"{self._kind} {name}", value_text(values[name])) for name in sorted(values)]
+            if key is not None:
+                self[key] = facts
+        return facts
+
+
 class _Facts:
     """What is said of a node beyond its words, in attributes."""
 
     def __init__(self, options: ModelExplorerOptions) -> None:
         self._options = options
-        self._tensors = _TensorTexts()
+        self._attrs, self._ext = _Mapped("attr"), _Mapped("ext")
+        self._tensors, self._states = _TensorTexts(), _States()
 
-    def of(self, node: Node) -> list[_KeyValue]:
-        """The attributes of a node; those of one key stand once."""
-        facts = []
+    def add(self, node: Node, facts: list[_KeyValue]) -> None:
+        """Append the attributes of a node; those of one key stand once."""
         if node.names:
             facts += [_KeyValue(f"name {nr}" if nr else "name", name) for nr, name in enumerate(node.names)]
         if node.attrs and self._options.attrs:
-            facts += _mapped("attr", node.attrs)
+            facts += self._attrs.of(node.attrs)
         if node.saved and self._options.saved:
             facts += self._saved(node.saved)
         if node.base is not None:
@@ -230,39 +271,29 @@ class _Facts:
         if node.source is not None:
             facts.append(_KeyValue("source", _source_text(node.source)))
         if node.ext:
-            facts += _mapped("ext", node.ext)
-        return facts
+            facts += self._ext.of(node.ext)
 
-    def _saved(self, slots: tuple[Saved, ...]) -> list[_KeyValue]:
+    def _saved(self, slots: tuple[Saved, ...]) -> Iterator[_KeyValue]:
         # The viewer keeps one attribute of a key, and nothing forbids that two slots have one name.
         used: dict[str, int] = {}
-        facts = []
         for saved in slots:
             key = name = f"saved {saved.slot}"
             while key in used:
                 used[name] += 1
                 key = f"{name} ({used[name]})"
             used[key] = 1
-            facts.append(_KeyValue(key, _saved_text(saved, self._tensors[saved.dtype, saved.shape])))
-        return facts
-
-
-def _mapped(kind: str, values: Mapping[str, AttrValue]) -> list[_KeyValue]:
-    return [_KeyValue(f"{kind} {key}", value_text(values[key])) for key in sorted(values)]
+            yield _KeyValue(key, _saved_text(saved, self._tensors[saved.dtype, saved.shape], self._states[saved.state]))
 
 
 def _source_text(source: Source) -> str:
     return f"{source.file}:{source.line} in {source.function}" if source.function else f"{source.file}:{source.line}"
 
 
-def _saved_text(saved: Saved, text: str) -> str:
-    if saved.bytes is not None:
-        text += f", {saved.bytes} bytes"
-    if saved.origin is not None:
-        text += f", of {ref_text(saved.origin)}"
-    if saved.storage:
-        text += f", storage {word(saved.storage)}"
-    return f"{text}, {word(saved.state)}"
+def _saved_text(saved: Saved, tensor: str, state: str) -> str:
+    size = "" if saved.bytes is None else f", {saved.bytes} bytes"
+    origin = "" if saved.origin is None else f", of {ref_text(saved.origin)}"
+    storage = f", storage {word(saved.storage)}" if saved.storage else ""
+    return f"{tensor}{size}{origin}{storage}{state}"
 
 
 def _graph_facts(graph: Graph) -> dict[str, str]:
@@ -282,7 +313,13 @@ def _scope_facts(scope: Scope) -> Iterator[tuple[str, str]]:
         yield "class", scope.class_name
     if scope.detail:
         yield "detail", scope.detail
-    counts = {"calls": scope.calls, "own": scope.own, "total": scope.total, "trainable": scope.trainable}
-    yield from ((name, str(count)) for name, count in counts.items() if count)
+    if scope.calls:
+        yield "calls", str(scope.calls)
+    if scope.own:
+        yield "own", str(scope.own)
+    if scope.total:
+        yield "total", str(scope.total)
+    if scope.trainable:
+        yield "trainable", str(scope.trainable)
     if scope.training is not None:
         yield "mode", "train" if scope.training else "eval"

@@ -9,11 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from gradir.ir import AttrValue, Cut, Graph, Node, Saved, Scope, Source, TensorMeta
+from gradir.ir.exactkey import exact_key
 from gradir.ir.text import quoted, ref_text, tensor_text, value_text, word
 from gradir.protocols import NoOptions, Options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from gradir.ir.model import Shape
 
 __all__ = ["PlainExporter"]
 
@@ -48,10 +51,10 @@ class PlainExporter:
             lines.extend(_scope_lines(scope))
         for cut in graph.cuts:
             lines.extend(_cut_lines(cut))
-        words, tensors = _Words(), _Tensors()
+        written = _Written()
         for node in graph.nodes.values():
-            lines.append(_node_head(node, words))
-            lines.extend(_node_facts(node, words, tensors))
+            lines.append(_node_head(node, written.words))
+            _add_node_facts(lines, node, written)
         lines.append("")
         return "\n".join(lines)
 
@@ -70,6 +73,43 @@ class _Tensors(dict[TensorMeta, str]):
     def __missing__(self, tensor: TensorMeta) -> str:
         text = self[tensor] = _tensor(tensor)
         return text
+
+
+class _Slots(dict["tuple[str, str | None, Shape | None]", str]):
+    """The name, dtype and shape of each saved slot met, as written."""
+
+    def __missing__(self, slot: tuple[str, str | None, Shape | None]) -> str:
+        name, dtype, shape = slot
+        text = self[slot] = f"{_INDENT}saved {word(name)} {_tensor(TensorMeta(dtype, shape))}"
+        return text
+
+
+class _Mappings(dict[bytes, "list[str]"]):
+    """The lines of each mapping of values met."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def lines(self, values: Mapping[str, AttrValue]) -> list[str]:
+        """One line a value, by key."""
+        key = exact_key(values)
+        lines = self.get(key) if key is not None else None
+        if lines is None:
+            lines = [f"{_INDENT}{self._kind} {word(name)} = {value_text(values[name])}" for name in sorted(values)]
+            if key is not None:
+                self[key] = lines
+        return lines
+
+
+class _Written:
+    """What occurs in many nodes, each distinct one written once."""
+
+    def __init__(self) -> None:
+        self.words = _Words()
+        self.tensors = _Tensors()
+        self.slots = _Slots()
+        self.attrs = _Mappings("attr")
+        self.ext = _Mappings("ext")
 
 
 def _scope_lines(scope: Scope) -> Iterator[str]:
@@ -104,8 +144,8 @@ def _node_head(node: Node, words: _Words) -> str:
     return f"{role} {word(node.id)} = {words[node.op] if node.op else ''}({inputs})"
 
 
-def _node_facts(node: Node, words: _Words, tensors: _Tensors) -> list[str]:
-    lines = []
+def _add_node_facts(lines: list[str], node: Node, written: _Written) -> None:
+    words, tensors = written.words, written.tensors
     if node.native:
         lines.append(f"{_INDENT}native {words[node.native]}")
     if node.scope:
@@ -114,9 +154,9 @@ def _node_facts(node: Node, words: _Words, tensors: _Tensors) -> list[str]:
         lines += [f"{_INDENT}name {word(name)}" for name in node.names]
     lines += [f"{_INDENT}out {tensors[tensor]}" for tensor in node.outputs]
     if node.attrs:
-        lines += _mapping_lines("attr", node.attrs)
+        lines += written.attrs.lines(node.attrs)
     if node.saved:
-        lines += [_saved_line(saved, words, tensors) for saved in node.saved]
+        lines += [_saved_line(saved, written) for saved in node.saved]
     if node.base is not None:
         lines.append(f"{_INDENT}base {word(node.base)}")
     if node.opaque:
@@ -124,8 +164,7 @@ def _node_facts(node: Node, words: _Words, tensors: _Tensors) -> list[str]:
     if node.source is not None:
         lines.append(_source_line(node.source, words))
     if node.ext:
-        lines += _mapping_lines("ext", node.ext)
-    return lines
+        lines += written.ext.lines(node.ext)
 
 
 def _source_line(source: Source, words: _Words) -> str:
@@ -133,13 +172,8 @@ def _source_line(source: Source, words: _Words) -> str:
     return f"{_INDENT}source {words[source.file]} line {source.line}{function}"
 
 
-def _mapping_lines(kind: str, values: Mapping[str, AttrValue]) -> Iterator[str]:
-    for key in sorted(values):
-        yield f"{_INDENT}{kind} {word(key)} = {value_text(values[key])}"
-
-
-def _saved_line(saved: Saved, words: _Words, tensors: _Tensors) -> str:
-    line = f"{_INDENT}saved {words[saved.slot]} {tensors[saved.tensor]}"
+def _saved_line(saved: Saved, written: _Written) -> str:
+    line = written.slots[saved.slot, saved.dtype, saved.shape]
     if saved.bytes is not None:
         line += f" bytes {saved.bytes}"
     if saved.origin is not None:
@@ -147,7 +181,7 @@ def _saved_line(saved: Saved, words: _Words, tensors: _Tensors) -> str:
     if saved.storage:
         line += f" storage {word(saved.storage)}"
     if saved.state != "held":
-        line += f" state {word(saved.state)}"
+        line += f" state {written.words[saved.state]}"
     return line
 
 

@@ -69,6 +69,9 @@ def _chunks(values: Iterable[object]) -> Iterator[str]:
 
 def _safe(data: bytes) -> str:
     text = data.replace(b"<", b"\\u003c").decode()
+    # The encoder escapes the control characters below the space itself.
+    if text.isascii() and "\x7f" not in text:
+        return text
     if text.replace("\n", "").isprintable():
         return text
     return "".join([char if char.isprintable() or char == "\n" else quoted(char)[1:-1] for char in text])

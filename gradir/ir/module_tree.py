@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from gradir.ir.model import Scope
@@ -35,20 +35,17 @@ class ModuleTree:
 
     def __init__(self, scopes: Iterable[Scope]) -> None:
         table = list(scopes)
-        # A trie of path components: looking every prefix of a path up would cost the square of its length.
-        self._steps: dict[tuple[int, str], int] = {}
-        self._ends: dict[int, int] = {}
-        vertices = [self._vertex(scope.path) for scope in table]
-        listed = {vertex: row for row, vertex in enumerate(vertices)}
-        above = [self._nearest(scope.path, listed, strict=True) for scope in table]
+        rows = {scope.path: row for row, scope in enumerate(table)}
+        self._prefixes = _Prefixes(rows)
+        above = [self._prefixes.above(scope.path) for scope in table]
         below: list[list[int]] = [[] for _ in table]
         tops: list[int] = []
         for row, parent in enumerate(above):
             (tops if parent == OUTSIDE else below[parent]).append(row)
         order = _preorder(tops, below)
         number = {row: place for place, row in enumerate(order)}
-        self._ends = {vertex: number[row] for vertex, row in listed.items()}
-        self._places: dict[str, int] = {}
+        self._number = number
+        self._places = {path: number[row] for path, row in rows.items()}
         self.scopes = [table[row] for row in order]
         self.parents = [number.get(above[row], OUTSIDE) for row in order]
         self.children = [[number[child] for child in below[row]] for row in order]
@@ -62,7 +59,7 @@ class ModuleTree:
         """The number of the module at a path, or of the nearest one above it; `OUTSIDE` where there is none."""
         found = self._places.get(path)
         if found is None:
-            found = self._places[path] = self._nearest(path, self._ends, strict=False)
+            found = self._places[path] = self._number.get(self._prefixes.above(path), OUTSIDE)
         return found
 
     def and_above(self, place: int) -> Iterator[int]:
@@ -71,32 +68,48 @@ class ModuleTree:
             yield place
             place = self.parents[place]
 
-    def _vertex(self, path: str) -> int:
-        vertex = 0
-        for component in _components(path):
-            vertex = self._steps.setdefault((vertex, component), len(self._steps) + 1)
-        return vertex
-
-    def _nearest(self, path: str, ends: dict[int, int], *, strict: bool) -> int:
-        """What the longest known prefix of a path ends at, with ``strict`` the path itself left out."""
-        components = _components(path)
-        vertex, found = 0, OUTSIDE
-        for component in components:
-            found = ends.get(vertex, found)
-            step = self._steps.get((vertex, component))
-            if step is None:
-                return found
-            vertex = step
-        return found if strict else ends.get(vertex, found)
-
     def _name(self, place: int) -> str:
         path, parent = self.scopes[place].path, self.parents[place]
         above = "" if parent == OUTSIDE else self.scopes[parent].path
         return path[len(above) + 1 :] if above else path
 
 
-def _components(path: str) -> list[str]:
-    return path.split(".") if path else []
+class _Prefixes:
+    """Which row of the table has the longest path above another path.
+
+    That is mostly the path without its last component. For other paths there is a trie of components: looking every
+    prefix of a path up would cost the square of its length.
+    """
+
+    def __init__(self, rows: Mapping[str, int]) -> None:
+        self._rows = rows
+        self._steps: dict[tuple[int, str], int] = {}
+        self._ends: dict[int, int] = {}
+
+    def above(self, path: str) -> int:
+        """The row of the nearest path above, `OUTSIDE` where there is none."""
+        if not path:
+            return OUTSIDE
+        row = self._rows.get(path.rpartition(".")[0])
+        return self._longest(path.split(".")[:-1]) if row is None else row
+
+    def _longest(self, components: list[str]) -> int:
+        if self._rows and not self._ends:
+            self._ends = {self._vertex(path): row for path, row in self._rows.items()}
+        vertex, found = 0, self._ends.get(0, OUTSIDE)
+        for component in components:
+            step = self._steps.get((vertex, component))
+            if step is None:
+                return found
+            vertex = step
+            found = self._ends.get(vertex, found)
+        return found
+
+    def _vertex(self, path: str) -> int:
+        vertex = 0
+        for component in path.split(".") if path else ():
+            vertex = self._steps.setdefault((vertex, component), len(self._steps) + 1)
+        return vertex
 
 
 def _preorder(tops: list[int], below: list[list[int]]) -> list[int]:

@@ -1,0 +1,94 @@
+"""How many ranks the lines of the ``dot`` exporter span where module frames would collide if all spanned one.
+
+Nodes are known by their number here, in the order of the graph: looking ids up takes most of the time otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradir.ir import Node
+
+__all__ = ["Lengths", "entry_lengths", "past_saved"]
+
+Lengths: TypeAlias = "dict[int, dict[int, int]]"
+"""The ranks that edges span, by their head and then their tail; an edge that is not listed spans one."""
+
+_FED: Final = -1
+"""Instead of a depth: the node is fed from outside its module, or is in none."""
+
+
+def entry_lengths(nodes: Sequence[Node], tails: Sequence[Sequence[int]]) -> Lengths:
+    """How long to draw the edges that first enter a module where it has parameters of its own.
+
+    ``tails`` has the nodes that each node has edges from. dot frames modules side by side as soon as they share a
+    rank, and they do when the parameters of one rise above the end of the module before it. A longer edge at the entry
+    keeps them below, so that modules stand in a column.
+    """
+    scopes = [node.scope for node in nodes]
+    rises = _rises(scopes, tails)
+    first: dict[str, int] = {}
+    lengths: Lengths = {}
+    for head, rise in rises.items():
+        scope = scopes[head]
+        entered = first.setdefault(scope, head)
+        if rise:
+            by_tail = {tail: rise + 1 for tail in tails[head] if tail < entered and not _inside(scopes[tail], scope)}
+            if by_tail:
+                lengths[head] = by_tail
+    return lengths
+
+
+def past_saved(lengths: Lengths, nodes: Sequence[Node], tails: Sequence[Sequence[int]]) -> Lengths:
+    """The same with the edges that leave a module one rank longer, past the tensors that its nodes save.
+
+    These hang a rank below what saved them.
+    """
+    scopes = [node.scope if node.saved else "" for node in nodes]
+    longer = dict(lengths)
+    for head, node in enumerate(nodes):
+        for tail in tails[head]:
+            if scopes[tail] and not _inside(node.scope, scopes[tail]):
+                usual = lengths.get(head, {})
+                longer[head] = {**longer.get(head, usual), tail: usual.get(tail, 1) + 1}
+    return longer
+
+
+def _rises(scopes: Sequence[str], tails: Sequence[Sequence[int]]) -> dict[int, int]:
+    """By node that is fed from outside its module: how many ranks above it what only the module itself feeds begins."""
+    rises = _own_depths(scopes, tails)
+    for head in reversed(rises):
+        rise = rises[head] - 1
+        if rise > 0:
+            for tail in tails[head]:
+                if rises.get(tail, rise) < rise and scopes[tail] == scopes[head]:
+                    rises[tail] = rise
+    return rises
+
+
+def _own_depths(scopes: Sequence[str], tails: Sequence[Sequence[int]]) -> dict[int, int]:
+    """By node that is fed from outside its module: the ranks of the module's own nodes above it."""
+    own = [_FED] * len(scopes)  # of a node that only its module feeds: its distance from the top
+    fed: dict[int, int] = {}
+    for head, scope in enumerate(scopes):
+        if not scope:
+            continue
+        depth, is_fed = 0, False
+        for tail in tails[head]:
+            above = own[tail]
+            if above == _FED or scopes[tail] != scope:
+                is_fed = True
+            elif above >= depth:
+                depth = above + 1
+        if is_fed:
+            fed[head] = depth
+        else:
+            own[head] = depth
+    return fed
+
+
+def _inside(scope: str, outer: str) -> bool:
+    return scope.startswith(outer) and scope[len(outer) : len(outer) + 1] in {"", "."}
