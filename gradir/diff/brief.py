@@ -1,0 +1,163 @@
+"""An outline in lines: what a reviewer reads first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from gradir.diff.forms import changes_in
+from gradir.diff.headline import SIGNS, short_bytes, unknown_sizes
+from gradir.diff.lines import BLANK, Line, change_line, change_lines, heading, module_name, one_line, sign_line
+from gradir.diff.outline import Cuts, Group, Modules, Outline, cut_kind
+from gradir.diff.ranges import ranges
+from gradir.ir.text import word
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from gradir.diff.model import Change, Kind
+    from gradir.diff.outline import Entry
+    from gradir.diff.wholes import Contents
+
+__all__ = ["brief_lines", "cut_line", "modules_text"]
+
+_SHORT: Final = 20
+"""Changes that take no more lines are read as they are; more are preceded by a line for each kind of them."""
+
+_LEAST_GAIN: Final = 3
+"""By how much those lines have to be fewer."""
+
+
+def brief_lines(found: Outline) -> Iterator[Line]:
+    """The lines of an outline below its headline."""
+    if found.cuts or found.facts:
+        yield from (BLANK, heading("(whole graph)"))
+        yield from map(cut_line, found.cuts)
+        for fact in found.facts:
+            yield from change_lines(fact)
+    changes = [_group_lines(entry) for entry in found.entries if isinstance(entry, Group)]
+    overview = list(_overview(found.entries))
+    length = sum(map(len, changes))
+    if length > _SHORT and len(overview) * _LEAST_GAIN <= length:
+        yield from (BLANK, heading("(by module)"))
+        for lines in overview:
+            yield from lines
+        for lines in changes:
+            yield from (BLANK, *lines)
+        return
+    # Modules that came or went have no heading; those side by side are one block.
+    within = False
+    for entry in found.entries:
+        if isinstance(entry, Group) or not within:
+            yield BLANK
+        within = isinstance(entry, Modules)
+        yield from _group_lines(entry) if isinstance(entry, Group) else _modules_lines(entry)
+
+
+def cut_line(cuts: Cuts) -> Line:
+    """Cuts of one kind, in one line: gradient reaches these parameters no more, or again."""
+    first = cuts.changes[0]
+    gone = "removed" if first.kind == "added" else "added"
+    nodes = f", {_counted(len(cuts.nodes), 'node')} {gone}" if cuts.nodes else ""
+    if len(cuts.changes) == 1:
+        line = change_line(first)
+        return line._replace(text=f"{line.text}{nodes}")
+    names = ranges(change.id for change in cuts.changes)
+    return sign_line(first.kind, f"{_counted(len(cuts.changes), 'cut')}, {one_line(cut_kind(first))}{nodes}: {names}")
+
+
+def modules_text(paths: Sequence[str], *, gone: bool = False) -> str:
+    """One module by its path, several by a range; ``gone`` where only the first graph has them."""
+    if len(paths) == 1:
+        return module_name(paths[0], gone=gone)
+    return f"{ranges(paths)}{' (removed)' if gone else ''}"
+
+
+def _group_lines(group: Group) -> list[Line]:
+    title = modules_text(group.paths, gone=group.gone)
+    if len(group.paths) > 1:
+        what = "change" if len(group.form) == 1 else f"{len(group.form):,} changes"
+        title += f": the same {what} in each of {len(group.paths):,} modules, here in {module_name(group.paths[0])}"
+    return [heading(title), *(line for change in group.changes(group.paths[0]) for line in change_lines(change))]
+
+
+def _modules_lines(entry: Modules) -> list[Line]:
+    kind: Kind = "added" if entry.added else "removed"
+    count = len(entry.paths)
+    subject = "module" if count == 1 else f"{count:,} modules"
+    what = subject if entry.itself else "all of" if count == 1 else f"all of {subject}"
+    name = f"  {word(entry.class_name)}" if entry.class_name else ""
+    contents = f"{'each ' if count > 1 else ''}{_contents_text(entry.contents)}"
+    return [
+        sign_line(kind, f"{what} {modules_text(entry.paths)}{name}  {contents}"),
+        *(
+            Line(f"{SIGNS[change.kind]} {word(change.id)}  {_edges(change)}", indent=6)
+            for change in changes_in(entry.readers, entry.paths[0])
+        ),
+    ]
+
+
+def _contents_text(contents: Contents) -> str:
+    parts = [_counted(contents.nodes, "node")]
+    if contents.parameters:
+        parts.append(f"{_counted(contents.parameters, 'parameter')} ({contents.elements:,})")
+    if contents.modules:
+        parts.append(f"{_counted(contents.modules, 'module')} in it")
+    if contents.saved_bytes or contents.unknown:
+        parts.append(f"saved {short_bytes(contents.saved_bytes)}")
+    parts.append(unknown_sizes(0, contents.unknown))
+    return ", ".join(filter(None, parts))
+
+
+def _edges(change: Change) -> str:
+    """From where to where a node reads, fields of the same values together."""
+    together: dict[tuple[str | None, str | None], list[str]] = {}
+    for field in change.fields:
+        together.setdefault((field.before, field.after), []).append(one_line(field.path))
+    return "; ".join(
+        f"{', '.join(paths)}: {one_line(before or '')} -> {one_line(after or '')}"
+        for (before, after), paths in together.items()
+    )
+
+
+def _overview(entries: Iterable[Entry]) -> Iterator[list[Line]]:
+    """Modules that came or went, and one line for all modules in which as many of the same kinds of changes are."""
+    together: dict[tuple[str, bool], list[str]] = {}
+    order: list[Modules | tuple[str, bool]] = []
+    for entry in entries:
+        if isinstance(entry, Modules):
+            order.append(entry)
+            continue
+        key = _kinds(entry.changes(entry.paths[0])), entry.gone
+        if key not in together:
+            order.append(key)
+        together.setdefault(key, []).extend(entry.paths)
+    for found in order:
+        if isinstance(found, Modules):
+            yield _modules_lines(found)
+            continue
+        text, gone = found
+        paths = together[found]
+        count = f"{len(paths):,} modules " if len(paths) > 1 else ""
+        each = "each " if len(paths) > 1 else ""
+        yield [sign_line("changed", f"{count}{modules_text(paths, gone=gone)}  {each}{text}")]
+
+
+def _kinds(changes: Iterable[Change]) -> str:
+    """How many changes of each kind, and which fields they touch: ``~1 scope (detail), -2 ~1 nodes (in, out)``."""
+    counts: dict[str, Counter[str]] = {}
+    fields: dict[str, dict[str, None]] = {}
+    for change in changes:
+        counts.setdefault(change.subject, Counter())[change.kind] += 1
+        touched = fields.setdefault(change.subject, {})
+        touched.update(dict.fromkeys(field.path.partition(".")[0].partition("[")[0] for field in change.fields))
+    texts = []
+    for subject, found in counts.items():
+        signs = " ".join(f"{sign}{found[kind]:,}" for kind, sign in SIGNS.items() if found[kind])
+        names = f" ({', '.join(map(one_line, fields[subject]))})" if fields[subject] else ""
+        texts.append(f"{signs} {subject}{'s'[: found.total() != 1]}{names}")
+    return ", ".join(texts)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s'[: count != 1]}"
