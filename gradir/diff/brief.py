@@ -88,13 +88,15 @@ def _modules_lines(entry: Modules) -> list[Line]:
     what = subject if entry.itself else "all of" if count == 1 else f"all of {subject}"
     name = f"  {word(entry.class_name)}" if entry.class_name else ""
     contents = f"{'each ' if count > 1 else ''}{_contents_text(entry.contents)}"
-    return [
-        sign_line(kind, f"{what} {modules_text(entry.paths)}{name}  {contents}"),
-        *(
-            Line(f"{SIGNS[change.kind]} {word(change.id)}  {_edges(change)}", indent=6)
-            for change in changes_in(entry.readers, entry.paths[0])
-        ),
-    ]
+    return [sign_line(kind, f"{what} {modules_text(entry.paths)}{name}  {contents}"), *_reader_lines(entry)]
+
+
+def _reader_lines(entry: Modules) -> Iterator[Line]:
+    for form, paths in entry.readers:
+        rest = "" if len(paths) == 1 else ", and so in each" if paths == entry.paths else f", and so in {ranges(paths)}"
+        for change in changes_in(form, paths[0]):
+            was = f"{word(change.was)} -> " if change.was else ""
+            yield Line(f"{SIGNS[change.kind]} {was}{word(change.id)}  {_edges(change)}{rest}", indent=6)
 
 
 def _contents_text(contents: Contents) -> str:
@@ -122,13 +124,14 @@ def _edges(change: Change) -> str:
 
 def _overview(entries: Iterable[Entry]) -> Iterator[list[Line]]:
     """Modules that came or went, and one line for all modules in which as many of the same kinds of changes are."""
-    together: dict[tuple[str, bool], list[str]] = {}
-    order: list[Modules | tuple[str, bool]] = []
+    together: dict[tuple[Kind, str, bool], list[str]] = {}
+    order: list[Modules | tuple[Kind, str, bool]] = []
     for entry in entries:
         if isinstance(entry, Modules):
             order.append(entry)
             continue
-        key = _kinds(entry.changes(entry.paths[0])), entry.gone
+        changes = entry.changes(entry.paths[0])
+        key = _common_kind(changes), _kinds(changes), entry.gone
         if key not in together:
             order.append(key)
         together.setdefault(key, []).extend(entry.paths)
@@ -136,11 +139,16 @@ def _overview(entries: Iterable[Entry]) -> Iterator[list[Line]]:
         if isinstance(found, Modules):
             yield _modules_lines(found)
             continue
-        text, gone = found
+        kind, text, gone = found
         paths = together[found]
         count = f"{len(paths):,} modules " if len(paths) > 1 else ""
         each = "each " if len(paths) > 1 else ""
-        yield [sign_line("changed", f"{count}{modules_text(paths, gone=gone)}  {each}{text}")]
+        yield [sign_line(kind, f"{count}{modules_text(paths, gone=gone)}  {each}{text}")]
+
+
+def _common_kind(changes: Iterable[Change]) -> Kind:
+    kinds = {change.kind for change in changes}
+    return kinds.pop() if len(kinds) == 1 else "changed"
 
 
 def _kinds(changes: Iterable[Change]) -> str:

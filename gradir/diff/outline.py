@@ -14,6 +14,7 @@ from gradir.diff.forms import Form, changes_in, form_of
 from gradir.diff.places import Place, Places
 from gradir.diff.readers import readers
 from gradir.diff.wholes import Contents, Whole, Wholes
+from gradir.gcpause import paused_gc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,9 +48,10 @@ class Group(NamedTuple):
 
 
 class Modules(NamedTuple):
-    """Equal modules that came or went as a whole.
+    """Equal modules that came or went as a whole; ``contents`` are those of each.
 
-    ``readers`` are changed nodes that only read from another place since then. ``contents`` are those of each.
+    ``readers`` are nodes that changed only in that they read from one of these modules now, or did before: as that
+    module sees them, with the paths of the modules that see them so.
     """
 
     paths: tuple[str, ...]
@@ -58,11 +60,11 @@ class Modules(NamedTuple):
     class_name: str
     contents: Contents
     form: Form
-    readers: Form
+    readers: tuple[tuple[Form, tuple[str, ...]], ...]
 
     def changes(self, path: str) -> tuple[Change, ...]:
-        """The changes of one of the modules, and of what reads from it."""
-        return changes_in((*self.form, *self.readers), path)
+        """The changes of one of the modules, without what reads from it."""
+        return changes_in(self.form, path)
 
 
 Entry = Union[Group, Modules]
@@ -85,6 +87,30 @@ def outline(diff: Diff, sides: Sides) -> Outline:
     >>> [entry.paths for entry in outline(compare(a, b), (a, b)).entries]
     [('0', '1', '2')]
     """
+    with paused_gc():
+        return _outline(diff, sides)
+
+
+def told(found: Outline) -> Iterator[Change]:
+    """Every change that an outline tells, those of equal modules again for each."""
+    for cut in found.cuts:
+        yield from (*cut.changes, *cut.nodes)
+    yield from found.facts
+    for entry in found.entries:
+        for path in entry.paths:
+            yield from entry.changes(path)
+        for form, paths in entry.readers if isinstance(entry, Modules) else ():
+            for path in paths:
+                yield from changes_in(form, path)
+
+
+def cut_kind(change: Change) -> str:
+    """The kind of a cut, which its summary starts with."""
+    found = _FIRST_WORD.match(change.summary)
+    return found[0] if found else ""
+
+
+def _outline(diff: Diff, sides: Sides) -> Outline:
     places, wholes = Places(diff, sides), Wholes(diff, sides)
     changes = diff.changes
     inside = {at: whole for at, change in enumerate(changes) if (whole := wholes.of(change)) is not None}
@@ -103,22 +129,6 @@ def outline(diff: Diff, sides: Sides) -> Outline:
         tuple(change for change in left if change.subject not in _IN_MODULES),
         tuple(entry for _, entry in sorted(entries, key=lambda entry: entry[0])),
     )
-
-
-def told(found: Outline) -> Iterator[Change]:
-    """Every change that an outline tells, those of equal modules again for each."""
-    for cut in found.cuts:
-        yield from (*cut.changes, *cut.nodes)
-    yield from found.facts
-    for entry in found.entries:
-        for path in entry.paths:
-            yield from entry.changes(path)
-
-
-def cut_kind(change: Change) -> str:
-    """The kind of a cut, which its summary starts with."""
-    found = _FIRST_WORD.match(change.summary)
-    return found[0] if found else ""
 
 
 def _cuts(changes: Sequence[Change], taken: Mapping[int, Whole]) -> Iterator[tuple[list[int], list[int]]]:
@@ -160,24 +170,28 @@ def _modules(
     places: Places,
 ) -> Iterator[tuple[int, Modules]]:
     """Modules that came or went, equal ones together, each with its place in the order of the model."""
-    together: dict[Modules, list[str]] = {}
-    first: dict[Modules, int] = {}
-    for whole, changes in sorted(
-        inside.items(), key=lambda item: places.position(places.of_path(item[0].path, added=item[0].added))
-    ):
-        key = Modules(
-            (),
-            whole.added,
-            whole.itself,
-            wholes.class_name(whole),
-            wholes.contents(whole, changes),
-            form_of(changes, whole.path),
-            form_of(reading.get(whole, ()), whole.path),
+    together: dict[Modules, list[Whole]] = {}
+    for whole, changes in sorted(inside.items(), key=lambda item: places.position(_place(item[0], places))):
+        contents = wholes.contents(whole, changes)
+        form = form_of(changes, whole.path)
+        key = Modules((), whole.added, whole.itself, wholes.class_name(whole), contents, form, ())
+        together.setdefault(key, []).append(whole)
+    for key, members in together.items():
+        readers_of: dict[Form, list[str]] = {}
+        for whole in members:
+            if whole in reading:
+                readers_of.setdefault(form_of(reading[whole], whole.path), []).append(whole.path)
+        yield (
+            places.position(_place(members[0], places)),
+            key._replace(
+                paths=tuple(whole.path for whole in members),
+                readers=tuple((form, tuple(paths)) for form, paths in readers_of.items()),
+            ),
         )
-        together.setdefault(key, []).append(whole.path)
-        first.setdefault(key, places.position(places.of_path(whole.path, added=whole.added)))
-    for key, paths in together.items():
-        yield first[key], key._replace(paths=tuple(paths))
+
+
+def _place(whole: Whole, places: Places) -> Place:
+    return places.of_path(whole.path, added=whole.added)
 
 
 def _groups(changes: Iterable[Change], places: Places) -> Iterator[tuple[int, Group]]:

@@ -39,7 +39,7 @@ def readers(changes: Sequence[Change], owners: Mapping[int, Whole]) -> dict[int,
     nodes = {(whole.added, changes[at].id): whole for at, whole in owners.items() if changes[at].subject == "node"}
     found = {}
     for at, change in enumerate(changes):
-        if change.subject == "node" and change.kind == "changed" and not change.was:
+        if change.subject == "node" and change.kind == "changed":
             whole = _read(change, nodes)
             if whole is not None:
                 found[at] = whole
