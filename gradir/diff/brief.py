@@ -93,7 +93,9 @@ def _modules_lines(entry: Modules) -> list[Line]:
 
 def _reader_lines(entry: Modules) -> Iterator[Line]:
     for form, paths in entry.readers:
-        rest = "" if len(paths) == 1 else ", and so in each" if paths == entry.paths else f", and so in {ranges(paths)}"
+        rest = (
+            "" if len(paths) == 1 else ", and so for each" if paths == entry.paths else f", and so for {ranges(paths)}"
+        )
         for change in changes_in(form, paths[0]):
             was = f"{word(change.was)} -> " if change.was else ""
             yield Line(f"{SIGNS[change.kind]} {was}{word(change.id)}  {_edges(change)}{rest}", indent=6)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ranges"]
 
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_:/%~+*@-]*")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_/%~+*@-]*")
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _LEAST_RUN: Final = 3
 _FEWEST: Final = 2
@@ -42,6 +42,8 @@ def ranges(names: Iterable[str]) -> str:
     '{h{,.{0,1,3}},"a b"."{c}"}'
     """
     listed, ends = list(dict.fromkeys(names)), ""
+    if not listed:
+        return ""
     while (split := _product(listed)) is not None:
         listed, last = split
         ends = f".{_written(last)}{ends}"
