@@ -166,6 +166,9 @@ def test_a_report_of_hostile_names_stays_in_its_table() -> None:
 
 def test_a_report_of_a_large_change_fits_into_a_comment() -> None:
     a, b = layers(3), layers(5_000, "sin")
+    # One more of each for every following module: no two rows of the table are equal.
+    more = [Node(f"h.{module}/cos:{n}", op="cos", scope=f"h.{module}") for module in range(100) for n in range(module)]
+    b = replace(b, nodes={**b.nodes, **{node.id: node for node in more}})
     text = markdown(a, b, compare(a, b))
     assert len(text) < LIMIT
     assert "more modules" in text

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from gradir.diff.forms import changes_in
 from gradir.diff.headline import SIGNS, short_bytes, unknown_sizes
-from gradir.diff.lines import BLANK, Line, change_line, change_lines, heading, module_name, one_line, sign_line
+from gradir.diff.lines import (
+    BLANK,
+    Line,
+    change_line,
+    change_lines,
+    field_text,
+    heading,
+    module_name,
+    one_line,
+    sign_line,
+)
 from gradir.diff.outline import Cuts, Group, Modules, Outline, cut_kind
 from gradir.diff.ranges import ranges
 from gradir.ir.text import word
@@ -15,17 +26,17 @@ from gradir.ir.text import word
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gradir.diff.model import Change, Kind
+    from gradir.diff.model import Change, FieldChange, Kind
     from gradir.diff.outline import Entry
     from gradir.diff.wholes import Contents
 
 __all__ = ["brief_lines", "cut_line", "modules_text"]
 
-_SHORT: Final = 20
-"""Changes that take no more lines are read as they are; more are preceded by a line for each kind of them."""
+_SHORT: Final = 10
+"""Modules that take no more lines are read as they are; more are preceded by a list of what changed in which."""
 
 _LEAST_GAIN: Final = 3
-"""By how much those lines have to be fewer."""
+"""How many times as many lines the changes have to take as their list."""
 
 
 def brief_lines(found: Outline) -> Iterator[Line]:
@@ -35,23 +46,22 @@ def brief_lines(found: Outline) -> Iterator[Line]:
         yield from map(cut_line, found.cuts)
         for fact in found.facts:
             yield from change_lines(fact)
-    changes = [_group_lines(entry) for entry in found.entries if isinstance(entry, Group)]
-    overview = list(_overview(found.entries))
-    length = sum(map(len, changes))
-    if length > _SHORT and len(overview) * _LEAST_GAIN <= length:
-        yield from (BLANK, heading("(by module)"))
-        for lines in overview:
-            yield from lines
+    blocks = [(entry, _entry_lines(entry)) for entry in found.entries]
+    changes = [lines for entry, lines in blocks if isinstance(entry, Group)]
+    overview = _overview(blocks)
+    length, folded = sum(map(len, changes)), sum(len(lines) for _, lines in blocks) - sum(map(len, changes))
+    if len(changes) > 1 and length + folded > _SHORT and (len(overview) - folded) * _LEAST_GAIN <= length:
+        yield from (BLANK, heading("(by module)"), *overview)
         for lines in changes:
             yield from (BLANK, *lines)
         return
     # Modules that came or went have no heading; those side by side are one block.
     within = False
-    for entry in found.entries:
+    for entry, lines in blocks:
         if isinstance(entry, Group) or not within:
             yield BLANK
         within = isinstance(entry, Modules)
-        yield from _group_lines(entry) if isinstance(entry, Group) else _modules_lines(entry)
+        yield from lines
 
 
 def cut_line(cuts: Cuts) -> Line:
@@ -71,6 +81,10 @@ def modules_text(paths: Sequence[str], *, gone: bool = False) -> str:
     if len(paths) == 1:
         return module_name(paths[0], gone=gone)
     return f"{ranges(paths)}{' (removed)' if gone else ''}"
+
+
+def _entry_lines(entry: Entry) -> list[Line]:
+    return _group_lines(entry) if isinstance(entry, Group) else _modules_lines(entry)
 
 
 def _group_lines(group: Group) -> list[Line]:
@@ -124,28 +138,29 @@ def _edges(change: Change) -> str:
     )
 
 
-def _overview(entries: Iterable[Entry]) -> Iterator[list[Line]]:
+def _overview(blocks: Iterable[tuple[Entry, list[Line]]]) -> list[Line]:
     """Modules that came or went, and one line for all modules in which as many of the same kinds of changes are."""
     together: dict[tuple[Kind, str, bool], list[str]] = {}
-    order: list[Modules | tuple[Kind, str, bool]] = []
-    for entry in entries:
+    order: list[list[Line] | tuple[Kind, str, bool]] = []
+    for entry, lines in blocks:
         if isinstance(entry, Modules):
-            order.append(entry)
+            order.append(lines)
             continue
         changes = entry.changes(entry.paths[0])
         key = _common_kind(changes), _kinds(changes), entry.gone
         if key not in together:
             order.append(key)
         together.setdefault(key, []).extend(entry.paths)
-    for found in order:
-        if isinstance(found, Modules):
-            yield _modules_lines(found)
-            continue
-        kind, text, gone = found
-        paths = together[found]
-        count = f"{len(paths):,} modules " if len(paths) > 1 else ""
-        each = "each " if len(paths) > 1 else ""
-        yield [sign_line(kind, f"{count}{modules_text(paths, gone=gone)}  {each}{text}")]
+    return [
+        line
+        for found in order
+        for line in (found if isinstance(found, list) else [_overview_line(*found, together[found])])
+    ]
+
+
+def _overview_line(kind: Kind, text: str, gone: bool, paths: Sequence[str]) -> Line:
+    count, each = (f"{len(paths):,} modules ", "each ") if len(paths) > 1 else ("", "")
+    return sign_line(kind, f"{count}{modules_text(paths, gone=gone)}  {each}{text}")
 
 
 def _common_kind(changes: Iterable[Change]) -> Kind:
@@ -160,13 +175,18 @@ def _kinds(changes: Iterable[Change]) -> str:
     for change in changes:
         counts.setdefault(change.subject, Counter())[change.kind] += 1
         touched = fields.setdefault(change.subject, {})
-        touched.update(dict.fromkeys(field.path.partition(".")[0].partition("[")[0] for field in change.fields))
+        touched.update(dict.fromkeys(map(_field_name, change.fields)))
     texts = []
     for subject, found in counts.items():
         signs = " ".join(f"{sign}{found[kind]:,}" for kind, sign in SIGNS.items() if found[kind])
-        names = f" ({', '.join(map(one_line, fields[subject]))})" if fields[subject] else ""
+        names = f" ({', '.join(fields[subject])})" if fields[subject] else ""
         texts.append(f"{signs} {subject}{'s'[: found.total() != 1]}{names}")
     return ", ".join(texts)
+
+
+def _field_name(field: FieldChange) -> str:
+    """A field without its parts; a module's class, which says most, with its values."""
+    return field_text(field) if field.path == "class" else one_line(re.split(r"[.\[]", field.path, maxsplit=1)[0])
 
 
 def _counted(count: int, noun: str) -> str:
