@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir import registry
 from gradir.diff.headline import short_bytes, unknown_sizes
-from gradir.diff.outline import cut_kind, outline
+from gradir.diff.outline import cut_kind, folds, outline
 from gradir.diff.ranges import ranges
 from gradir.diff.table import LONGEST_RANGE, table
 from gradir.diff.text import render_brief, render_text
@@ -67,12 +67,10 @@ def markdown(a: Graph, b: Graph, diff: Diff, *, title: str = "Autograd graph") -
     found = outline(diff, sides)
     head = "\n".join([f"### {title}", "", *_figures(diff, found, sides), "", *table(diff, sides)])
     picture = _picture(a, b, diff)
-    brief, whole = render_brief(diff, sides), render_text(diff, sides)
     room = _MOST_CHARACTERS - len(head) - len(picture)
-    details = _folded("What changed", brief, room)
-    # Where nothing was put together, both are one.
-    if len(whole) > len(brief):
-        details += _folded("Every change by itself", whole, room - len(details))
+    details = _folded("What changed", render_brief(diff, sides), room)
+    if folds(found):
+        details += _folded("Every change by itself", render_text(diff, sides), room - len(details))
     return f"{head}\n{picture}{details}"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from diff_pairs import edited, pairs
+from diff_pairs import edited, pairs, valid_pairs
 from edit_scripts import plan, script
 from hypothesis import given
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from gradir.cli import main
 from gradir.diff.budget import findings, parsed
 from gradir.diff.compare import compare
 from gradir.diff.headline import headline
-from gradir.diff.lines import change_lines, module_name
+from gradir.diff.lines import change_line, change_lines, module_name
 from gradir.diff.model import Change, Diff, FieldChange, Totals
 from gradir.diff.outline import Group, Modules, outline, told
 from gradir.diff.places import UNKNOWN
@@ -440,6 +440,17 @@ def test_what_is_not_known_does_not_pass_in_silence(
     assert [finding.fails for finding in found] == [fails] * len(texts)
 
 
+@given(valid_pairs)
+def test_a_report_names_every_changed_node(pair: tuple[Graph, Graph]) -> None:
+    found = compare(*pair)
+    text = markdown(*pair, found)
+    assert "more lines" not in text
+    for change in found.changes:
+        line = change_line(change).text
+        # A module without nodes that came or went is called one in both texts.
+        assert line in text or line.replace(" scope ", " module ", 1) in text
+
+
 def test_the_command_line_says_what_it_does_not_know(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     files = [str(tmp_path / f"{side}.gir") for side in "abc"]
     for path, graph in zip(files, (slots(8, 8), slots(8, None), slots(9, None)), strict=True):
@@ -471,5 +482,7 @@ def test_the_report_folds_all_changes_below_those_that_are_put_together() -> Non
     assert text.count("h.5.act/gelu:1") == 1, "in the list of every change, and not with the equal ones"
     alone = markdown(*EDITS["place"], compare(*EDITS["place"]))
     assert alone.count("<details>") == 2
+    cut = EDITS["cut"]
+    assert "- h.1.fc.weight/accumulate_grad:1" in markdown(*cut, compare(*cut)), "which the text above only counts"
     small = slots(8), slots(9)
     assert markdown(*small, compare(*small)).count("<details>") == 1, "nothing was put together"

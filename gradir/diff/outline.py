@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gradir.diff.model import Change, Diff
     from gradir.diff.places import Sides
 
-__all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "cut_kind", "outline", "told"]
+__all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "cut_kind", "folds", "outline", "told"]
 
 _IN_MODULES: Final = ("node", "scope")
 _FIRST_WORD: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\S*')
@@ -102,6 +102,13 @@ def told(found: Outline) -> Iterator[Change]:
         for form, paths in entry.readers if isinstance(entry, Modules) else ():
             for path in paths:
                 yield from changes_in(form, path)
+
+
+def folds(found: Outline) -> bool:
+    """Whether an outline tells anything together, so that some changes are not named by themselves."""
+    if any(len(cuts.changes) + len(cuts.nodes) > 1 for cuts in found.cuts):
+        return True
+    return any(len(entry.paths) > 1 or (isinstance(entry, Modules) and len(entry.form) > 1) for entry in found.entries)
 
 
 def cut_kind(change: Change) -> str:
