@@ -100,6 +100,13 @@ def test_a_range_of_many_names_is_short() -> None:
     assert ranges(deep).endswith(".a.{w,b}")
 
 
+def test_a_range_of_deep_names_is_read_a_few_times_only() -> None:
+    names = [".".join([start, *"a" * 2_000]) for start in ("x", "y.z")]
+    text = ranges(names)
+    assert sorted(expanded(text)[0]) == sorted(names)
+    assert text.endswith("}.a.a.a.a"), "what the names end with is compared to a depth that no model has"
+
+
 tails = st.sampled_from(["", "/exp:1", "[1]", ".0", ".w/t:2", "x"])
 
 

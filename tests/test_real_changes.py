@@ -244,7 +244,7 @@ def test_the_options_that_the_page_names_are_there(
         command, *words = shlex.split(line)
         named.setdefault(command, set()).update(word for word in words if word.startswith("--") and word != "--")
     assert {"diff", "check"} <= named.keys()
-    named["diff"] |= {"--ignore", "--normalize", "--fail-on", "--exit-zero", "--format"}
+    named["diff"] |= {"--ignore", "--normalize", "--fail-on", "--exit-zero", "--format", "--full"}
     for command, options in named.items():
         with pytest.raises(SystemExit):
             main([command, "--help"])

@@ -17,6 +17,8 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_/%~+*@-]*")
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _LEAST_RUN: Final = 3
 _FEWEST: Final = 2
+_MOST_ENDS: Final = 4
+"""How many last components are compared by name; each comparison reads every name again."""
 
 
 class _Shape(NamedTuple):
@@ -44,7 +46,10 @@ def ranges(names: Iterable[str]) -> str:
     listed, ends = list(dict.fromkeys(names)), ""
     if not listed:
         return ""
-    while (split := _product(listed)) is not None:
+    for _ in range(_MOST_ENDS):
+        split = _product(listed)
+        if split is None:
+            break
         listed, last = split
         ends = f".{_written(last)}{ends}"
     return f"{_written(listed)}{ends}"
