@@ -8,12 +8,27 @@ from typing import Final
 
 from gradir.errors import ExportError
 
-__all__ = ["embedded", "fenced"]
+__all__ = ["code_span", "embedded", "fenced"]
 
+_LONGEST_NAME: Final = 120
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _FENCE: Final = re.compile(r" {0,3}(?P<fence>`{3,}(?=[^`]*$)|~{3,})(?P<info>.*)")
 _MARKER: Final = re.compile(r" {0,3}(?P<text><!-- .* -->)[ \t]*")
 """Further in, Markdown has code."""
+
+
+def code_span(text: str, longest: int = _LONGEST_NAME) -> str:
+    r"""Text as a code span that a table can hold, without its middle when it is longer than that.
+
+    >>> code_span("a|b"), code_span("`")
+    ('`a\\|b`', '`` ` ``')
+    """
+    if len(text) > longest:
+        text = f"{text[: longest // 2]}…{text[-longest // 2 :]}"
+    shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text).replace("|", "\\|")
+    ticks = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
+    pad = " " if shown.startswith("`") or shown.endswith("`") else ""
+    return f"{ticks}{pad}{shown}{pad}{ticks}"
 
 
 def fenced(text: str, language: str) -> str:

@@ -84,13 +84,15 @@ class GraphSnapshot:
             return
         if not path.exists():
             pytest.fail(f"there is no {path.name} beside the test: run pytest {_UPDATE} and review what it writes")
-        found = gradir.diff(stored.read(path, f"pytest {_UPDATE}"), graph)
+        expected = stored.read(path, f"pytest {_UPDATE}")
+        found = gradir.diff(expected, graph)
         if not found:
             return
-        from gradir.diff.text import render_text
+        from gradir.diff.text import render_brief
 
         shown = f"{FOLDER}/{path.parent.name}/{path.name}"
-        pytest.fail(f"the graph is not that of {shown}; if it should be, run pytest {_UPDATE}\n{render_text(found)}")
+        text = render_brief(found, (expected, graph))
+        pytest.fail(f"the graph is not that of {shown}; if it should be, run pytest {_UPDATE}\n{text}")
 
     def _write(self, graph: Graph, path: Path) -> None:
         import gradir

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from gradir import registry
-from gradir.diff.text import render_text, short_bytes
+from gradir.diff.headline import short_bytes, unknown_sizes
+from gradir.diff.outline import cut_kind, folds, outline
+from gradir.diff.ranges import ranges
+from gradir.diff.table import LONGEST_RANGE, table
+from gradir.diff.text import render_brief, render_text
 from gradir.diff.union import union
 from gradir.errors import ExportError, GradirWarning
 from gradir.ir.marks import status
-from gradir.markdown import fenced
+from gradir.ir.totals import unknown_slots
+from gradir.markdown import code_span, fenced
 from gradir.passes import around
 
 if TYPE_CHECKING:
-    from gradir.diff.model import Change, Diff, Growth
+    from gradir.diff.model import Diff
+    from gradir.diff.outline import Outline
+    from gradir.diff.places import Sides
     from gradir.ir import Graph
 
 __all__ = ["changed_part", "markdown"]
@@ -28,10 +34,9 @@ _MOST_CHARACTERS: Final = 60_000
 _KINDS: Final = ("added", "removed", "changed", "renamed", "moved")
 _MOST_CUTS: Final = 4
 _MOST_RENAMED: Final = 10
-_LONGEST_NAME: Final = 120
-_MOST_MODULES: Final = 40
 _MOST_PICTURED: Final = 120
 _HOPS: Final = 1
+_LEAST_ROOM: Final = 200
 
 
 def changed_part(a: Graph, b: Graph, diff: Diff, hops: int = _HOPS) -> Graph:
@@ -58,93 +63,56 @@ def markdown(a: Graph, b: Graph, diff: Diff, *, title: str = "Autograd graph") -
     """
     if not diff:
         return f"### {title}: no difference\n"
-    head = "\n".join([f"### {title}", "", *_figures(diff), "", *_table(diff)])
+    sides = (a, b)
+    found = outline(diff, sides)
+    head = "\n".join([f"### {title}", "", *_figures(diff, found, sides), "", *table(diff, sides)])
     picture = _picture(a, b, diff)
     room = _MOST_CHARACTERS - len(head) - len(picture)
-    return f"{head}\n{picture}{_details(diff, room)}"
+    details = _folded("What changed", render_brief(diff, sides), room)
+    if folds(found):
+        details += _folded("Every change by itself", render_text(diff, sides), room - len(details))
+    return f"{head}\n{picture}{details}"
 
 
-def _figures(diff: Diff) -> Iterator[str]:
+def _figures(diff: Diff, found: Outline, sides: Sides) -> Iterator[str]:
+    yield from _cuts(found)
     counts = Counter(change.kind for change in diff.changes if change.subject == "node")
     nodes = ", ".join(f"{counts[kind]:,} {kind}" for kind in _KINDS if counts[kind])
     yield f"**Nodes:** {nodes or 'none'} ({diff.before.nodes:,} → {diff.after.nodes:,})  "
-    for name, before, after in (
-        ("Parameters in the graph", diff.before.parameters, diff.after.parameters),
-        ("Saved for backward", diff.before.saved_bytes, diff.after.saved_bytes),
-    ):
-        share = f" ({100 * (after - before) / before:+.1f} %)" if before and after != before else ""
-        shown = (short_bytes(before), short_bytes(after)) if name.startswith("Saved") else (f"{before:,}", f"{after:,}")
-        yield f"**{name}:** {' → '.join(shown) if after != before else shown[0] + ', as before'}{share}  "
-    yield from _cuts(diff)
+    parameters, saved = (
+        (getattr(diff.before, name), getattr(diff.after, name)) for name in ("parameters", "saved_bytes")
+    )
+    yield f"**Parameters in the graph:** {_figure(*parameters, *(f'{count:,}' for count in parameters))}  "
+    unknown = unknown_sizes(*(unknown_slots(graph.nodes.values()) for graph in sides))
+    figure = _figure(*saved, *map(short_bytes, saved))
+    yield f"**Saved for backward:** {figure}{f', {unknown}' if unknown else ''}  "
     renamed = [change for change in diff.changes if change.subject == "module"]
     for change in renamed[:_MOST_RENAMED]:
-        was, now = (_code(name or "(top level)") for name in (change.was, change.id))
+        was, now = (code_span(name or "(top level)") for name in (change.was, change.id))
         yield f"**Renamed:** {was} → {now}, {change.summary}  "
     if len(renamed) > _MOST_RENAMED:
         yield f"**Renamed:** {len(renamed) - _MOST_RENAMED:,} more modules  "
 
 
-def _cuts(diff: Diff) -> Iterator[str]:
+def _figure(before: int, after: int, text: str, text_after: str) -> str:
+    share = f" ({100 * (after - before) / before:+.1f} %)" if before and after != before else ""
+    return f"{text} → {text_after}{share}" if after != before else f"{text}, as before"
+
+
+def _cuts(found: Outline) -> Iterator[str]:
     """A line for each kind of cut that came or went; their parameters count as gone, which alone would mislead."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for change in diff.changes:
-        if change.subject == "cut" and change.kind in {"added", "removed"}:
-            groups.setdefault((change.kind, change.summary.partition(" ")[0]), []).append(change.id)
-    for (kind, what), names in list(groups.items())[:_MOST_CUTS]:
-        shown = ", ".join(map(_code, names[:_MOST_CUTS]))
-        rest = f" and {len(names) - _MOST_CUTS:,} more" if len(names) > _MOST_CUTS else ""
-        yield f"**Cuts:** {len(names):,} {_code(what)} {kind}: {shown}{rest}  "
-
-
-def _table(diff: Diff) -> Iterator[str]:
-    """One row for each module with changes: what became of its nodes, and how much it grew."""
-    counts: dict[tuple[str, bool], Counter[str]] = {}
-    gone = {growth.path for growth in diff.modules if growth.gone}
-    now = {growth.was: growth.path for growth in diff.modules if growth.was}
-    for change in diff.changes:
-        if change.subject == "node":
-            counts.setdefault(_module_of(change, gone, now), Counter())[change.kind] += 1
-    sizes = {(growth.path, growth.gone): growth for growth in diff.modules}
-    keys = list(dict.fromkeys((*counts, *sizes)))
-    if not keys:
-        return
-    yield "| module | + | - | ~ | operations | parameters | saved |"
-    yield "|---|--:|--:|--:|--:|--:|--:|"
-    for key in keys[:_MOST_MODULES]:
-        found = counts.get(key, Counter())
-        changed = found["changed"] + found["renamed"] + found["moved"]
-        cells = [f"{number:,}" if number else "" for number in (found["added"], found["removed"], changed)]
-        yield f"| {_module_name(key, sizes.get(key))} | {' | '.join([*cells, *_growths(sizes.get(key))])} |"
-    if len(keys) > _MOST_MODULES:
-        yield f"| … {len(keys) - _MOST_MODULES:,} more modules | | | | | | |"
-
-
-def _module_of(change: Change, gone: Set[str], now: Mapping[str, str]) -> tuple[str, bool]:
-    """The module that a change belongs to, and whether only the first graph has it."""
-    if change.kind != "removed":
-        return change.scope, False
-    # What was removed names its module as the first graph does.
-    return (change.scope, True) if change.scope in gone else (now.get(change.scope, change.scope), False)
-
-
-def _module_name(key: tuple[str, bool], growth: Growth | None) -> str:
-    path, gone = key
-    name = _code(path) if path else "(top level)"
-    if gone:
-        return f"{name} (removed)"
-    return f"{name} (was {_code(growth.was)})" if growth is not None and growth.was else name
-
-
-def _growths(growth: Growth | None) -> Iterator[str]:
-    if growth is None:
-        yield from ("", "", "")
-        return
-    operations, parameters, saved = (
-        getattr(growth.after, name) - getattr(growth.before, name) for name in ("nodes", "parameters", "saved_bytes")
-    )
-    yield f"{operations:+,}" if operations else ""
-    yield f"{parameters:+,}" if parameters else ""
-    yield short_bytes(saved, signed=True) if saved else ""
+    for cuts in found.cuts[:_MOST_CUTS]:
+        changes = cuts.changes
+        names = list(dict.fromkeys(change.id for change in changes))
+        shown = ranges(names) if len(names) > 1 else names[0]
+        if len(shown) <= LONGEST_RANGE:
+            listed = code_span(shown, LONGEST_RANGE)
+        else:
+            rest = f" and {len(names) - _MOST_CUTS:,} more" if len(names) > _MOST_CUTS else ""
+            listed = f"{', '.join(map(code_span, names[:_MOST_CUTS]))}{rest}"
+        yield f"**Cuts:** {len(changes):,} {code_span(cut_kind(changes[0]))} {changes[0].kind}: {listed}  "
+    if len(found.cuts) > _MOST_CUTS:
+        yield f"**Cuts:** {len(found.cuts) - _MOST_CUTS:,} more kinds  "
 
 
 def _picture(a: Graph, b: Graph, diff: Diff) -> str:
@@ -162,21 +130,15 @@ def _picture(a: Graph, b: Graph, diff: Diff) -> str:
     return f"\n{fenced(source, 'mermaid')}\n{legend}\n"
 
 
-def _details(diff: Diff, room: int) -> str:
-    text = render_text(diff)
-    frame = "\n<details><summary>Every change</summary>\n\n{}\n</details>\n"
+def _folded(title: str, text: str, room: int) -> str:
+    """A text that is folded away, shortened to the room that there is; nothing where that is hardly any."""
+    frame = f"\n<details><summary>{title}</summary>\n\n{{}}\n</details>\n"
     left = room - len(frame) - 100
+    if left < _LEAST_ROOM:
+        return ""
     if len(text) > left:
-        lines = text[: max(left, 0)].rpartition("\n")[0].splitlines()
-        text = "\n".join([*lines, f"… {text.count(chr(10)) - len(lines):,} more lines: gradir diff shows them all", ""])
+        lines = text[:left].rpartition("\n")[0].splitlines()
+        text = "\n".join(
+            [*lines, f"… {text.count(chr(10)) - len(lines):,} more lines: gradir diff --full shows them all", ""]
+        )
     return frame.format(fenced(text, "text"))
-
-
-def _code(text: str) -> str:
-    """Text as a code span that a table can hold, without its middle when it is long."""
-    if len(text) > _LONGEST_NAME:
-        text = f"{text[: _LONGEST_NAME // 2]}…{text[-_LONGEST_NAME // 2 :]}"
-    shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text).replace("|", "\\|")
-    ticks = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
-    pad = " " if shown.startswith("`") or shown.endswith("`") else ""
-    return f"{ticks}{pad}{shown}{pad}{ticks}"

@@ -319,7 +319,7 @@ def test_the_first_line_counts() -> None:
     a = Graph.of([use], [Scope("m")])
     grown = msgspec.structs.replace(use, saved=(Saved("a", bytes=5_200),))
     b = Graph.of([parameter, grown], [Scope("m", calls=1)], [Cut("unreached", ("p",))])
-    headline = "+1 -0 ~1 nodes; +0 -0 ~1 scopes; +1 -0 ~0 cuts; parameters +12,288; saved bytes +4.2 kB (+420.0 %)"
+    headline = "+1 -0 ~0 cuts; +1 -0 ~1 nodes; +0 -0 ~1 scopes; parameters +12,288; saved bytes +4.2 kB (+420.0 %)"
     assert render_text(compare(a, b)).splitlines()[0] == headline
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from gradir.cli import main
 from gradir.diff.document import encode
+from gradir.diff.headline import SIGNS
 from gradir.diff.model import Diff, Kind, Totals
-from gradir.diff.text import _SIGNS
 
 ROOT = Path(__file__).parents[1]
 DOCS = (ROOT / "docs" / "diff.md").read_text(encoding="utf-8")
@@ -29,8 +29,8 @@ def table(heading: str) -> list[list[str]]:
 
 
 def test_every_sign_is_explained() -> None:
-    assert dict(table("As text")) == {sign: kind for kind, sign in _SIGNS.items()}
-    assert set(_SIGNS) == set(get_args(Kind))
+    assert dict(table("As text")) == {sign: kind for kind, sign in SIGNS.items()}
+    assert set(SIGNS) == set(get_args(Kind))
 
 
 def test_every_key_of_the_data_is_explained() -> None:

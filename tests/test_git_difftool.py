@@ -43,23 +43,23 @@ def test_an_added_file_is_an_added_graph(revisions: list[str], run: Run, reposit
     gradir.save(everything(), repository / "new.gir")
     run("git", "add", "new.gir")
     shown = run(*TOOL, "--no-renames", *revisions)
-    assert shown.startswith(f"new.gir (added)\n\n+{len(everything().nodes)} -0 ~0 nodes")
-    assert "  + fc.weight  parameter" in shown
+    assert shown.startswith(f"new.gir (added)\n\n+1 -0 ~0 cuts; +{len(everything().nodes)} -0 ~0 nodes")
+    assert "  + module fc  Linear" in shown
     assert "  - " not in shown
 
 
 def test_a_file_that_git_is_told_of_but_not_given_is_an_added_graph(run: Run, repository: Path) -> None:
     gradir.save(everything(), repository / "new.gir")
     run("git", "add", "--intent-to-add", "new.gir")
-    assert run(*TOOL).startswith(f"new.gir (added)\n\n+{len(everything().nodes)} -0 ~0 nodes")
+    assert run(*TOOL).startswith(f"new.gir (added)\n\n+1 -0 ~0 cuts; +{len(everything().nodes)} -0 ~0 nodes")
 
 
 @pytest.mark.parametrize("keep", [[], ["--cached"]])
 def test_a_deleted_file_is_a_removed_graph(keep: list[str], run: Run) -> None:
     run("git", "rm", "-q", *keep, "model.gir")
     shown = run(*TOOL, "HEAD", *keep)
-    assert shown.startswith(f"model.gir (deleted)\n\n+0 -{len(changed().nodes)} ~0 nodes")
-    assert "  - fc.weight  parameter" in shown
+    assert shown.startswith(f"model.gir (deleted)\n\n+0 -1 ~0 cuts; +0 -{len(changed().nodes)} ~0 nodes")
+    assert "  - module fc  Linear" in shown
     assert "  + " not in shown
 
 

@@ -18,6 +18,8 @@ from real_models import versions  # noqa: E402
 import gradir  # noqa: E402
 from gradir.cli import main  # noqa: E402
 from gradir.diff.model import Change, Diff  # noqa: E402
+from gradir.diff.outline import outline, told  # noqa: E402
+from gradir.diff.text import render_brief  # noqa: E402
 from gradir.ir import Graph  # noqa: E402
 from gradir.review import markdown  # noqa: E402
 
@@ -66,6 +68,17 @@ def test_there_and_back_are_equally_long(name: str) -> None:
 @each_change
 def test_made_again_it_is_the_same(name: str) -> None:
     assert [gradir.dumps(graph) for graph in CHANGES[name]()] == [gradir.dumps(graph) for graph in pair(name)]
+
+
+@each_change
+def test_ten_lines_say_what_changed_and_all_is_told(name: str) -> None:
+    a, b = pair(name)
+    found = gradir.diff(a, b)
+    lines = render_brief(found, (a, b)).splitlines()
+    if "(by module)" in lines:
+        lines = lines[: lines.index("", lines.index("(by module)"))]
+    assert sum(map(bool, lines)) <= 10
+    assert Counter(told(outline(found, (a, b)))) == Counter(found.changes)
 
 
 def test_one_more_layer_is_that_layer_and_what_reads_from_it() -> None:
@@ -156,7 +169,7 @@ def test_a_detach_cuts_exactly_the_parameters_above_it() -> None:
     (place,) = changes(found, "node", "changed")
     assert (place.id, fields(place)) == ("encoder.1/add:1", {"in[1]": ("encoder.1.down/addmm:1", "-")})
     assert kinds(found) == {("cut", "added"): 6, ("node", "removed"): len(gone), ("node", "changed"): 1}
-    assert "**Cuts:** 6 `unreached` added: `encoder.1.norm.weight`, " in markdown(a, b, found)
+    assert "**Cuts:** 6 `unreached` added: `encoder.1.{norm,up,down}.{weight,bias}`  \n" in markdown(a, b, found)
 
 
 def test_checkpointing_hooks_what_is_saved_in_one_line_a_slot() -> None:
@@ -231,7 +244,7 @@ def test_the_options_that_the_page_names_are_there(
         command, *words = shlex.split(line)
         named.setdefault(command, set()).update(word for word in words if word.startswith("--") and word != "--")
     assert {"diff", "check"} <= named.keys()
-    named["diff"] |= {"--ignore", "--normalize", "--fail-on", "--exit-zero", "--format"}
+    named["diff"] |= {"--ignore", "--normalize", "--fail-on", "--exit-zero", "--format", "--full"}
     for command, options in named.items():
         with pytest.raises(SystemExit):
             main([command, "--help"])

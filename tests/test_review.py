@@ -18,12 +18,13 @@ from strategies import graphs
 
 import gradir
 from gradir.cli import main
-from gradir.diff.budget import exceeded, parsed
+from gradir.diff.budget import findings, parsed
 from gradir.diff.compare import compare
 from gradir.diff.document import decode, encode
 from gradir.diff.growth import sizes
 from gradir.diff.ignoring import ignoring, normalized
 from gradir.diff.model import Change, Diff, FieldChange, Totals
+from gradir.diff.places import UNKNOWN
 from gradir.diff.text import ANSI, render_text
 from gradir.diff.union import union
 from gradir.errors import FormatError, GradirError
@@ -146,7 +147,7 @@ def test_the_table_of_a_report_counts_every_changed_node(pair: tuple[Graph, Grap
 def test_a_report_names_what_was_cut_off_first() -> None:
     cuts = [Cut("unreached", (f"w{number}",)) for number in range(6)]
     there = markdown(Graph.of([]), Graph.of([], [], cuts), compare(Graph.of([]), Graph.of([], [], cuts)))
-    assert "**Cuts:** 6 `unreached` added: `w0`, `w1`, `w2`, `w3` and 2 more  \n" in there
+    assert there.splitlines()[2] == "**Cuts:** 6 `unreached` added: `{w0,w1,w2,w3,w4,w5}`  "
     a, b = Graph.of([], [], [*cuts[:1], Cut("hidden", ("v",))]), Graph.of([])
     back = markdown(a, b, compare(a, b))
     assert "**Cuts:** 1 `unreached` removed: `w0`  \n**Cuts:** 1 `hidden` removed: `v`  \n" in back
@@ -165,10 +166,13 @@ def test_a_report_of_hostile_names_stays_in_its_table() -> None:
 
 def test_a_report_of_a_large_change_fits_into_a_comment() -> None:
     a, b = layers(3), layers(5_000, "sin")
+    # One more of each for every following module: no two rows of the table are equal.
+    more = [Node(f"h.{module}/cos:{n}", op="cos", scope=f"h.{module}") for module in range(100) for n in range(module)]
+    b = replace(b, nodes={**b.nodes, **{node.id: node for node in more}})
     text = markdown(a, b, compare(a, b))
     assert len(text) < LIMIT
     assert "more modules" in text
-    assert re.search(r"… [\d,]+ more lines: gradir diff shows them all", text)
+    assert re.search(r"… [\d,]+ more lines: gradir diff --full shows them all", text)
     assert text.count("```") % 2 == 0
     assert text.endswith("</details>\n")
 
@@ -190,7 +194,9 @@ def test_a_report_of_a_large_change_fits_into_a_comment() -> None:
 )
 def test_conditions(text: str, lines: list[str]) -> None:
     diff = Diff(Totals(5, 7, 100, 0), Totals(4, 7, 120, 2000))
-    assert list(exceeded(diff, parsed(text))) == lines
+    found = list(findings(diff, UNKNOWN, parsed(text)))
+    assert [finding.text for finding in found] == lines
+    assert all(finding.fails for finding in found)
 
 
 @pytest.mark.parametrize(

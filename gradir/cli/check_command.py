@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
         found = compared(expected, graph, options)
         show(expected, graph, found, options)
         if not found or not options.update:
-            return status_of(found, options)
+            return status_of(expected, graph, found, options)
     stored.write(graph, path, before)
     if before.fault:
         report(f"{options.against}: {before.fault}; written anew")

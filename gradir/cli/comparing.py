@@ -22,6 +22,11 @@ def add_comparison_options(parser: argparse.ArgumentParser) -> None:
         default="text",
         help="text (default), a report for a pull request, data, or a picture of what changed and what is near it",
     )
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="text form: every change by itself, equal ones too, and all that is in modules that came or went",
+    )
     parser.add_argument("--color", choices=["auto", "always", "never"], default="auto", help="colour of the text form")
     parser.add_argument(
         "--ignore",
@@ -77,17 +82,18 @@ def show(a: Graph, b: Graph, found: Diff, options: argparse.Namespace) -> None:
     files.write_bytes("-", _shown(a, b, found, options))
 
 
-def status_of(found: Diff, options: argparse.Namespace) -> int:
+def status_of(a: Graph, b: Graph, found: Diff, options: argparse.Namespace) -> int:
     """The exit status: 1 for a difference or, with conditions, where one holds, which is then said."""
     if not options.fail_on:
         return 1 if found else 0
     from gradir.cli.main import report
-    from gradir.diff.budget import exceeded, parsed
+    from gradir.diff.budget import findings, parsed
 
-    lines = list(exceeded(found, parsed(options.fail_on)))
-    for line in lines:
-        report(line)
-    return 1 if lines else 0
+    fails = False
+    for finding in findings(found, (a, b), parsed(options.fail_on)):
+        report(finding.text)
+        fails = fails or finding.fails
+    return 1 if fails else 0
 
 
 def _ignored(options: argparse.Namespace) -> list[str]:
@@ -100,10 +106,11 @@ def _shown(a: Graph, b: Graph, found: Diff, options: argparse.Namespace) -> byte
 
         return encode(found)
     if options.format == "text":
-        from gradir.diff.text import ANSI, NO_COLOUR, render_text
+        from gradir.diff.text import ANSI, NO_COLOUR, render_brief, render_text
 
         palette = ANSI if _wants_colour(options.color) else NO_COLOUR
-        return render_text(found, palette=palette, width=_columns()).encode()
+        render = render_text if options.full else render_brief
+        return render(found, (a, b), palette=palette, width=_columns()).encode()
     from gradir import api
     from gradir.cli.main import report
     from gradir.review import changed_part, markdown

@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     a, b = _load(before), _load(after)
     found = compared(a, b, options)
     show(a, b, found, options)
-    status = status_of(found, options)
+    status = status_of(a, b, found, options)
     return 0 if options.exit_zero else status
 
 

@@ -9,9 +9,10 @@ import msgspec
 from gradir.diff.script import Script
 from gradir.ir.totals import Totals
 
-__all__ = ["Change", "Diff", "FieldChange", "Growth", "Kind", "Size", "Totals"]
+__all__ = ["Change", "Diff", "FieldChange", "Growth", "Kind", "Size", "Subject", "Totals"]
 
 Kind = Literal["added", "removed", "changed", "renamed", "moved"]
+Subject = Literal["node", "scope", "cut", "module", "graph"]
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -47,7 +48,7 @@ class Change(Record, frozen=True, gc=False):
     """
 
     kind: Kind
-    subject: Literal["node", "scope", "cut", "module", "graph"]
+    subject: Subject
     id: str
     scope: str = ""
     summary: str = ""

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 __all__ = ["matched", "out_of_place"]
 
+K = TypeVar("K", bound="Hashable")
 T = TypeVar("T")
 
 
-def matched(before: Mapping[str, T], after: Mapping[str, T]) -> Iterator[tuple[str, T | None, T | None]]:
+def matched(before: Mapping[K, T], after: Mapping[K, T]) -> Iterator[tuple[K, T | None, T | None]]:
     """Each key with both its values, in the order of ``after``; what it lacks stands where it stood in ``before``."""
-    removed: dict[str | None, list[str]] = {}
-    previous = None
+    removed: dict[K | None, list[K]] = {}
+    previous: K | None = None
     for key in before:
         if key in after:
             previous = key

@@ -10,7 +10,17 @@ import msgspec
 from gradir.ir.graph import Graph
 from gradir.ir.model import Node, TensorMeta
 
-__all__ = ["OWNERS", "Tally", "Totals", "elements", "saved_bytes", "sized_slots", "tensor_elements", "totals"]
+__all__ = [
+    "OWNERS",
+    "Tally",
+    "Totals",
+    "elements",
+    "saved_bytes",
+    "sized_slots",
+    "tensor_elements",
+    "totals",
+    "unknown_slots",
+]
 
 OWNERS = frozenset({"leaf", "parameter", "buffer"})
 """The roles of nodes whose storage lives anyway, with or without a backward."""
@@ -87,6 +97,16 @@ def saved_bytes(members: Iterable[Node], nodes: Mapping[str, Node]) -> int:
     for node in members:
         storages.add(node)
     return storages.bytes_without(_Owners(nodes))
+
+
+def unknown_slots(nodes: Iterable[Node]) -> int:
+    """The saved slots of unknown size, as hooks and a backward leave them.
+
+    >>> from gradir.ir.model import Saved
+    >>> unknown_slots([Node("mul:1", saved=(Saved("self", bytes=8), Saved("other", state="hooked")))])
+    1
+    """
+    return sum(saved.bytes is None for node in nodes for saved in node.saved)
 
 
 def sized_slots(node: Node) -> Iterator[tuple[str | None, int, str]]:

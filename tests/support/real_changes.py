@@ -156,7 +156,7 @@ COMMANDS: dict[str, Command] = {
 _REPORTS = ("dropout-removed", "detach-by-accident")
 _MOST_LINES = 40
 _HARDLY = 5
-_LONGEST = 120
+_LONGEST = 200
 
 
 def blocks() -> Iterator[tuple[str, str]]:
@@ -210,7 +210,7 @@ def _shortened(text: str, most: int) -> str:
 
 
 def _figures(folder: Path) -> str:
-    rows = ["| edit | nodes | + | - | ~ | other changes | lines |", "|---|--:|--:|--:|--:|--:|--:|"]
+    rows = ["| edit | nodes | + | - | ~ | other changes | lines | `--full` |", "|---|--:|--:|--:|--:|--:|--:|--:|"]
     for name in CHANGES:
         a, b = pair(name)
         found = gradir.diff(a, b).changes
@@ -218,8 +218,8 @@ def _figures(folder: Path) -> str:
         counts = [nodes.count("added"), nodes.count("removed")]
         counts += [len(nodes) - sum(counts), len(found) - len(nodes)]
         cells = " | ".join(str(count) if count else "" for count in counts)
-        lines = len(_run(Command(name), folder)[0].splitlines())
-        rows.append(f"| [{name}](#{name}) | {len(a.nodes)} → {len(b.nodes)} | {cells} | {lines} |")
+        brief, full = (len(_run(Command(name, options), folder)[0].splitlines()) for options in ("", "--full"))
+        rows.append(f"| [{name}](#{name}) | {len(a.nodes)} → {len(b.nodes)} | {cells} | {brief} | {full} |")
     return "\n".join([*rows, ""])
 
 

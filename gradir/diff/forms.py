@@ -1,0 +1,161 @@
+"""Changes as a module sees them: what is equal in equal modules once the module's own path is taken out."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gradir.diff.model import Change, FieldChange
+from gradir.ir.text import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gradir.diff.model import Kind, Subject
+
+__all__ = ["Form", "Name", "changes_in", "form_of", "name_in", "name_seen_from", "names_a_record"]
+
+_OWN_INDEX: Final = re.compile(r"(?:0|[1-9][0-9]{0,8})(?=\.|\Z)", re.ASCII)
+_INDEX: Final = re.compile(r"(?:0|[1-9][0-9]{0,8})(?=[./\[\"]|\Z)", re.ASCII)
+_BEHIND: Final = './["'
+"""What can stand behind a path in a name: a component, an operation, the number of an output, the end of a string."""
+
+_ELSEWHERE: Final = -1
+
+
+class Name(NamedTuple):
+    """A name as a module sees it.
+
+    ``above`` levels up from the module lies the path that the name starts with; ``rest`` is what follows it, and
+    ``step`` how far the first index behind it lies from the module's own (-1 for the layer before). A name that starts
+    with no path above the module is all ``rest``. ``string`` tells that the name is spelled as a JSON string.
+    """
+
+    above: int
+    rest: str
+    step: int = 0
+    string: bool = False
+
+
+class _ChangeForm(NamedTuple):
+    kind: Kind
+    subject: Subject
+    id: Name
+    scope: Name
+    summary: str
+    fields: tuple[tuple[str, Name | str | None, Name | str | None], ...]
+    was: Name
+
+
+Form = tuple[_ChangeForm, ...]
+"""Changes as a module sees them. Two modules have the same changes exactly when the forms are equal."""
+
+
+def form_of(changes: Iterable[Change], path: str) -> Form:
+    """Changes as the module at ``path`` sees them.
+
+    >>> one, other = (Change("added", "node", f"h.{n}.fc/exp:1", f"h.{n}.fc", "exp") for n in (0, 1))
+    >>> form_of([one], "h.0.fc") == form_of([other], "h.1.fc")
+    True
+    """
+    return tuple([_form(change, path) for change in changes])
+
+
+def changes_in(form: Form, path: str) -> tuple[Change, ...]:
+    """What a form says of the module at ``path``: ``changes_in(form_of(changes, path), path) == changes``."""
+    return tuple([_change(change, path) for change in form])
+
+
+def name_seen_from(path: str, name: str) -> Name:
+    """A name as the module at ``path`` sees it.
+
+    >>> name_seen_from("h.1.fc", "h.1.fc/exp:1"), name_seen_from("h.1.fc", "h.0/add:2")
+    (Name(above=0, rest='/exp:1', step=0, string=False), Name(above=2, rest='/add:2', step=-1, string=False))
+    """
+    common = _common_path(path, name)
+    if common == len(path):
+        return Name(0, name[common:])
+    at = common + 1 if common else 0
+    own, other = _OWN_INDEX.match(path, at), _INDEX.match(name, at)
+    if own and other and own[0] != other[0] and (not common or name[common] == "."):
+        return Name(path.count(".", at) + 1, name[other.end() :], int(other[0]) - int(own[0]))
+    return Name(path.count(".", common), name[common:]) if common else Name(_ELSEWHERE, name)
+
+
+def name_in(name: Name, path: str) -> str:
+    """The name as it is, for the module at ``path``: ``name_in(name_seen_from(path, name), path) == name``."""
+    if name.string:
+        path = quoted(path)[:-1]
+    if name.above == _ELSEWHERE:
+        return name.rest
+    if not name.above:
+        return f"{path}{name.rest}"
+    parts = path.rsplit(".", name.above)
+    common = f"{parts[0]}." if len(parts) > name.above else ""
+    if not name.step:
+        return f"{common[:-1]}{name.rest}"
+    return f"{common}{int(parts[-name.above]) + name.step}{name.rest}"
+
+
+def names_a_record(field: str) -> bool:
+    """Whether the values of a field are names of nodes or modules, and no other text.
+
+    >>> names_a_record("in[0]"), names_a_record("saved.mat1.storage"), names_a_record("detail")
+    (True, True, False)
+    """
+    if field.startswith("saved."):
+        return field.endswith((".origin", ".storage"))
+    return field.startswith("in[") or field in {"base", "scope"}
+
+
+def _change(form: _ChangeForm, path: str) -> Change:
+    fields = tuple([FieldChange(name, _text(before, path), _text(after, path)) for name, before, after in form.fields])
+    return Change(
+        form.kind,
+        form.subject,
+        name_in(form.id, path),
+        name_in(form.scope, path),
+        form.summary,
+        fields,
+        name_in(form.was, path),
+    )
+
+
+def _form(change: Change, path: str) -> _ChangeForm:
+    return _ChangeForm(
+        change.kind,
+        change.subject,
+        name_seen_from(path, change.id),
+        name_seen_from(path, change.scope),
+        change.summary,
+        tuple([_field(field, path) for field in change.fields]),
+        name_seen_from(path, change.was),
+    )
+
+
+def _field(field: FieldChange, path: str) -> tuple[str, Name | str | None, Name | str | None]:
+    if not names_a_record(field.path):
+        return field.path, field.before, field.after
+    return field.path, _name(field.before, path), _name(field.after, path)
+
+
+def _name(text: str | None, path: str) -> Name | None:
+    if text is None or not text.startswith('"'):
+        return None if text is None else name_seen_from(path, text)
+    return name_seen_from(quoted(path)[:-1], text)._replace(string=True)
+
+
+def _text(value: Name | str | None, path: str) -> str | None:
+    return name_in(value, path) if isinstance(value, Name) else value
+
+
+def _common_path(path: str, name: str) -> int:
+    """How many characters of a path are those whole components that a name starts with."""
+    if name.startswith(path):
+        same = len(path)
+    else:
+        same = next(at for at, char in enumerate(path) if at == len(name) or name[at] != char)
+    ends_in_path = same == len(path) or path[same] == "."
+    if ends_in_path and (same == len(name) or name[same] in _BEHIND):
+        return same
+    return max(path.rfind(".", 0, same), 0)

@@ -1,0 +1,210 @@
+"""What a reader is told of a diff: what matters most first, each thing once.
+
+An outline says less than the list of changes only in places: modules with the same changes are one entry, a module that
+came or went is one entry with all that is in it, and so is what gradient reaches no more. Every change belongs to
+exactly one entry.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple, Union
+
+from gradir.diff.forms import Form, changes_in, form_of
+from gradir.diff.places import Place, Places
+from gradir.diff.readers import readers
+from gradir.diff.wholes import Contents, Whole, Wholes
+from gradir.gcpause import paused_gc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from gradir.diff.model import Change, Diff
+    from gradir.diff.places import Sides
+
+__all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "cut_kind", "folds", "outline", "told"]
+
+_IN_MODULES: Final = ("node", "scope")
+_FIRST_WORD: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\S*')
+
+
+class Cuts(NamedTuple):
+    """Cuts of one kind that came or went, and the nodes of their parameters, which went or came with that."""
+
+    changes: tuple[Change, ...]
+    nodes: tuple[Change, ...]
+
+
+class Group(NamedTuple):
+    """Modules with the same changes; ``gone`` where only the first graph has them."""
+
+    paths: tuple[str, ...]
+    form: Form
+    gone: bool
+
+    def changes(self, path: str) -> tuple[Change, ...]:
+        """The changes of one of the modules."""
+        return changes_in(self.form, path)
+
+
+class Modules(NamedTuple):
+    """Equal modules that came or went as a whole; ``contents`` are those of each.
+
+    ``readers`` are nodes that changed only in that they read from one of these modules now, or did before: as that
+    module sees them, with the paths of the modules that see them so.
+    """
+
+    paths: tuple[str, ...]
+    added: bool
+    itself: bool
+    class_name: str
+    contents: Contents
+    form: Form
+    readers: tuple[tuple[Form, tuple[str, ...]], ...]
+
+    def changes(self, path: str) -> tuple[Change, ...]:
+        """The changes of one of the modules, without what reads from it."""
+        return changes_in(self.form, path)
+
+
+Entry = Union[Group, Modules]
+
+
+class Outline(NamedTuple):
+    """``cuts`` and ``facts`` are about the whole graph; ``entries`` stand in the order of the model."""
+
+    cuts: tuple[Cuts, ...]
+    facts: tuple[Change, ...]
+    entries: tuple[Entry, ...]
+
+
+def outline(diff: Diff, sides: Sides) -> Outline:
+    """Arrange the changes of a diff between two graphs.
+
+    >>> from gradir.diff.compare import compare
+    >>> from gradir.ir import Graph, Node, Scope
+    >>> a, b = (Graph.of([Node(f"{n}/f:1", op=op, scope=f"{n}") for n in range(3)]) for op in ("exp", "sin"))
+    >>> [entry.paths for entry in outline(compare(a, b), (a, b)).entries]
+    [('0', '1', '2')]
+    """
+    with paused_gc():
+        return _outline(diff, sides)
+
+
+def told(found: Outline) -> Iterator[Change]:
+    """Every change that an outline tells, those of equal modules again for each."""
+    for cut in found.cuts:
+        yield from (*cut.changes, *cut.nodes)
+    yield from found.facts
+    for entry in found.entries:
+        for path in entry.paths:
+            yield from entry.changes(path)
+        for form, paths in entry.readers if isinstance(entry, Modules) else ():
+            for path in paths:
+                yield from changes_in(form, path)
+
+
+def folds(found: Outline) -> bool:
+    """Whether an outline tells anything together, so that some changes are not named by themselves."""
+    if any(len(cuts.changes) + len(cuts.nodes) > 1 for cuts in found.cuts):
+        return True
+    return any(len(entry.paths) > 1 or (isinstance(entry, Modules) and len(entry.form) > 1) for entry in found.entries)
+
+
+def cut_kind(change: Change) -> str:
+    """The kind of a cut, which its summary starts with."""
+    found = _FIRST_WORD.match(change.summary)
+    return found[0] if found else ""
+
+
+def _outline(diff: Diff, sides: Sides) -> Outline:
+    places, wholes = Places(diff, sides), Wholes(diff, sides)
+    changes = diff.changes
+    inside = {at: whole for at, change in enumerate(changes) if (whole := wholes.of(change)) is not None}
+    reading = readers(changes, inside)
+    cuts = list(_cuts(changes, inside))
+    apart = {at for members, nodes in cuts for at in (*members, *nodes)}
+    left = [change for at, change in enumerate(changes) if not (at in inside or at in reading or at in apart)]
+    entries: list[tuple[int, Entry]] = [
+        *_modules(_by_module(changes, inside), _by_module(changes, reading), wholes, places),
+        *_groups([change for change in left if change.subject in _IN_MODULES], places),
+    ]
+    return Outline(
+        tuple(
+            Cuts(tuple(changes[at] for at in members), tuple(changes[at] for at in nodes)) for members, nodes in cuts
+        ),
+        tuple(change for change in left if change.subject not in _IN_MODULES),
+        tuple(entry for _, entry in sorted(entries, key=lambda entry: entry[0])),
+    )
+
+
+def _cuts(changes: Sequence[Change], taken: Mapping[int, Whole]) -> Iterator[tuple[list[int], list[int]]]:
+    """The places of cuts of each kind, and of what went with them: the parameters, and what accumulates in them.
+
+    Cuts that came are parameters that have no gradient any more, so they stand first.
+    """
+    groups: dict[tuple[str, str], list[int]] = {}
+    nodes: dict[tuple[str, str], list[int]] = {}
+    for at, change in enumerate(changes):
+        if change.kind not in {"added", "removed"}:
+            continue
+        if change.subject == "cut":
+            groups.setdefault((change.kind, cut_kind(change)), []).append(at)
+        elif change.subject == "node" and at not in taken:
+            nodes.setdefault((change.kind, _tensor(change.id)), []).append(at)
+    for key in sorted(groups, key=lambda key: key[0]):
+        other = "removed" if key[0] == "added" else "added"
+        yield groups[key], [node for at in groups[key] for node in nodes.pop((other, changes[at].id), ())]
+
+
+def _tensor(node_id: str) -> str:
+    """The tensor whose gradient a node accumulates, or the id itself."""
+    tensor, _, operation = node_id.rpartition("/")
+    return tensor if operation.startswith("accumulate_grad:") else node_id
+
+
+def _by_module(changes: Sequence[Change], owners: Mapping[int, Whole]) -> dict[Whole, list[Change]]:
+    found: dict[Whole, list[Change]] = {}
+    for at, whole in owners.items():
+        found.setdefault(whole, []).append(changes[at])
+    return found
+
+
+def _modules(
+    inside: Mapping[Whole, list[Change]],
+    reading: Mapping[Whole, list[Change]],
+    wholes: Wholes,
+    places: Places,
+) -> Iterator[tuple[int, Modules]]:
+    """Modules that came or went, equal ones together, each with its place in the order of the model."""
+    together: dict[Modules, list[Whole]] = {}
+    for whole, changes in sorted(inside.items(), key=lambda item: places.position(_place(item[0], places))):
+        contents = wholes.contents(whole, changes)
+        form = form_of(changes, whole.path)
+        key = Modules((), whole.added, whole.itself, wholes.class_name(whole), contents, form, ())
+        together.setdefault(key, []).append(whole)
+    for key, members in together.items():
+        readers_of: dict[Form, list[str]] = {}
+        for whole in members:
+            if whole in reading:
+                readers_of.setdefault(form_of(reading[whole], whole.path), []).append(whole.path)
+        yield (
+            places.position(_place(members[0], places)),
+            key._replace(
+                paths=tuple(whole.path for whole in members),
+                readers=tuple((form, tuple(paths)) for form, paths in readers_of.items()),
+            ),
+        )
+
+
+def _place(whole: Whole, places: Places) -> Place:
+    return places.of_path(whole.path, added=whole.added)
+
+
+def _groups(changes: Iterable[Change], places: Places) -> Iterator[tuple[int, Group]]:
+    """Modules with changes, those with the same together, each with its place in the order of the model."""
+    together: dict[Group, list[Place]] = {}
+    for place, found in places.sections(changes):
+        together.setdefault(Group((), form_of(found, place.path), place.gone), []).append(place)
+    for key, members in together.items():
+        yield places.position(members[0]), key._replace(paths=tuple(place.path for place in members))

@@ -1,0 +1,151 @@
+"""Many dotted names in few characters: ``layers.{0..3,5}.{attn,mlp}``."""
+
+from __future__ import annotations
+
+import re
+from itertools import groupby
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gradir.ir.text import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = ["ranges"]
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_/%~+*@-]*")
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
+_LEAST_RUN: Final = 3
+_FEWEST: Final = 2
+_MOST_ENDS: Final = 4
+"""How many last components are compared by name; each comparison reads every name again."""
+
+
+class _Shape(NamedTuple):
+    """What can follow a component: nothing at all, and components with what follows each by number."""
+
+    ends: bool
+    branches: tuple[tuple[str, int], ...]
+
+
+def ranges(names: Iterable[str]) -> str:
+    """A set of dotted names, written as a shell writes alternatives: ``{a,b}``, and ``{0..3}`` for a run of indices.
+
+    Exactly these names result when every brace is expanded. A component that is no plain word is a JSON string, so that
+    braces, commas and blanks in a name are none of the notation. What several components share behind them is written
+    once; equal parts are found bottom-up by their contents, as in the minimization of acyclic automata (Revuz,
+    Minimisation of acyclic deterministic automata in linear time, 1992).
+
+    >>> ranges(["h.0.attn", "h.1.attn", "h.2.attn", "h.0.mlp.fc", "h.1.mlp.fc", "h.2.mlp.fc"])
+    'h.{0..2}.{attn,mlp.fc}'
+    >>> ranges(["ln.weight", "ln.bias", "attn.proj.weight", "attn.proj.bias"])
+    '{ln,attn.proj}.{weight,bias}'
+    >>> ranges(["h.0", "h.1", "h.3", "h", "a b.{c}"])
+    '{h{,.{0,1,3}},"a b"."{c}"}'
+    """
+    listed, ends = list(dict.fromkeys(names)), ""
+    if not listed:
+        return ""
+    for _ in range(_MOST_ENDS):
+        split = _product(listed)
+        if split is None:
+            break
+        listed, last = split
+        ends = f".{_written(last)}{ends}"
+    return f"{_written(listed)}{ends}"
+
+
+def _product(names: Sequence[str]) -> tuple[list[str], list[str]] | None:
+    """What stands before the last component, and the last components, where all of these go together."""
+    ends: dict[str, list[str]] = {}
+    for name in names:
+        before, dot, last = name.rpartition(".")
+        if not dot:
+            return None
+        ends.setdefault(before, []).append(last)
+    if len(ends) < _FEWEST:
+        return None
+    first, *others = ends.values()
+    same = set(first)
+    return (list(ends), first) if all(set(found) == same for found in others) else None
+
+
+def _written(names: Iterable[str]) -> str:
+    shapes, root = _shapes(names)
+    written: list[str] = []
+    pending: list[str | int] = [*_alternatives(shapes[root], shapes)]
+    pending.reverse()
+    while pending:
+        found = pending.pop()
+        if isinstance(found, str):
+            written.append(found)
+        else:
+            pending.extend(reversed(_following(shapes[found], shapes)))
+    return "".join(written)
+
+
+def _shapes(names: Iterable[str]) -> tuple[list[_Shape], int]:
+    """Every different shape, those that follow another before it, and the number of the whole."""
+    children: list[dict[str, int]] = [{}]
+    ends: set[int] = set()
+    for name in names:
+        vertex = 0
+        for component in name.split("."):
+            below = children[vertex].get(component)
+            if below is None:
+                below = children[vertex][component] = len(children)
+                children.append({})
+            vertex = below
+        ends.add(vertex)
+    known: dict[_Shape, int] = {}
+    numbers = [0] * len(children)
+    # What is below a vertex was numbered after it.
+    for vertex in range(len(children) - 1, -1, -1):
+        branches = tuple([(component, numbers[below]) for component, below in children[vertex].items()])
+        numbers[vertex] = known.setdefault(_Shape(vertex in ends, branches), len(known))
+    return list(known), numbers[0]
+
+
+def _following(shape: _Shape, shapes: Sequence[_Shape]) -> list[str | int]:
+    """What is written behind a component; a number stands for what is written behind another."""
+    if not shape.branches:
+        return []
+    further = [".", *_alternatives(shape, shapes)]
+    return ["{,", *further, "}"] if shape.ends else further
+
+
+def _alternatives(shape: _Shape, shapes: Sequence[_Shape]) -> list[str | int]:
+    together: dict[int, list[str]] = {}
+    for component, below in shape.branches:
+        together.setdefault(below, []).append(component)
+    if len(together) == 1:
+        ((below, components),) = together.items()
+        return [_braced(list(_listed(components))), below]
+    written: list[str | int] = ["{"]
+    for below, components in together.items():
+        listed = list(_listed(components))
+        written += [*([","] if len(written) > 1 else [])]
+        # Where nothing follows, the braces around are enough.
+        written += [_braced(listed) if shapes[below].branches else ",".join(listed), below]
+    return [*written, "}"]
+
+
+def _braced(listed: Sequence[str]) -> str:
+    return f"{{{','.join(listed)}}}" if len(listed) > 1 or ".." in listed[0] else listed[0]
+
+
+def _listed(components: Iterable[str]) -> Iterator[str]:
+    """Indices in order, runs of them as one; then the rest."""
+    indices, others = [], []
+    for component in components:
+        if _INDEX.fullmatch(component):
+            indices.append(int(component))
+        else:
+            others.append(component if _PLAIN.fullmatch(component) else quoted(component))
+    for _, run in groupby(enumerate(sorted(indices)), lambda item: item[1] - item[0]):
+        numbers = [number for _, number in run]
+        if len(numbers) < _LEAST_RUN:
+            yield from map(str, numbers)
+        else:
+            yield f"{numbers[0]}..{numbers[-1]}"
+    yield from others

@@ -1,0 +1,72 @@
+"""Nodes that changed only in where they read from, because a module came or went."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from gradir.diff.forms import names_a_record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gradir.diff.model import Change
+    from gradir.diff.wholes import Whole
+
+__all__ = ["readers"]
+
+_MOST: Final = 4
+"""More readers of one module are changes of their own modules, where equal ones are told together."""
+
+_NO_EDGE: Final = (None, "-")
+
+
+def readers(changes: Sequence[Change], owners: Mapping[int, Whole]) -> dict[int, Whole]:
+    """By place among the changes, the module of which each such node tells no more than that it was put in or left out.
+
+    ``owners`` are the modules that came or went, by the places of the changes in them.
+
+    >>> from gradir.diff.model import Change, FieldChange
+    >>> from gradir.diff.wholes import Whole
+    >>> edge = FieldChange("in[0]", "exp:1", "new/exp:1")
+    >>> changes = [Change("added", "node", "new/exp:1"), Change("changed", "node", "sin:1", fields=(edge,))]
+    >>> readers(changes, {0: Whole(True, "new", True)})
+    {1: Whole(added=True, path='new', itself=True)}
+    """
+    if not owners:
+        return {}
+    nodes = {(whole.added, changes[at].id): whole for at, whole in owners.items() if changes[at].subject == "node"}
+    found = {}
+    for at, change in enumerate(changes):
+        if change.subject == "node" and change.kind == "changed":
+            whole = _read(change, nodes)
+            if whole is not None:
+                found[at] = whole
+    many = Counter(found.values())
+    return {at: whole for at, whole in found.items() if many[whole] <= _MOST}
+
+
+def _read(change: Change, nodes: Mapping[tuple[bool, str], Whole]) -> Whole | None:
+    """The module that all fields of a change read from now, or read from before."""
+    modules = set()
+    for field in change.fields:
+        if not names_a_record(field.path) or field.before in _NO_EDGE or field.after in _NO_EDGE:
+            return None
+        modules.add(_owner(field.after, added=True, nodes=nodes) or _owner(field.before, added=False, nodes=nodes))
+    return modules.pop() if len(modules) == 1 else None
+
+
+def _owner(text: str | None, *, added: bool, nodes: Mapping[tuple[bool, str], Whole]) -> Whole | None:
+    """The module of the node that a value names: ``id``, ``id[2]``, or ``id.slot`` for a storage."""
+    name = _unquoted(text or "")
+    return nodes.get((added, name)) or nodes.get((added, name.rpartition(".")[0]))
+
+
+def _unquoted(text: str) -> str:
+    if not text.startswith('"'):
+        return text.partition("[")[0]
+    try:
+        return str(json.JSONDecoder().raw_decode(text)[0])
+    except ValueError:
+        return ""

@@ -1,0 +1,413 @@
+"""What a reviewer reads first: little, in order, and nothing left out that is not said to be."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from diff_pairs import edited, pairs, valid_pairs
+from edit_scripts import plan, script
+from hypothesis import given
+from msgspec.structs import replace
+from range_notation import expanded
+from samples import HOSTILE_LABELS, everything, hostile
+
+import gradir
+from gradir.cli import main
+from gradir.diff.compare import compare
+from gradir.diff.headline import headline
+from gradir.diff.lines import change_line, change_lines, module_name
+from gradir.diff.model import Change, Diff, FieldChange, Totals
+from gradir.diff.outline import Group, Modules, cut_kind, outline, told
+from gradir.diff.places import UNKNOWN
+from gradir.diff.text import ANSI, Palette, render_brief, render_text
+from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
+from gradir.review import markdown
+
+META = [TensorMeta("float32", (2, 4))]
+
+Golden = Callable[[str, str], None]
+
+
+def network(
+    layers: int = 3,
+    *,
+    op: str = "relu",
+    special: dict[int, str] = {},  # noqa: B006 (read only)
+    drop: bool = False,
+    state: str = "held",
+    cut: tuple[int, ...] = (),
+    extra: str = "",
+) -> Graph:
+    """A stack of layers between an embedding and a head: each a weight, a product and an activation.
+
+    ``special`` gives layers another activation, ``drop`` puts a module behind each, ``state`` is that of what is saved,
+    and the layers of ``cut`` have a weight without a gradient.
+    """
+    b = Builder()
+    value = b.function("embedding", [b.tensor("x", META[0])], META, scope="embed")
+    scopes = [Scope("", "Net"), Scope("embed", "Embedding"), Scope("h", "ModuleList")]
+    for number in range(layers):
+        path = f"h.{number}"
+        scopes += [Scope(path, "Layer"), Scope(f"{path}.fc", "Linear"), Scope(f"{path}.act", "Activation")]
+        slot = Saved("mat2", *((None, None, None) if state != "held" else ("float32", (2, 4), 32)), state=state)
+        if number in cut:
+            value = b.function("mm", [value, None], META, scope=f"{path}.fc", saved=[(slot, None)])
+        else:
+            name = f"{path}.fc.weight"
+            weight = b.tensor(name, META[0], role="parameter", scope=f"{path}.fc")
+            summed = b.function("accumulate_grad", [weight], META, scope=f"{path}.fc")
+            value = b.function("mm", [value, summed], META, scope=f"{path}.fc", saved=[(slot, None)])
+        value = b.function(special.get(number, op), [value], META, scope=f"{path}.act")
+        if drop:
+            scopes.append(Scope(f"{path}.drop", "Dropout", "p=0.1"))
+            value = b.function("mul", [value], META, scope=f"{path}.drop")
+    if extra:
+        value = b.function(extra, [value], META, scope=extra)
+        scopes.append(Scope(extra, extra.title()))
+    scopes.append(Scope("head", "Linear"))
+    b.output(b.function("mm", [value], META, scope="head"))
+    cuts = [Cut("unreached", (f"h.{number}.fc.weight",), f"h.{number}.fc", META[0]) for number in cut]
+    # What accumulates a gradient is called after its tensor, as a capture calls it.
+    text = gradir.dumps(b.build(scopes=scopes, cuts=cuts))
+    return gradir.loads(re.sub(rb"(h\.\d+\.fc)/accumulate_grad", rb"\1.weight/accumulate_grad", text))
+
+
+def brief(a: Graph, b: Graph) -> str:
+    return render_brief(compare(a, b), (a, b))
+
+
+EDITS = {
+    "layer": (network(3), network(4)),
+    "layers": (network(6), network(3)),
+    "equal": (network(12), network(12, special=dict.fromkeys((0, 1, 2, 3, 5), "gelu"))),
+    "modules": (network(4), network(4, drop=True)),
+    "cut": (network(3), network(3, cut=(1,))),
+    "cuts": (network(8), network(8, cut=(0, 1, 2, 5))),
+    "hooked": (network(3), network(3, state="hooked")),
+    "place": (network(3), network(3, extra="pool")),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_each_edit_has_a_golden(name: str, golden: Golden) -> None:
+    a, b = EDITS[name]
+    golden(f"diff/brief/{name}.txt", brief(a, b))
+    golden(f"diff/brief/{name}.md", markdown(a, b, compare(a, b)))
+
+
+def test_edits_of_everything_have_a_golden(golden: Golden) -> None:
+    golden("diff/brief/edited.txt", brief(everything(), edited()))
+    golden("diff/brief/edited-back.txt", brief(edited(), everything()))
+    made = script(plan(60, 3), ["insert layer", "rename prefix", "swap op"], 4)
+    golden("diff/brief/renamed.txt", brief(made.before, made.after))
+
+
+def test_one_more_layer_is_two_lines() -> None:
+    lines = brief(*EDITS["layer"]).splitlines()
+    assert lines[2:] == [
+        "  + module h.3  Layer  4 nodes, 1 parameter (8), 2 modules in it, saved 32 B",
+        "      ~ head/mm:1  in[0]: h.2.act/relu:1 -> h.3.act/relu:1",
+    ]
+
+
+def test_equal_changes_are_told_once_and_different_ones_apart() -> None:
+    a, b = EDITS["equal"]
+    headings = [line for line in brief(a, b).splitlines()[1:] if line[:1] not in {"", " "}]
+    assert headings == ["h.{0..3,5}.act: the same change in each of 5 modules, here in h.0.act"]
+    other = network(12, special={0: "gelu", 1: "gelu", 2: "tanh", 3: "gelu"})
+    headings = [line for line in brief(a, other).splitlines()[1:] if line[:1] not in {"", " "}]
+    assert headings == ["h.{0,1,3}.act: the same change in each of 3 modules, here in h.0.act", "h.2.act"]
+
+
+def test_a_parameter_without_a_gradient_is_one_line_and_the_first() -> None:
+    a, b = EDITS["cut"]
+    lines = brief(a, b).splitlines()
+    assert lines[0].startswith("+1 -0 ~0 cuts; ")
+    assert lines[2:4] == ["(whole graph)", "  + cut h.1.fc.weight  unreached float32[2, 4], 2 nodes removed"]
+    assert sum("h.1.fc.weight" in line for line in lines) == 2, "and once as what the product read"
+    report = markdown(a, b, compare(a, b)).splitlines()
+    assert report[2] == "**Cuts:** 1 `unreached` added: `h.1.fc.weight`  "
+
+
+def test_what_came_and_went_stands_in_the_order_of_the_model() -> None:
+    a = network(3, special={2: "exp"}, extra="pool")
+    b = replace(network(3, special={0: "sin"}), scopes=network(3).scopes)
+    lines = [line.split()[0] if line[:1] != " " else line.split()[2] for line in brief(a, b).splitlines()[1:] if line]
+    heads = [word for word in lines if word in {"h.0.act", "h.2.act", "pool", "head"}]
+    assert heads == ["h.0.act", "h.2.act", "pool"]
+
+
+def test_a_module_that_was_only_rewritten_is_not_folded() -> None:
+    def made(*ops: str) -> Graph:
+        nodes = [Node("x", role="leaf")]
+        for op in ops:
+            nodes.append(Node(f"m/{op}:1", op=op, scope="m", inputs=(Ref(nodes[-1].id, 0),)))
+        return Graph.of(nodes, [Scope("", "Net"), Scope("m", "Block")])
+
+    text = brief(made("exp", "sin", "cos"), made("tanh", "erf", "log", "relu"))
+    assert "all of" not in text
+    for op in ("tanh", "erf", "log", "relu"):
+        assert f"m/{op}:1" in text
+
+
+def test_what_lies_in_an_added_module_and_was_there_before_is_told_by_itself() -> None:
+    def made(path: str, op: str) -> Graph:
+        nodes = [Node("x", role="leaf"), Node(f"{path}/exp:1", op="exp", scope=path, inputs=(Ref("x", 0),))]
+        nodes.append(Node("new/sin:1", op=op, scope="new", inputs=(Ref(nodes[1].id, 0),)))
+        return Graph.of(
+            [*nodes, Node("output", role="output", inputs=(Ref("new/sin:1", 0),))], [Scope(""), Scope(path)]
+        )
+
+    a = made("fc", "sin")
+    b = replace(made("new.fc", "sin"), scopes={path: Scope(path) for path in ("", "new", "new.fc")})
+    found = outline(compare(a, b), (a, b))
+    assert not [entry for entry in found.entries if isinstance(entry, Modules) and "new" in entry.paths]
+
+
+def test_a_long_text_starts_with_what_changed_in_which_modules() -> None:
+    a = network(12)
+    b = network(12, special={number: f"op{number}" for number in range(12)})
+    lines = brief(a, b).splitlines()
+    assert lines[2:5] == ["(by module)", "  ~ 12 modules h.{0..11}.act  each ~1 node (op)", ""]
+    assert sum(line.startswith("h.") for line in lines) == 12, "and each of them below, since each is another"
+
+
+@given(pairs())
+def test_every_change_is_told_exactly_once(pair: tuple[Graph, Graph]) -> None:
+    found = compare(*pair)
+    for sides in (pair, UNKNOWN):
+        assert Counter(told(outline(found, sides))) == Counter(found.changes)
+
+
+@given(pairs())
+def test_the_text_names_every_change_when_its_ranges_are_expanded(pair: tuple[Graph, Graph]) -> None:
+    check_text(compare(*pair), pair)
+
+
+def check_text(diff: Diff, sides: tuple[Graph, Graph]) -> None:
+    """Read a text as a person would, who believes it, and compare with what changed."""
+    if not diff:
+        assert render_brief(diff, sides) == "no difference\n"
+        return
+    found = outline(diff, sides)
+    lines = render_brief(diff, sides).splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert lines[0] == headline(diff, sides)
+    for cuts in found.cuts:
+        nodes = f", {len(cuts.nodes)} node" if cuts.nodes else ""
+        # Cuts of another kind may have the same names.
+        assert any(_is_of(line, cuts.changes) and nodes in line for line in lines)
+    for entry in found.entries:
+        body = [line.text for change in entry.changes(entry.paths[0]) for line in change_lines(change)]
+        if isinstance(entry, Group):
+            places = [at for at, line in enumerate(lines) if _heads(line, entry)]
+            shown = [[line.strip() for line in lines[at + 1 : at + 1 + len(body)]] for at in places]
+            assert [line.strip() for line in body] in shown
+        else:
+            assert sum(_names_modules(line, entry) for line in lines) >= 1
+            assert entry.contents.nodes == sum(change.subject == "node" for change in entry.changes(entry.paths[0]))
+
+
+def _is_of(line: str, cuts: tuple[Change, ...]) -> bool:
+    if len(cuts) == 1:
+        return line.startswith(f"  {change_line(cuts[0]).text}")
+    start = f"  {'+' if cuts[0].kind == 'added' else '-'} {len(cuts)} cuts, {cut_kind(cuts[0])}"
+    ends = [found.end() for found in re.finditer(": ", line)] if line.startswith(start) else []
+    return any(set(expanded(line[end:])[0]) == {change.id for change in cuts} for end in ends)
+
+
+def _heads(line: str, group: Group) -> bool:
+    removed = " (removed)" if group.gone else ""
+    if len(group.paths) == 1:
+        return line == f"{module_name(group.paths[0])}{removed}"
+    if line[:1] not in {"", " ", "("}:
+        names, rest = expanded(line)
+        what = "change" if len(group.form) == 1 else f"{len(group.form)} changes"
+        told = (
+            f"{removed}: the same {what} in each of {len(group.paths)} modules, here in {module_name(group.paths[0])}"
+        )
+        return rest == told and Counter(names) == Counter(group.paths)
+    return False
+
+
+def _names_modules(line: str, entry: Modules) -> bool:
+    count = len(entry.paths)
+    modules = "module" if count == 1 else f"{count} modules"
+    what = modules if entry.itself else "all of" if count == 1 else f"all of {modules}"
+    start = f"  {'+' if entry.added else '-'} {what} "
+    if not line.startswith(start):
+        return False
+    rest = line[len(start) :]
+    if count == 1:
+        return rest.startswith(f"{module_name(entry.paths[0])}  ")
+    return Counter(expanded(rest)[0]) == Counter(entry.paths)
+
+
+HOSTILE_PATHS = (
+    "a b",
+    "{0..3}",
+    "h.{0,1}",
+    'q"',
+    "é.0",
+    "٣",
+    "0",
+    "1",
+    "h..0",
+    "h.\n",
+    "(top level)",
+    "x: the same",
+    "\\",
+)
+
+
+@pytest.mark.parametrize("path", HOSTILE_PATHS)
+def test_modules_of_hostile_names_are_put_together_by_exact_ranges(path: str) -> None:
+    def made(op: str) -> Graph:
+        paths = [f"{path}.{number}" for number in (0, 1, 2, 4)] + [f"{path}{number}" for number in (0, 1)]
+        nodes = [Node(f"{scope}/{op}:1", op=op, scope=scope) for scope in paths]
+        return Graph.of(nodes, [Scope(scope) for scope in paths], [Cut(op, (f"{scope}.w",), scope) for scope in paths])
+
+    a, b = made("exp"), made("sin")
+    check_text(compare(a, b), (a, b))
+    check_text(compare(Graph.of([]), b), (Graph.of([]), b))
+    (entry,) = outline(compare(a, b), (a, b)).entries
+    assert len(entry.paths) == 6
+
+
+def test_hostile_graphs_stay_on_their_lines() -> None:
+    for a, b in ((hostile(), Graph.of([])), (Graph.of([]), hostile())):
+        check_text(compare(a, b), (a, b))
+        for width in (20, 80):
+            text = render_brief(compare(a, b), (a, b), width=width)
+            assert max(map(len, text.splitlines())) <= width
+            coloured = render_brief(compare(a, b), (a, b), width=width, palette=ANSI)
+            assert re.sub(r"\x1b\[\d+m", "", coloured) == text
+    assert HOSTILE_LABELS
+
+
+@given(pairs())
+def test_colour_only_decorates(pair: tuple[Graph, Graph]) -> None:
+    diff = compare(*pair)
+    coloured = render_brief(diff, pair, palette=Palette("\1", "\2", "\3", "\4", "\5"))
+    assert re.sub("[\1-\5]", "", coloured) == render_brief(diff, pair)
+
+
+def test_a_diff_from_elsewhere_cannot_break_a_line() -> None:
+    evil = "a\n\x1b[31m\u202e"
+    changes = [
+        Change(kind, subject, f"{evil}{number}", evil, evil, (FieldChange(evil, evil, evil),))
+        for kind in ("added", "removed", "changed")
+        for subject in ("cut", "node", "scope", "graph")
+        for number in range(2)
+    ]
+    for sides in (UNKNOWN, (Graph.of([]), hostile())):
+        diff = Diff(Totals(), Totals(), tuple(changes))
+        assert all(line.isprintable() for line in render_brief(diff, sides).split("\n"))
+
+
+def many(modules: int, equal: bool) -> Diff:
+    """Ten changes in each module: the same ones, or others."""
+    return Diff(
+        Totals(),
+        Totals(),
+        tuple(
+            Change(
+                "changed",
+                "node",
+                f"h.{module}/f:{number}",
+                f"h.{module}",
+                "f",
+                (
+                    FieldChange("attrs.v", "0", "1" if equal else str(module)),
+                    FieldChange("in[0]", f"h.{module}/x", "y"),
+                ),
+            )
+            for module in range(modules)
+            for number in range(10)
+        ),
+    )
+
+
+def calls(work: Callable[[], object]) -> int:
+    """How many functions are called, Python's own too."""
+    count = 0
+
+    def note(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_twice_as_many_changes_take_twice_as_many_steps(equal: bool) -> None:
+    small, large = many(100, equal), many(200, equal)
+    steps = [calls(lambda diff=diff: render_brief(diff, UNKNOWN)) for diff in (small, large)]
+    assert steps[1] < 2.1 * steps[0]
+
+
+def test_twice_as_many_modules_that_came_take_twice_as_many_steps() -> None:
+    steps = []
+    for layers in (50, 100):
+        sides = network(1), network(layers)
+        diff = compare(*sides)
+        steps.append(calls(lambda diff=diff, sides=sides: render_brief(diff, sides)))
+    assert steps[1] < 2.1 * steps[0]
+
+
+def test_a_hundred_thousand_changes_are_told() -> None:
+    equal, different = (render_brief(many(10_000, flag), UNKNOWN) for flag in (True, False))
+    assert equal.splitlines()[2] == "h.{0..9999}: the same 10 changes in each of 10,000 modules, here in h.0"
+    assert len(equal.splitlines()) == 3 + 10 * 3
+    assert different.splitlines()[2:4] == [
+        "(by module)",
+        "  ~ 10,000 modules h.{0..9999}  each ~10 nodes (attrs, in)",
+    ]
+    assert len(different.splitlines()) == 4 + 10_000 * (2 + 10 * 3)
+
+
+@given(valid_pairs)
+def test_a_report_names_every_changed_node(pair: tuple[Graph, Graph]) -> None:
+    found = compare(*pair)
+    text = markdown(*pair, found)
+    assert "more lines" not in text
+    for change in found.changes:
+        line = change_line(change).text
+        # A module without nodes that came or went is called one in both texts.
+        assert line in text or line.replace(" scope ", " module ", 1) in text
+
+
+def test_the_command_line_tells_little_or_everything(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    a, b = EDITS["layer"]
+    files = [str(tmp_path / f"{side}.gir") for side in "ab"]
+    for path, graph in zip(files, (a, b), strict=True):
+        gradir.save(graph, path)
+    assert main(["diff", *files]) == 1
+    assert capfd.readouterr().out == brief(a, b)
+    assert main(["diff", *files, "--full"]) == 1
+    assert capfd.readouterr().out == render_text(compare(a, b), (a, b))
+
+
+def test_the_report_folds_all_changes_below_those_that_are_put_together() -> None:
+    a, b = EDITS["equal"]
+    text = markdown(a, b, compare(a, b))
+    summaries = re.findall("<details><summary>(.*)</summary>", text)
+    assert summaries == ["What changed", "Every change by itself"]
+    assert "| `h.{0..3,5}.act` (5 modules) |  |  | 5 |  |  |  |" in text.splitlines()
+    assert text.count("h.5.act/gelu:1") == 1, "in the list of every change, and not with the equal ones"
+    alone = markdown(*EDITS["place"], compare(*EDITS["place"]))
+    assert alone.count("<details>") == 2
+    cut = EDITS["cut"]
+    assert "- h.1.fc.weight/accumulate_grad:1" in markdown(*cut, compare(*cut)), "which the text above only counts"
+    small = Graph.of([Node("x")]), Graph.of([Node("x", op="exp")])
+    assert markdown(*small, compare(*small)).count("<details>") == 1, "nothing was put together"

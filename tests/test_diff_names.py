@@ -1,0 +1,169 @@
+"""Names of many modules: the notation for ranges, and names as a module sees them."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+import pytest
+from diff_pairs import pairs
+from hypothesis import given
+from hypothesis import strategies as st
+from range_notation import expanded
+from samples import HOSTILE_LABELS
+
+from gradir.diff.compare import compare
+from gradir.diff.forms import Name, changes_in, form_of, name_in, name_seen_from
+from gradir.diff.model import Change, FieldChange
+from gradir.diff.ranges import ranges
+from gradir.ir import Graph
+from gradir.ir.text import quoted
+
+components = st.sampled_from(
+    [
+        "0",
+        "1",
+        "2",
+        "3",
+        "10",
+        "007",
+        "9" * 10,
+        "a",
+        "b",
+        "é",
+        "٣",
+        "a b",
+        "",
+        "{",
+        "}",
+        ",",
+        "..",
+        '"',
+        "\\",
+        "a/b",
+        "\n",
+    ]
+)
+dotted = st.lists(components, min_size=1, max_size=4).map(".".join)
+hostile = st.one_of(
+    dotted, st.text(st.sampled_from('{},."\\ 0123é\n٣a'), max_size=8), st.sampled_from(HOSTILE_LABELS[:-1])
+)
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ([], ""),
+        (["h"], "h"),
+        (["h.0.attn"], "h.0.attn"),
+        (["h.0", "h.1"], "h.{0,1}"),
+        ([f"h.{number}" for number in range(12)], "h.{0..11}"),
+        (["h.0", "h.1", "h.2", "h.3", "h.5"], "h.{0..3,5}"),
+        (["h.5", "h.3", "h.4", "h.x", "h.0"], "h.{0,3..5,x}"),
+        (["0", "1", "2"], "{0..2}"),
+        (["h.00", "h.01", "h.02"], "h.{00,01,02}"),
+        ([f"h.{n}.{part}" for n, part in product(range(3), ("q", "k"))], "h.{0..2}.{q,k}"),
+        (["h.0.q", "h.1.q", "h.1.k"], "h.{0.q,1.{q,k}}"),
+        (["h", "h.0", "h.1"], "h{,.{0,1}}"),
+        (["", "a"], '{"",a}'),
+        (["a b.{0}", "a b.{1}"], '"a b".{"{0}","{1}"}'),
+        (["h.0..3", "h.x"], 'h.{0."".3,x}'),
+        (["é.1", "é.2", "é.3"], '"é".{1..3}'),
+        (["n.w", "n.b", "a.p.w", "a.p.b"], "{n,a.p}.{w,b}"),
+        (["n.w", "n.b", "a.p.w"], "{n.{w,b},a.p.w}"),
+        (["a", "a"], "a"),
+    ],
+)
+def test_ranges(names: list[str], text: str) -> None:
+    assert ranges(names) == text
+
+
+@given(st.lists(hostile, min_size=1, max_size=12))
+def test_a_range_holds_exactly_its_names(names: list[str]) -> None:
+    text = ranges(names)
+    found, rest = expanded(text)
+    assert rest == ""
+    assert sorted(found) == sorted(set(names))
+    assert text.isprintable()
+
+
+@given(st.lists(dotted, min_size=1, max_size=6), st.lists(components, min_size=1, max_size=6))
+def test_a_range_of_a_product_holds_exactly_its_names(before: list[str], last: list[str]) -> None:
+    names = [f"{path}.{component}" for path, component in product(before, last)]
+    assert sorted(expanded(ranges(names))[0]) == sorted(set(names))
+
+
+def test_a_range_of_many_names_is_short() -> None:
+    names = [f"h.{n}.{part}.{leaf}" for n in range(500) for part in ("attn.q", "attn.k", "mlp") for leaf in "wb"]
+    assert ranges(names) == "h.{0..499}.{attn.{q,k},mlp}.{w,b}"
+    deep = [f"{'.'.join('a' * 3_000)}.{leaf}" for leaf in "wb"]
+    assert ranges(deep).endswith(".a.{w,b}")
+
+
+def test_a_range_of_deep_names_is_read_a_few_times_only() -> None:
+    names = [".".join([start, *"a" * 2_000]) for start in ("x", "y.z")]
+    text = ranges(names)
+    assert sorted(expanded(text)[0]) == sorted(names)
+    assert text.endswith("}.a.a.a.a"), "what the names end with is compared to a depth that no model has"
+
+
+tails = st.sampled_from(["", "/exp:1", "[1]", ".0", ".w/t:2", "x"])
+
+
+@given(dotted, st.one_of(hostile, st.tuples(dotted, tails).map("".join)), tails)
+def test_a_name_seen_from_a_module_is_that_name(path: str, name: str, tail: str) -> None:
+    beside = f"{path.rpartition('.')[0]}.1{tail}"
+    for text in (name, path, path + tail, beside, path.rpartition(".")[0], path.partition(".")[0] + tail):
+        assert name_in(name_seen_from(path, text), path) == text
+
+
+@given(dotted, st.tuples(dotted, tails).map("".join))
+def test_a_quoted_name_seen_from_a_module_is_that_name(path: str, name: str) -> None:
+    for text in (quoted(name), quoted(path), f"{quoted(path + '/f:1')}[2]"):
+        change = Change("changed", "node", path, fields=(FieldChange("in[0]", text, None),))
+        assert changes_in(form_of([change], path), path) == (change,)
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "seen"),
+    [
+        ("h.1.fc", "h.1.fc/exp:1", Name(0, "/exp:1")),
+        ("h.1.fc", "h.1.fc.weight", Name(0, ".weight")),
+        ("h.1.fc", "h.1.fc2/exp:1", Name(1, ".fc2/exp:1")),
+        ("h.1.fc", "h.1/add:2", Name(1, "/add:2")),
+        ("h.1.fc", "h.0/add:2", Name(2, "/add:2", -1)),
+        ("h.1", "h.10.fc", Name(1, ".fc", 9)),
+        ("h.10", "h.1", Name(1, "", -9)),
+        ("1", "0/add:2", Name(1, "/add:2", -1)),
+        ("h.1.fc", "norm/add:1", Name(-1, "norm/add:1")),
+        ("h.01", "h.1", Name(1, ".1")),
+    ],
+)
+def test_a_name_is_seen_from_a_module(path: str, name: str, seen: Name) -> None:
+    assert name_seen_from(path, name) == seen
+
+
+def told(path: str, **fields: tuple[str, str]) -> Change:
+    return Change(
+        "changed", "node", f"{path}/f:1", path, "f", tuple(FieldChange(name, *value) for name, value in fields.items())
+    )
+
+
+def test_only_names_of_records_are_seen_from_a_module() -> None:
+    assert form_of([told("x", **{"in[0]": ("x/a", "y")})], "x") == form_of([told("z", **{"in[0]": ("z/a", "y")})], "z")
+    for field in ("class", "detail", "native", "names", "role", "attrs.mode", "saved.x.bytes"):
+        one, other = (form_of([told(path, **{field: (path, "q")})], path) for path in "xz")
+        assert one != other, f"the value of {field} is its own, and no name of the module"
+
+
+def test_strings_as_hostile_as_names_are_told_apart() -> None:
+    values = [json.dumps(label) for label in HOSTILE_LABELS]
+    forms = {form_of([told("x", **{"in[0]": (value, "y")})], "x") for value in values}
+    assert len(forms) == len(values)
+
+
+@given(pairs(), dotted)
+def test_changes_seen_from_a_module_are_those_changes(pair: tuple[Graph, Graph], path: str) -> None:
+    changes = compare(*pair).changes
+    for scope in {path, *(change.scope for change in changes)}:
+        assert changes_in(form_of(changes, scope), scope) == changes
