@@ -88,7 +88,7 @@ class GraphSnapshot:
         found = gradir.diff(expected, graph)
         if not found:
             return
-        from gradir.diff.text import render_brief
+        from gradir.diff.report.text import render_brief
 
         shown = f"{FOLDER}/{path.parent.name}/{path.name}"
         text = render_brief(found, (expected, graph))

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from gradir import registry
-from gradir.diff.headline import short_bytes, unknown_sizes
-from gradir.diff.outline import cut_kind, folds, outline
-from gradir.diff.ranges import ranges
-from gradir.diff.table import LONGEST_RANGE, table
-from gradir.diff.text import render_brief, render_text
+from gradir.diff.report.headline import short_bytes, unknown_sizes
+from gradir.diff.report.outline import cut_kind, folds, outline
+from gradir.diff.report.ranges import ranges
+from gradir.diff.report.table import LONGEST_RANGE, table
+from gradir.diff.report.text import render_brief, render_text
 from gradir.diff.union import union
 from gradir.errors import ExportError, GradirWarning
 from gradir.ir.marks import status
@@ -22,8 +22,8 @@ from gradir.passes import around
 
 if TYPE_CHECKING:
     from gradir.diff.model import Diff
-    from gradir.diff.outline import Outline
-    from gradir.diff.places import Sides
+    from gradir.diff.report.outline import Outline
+    from gradir.diff.report.places import Sides
     from gradir.ir import Graph
 
 __all__ = ["changed_part", "markdown"]

@@ -18,7 +18,7 @@ from gradir.diff.compare import compare
 from gradir.diff.fields import CUT_FIELDS, NODE_FIELDS, SCOPE_FIELDS
 from gradir.diff.matching import match
 from gradir.diff.model import Change, Diff, FieldChange, Kind, Totals
-from gradir.diff.text import ANSI, Palette, render_text
+from gradir.diff.report.text import ANSI, Palette, render_text
 from gradir.ir import Builder, Cut, Graph, Node, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta
 
 MIRRORED = {"added": "removed", "removed": "added"}

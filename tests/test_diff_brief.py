@@ -19,12 +19,12 @@ from samples import HOSTILE_LABELS, everything, hostile
 import gradir
 from gradir.cli import main
 from gradir.diff.compare import compare
-from gradir.diff.headline import headline
-from gradir.diff.lines import change_line, change_lines, module_name
 from gradir.diff.model import Change, Diff, FieldChange, Totals
-from gradir.diff.outline import Group, Modules, cut_kind, outline, told
-from gradir.diff.places import UNKNOWN
-from gradir.diff.text import ANSI, Palette, render_brief, render_text
+from gradir.diff.report.headline import headline
+from gradir.diff.report.lines import change_line, change_lines, module_name
+from gradir.diff.report.outline import Group, Modules, cut_kind, outline, told
+from gradir.diff.report.places import UNKNOWN
+from gradir.diff.report.text import ANSI, Palette, render_brief, render_text
 from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.review import markdown
 

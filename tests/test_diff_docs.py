@@ -12,8 +12,8 @@ import pytest
 
 from gradir.cli import main
 from gradir.diff.document import encode
-from gradir.diff.headline import SIGNS
 from gradir.diff.model import Diff, Kind, Totals
+from gradir.diff.report.headline import SIGNS
 
 ROOT = Path(__file__).parents[1]
 DOCS = (ROOT / "docs" / "diff.md").read_text(encoding="utf-8")

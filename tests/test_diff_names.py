@@ -13,9 +13,9 @@ from range_notation import expanded
 from samples import HOSTILE_LABELS
 
 from gradir.diff.compare import compare
-from gradir.diff.forms import Name, changes_in, form_of, name_in, name_seen_from
 from gradir.diff.model import Change, FieldChange
-from gradir.diff.ranges import ranges
+from gradir.diff.report.forms import Name, changes_in, form_of, name_in, name_seen_from
+from gradir.diff.report.ranges import ranges
 from gradir.ir import Graph
 from gradir.ir.text import quoted
 

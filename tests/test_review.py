@@ -18,14 +18,14 @@ from strategies import graphs
 
 import gradir
 from gradir.cli import main
-from gradir.diff.budget import findings, parsed
 from gradir.diff.compare import compare
 from gradir.diff.document import decode, encode
 from gradir.diff.growth import sizes
 from gradir.diff.ignoring import ignoring, normalized
 from gradir.diff.model import Change, Diff, FieldChange, Totals
-from gradir.diff.places import UNKNOWN
-from gradir.diff.text import ANSI, render_text
+from gradir.diff.report.budget import findings, parsed
+from gradir.diff.report.places import UNKNOWN
+from gradir.diff.report.text import ANSI, render_text
 from gradir.diff.union import union
 from gradir.errors import FormatError, GradirError
 from gradir.ir import Builder, Cut, Graph, Node, Saved, Scope, TensorMeta

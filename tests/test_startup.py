@@ -44,7 +44,14 @@ ABSENT = {
     "git textconv a.gir": (*SLOW, *WIDTH, *UNASKED[:-1], "gradir.passes"),
     "info a.gir": (*SLOW, *WIDTH, "gradir.registry", "gradir.passes", "gradir.diff.model", "gradir.git"),
     "validate a.gir": (*(name for name in SLOW if name != "json"), *WIDTH, "gradir.registry", "gradir.passes"),
-    "diff a.gir a.gir": (*SLOW, *WIDTH, "gradir.registry", "gradir.passes", "gradir.diff.union", "gradir.diff.budget"),
+    "diff a.gir a.gir": (
+        *SLOW,
+        *WIDTH,
+        "gradir.registry",
+        "gradir.passes",
+        "gradir.diff.union",
+        "gradir.diff.report.budget",
+    ),
     "convert a.gir -": (*SLOW, *WIDTH, *UNASKED, "gradir.registry"),
 }
 
@@ -55,7 +62,7 @@ PRESENT = {
     "export a.gir --to plain -o a.txt": ("tempfile",),
     "export a.gir --to summary -O style=csv": ("csv",),
     "convert a.gir - --format msgpack": ("msgpack",),
-    "diff a.gir a.gir --fail-on nodes": ("gradir.diff.budget",),
+    "diff a.gir a.gir --fail-on nodes": ("gradir.diff.report.budget",),
 }
 
 

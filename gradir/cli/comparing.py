@@ -57,7 +57,7 @@ def check_comparison_options(options: argparse.Namespace) -> None:
 
     check_names(_ignored(options))
     if options.fail_on:
-        from gradir.diff.budget import parsed
+        from gradir.diff.report.budget import parsed
 
         parsed(options.fail_on)
 
@@ -87,7 +87,7 @@ def status_of(a: Graph, b: Graph, found: Diff, options: argparse.Namespace) -> i
     if not options.fail_on:
         return 1 if found else 0
     from gradir.cli.main import report
-    from gradir.diff.budget import findings, parsed
+    from gradir.diff.report.budget import findings, parsed
 
     fails = False
     for finding in findings(found, (a, b), parsed(options.fail_on)):
@@ -106,7 +106,7 @@ def _shown(a: Graph, b: Graph, found: Diff, options: argparse.Namespace) -> byte
 
         return encode(found)
     if options.format == "text":
-        from gradir.diff.text import ANSI, NO_COLOUR, render_brief, render_text
+        from gradir.diff.report.text import ANSI, NO_COLOUR, render_brief, render_text
 
         palette = ANSI if _wants_colour(options.color) else NO_COLOUR
         render = render_text if options.full else render_brief

@@ -10,17 +10,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple, Union
 
-from gradir.diff.forms import Form, changes_in, form_of
-from gradir.diff.places import Place, Places
-from gradir.diff.readers import readers
-from gradir.diff.wholes import Contents, Whole, Wholes
+from gradir.diff.report.forms import Form, changes_in, form_of
+from gradir.diff.report.places import Place, Places
+from gradir.diff.report.readers import readers
+from gradir.diff.report.wholes import Contents, Whole, Wholes
 from gradir.gcpause import paused_gc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gradir.diff.model import Change, Diff
-    from gradir.diff.places import Sides
+    from gradir.diff.report.places import Sides
 
 __all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "cut_kind", "folds", "outline", "told"]
 

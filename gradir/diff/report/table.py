@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diff.forms import Name, name_in, name_seen_from
-from gradir.diff.headline import short_bytes
 from gradir.diff.model import Size
-from gradir.diff.places import Place, Places
-from gradir.diff.ranges import ranges
-from gradir.diff.wholes import Whole, Wholes
+from gradir.diff.report.forms import Name, name_in, name_seen_from
+from gradir.diff.report.headline import short_bytes
+from gradir.diff.report.places import Place, Places
+from gradir.diff.report.ranges import ranges
+from gradir.diff.report.wholes import Whole, Wholes
 from gradir.markdown import code_span
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Union
 
     from gradir.diff.model import Diff, Growth
-    from gradir.diff.places import Sides
+    from gradir.diff.report.places import Sides
 
     Module = Union[Place, Whole]
 

@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from gradir.diff.forms import changes_in
-from gradir.diff.headline import SIGNS, short_bytes, unknown_sizes
-from gradir.diff.lines import (
+from gradir.diff.report.forms import changes_in
+from gradir.diff.report.headline import SIGNS, short_bytes, unknown_sizes
+from gradir.diff.report.lines import (
     BLANK,
     Line,
     change_line,
@@ -19,16 +19,16 @@ from gradir.diff.lines import (
     one_line,
     sign_line,
 )
-from gradir.diff.outline import Cuts, Group, Modules, Outline, cut_kind
-from gradir.diff.ranges import ranges
+from gradir.diff.report.outline import Cuts, Group, Modules, Outline, cut_kind
+from gradir.diff.report.ranges import ranges
 from gradir.ir.text import word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from gradir.diff.model import Change, FieldChange, Kind
-    from gradir.diff.outline import Entry
-    from gradir.diff.wholes import Contents
+    from gradir.diff.report.outline import Entry
+    from gradir.diff.report.wholes import Contents
 
 __all__ = ["brief_lines", "cut_line", "modules_text"]
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gradir.diff.model import Diff
-    from gradir.diff.places import Sides
+    from gradir.diff.report.places import Sides
 
 __all__ = ["SIGNS", "headline", "short_bytes", "unknown_sizes"]
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gradir.diff.brief import brief_lines
-from gradir.diff.headline import headline
-from gradir.diff.lines import ANSI, BLANK, NO_COLOUR, Line, Palette, change_lines, heading, module_name, written
-from gradir.diff.outline import outline
-from gradir.diff.places import UNKNOWN, Places
+from gradir.diff.report.brief import brief_lines
+from gradir.diff.report.headline import headline
+from gradir.diff.report.lines import ANSI, BLANK, NO_COLOUR, Line, Palette, change_lines, heading, module_name, written
+from gradir.diff.report.outline import outline
+from gradir.diff.report.places import UNKNOWN, Places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gradir.diff.model import Diff
-    from gradir.diff.places import Sides
+    from gradir.diff.report.places import Sides
 
 __all__ = ["ANSI", "NO_COLOUR", "Palette", "render_brief", "render_text"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diff.headline import unknown_sizes
+from gradir.diff.report.headline import unknown_sizes
 from gradir.errors import GradirError
 from gradir.ir.totals import unknown_slots
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gradir.diff.model import Diff, Totals
-    from gradir.diff.places import Sides
+    from gradir.diff.report.places import Sides
 
 __all__ = ["Condition", "Finding", "findings", "parsed"]
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from gradir.diff.forms import names_a_record
+from gradir.diff.report.forms import names_a_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradir.diff.model import Change
-    from gradir.diff.wholes import Whole
+    from gradir.diff.report.wholes import Whole
 
 __all__ = ["readers"]
 
@@ -28,7 +27,7 @@ def readers(changes: Sequence[Change], owners: Mapping[int, Whole]) -> dict[int,
     ``owners`` are the modules that came or went, by the places of the changes in them.
 
     >>> from gradir.diff.model import Change, FieldChange
-    >>> from gradir.diff.wholes import Whole
+    >>> from gradir.diff.report.wholes import Whole
     >>> edge = FieldChange("in[0]", "exp:1", "new/exp:1")
     >>> changes = [Change("added", "node", "new/exp:1"), Change("changed", "node", "sin:1", fields=(edge,))]
     >>> readers(changes, {0: Whole(True, "new", True)})
@@ -66,6 +65,8 @@ def _owner(text: str | None, *, added: bool, nodes: Mapping[tuple[bool, str], Wh
 def _unquoted(text: str) -> str:
     if not text.startswith('"'):
         return text.partition("[")[0]
+    import json
+
     try:
         return str(json.JSONDecoder().raw_decode(text)[0])
     except ValueError:

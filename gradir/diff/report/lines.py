@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diff.headline import SIGNS
+from gradir.diff.report.headline import SIGNS
 from gradir.ir.text import quoted, word
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diff.model import Size
-from gradir.diff.places import module_tree
+from gradir.diff.report.places import module_tree
 from gradir.ir.module_tree import OUTSIDE
 from gradir.ir.totals import elements, unknown_slots
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gradir.diff.model import Change, Diff
-    from gradir.diff.places import Sides
+    from gradir.diff.report.places import Sides
     from gradir.ir import Graph
 
 __all__ = ["Contents", "Whole", "Wholes"]
