@@ -16,6 +16,7 @@ import gradir
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+DIFF = re.findall(r"^```text\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)[0]
 MODEL, SCRIPT, READING = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)[:3]
 COMMANDS = [
     line.strip()
@@ -50,6 +51,24 @@ def test_the_readme_is_a_session_that_works(tmp_path: Path, clean_environment: d
     assert '"id":"2/addmm:1"' in (tmp_path / "critic.gir").read_text()
 
 
+def gradir_command(arguments: list[str], folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gradir", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_diff_is_what_gradir_says(tmp_path: Path, clean_environment: dict[str, str]) -> None:
+    forward = "\n    def forward(self, x):\n        return self[2](self[1](self[0](x)).detach())\n"
+    (tmp_path / "critic.py").write_text(MODEL)
+    (tmp_path / "detached.py").write_text(MODEL.replace("\n\n\ndef loss", f"\n{forward}\n\ndef loss"))
+    for command in (
+        ["capture", "critic.py:loss", "-o", "critic.gir"],
+        ["capture", "detached.py:loss", "-o", "detached.gir"],
+        ["diff", "critic.gir", "detached.gir"],
+    ):
+        done = gradir_command(command, tmp_path, clean_environment)
+    assert (done.returncode, done.stdout, done.stderr) == (1, DIFF, "")
+
+
 def test_the_picture_is_up_to_date(tmp_path: Path, clean_environment: dict[str, str]) -> None:
     (tmp_path / "critic.py").write_text(MODEL)
     shutil.copy(ROOT / "README.md", tmp_path)
@@ -66,14 +85,7 @@ def test_the_picture_is_up_to_date(tmp_path: Path, clean_environment: dict[str, 
         "critic",
     ]
     for command in (["capture", "critic.py:loss", "-o", "critic.gir"], [*exported, "--check"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "gradir", *command],
-            cwd=tmp_path,
-            env=clean_environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = gradir_command(command, tmp_path, clean_environment)
         assert done.returncode == 0, done.stderr
 
 
