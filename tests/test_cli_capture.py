@@ -52,6 +52,11 @@ def detached():
 def raises():
     raise ValueError("a problem\\nin two lines")
 
+def leaves_in_backward():
+    y = torch.ones(3, requires_grad=True) * 2
+    y.register_hook(lambda gradient: exit(0))
+    return y.sum()
+
 def leaves():
     raise SystemExit(3)
 """
@@ -111,6 +116,7 @@ def test_capture_errors_are_one_line(spec: Run, tmp_path: Path) -> None:
     fails(spec("broken.py:x"), "broken.py raised ZeroDivisionError: division by zero")
     fails(spec("raises"), "raises raised ValueError: a problem in two lines")
     fails(spec("leaves"), "leaves raised SystemExit: 3")
+    fails(spec("leaves_in_backward", "--verify", "-o", "v.gir"), "verifying needs a backward", "SystemExit: 0")
     fails(spec("detached"), "spec.py:detached: the output has no graph")
     fails(spec("number"), "the output is not a tensor but int")
     fails(spec("Net"), "Net is a module", "--input")

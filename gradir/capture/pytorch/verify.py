@@ -132,7 +132,10 @@ def _backward(live: LiveGraph) -> None:
             torch.ones_like(tensor) if tensor.layout is torch.strided else tensor.detach().clone() for tensor in tensors
         ]
         torch.autograd.backward(tensors, seeds, retain_graph=True)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        # A hook of the user may even leave the interpreter, which must not pass for success.
         raise CaptureError(f"verifying needs a backward, which failed: {own_error(error)}") from error
 
 
