@@ -59,9 +59,12 @@ def entry_points(group: str) -> list[EntryPoint]:
 
 def _only_directories() -> bool:
     finders = [finder for finder in sys.meta_path if hasattr(finder, "find_distributions")]
-    return finders == [PathFinder] and not any(
-        entry.lower().endswith(".egg") or os.path.isfile(entry) for entry in sys.path
-    )
+    # Programs put paths there that are no text, too.
+    return finders == [PathFinder] and not any(map(_may_hold_more, sys.path))
+
+
+def _may_hold_more(entry: object) -> bool:
+    return not isinstance(entry, str) or entry.lower().endswith(".egg") or os.path.isfile(entry)
 
 
 def _infos() -> Iterator[str]:

@@ -60,9 +60,10 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
         return
     target = os.path.realpath(path)
     try:
-        mode = _mode_of(target)
+        mode = _mode_of(path)
         if mode is not None and not stat.S_ISREG(mode):
-            with open(target, "wb") as file:
+            # What /dev/stdout leads to may have no path of its own.
+            with open(path, "wb") as file:
                 file.write(data)
             return
         _replace(target, data, _default_mode() if mode is None else stat.S_IMODE(mode))
@@ -112,9 +113,9 @@ def _to_stdout(write: Callable[[], object]) -> None:
         raise GradirError(f"standard output: cannot be written: {error.strerror}") from error
 
 
-def _mode_of(target: str) -> int | None:
+def _mode_of(path: str | os.PathLike[str]) -> int | None:
     try:
-        return os.stat(target).st_mode
+        return os.stat(path).st_mode
     except FileNotFoundError:
         return None
 

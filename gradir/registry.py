@@ -148,6 +148,8 @@ def _found(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
 
 def _find(group: str, name: str, noun: str, error_type: type[GradirError]) -> EntryPoint:
     found = _found(group)
+    if not found:
+        raise error_type(f"no {noun} at all is registered: gradir is not installed, or what is beside it hides that")
     if name not in found:
         raise error_type(f"unknown {noun} {name!r}{_hint(name, found)}: choose from {', '.join(sorted(found))}")
     if len(found[name]) > 1:

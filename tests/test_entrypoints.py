@@ -119,6 +119,13 @@ def test_a_zip_archive_is_left_to_the_standard_library(
     assert sorted(entry_points(GROUP)) == found
 
 
+def test_a_path_that_is_no_text_is_left_to_the_standard_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [tmp_path, *sys.path])
+    assert "dot" in [point.name for point in entry_points("gradir.exporters")]
+
+
 def test_an_import_hook_is_left_to_the_standard_library(monkeypatch: pytest.MonkeyPatch) -> None:
     class Hooked(metadata.Distribution):
         def read_text(self, filename: str) -> str | None:

@@ -45,6 +45,12 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     assert (tmp_path / "real").read_bytes() == b"new"
 
 
+def test_a_pipe_without_a_path_is_written_to(tmp_path: Path) -> None:
+    code = "from gradir.files import write_bytes; write_bytes('/dev/stdout', b'text')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=True)
+    assert done.stdout == b"text"
+
+
 def test_a_pipe_is_written_to(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     got: list[bytes] = []

@@ -13,6 +13,7 @@ from strategies import graphs
 from gradir.codecs import json as json_codec
 from gradir.errors import GraphError
 from gradir.ir import Builder, Graph, Node, Ref, Saved, Scope, TensorMeta
+from gradir.ir.totals import totals
 from gradir.ir.validate import check
 from gradir.passes import fold, scope_depth
 
@@ -259,6 +260,19 @@ def test_bytes_are_counted_once_per_storage_and_not_for_what_tensors_own() -> No
     )
     b.output(second)
     assert fold(b.build(), 1).nodes["m"].attrs["saved_bytes"] == 100 + 7 + 7
+
+
+def test_modules_that_save_the_same_storage_count_it_once_between_them() -> None:
+    b = Builder()
+    x = b.tensor("x", TensorMeta("float32", (2,)))
+    h = b.function("exp", [x], [TensorMeta("float32", (2,))])
+    for scope in ("a", "b"):
+        slot = Saved("self", "float32", (2,), 8, storage="exp:1.result")
+        b.output(b.function("cos", [h], [TensorMeta("float32", (2,))], scope=scope, saved=[(slot, h)]))
+    graph = b.build()
+    folded = fold(graph, 1)
+    assert [folded.nodes[scope].attrs["saved_bytes"] for scope in ("a", "b")] == [8, 0]
+    assert totals(folded).saved_bytes == totals(graph).saved_bytes == 8
 
 
 def test_parameters_with_symbolic_or_unknown_sizes_are_not_counted() -> None:

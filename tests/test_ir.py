@@ -164,6 +164,13 @@ def test_bytes_count_once_per_storage_and_not_for_parameters() -> None:
     assert (counts.nodes, counts.edges) == (10, 10)
 
 
+def test_two_slots_of_one_node_may_share_a_storage() -> None:
+    saved = Saved("other", bytes=8), Saved("self", bytes=8, storage="mul:1.other")
+    for slots in (saved, saved[::-1]):
+        assert totals(Graph.of([Node("mul:1", saved=slots)])).saved_bytes == 8
+    assert totals(Graph.of([Node("mul:1", saved=(saved[0], saved[0]))])).saved_bytes == 16
+
+
 def test_totals_of_a_chain() -> None:
     counts = totals(chain(5))
     assert (counts.nodes, counts.edges) == (7, 6)

@@ -12,10 +12,10 @@ from gradir.ir.model import Node, TensorMeta
 
 __all__ = [
     "OWNERS",
+    "SavedBytes",
     "Tally",
     "Totals",
     "elements",
-    "saved_bytes",
     "sized_slots",
     "tensor_elements",
     "totals",
@@ -88,15 +88,37 @@ def totals(graph: Graph) -> Totals:
     return tally.totals()
 
 
-def saved_bytes(members: Iterable[Node], nodes: Mapping[str, Node]) -> int:
-    """The bytes that the saved slots of ``members`` keep alive: each storage once, those of owners left out.
+class SavedBytes:
+    """The bytes that nodes keep alive, each storage at the node that saved it first; those of owners are left out.
 
-    ``nodes`` are all nodes of the graph, in which a storage's owner is looked up.
+    >>> from gradir.ir.model import Saved
+    >>> a, b = (Node(f"{op}:1", saved=(Saved("self", bytes=8, storage="exp:1.result"),)) for op in ("mul", "sin"))
+    >>> saved = SavedBytes({"mul:1": a, "sin:1": b})
+    >>> saved.add(a), saved.add(b)
+    (8, 0)
     """
-    storages = _Storages()
-    for node in members:
-        storages.add(node)
-    return storages.bytes_without(_Owners(nodes))
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        """``nodes`` are all nodes of the graph, in which a storage's owner is looked up."""
+        self._nodes = nodes
+        self._sizes: dict[str, int] = {}
+
+    def add(self, node: Node) -> int:
+        """Note the slots of a node; returns by how many bytes they exceed what was noted before."""
+        grown = 0
+        for key, size, _ in sized_slots(node):
+            if key is None:
+                grown += size
+                continue
+            known = self._sizes.get(key, 0)
+            if size > known and not self._is_owned(key):
+                self._sizes[key] = size
+                grown += size - known
+        return grown
+
+    def _is_owned(self, key: str) -> bool:
+        owner = self._nodes.get(key)
+        return owner is not None and owner.role in OWNERS
 
 
 def unknown_slots(nodes: Iterable[Node]) -> int:
@@ -118,13 +140,12 @@ def sized_slots(node: Node) -> Iterator[tuple[str | None, int, str]]:
     for saved in node.saved:
         if saved.bytes is None:
             continue
-        key = saved.storage or f"{node.id}.{saved.slot}"
-        if key in own:
-            yield None, saved.bytes, saved.state
+        if saved.storage:
+            yield saved.storage, saved.bytes, saved.state
             continue
-        if not saved.storage:
-            own.add(key)
-        yield key, saved.bytes, saved.state
+        key = f"{node.id}.{saved.slot}"
+        yield None if key in own else key, saved.bytes, saved.state
+        own.add(key)
 
 
 class _Storages:
@@ -145,17 +166,6 @@ class _Storages:
     def bytes_without(self, owners: Container[str]) -> int:
         """The size of all storages but those of these nodes."""
         return self._repeated + sum(size for key, size in self._sizes.items() if key not in owners)
-
-
-class _Owners:
-    """The ids of the nodes that own their storage."""
-
-    def __init__(self, nodes: Mapping[str, Node]) -> None:
-        self._nodes = nodes
-
-    def __contains__(self, key: object) -> bool:
-        node = self._nodes.get(key) if isinstance(key, str) else None
-        return node is not None and node.role in OWNERS
 
 
 def elements(node: Node) -> int:

@@ -17,7 +17,7 @@ from gradir.ir.ids import encode_component
 from gradir.ir.marks import STATUS, status
 from gradir.ir.module_tree import scope_depth
 from gradir.ir.order import postorder
-from gradir.ir.totals import elements, saved_bytes
+from gradir.ir.totals import SavedBytes, elements
 from gradir.passes.wiring import claim, inputs, sources
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ def fold(graph: Graph, depth: int) -> Graph:
 
     A folded node has the role ``module``, the path as its name, the class as its native name, the parent as its scope,
     and the attributes ``nodes``, ``parameters`` (elements, where every size is a number) and ``saved_bytes`` (each
-    storage once, without those that leaves, parameters and buffers own). The saved slots inside are counted there and
-    dropped; a slot that remains keeps an origin that went inside only if that tensor leaves the module. A view whose
-    base went inside has the module for its base. Folding what is folded adds these numbers up.
+    storage in the module that saved it first, without those that leaves, parameters and buffers own). The saved slots
+    inside are counted there and dropped; a slot that remains keeps an origin that went inside only if that tensor
+    leaves the module. A view whose base went inside has the module for its base. Folding what is folded adds up.
 
     Contraction may close cycles. They run within the strongly connected components of the contracted graph, which the
     depth-first search of Tarjan finds (SIAM J. Comput. 1, 1972; here without recursion). Within such a component every
@@ -109,12 +109,18 @@ class _Contraction:
         self._outputs: dict[int, list[TensorMeta]] = {}
         self._slots: dict[tuple[int, int], int] = {}
         self._number_outputs()
+        self._saved = SavedBytes(graph.nodes)
 
     def nodes(self) -> Iterator[Node]:
         """The nodes of the result, by first member."""
         for group, members in enumerate(self._groups):
             path = self._places[members[0]]
-            yield self._kept(self._nodes[members[0]]) if path is None else self._module(group, path)
+            if path is None:
+                node = self._nodes[members[0]]
+                self._saved.add(node)
+                yield self._kept(node)
+            else:
+                yield self._module(group, path)
 
     def _named(self, parts: Sequence[int]) -> list[tuple[str, str]]:
         """For each group its id and the name to show."""
@@ -181,7 +187,7 @@ class _Contraction:
                 "nodes": sum(_total(node, "nodes", 1) for node in members),
                 "parameters": sum(_total(node, "parameters", _own_elements(node)) for node in members),
                 "saved_bytes": sum(_total(node, "saved_bytes", 0) for node in members)
-                + saved_bytes(members, self._graph.nodes),
+                + sum(map(self._saved.add, members)),
             },
             opaque=any(node.opaque for node in members),
             ext=_marked(members),
