@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 
 import pytest
 from diff_pairs import valid_pairs
@@ -17,11 +18,12 @@ from gradir.diff.model import Change, Diff, FieldChange, Totals
 from gradir.diff.report.freezing import freezing
 from gradir.diff.report.headline import headline
 from gradir.diff.report.notes import notes
+from gradir.diff.report.outline import outline, told
 from gradir.diff.report.table import table
 from gradir.diff.report.text import render_brief, render_text
 from gradir.diff.report.uniform import uniform
 from gradir.diff.report.wrap import wrapped
-from gradir.ir import Graph, Node, Ref, Scope, TensorMeta
+from gradir.ir import Builder, Graph, Node, Ref, Scope, TensorMeta
 from gradir.review import markdown
 
 
@@ -202,6 +204,29 @@ def test_a_hostile_setting_stays_in_its_cell(label: str) -> None:
     (row,) = list(table(compare(a, b), (a, b)))[2:]
     assert len(re.findall(r"(?<!\\)\|", row)) == 9
     assert row.isprintable()
+
+
+def test_equal_edits_below_a_renamed_module_are_told_once() -> None:
+    def stack(name: str, op: str) -> Graph:
+        b = Builder()
+        value = b.tensor("x", TensorMeta("float32", (2,)))
+        scopes = [Scope(name, "ModuleList")]
+        for layer in range(4):
+            path = f"{name}.{layer}"
+            scopes += [Scope(path, "Layer"), Scope(f"{path}.act", "Act", op)]
+            for scope, what in ((path, "mul"), (f"{path}.act", op), (path, "add"), (path, "neg")):
+                value = b.function(what, [value], [TensorMeta("float32", (2,))], scope=scope)
+        b.output(value)
+        return b.build(scopes=scopes)
+
+    a, b = stack("blocks", "gelu"), stack("layers", "silu")
+    found = compare(a, b)
+    assert Counter(told(outline(found, (a, b)))) == Counter(found.changes)
+    headings = [line for line in render_brief(found, (a, b)).splitlines()[1:] if line[:1] not in {"", " "}]
+    same = "the same 2 changes in each of 4 modules, here in layers.0.act"
+    assert headings == ["(whole graph)", f"layers.{{0..3}}.act: {same}"]
+    assert "  ~ blocks.0.act/gelu:1 -> layers.0.act/silu:1  silu float32[2]" in render_brief(found, (a, b)).splitlines()
+    assert list(table(found, (a, b)))[2:] == ["| `layers.{0..3}.act` (4 modules) |  |  | 4 |  |  |  | `gelu → silu` |"]
 
 
 def test_modules_that_only_follow_one_that_went_have_no_row() -> None:

@@ -10,6 +10,7 @@ from gradir.diff.report.forms import Name, name_in, name_seen_from
 from gradir.diff.report.headline import short_bytes
 from gradir.diff.report.places import Place, Places
 from gradir.diff.report.ranges import ranges
+from gradir.diff.report.renamed import Renamed
 from gradir.diff.report.settings import settings
 from gradir.diff.report.wholes import Whole, Wholes
 from gradir.markdown import code_span
@@ -70,6 +71,9 @@ def table(diff: Diff, sides: Sides) -> Iterator[str]:
         if growth.was and isinstance(module, Place):
             was[module] = growth.was
     was.update((module, scope.was) for module, scope in said.items() if scope.was and isinstance(module, Place))
+    renamed = Renamed(diff.changes)
+    # What a renamed module explains is said of that module.
+    was = {module: before for module, before in was.items() if before != renamed.before(module.path)}
     together: dict[_Row, list[str]] = {}
     for module in sorted(
         dict.fromkeys((*counts, *grown, *said)), key=lambda module: places.position(_place(module, places))

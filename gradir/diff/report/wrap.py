@@ -19,7 +19,7 @@ def wrapped(text: str, width: int | None) -> list[str]:
     """A text in lines of at most ``width`` characters, the further ones indented; they end behind ``;`` where they can.
 
     >>> wrapped("+1 -0 ~0 cuts; +0 -1 ~0 nodes; edges -1", 26)
-    ['+1 -0 ~0 cuts;', '  +0 -1 ~0 nodes;', '  edges -1']
+    ['+1 -0 ~0 cuts;', '  +0 -1 ~0 nodes; edges -1']
     """
     if width is None or len(text) <= width:
         return [text]
