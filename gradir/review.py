@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir import registry
 from gradir.diff.report.headline import short_bytes, unknown_sizes
+from gradir.diff.report.notes import notes
 from gradir.diff.report.outline import cut_kind, folds, outline
 from gradir.diff.report.ranges import ranges
 from gradir.diff.report.table import LONGEST_RANGE, table
@@ -76,9 +77,15 @@ def markdown(a: Graph, b: Graph, diff: Diff, *, title: str = "Autograd graph") -
 
 def _figures(diff: Diff, found: Outline, sides: Sides) -> Iterator[str]:
     yield from _cuts(found)
+    for note in notes(diff, sides):
+        what, _, text = note.partition(": ")
+        yield f"**{what.capitalize()}:** {code_span(text, LONGEST_RANGE)}  "
     counts = Counter(change.kind for change in diff.changes if change.subject == "node")
     nodes = ", ".join(f"{counts[kind]:,} {kind}" for kind in _KINDS if counts[kind])
     yield f"**Nodes:** {nodes or 'none'} ({diff.before.nodes:,} → {diff.after.nodes:,})  "
+    modules = Counter(change.kind for change in diff.changes if change.subject == "scope")
+    if modules:
+        yield f"**Modules:** {', '.join(f'{modules[kind]:,} {kind}' for kind in _KINDS if modules[kind])}  "
     parameters, saved = (
         (getattr(diff.before, name), getattr(diff.after, name)) for name in ("parameters", "saved_bytes")
     )

@@ -44,6 +44,12 @@ def test_every_key_of_the_data_is_explained() -> None:
     assert set(written) <= set(named)
 
 
+def test_what_is_empty_is_left_out() -> None:
+    written = msgspec.json.decode(encode(Diff(Totals(), Totals())))
+    assert "What is empty is left out: `changes`, `modules` and `script`" in DOCS
+    assert set(written) == {"format", "version", "before", "after"}
+
+
 def test_the_example_prints_what_stands_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,7 +43,7 @@ def add_comparison_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-on",
         metavar="CONDITIONS",
-        help="exit with status 1 only where one holds: params, saved-bytes>5%%, nodes>10, edges",
+        help="exit with status 1 only where one holds: cuts, params, saved-bytes>5%%, nodes>10, edges",
     )
 
 

@@ -1,4 +1,4 @@
-"""Conditions under which a difference is too much: ``params``, ``saved-bytes>5%``, ``nodes>10``."""
+"""Conditions under which a difference is too much: ``cuts``, ``params``, ``saved-bytes>5%``, ``nodes>10``."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diff.report.headline import unknown_sizes
+from gradir.diff.report.outline import cut_kind
 from gradir.errors import GradirError
 from gradir.ir.totals import unknown_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gradir.diff.model import Diff, Totals
+    from gradir.diff.model import Change, Diff, Totals
     from gradir.diff.report.places import Sides
 
 __all__ = ["Condition", "Finding", "findings", "parsed"]
 
 _SAVED: Final = "saved-bytes"
-_METRICS: Final = {"nodes": "nodes", "edges": "edges", "params": "parameters", _SAVED: "saved_bytes"}
+_CUTS: Final = "cuts"
+_TOTALS: Final = {"nodes": "nodes", "edges": "edges", "params": "parameters", _SAVED: "saved_bytes"}
+_METRICS: Final = (_CUTS, *_TOTALS)
+_MAY_BE_REACHED: Final = "hidden"
+"""The kind of cut of a parameter that an opaque function may reach."""
+
 _UNITS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 _CONDITION: Final = re.compile(
     r"(?P<metric>[a-z-]+)(?:>(?P<limit>\d+(?:\.\d+)?)(?:(?P<percent>%)|(?P<unit>[kMG]?)B?))?"
@@ -26,7 +32,11 @@ _CONDITION: Final = re.compile(
 
 
 class Condition(NamedTuple):
-    """One condition: a metric, and by how much it may grow; without a limit it must not change at all."""
+    """One condition: a metric, and by how much it may grow; without a limit it must not change at all.
+
+    The metric ``cuts`` is about single parameters, not their number: it grows by each that newly gets no gradient, even
+    where another gets one again.
+    """
 
     text: str
     metric: str
@@ -72,6 +82,7 @@ def findings(diff: Diff, sides: Sides, conditions: Sequence[Condition]) -> Itera
 
     Saved bytes leave out the slots of unknown size. Where there are more of those than before, a condition on saved
     bytes fails, since they may hold any number; otherwise what is known decides, and a line says what it leaves out.
+    Where no condition names ``cuts``, new ones fail nothing, and a line says that there are any.
 
     >>> from gradir.diff.compare import compare
     >>> from gradir.ir import Graph, Node, Saved
@@ -81,7 +92,10 @@ def findings(diff: Diff, sides: Sides, conditions: Sequence[Condition]) -> Itera
     [Finding(text='saved-bytes>5%: 8 -> 0 (-100.0 %), unknown for 1 slot', fails=True)]
     """
     slots = [unknown_slots(graph.nodes.values()) for graph in sides]
+    yield from _cut_findings(diff, sides, conditions)
     for condition in conditions:
+        if condition.metric == _CUTS:
+            continue
         before, after = (_value(condition, totals) for totals in (diff.before, diff.after))
         unknown = unknown_sizes(*slots) if condition.metric == _SAVED else ""
         fails = _holds(condition, before, after) or (bool(unknown) and _unknown_grew(condition, *slots))
@@ -92,13 +106,45 @@ def findings(diff: Diff, sides: Sides, conditions: Sequence[Condition]) -> Itera
             yield Finding(", ".join(filter(None, (figure, rest))), fails)
 
 
+def _cut_findings(diff: Diff, sides: Sides, conditions: Sequence[Condition]) -> Iterator[Finding]:
+    """What the conditions on cuts come to; where there are none, that there are new cuts."""
+    changes = [change for change in diff.changes if change.subject == "cut"]
+    new = [change for change in changes if change.kind == "added" or _is_sure_now(change)]
+    said = _new_cuts_text(new)
+    named = [condition for condition in conditions if condition.metric == _CUTS]
+    if new and not named:
+        yield Finding(f"{said}; --fail-on {_CUTS} fails on that", fails=False)
+    before, after = (len(graph.cuts) for graph in sides)
+    for condition in named:
+        grown = max(len(new), after - before)
+        fails = bool(new or before != after) if condition.limit is None else _holds(condition, before, before + grown)
+        if fails:
+            yield Finding(", ".join(filter(None, (f"{condition.text}: {before:,} -> {after:,}", said))), fails)
+
+
+def _is_sure_now(change: Change) -> bool:
+    """Whether a parameter that may have had a gradient, out of sight, surely has none now."""
+    return any(field.path == "kind" for field in change.fields) and cut_kind(change) != _MAY_BE_REACHED
+
+
+def _new_cuts_text(new: Sequence[Change]) -> str:
+    """How many parameters get no gradient any more, or may not."""
+    unsure = sum(cut_kind(change) == _MAY_BE_REACHED for change in new)
+    texts = []
+    for count, what in ((len(new) - unsure, "no gradient"), (unsure, "no gradient that can be seen")):
+        if count:
+            parameters = f"{count:,} parameter now gets" if count == 1 else f"{count:,} parameters now get"
+            texts.append(f"{parameters} {what}")
+    return ", ".join(texts)
+
+
 def _unknown_grew(condition: Condition, before: int, after: int) -> bool:
     """Whether slots of unknown size may hold more than they may; without a limit, whether their number changed."""
     return before != after if condition.limit is None else after > before
 
 
 def _value(condition: Condition, totals: Totals) -> int:
-    value: int = getattr(totals, _METRICS[condition.metric])
+    value: int = getattr(totals, _TOTALS[condition.metric])
     return value
 
 

@@ -51,19 +51,21 @@ Form = tuple[_ChangeForm, ...]
 """Changes as a module sees them. Two modules have the same changes exactly when the forms are equal."""
 
 
-def form_of(changes: Iterable[Change], path: str) -> Form:
-    """Changes as the module at ``path`` sees them.
+def form_of(changes: Iterable[Change], path: str, was: str | None = None) -> Form:
+    """Changes as the module at ``path`` sees them; what the first graph says, as the module at ``was`` there.
 
     >>> one, other = (Change("added", "node", f"h.{n}.fc/exp:1", f"h.{n}.fc", "exp") for n in (0, 1))
     >>> form_of([one], "h.0.fc") == form_of([other], "h.1.fc")
     True
     """
-    return tuple([_form(change, path) for change in changes])
+    before = path if was is None else was
+    return tuple([_form(change, before if change.kind == "removed" else path, before) for change in changes])
 
 
-def changes_in(form: Form, path: str) -> tuple[Change, ...]:
+def changes_in(form: Form, path: str, was: str | None = None) -> tuple[Change, ...]:
     """What a form says of the module at ``path``: ``changes_in(form_of(changes, path), path) == changes``."""
-    return tuple([_change(change, path) for change in form])
+    before = path if was is None else was
+    return tuple([_change(change, before if change.kind == "removed" else path, before) for change in form])
 
 
 def name_seen_from(path: str, name: str) -> Name:
@@ -108,8 +110,8 @@ def names_a_record(field: str) -> bool:
     return field.startswith("in[") or field in {"base", "scope"}
 
 
-def _change(form: _ChangeForm, path: str) -> Change:
-    fields = tuple([FieldChange(name, _text(before, path), _text(after, path)) for name, before, after in form.fields])
+def _change(form: _ChangeForm, path: str, was: str) -> Change:
+    fields = tuple([FieldChange(name, _text(before, was), _text(after, path)) for name, before, after in form.fields])
     return Change(
         form.kind,
         form.subject,
@@ -117,26 +119,26 @@ def _change(form: _ChangeForm, path: str) -> Change:
         name_in(form.scope, path),
         form.summary,
         fields,
-        name_in(form.was, path),
+        name_in(form.was, was),
     )
 
 
-def _form(change: Change, path: str) -> _ChangeForm:
+def _form(change: Change, path: str, was: str) -> _ChangeForm:
     return _ChangeForm(
         change.kind,
         change.subject,
         name_seen_from(path, change.id),
         name_seen_from(path, change.scope),
         change.summary,
-        tuple([_field(field, path) for field in change.fields]),
-        name_seen_from(path, change.was),
+        tuple([_field(field, path, was) for field in change.fields]),
+        name_seen_from(was, change.was),
     )
 
 
-def _field(field: FieldChange, path: str) -> tuple[str, Name | str | None, Name | str | None]:
+def _field(field: FieldChange, path: str, was: str) -> tuple[str, Name | str | None, Name | str | None]:
     if not names_a_record(field.path):
         return field.path, field.before, field.after
-    return field.path, _name(field.before, path), _name(field.after, path)
+    return field.path, _name(field.before, was), _name(field.after, path)
 
 
 def _name(text: str | None, path: str) -> Name | None:

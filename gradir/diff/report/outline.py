@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Union
 from gradir.diff.report.forms import Form, changes_in, form_of
 from gradir.diff.report.places import Place, Places
 from gradir.diff.report.readers import readers
+from gradir.diff.report.renamed import Renamed
 from gradir.diff.report.wholes import Contents, Whole, Wholes
 from gradir.gcpause import paused_gc
 
@@ -36,15 +37,20 @@ class Cuts(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Modules with the same changes; ``gone`` where only the first graph has them."""
+    """Modules with the same changes; ``gone`` where only the first graph has them.
+
+    ``renamed`` has the path of a module in the first graph, where a renamed module that it lies in explains that this
+    is another.
+    """
 
     paths: tuple[str, ...]
     form: Form
     gone: bool
+    renamed: Mapping[str, str]
 
     def changes(self, path: str) -> tuple[Change, ...]:
         """The changes of one of the modules."""
-        return changes_in(self.form, path)
+        return changes_in(self.form, path, self.renamed.get(path))
 
 
 class Modules(NamedTuple):
@@ -127,7 +133,7 @@ def _outline(diff: Diff, sides: Sides) -> Outline:
     left = [change for at, change in enumerate(changes) if not (at in inside or at in reading or at in apart)]
     entries: list[tuple[int, Entry]] = [
         *_modules(_by_module(changes, inside), _by_module(changes, reading), wholes, places),
-        *_groups([change for change in left if change.subject in _IN_MODULES], places),
+        *_groups([change for change in left if change.subject in _IN_MODULES], places, Renamed(changes)),
     ]
     return Outline(
         tuple(
@@ -201,10 +207,16 @@ def _place(whole: Whole, places: Places) -> Place:
     return places.of_path(whole.path, added=whole.added)
 
 
-def _groups(changes: Iterable[Change], places: Places) -> Iterator[tuple[int, Group]]:
+def _groups(changes: Iterable[Change], places: Places, renamed: Renamed) -> Iterator[tuple[int, Group]]:
     """Modules with changes, those with the same together, each with its place in the order of the model."""
-    together: dict[Group, list[Place]] = {}
+    together: dict[tuple[Form, bool], list[Place]] = {}
+    was: dict[str, str] = {}
     for place, found in places.sections(changes):
-        together.setdefault(Group((), form_of(found, place.path), place.gone), []).append(place)
-    for key, members in together.items():
-        yield places.position(members[0]), key._replace(paths=tuple(place.path for place in members))
+        before = place.path if place.gone else renamed.before(place.path)
+        if before != place.path:
+            was[place.path] = before
+        together.setdefault((form_of(found, place.path, before), place.gone), []).append(place)
+    for (form, gone), members in together.items():
+        paths = tuple(place.path for place in members)
+        before_of = {} if gone else {path: was[path] for path in paths if path in was}
+        yield places.position(members[0]), Group(paths, form, gone, before_of)

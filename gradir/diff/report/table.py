@@ -10,6 +10,8 @@ from gradir.diff.report.forms import Name, name_in, name_seen_from
 from gradir.diff.report.headline import short_bytes
 from gradir.diff.report.places import Place, Places
 from gradir.diff.report.ranges import ranges
+from gradir.diff.report.renamed import Renamed
+from gradir.diff.report.settings import settings
 from gradir.diff.report.wholes import Whole, Wholes
 from gradir.markdown import code_span
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Union
 
-    from gradir.diff.model import Diff, Growth
+    from gradir.diff.model import Change, Diff, Growth
     from gradir.diff.report.places import Sides
 
     Module = Union[Place, Whole]
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["LONGEST_RANGE", "table"]
 
 _MOST_ROWS: Final = 40
+_COUNTS: Final = frozenset({"own", "total", "trainable"})
 LONGEST_RANGE: Final = 400
 """A longer range in a report is cut in its middle."""
 
@@ -38,6 +41,7 @@ class _Row(NamedTuple):
     removed: int
     changed: int
     grown: Size
+    settings: str
 
 
 def table(diff: Diff, sides: Sides) -> Iterator[str]:
@@ -54,6 +58,11 @@ def table(diff: Diff, sides: Sides) -> Iterator[str]:
     for change in diff.changes:
         if change.subject == "node":
             counts.setdefault(wholes.of(change) or places.of(change), Counter())[change.kind] += 1
+    said = {
+        wholes.of(change) or places.of(change): change
+        for change in diff.changes
+        if change.subject == "scope" and not _follows(change, wholes)
+    }
     grown: dict[Module, Size] = {}
     was: dict[Module, str] = {}
     for growth in diff.modules:
@@ -61,27 +70,37 @@ def table(diff: Diff, sides: Sides) -> Iterator[str]:
         grown[module] = _sum(grown.get(module, Size()), growth)
         if growth.was and isinstance(module, Place):
             was[module] = growth.was
+    was.update((module, scope.was) for module, scope in said.items() if scope.was and isinstance(module, Place))
+    renamed = Renamed(diff.changes)
+    # What a renamed module explains is said of that module.
+    was = {module: before for module, before in was.items() if before != renamed.before(module.path)}
     together: dict[_Row, list[str]] = {}
-    for module in sorted(dict.fromkeys((*counts, *grown)), key=lambda module: places.position(_place(module, places))):
+    for module in sorted(
+        dict.fromkeys((*counts, *grown, *said)), key=lambda module: places.position(_place(module, places))
+    ):
         found = counts.get(module, Counter())
         row = _Row(
-            _note(module),
+            _note(module, said.get(module)),
             name_seen_from(module.path, was.get(module, module.path)),
             found["added"],
             found["removed"],
             found["changed"] + found["renamed"] + found["moved"],
             grown.get(module, Size()),
+            _settings(said.get(module), grown.get(module, Size())),
         )
         together.setdefault(row, []).append(module.path)
     if not together:
         return
-    yield "| module | + | - | ~ | operations | parameters | saved |"
-    yield "|---|--:|--:|--:|--:|--:|--:|"
     rows = list(together.items())
+    last = any(row.settings for row in together)
+    yield f"| module | + | - | ~ | operations | parameters | saved |{' settings |' if last else ''}"
+    yield f"|---|--:|--:|--:|--:|--:|--:|{'---|' if last else ''}"
     for row, paths in rows[:_MOST_ROWS]:
-        yield f"| {' | '.join([_title(row, paths), *_cells(row, len(paths))])} |"
+        cells = [_title(row, paths), *_cells(row, len(paths)), *([_settings_cell(row)] if last else [])]
+        yield f"| {' | '.join(cells)} |"
     if len(rows) > _MOST_ROWS:
-        yield f"| … {sum(len(paths) for _, paths in rows[_MOST_ROWS:]):,} more modules | | | | | | |"
+        more = sum(len(paths) for _, paths in rows[_MOST_ROWS:])
+        yield f"| … {more:,} more modules |{' |' * (6 + last)}"
 
 
 def _module(growth: Growth, places: Places, wholes: Wholes) -> Module:
@@ -108,11 +127,25 @@ def _sum(size: Size, growth: Growth) -> Size:
     )
 
 
-def _note(module: Module) -> str:
+def _note(module: Module, scope: Change | None) -> str:
     if isinstance(module, Place):
-        return "removed" if module.gone else ""
+        came = scope is not None and scope.kind == "added"
+        return "removed" if module.gone else "added" if came else ""
     kind = "added" if module.added else "removed"
     return kind if module.itself else f"all of it {kind}"
+
+
+def _follows(change: Change, wholes: Wholes) -> bool:
+    """Whether the counts of a module are all that is another, and the row of one that it lies in tells why."""
+    if change.kind in {"added", "removed"} or not all(field.path in _COUNTS for field in change.fields):
+        return False
+    return bool(wholes.at(change.id, added=True) or wholes.at(change.was or change.id, added=False))
+
+
+def _settings(scope: Change | None, grown: Size) -> str:
+    """What a module has of its own that differs; its counts only where the column of parameters does not tell them."""
+    fields = () if scope is None else scope.fields
+    return settings(field for field in fields if not (grown.parameters and field.path in _COUNTS))
 
 
 def _title(row: _Row, paths: Sequence[str]) -> str:
@@ -128,6 +161,10 @@ def _names(paths: Sequence[str]) -> str:
     if len(paths) > 1:
         return code_span(ranges(paths), LONGEST_RANGE)
     return code_span(paths[0]) if paths[0] else "(top level)"
+
+
+def _settings_cell(row: _Row) -> str:
+    return code_span(row.settings) if row.settings else ""
 
 
 def _cells(row: _Row, modules: int) -> Iterator[str]:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from gradir.diff.report.brief import brief_lines
 from gradir.diff.report.headline import headline
 from gradir.diff.report.lines import ANSI, BLANK, NO_COLOUR, Line, Palette, change_lines, heading, module_name, written
+from gradir.diff.report.notes import notes
 from gradir.diff.report.outline import outline
 from gradir.diff.report.places import UNKNOWN, Places
+from gradir.diff.report.wrap import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +27,8 @@ def render_brief(diff: Diff, sides: Sides, *, palette: Palette = NO_COLOUR, widt
     """The counts on the first line, then what a reviewer has to know, in the order of the model, each thing once.
 
     Cuts stand first. A module that came or went as a whole is one line, and modules with the same changes are one
-    group; where that is long, a list of what changed in which modules stands before it. ``sides`` are the graphs. A
-    line longer than ``width`` is cut short with ``…``.
+    group; where that is long, a list of what changed in which modules stands before it. ``sides`` are the graphs. The
+    counts and the notes below them are wrapped at ``width``, any other line is cut short there with ``…``.
 
     >>> from gradir.diff.compare import compare
     >>> from gradir.ir import Graph, Node
@@ -40,11 +42,11 @@ def render_brief(diff: Diff, sides: Sides, *, palette: Palette = NO_COLOUR, widt
     """
     if not diff:
         return _NOTHING
-    return written([Line(headline(diff, sides)), *brief_lines(outline(diff, sides))], palette, width)
+    return written([*_head(diff, sides, width), *brief_lines(outline(diff, sides))], palette, width)
 
 
 def render_text(diff: Diff, sides: Sides = UNKNOWN, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
-    """The counts on the first line, then every change, by module; a line longer than ``width`` is cut short with ``…``.
+    """The counts on the first line, then every change, by module; ``width`` is that of `render_brief`.
 
     Signs: ``+`` added, ``-`` removed, ``~`` changed, ``>`` renamed, ``^`` moved to another module. Where the graphs are
     at hand as ``sides``, modules stand in the order of the model.
@@ -60,7 +62,12 @@ def render_text(diff: Diff, sides: Sides = UNKNOWN, *, palette: Palette = NO_COL
     """
     if not diff:
         return _NOTHING
-    return written([Line(headline(diff, sides)), *_every_change(diff, sides)], palette, width)
+    return written([*_head(diff, sides, width), *_every_change(diff, sides)], palette, width)
+
+
+def _head(diff: Diff, sides: Sides, width: int | None) -> list[Line]:
+    """The counts, then what is said in one line of many changes; all of it, however narrow the terminal is."""
+    return [Line(line) for text in (headline(diff, sides), *notes(diff, sides)) for line in wrapped(text, width)]
 
 
 def _every_change(diff: Diff, sides: Sides) -> Iterator[Line]:

@@ -1,0 +1,70 @@
+"""Parameters that lost their gradient: a condition fails on them, and no list of conditions passes them in silence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import gradir
+from gradir.cli import main
+from gradir.diff.compare import compare
+from gradir.diff.ignoring import ignoring
+from gradir.diff.report.budget import findings, parsed
+from gradir.ir import Cut, Graph, Node
+
+ONE = "1 parameter now gets no gradient"
+TWO = "2 parameters now get no gradient"
+HINT = "; --fail-on cuts fails on that"
+
+
+def graph(**kinds: str) -> Graph:
+    """Three parameters, of which those with a kind are cut."""
+    nodes = [Node(name, role="parameter") for name in "vwx" if name not in kinds]
+    return Graph.of([Node("exp:1", op="exp"), *nodes], [], [Cut(kind, (name,)) for name, kind in kinds.items()])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "conditions", "texts", "fails"),
+    [
+        ({}, {"w": "unreached"}, "cuts", [f"cuts: 0 -> 1, {ONE}"], True),
+        ({}, {"v": "unreached", "w": "unreached"}, "cuts>0", [f"cuts>0: 0 -> 2, {TWO}"], True),
+        ({}, {"v": "unreached", "w": "unreached"}, "cuts>2", [], False),
+        ({"w": "unreached"}, {}, "cuts", ["cuts: 1 -> 0"], True),
+        ({"w": "unreached"}, {}, "cuts>0,params>1", [], False),
+        ({"v": "unreached"}, {"w": "unreached"}, "cuts", [f"cuts: 1 -> 1, {ONE}"], True),
+        ({"v": "unreached"}, {"w": "unreached"}, "cuts>0", [f"cuts>0: 1 -> 1, {ONE}"], True),
+        ({"w": "hidden"}, {"w": "unreached"}, "cuts", [f"cuts: 1 -> 1, {ONE}"], True),
+        ({"w": "unreached"}, {"w": "hidden"}, "cuts", [], False),
+        ({}, {"w": "hidden"}, "cuts", [f"cuts: 0 -> 1, {ONE} that can be seen"], True),
+        ({}, {"v": "unreached", "w": "unreached"}, "nodes>0,params>0,edges>0", [TWO + HINT], False),
+        ({}, {"v": "unreached", "w": "hidden"}, "nodes>0", [f"{ONE}, {ONE} that can be seen{HINT}"], False),
+        ({}, {"w": "unreached"}, "nodes", [ONE + HINT, "nodes: 4 -> 3 (-25.0 %)"], True),
+        ({"w": "unreached"}, {"w": "unreached"}, "cuts,nodes", [], False),
+        ({"w": "unreached"}, {}, "nodes>1", [], False),
+    ],
+)
+def test_a_lost_gradient_does_not_pass_in_silence(
+    before: dict[str, str], after: dict[str, str], conditions: str, texts: list[str], fails: bool
+) -> None:
+    sides = graph(**before), graph(**after)
+    found = list(findings(compare(*sides), sides, parsed(conditions)))
+    assert [finding.text for finding in found] == texts
+    assert any(finding.fails for finding in found) == fails
+
+
+def test_what_is_ignored_still_counts_where_it_is_asked_for() -> None:
+    sides = graph(), graph(w="unreached")
+    found = ignoring(compare(*sides), ["cuts"])
+    assert [finding.fails for finding in findings(found, sides, parsed("cuts>0"))] == [True]
+    assert list(findings(found, sides, parsed("nodes>0"))) == []
+
+
+def test_the_command_line_says_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    files = [str(tmp_path / f"{side}.gir") for side in "ab"]
+    for path, made in zip(files, (graph(), graph(w="unreached")), strict=True):
+        gradir.save(made, path)
+    assert main(["diff", *files, "--fail-on", "params>0,nodes>0,saved-bytes>0,edges>0"]) == 0
+    assert capfd.readouterr().err == f"gradir: {ONE}{HINT}\n"
+    assert main(["diff", *files, "--fail-on", "cuts>0,params>0"]) == 1
+    assert capfd.readouterr().err == f"gradir: cuts>0: 0 -> 1, {ONE}\n"
