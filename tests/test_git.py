@@ -119,16 +119,107 @@ def test_texts_are_cached_until_their_form_changes(run: Run, repository: Path, t
     assert calls.read_text() == "called\n" * 2
 
 
-def test_install_forgets_what_was_cached_while_gradir_was_missing(run: Run, tmp_path: Path) -> None:
+class Program:
+    """The program ``gradir``, which can go and come back."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._away = path.with_name("away")
+
+    def go(self) -> None:
+        self._path.rename(self._away)
+
+    def come_back(self) -> None:
+        self._away.rename(self._path)
+
+
+@pytest.fixture
+def program(run: Run, repository: Path, tmp_path: Path) -> Program:
+    """The driver is installed, and the file of the last two commits is no text."""
     run("gradir", "git", "install")
+    commit_both(run, repository, "model.gir")
+    return Program(tmp_path / "bin" / "gradir")
+
+
+def commit_both(run: Run, repository: Path, name: str, encoding: str = "msgpack") -> None:
+    for graph in (everything(), changed()):
+        gradir.save(graph, repository / name, format=encoding)
+        run("git", "add", name)
+        run("git", "commit", "-q", "-m", name)
+
+
+LOG = ("git", "log", "-p", "-1", "--format=")
+STOPPED = "caches no texts until it shows a graph with gradir again"
+CACHE = "refs/notes/textconv/gradir"
+
+
+def refs(run: Run) -> list[str]:
+    return [line.split()[2] for line in run("git", "for-each-ref").splitlines() if "gradir" in line]
+
+
+def test_without_gradir_a_file_that_is_no_text_is_one_line(program: Program, run: Run) -> None:
+    program.go()
+    *_, minus, plus = run(*LOG).splitlines()
+    for sign, line, revision in (("-", minus, "HEAD~1"), ("+", plus, "HEAD")):
+        blob = run("git", "rev-parse", f"{revision}:model.gir").strip()
+        assert line == f"{sign}{blob}: no text; gradir shows it, and is missing here or failed"
+
+
+def test_what_is_shown_without_gradir_is_never_cached(program: Program, run: Run) -> None:
+    program.go()
+    for _ in range(2):
+        assert FACT not in run(*LOG)
+        assert refs(run) == [f"{CACHE}/stop"]
+    program.come_back()
+    assert run("gradir", "git", "status").endswith(f"{STOPPED}\n")
+    assert FACT in run(*LOG)
+    assert refs(run) == [CACHE]
+    assert STOPPED not in run("gradir", "git", "status")
+    program.go()
+    assert FACT in run(*LOG), "it is cached again"
+
+
+def test_a_run_of_git_that_shows_one_file_without_gradir_caches_none(
+    program: Program, run: Run, repository: Path, tmp_path: Path
+) -> None:
+    for name, encoding in (("a.gir", "msgpack"), ("b.gir.gz", "msgpack"), ("c.gir", "json")):
+        commit_both(run, repository, name, encoding)
     script = tmp_path / "bin" / "gradir"
     text = script.read_text()
-    script.unlink()
-    assert FACT not in run("git", "diff", "HEAD~1", "HEAD")
+    # As where the library of one compression is missing; git names its temporary files after the file.
+    script.write_text(text.replace("exec", 'case "$*" in *b.gir*) exit 2;; esac\nexec'))
+    whole = ("git", "diff", "--no-renames", "HEAD~6", "HEAD")
+    for _ in range(2):
+        assert "no text; gradir shows it" in run(*whole)
+        assert refs(run) == [f"{CACHE}/stop"]
     script.write_text(text)
-    script.chmod(0o755)
-    run("gradir", "git", "install")
-    assert FACT in run("git", "diff", "HEAD~1", "HEAD")
+    assert "no text" not in run(*whole)
+    program.go()
+    assert "no text" not in run(*whole), "it is cached again"
+
+
+@pytest.mark.parametrize("words", [["install"], ["uninstall"]])
+def test_nothing_stays_of_a_run_without_gradir(words: list[str], program: Program, run: Run) -> None:
+    program.go()
+    run(*LOG)
+    program.come_back()
+    run("gradir", "git", *words)
+    assert refs(run) == []
+
+
+def test_a_file_that_nothing_can_read_is_no_binary(program: Program, run: Run, repository: Path) -> None:
+    for place in ("with", "without"):
+        (repository / "model.gir").write_bytes((repository / "model.gir").read_bytes()[:50])
+        (repository / "text.gir").write_bytes(b'{"a":\t"\x1b[31m"\r\n')
+        run("git", "add", "--intent-to-add", "text.gir")
+        shown = run("git", "diff", "HEAD")
+        assert "\x1b" not in shown
+        assert '+{"a":\t"' in shown
+        assert all(char.isprintable() for char in shown if char not in "\n\t")
+        assert ("gradir: byte" in shown) == (place == "with")
+        if place == "with":
+            assert refs(run) == [CACHE]
+            program.go()
 
 
 def test_a_merge_is_never_tried(run: Run, repository: Path) -> None:
