@@ -398,3 +398,69 @@ def test_what_git_filters_is_compared_as_it_is_checked_out(run: Run, repository:
     run("git", "commit", "-q", "-m", "filtered")
     assert '"format"' not in run("git", "cat-file", "blob", "HEAD:model.gir")
     assert run("gradir", "diff", "HEAD", "model.gir") == "no difference\n"
+
+
+def test_the_index_is_compared(run: Run, repository: Path, environment: dict[str, str]) -> None:
+    gradir.save(everything(), repository / "model.gir")
+    run("git", "add", "model.gir")
+    gradir.save(changed(), repository / "model.gir")
+    (repository / "below").mkdir()
+    below = runner(repository / "below", environment)
+    for index in (":model.gir", ":0:model.gir", ":./model.gir"):
+        assert run("gradir", "diff", "HEAD~1:model.gir", index) == "no difference\n"
+        assert "attrs.eps: 1e-05 -> 0.5" in run("gradir", "diff", index, "model.gir", status=1)
+    assert "attrs.eps: 1e-05 -> 0.5" in below("gradir", "diff", ":model.gir", "../model.gir", status=1)
+    assert below("gradir", "diff", ":../model.gir", "HEAD~1:model.gir") == "no difference\n"
+
+
+def test_the_sides_of_a_conflict_are_compared(run: Run, repository: Path) -> None:
+    run("gradir", "git", "install")
+    run("git", "checkout", "-q", "-b", "other", "HEAD~1")
+    gradir.save(replace(everything(), cuts=()), repository / "model.gir")
+    run("git", "commit", "-q", "-a", "-m", "other")
+    run("git", "merge", "main", status=1)
+    for stage, revision in enumerate(["main~1", "other", "main"], start=1):
+        side = f":{stage}:model.gir"
+        assert run("gradir", "diff", side, f"{revision}:model.gir") == "no difference\n"
+    assert "attrs.eps: 1e-05 -> 0.5" in run("gradir", "diff", ":1:model.gir", ":3:model.gir", status=1)
+    assert "cut" in run("gradir", "diff", ":1:model.gir", ":2:model.gir", status=1)
+    assert "model.gir" in run("gradir", "diff", ":model.gir", "model.gir", status=2)
+
+
+def test_a_broken_file_of_the_index_is_named(run: Run, repository: Path) -> None:
+    (repository / "model.gir").write_text("{")
+    run("git", "add", "model.gir")
+    said = run("gradir", "diff", ":model.gir", "HEAD:model.gir", status=2)
+    assert said.startswith("gradir: :0:model.gir: byte 1: broken JSON")
+
+
+def test_a_file_that_starts_with_a_colon_comes_first(run: Run, repository: Path) -> None:
+    gradir.save(everything(), repository / ":model.gir")
+    assert "attrs.eps: 1e-05 -> 0.5" in run("gradir", "diff", ":model.gir", "model.gir", status=1)
+
+
+def test_a_file_with_the_name_of_a_revision_is_taken_with_a_warning(run: Run, repository: Path) -> None:
+    gradir.save(everything(), repository / "HEAD")
+    shown = run("gradir", "diff", "HEAD", "model.gir", status=1)
+    warning = "HEAD: the file is compared, and not the revision of this name: write HEAD -- model.gir for that"
+    assert f"gradir: warning: {warning}\n" in shown
+    assert "attrs.eps: 1e-05 -> 0.5" in shown
+    for words in (("--", "HEAD", "model.gir"), ("./HEAD", "model.gir")):
+        assert "warning" not in run("gradir", "diff", *words, status=1)
+    assert run("gradir", "diff", "HEAD", "--", "model.gir") == "no difference\n"
+
+
+def test_a_file_in_a_submodule_is_said_to_be_in_one(
+    run: Run, repository: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    (repository / "libs").mkdir()
+    source = str(tmp_path / "repository" / ".git")
+    run("git", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", source, "libs/other")
+    run("git", "commit", "-q", "-m", "submodule")
+    advice = "libs/other is a submodule: run this in it\n"
+    said = run("gradir", "diff", "HEAD:libs/other/model.gir", "model.gir", status=2)
+    assert said == f"gradir: HEAD:libs/other/model.gir: {advice}"
+    assert run("gradir", "diff", "HEAD", "libs/other/model.gir", status=2).endswith(advice)
+    inside = runner(repository / "libs" / "other", environment)
+    assert inside("gradir", "diff", "HEAD", "model.gir") == "no difference\n"
+    assert "submodule" not in run("gradir", "diff", "HEAD:libs/x.gir", "model.gir", status=2)
