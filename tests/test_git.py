@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -464,3 +465,14 @@ def test_a_file_in_a_submodule_is_said_to_be_in_one(
     inside = runner(repository / "libs" / "other", environment)
     assert inside("gradir", "diff", "HEAD", "model.gir") == "no difference\n"
     assert "submodule" not in run("gradir", "diff", "HEAD:libs/x.gir", "model.gir", status=2)
+
+
+def test_a_merge_without_the_driver_is_told_from_a_broken_file(run: Run, repository: Path) -> None:
+    run("git", "checkout", "-q", "-b", "other", "HEAD~1")
+    text = (repository / "model.gir").read_text()
+    (repository / "model.gir").write_text(re.sub('"eps":[^,}]+', '"eps":2.0', text))
+    run("git", "commit", "-q", "-a", "-m", "other")
+    run("git", "merge", "main", status=1)
+    said = run("gradir", "info", "model.gir", status=2)
+    assert ": a merge conflict; choose a side" in said
+    assert "conflict" not in run("gradir", "diff", ":2:model.gir", ":3:model.gir", status=1)
