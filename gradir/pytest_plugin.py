@@ -7,20 +7,27 @@ The fixture ``graph_snapshot`` compares what a test captures with a ``.gir`` fil
         graph_snapshot.check(model(x).sum(), model=model)
 
 ``pytest --gradir-update`` writes the files; review them as you would code. A file that no test asks for any more is
-named at the end of a run of its whole test module.
+named at the end of a run of its whole test module; one of a test module that is gone, of a run of the whole folder.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pytest
 
+from gradir.errors import GradirError
+
 if TYPE_CHECKING:
+    from gradir.diff.model import Diff
     from gradir.ir import Graph
+
+    Comparison: TypeAlias = Callable[[Graph, Graph], Diff]
 
 __all__ = ["FOLDER", "GraphSnapshot"]
 
@@ -35,6 +42,8 @@ _MENDED: Final[pytest.StashKey[list[tuple[str, str]]]] = pytest.StashKey()
 """The files that nothing could read, each with what was wrong with it, and that were written anew."""
 _UNUSED: Final[pytest.StashKey[list[tuple[str, list[str]]]]] = pytest.StashKey()
 """The folders of graphs beside the modules that were collected, with the tests of each."""
+_SEEN: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
+"""The folders of graphs that pytest came across as it looked for tests."""
 _LONGEST_NAME: Final = 100
 
 
@@ -62,30 +71,34 @@ class GraphSnapshot:
         model: object = None,
         params: Mapping[str, Any] | None = None,
         name: str = "",
+        ignore: Sequence[str] = (),
+        normalize: bool = False,
     ) -> None:
-        """Compare a graph with its file; the test fails with the difference.
+        """Compare a graph with its file; the test fails with the difference, or where the file cannot be read.
 
         ``target`` is a `gradir.Graph`, or what `gradir.capture` takes with the other arguments. Files are numbered
-        within a test, unless they are given names.
+        within a test, unless they are given names. ``ignore`` and ``normalize`` are those of `gradir.diff`: a file
+        that differs in nothing that counts is left as it is by an update too.
 
         Raises:
             CaptureError: there is no graph.
-            FormatError: the file is broken, or of a newer version where it has to be written.
+            GradirError: ``ignore`` names what cannot be ignored.
         """
         __tracebackhide__ = True
-        import gradir
         from gradir import stored
 
+        compare = _comparison(ignore, normalize=normalize)
         graph = self._graph(target, inputs, kwargs=kwargs, model=model, params=params)
         path = self._next_path(name)
         self._used.add(str(path))
         if self._update:
-            self._write(graph, path)
+            self._write(graph, path, compare)
             return
         if not path.exists():
             pytest.fail(f"there is no {path.name} beside the test: run pytest {_UPDATE} and review what it writes")
-        expected = stored.read(path, f"pytest {_UPDATE}")
-        found = gradir.diff(expected, graph)
+        with _plain_failures():
+            expected = stored.read(path, f"pytest {_UPDATE}")
+        found = compare(expected, graph)
         if not found:
             return
         from gradir.diff.report.text import render_brief
@@ -94,15 +107,17 @@ class GraphSnapshot:
         text = render_brief(found, (expected, graph))
         pytest.fail(f"the graph is not that of {shown}; if it should be, run pytest {_UPDATE}\n{text}")
 
-    def _write(self, graph: Graph, path: Path) -> None:
-        import gradir
+    def _write(self, graph: Graph, path: Path, compare: Comparison) -> None:
+        __tracebackhide__ = True
         from gradir import stored
 
-        before = stored.read_to_update(path)
-        if before.graph is not None and not gradir.diff(before.graph, graph):
+        with _plain_failures():
+            before = stored.read_to_update(path)
+        if before.graph is not None and not compare(before.graph, graph):
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        stored.write(graph, path, before)
+        with _plain_failures():
+            stored.write(graph, path, before)
         if before.fault:
             self._mended.append((str(path), before.fault))
 
@@ -120,6 +135,24 @@ class GraphSnapshot:
             pytest.fail(f"two graphs of this test would be kept as {suffix.lstrip('-')!r}: give each a name of its own")
         self._names.add(suffix)
         return self._folder / f"{_file_name(self._test + suffix)}.gir"
+
+
+def _comparison(ignore: Sequence[str], *, normalize: bool) -> Comparison:
+    """The diff of two graphs with these options, which are checked even where nothing is compared."""
+    import gradir
+    from gradir.diff.ignoring import check_names
+
+    check_names(ignore)
+    return partial(gradir.diff, ignore=ignore, normalize=normalize)
+
+
+@contextlib.contextmanager
+def _plain_failures() -> Iterator[None]:
+    """Trouble with a file fails the test with its one line: a traceback would lead into gradir."""
+    try:
+        yield
+    except GradirError as error:
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 def _file_name(text: str) -> str:
@@ -163,8 +196,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_DONE] = set()
     config.stash[_MENDED] = []
     config.stash[_UNUSED] = []
+    config.stash[_SEEN] = set()
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Reports(config), "gradir-reports")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> None:
+    """Note a folder of graphs; whether it is ignored is for others to say."""
+    if collection_path.name == FOLDER and collection_path.is_dir():
+        config.stash[_SEEN].add(str(collection_path))
 
 
 class _Reports:
@@ -185,6 +226,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ARG001 (xdis
     output = getattr(node, "workeroutput", {})
     node.config.stash[_USED].update(output.get("gradir_used", ()))
     node.config.stash[_MENDED].extend((path, fault) for path, fault in output.get("gradir_mended", ()))
+    node.config.stash[_SEEN].update(output.get("gradir_seen", ()))
     node.config.stash[_UNUSED] += [(folder, tests) for folder, tests in output.get("gradir_collected", ())]
 
 
@@ -198,6 +240,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         output["gradir_used"] = sorted(used)
         output["gradir_mended"] = config.stash[_MENDED]
         output["gradir_collected"] = collected
+        seen = config.stash[_SEEN]
+        output["gradir_seen"] = sorted(seen)
         return
     config.stash[_UNUSED] += collected
 
@@ -209,7 +253,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     # A test that was skipped, failed or never came has not said what it needs.
     complete = {folder: set(tests) <= done for folder, tests in collected}
     found = {str(path) for folder, whole in complete.items() if whole for path in Path(folder).glob("*.gir")}
-    unused = sorted(found - used)
+    unused = sorted((found - used) | _orphans(config))
     if not unused:
         return
     terminalreporter.section("graph snapshots that no test asked for")
@@ -240,6 +284,20 @@ def _collected(items: Iterable[pytest.Item]) -> list[tuple[str, list[str]]]:
     for item in items:
         tests.setdefault(str(item.path.parent / FOLDER / item.path.stem), []).append(item.nodeid)
     return list(tests.items())
+
+
+def _orphans(config: pytest.Config) -> set[str]:
+    """The files of modules that are gone, in the folders of which all was to be run."""
+    if not _runs_whole_modules(config):
+        return set()
+    run = [config.invocation_params.dir / argument for argument in config.args]
+    seen = [Path(folder) for folder in config.stash[_SEEN]]
+    orphans: set[str] = set()
+    for folder in seen:
+        if any(folder.is_relative_to(place) for place in run):
+            modules = {path.stem for path in folder.parent.iterdir() if path.is_file()}
+            orphans.update(str(path) for path in folder.glob("*/*.gir") if path.parent.name not in modules)
+    return orphans
 
 
 def _relative(path: Path, root: Path) -> Path:

@@ -31,9 +31,11 @@ def read(path: str | os.PathLike[str], update: str) -> Graph:
     """The graph of a file to compare with; ``update`` names what writes the file anew, for the error to say.
 
     Raises:
-        GradirError: the file cannot be opened.
+        GradirError: there is no file, or it cannot be opened.
         FormatError: what is in it cannot be read.
     """
+    if os.fspath(path) != "-" and not Path(path).exists():
+        raise GradirError(f"{os.fspath(path)}: there is no such file; {update} writes it")
     try:
         return api.load(path)
     except NewerFormatError:

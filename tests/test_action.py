@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -57,8 +59,10 @@ def run_action(project: Path, environment: dict[str, str], **inputs: str) -> tup
         environ[name] = given[key]
     # As GitHub runs a step whose shell is bash.
     line = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
-    done = subprocess.run(line, cwd=project, env=environ, capture_output=True, text=True, check=False)
     summary = project / "summary.md"
+    summary.unlink(missing_ok=True)
+    done = subprocess.run(line, cwd=project, env=environ, capture_output=True, text=True, check=False)
+    (project / "log.txt").write_text(done.stderr)
     return done.returncode, summary.read_text() if summary.exists() else ""
 
 
@@ -80,10 +84,36 @@ def test_the_action_fails_with_a_report(project: Path, clean_environment: dict[s
 
 
 def test_trouble_fails_the_action(project: Path, clean_environment: dict[str, str]) -> None:
-    assert run_action(project, clean_environment, spec="train.py:loss", against="missing.gir") == (2, "")
+    error = "gradir: missing.gir: there is no such file; --update writes it\n"
+    status, summary = run_action(project, clean_environment, spec="train.py:loss", against="missing.gir")
+    assert (status, summary) == (2, f"### gradir check: exit status 2\n\n    {error}")
+    assert (project / "log.txt").read_text() == error
     hostile = "$(touch hostile)"
     assert run_action(project, clean_environment, spec=hostile, against=f"`touch hostile`{hostile}")[0] == 2
     assert not (project / "hostile").exists()
+
+
+def test_no_gradir_is_trouble_that_is_told(project: Path, clean_environment: dict[str, str]) -> None:
+    (project / "bin" / "gradir").unlink()
+    status, summary = run_action(project, clean_environment, spec="train.py:loss", against="loss.gir")
+    assert status == 127
+    assert summary.startswith("### gradir check: exit status 127\n\n    ")
+    assert "gradir: command not found" in summary
+
+
+def test_options_are_words_and_no_patterns(project: Path, clean_environment: dict[str, str]) -> None:
+    (project / "train.py").write_text(PROGRAM.replace("exp", "sin"))
+    options = "--ignore * --fail-on params"
+    status, _ = run_action(project, clean_environment, spec="train.py:loss", against="loss.gir", options=options)
+    assert (project / "log.txt").read_text() == ""
+    assert status == 0
+
+
+def test_the_hook_for_files_has_what_each_of_them_takes() -> None:
+    hook = HOOKS["gradir-validate"]
+    assert re.search(hook["files"], "model.gir.zst")
+    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert f"\nzstd = {json.dumps(hook['additional_dependencies'])}\n" in pyproject
 
 
 def test_the_hooks_are_commands(project: Path, clean_environment: dict[str, str]) -> None:

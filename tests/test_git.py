@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -119,16 +120,107 @@ def test_texts_are_cached_until_their_form_changes(run: Run, repository: Path, t
     assert calls.read_text() == "called\n" * 2
 
 
-def test_install_forgets_what_was_cached_while_gradir_was_missing(run: Run, tmp_path: Path) -> None:
+class Program:
+    """The program ``gradir``, which can go and come back."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._away = path.with_name("away")
+
+    def go(self) -> None:
+        self._path.rename(self._away)
+
+    def come_back(self) -> None:
+        self._away.rename(self._path)
+
+
+@pytest.fixture
+def program(run: Run, repository: Path, tmp_path: Path) -> Program:
+    """The driver is installed, and the file of the last two commits is no text."""
     run("gradir", "git", "install")
+    commit_both(run, repository, "model.gir")
+    return Program(tmp_path / "bin" / "gradir")
+
+
+def commit_both(run: Run, repository: Path, name: str, encoding: str = "msgpack") -> None:
+    for graph in (everything(), changed()):
+        gradir.save(graph, repository / name, format=encoding)
+        run("git", "add", name)
+        run("git", "commit", "-q", "-m", name)
+
+
+LOG = ("git", "log", "-p", "-1", "--format=")
+STOPPED = "caches no texts until it shows a graph with gradir again"
+CACHE = "refs/notes/textconv/gradir"
+
+
+def refs(run: Run) -> list[str]:
+    return [line.split()[2] for line in run("git", "for-each-ref").splitlines() if "gradir" in line]
+
+
+def test_without_gradir_a_file_that_is_no_text_is_one_line(program: Program, run: Run) -> None:
+    program.go()
+    *_, minus, plus = run(*LOG).splitlines()
+    for sign, line, revision in (("-", minus, "HEAD~1"), ("+", plus, "HEAD")):
+        blob = run("git", "rev-parse", f"{revision}:model.gir").strip()
+        assert line == f"{sign}{blob}: no text; gradir shows it, and is missing here or failed"
+
+
+def test_what_is_shown_without_gradir_is_never_cached(program: Program, run: Run) -> None:
+    program.go()
+    for _ in range(2):
+        assert FACT not in run(*LOG)
+        assert refs(run) == [f"{CACHE}/stop"]
+    program.come_back()
+    assert run("gradir", "git", "status").endswith(f"{STOPPED}\n")
+    assert FACT in run(*LOG)
+    assert refs(run) == [CACHE]
+    assert STOPPED not in run("gradir", "git", "status")
+    program.go()
+    assert FACT in run(*LOG), "it is cached again"
+
+
+def test_a_run_of_git_that_shows_one_file_without_gradir_caches_none(
+    program: Program, run: Run, repository: Path, tmp_path: Path
+) -> None:
+    for name, encoding in (("a.gir", "msgpack"), ("b.gir.gz", "msgpack"), ("c.gir", "json")):
+        commit_both(run, repository, name, encoding)
     script = tmp_path / "bin" / "gradir"
     text = script.read_text()
-    script.unlink()
-    assert FACT not in run("git", "diff", "HEAD~1", "HEAD")
+    # As where the library of one compression is missing; git names its temporary files after the file.
+    script.write_text(text.replace("exec", 'case "$*" in *b.gir*) exit 2;; esac\nexec'))
+    whole = ("git", "diff", "--no-renames", "HEAD~6", "HEAD")
+    for _ in range(2):
+        assert "no text; gradir shows it" in run(*whole)
+        assert refs(run) == [f"{CACHE}/stop"]
     script.write_text(text)
-    script.chmod(0o755)
-    run("gradir", "git", "install")
-    assert FACT in run("git", "diff", "HEAD~1", "HEAD")
+    assert "no text" not in run(*whole)
+    program.go()
+    assert "no text" not in run(*whole), "it is cached again"
+
+
+@pytest.mark.parametrize("words", [["install"], ["uninstall"]])
+def test_nothing_stays_of_a_run_without_gradir(words: list[str], program: Program, run: Run) -> None:
+    program.go()
+    run(*LOG)
+    program.come_back()
+    run("gradir", "git", *words)
+    assert refs(run) == []
+
+
+def test_a_file_that_nothing_can_read_is_no_binary(program: Program, run: Run, repository: Path) -> None:
+    for place in ("with", "without"):
+        (repository / "model.gir").write_bytes((repository / "model.gir").read_bytes()[:50])
+        (repository / "text.gir").write_bytes(b'{"a":\t"\x1b[31m"\r\n')
+        run("git", "add", "--intent-to-add", "text.gir")
+        shown = run("git", "diff", "HEAD")
+        assert "\x1b" not in shown
+        assert '+{"a":\t"' in shown
+        assert all(char.isprintable() for char in shown if char not in "\n\t")
+        assert ("gradir: byte" in shown) == (place == "with")
+        if place == "with":
+            assert refs(run) == [CACHE]
+            program.go()
 
 
 def test_a_merge_is_never_tried(run: Run, repository: Path) -> None:
@@ -307,3 +399,80 @@ def test_what_git_filters_is_compared_as_it_is_checked_out(run: Run, repository:
     run("git", "commit", "-q", "-m", "filtered")
     assert '"format"' not in run("git", "cat-file", "blob", "HEAD:model.gir")
     assert run("gradir", "diff", "HEAD", "model.gir") == "no difference\n"
+
+
+def test_the_index_is_compared(run: Run, repository: Path, environment: dict[str, str]) -> None:
+    gradir.save(everything(), repository / "model.gir")
+    run("git", "add", "model.gir")
+    gradir.save(changed(), repository / "model.gir")
+    (repository / "below").mkdir()
+    below = runner(repository / "below", environment)
+    for index in (":model.gir", ":0:model.gir", ":./model.gir"):
+        assert run("gradir", "diff", "HEAD~1:model.gir", index) == "no difference\n"
+        assert "attrs.eps: 1e-05 -> 0.5" in run("gradir", "diff", index, "model.gir", status=1)
+    assert "attrs.eps: 1e-05 -> 0.5" in below("gradir", "diff", ":model.gir", "../model.gir", status=1)
+    assert below("gradir", "diff", ":../model.gir", "HEAD~1:model.gir") == "no difference\n"
+
+
+def test_the_sides_of_a_conflict_are_compared(run: Run, repository: Path) -> None:
+    run("gradir", "git", "install")
+    run("git", "checkout", "-q", "-b", "other", "HEAD~1")
+    gradir.save(replace(everything(), cuts=()), repository / "model.gir")
+    run("git", "commit", "-q", "-a", "-m", "other")
+    run("git", "merge", "main", status=1)
+    for stage, revision in enumerate(["main~1", "other", "main"], start=1):
+        side = f":{stage}:model.gir"
+        assert run("gradir", "diff", side, f"{revision}:model.gir") == "no difference\n"
+    assert "attrs.eps: 1e-05 -> 0.5" in run("gradir", "diff", ":1:model.gir", ":3:model.gir", status=1)
+    assert "cut" in run("gradir", "diff", ":1:model.gir", ":2:model.gir", status=1)
+    assert "model.gir" in run("gradir", "diff", ":model.gir", "model.gir", status=2)
+
+
+def test_a_broken_file_of_the_index_is_named(run: Run, repository: Path) -> None:
+    (repository / "model.gir").write_text("{")
+    run("git", "add", "model.gir")
+    said = run("gradir", "diff", ":model.gir", "HEAD:model.gir", status=2)
+    assert said.startswith("gradir: :0:model.gir: byte 1: broken JSON")
+
+
+def test_a_file_that_starts_with_a_colon_comes_first(run: Run, repository: Path) -> None:
+    gradir.save(everything(), repository / ":model.gir")
+    assert "attrs.eps: 1e-05 -> 0.5" in run("gradir", "diff", ":model.gir", "model.gir", status=1)
+
+
+def test_a_file_with_the_name_of_a_revision_is_taken_with_a_warning(run: Run, repository: Path) -> None:
+    gradir.save(everything(), repository / "HEAD")
+    shown = run("gradir", "diff", "HEAD", "model.gir", status=1)
+    warning = "HEAD: the file is compared, and not the revision of this name: write HEAD -- model.gir for that"
+    assert f"gradir: warning: {warning}\n" in shown
+    assert "attrs.eps: 1e-05 -> 0.5" in shown
+    for words in (("--", "HEAD", "model.gir"), ("./HEAD", "model.gir")):
+        assert "warning" not in run("gradir", "diff", *words, status=1)
+    assert run("gradir", "diff", "HEAD", "--", "model.gir") == "no difference\n"
+
+
+def test_a_file_in_a_submodule_is_said_to_be_in_one(
+    run: Run, repository: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    (repository / "libs").mkdir()
+    source = str(tmp_path / "repository" / ".git")
+    run("git", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", source, "libs/other")
+    run("git", "commit", "-q", "-m", "submodule")
+    advice = "libs/other is a submodule: run this in it\n"
+    said = run("gradir", "diff", "HEAD:libs/other/model.gir", "model.gir", status=2)
+    assert said == f"gradir: HEAD:libs/other/model.gir: {advice}"
+    assert run("gradir", "diff", "HEAD", "libs/other/model.gir", status=2).endswith(advice)
+    inside = runner(repository / "libs" / "other", environment)
+    assert inside("gradir", "diff", "HEAD", "model.gir") == "no difference\n"
+    assert "submodule" not in run("gradir", "diff", "HEAD:libs/x.gir", "model.gir", status=2)
+
+
+def test_a_merge_without_the_driver_is_told_from_a_broken_file(run: Run, repository: Path) -> None:
+    run("git", "checkout", "-q", "-b", "other", "HEAD~1")
+    text = (repository / "model.gir").read_text()
+    (repository / "model.gir").write_text(re.sub('"eps":[^,}]+', '"eps":2.0', text))
+    run("git", "commit", "-q", "-a", "-m", "other")
+    run("git", "merge", "main", status=1)
+    said = run("gradir", "info", "model.gir", status=2)
+    assert ": a merge conflict; choose a side" in said
+    assert "conflict" not in run("gradir", "diff", ":2:model.gir", ":3:model.gir", status=1)

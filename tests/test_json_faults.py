@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import tracemalloc
 from collections.abc import Callable
 
@@ -31,6 +32,36 @@ def test_an_error_in_json_is_the_real_one_and_has_its_place(data: bytes, message
         with pytest.raises(FormatError) as caught:
             function(data)
         assert str(caught.value) == f"{message}; {caught.value.advice}"
+
+
+SIDES = b"<<<<<<< HEAD\n%b\n=======\n%b\n>>>>>>> other\n" % (b'{"id":"a"},', b'{"id":"b"},')
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        (HEAD + b"\n" + SIDES + b'{"id":"c"}]}\n', 2),
+        ((HEAD + b"\n" + SIDES + b'{"id":"c"}]}\n').replace(b"\n", b"\r\n"), 2),
+        (b"\xef\xbb\xbf" + HEAD + b'\n{"id":"c"},\n' + SIDES, 3),
+        (HEAD + b"\n" + b'{"id":"c"},\n' * 2000 + SIDES, 2002),
+        (SIDES, 1),
+        (HEAD + b"\n<<<<<<<\n", 2),
+    ],
+)
+def test_a_merge_conflict_is_named(data: bytes, line: int) -> None:
+    for content, after in ((data, ""), (gzip.compress(data), " after decompression")):
+        for function in (codecs.decode, codecs.survey):
+            message = message_of(function, content)
+            assert message == (
+                f"line {line:,}{after}: a merge conflict; "
+                "choose a side (git checkout --ours FILE, or --theirs), or capture the graph again"
+            )
+
+
+def test_what_only_holds_the_mark_of_a_conflict_is_none() -> None:
+    assert "conflict" not in message_of(codecs.decode, HEAD + b'{"id":"<<<<<<< HEAD"},]}')
+    graph = codecs.decode(HEAD + b'\n{"id":"<<<<<<< HEAD","name":"\\n<<<<<<< a"}]}')
+    assert list(graph.nodes) == ["<<<<<<< HEAD"]
 
 
 LONG = b"q" * 5000

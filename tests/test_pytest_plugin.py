@@ -105,6 +105,56 @@ def test_files_that_no_test_asks_for_are_named(project: pytest.Pytester) -> None
     assert len(files(project)) == 7
 
 
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]])
+def test_files_of_a_module_that_is_gone_are_named_in_a_run_of_its_folder(
+    project: pytest.Pytester, workers: list[str]
+) -> None:
+    if workers:
+        pytest.importorskip("xdist")
+    below = project.mkdir("below")
+    (project.path / "test_model.py").rename(below / "test_other.py")
+    (project.path / "__graphs__").rename(below / "__graphs__")
+    (below / "__graphs__" / "test_model").rename(below / "__graphs__" / "test_other.old")
+    project.makepyfile(test_more="def test_more(): pass")
+    update = run(project, "--gradir-update")
+    update.assert_outcomes(passed=6)
+    named = "below/__graphs__/test_other.old/test_one.gir"
+    for whole in ([], ["below"], ["below", "test_more.py"]):
+        done = run(project, *whole, *workers)
+        done.stdout.fnmatch_lines([SUMMARY, named])
+        done.stdout.no_fnmatch_line("below/__graphs__/test_other/*")
+    for narrowed in (["-k", "one"], ["below/test_other.py"], ["test_more.py"], ["--collect-only"]):
+        run(project, *narrowed, *workers).stdout.no_fnmatch_line(SUMMARY)
+    (below / "test_other.old.py").write_text("")
+    run(project, *workers).stdout.no_fnmatch_line(SUMMARY)
+
+
+def test_what_is_to_be_ignored_does_not_count(pytester: pytest.Pytester) -> None:
+    module = """
+        from gradir.ir import Graph, Node
+
+        def test_one(graph_snapshot):
+            graph_snapshot.check(Graph.of([Node("one", attrs={{"eps": {}}})]), ignore=["attrs.eps"])
+
+        def test_two(graph_snapshot):
+            graph_snapshot.check(Graph.of([Node("one", op="view", native="{}")]), normalize=True)
+
+        def test_three(graph_snapshot):
+            graph_snapshot.check(Graph.of([Node("one", attrs={{"eps": 1}})]), ignore=["epsilon"])
+    """
+    pytester.makepyfile(test_model=module.format(1, "View"))
+    run(pytester, "--gradir-update").assert_outcomes(passed=2, failed=1)
+    before = [path.read_bytes() for path in sorted(pytester.path.glob("__graphs__/*/*"))]
+    pytester.makepyfile(test_model=module.format(2, "Other"))
+    done = run(pytester)
+    done.assert_outcomes(passed=2, failed=1)
+    done.stdout.fnmatch_lines(["*cannot ignore 'epsilon'*"])
+    run(pytester, "--gradir-update").assert_outcomes(passed=2, failed=1)
+    assert [path.read_bytes() for path in sorted(pytester.path.glob("__graphs__/*/*"))] == before
+    pytester.makepyfile(test_model=module.format(2, "Other").replace(', ignore=["attrs.eps"]', ""))
+    run(pytester).stdout.fnmatch_lines(["*attrs.eps: 1 -> 2*"])
+
+
 def test_with_xdist(project: pytest.Pytester) -> None:
     pytest.importorskip("xdist")
     module = project.path / "test_model.py"
@@ -119,7 +169,9 @@ def test_a_broken_file_is_one_clear_error(project: pytest.Pytester) -> None:
     (project.path / "__graphs__" / "test_model" / "test_one.gir").write_text("{")
     done = run(project)
     done.assert_outcomes(passed=4, failed=1)
-    done.stdout.fnmatch_lines(["*FormatError: *test_one.gir: *broken JSON*; pytest --gradir-update writes it anew"])
+    done.stdout.fnmatch_lines(["*/test_one.gir: *broken JSON*; pytest --gradir-update writes it anew"])
+    for inside in ("*stored.py*", "*pytest_plugin.py*", "*Error:*"):
+        done.stdout.no_fnmatch_line(inside)
 
 
 @pytest.mark.parametrize("workers", [[], ["-n", "1"]])

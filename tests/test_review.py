@@ -336,6 +336,9 @@ def test_conditions_decide_the_exit_status(capfd: Read) -> None:
     assert main(["diff", "a.gir", "b.gir", "--fail-on", "params", "--exit-zero"]) == 0
     assert main(["diff", "missing.gir", "b.gir", "--fail-on", "parms"]) == 2
     assert "'parms' is no condition" in capfd.readouterr().err
+    for nothing in ("", " "):
+        assert main(["diff", "missing.gir", "b.gir", "--fail-on", nothing]) == 2
+        assert capfd.readouterr().err.startswith("gradir: --fail-on names no condition: ")
     assert main(["diff", "missing.gir", "b.gir", "--ignore", "source,prams"]) == 2
     assert "cannot ignore 'prams'" in capfd.readouterr().err
 

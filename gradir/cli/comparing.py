@@ -7,6 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from gradir.errors import GradirError
+
 if TYPE_CHECKING:
     from gradir.diff.model import Diff
     from gradir.ir import Graph
@@ -56,9 +58,11 @@ def check_comparison_options(options: argparse.Namespace) -> None:
     from gradir.diff.ignoring import check_names
 
     check_names(_ignored(options))
-    if options.fail_on:
+    if options.fail_on is not None:
         from gradir.diff.report.budget import parsed
 
+        if not options.fail_on.strip():
+            raise GradirError("--fail-on names no condition: without the option any difference fails")
         parsed(options.fail_on)
 
 

@@ -20,6 +20,7 @@ examples:
   gradir diff HEAD model.gir                  the file as committed, and as it is now
   gradir diff HEAD~1 HEAD -- model.gir        the file in two revisions
   gradir diff main:model.gir model.gir
+  gradir diff :model.gir model.gir            the file in the index; :2: and :3: are the sides of a conflict
   gradir capture model.py:loss | gradir diff model.gir -
   gradir diff main.gir branch.gir --format markdown --fail-on 'params,saved-bytes>5%'
 
@@ -41,7 +42,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "sides",
         metavar="A B",
         nargs="+",
-        help="the .gir files before and after: a path, '-' for stdin, or REVISION:PATH as git has it",
+        help="the .gir files before and after: a path, '-' for stdin, REVISION:PATH, or :PATH "
+        "in the index, as git has them",
     )
     add_comparison_options(parser)
     parser.add_argument("--exit-zero", action="store_true", help="exit with status 0 even when the graphs differ")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from gradir.errors import FormatError, NewerFormatError
+
 if TYPE_CHECKING:
     from gradir.git.driver import Where
 
@@ -12,7 +14,8 @@ __all__ = ["register"]
 
 _DESCRIPTION = """\
 Make 'git diff', 'git log -p', 'git show' and 'git add -p' show .gir files as plain text, one fact a line, whatever
-their encoding, and 'git difftool -t gradir' as a diff of graphs. Without gradir git shows the files as they are.
+their encoding, and 'git difftool -t gradir' as a diff of graphs. Without gradir git shows JSON files as they are, and
+one line for any other.
 """
 
 _EPILOG = """\
@@ -84,7 +87,7 @@ def _uninstall(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from gradir.git import driver
+    from gradir.git import driver, textconv
     from gradir.git.repository import NoRepositoryError
 
     places: tuple[Where, ...] = (options.where,) if options.where else ("local", "global")
@@ -103,6 +106,8 @@ def _status(options: argparse.Namespace) -> int:
         else:
             state = "attributes only: run 'gradir git install'" if found.has_attributes else "not installed"
         print(f"{where:<7} {state} ({found.attributes})")
+    if textconv.is_stopped():
+        print("git was run where gradir was missing, and caches no texts until it shows a graph with gradir again")
     return 0
 
 
@@ -113,7 +118,27 @@ def _show_change(options: argparse.Namespace) -> int:
 
 
 def _print_text(options: argparse.Namespace) -> int:
+    """Print what git may cache; a file that is broken is as broken for as long as there are these bytes."""
     from gradir import api, files, registry
 
-    files.write_bytes("-", registry.export("plain", api.load(options.file), {}).encode())
+    data = files.read_bytes(options.file)
+    try:
+        text = registry.export("plain", api.loads(data), {}).encode()
+    except NewerFormatError:
+        # The next gradir shows it.
+        raise
+    except FormatError as error:
+        text = _raw(data, error)
+    files.write_bytes("-", text)
     return 0
+
+
+def _raw(data: bytes, error: FormatError) -> bytes:
+    """A text as it is, without what would change a terminal; of other bytes, what is wrong with them."""
+    from gradir.ir.text import printable
+
+    try:
+        lines = data.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        lines = [f"gradir: {error}"]
+    return "".join("\t".join(map(printable, line.split("\t"))) + "\n" for line in lines).encode()

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gradir.codecs.compression import compress, compression_of, opened
 from gradir.codecs.document import BOM, MAGIC, WHITESPACE
-from gradir.codecs.faults import byte, damaged, foreign
+from gradir.codecs.faults import byte, conflict, damaged, foreign
 from gradir.codecs.versions import NEWEST
 from gradir.errors import FormatError
 from gradir.ir import Graph
@@ -85,7 +85,7 @@ def encoding_of(data: bytes) -> str:
         return "json"
     if data.startswith(MAGIC[:_SIGN]):
         raise damaged("its first bytes were changed, as by a transfer as text", byte(_SIGN))
-    raise foreign("not a GIR document: it starts with neither '{' nor a known magic number")
+    raise conflict(data) or foreign("not a GIR document: it starts with neither '{' nor a known magic number")
 
 
 def _opened(data: bytes, name: str) -> Any:

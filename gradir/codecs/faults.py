@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from gradir.codecs.excerpt import shortened
 from gradir.errors import FormatError, NewerFormatError
 
-__all__ = ["broken", "byte", "damaged", "foreign", "lowered", "mismatched", "too_new"]
+__all__ = ["broken", "byte", "conflict", "damaged", "foreign", "lowered", "mismatched", "too_new"]
 
 _DAMAGED: Final = "fetch the file again, or write it again"
 _BROKEN: Final = "undo the last edit of the file, or capture the graph again"
+_CONFLICT: Final = "choose a side (git checkout --ours FILE, or --theirs), or capture the graph again"
 _FOREIGN: Final = "gradir capture writes one"
 _TOO_NEW: Final = "upgrade gradir"
+
+_CONFLICT_MARK: Final = re.compile(rb"^<{7}(?=[ \r\n])", re.MULTILINE)
+"""No line of JSON starts with it."""
 
 
 def damaged(problem: str, place: str = "") -> FormatError:
@@ -23,6 +28,19 @@ def damaged(problem: str, place: str = "") -> FormatError:
 def broken(problem: str, place: str = "") -> FormatError:
     """The error for a text that can be read and means no graph, as after an edit or a merge by hand."""
     return FormatError(problem, place=place, advice=_BROKEN)
+
+
+def conflict(data: bytes) -> FormatError | None:
+    r"""The error for a text in which git marked both sides of a merge, if it is one.
+
+    >>> conflict(b'{\n<<<<<<< HEAD\n').place
+    'line 2'
+    """
+    found = _CONFLICT_MARK.search(data)
+    if found is None:
+        return None
+    line = data.count(b"\n", 0, found.start()) + 1
+    return FormatError("a merge conflict", place=f"line {line:,}", advice=_CONFLICT)
 
 
 def foreign(problem: str) -> FormatError:

@@ -8,7 +8,7 @@ from typing import Final
 
 from gradir.codecs.document import BOM
 from gradir.codecs.excerpt import shortened
-from gradir.codecs.faults import broken, byte, damaged, lowered
+from gradir.codecs.faults import broken, byte, conflict, damaged, lowered
 from gradir.errors import FormatError
 
 __all__ = ["fault_of"]
@@ -25,7 +25,9 @@ def fault_of(data: bytes, error: Exception) -> FormatError:
     >>> fault_of(b'["a\xff"]', ValueError("somewhere")).place
     'byte 3'
     """
-    return _no_text(data) or _lone_half(data, error) or _cut_short(data, error) or _no_json(data, error)
+    return (
+        conflict(data) or _no_text(data) or _lone_half(data, error) or _cut_short(data, error) or _no_json(data, error)
+    )
 
 
 def _no_text(data: bytes) -> FormatError | None:

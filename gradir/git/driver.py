@@ -1,8 +1,8 @@
 """Installs the driver with which ``git diff`` shows graphs as text, and removes it without a trace.
 
 A *textconv* driver is used: git asks it for the text of each side and compares the texts itself. A driver that fails or
-is missing would end ``git diff``; this one falls back to the bytes of the file, so that nothing breaks when gradir is
-gone. git caches the texts by the command that made them, and the command names the form of the text,
+is missing would end ``git diff``; this one falls back to the file itself, so that nothing breaks when gradir is gone
+(`textconv`). git caches the texts by the command that made them, and the command names the form of the text,
 so that a new form makes git ask again. A merge is never tried: what is captured is captured again.
 """
 
@@ -10,28 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
-import shutil
-import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from gradir import files
 from gradir.errors import GradirError
-from gradir.git import record
+from gradir.git import record, textconv
 from gradir.git.attributes import has_block, with_block, without_block
 from gradir.git.configuration import Where, config_home, config_path, without_sections
 from gradir.git.repository import GitError, git_path, output, succeeds
-from gradir.version import __version__
 
 __all__ = ["Status", "Where", "install", "status", "uninstall"]
 
 _ATTRIBUTES: Final = ["*.gir diff=gradir -merge", "*.gir.gz diff=gradir -merge", "*.gir.zst diff=gradir -merge"]
-_CACHE: Final = "refs/notes/textconv/gradir"
-_FORM: Final = f"plain 1, gradir {__version__}"
-"""What the text of a graph depends on."""
-
-_UNSHOWABLE: Final = r"\000-\010\013\014\016-\037\177"
 
 
 class Status(NamedTuple):
@@ -50,7 +41,7 @@ class Status(NamedTuple):
     @property
     def current(self) -> bool:
         """Whether the command is the one that this gradir would install."""
-        return self.command == _textconv()
+        return self.command == textconv.command()
 
 
 def install(where: Where) -> Status:
@@ -68,7 +59,7 @@ def install(where: Where) -> Status:
             with contextlib.suppress(GradirError):
                 uninstall(where)
         raise
-    _drop_cache()
+    textconv.forget()
     return status(where)
 
 
@@ -86,7 +77,7 @@ def uninstall(where: Where) -> None:
     for path, rest in rests.items():
         files.write_bytes(path, _encoded(rest))
     record.tidy(made)
-    _drop_cache()
+    textconv.forget()
 
 
 def status(where: Where) -> Status:
@@ -133,23 +124,10 @@ def _is_unended(config: Path) -> bool:
 
 def _settings() -> dict[str, str]:
     return {
-        "diff.gradir.textconv": _textconv(),
+        "diff.gradir.textconv": textconv.command(),
         "diff.gradir.cachetextconv": "true",
-        "difftool.gradir.cmd": f'{_program()} git difftool -- "$LOCAL" "$REMOTE" "$MERGED"',
+        "difftool.gradir.cmd": f'{textconv.program()} git difftool -- "$LOCAL" "$REMOTE" "$MERGED"',
     }
-
-
-def _textconv() -> str:
-    """A shell command that prints a file as text, with gradir or, where that fails, as it is."""
-    convert = f'{_program()} git textconv -- "$1" 2>/dev/null'
-    fallback = f"""LC_ALL=C tr -d '{_UNSHOWABLE}' <"$1\""""
-    return f": {shlex.quote(_FORM)}; show() {{ {convert} || {fallback}; }}; show"
-
-
-def _program() -> str:
-    if shutil.which("gradir"):
-        return "gradir"
-    return f"{shlex.quote(sys.executable)} -m gradir"
 
 
 def _attributes_paths(where: Where) -> tuple[Path, ...]:
@@ -183,9 +161,3 @@ def _made(path: Path) -> Path:
     except OSError as error:
         raise GitError(f"{path.parent}: cannot be made: {error.strerror}") from error
     return path
-
-
-def _drop_cache() -> None:
-    """Forget the texts that git keeps, in case some were made while gradir was missing."""
-    if succeeds(["rev-parse", "--verify", "--quiet", _CACHE]):
-        output(["update-ref", "-d", _CACHE])

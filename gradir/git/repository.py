@@ -76,16 +76,32 @@ def is_revision(name: str) -> bool:
 
 
 def read_blob(revision: str, path: str) -> bytes:
-    """The content of a file in a revision, as git would check it out.
+    """The content of a file in a revision or, for ``:0`` to ``:3``, a stage of the index, as git would check it out.
 
     A path that starts with ``./`` is relative to the working directory, any other to the root of the repository.
 
     Raises:
         GitError: there is no such revision, or no such file in it.
     """
+    if revision.startswith(":"):
+        return output(["cat-file", "--filters", f"{revision}:{path}"])
     if not is_revision(revision):
         raise GitError(f"{revision}: git knows no such revision here")
-    return output(["cat-file", "--filters", f"{revision}:{path}"])
+    try:
+        return output(["cat-file", "--filters", f"{revision}:{path}"])
+    except GitError:
+        if submodule := _submodule(revision, path):
+            raise GitError(f"{revision}:{path}: {submodule} is a submodule: run this in it") from None
+        raise
+
+
+def _submodule(revision: str, path: str) -> str:
+    """The submodule that a path leads into, empty where there is none."""
+    names = path.split("/")
+    above = ["/".join(names[:count]) for count in range(1, len(names))]
+    question = ["ls-tree", "-z", *([] if path.startswith("./") else ["--full-tree"]), revision, "--", *above]
+    found = _run(question).stdout.split(b"\0") if above else []
+    return next((os.fsdecode(line.partition(b"\t")[2]) for line in found if line.startswith(b"160000 ")), "")
 
 
 def _run(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:

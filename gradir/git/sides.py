@@ -1,21 +1,27 @@
-"""What the two sides of a comparison name: files, or files of a revision."""
+"""What the two sides of a comparison name: files, or files of a revision or of the index."""
 
 from __future__ import annotations
 
 import os
+import re
+import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from gradir.errors import GradirError
+from gradir.errors import GradirError, GradirWarning
 from gradir.git.repository import has_git, is_revision, output, read_blob, succeeds
 
 __all__ = ["Side", "sides"]
+
+_IN_INDEX: Final = re.compile(r"(?::(?P<stage>[0-3]))?:(?P<path>[^/].*)", re.DOTALL)
+"""git takes what starts with ``:/`` for a commit with that message."""
 
 
 class Side(NamedTuple):
     """One file to compare: its path, and the revision it is taken from, empty for the working directory.
 
-    In a revision a path that starts with ``./`` is relative to the working directory, as git has it.
+    The revision ``:0`` is the index, ``:1`` to ``:3`` are the base, our and their side of a conflict in it. In a
+    revision a path that starts with ``./`` is relative to the working directory, as git has it.
     """
 
     path: str
@@ -38,8 +44,9 @@ class Side(NamedTuple):
 def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
     """The two sides that the words of a command line name.
 
-    ``A B`` are two files; each may be ``REVISION:PATH``. ``REVISION PATH`` is the file then and now. ``REVISION
-    REVISION PATH`` is the file in both. Where a word names a file and a revision, it is the file.
+    ``A B`` are two files; each may be ``REVISION:PATH``, ``:PATH`` or ``:STAGE:PATH``. ``REVISION PATH`` is the file
+    then and now. ``REVISION REVISION PATH`` is the file in both. Where a word names a file and a revision, it is the
+    file, with a `GradirWarning` that says so.
 
     ``paths`` is how many of the words stand after ``--``: in ``REVISION -- PATH`` a file of the revision's name does
     not matter, and in ``-- A B`` both are files as they are spelled.
@@ -51,6 +58,8 @@ def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
     (Side(path='./model.gir', revision='HEAD~1'), Side(path='./model.gir', revision='HEAD'))
     >>> sides(["a:b.gir", "-b.gir"], paths=2)
     (Side(path='a:b.gir', revision=''), Side(path='-b.gir', revision=''))
+    >>> sides([":2:model.gir", ":3:model.gir"])
+    (Side(path='model.gir', revision=':2'), Side(path='model.gir', revision=':3'))
     """
     if len(words) == 3:
         before, after, path = words
@@ -70,10 +79,23 @@ def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
         if not has_git() or not is_revision(first):
             raise GradirError(f"{first}: cannot be read: No such file or directory, and no revision that git knows")
         return Side(_here(second), first), Side(second)
+    if not paths and _may_be_revision(first):
+        warnings.warn(
+            f"{first}: the file is compared, and not the revision of this name: write {first} -- {second} for that",
+            GradirWarning,
+            stacklevel=2,
+        )
     return _side(first), _side(second)
 
 
+def _may_be_revision(file: str) -> bool:
+    """Whether the word for a file is a revision too. Names of graphs are not asked about, which would start git."""
+    return ":" not in file and file != "-" and ".gir" not in file and has_git() and is_revision(file)
+
+
 def _side(word: str) -> Side:
+    if (found := _IN_INDEX.fullmatch(word)) and not _is_file(word):
+        return Side(found["path"], f":{found['stage'] or 0}")
     revision, colon, path = word.partition(":")
     drive = os.name == "nt" and len(revision) == 1
     if colon and path and revision and not drive and not _is_file(word):
