@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -11,6 +12,7 @@ from gradir.diff.increasing import increasing
 from gradir.diff.matching.align import Gap, align, gaps_between
 from gradir.diff.matching.costs import Costs
 from gradir.diff.matching.crossing import crossed
+from gradir.diff.matching.modules import same_names
 from gradir.diff.matching.neighbours import Pairing
 from gradir.diff.matching.renames import Rename
 from gradir.diff.matching.repair import repair
@@ -105,29 +107,42 @@ class _Search:
 
     def best(self) -> list[int]:
         before, after = self._before, self._after
-        found = self._same_ids()
+        found = [*self._by_id]
         shares = self.costs.shares(found)
-        cost = self.costs.of_shares(found, shares)
-        enough = self.costs.least() if cost else 0
-        if cost == enough:
+        rank = self._rank(found, shares)
+        enough = self.costs.least() if rank[0] else 0
+        if rank[0] == enough:
             return found
         enough += enough // _NEAR
         orders = before.depth_first(), after.depth_first()
         position = [*_positions(orders[1]), NOTHING, NOTHING]
         for candidate in self._candidates(orders):
             candidate_shares = self.costs.shares(candidate)
-            joined = crossed(found, candidate, (shares, candidate_shares), orders[0], position)
+            ranked = self._ranked(found, shares), self._ranked(candidate, candidate_shares)
+            joined = crossed(found, candidate, ranked, orders[0], position)
             tried = [(candidate, candidate_shares)]
             if joined not in (found, candidate):
                 tried.append((joined, self.costs.shares(joined)))
             for new, new_shares in tried:
-                new_cost = self.costs.of_shares(new, new_shares)
-                if new_cost < cost:
-                    found, shares, cost = new, new_shares, new_cost
-            if cost <= enough:
+                new_rank = self._rank(new, new_shares)
+                if new_rank < rank:
+                    found, shares, rank = new, new_shares, new_rank
+            if rank[0] <= enough:
                 return found
         repaired = self._repaired(found, shares)
-        return repaired if self.costs.total(repaired) < cost else found
+        return min(found, repaired, key=lambda matching: self._rank(matching, self.costs.shares(matching)))
+
+    def _rank(self, matching: list[int], shares: list[int]) -> tuple[int, int]:
+        """What is to be small: the cost, and where that is equal the number of nodes without their own id."""
+        return self.costs.of_shares(matching, shares), -sum(other == same >= 0 for other, same in zip(matching, self._by_id, strict=True))
+
+    def _ranked(self, matching: list[int], shares: list[int]) -> list[int]:
+        """The same for each node, as one number."""
+        weight = len(self._before) + 1
+        return [
+            share * weight - (other == same >= 0)
+            for share, other, same in zip(shares, matching, self._by_id, strict=False)
+        ]
 
     def _repaired(self, found: list[int], shares: list[int]) -> list[int]:
         pairing = Pairing(self._before, self._after)
@@ -147,8 +162,11 @@ class _Search:
 
     def _candidates(self, depth_first: tuple[list[int], list[int]]) -> Iterator[list[int]]:
         before, after = self._before, self._after
-        tokens = Tokens((before, after), self._labels)
+        tokens = Tokens((before, after), self._labels, self.costs.places.anchors())
         in_file = list(range(len(before))), list(range(len(after)))
+        named = Pairing(before, after)
+        named.add(same_names(before, after, self._labels))
+        yield self._extended(named, in_file, tokens, TIGHT_FIRST)
         for levels in (TIGHT_FIRST, LOOSE_FIRST):
             yield self._extended(Pairing(before, after), depth_first, tokens, levels)
         if depth_first != in_file:
@@ -156,12 +174,14 @@ class _Search:
         ids_first = Pairing(before, after)
         ids_first.add(
             (place, other)
-            for place, other in enumerate(self._same_ids())
+            for place, other in enumerate([*self._by_id])
             if other >= 0 and before.loose[place] == after.loose[other]
         )
         yield self._extended(ids_first, in_file, tokens, TIGHT_FIRST)
 
-    def _same_ids(self) -> list[int]:
+    @cached_property
+    def _by_id(self) -> list[int]:
+        """The matching of equal ids."""
         index = self._after.index
         return [*(index.get(node_id, FREE) for node_id in self._before.ids), NOTHING]
 

@@ -1,0 +1,184 @@
+"""Which module of one graph is which of another: by name first, by what is in it where the name is gone."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from gradir.diff.matching.align import Gap, align
+from gradir.diff.matching.renames import pattern
+
+if TYPE_CHECKING:
+    from gradir.diff.matching.sides import Labels, Side
+
+__all__ = ["same_names"]
+
+_LEVELS: Final = ("tight", "loose", "shape", "class")
+"""What two modules may have in common, most first."""
+
+
+def same_names(before: Side, after: Side, labels: Labels) -> list[tuple[int, int]]:
+    """Pairs of nodes with one name in matched modules; functions only where both modules have as many of the kind."""
+    modules = _Modules(_Tree(before, labels), _Tree(after, labels)).matched()
+    counts, other_counts = (Counter(zip(side.modules, side.loose, strict=True)) for side in (before, after))
+    pairs = []
+    for place, (module, tensor) in enumerate(before.standing):
+        path = modules.get(before.modules[place])
+        if path is None:
+            continue
+        other = after.index.get(_named(before.ids[place], before.modules[place], path, is_tensors=bool(tensor)))
+        label = before.loose[place]
+        if other is None or label != after.loose[other]:
+            continue
+        if tensor or counts[module, label] == other_counts[path, label]:
+            pairs.append((place, other))
+    return pairs
+
+
+def _named(node_id: str, module: str, path: str, *, is_tensors: bool) -> str:
+    """What a node of one module is called in another."""
+    if module == path:
+        return node_id
+    rest = node_id[len(module) + 1 :] if module else node_id
+    mark = "." if is_tensors else "/"
+    return f"{path}{mark}{rest}" if path else rest
+
+
+class _Tree:
+    """The modules of one graph: what each contains, and labels of that from exact to vague."""
+
+    def __init__(self, side: Side, labels: Labels) -> None:
+        self.classes = side.classes
+        self.children: dict[str, list[str]] = {"": []}
+        for path in dict.fromkeys((*side.classes, *side.modules)):
+            self._add(path)
+        for children in self.children.values():
+            children.sort(key=_index)
+        own: dict[str, list[int]] = {}
+        for place, module in enumerate(side.modules):
+            own.setdefault(module, []).append(place)
+        self.labels: dict[str, dict[str, int]] = {level: {} for level in _LEVELS}
+        for path in sorted(self.children, key=_depth, reverse=True):
+            self._label(path, side, own.get(path, ()), labels)
+
+    def wrapped(self, path: str, label: int) -> str:
+        """The only child that has the shape which another module had by itself; nothing if there is none."""
+        found = [child for child in self.children[path] if self.labels["shape"][child] == label]
+        return found[0] if len(found) == 1 else ""
+
+    def _add(self, path: str) -> None:
+        missing = []
+        while path not in self.children:
+            self.children[path] = []
+            missing.append(path)
+            path = path.rpartition(".")[0]
+        for path in reversed(missing):
+            self.children[path.rpartition(".")[0]].append(path)
+
+    def _label(self, path: str, side: Side, places: Iterable[int], labels: Labels) -> None:
+        name = self.classes.get(path, "")
+        children = [(pattern(_last(child)), child) for child in sorted(self.children[path], key=_index)]
+        for level, of in (("tight", side.tight), ("loose", side.loose)):
+            known = self.labels[level]
+            below = tuple([(last, known[child]) for last, child in children])
+            known[path] = labels[name, tuple(sorted([of[place] for place in places])), below]
+        known = self.labels["shape"]
+        known[path] = labels[name, frozenset((last, known[child]) for last, child in children)]
+        self.labels["class"][path] = labels["class", name]
+
+
+class _Modules:
+    """Matches the modules of two trees from the root down."""
+
+    def __init__(self, before: _Tree, after: _Tree) -> None:
+        self._before, self._after = before, after
+        self._found: dict[str, str] = {}
+        self._taken: set[str] = set()
+        self._queue: deque[tuple[str, str]] = deque()
+
+    def matched(self) -> dict[str, str]:
+        """Paths of the first graph to paths of the second."""
+        self._add_replaced("", "")
+        self._descend()
+        self._add_moved()
+        return self._found
+
+    def _descend(self) -> None:
+        while self._queue:
+            self._add_children(*self._queue.popleft())
+
+    def _add(self, old: str, new: str) -> None:
+        if old not in self._found and new not in self._taken:
+            self._found[old] = new
+            self._taken.add(new)
+            self._queue.append((old, new))
+
+    def _add_replaced(self, old: str, new: str) -> None:
+        """Match modules of one name, or one of them with what the other wraps."""
+        before, after = self._before, self._after
+        if before.classes.get(old) != after.classes.get(new):
+            inner = after.wrapped(new, before.labels["shape"][old])
+            outer = before.wrapped(old, after.labels["shape"][new])
+            if inner:
+                return self._add(old, inner)
+            if outer:
+                return self._add(outer, new)
+        return self._add(old, new)
+
+    def _add_children(self, old: str, new: str) -> None:
+        children, others = self._before.children[old], self._after.children[new]
+        by_name = {_last(child): child for child in others}
+        for child in children:
+            name = _last(child)
+            if name in by_name and not name.isdecimal():
+                self._add_replaced(child, by_name[name])
+        self._add_aligned([path for path in children if _last(path).isdecimal()],
+                          [path for path in others if _last(path).isdecimal()], _LEVELS)
+        for child in self._free(children):
+            if _last(child) in by_name:
+                self._add(child, by_name[_last(child)])
+        self._add_aligned(children, others, _LEVELS[:-1])
+
+    def _add_aligned(self, children: Sequence[str], others: Sequence[str], levels: Iterable[str]) -> None:
+        olds = self._free(children)
+        news = [path for path in others if path not in self._taken]
+        gaps = [Gap(0, len(olds), 0, len(news))]
+        for level in levels:
+            of, other_of = self._before.labels[level], self._after.labels[level]
+            pairs, gaps = align([of[path] for path in olds], [other_of[path] for path in news], gaps)
+            for x, y in pairs:
+                self._add(olds[x], news[y])
+
+    def _add_moved(self) -> None:
+        """Match what stands elsewhere in the tree, if only one on each side is called so and has this shape."""
+        free = [path for path in self._before.children if path not in self._found]
+        other_free = [path for path in self._after.children if path not in self._taken]
+        here, there = _once(free, self._before), _once(other_free, self._after)
+        for key, path in here.items():
+            if key in there:
+                self._add(path, there[key])
+                self._descend()
+
+    def _free(self, paths: Iterable[str]) -> list[str]:
+        return [path for path in paths if path not in self._found]
+
+
+def _once(paths: Iterable[str], tree: _Tree) -> dict[tuple[str, int], str]:
+    keys = {path: (_last(path), tree.labels["shape"][path]) for path in sorted(paths, key=_depth)}
+    counts = Counter(keys.values())
+    return {key: path for path, key in keys.items() if counts[key] == 1}
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+def _depth(path: str) -> int:
+    return path.count(".") + bool(path)
+
+
+def _index(path: str) -> int:
+    """Sorts the entries of a list by index, and leaves names in order behind them."""
+    name = _last(path)
+    return int(name) if name.isdecimal() and len(name) < 20 else 10**20
