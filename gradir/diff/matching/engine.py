@@ -12,8 +12,9 @@ from gradir.diff.increasing import increasing
 from gradir.diff.matching.align import Gap, align, gaps_between
 from gradir.diff.matching.costs import Costs
 from gradir.diff.matching.crossing import crossed
-from gradir.diff.matching.modules import same_names
+from gradir.diff.matching.modules import matched_modules, same_names
 from gradir.diff.matching.neighbours import Pairing
+from gradir.diff.matching.places import anchors
 from gradir.diff.matching.renames import Rename
 from gradir.diff.matching.repair import repair
 from gradir.diff.matching.sides import FREE, NOTHING, Labels, Side
@@ -162,10 +163,11 @@ class _Search:
 
     def _candidates(self, depth_first: tuple[list[int], list[int]]) -> Iterator[list[int]]:
         before, after = self._before, self._after
-        tokens = Tokens((before, after), self._labels, self.costs.places.anchors())
+        modules = matched_modules(before, after, self._labels)
+        tokens = Tokens((before, after), self._labels, anchors(before, after, modules))
         in_file = list(range(len(before))), list(range(len(after)))
         named = Pairing(before, after)
-        named.add(same_names(before, after, self._labels))
+        named.add(same_names(before, after, modules))
         yield self._extended(named, in_file, tokens, TIGHT_FIRST)
         for levels in (TIGHT_FIRST, LOOSE_FIRST):
             yield self._extended(Pairing(before, after), depth_first, tokens, levels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from gradir.diff.matching.align import Gap, align
@@ -12,15 +12,23 @@ from gradir.diff.matching.renames import pattern
 if TYPE_CHECKING:
     from gradir.diff.matching.sides import Labels, Side
 
-__all__ = ["same_names"]
+__all__ = ["matched_modules", "same_names"]
 
 _LEVELS: Final = ("tight", "loose", "shape", "class")
 """What two modules may have in common, most first."""
 
 
-def same_names(before: Side, after: Side, labels: Labels) -> list[tuple[int, int]]:
+_SIBLINGS: Final = 16
+"""Among more modules than this no similar one is looked for: that would be quadratic."""
+
+
+def matched_modules(before: Side, after: Side, labels: Labels) -> dict[str, str]:
+    """Paths of modules in the first graph to paths in the second."""
+    return _Modules(_Tree(before, labels), _Tree(after, labels)).matched()
+
+
+def same_names(before: Side, after: Side, modules: Mapping[str, str]) -> list[tuple[int, int]]:
     """Pairs of nodes with one name in matched modules; functions only where both modules have as many of the kind."""
-    modules = _Modules(_Tree(before, labels), _Tree(after, labels)).matched()
     counts, other_counts = (Counter(zip(side.modules, side.loose, strict=True)) for side in (before, after))
     pairs = []
     for place, (module, tensor) in enumerate(before.standing):
@@ -67,6 +75,16 @@ class _Tree:
         found = [child for child in self.children[path] if self.labels["shape"][child] == label]
         return found[0] if len(found) == 1 else ""
 
+    def unwrapped(self, path: str) -> str:
+        """What a chain of modules that contain only the next one ends in."""
+        while len(self.children[path]) == 1 and not _last(self.children[path][0]).isdecimal():
+            path = self.children[path][0]
+        return path
+
+    def contents(self, path: str) -> frozenset[tuple[str, int]]:
+        """What kinds of modules stand in one, each with its name."""
+        return frozenset((pattern(_last(child)), self.labels["shape"][child]) for child in self.children[path])
+
     def _add(self, path: str) -> None:
         missing = []
         while path not in self.children:
@@ -85,7 +103,7 @@ class _Tree:
             known[path] = labels[name, tuple(sorted([of[place] for place in places])), below]
         known = self.labels["shape"]
         known[path] = labels[name, frozenset((last, known[child]) for last, child in children)]
-        self.labels["class"][path] = labels["class", name]
+        self.labels["class"][path] = labels["class", name, None if name else known[path]]
 
 
 class _Modules:
@@ -138,7 +156,9 @@ class _Modules:
         for child in self._free(children):
             if _last(child) in by_name:
                 self._add(child, by_name[_last(child)])
-        self._add_aligned(children, others, _LEVELS[:-1])
+        if self._alike(old, new):
+            self._add_aligned(children, others, _LEVELS[:-1])
+            self._add_similar(children, others)
 
     def _add_aligned(self, children: Sequence[str], others: Sequence[str], levels: Iterable[str]) -> None:
         olds = self._free(children)
@@ -149,6 +169,25 @@ class _Modules:
             pairs, gaps = align([of[path] for path in olds], [other_of[path] for path in news], gaps)
             for x, y in pairs:
                 self._add(olds[x], news[y])
+
+    def _alike(self, old: str, new: str) -> bool:
+        """Whether what has another name in these may still be the same."""
+        before, after = self._before, self._after
+        of, other_of = before.labels["class"][old], after.labels["class"][new]
+        return not old or of == other_of or _overlap(before.contents(old), after.contents(new)) > 0
+
+    def _add_similar(self, children: Sequence[str], others: Sequence[str]) -> None:
+        """Match modules with other names that have half of their contents in common, the chains around them apart."""
+        olds = [self._before.unwrapped(path) for path in self._free(children)]
+        news = [self._after.unwrapped(path) for path in others if path not in self._taken]
+        if max(len(olds), len(news)) > _SIBLINGS:
+            return
+        for old in olds:
+            contents = self._before.contents(old)
+            shared = {new: _overlap(contents, self._after.contents(new)) for new in news if new not in self._taken}
+            best = max(shared, key=shared.__getitem__, default="")
+            if best and shared[best]:
+                self._add(old, best)
 
     def _add_moved(self) -> None:
         """Match what stands elsewhere in the tree, if only one on each side is called so and has this shape."""
@@ -162,6 +201,12 @@ class _Modules:
 
     def _free(self, paths: Iterable[str]) -> list[str]:
         return [path for path in paths if path not in self._found]
+
+
+def _overlap(one: frozenset[tuple[str, int]], two: frozenset[tuple[str, int]]) -> int:
+    """What two modules have in common, if that is at least half of what is in each."""
+    both = len(one & two)
+    return both if 2 * both >= max(len(one), len(two)) else 0
 
 
 def _once(paths: Iterable[str], tree: _Tree) -> dict[tuple[str, int], str]:

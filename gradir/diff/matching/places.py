@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from gradir.diff.matching.renames import pattern
-from gradir.diff.matching.sides import NOTHING
+from gradir.diff.matching.sides import TENSOR
 
 if TYPE_CHECKING:
     from gradir.diff.matching.sides import Side
 
-__all__ = ["ASTRAY", "Places"]
+__all__ = ["Places", "anchors"]
 
-ASTRAY: Final = 3
+_ASTRAY: Final = 3
 """What a node costs that leaves a name which stays: more than to remove it, add it and rewire a consumer."""
 
 _MOVED: Final = 1
@@ -24,21 +23,15 @@ _MOVED: Final = 1
 class Places:
     """What two graphs call the same.
 
-    The place of a node is its module, and a tensor's own name, as a pattern (``layers.*.attn``). A place is ``kept``
-    if it is on both sides with one class: what stands there is not taken for what stands elsewhere.
+    The place of a node is its module, and a tensor's own name, as a pattern (``layers.*.attn``). A place is kept if it
+    is on both sides: what stands there is not taken for what stands elsewhere.
     """
 
     def __init__(self, before: Side, after: Side) -> None:
         self._before, self._after = before, after
-        self._kept = _classed(before) & _classed(after)
-        self.kept = frozenset(place for place, _ in self._kept)
+        self._modules = _paths(before) & _paths(after)
+        self._places = frozenset(before.places).intersection(after.places)
         self._known: dict[tuple[str, str], int] = {}
-
-    def anchors(self) -> tuple[list[str], list[str]]:
-        """By position the kept place, or nothing."""
-        kept = self.kept
-        before, after = ([place if place in kept else "" for place in side.places] for side in (self._before, self._after))
-        return before, after
 
     def astray(self, place: int, other: int) -> int:
         """What it costs that a node stands in one place before and in another after although one of them is kept."""
@@ -54,9 +47,7 @@ class Places:
         """How many partners modules have beyond one each, seen from both sides."""
         modules, other_modules = self._before.modules, self._after.modules
         pairs = {
-            (modules[place], other_modules[other]): (place, other)
-            for place, other in enumerate(matching)
-            if other >= 0
+            (modules[place], other_modules[other]): (place, other) for place, other in enumerate(matching) if other >= 0
         }
         seen: set[tuple[str, str]] = set()
         for found, (place, other) in pairs.items():
@@ -69,18 +60,34 @@ class Places:
         return 2 * len(seen) - len({old for old, _ in seen}) - len({new for _, new in seen})
 
     def _leaving(self, old: str, new: str) -> int:
-        if old not in self.kept and new not in self.kept:
+        module, _, tensor = old.partition(TENSOR)
+        other_module, _, other_tensor = new.partition(TENSOR)
+        kept, which = (self._places, (old, new)) if module == other_module else (self._modules, (module, other_module))
+        if kept.isdisjoint(which):
             return 0
-        module, slash, tensor = old.partition("\0")
-        other_module, other_slash, other_tensor = new.partition("\0")
-        same = (slash, tensor) == (other_slash, other_tensor)
-        return _MOVED if same and (_contains(module, other_module) or _contains(other_module, module)) else ASTRAY
+        nested = _contains(module, other_module) or _contains(other_module, module)
+        return _MOVED if nested and tensor == other_tensor else _ASTRAY
 
 
-def _classed(side: Side) -> set[tuple[str, str]]:
-    return {
-        (place, side.classes.get(module, "")) for place, module in dict.fromkeys(zip(side.places, side.modules))
-    }
+def anchors(before: Side, after: Side, modules: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """By position the place in the words of the second graph where both have it, otherwise nothing.
+
+    ``modules`` are paths of modules in the first graph to those in the second.
+    """
+    renamed = {path: pattern(found) for path, found in modules.items() if pattern(path) != pattern(found)}
+    places = before.places
+    if renamed:
+        places = [
+            renamed[module] + place[len(pattern(module)) :] if module in renamed else place
+            for place, module in zip(places, before.modules, strict=True)
+        ]
+    both = frozenset(places).intersection(after.places)
+    here, there = ([place if place in both else "" for place in side] for side in (places, after.places))
+    return here, there
+
+
+def _paths(side: Side) -> frozenset[str]:
+    return frozenset(pattern(path) for path in dict.fromkeys((*side.classes, *side.modules)))
 
 
 def _contains(outer: str, inner: str) -> bool:

@@ -12,13 +12,17 @@ from gradir.ir.order import postorder
 if TYPE_CHECKING:
     from gradir.ir import Graph, Node, Ref, Saved
 
-__all__ = ["FREE", "NOTHING", "Labels", "Side"]
+__all__ = ["FREE", "NOTHING", "TENSOR", "Labels", "Side"]
 
 NOTHING: Final = -1
 """The position of no node. Lists by position end in an entry for it, which is where Python's index -1 leads."""
 
 FREE: Final = -2
 """What a matching has for a node without a partner, which no reference of the other graph is equal to."""
+
+
+TENSOR: Final = "\0"
+"""Stands in a place between the module and a tensor's own name."""
 
 
 class Labels(dict[Hashable, int]):
@@ -86,10 +90,10 @@ class Side:
 
     @cached_property
     def places(self) -> list[str]:
-        """As a pattern the module of each node and after a NUL a tensor's own name."""
+        """As a pattern the module of each node, and a tensor's own name."""
         return [
-            f"{pattern(tensor.rpartition('.')[0])}\0{pattern(tensor.rpartition('.')[2])}" if tensor else pattern(module)
-            for module, tensor in self.standing
+            f"{pattern(module)}{TENSOR}{pattern(tensor.rpartition('.')[2])}" if tensor else pattern(module)
+            for module, (_, tensor) in zip(self.modules, self.standing, strict=True)
         ]
 
     @cached_property
