@@ -168,7 +168,11 @@ class _Search:
         in_file = list(range(len(before))), list(range(len(after)))
         named = Pairing(before, after)
         named.add(same_names(before, after, modules))
-        yield self._extended(named, in_file, tokens, TIGHT_FIRST)
+        self._align(named, in_file, tokens, TIGHT_FIRST)
+        # What became another operation stands where it did, before it is looked for elsewhere.
+        named.add_neighbours()
+        named.add_changed(self.costs)
+        yield self._completed(named, tokens)
         for levels in (TIGHT_FIRST, LOOSE_FIRST):
             yield self._extended(Pairing(before, after), depth_first, tokens, levels)
         if depth_first != in_file:
@@ -190,6 +194,12 @@ class _Search:
     def _extended(
         self, pairing: Pairing, orders: tuple[list[int], list[int]], tokens: Tokens, levels: tuple[Level, ...]
     ) -> list[int]:
+        self._align(pairing, orders, tokens, levels)
+        return self._completed(pairing, tokens)
+
+    def _align(
+        self, pairing: Pairing, orders: tuple[list[int], list[int]], tokens: Tokens, levels: tuple[Level, ...]
+    ) -> None:
         order, other_order, gaps = _open(pairing, orders)
         for label, radius in levels:
             if not gaps:
@@ -197,6 +207,8 @@ class _Search:
             of, other_of = tokens.at(label, radius)
             pairs, gaps = align([of[place] for place in order], [other_of[place] for place in other_order], gaps)
             pairing.add((order[x], other_order[y]) for x, y in pairs)
+
+    def _completed(self, pairing: Pairing, tokens: Tokens) -> list[int]:
         pairing.add_neighbours()
         pairing.add_moved(tokens)
         pairing.add_neighbours()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from gradir.diff.matching.align import Gap, align
+from gradir.diff.matching.lists import aligned
 from gradir.diff.matching.renames import pattern
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ class _Tree:
             self._add(path)
         for children in self.children.values():
             children.sort(key=_index)
-        own: dict[str, list[int]] = {}
+        self._side = side
+        own = self._own = dict[str, list[int]]()
         for place, module in enumerate(side.modules):
             own.setdefault(module, []).append(place)
         self.labels: dict[str, dict[str, int]] = {level: {} for level in _LEVELS}
@@ -80,6 +82,17 @@ class _Tree:
         while len(self.children[path]) == 1 and not _last(self.children[path][0]).isdecimal():
             path = self.children[path][0]
         return path
+
+    def saying(self, path: str) -> tuple[Counter[int], Counter[int]]:
+        """How often which label is in a module: the loose ones, and the tight ones."""
+        places: list[int] = []
+        stack = [path]
+        while stack:
+            module = stack.pop()
+            places += self._own.get(module, ())
+            stack += self.children[module]
+        side = self._side
+        return Counter([side.loose[place] for place in places]), Counter([side.tight[place] for place in places])
 
     def contents(self, path: str) -> frozenset[tuple[str, int]]:
         """What kinds of modules stand in one, each with its name."""
@@ -151,14 +164,30 @@ class _Modules:
             name = _last(child)
             if name in by_name and not name.isdecimal():
                 self._add_replaced(child, by_name[name])
-        self._add_aligned([path for path in children if _last(path).isdecimal()],
-                          [path for path in others if _last(path).isdecimal()], _LEVELS)
+        self._add_entries(*([path for path in paths if _last(path).isdecimal()] for paths in (children, others)))
         for child in self._free(children):
             if _last(child) in by_name:
                 self._add(child, by_name[_last(child)])
         if self._alike(old, new):
             self._add_aligned(children, others, _LEVELS[:-1])
             self._add_similar(children, others)
+
+    def _add_entries(self, children: Sequence[str], others: Sequence[str]) -> None:
+        """Match the entries of two lists."""
+        if not children or not others:
+            return
+        here, there = self._before.labels["tight"], self._after.labels["tight"]
+        start, end = _equal_ends([here[path] for path in children], [there[path] for path in others])
+        for old, new in (*zip(children[:start], others[:start], strict=True), *zip(children[len(children) - end :], others[len(others) - end :], strict=True)):
+            self._add(old, new)
+        olds, news = self._free(children), [path for path in others if path not in self._taken]
+        difference = _Difference(self._before, self._after, olds, news)
+        pairs = aligned(difference.weights, difference.other_weights, difference.between)
+        if pairs is None:
+            self._add_aligned(children, others, _LEVELS)
+            return
+        for x, y in pairs:
+            self._add(olds[x], news[y])
 
     def _add_aligned(self, children: Sequence[str], others: Sequence[str], levels: Iterable[str]) -> None:
         olds = self._free(children)
@@ -201,6 +230,39 @@ class _Modules:
 
     def _free(self, paths: Iterable[str]) -> list[str]:
         return [path for path in paths if path not in self._found]
+
+
+class _Difference:
+    """By how many nodes modules differ, as far as their labels tell; it remembers what comparing two gave."""
+
+    def __init__(self, before: _Tree, after: _Tree, olds: Sequence[str], news: Sequence[str]) -> None:
+        self._keys = [before.labels["tight"][path] for path in olds]
+        self._other_keys = [after.labels["tight"][path] for path in news]
+        self._saying = {key: before.saying(path) for key, path in zip(self._keys, olds, strict=True)}
+        self._other_saying = {key: after.saying(path) for key, path in zip(self._other_keys, news, strict=True)}
+        self.weights = [self._saying[key][0].total() + 1 for key in self._keys]
+        self.other_weights = [self._other_saying[key][0].total() + 1 for key in self._other_keys]
+        self._known: dict[tuple[int, int], int] = {}
+
+    def between(self, x: int, y: int) -> int:
+        """What changing one module into another costs."""
+        keys = self._keys[x], self._other_keys[y]
+        if keys[0] == keys[1]:
+            return 0
+        known = self._known.get(keys)
+        if known is None:
+            (loose, tight), (other_loose, other_tight) = self._saying[keys[0]], self._other_saying[keys[1]]
+            apart = (loose - other_loose).total() + (other_loose - loose).total()
+            known = self._known[keys] = apart + (tight - other_tight).total() + 1
+        return known
+
+
+def _equal_ends(labels: Sequence[int], others: Sequence[int]) -> tuple[int, int]:
+    """How many labels are equal from the start, and of the others how many from the end."""
+    most = min(len(labels), len(others))
+    start = next((at for at in range(most) if labels[at] != others[at]), most)
+    most -= start
+    return start, next((at for at in range(most) if labels[-1 - at] != others[-1 - at]), most)
 
 
 def _overlap(one: frozenset[tuple[str, int]], two: frozenset[tuple[str, int]]) -> int:
