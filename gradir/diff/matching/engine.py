@@ -135,7 +135,9 @@ class _Search:
 
     def _rank(self, matching: list[int], shares: list[int]) -> tuple[int, int]:
         """What is to be small: the cost, and where that is equal the number of nodes without their own id."""
-        return self.costs.of_shares(matching, shares), -sum(other == same >= 0 for other, same in zip(matching, self._by_id, strict=True))
+        return self.costs.of_shares(matching, shares), -sum(
+            other == same >= 0 for other, same in zip(matching, self._by_id, strict=True)
+        )
 
     def _ranked(self, matching: list[int], shares: list[int]) -> list[int]:
         """The same for each node, as one number."""

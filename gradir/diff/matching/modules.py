@@ -178,7 +178,10 @@ class _Modules:
             return
         here, there = self._before.labels["tight"], self._after.labels["tight"]
         start, end = _equal_ends([here[path] for path in children], [there[path] for path in others])
-        for old, new in (*zip(children[:start], others[:start], strict=True), *zip(children[len(children) - end :], others[len(others) - end :], strict=True)):
+        for old, new in (
+            *zip(children[:start], others[:start], strict=True),
+            *zip(children[len(children) - end :], others[len(others) - end :], strict=True),
+        ):
             self._add(old, new)
         olds, news = self._free(children), [path for path in others if path not in self._taken]
         difference = _Difference(self._before, self._after, olds, news)

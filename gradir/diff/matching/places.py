@@ -14,30 +14,31 @@ if TYPE_CHECKING:
 __all__ = ["Places", "anchors"]
 
 _ASTRAY: Final = 3
-"""What a node costs that leaves a name which stays: more than to remove it, add it and rewire a consumer."""
+"""What a tensor costs that leaves a name which stays: more than to remove it, add it and rewire a consumer."""
 
 _MOVED: Final = 1
-"""The same where the one module contains the other, as when functions are put in a module of their own."""
+"""The same for a function, and for a tensor where the one module contains the other, as when a module is wrapped."""
 
 
 class Places:
     """What two graphs call the same.
 
-    The place of a node is its module, and a tensor's own name, as a pattern (``layers.*.attn``). A place is kept if it
-    is on both sides: what stands there is not taken for what stands elsewhere.
+    The place of a node is its module, and a tensor's own name, as a pattern (``layers.*.attn``). What stands in
+    a place or module that is on both sides is not taken for what stands elsewhere.
     """
 
     def __init__(self, before: Side, after: Side) -> None:
         self._before, self._after = before, after
-        self._modules = _paths(before) & _paths(after)
+        self._modules = frozenset((*before.classes, *before.modules)).intersection((*after.classes, *after.modules))
         self._places = frozenset(before.places).intersection(after.places)
-        self._known: dict[tuple[str, str], int] = {}
+        self._known: dict[tuple[tuple[str, str], tuple[str, str]], int] = {}
 
     def astray(self, place: int, other: int) -> int:
         """What it costs that a node stands in one place before and in another after although one of them is kept."""
-        pair = self._before.places[place], self._after.places[other]
-        if pair[0] == pair[1]:
+        before, after = self._before, self._after
+        if before.places[place] == after.places[other]:
             return 0
+        pair = (before.modules[place], before.places[place]), (after.modules[other], after.places[other])
         known = self._known.get(pair)
         if known is None:
             known = self._known[pair] = self._leaving(*pair)
@@ -46,12 +47,12 @@ class Places:
     def torn(self, matching: Sequence[int]) -> int:
         """How many partners modules have beyond one each, seen from both sides."""
         modules, other_modules = self._before.modules, self._after.modules
-        pairs = {
-            (modules[place], other_modules[other]): (place, other) for place, other in enumerate(matching) if other >= 0
-        }
+        pairs = dict.fromkeys(
+            (modules[place], other_modules[other]) for place, other in enumerate(matching) if other >= 0
+        )
         seen: set[tuple[str, str]] = set()
-        for found, (place, other) in pairs.items():
-            if self.astray(place, other):
+        for found in pairs:
+            if not self._stays(*found):
                 continue
             for pair in _upwards(*found):
                 if pair in seen:
@@ -59,12 +60,20 @@ class Places:
                 seen.add(pair)
         return 2 * len(seen) - len({old for old, _ in seen}) - len({new for _, new in seen})
 
-    def _leaving(self, old: str, new: str) -> int:
-        module, _, tensor = old.partition(TENSOR)
-        other_module, _, other_tensor = new.partition(TENSOR)
-        kept, which = (self._places, (old, new)) if module == other_module else (self._modules, (module, other_module))
-        if kept.isdisjoint(which):
+    def _stays(self, old: str, new: str) -> bool:
+        """Whether one module may be the other: an index shifted, or neither name is on both sides."""
+        return pattern(old) == pattern(new) or self._modules.isdisjoint((old, new))
+
+    def _leaving(self, old: tuple[str, str], new: tuple[str, str]) -> int:
+        (module, place), (other_module, other_place) = old, new
+        _, owned, tensor = place.partition(TENSOR)
+        _, other_owned, other_tensor = other_place.partition(TENSOR)
+        if pattern(module) == pattern(other_module):
+            return 0 if self._places.isdisjoint((place, other_place)) else _ASTRAY
+        if self._stays(module, other_module):
             return 0
+        if not owned and not other_owned:
+            return _MOVED
         nested = _contains(module, other_module) or _contains(other_module, module)
         return _MOVED if nested and tensor == other_tensor else _ASTRAY
 
@@ -84,10 +93,6 @@ def anchors(before: Side, after: Side, modules: Mapping[str, str]) -> tuple[list
     both = frozenset(places).intersection(after.places)
     here, there = ([place if place in both else "" for place in side] for side in (places, after.places))
     return here, there
-
-
-def _paths(side: Side) -> frozenset[str]:
-    return frozenset(pattern(path) for path in dict.fromkeys((*side.classes, *side.modules)))
 
 
 def _contains(outer: str, inner: str) -> bool:
