@@ -117,21 +117,22 @@ class _Comparison:
 
     def _order(self) -> Iterator[Change]:
         """One change for all that stands elsewhere: in canonical order that is because an edge changed."""
+        nodes, scopes, cuts = (out_of_place(*sides) for sides in (self._nodes, self._scopes, self._cuts))
         found = {}
-        own_keys = {
-            "nodes": (self._nodes, lambda key: self._nodes[0][key].id),
-            "scopes": (self._scopes, lambda key: self._scopes[0][key].path),
-            "cuts": (self._cuts, self._own_cut_keys.__getitem__),
-        }
-        for name, (sides, own_key) in own_keys.items():
-            pair = out_of_place(*sides)
-            if pair:
-                old = own_key(pair[0])
-                # A record that was called as another is now: what it is called now tells the two apart.
-                found[name] = (pair[0] if old == pair[1] else old), pair[1]
+        if nodes:
+            found["nodes"] = _apart(self._nodes[0][nodes[0]].id, *nodes)
+        if scopes:
+            found["scopes"] = _apart(self._scopes[0][scopes[0]].path, *scopes)
+        if cuts:
+            found["cuts"] = _apart(self._own_cut_keys[cuts[0]], *cuts)
         if found:
             fields = (FieldChange(name, *map(word, pair)) for name, pair in found.items())
             yield Change("changed", "graph", "order", fields=tuple(fields))
+
+
+def _apart(old: str, now: str, new: str) -> tuple[str, str]:
+    """What stood in a place and what stands there; where both are called the same, the first as it is called now."""
+    return (now if old == new else old), new
 
 
 def _pairs(before: Mapping[str, T], after: Mapping[str, T]) -> Iterator[tuple[T | None, T | None]]:

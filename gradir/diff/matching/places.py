@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 __all__ = ["Places", "anchors"]
 
 _ASTRAY: Final = 3
-"""What a tensor costs that leaves a name which stays: more than to remove it, add it and rewire a consumer."""
+"""What leaving a name that stays costs a tensor, or a function of a module with tensors: more than to remove it, add it
+and rewire a consumer."""
 
 _MOVED: Final = 1
-"""The same for a function, and for a tensor where the one module contains the other, as when a module is wrapped."""
+"""The same for other functions, and where the one module contains the other, as when a module is wrapped."""
 
 
 class Places:
@@ -31,6 +32,7 @@ class Places:
         self._before, self._after = before, after
         self._modules = frozenset((*before.classes, *before.modules)).intersection((*after.classes, *after.modules))
         self._places = frozenset(before.places).intersection(after.places)
+        self._owners = [_owners(side) for side in (before, after)]
         self._known: dict[tuple[tuple[str, str], tuple[str, str]], int] = {}
 
     def astray(self, place: int, other: int) -> int:
@@ -66,13 +68,12 @@ class Places:
 
     def _leaving(self, old: tuple[str, str], new: tuple[str, str]) -> int:
         (module, place), (other_module, other_place) = old, new
-        _, owned, tensor = place.partition(TENSOR)
-        _, other_owned, other_tensor = other_place.partition(TENSOR)
+        tensor, other_tensor = (path.partition(TENSOR)[2] for path in (place, other_place))
         if pattern(module) == pattern(other_module):
             return 0 if self._places.isdisjoint((place, other_place)) else _ASTRAY
         if self._stays(module, other_module):
             return 0
-        if not owned and not other_owned:
+        if module not in self._owners[0] and other_module not in self._owners[1]:
             return _MOVED
         nested = _contains(module, other_module) or _contains(other_module, module)
         return _MOVED if nested and tensor == other_tensor else _ASTRAY
@@ -93,6 +94,11 @@ def anchors(before: Side, after: Side, modules: Mapping[str, str]) -> tuple[list
     both = frozenset(places).intersection(after.places)
     here, there = ([place if place in both else "" for place in side] for side in (places, after.places))
     return here, there
+
+
+def _owners(side: Side) -> frozenset[str]:
+    """The modules with tensors of their own."""
+    return frozenset(module for module, (_, tensor) in zip(side.modules, side.standing, strict=True) if tensor)
 
 
 def _contains(outer: str, inner: str) -> bool:
