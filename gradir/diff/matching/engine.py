@@ -51,7 +51,12 @@ def match(a: Graph, b: Graph) -> Matching:
       and cost nothing beside another operation; and 1 for each of its input slots that was rewired: whose
       producer is not matched to the producer in the other graph, or that takes another of its outputs,
     - 1 for each rename: a prefix of the ids, scopes and names that became another (``layers`` to ``blocks``, where
-      ``*`` stands for any index), however many nodes it renames.
+      ``*`` stands for any index), however many nodes it renames,
+    - 3 for each tensor, and each function of a module with tensors, that leaves or takes a name which both graphs have;
+      1 for other functions and where one of the modules contains the other,
+    - 1 for each partner of a module beyond the first, if its nodes were matched to several, seen from both sides.
+
+    Of matchings that cost the same the one with more equal ids is given.
 
     An id that only differs in indices and ordinals costs nothing, as they follow from what was added or removed
     before. Neither does the order of the nodes, which follows from the edges. References in saved slots and to a base
