@@ -50,7 +50,7 @@ class Costs:
         """What each node of the first graph adds to the cost; a matched one spares the addition of the other."""
         after = self._after
         full, inputs, saved, standing = after.full, after.inputs, after.kept, after.places
-        before = self._before
+        before, astray = self._before, self.places.astray
         rows = zip(matching, before.full, before.inputs, before.kept, before.places, strict=False)
         return [
             1
@@ -58,7 +58,7 @@ class Costs:
             else -1
             if (
                 label == full[other]
-                and stands == standing[other]
+                and (stands == standing[other] or not astray(place, other))
                 and tuple([matching[ref] for ref in refs]) == inputs[other]
                 and (not held or tuple([matching[ref] for ref in held]) == saved[other])
             )
