@@ -120,14 +120,19 @@ class _Comparison:
         nodes, scopes, cuts = (out_of_place(*sides) for sides in (self._nodes, self._scopes, self._cuts))
         found = {}
         if nodes:
-            found["nodes"] = self._nodes[0][nodes[0]].id, nodes[1]
+            found["nodes"] = _apart(self._nodes[0][nodes[0]].id, *nodes)
         if scopes:
-            found["scopes"] = self._scopes[0][scopes[0]].path, scopes[1]
+            found["scopes"] = _apart(self._scopes[0][scopes[0]].path, *scopes)
         if cuts:
-            found["cuts"] = self._own_cut_keys[cuts[0]], cuts[1]
+            found["cuts"] = _apart(self._own_cut_keys[cuts[0]], *cuts)
         if found:
             fields = (FieldChange(name, *map(word, pair)) for name, pair in found.items())
             yield Change("changed", "graph", "order", fields=tuple(fields))
+
+
+def _apart(old: str, now: str, new: str) -> tuple[str, str]:
+    """What stood in a place and what stands there; where both are called the same, the first as it is called now."""
+    return (now if old == new else old), new
 
 
 def _pairs(before: Mapping[str, T], after: Mapping[str, T]) -> Iterator[tuple[T | None, T | None]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from gradir.diff.matching.places import Places
 from gradir.diff.matching.renames import Naming, Rename
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Costs:
 
     def __init__(self, before: Side, after: Side) -> None:
         self._before, self._after = before, after
+        self.places = Places(before, after)
         self._known: dict[tuple[int, int], int] = {}
 
     def least(self) -> int:
@@ -42,24 +44,26 @@ class Costs:
 
     def of_shares(self, matching: Sequence[int], shares: Sequence[int]) -> int:
         """The number of edits, with what `shares` gave."""
-        return sum(shares) + len(self._after) + self._naming(matching)
+        return sum(shares) + len(self._after) + self._naming(matching) + self.places.torn(matching)
 
     def shares(self, matching: Sequence[int]) -> list[int]:
         """What each node of the first graph adds to the cost; a matched one spares the addition of the other."""
         after = self._after
-        full, inputs, saved = after.full, after.inputs, after.kept
-        rows = zip(matching, self._before.full, self._before.inputs, self._before.kept, strict=False)
+        full, inputs, saved, standing = after.full, after.inputs, after.kept, after.places
+        before, astray = self._before, self.places.astray
+        rows = zip(matching, before.full, before.inputs, before.kept, before.places, strict=False)
         return [
             1
             if other < 0
             else -1
             if (
                 label == full[other]
+                and (stands == standing[other] or not astray(place, other))
                 and tuple([matching[ref] for ref in refs]) == inputs[other]
                 and (not held or tuple([matching[ref] for ref in held]) == saved[other])
             )
             else self.pair(place, other, matching) - 1
-            for place, (other, label, refs, held) in enumerate(rows)
+            for place, (other, label, refs, held, stands) in enumerate(rows)
         ]
 
     def pair(self, place: int, other: int, matching: Sequence[int]) -> int:
@@ -70,7 +74,7 @@ class Costs:
         if fields is None:
             fields = self._known[labels] = self._fields(place, other)
         total = fields + self.rewired(place, other, matching)
-        return total + self._saved_changed(place, other, matching)
+        return total + self._saved_changed(place, other, matching) + self.places.astray(place, other)
 
     def renames(self, matching: Sequence[int]) -> set[Rename]:
         """The renames that explain the ids and scopes of matched nodes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -11,7 +12,9 @@ from gradir.diff.increasing import increasing
 from gradir.diff.matching.align import Gap, align, gaps_between
 from gradir.diff.matching.costs import Costs
 from gradir.diff.matching.crossing import crossed
+from gradir.diff.matching.modules import matched_modules, same_names
 from gradir.diff.matching.neighbours import Pairing
+from gradir.diff.matching.places import anchors
 from gradir.diff.matching.renames import Rename
 from gradir.diff.matching.repair import repair
 from gradir.diff.matching.sides import FREE, NOTHING, Labels, Side
@@ -48,7 +51,12 @@ def match(a: Graph, b: Graph) -> Matching:
       and cost nothing beside another operation; and 1 for each of its input slots that was rewired: whose
       producer is not matched to the producer in the other graph, or that takes another of its outputs,
     - 1 for each rename: a prefix of the ids, scopes and names that became another (``layers`` to ``blocks``, where
-      ``*`` stands for any index), however many nodes it renames.
+      ``*`` stands for any index), however many nodes it renames,
+    - 3 for each tensor, and each function of a module with tensors, that leaves or takes a name which both graphs have;
+      1 for other functions and where one of the modules contains the other,
+    - 1 for each partner of a module beyond the first, if its nodes were matched to several, seen from both sides.
+
+    Of matchings that cost the same the one with more equal ids is given.
 
     An id that only differs in indices and ordinals costs nothing, as they follow from what was added or removed
     before. Neither does the order of the nodes, which follows from the edges. References in saved slots and to a base
@@ -105,29 +113,44 @@ class _Search:
 
     def best(self) -> list[int]:
         before, after = self._before, self._after
-        found = self._same_ids()
+        found = [*self._by_id]
         shares = self.costs.shares(found)
-        cost = self.costs.of_shares(found, shares)
-        enough = self.costs.least() if cost else 0
-        if cost == enough:
+        rank = self._rank(found, shares)
+        enough = self.costs.least() if rank[0] else 0
+        if rank[0] == enough:
             return found
         enough += enough // _NEAR
         orders = before.depth_first(), after.depth_first()
         position = [*_positions(orders[1]), NOTHING, NOTHING]
         for candidate in self._candidates(orders):
             candidate_shares = self.costs.shares(candidate)
-            joined = crossed(found, candidate, (shares, candidate_shares), orders[0], position)
+            ranked = self._ranked(found, shares), self._ranked(candidate, candidate_shares)
+            joined = crossed(found, candidate, ranked, orders[0], position)
             tried = [(candidate, candidate_shares)]
             if joined not in (found, candidate):
                 tried.append((joined, self.costs.shares(joined)))
             for new, new_shares in tried:
-                new_cost = self.costs.of_shares(new, new_shares)
-                if new_cost < cost:
-                    found, shares, cost = new, new_shares, new_cost
-            if cost <= enough:
+                new_rank = self._rank(new, new_shares)
+                if new_rank < rank:
+                    found, shares, rank = new, new_shares, new_rank
+            if rank[0] <= enough:
                 return found
         repaired = self._repaired(found, shares)
-        return repaired if self.costs.total(repaired) < cost else found
+        return min(found, repaired, key=lambda matching: self._rank(matching, self.costs.shares(matching)))
+
+    def _rank(self, matching: list[int], shares: list[int]) -> tuple[int, int]:
+        """What is to be small: the cost, and where that is equal the number of nodes without their own id."""
+        return self.costs.of_shares(matching, shares), -sum(
+            other == same >= 0 for other, same in zip(matching, self._by_id, strict=True)
+        )
+
+    def _ranked(self, matching: list[int], shares: list[int]) -> list[int]:
+        """The same for each node, as one number."""
+        weight = len(self._before) + 1
+        return [
+            share * weight - (other == same >= 0)
+            for share, other, same in zip(shares, matching, self._by_id, strict=False)
+        ]
 
     def _repaired(self, found: list[int], shares: list[int]) -> list[int]:
         pairing = Pairing(self._before, self._after)
@@ -147,8 +170,16 @@ class _Search:
 
     def _candidates(self, depth_first: tuple[list[int], list[int]]) -> Iterator[list[int]]:
         before, after = self._before, self._after
-        tokens = Tokens((before, after), self._labels)
+        modules = matched_modules(before, after, self._labels)
+        tokens = Tokens((before, after), self._labels, anchors(before, after, modules))
         in_file = list(range(len(before))), list(range(len(after)))
+        named = Pairing(before, after)
+        named.add(same_names(before, after, modules))
+        self._align(named, in_file, tokens, TIGHT_FIRST)
+        # What became another operation stands where it did, before it is looked for elsewhere.
+        named.add_neighbours()
+        named.add_changed(self.costs)
+        yield self._completed(named, tokens)
         for levels in (TIGHT_FIRST, LOOSE_FIRST):
             yield self._extended(Pairing(before, after), depth_first, tokens, levels)
         if depth_first != in_file:
@@ -156,18 +187,26 @@ class _Search:
         ids_first = Pairing(before, after)
         ids_first.add(
             (place, other)
-            for place, other in enumerate(self._same_ids())
+            for place, other in enumerate([*self._by_id])
             if other >= 0 and before.loose[place] == after.loose[other]
         )
         yield self._extended(ids_first, in_file, tokens, TIGHT_FIRST)
 
-    def _same_ids(self) -> list[int]:
+    @cached_property
+    def _by_id(self) -> list[int]:
+        """The matching of equal ids."""
         index = self._after.index
         return [*(index.get(node_id, FREE) for node_id in self._before.ids), NOTHING]
 
     def _extended(
         self, pairing: Pairing, orders: tuple[list[int], list[int]], tokens: Tokens, levels: tuple[Level, ...]
     ) -> list[int]:
+        self._align(pairing, orders, tokens, levels)
+        return self._completed(pairing, tokens)
+
+    def _align(
+        self, pairing: Pairing, orders: tuple[list[int], list[int]], tokens: Tokens, levels: tuple[Level, ...]
+    ) -> None:
         order, other_order, gaps = _open(pairing, orders)
         for label, radius in levels:
             if not gaps:
@@ -175,6 +214,8 @@ class _Search:
             of, other_of = tokens.at(label, radius)
             pairs, gaps = align([of[place] for place in order], [other_of[place] for place in other_order], gaps)
             pairing.add((order[x], other_order[y]) for x, y in pairs)
+
+    def _completed(self, pairing: Pairing, tokens: Tokens) -> list[int]:
         pairing.add_neighbours()
         pairing.add_moved(tokens)
         pairing.add_neighbours()

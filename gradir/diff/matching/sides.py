@@ -12,13 +12,17 @@ from gradir.ir.order import postorder
 if TYPE_CHECKING:
     from gradir.ir import Graph, Node, Ref, Saved
 
-__all__ = ["FREE", "NOTHING", "Labels", "Side"]
+__all__ = ["FREE", "NOTHING", "TENSOR", "Labels", "Side"]
 
 NOTHING: Final = -1
 """The position of no node. Lists by position end in an entry for it, which is where Python's index -1 leads."""
 
 FREE: Final = -2
 """What a matching has for a node without a partner, which no reference of the other graph is equal to."""
+
+
+TENSOR: Final = "\0"
+"""Stands in a place between the module and a tensor's own name."""
 
 
 class Labels(dict[Hashable, int]):
@@ -65,6 +69,7 @@ class Side:
         self.loose: list[int] = []
         self.tight: list[int] = []
         self.full: list[int] = []
+        self.classes = {path: scope.class_name for path, scope in graph.scopes.items()}
         self._buffers = frozenset(place for place, node in enumerate(self.nodes) if node.role == "buffer")
         for place, node in enumerate(self.nodes):
             self._add(place, node, labels)
@@ -77,6 +82,33 @@ class Side:
     def naming(self) -> list[int]:
         """The label of each node's `Naming`."""
         return [self._labels[Naming.of(node)] for node in self.nodes]
+
+    @cached_property
+    def modules(self) -> list[str]:
+        """The path of the module in which each node stands; what gathers a tensor's gradient stands with the tensor."""
+        return [tensor.rpartition(".")[0] if tensor else module for module, tensor in self.standing]
+
+    @cached_property
+    def places(self) -> list[str]:
+        """As a pattern the module of each node, and a tensor's own name."""
+        return [
+            f"{pattern(module)}{TENSOR}{pattern(tensor.rpartition('.')[2])}" if tensor else pattern(module)
+            for module, (_, tensor) in zip(self.modules, self.standing, strict=True)
+        ]
+
+    @cached_property
+    def standing(self) -> list[tuple[str, str]]:
+        """For each node the path of its module, or else that of its tensor."""
+        found = []
+        for node_id, node in zip(self.ids, self.nodes, strict=True):
+            path = node_id.rpartition("/")[0]
+            if not node.op:
+                found.append(("", node_id))
+            elif path in self.index:
+                found.append(("", path))
+            else:
+                found.append((path, ""))
+        return found
 
     def depth_first(self) -> list[int]:
         """Positions in post-order from the outputs, sorted by id, then from what else nothing consumes."""

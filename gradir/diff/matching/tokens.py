@@ -28,14 +28,16 @@ LOOSE_FIRST: Final[tuple[Level, ...]] = (("loose", 2), ("tight", 1), ("loose", 1
 class Tokens:
     """The tokens of both graphs, made when first asked for.
 
-    A token of radius 0 is a label; one more round joins it with the tokens of the producers by slot and of the
-    consumers. That is the colour refinement of B. Weisfeiler and A. Lehman, "A reduction of a graph to a canonical
-    form" (1968); as labels for comparing graphs see N. Shervashidze et al., "Weisfeiler-Lehman graph kernels" (2011).
+    A token of radius 0 is a label, and the place where both graphs have it; one more round joins it with the tokens of
+    the producers by slot and of the consumers. That is the colour refinement of B. Weisfeiler and A. Lehman, "A
+    reduction of a graph to a canonical form" (1968); as labels for comparing graphs see N. Shervashidze et al.,
+    "Weisfeiler-Lehman graph kernels" (2011).
     """
 
-    def __init__(self, sides: tuple[Side, Side], labels: Labels) -> None:
+    def __init__(self, sides: tuple[Side, Side], labels: Labels, anchors: tuple[list[str], list[str]]) -> None:
         self._labels = labels
         self._sides = sides
+        self._anchors = anchors
         self._near: tuple[list[list[int]], ...] = tuple(
             [consumers if len(consumers) <= _HUB else [] for consumers in side.above] for side in sides
         )
@@ -50,7 +52,14 @@ class Tokens:
 
     def _made(self, label: str, radius: int) -> tuple[list[int], list[int]]:
         if not radius:
-            before, after = (list(getattr(side, label)) for side in self._sides)
+            labels = self._labels
+            before, after = (
+                [
+                    labels[own, anchor] if anchor else own
+                    for own, anchor in zip(getattr(side, label), anchors, strict=True)
+                ]
+                for side, anchors in zip(self._sides, self._anchors, strict=True)
+            )
             return before, after
         colours = self._known[label, radius - 1]
         before, after = (
