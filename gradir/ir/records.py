@@ -49,9 +49,7 @@ _TEXT: Final = _rule("text", str)
 _TEXT_OR_NONE: Final = _rule("text or None", str, NoneType)
 _BOOL: Final = _rule("True or False", bool)
 _COUNT: Final = _rule("an integer from 0 to 2**63 - 1", int)
-_SIZE: Final = _rule(
-    "an integer from 0 to 2**63 - 1, or text for a size that is not known, such as 'batch'", int, str
-)
+_SIZE: Final = _rule("an integer from 0 to 2**63 - 1, or text for a size that is not known, such as 'batch'", int, str)
 _SHAPE: Final = _listed("a tuple of sizes, or None", _SIZE, NoneType)
 _NAMES: Final = _listed("a tuple of text", _TEXT)
 
@@ -143,7 +141,7 @@ def _keep(values: Sequence[Any], kind: type, rule: _Rule) -> bool:
         texts = set(values)
         return _is_unicode("".join(texts)) and (not rule.words or texts <= rule.words)
     if kind is int:
-        return rule.lowest <= min(values) and max(values) <= _HIGHEST
+        return bool(rule.lowest <= min(values) and max(values) <= _HIGHEST)
     if kind is float:
         return all(map(math.isfinite, values))
     if kind is tuple and rule.entries:

@@ -60,15 +60,24 @@ def _held(graph: Graph) -> tuple[list[object], ...]:
 
 
 def _check_records(graph: Graph) -> None:
-    for name, value, kind in (("nodes", graph.nodes, dict), ("scopes", graph.scopes, dict), ("cuts", graph.cuts, tuple)):
-        if type(value) is not kind:
-            raise GraphError(f"the {name} of the graph are of type {type(value).__name__}; expected {kind.__name__}")
+    for name, held, wanted in (
+        ("nodes", graph.nodes, dict),
+        ("scopes", graph.scopes, dict),
+        ("cuts", graph.cuts, tuple),
+    ):
+        if type(held) is not wanted:
+            raise GraphError(f"the {name} of the graph are of type {type(held).__name__}; expected {wanted.__name__}")
     nodes = list(graph.nodes.values())
     for start in range(0, len(nodes), _CHUNK):
         chunk = nodes[start : start + _CHUNK]
         if not sound(chunk, Node):
             _refuse_first(chunk, Node)
-    for records, kind in ((list(graph.scopes.values()), Scope), (graph.cuts, Cut), ((graph.producer,), Producer)):
+    others: tuple[tuple[Sequence[object], type], ...] = (
+        (list(graph.scopes.values()), Scope),
+        (graph.cuts, Cut),
+        ((graph.producer,), Producer),
+    )
+    for records, kind in others:
         if not sound(records, kind):
             _refuse_first(records, kind)
     for path, scope in graph.scopes.items():
