@@ -11,7 +11,7 @@ import msgspec
 
 from gradir.codecs.document import BOM, FORMAT, Document, check_head, graph_of, to_graph
 from gradir.codecs.faults import broken, mismatched
-from gradir.codecs.values import check_attributes, check_nodes
+from gradir.codecs.values import check_graph, check_nodes
 from gradir.codecs.versions import NEWEST, Version, lowest_for, needs_steps, upgrade
 from gradir.errors import FormatError
 from gradir.gcpause import paused_gc
@@ -55,9 +55,10 @@ def encode(graph: Graph) -> bytes:
     ]}
 
     Raises:
-        FormatError: the graph holds a lone surrogate, an integer of more than 64 bits or an untagged nan or infinity.
+        FormatError: the graph breaks a rule of the IR, or holds what no file can: a lone surrogate, an integer of more
+            than 64 bits, an untagged nan or infinity, or a value of another type than its field's.
     """
-    check_attributes("the producer", graph.producer.options)
+    check_graph(graph)
     encoder = msgspec.json.Encoder(order="deterministic")
     parts = [f'{{"format":"{FORMAT}","version":"{lowest_for(graph)}","requires":[],\n"producer":'.encode()]
     try:

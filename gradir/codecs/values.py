@@ -1,4 +1,4 @@
-"""What every encoding asks of attribute values before they are written."""
+"""What every encoding asks of a graph before it is written: that it can be read back as it is."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-import msgspec
-
 from gradir.codecs.excerpt import excerpt
-from gradir.errors import FormatError
-from gradir.ir import AttrValue, Node, NonFinite
+from gradir.errors import FormatError, GraphError
+from gradir.ir import AttrValue, Graph, Node, NonFinite
+from gradir.ir.records import ATTRIBUTES, fault_in
+from gradir.ir.validate import check_all
 
-__all__ = ["check_attributes", "check_finite", "check_nodes", "harmless"]
+__all__ = ["check_finite", "check_graph", "check_nodes", "harmless"]
 
 _LARGEST: Final = 2**63 - 1
 _DEPTH: Final = 3
@@ -29,32 +29,36 @@ class _Attributed(Protocol):
     def ext(self) -> Mapping[str, AttrValue]: ...
 
 
-def check_nodes(nodes: Sequence[Node]) -> None:
-    """Refuse nodes whose attributes could be written but not read back as they are.
+def check_graph(graph: Graph) -> None:
+    """Refuse a graph that could be written but not read back as it is.
 
     Raises:
-        FormatError: see `check_attributes`.
+        FormatError: it breaks a rule of the IR, or a field holds something else than its type says.
     """
-    if harmless(nodes):
-        return
-    for node in nodes:
-        check_attributes(f"node {node.id!r}", node.attrs)
-        check_attributes(f"node {node.id!r}", node.ext)
+    try:
+        check_all(graph)
+    except GraphError as error:
+        raise FormatError(str(error)) from error
+    _check_attributes("the producer", "options", graph.producer.options)
 
 
-def check_attributes(owner: str, attributes: Mapping[str, AttrValue]) -> None:
-    """Refuse attributes that could be written but not read back as they are.
+def check_nodes(nodes: Sequence[Node]) -> None:
+    """Refuse attributes that were changed, in a graph found good before, to what cannot be read back.
 
     Raises:
         FormatError: a value is not an `AttrValue`, such as an integer of 65 bits, or a float that is not finite.
     """
-    if not attributes:
+    if harmless(nodes):
         return
-    try:
-        msgspec.convert(attributes, dict[str, AttrValue])
-    except msgspec.ValidationError as error:
-        raise FormatError(f"an attribute of {owner} cannot be kept: {error}") from error
-    check_finite(owner, attributes)
+    for node in nodes:
+        _check_attributes(f"node {node.id!r}", "attrs", node.attrs)
+        _check_attributes(f"node {node.id!r}", "ext", node.ext)
+
+
+def _check_attributes(owner: str, field: str, attributes: Mapping[str, AttrValue]) -> None:
+    fault = fault_in(attributes, ATTRIBUTES, field)
+    if fault is not None:
+        raise FormatError(f"{owner}: {fault.place} {fault.problem}")
 
 
 def check_finite(owner: str, attributes: Mapping[str, AttrValue]) -> None:

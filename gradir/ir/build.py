@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -12,20 +12,33 @@ from gradir.ir.graph import Graph
 from gradir.ir.ids import IdAllocator
 from gradir.ir.model import AttrValue, Cut, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.order import postorder
-from gradir.ir.validate import check
+from gradir.ir.records import ATTRIBUTES, fault_in
+from gradir.ir.validate import check_all
 
 __all__ = ["Builder", "Value"]
 
+T = TypeVar("T")
+
+
+class _Owner:
+    """Stands for a builder in its values, which would keep the builder itself alive."""
+
+    __slots__ = ()
+
 
 class Value(msgspec.Struct, frozen=True, gc=False):
-    """One output of a node under construction."""
+    """One output of a node under construction, of the builder that made it."""
 
     index: int
-    output_nr: int = 0
+    output_nr: int
+    owner: _Owner
 
     def output(self, output_nr: int) -> Value:
         """The node's output number ``output_nr``, counted from 0."""
-        return Value(self.index, output_nr)
+        return Value(self.index, output_nr, self.owner)
+
+    def __repr__(self) -> str:
+        return f"Value({self.index}, {self.output_nr})"
 
 
 class _Draft(NamedTuple):
@@ -39,6 +52,8 @@ class _Draft(NamedTuple):
 class Builder:
     """Collects nodes in any order and gives them canonical order and ids.
 
+    What a field may hold is checked when the graph is built: what `build` returns can be saved, and is read back equal.
+
     >>> b = Builder()
     >>> w = b.tensor("w", TensorMeta("float32", (3,)), role="parameter")
     >>> y = b.function("exp", [w], [TensorMeta("float32", (3,))], native="Exp")
@@ -50,9 +65,17 @@ class Builder:
     def __init__(self) -> None:
         self._drafts: list[_Draft] = []
         self._outputs: list[Value] = []
+        self._owner = _Owner()
 
     def tensor(self, name: str, tensor: TensorMeta, *, role: str = "leaf", scope: str = "") -> Value:
-        """Add a tensor that nothing in the graph computes: a leaf, parameter or buffer. The name may be empty."""
+        """Add a tensor that nothing in the graph computes: a leaf, parameter or buffer. The name may be empty.
+
+        Raises:
+            GraphError: the name is not text that a file can hold, or ``tensor`` is no `TensorMeta`.
+        """
+        _check_name("the name of a tensor", name)
+        if type(tensor) is not TensorMeta:
+            raise GraphError(f"tensor {name!r}: expected a TensorMeta, got {tensor!r}")
         node = Node("", role=role, scope=scope, names=(name,) if name else (), outputs=(tensor,))
         return self._add(_Draft(node, (), (), None, name))
 
@@ -73,37 +96,53 @@ class Builder:
         """Add an operation.
 
         ``inputs`` has one entry per input slot, ``None`` where no gradient flows. ``saved`` pairs each saved slot
-        with the value that was saved, ``None`` when the graph does not hold it.
+        with the value that was saved, ``None`` when the graph does not hold it. Lists in ``attrs`` become tuples.
 
         Raises:
-            GraphError: an attribute is not an `AttrValue`.
+            GraphError: an argument is of a wrong type, a value is of another builder, or an attribute is not an
+                `AttrValue`; other collections, decimals and numbers of other libraries are not turned into one.
         """
+        _check_name("an operation", op)
+        owner = f"function {op!r}"
+        inputs = _sequence(inputs, f"{owner}: inputs", "a list of values")
+        slots: tuple[Any, ...] = _sequence(saved, f"{owner}: saved", "a list of pairs (Saved, value or None)")
+        for number, value in enumerate(inputs):
+            self._check_value(value, f"{owner}: inputs[{number}]")
+        for number, pair in enumerate(slots):
+            if not (isinstance(pair, tuple) and len(pair) == 2 and type(pair[0]) is Saved):
+                raise GraphError(f"{owner}: saved[{number}] is {pair!r}; expected a pair (Saved, value or None)")
+            self._check_value(pair[1], f"{owner}: the value of saved[{number}]")
         node = Node(
             "",
             op=op,
             native=native or op,
             scope=scope,
-            names=tuple(names),
-            outputs=tuple(outputs),
-            attrs=dict(attrs or {}),
-            saved=tuple(slot for slot, _ in saved),
+            names=_sequence(names, f"{owner}: names", "a list of text"),
+            outputs=_sequence(outputs, f"{owner}: outputs", "a list of TensorMeta"),
+            attrs=_attributes(owner, attrs),
+            saved=tuple(slot for slot, _ in slots),
             opaque=opaque,
             source=source,
         )
-        _check_attributes(node)
-        return self._add(_Draft(node, tuple(inputs), tuple(origin for _, origin in saved), None, ""))
+        return self._add(_Draft(node, inputs, tuple(origin for _, origin in slots), None, ""))
 
     def output(self, value: Value, path: str = "", *, base: Value | None = None) -> None:
         """Declare a captured output; ``path`` is its place among the outputs, empty for a lone one.
 
-        ``base`` is the value that the output is a view of.
+        ``base`` is the value that the output is a view of: output 0 of its node, since a graph keeps only the node.
 
         Raises:
-            GraphError: ``value`` does not belong to this builder.
+            GraphError: a value is not of this builder, ``base`` is another output than 0, or ``path`` is not text.
         """
-        for known in (value, base):
-            if known is not None and not 0 <= known.index < len(self._drafts):
-                raise GraphError(f"output {path!r}: the value is not of this builder")
+        _check_name("the path of an output", path)
+        if value is None:
+            raise GraphError(f"output {path!r}: the value is None; expected a value of this builder")
+        self._check_value(value, f"output {path!r}: the value")
+        self._check_value(base, f"output {path!r}: the base")
+        if base is not None and base.output_nr:
+            raise GraphError(
+                f"output {path!r}: the base is output {base.output_nr} of its node; only output 0 can be a base"
+            )
         outputs = self._drafts[value.index].node.outputs[value.output_nr : value.output_nr + 1]
         node = Node("", role="output", outputs=outputs)
         self._outputs.append(self._add(_Draft(node, (value,), (), base, path)))
@@ -118,7 +157,8 @@ class Builder:
         """Make the graph of everything the outputs depend on.
 
         Raises:
-            GraphError: there is no output, an input is not of this builder, or the nodes form a cycle.
+            GraphError: there is no output, an input names an output that its node does not have, or a field of a
+                record holds what would not be read back as it is, such as a size of -1.
         """
         if not self._outputs:
             raise GraphError("a graph needs an output: call output() first")
@@ -126,21 +166,26 @@ class Builder:
         allocator = IdAllocator()
         ids: dict[int, str] = {index: self._allocate(allocator, self._drafts[index]) for index in order}
         graph = Graph.of((self._finish(index, ids) for index in order), scopes, cuts, producer)
-        check(graph)
+        check_all(graph)
         return graph
+
+    def _check_value(self, value: object, what: str) -> None:
+        if value is None:
+            return
+        if type(value) is not Value:
+            raise GraphError(f"{what} is {value!r}; expected a value that a method of this builder returned, or None")
+        if value.owner is not self._owner:
+            raise GraphError(f"{what} is not of this builder")
 
     def _add(self, draft: _Draft) -> Value:
         self._drafts.append(draft)
-        return Value(len(self._drafts) - 1)
+        return Value(len(self._drafts) - 1, 0, self._owner)
 
     def _dependencies(self, index: int) -> list[int]:
         draft = self._drafts[index]
         found = [value.index for value in draft.inputs if value is not None]
         if draft.base is not None:
             found.append(draft.base.index)
-        for dependency in found:
-            if not 0 <= dependency < len(self._drafts):
-                raise GraphError(f"an input of {draft.node.op!r} is not of this builder")
         found.extend(
             origin.index
             for origin in draft.origins
@@ -172,8 +217,36 @@ class Builder:
         )
 
 
-def _check_attributes(node: Node) -> None:
+def _check_name(what: str, name: object) -> None:
+    # Ids are made of names before the records are looked at.
+    if not isinstance(name, str):
+        raise GraphError(f"{what} is {name!r}; expected text")
     try:
-        msgspec.convert(node.attrs, dict[str, AttrValue])
-    except msgspec.ValidationError as error:
-        raise GraphError(f"an attribute of {node.op!r} cannot be kept: {error}") from error
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise GraphError(f"{what} is {name!r}, with a lone surrogate, which a file cannot hold") from error
+
+
+def _sequence(values: Iterable[T], what: str, expected: str) -> tuple[T, ...]:
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise GraphError(f"{what}: expected {expected}, got {values!r}")
+    return tuple(values)
+
+
+def _attributes(owner: str, attributes: Mapping[str, AttrValue] | None) -> dict[str, AttrValue]:
+    if attributes is None:
+        return {}
+    if not isinstance(attributes, Mapping):
+        raise GraphError(f"{owner}: attrs: expected a mapping, got {attributes!r}")
+    kept = {key: _tupled(value) for key, value in attributes.items()}
+    fault = fault_in(kept, ATTRIBUTES, "attrs")
+    if fault is not None:
+        raise GraphError(f"{owner}: {fault.place} {fault.problem}")
+    return kept
+
+
+def _tupled(value: Any) -> Any:
+    """A list as what comes back from a file, and so the lists in it."""
+    if type(value) not in (list, tuple):
+        return value
+    return tuple([tuple(entry) if type(entry) is list else entry for entry in value])

@@ -29,7 +29,7 @@ class Edge(NamedTuple):
     kind: str = "data"
 
 
-class Graph(msgspec.Struct, frozen=True):
+class Graph(msgspec.Struct, frozen=True, dict=True):
     """An autograd graph as data.
 
     ``nodes`` maps id to `Node` in topological order; ``scopes`` maps module path to `Scope`. Graphs compare by value.

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import eq
+from typing import Final
 
 from gradir.errors import GraphError
 from gradir.ir.graph import Graph
-from gradir.ir.model import Node
+from gradir.ir.model import Cut, Node, Producer, Scope
+from gradir.ir.records import first_fault, sound
 
-__all__ = ["Gathered", "check", "problems"]
+__all__ = ["Gathered", "check", "check_all", "problems", "vouch"]
+
+_CHUNK: Final = 512
+"""So few nodes are checked at a time that the processor still has them at hand."""
+
+_VOUCHED: Final = "_vouched"
 
 
 def check(graph: Graph) -> None:
@@ -21,6 +28,76 @@ def check(graph: Graph) -> None:
     """
     if not _holds(graph):
         raise GraphError(next(problems(graph)))
+
+
+def check_all(graph: Graph) -> None:
+    """Raise for the first field that holds what it must not, or else for the first broken rule.
+
+    A graph that was found good is not looked at again while it holds the same nodes and scopes.
+
+    Raises:
+        GraphError: see `check`; a field holds what would not come back from a file as it is; a scope is stored under
+            another path than its own.
+
+    >>> from gradir.ir.model import TensorMeta
+    >>> check_all(Graph.of([Node("x", outputs=(TensorMeta("float32", ("batch", 3)),))]))
+    """
+    if _VOUCHED in graph.__dict__ and graph.__dict__[_VOUCHED] == _held(graph):
+        return
+    _check_records(graph)
+    check(graph)
+    vouch(graph)
+
+
+def vouch(graph: Graph) -> None:
+    """Remember that `check_all` passes. The graph's value, text and files, and copies of it, know nothing of it."""
+    graph.__dict__[_VOUCHED] = _held(graph)
+
+
+def _held(graph: Graph) -> tuple[list[object], ...]:
+    """What a graph holds now, which is compared fast with what it held: the very same objects are equal."""
+    return tuple([*held] for records in (graph.nodes, graph.scopes) for held in (records, records.values()))
+
+
+def _check_records(graph: Graph) -> None:
+    for name, held, wanted in (
+        ("nodes", graph.nodes, dict),
+        ("scopes", graph.scopes, dict),
+        ("cuts", graph.cuts, tuple),
+    ):
+        if type(held) is not wanted:
+            raise GraphError(f"the {name} of the graph are of type {type(held).__name__}; expected {wanted.__name__}")
+    nodes = list(graph.nodes.values())
+    for start in range(0, len(nodes), _CHUNK):
+        chunk = nodes[start : start + _CHUNK]
+        if not sound(chunk, Node):
+            _refuse_first(chunk, Node)
+    others: tuple[tuple[Sequence[object], type], ...] = (
+        (list(graph.scopes.values()), Scope),
+        (graph.cuts, Cut),
+        ((graph.producer,), Producer),
+    )
+    for records, kind in others:
+        if not sound(records, kind):
+            _refuse_first(records, kind)
+    for path, scope in graph.scopes.items():
+        if path != scope.path:
+            raise GraphError(f"scope {scope.path!r} is stored under the path {path!r}")
+
+
+def _refuse_first(records: Sequence[object], kind: type) -> None:
+    for number, record in enumerate(records):
+        fault = first_fault(record, kind)
+        if fault is not None:
+            raise GraphError(" ".join(filter(None, (f"{_named(record, kind, number)}:", fault.place, fault.problem))))
+
+
+def _named(record: object, kind: type, number: int) -> str:
+    if type(record) is Node:
+        return f"node {record.id!r}"
+    if type(record) is Scope:
+        return f"scope {record.path!r}"
+    return "the producer" if kind is Producer else f"{kind.__name__.lower()} {number}"
 
 
 class Gathered:

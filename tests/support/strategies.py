@@ -64,8 +64,9 @@ def graphs(draw: st.DrawFn, max_functions: int = 12) -> Graph:
         )
         values.append(value)
         values.extend(value.output(nr) for nr in range(1, len(outputs)))
+    bases = [value for value in values if not value.output_nr]
     for number in range(draw(st.integers(1, 3))):
-        b.output(draw(st.sampled_from(values)), str(number), base=draw(st.one_of(st.none(), st.sampled_from(values))))
+        b.output(draw(st.sampled_from(values)), str(number), base=draw(st.one_of(st.none(), st.sampled_from(bases))))
     paths = draw(st.lists(scopes, unique=True))
     return b.build(
         scopes=[

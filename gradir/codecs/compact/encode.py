@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import msgpack
 import msgspec
@@ -21,11 +21,10 @@ from gradir.codecs.compact.layout import (
 )
 from gradir.codecs.compact.strings import StringTable, split_id
 from gradir.codecs.document import FORMAT, MAGIC
-from gradir.codecs.values import check_attributes
+from gradir.codecs.values import check_graph, check_nodes
 from gradir.codecs.versions import lowest_for
-from gradir.errors import FormatError, GraphError
+from gradir.errors import FormatError
 from gradir.ir import AttrValue, Graph, Node, Saved, Scope
-from gradir.ir.validate import check
 
 __all__ = ["encode"]
 
@@ -36,6 +35,8 @@ def encode(graph: Graph) -> bytes:
     Raises:
         FormatError: the graph breaks a rule of the IR, or holds what no file can.
     """
+    check_graph(graph)
+    check_nodes(list(graph.nodes.values()))
     try:
         return _encode(graph)
     except UnicodeEncodeError as error:
@@ -49,10 +50,9 @@ def _encode(graph: Graph) -> bytes:
     strings = StringTable()
     scopes = _scope_columns(graph, strings)
     writer = _NodeWriter(graph, strings)
-    for place, (key, node) in enumerate(graph.nodes.items()):
-        writer.add(place, key, node)
+    for place, node in enumerate(graph.nodes.values()):
+        writer.add(place, node)
     packer.pack_map_header(len(KEYS))
-    check_attributes("the producer", graph.producer.options)
     head = (FORMAT, str(lowest_for(graph)), (), _plain(graph.producer), [_plain(cut) for cut in graph.cuts])
     for key, value in zip(KEYS, (*head, strings.texts(), scopes, writer.kinds, writer.columns()), strict=True):
         packer.pack(key)
@@ -83,7 +83,6 @@ class _NodeWriter:
 
     def __init__(self, graph: Graph, strings: StringTable) -> None:
         self.kinds: list[dict[str, object]] = []
-        self._graph = graph
         self._number = strings.number
         self._places = dict(zip(graph.nodes, range(len(graph.nodes)), strict=True))
         self._kind_numbers: dict[object, int] = {}
@@ -96,11 +95,9 @@ class _NodeWriter:
         """The packed columns."""
         return {name: pack(column) for name, column in self._columns.items()}
 
-    def add(self, place: int, key: str, node: Node) -> None:
+    def add(self, place: int, node: Node) -> None:
         """Append one node, whose inputs were appended before."""
         append = self._append
-        if key != node.id or not key.isprintable() or not key:
-            self._refuse()
         append["kind"](self._kind(node))
         self._add_id(node)
         append["scope"](self._number(node.scope))
@@ -112,8 +109,6 @@ class _NodeWriter:
                 continue
             if ref.output_nr:
                 self._add_number("in", ref.output_nr)
-                if not 0 <= ref.output_nr < len(self._producer(ref.id).outputs or range(ref.output_nr + 1)):
-                    self._refuse()
             append["in"](self._distance(place, ref.id))
         if node.base is not None:
             append["base"](self._distance(place, node.base))
@@ -130,12 +125,8 @@ class _NodeWriter:
         self._append[f"{column}_at"](len(self._columns[column]))
         self._append[f"{column}_nr"](output_nr)
 
-    def _producer(self, node_id: str) -> Node:
-        return self._graph.nodes[node_id] if node_id in self._places else self._refuse()
-
     def _distance(self, place: int, node_id: str) -> int:
-        distance = place - self._places.get(node_id, place)
-        return distance if distance > 0 else self._refuse()
+        return place - self._places[node_id]
 
     def _add_saved(self, place: int, saved: Saved) -> None:
         if saved.origin is None:
@@ -143,8 +134,7 @@ class _NodeWriter:
         else:
             if saved.origin.output_nr:
                 self._add_number("origin", saved.origin.output_nr)
-            origin = self._places.get(saved.origin.id)
-            self._append["origin"](self._refuse() if origin is None else 1 + zigzag(place - origin))
+            self._append["origin"](1 + zigzag(self._distance(place, saved.origin.id)))
         number = self._storage_numbers.get(saved.storage)
         self._append["storage"](self._new_storage(saved.storage) if number is None else number)
 
@@ -181,8 +171,6 @@ class _NodeWriter:
         return key
 
     def _new_kind(self, key: object, node: Node) -> int:
-        check_attributes(f"node {node.id!r}", node.attrs)
-        check_attributes(f"node {node.id!r}", node.ext)
         kind = Kind(
             node.role,
             node.op,
@@ -199,10 +187,3 @@ class _NodeWriter:
         )
         self.kinds.append(_plain(kind))
         return self._kind_numbers.setdefault(key, len(self._kind_numbers))
-
-    def _refuse(self) -> NoReturn:
-        try:
-            check(self._graph)
-        except GraphError as error:
-            raise FormatError(str(error)) from error
-        raise AssertionError("the encoder refused a valid graph")
