@@ -30,6 +30,7 @@ from strategies import graphs
 import gradir
 from gradir import codecs
 from gradir.cli import main
+from gradir.codecs.compact.layout import NODE_COLUMNS
 from gradir.codecs.compression import room
 from gradir.codecs.document import MAGIC
 from gradir.errors import FormatError, GradirError
@@ -174,6 +175,24 @@ def test_a_compact_file_whose_columns_name_what_is_not_there(column: str, packed
     for function in (codecs.decode, codecs.survey):
         with pytest.raises(FormatError, match=rf"column nodes\.{column} names entry"):
             function(data)
+
+
+@pytest.mark.parametrize("encoding", ["json", "msgpack"])
+def test_every_damaged_byte(encoding: str) -> None:
+    data = bytearray(codecs.encode(everything(), encoding))
+    for at, was in enumerate(data):
+        for value in {0, 0xFF, was ^ 1, was ^ 8, was ^ 0x80}:
+            data[at] = value
+            read(bytes(data))
+        data[at] = was
+
+
+@pytest.mark.parametrize("column", NODE_COLUMNS)
+@pytest.mark.parametrize("packed", [b"\x00", b"\x00\x01", b"\x03\x01\x01\x01", b"\x02\x01"])
+def test_a_column_of_no_width_is_refused_or_not_looked_at(column: str, packed: bytes) -> None:
+    document = msgpack.unpackb(gradir.dumps(everything(), format="msgpack")[len(MAGIC) :])
+    document["nodes"][column] = packed
+    assert read(MAGIC + msgpack.packb(document)) is None
 
 
 @pytest.mark.parametrize("key", ["in", "names"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgpack
 import msgspec
@@ -28,6 +28,8 @@ from gradir.ir import AttrValue, Graph, Node, Saved, Scope
 from gradir.ir.validate import check
 
 __all__ = ["encode"]
+
+_LARGEST: Final = 2**63 - 1
 
 
 def encode(graph: Graph) -> bytes:
@@ -112,7 +114,8 @@ class _NodeWriter:
                 continue
             if ref.output_nr:
                 self._add_number("in", ref.output_nr)
-                if not 0 <= ref.output_nr < len(self._producer(ref.id).outputs or range(ref.output_nr + 1)):
+                outputs = self._producer(ref.id).outputs
+                if outputs and ref.output_nr >= len(outputs):
                     self._refuse()
             append["in"](self._distance(place, ref.id))
         if node.base is not None:
@@ -127,6 +130,8 @@ class _NodeWriter:
         self._append["ordinal"](ordinal)
 
     def _add_number(self, column: str, output_nr: int) -> None:
+        if not 0 <= output_nr <= _LARGEST:
+            raise FormatError(f"a reference names output {output_nr}; an output's number is from 0 to {_LARGEST}")
         self._append[f"{column}_at"](len(self._columns[column]))
         self._append[f"{column}_nr"](output_nr)
 
