@@ -329,7 +329,7 @@ def test_the_command_line_says_which_file_is_broken(
     words = {"convert": [str(tmp_path / "out.gir")], "export": ["--to", "tree"], "diff": [str(path)]}
     assert main([command, str(path), *words.get(command, [])]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"gradir: {path}: byte 300: broken JSON: ")
+    assert error.startswith(f"gradir: {path}: line 5, byte 300: broken JSON: ")
     assert error.count("\n") == 1
     assert "truncated" in error
     assert list(tmp_path.iterdir()) == [path]

@@ -53,9 +53,11 @@ def check_head(head: object) -> Version:
     """
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise foreign(f'not a GIR document: its head has no "format": "{FORMAT}"')
-    version = Version.parse(head.get("version"))
+    if "version" not in head:
+        raise broken('no "version"', "$")
+    version = Version.parse(head["version"])
     if version is None:
-        problem = f'the version is {excerpt(head.get("version"))}; expected MAJOR.MINOR such as "1.0"'
+        problem = f'the version is {excerpt(head["version"])}; expected MAJOR.MINOR such as "1.0"'
         raise broken(problem, "$.version")
     if version.major > NEWEST.major:
         raise too_new(f"GIR version {version} is newer than {NEWEST}, the newest this gradir reads", "$.version")

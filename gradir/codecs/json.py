@@ -236,6 +236,9 @@ def _decode_plain(data: bytes, error: Exception | None = None) -> Graph:
     """Decode a document that the newest records do not fit: an old one, or a broken one."""
     try:
         head = msgspec.json.decode(data)
+    except msgspec.ValidationError as strange:
+        # A number of any size is JSON, and one that does not fit is read by nobody; who knows the keys names its place.
+        raise broken(*mismatched(error if isinstance(error, msgspec.ValidationError) else strange)) from error
     except _BROKEN as syntax:
         from gradir.codecs.jsonfault import fault_of
 
