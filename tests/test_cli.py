@@ -60,7 +60,7 @@ def test_bad_files_are_one_line(run: Run, tmp_path: Path, command: str) -> None:
     fails(run(command, "missing.gir", *more), "missing.gir: cannot be read: No such file or directory")
     fails(run(command, "text.gir", *more), "text.gir: not a GIR document")
     fails(run(command, "empty.gir", *more), "empty.gir: the file is empty")
-    fails(run(command, "cut.gir", *more), "cut.gir: byte 500: broken JSON: it was truncated")
+    fails(run(command, "cut.gir", *more), "cut.gir: line 8, byte 500: broken JSON: it was truncated")
     fails(run(command, ".", *more), ".: cannot be read: Is a directory")
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import sys
 from pathlib import Path
 
+import msgpack
 import pytest
-from samples import chain, everything
+from samples import chain, everything, hostile
 
 import gradir
 from gradir.cli import main
 from gradir.codecs.compression import compression_of
+from gradir.codecs.document import MAGIC
 from gradir.ir import Graph, Node
 
 PAIRS = [(form, compression) for form in ("json", "msgpack") for compression in ("none", "gzip", "zstd")]
@@ -126,6 +129,56 @@ def test_validate_reports_every_file(files: Path, capfd: pytest.CaptureFixture[s
     assert out == "everything.gir: valid, 10 nodes\n"
     assert [line.split(": ")[1] for line in err.splitlines()] == ["broken.gir", "twice.gir", "missing.gir"]
     assert "the key 'op' occurs twice" in err
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b'"role":', b'"rule":', "$.nodes[0]: object contains unknown field `rule`"),
+        (b'"in":', b'"inn":', "$.nodes[2]: object contains unknown field `inn`"),
+        (b'"dtype":', b'"dtipe":', "$.cuts[0].tensor: object contains unknown field `dtipe`"),
+        (b'"calls":', b'"call":', "$.scopes[0]: object contains unknown field `call`"),
+        (b'"framework":', b'"frame":', "$.producer: object contains unknown field `frame`"),
+        (b'"line":', b'"end":9,"line":', "$.nodes[3].source: object contains unknown field `end`"),
+        (b'{"float":"nan"}', b'{"float":"nan","x":1}', "$.nodes[5].attrs[...]: object contains unknown field `x`"),
+        (b'["fc.weight",0]', b'["fc.weight",0,7]', "$.nodes[2].in[0]: expected `array` of length 2"),
+        (b'"requires":', b'"needs":[],"requires":', "$: object contains unknown field `needs`"),
+    ],
+)
+def test_validate_minds_what_reading_ignores(
+    old: bytes, new: bytes, message: str, compression: str, files: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = (files / "everything.gir").read_bytes().replace(old, new)
+    (files / "odd.gir").write_bytes(data if compression == "none" else gzip.compress(data))
+    gradir.load(files / "odd.gir")
+    assert main(["validate", "odd.gir"]) == 2
+    assert capfd.readouterr().err == f"gradir: odd.gir: {message}; correct it, or leave it out\n"
+    (files / "odd.gir").write_bytes(data.replace(b'"version":"1.1"', b'"version":"1.9"'))
+    assert main(["validate", "odd.gir"]) == 0
+    assert capfd.readouterr().err.startswith("gradir: warning: GIR version 1.9 is newer than 1.1")
+
+
+@pytest.mark.parametrize(
+    ("table", "place"), [(None, "$"), ("producer", "$.producer"), ("scopes", "$.scopes"), ("nodes", "$.nodes")]
+)
+def test_validate_minds_what_reading_ignores_in_the_compact_form(
+    table: str | None, place: str, files: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    document = msgpack.unpackb(gradir.dumps(everything(), format="msgpack")[len(MAGIC) :])
+    (document if table is None else document[table])["odd"] = b""
+    (files / "odd.gir").write_bytes(MAGIC + msgpack.packb(document))
+    assert gradir.load(files / "odd.gir") == everything()
+    assert main(["validate", "odd.gir"]) == 2
+    message = f"{place}: object contains unknown field `odd`; correct it, or leave it out"
+    assert capfd.readouterr().err == f"gradir: odd.gir: {message}\n"
+
+
+@pytest.mark.parametrize("make", [everything, hostile])
+@pytest.mark.parametrize("encoding", ["json", "msgpack"])
+def test_validate_minds_nothing_that_gradir_writes(encoding: str, make, files: Path) -> None:
+    gradir.save(make(), files / "written.gir", format=encoding)
+    assert main(["validate", "written.gir"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,23 @@ def test_storage_keys_of_every_form(storage: str) -> None:
     assert gradir.loads(compacted(graph)) == graph
 
 
+@pytest.mark.parametrize("number", [1, 255, 2**31, 2**32, 2**63 - 1])
+def test_the_number_of_an_output_of_a_node_that_records_none(number: int) -> None:
+    ref = Ref("a", number)
+    graph = Graph.of([Node("a"), Node("b", inputs=(ref, None, ref), saved=(Saved("s", origin=ref),))])
+    check(graph)
+    assert gradir.loads(compacted(graph)) == graph == gradir.loads(gradir.dumps(graph))
+
+
+@pytest.mark.parametrize("number", [-1, 2**63, 2**64])
+@pytest.mark.parametrize("field", ["inputs", "saved"])
+def test_an_output_number_that_no_file_has(field: str, number: int) -> None:
+    ref = Ref("a", number)
+    value = {"inputs": (ref,), "saved": (Saved("s", origin=ref),)}[field]
+    with pytest.raises(FormatError, match=rf"names output {number}"):
+        compacted(Graph.of([Node("a"), Node("b", **{field: value})]))
+
+
 def test_repeated_values_are_shared() -> None:
     attrs = [{"dim": (1, 2)} for _ in range(3)]
     graph = Graph.of([Node(f"n:{i}", outputs=(TensorMeta("f", (i // 2,)),), attrs=attrs[i]) for i in range(3)])

@@ -30,6 +30,7 @@ from strategies import graphs
 import gradir
 from gradir import codecs
 from gradir.cli import main
+from gradir.codecs.compact.layout import NODE_COLUMNS
 from gradir.codecs.compression import room
 from gradir.codecs.document import MAGIC
 from gradir.errors import FormatError, GradirError
@@ -176,6 +177,24 @@ def test_a_compact_file_whose_columns_name_what_is_not_there(column: str, packed
             function(data)
 
 
+@pytest.mark.parametrize("encoding", ["json", "msgpack"])
+def test_every_damaged_byte(encoding: str) -> None:
+    data = bytearray(codecs.encode(everything(), encoding))
+    for at, was in enumerate(data):
+        for value in {0, 0xFF, was ^ 1, was ^ 8, was ^ 0x80}:
+            data[at] = value
+            read(bytes(data))
+        data[at] = was
+
+
+@pytest.mark.parametrize("column", NODE_COLUMNS)
+@pytest.mark.parametrize("packed", [b"\x00", b"\x00\x01", b"\x03\x01\x01\x01", b"\x02\x01"])
+def test_a_column_of_no_width_is_refused_or_not_looked_at(column: str, packed: bytes) -> None:
+    document = msgpack.unpackb(gradir.dumps(everything(), format="msgpack")[len(MAGIC) :])
+    document["nodes"][column] = packed
+    assert read(MAGIC + msgpack.packb(document)) is None
+
+
 @pytest.mark.parametrize("key", ["in", "names"])
 @pytest.mark.parametrize("count", [2**31, 2**63 - 1])
 def test_a_kind_that_asks_for_more_than_there_is(key: str, count: int) -> None:
@@ -310,7 +329,7 @@ def test_the_command_line_says_which_file_is_broken(
     words = {"convert": [str(tmp_path / "out.gir")], "export": ["--to", "tree"], "diff": [str(path)]}
     assert main([command, str(path), *words.get(command, [])]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"gradir: {path}: byte 300: broken JSON: ")
+    assert error.startswith(f"gradir: {path}: line 5, byte 300: broken JSON: ")
     assert error.count("\n") == 1
     assert "truncated" in error
     assert list(tmp_path.iterdir()) == [path]

@@ -15,8 +15,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = commands.add_parser(
         "validate",
         help="check that files are valid GIR",
-        description="Check that each file is a GIR document: fields and types as in the schema, no key twice, ids "
-        "unique, and edges, in topological order, between nodes that exist. Exit status 2 when one is not.",
+        description="Check that each file is a GIR document: fields and types as in the schema and no others, no key "
+        "twice, ids unique, and edges, in topological order, between nodes that exist. Exit status 2 when one is not.",
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help="a .gir file; '-' is stdin")
     parser.add_argument(
@@ -51,9 +51,11 @@ def _is_valid(path: str, check: Callable[[bytes], int]) -> bool:
 def _check(data: bytes) -> int:
     from gradir import codecs
     from gradir.codecs.strict import check_keys
+    from gradir.codecs.unknown import check_known
 
     graph = codecs.decode(data)
     check_keys(data)
+    check_known(data)
     return len(graph.nodes)
 
 

@@ -20,7 +20,7 @@ _SUFFIXES: Final[Mapping[str, str]] = {".gz": "gzip", ".zst": "zstd"}
 
 _MAGIC: Final[Mapping[str, bytes]] = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd"}
 
-_NUMBERED: Final = re.compile(r"(?:byte|line) [0-9,]*[0-9]")
+_NUMBERED: Final = re.compile(r"(?:line [0-9,]*[0-9], )?(?:byte|line) [0-9,]*[0-9]")
 
 _GZIP_LEVEL: Final = 6
 _GZIP_WINDOW: Final = 31
@@ -171,7 +171,8 @@ def _expand(data: bytes, compression: str, method: _Method, pieces: _Pieces) -> 
                 pieces.add(member.decompress(data[at : at + _PIECE]))
                 at += _PIECE
         except method.error as error:
-            raise damaged(f"damaged {compression} data: {error}") from error
+            problem = f"damaged {compression} data, in the {min(_PIECE, len(data) - at):,} bytes from here"
+            raise damaged(problem, byte(at)) from error
         if not member.eof:
             raise damaged(f"damaged {compression} data: it was truncated", byte(len(data)))
         at = min(at, len(data)) - len(member.unused_data)

@@ -14,7 +14,7 @@ from gradir.codecs.faults import broken, foreign, too_new
 from gradir.codecs.versions import NEWEST, RELEASED, Version
 from gradir.errors import GradirWarning, GraphError
 from gradir.ir import Cut, Graph, Node, Producer, Scope
-from gradir.ir.validate import check
+from gradir.ir.validate import check, vouch
 
 __all__ = ["BOM", "FEATURES", "FORMAT", "MAGIC", "WHITESPACE", "Document", "check_head", "graph_of", "to_graph"]
 
@@ -53,9 +53,11 @@ def check_head(head: object) -> Version:
     """
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise foreign(f'not a GIR document: its head has no "format": "{FORMAT}"')
-    version = Version.parse(head.get("version"))
+    if "version" not in head:
+        raise broken('no "version"', "$")
+    version = Version.parse(head["version"])
     if version is None:
-        problem = f'the version is {excerpt(head.get("version"))}; expected MAJOR.MINOR such as "1.0"'
+        problem = f'the version is {excerpt(head["version"])}; expected MAJOR.MINOR such as "1.0"'
         raise broken(problem, "$.version")
     if version.major > NEWEST.major:
         raise too_new(f"GIR version {version} is newer than {NEWEST}, the newest this gradir reads", "$.version")
@@ -90,6 +92,7 @@ def to_graph(
         check(graph)
     except GraphError as error:
         raise broken(shortened(str(error))) from error
+    vouch(graph)
     return graph
 
 
@@ -105,7 +108,9 @@ def graph_of(
         graph = Graph.of((), scopes, cuts, producer, read_from=_read_from(version))
     except GraphError as error:
         raise broken(shortened(str(error))) from error
-    return replace(graph, nodes=nodes)
+    graph = replace(graph, nodes=nodes)
+    vouch(graph)
+    return graph
 
 
 def _read_from(version: Version) -> str:

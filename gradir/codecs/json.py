@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import utf_8_decode
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
@@ -32,7 +33,7 @@ _NODES: Final = b'"nodes":[\n'
 _END: Final = b"\n]}\n"
 _SEPARATOR: Final = b",\n"
 _PIECE: Final = 1 << 16
-"""How many bytes of nodes are read at a time, so that they are still at hand when they are checked."""
+"""How many bytes are read at a time, so that what is made of them is still at hand when it is checked."""
 
 _BROKEN: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -98,7 +99,7 @@ def decode(data: bytes) -> Graph:
     Raises:
         FormatError: the text is not JSON, not GIR, of a version that cannot be read, or breaks a rule of the IR.
     """
-    data = _without_mark(data)
+    data = _without_mark(_text(data))
     with paused_gc():
         return _decode_by_lines(data) or _decode_whole(data)
 
@@ -135,7 +136,7 @@ def survey(data: bytes) -> Survey:
     Raises:
         FormatError: see `decode`. What only the whole graph shows, such as an id that occurs twice, goes unnoticed.
     """
-    data = _without_mark(data)
+    data = _without_mark(_text(data))
     with paused_gc():
         return _survey_by_lines(data) or _survey_whole(data)
 
@@ -169,6 +170,21 @@ def _survey_whole(data: bytes) -> Survey:
 
 def _version_of(document: Document) -> Version:
     return check_head({"format": document.format, "version": document.version, "requires": document.requires})
+
+
+def _text(data: bytes) -> bytes:
+    # A decoder does not look into keys and values that it does not know, and a damaged key is one of these.
+    if data.isascii():
+        return data
+    view, at = memoryview(data), 0
+    try:
+        while at < len(data):
+            at += utf_8_decode(view[at : at + _PIECE], "strict", at + _PIECE >= len(data))[1]
+    except UnicodeDecodeError as error:
+        from gradir.codecs.jsonfault import fault_of
+
+        raise fault_of(data, error) from error
+    return data
 
 
 def _without_mark(data: bytes) -> bytes:
@@ -221,6 +237,9 @@ def _decode_plain(data: bytes, error: Exception | None = None) -> Graph:
     """Decode a document that the newest records do not fit: an old one, or a broken one."""
     try:
         head = msgspec.json.decode(data)
+    except msgspec.ValidationError as strange:
+        # A number of any size is JSON, and one that does not fit is read by nobody; who knows the keys names its place.
+        raise broken(*mismatched(error if isinstance(error, msgspec.ValidationError) else strange)) from error
     except _BROKEN as syntax:
         from gradir.codecs.jsonfault import fault_of
 

@@ -36,7 +36,7 @@ def _no_text(data: bytes) -> FormatError | None:
         data.decode()
     except UnicodeDecodeError as error:
         problem = f"broken JSON: not UTF-8, {error.reason} {data[error.start]:#04x}"
-        return damaged(problem, byte(error.start))
+        return damaged(problem, _at(data, error.start))
     return None
 
 
@@ -44,19 +44,25 @@ def _lone_half(data: bytes, error: Exception) -> FormatError | None:
     if "truncated" not in str(error):
         return None
     found = list(_HALF_PAIR.finditer(data, max(len(data) - _TAIL, 0)))
-    return broken("broken JSON: invalid utf-16 surrogate pair", byte(found[-1].start(1))) if found else None
+    return broken("broken JSON: invalid utf-16 surrogate pair", _at(data, found[-1].start(1))) if found else None
 
 
 def _cut_short(data: bytes, error: Exception) -> FormatError | None:
-    return damaged("broken JSON: it was truncated", byte(len(data))) if "truncated" in str(error) else None
+    return damaged("broken JSON: it was truncated", _at(data, len(data))) if "truncated" in str(error) else None
 
 
 def _no_json(data: bytes, error: Exception) -> FormatError:
     if isinstance(error, json.JSONDecodeError):
         start = len(BOM) if data.startswith(BOM) else 0
-        return broken(f"broken JSON: {lowered(error.msg)}", byte(start + len(error.doc[: error.pos].encode())))
+        return broken(f"broken JSON: {lowered(error.msg)}", _at(data, start + len(error.doc[: error.pos].encode())))
     text = " ".join(str(error).split())
     found = _PLACE.fullmatch(text)
     if found is None:
         return broken(f"broken JSON: {lowered(shortened(text))}")
-    return broken(f"broken JSON: {lowered(shortened(found[1]))}", byte(int(found[2])))
+    return broken(f"broken JSON: {lowered(shortened(found[1]))}", _at(data, int(found[2])))
+
+
+def _at(data: bytes, number: int) -> str:
+    """A place in a text: its byte, and its line where there are lines."""
+    line = data.count(b"\n", 0, number) + 1
+    return f"line {line:,}, {byte(number)}" if b"\n" in data else byte(number)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-__all__ = ["any_from", "counts_of", "pack", "pick", "unpack"]
+__all__ = ["any_from", "counts_of", "length", "pack", "pick", "unpack"]
 
 _CODES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _BYTES: Final = bytes(range(256))
@@ -42,6 +42,18 @@ def unpack(data: bytes) -> Sequence[int]:
         return b""
     width, count = _measured(data)
     return data[1:] if width == 1 else struct.unpack_from(f"<{count}{_CODES[width]}", data, 1)
+
+
+def length(data: bytes) -> int:
+    """The number of integers of a column, which is not unpacked for it.
+
+    Raises:
+        ValueError: the bytes are not a column.
+
+    >>> length(pack([7, 70_000])), length(pack([]))
+    (2, 0)
+    """
+    return _measured(data)[1] if data else 0
 
 
 def pick(data: bytes, places: Sequence[int]) -> list[int]:

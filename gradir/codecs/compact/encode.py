@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 import msgspec
@@ -27,6 +27,8 @@ from gradir.errors import FormatError
 from gradir.ir import AttrValue, Graph, Node, Saved, Scope
 
 __all__ = ["encode"]
+
+_LARGEST: Final = 2**63 - 1
 
 
 def encode(graph: Graph) -> bytes:
@@ -122,6 +124,8 @@ class _NodeWriter:
         self._append["ordinal"](ordinal)
 
     def _add_number(self, column: str, output_nr: int) -> None:
+        if not 0 <= output_nr <= _LARGEST:
+            raise FormatError(f"a reference names output {output_nr}; an output's number is from 0 to {_LARGEST}")
         self._append[f"{column}_at"](len(self._columns[column]))
         self._append[f"{column}_nr"](output_nr)
 

@@ -13,7 +13,7 @@ import msgspec
 from gradir.codecs.compact.at_once import read_at_once
 from gradir.codecs.compact.layout import HEAD, NODE_COLUMNS, SCOPE_COLUMNS, TRAINING, Kind
 from gradir.codecs.compact.tables import Columns, Tables
-from gradir.codecs.compact.unpacker import refuse_extension, unpacker_of
+from gradir.codecs.compact.unpacker import PAST_THE_END, refuse_extension, trouble_of, unpacker_of
 from gradir.codecs.document import MAGIC, check_head
 from gradir.codecs.faults import byte, damaged, mismatched
 from gradir.codecs.values import check_finite
@@ -51,7 +51,7 @@ def _upgraded(data: bytes, version: Version) -> bytes:
     try:
         document = msgpack.unpackb(data[len(MAGIC) :], ext_hook=refuse_extension)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise damaged(f"broken MessagePack: {' '.join(str(error).split()) or type(error).__name__}") from error
+        raise damaged(trouble_of(error)) from error
     packed: bytes = msgpack.packb(upgrade("msgpack", document, version))
     return MAGIC + packed
 
@@ -116,11 +116,18 @@ class _Reader:
         try:
             return function()
         except msgpack.OutOfData:
-            raise damaged("the file ends before its document does: it was truncated", byte(len(self._data))) from None
+            raise self._cut_short() from None
         except FormatError as error:
             self._fail(str(error))
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
-            self._fail(f"broken MessagePack: {' '.join(str(error).split()) or type(error).__name__}", error)
+            self._fail(trouble_of(error), error)
+
+    def _cut_short(self) -> FormatError:
+        # The reader stops behind the length of what is not all there, or where the next value would start.
+        stop = len(MAGIC) + self._unpacker.tell()
+        if stop < len(self._data):
+            return damaged(PAST_THE_END, byte(stop - 1))
+        return damaged("the file ends before its document does: it was truncated", byte(len(self._data)))
 
     def _fail(self, message: str, cause: Exception | None = None) -> NoReturn:
         raise damaged(message, self._place()) from cause

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
-from gradir.codecs.compact.columns import any_from, pick, unpack
+from gradir.codecs.compact.columns import any_from, length, pick, unpack
 from gradir.codecs.compact.layout import Kind
 from gradir.codecs.faults import damaged
 from gradir.codecs.versions import Version
 from gradir.ir import Cut, Producer
 
 __all__ = ["Columns", "Tables"]
+
+T = TypeVar("T")
 
 
 class Columns:
@@ -25,10 +27,7 @@ class Columns:
 
     def __getitem__(self, name: str) -> Any:
         """The integers of a column."""
-        try:
-            return unpack(self._packed[name])
-        except ValueError as error:
-            raise damaged(f"column {self.title(name)}: {error}") from error
+        return self._read(name, unpack)
 
     def __contains__(self, name: str) -> bool:
         """Whether the document has the column."""
@@ -36,20 +35,19 @@ class Columns:
 
     def length(self, name: str) -> int:
         """The number of entries of a column, which is not unpacked for it."""
-        packed = self._packed[name]
-        return (len(packed) - 1) // (packed[0] or 1) if packed else 0
+        return self._read(name, length)
 
     def check_length(self, name: str, count: int, per: str) -> None:
         """Refuse a column that has not ``count`` entries."""
-        length = self.length(name)
-        if length != count:
-            raise damaged(f"column {self.title(name)} has {length:,} entries, not one per {per} ({count:,})")
+        found = self.length(name)
+        if found != count:
+            raise damaged(f"column {self.title(name)} has {found:,} entries, not one per {per} ({count:,})")
 
     def counted(self, name: str, count: int, per: str, *, places: Sequence[int] | None = None) -> Any:
         """A column that must have ``count`` entries, or those of its entries that are asked for."""
         if places is not None:
             self.check_length(name, count, per)
-            return pick(self._packed[name], places)
+            return self._read(name, lambda packed: pick(packed, places))
         column = self[name]
         if len(column) != count:
             self.check_length(name, count, per)
@@ -65,6 +63,12 @@ class Columns:
                 f"column {self.title(name)} names entry {max(column):,} of {table}, of which there are {limit:,}"
             )
         return column
+
+    def _read(self, name: str, function: Callable[[bytes], T]) -> T:
+        try:
+            return function(self._packed[name])
+        except ValueError as error:
+            raise damaged(f"column {self.title(name)}: {error}") from error
 
     def title(self, name: str) -> str:
         """The column as an error names it."""
