@@ -102,7 +102,7 @@ def test_the_number_of_an_output_of_a_node_that_records_none(number: int) -> Non
 def test_an_output_number_that_no_file_has(field: str, number: int) -> None:
     ref = Ref("a", number)
     value = {"inputs": (ref,), "saved": (Saved("s", origin=ref),)}[field]
-    with pytest.raises(FormatError, match=rf"names output {number}"):
+    with pytest.raises(FormatError, match=rf"output_nr is {number}"):
         compacted(Graph.of([Node("a"), Node("b", **{field: value})]))
 
 

@@ -26,7 +26,8 @@ MIRRORED = {"added": "removed", "removed": "added"}
 
 def content(graph: Graph) -> bytes:
     """What a graph says, its producer apart, in the exact types of its values."""
-    return gradir.dumps(msgspec.structs.replace(graph, producer=Producer()))
+    records = [*graph.nodes.values()], [*graph.scopes.values()], graph.cuts
+    return msgspec.json.encode(records, order="deterministic")
 
 
 def fields_of(diff: Diff, record: str) -> dict[str, tuple[str | None, str | None]]:

@@ -11,7 +11,6 @@ import msgspec
 from msgspec.structs import fields
 
 from gradir.codecs.codec import encoding_of
-from gradir.codecs.compact.layout import KEYS, NODE_COLUMNS, SCOPE_COLUMNS, TRAINING, Kind
 from gradir.codecs.compression import opened
 from gradir.codecs.document import BOM, MAGIC, Document
 from gradir.codecs.faults import mismatched
@@ -56,6 +55,8 @@ def check_known(data: bytes) -> None:
 def _document(encoding: str) -> Any:
     if encoding == "json":
         return _closed(Document)
+    from gradir.codecs.compact.layout import KEYS, NODE_COLUMNS, SCOPE_COLUMNS, TRAINING, Kind
+
     return _record(
         "Compact",
         dict.fromkeys(KEYS, Any)
