@@ -83,8 +83,9 @@ def assemble(
     """
     if torch.compiler.is_compiling():
         raise CaptureError("capture inside torch.compile sees no grad_fn: capture outside the compiled function")
-    # What is dropped before the collector runs again need not be looked at by it.
-    with paused_gc():
+    # What is dropped before the collector runs again need not be looked at by it, and no class or mode of the user's
+    # need be told of what is read.
+    with paused_gc(), torch._C.DisableTorchFunction():
         return _assemble(
             captured,
             roots,
@@ -268,7 +269,7 @@ class _Assembly:
                     _NOTHING if scope is not None else _OPEN_SCOPE,
                 )
             )
-        self._correct_layouts(reader.layouts)
+        self._complete(reader)
 
     def _intermediate_names(self) -> dict[GradFn, list[str]]:
         names: defaultdict[GradFn, list[str]] = defaultdict(list)
@@ -325,14 +326,18 @@ class _Assembly:
             )
         )
 
-    def _correct_layouts(self, layouts: dict[Ref, str]) -> None:
-        """Write the layouts that saved and captured tensors showed into the functions that made them."""
+    def _complete(self, reader: SavedReader) -> None:
+        """Write what only saved and captured tensors tell of a function: numbers among its attributes, and layouts."""
+        layouts = reader.layouts
         for _, _, tensor, producer, _ in self._captured:
             if producer is not None and tensor.layout is not torch.strided:
                 layouts[Ref(self._ids[producer[0]], producer[1])] = layout_name(tensor.layout)
-        if not layouts:
+        if not (reader.numbers or layouts):
             return
         places = {node.id: index for index, node in enumerate(self._nodes)}
+        for node_id, numbers in reader.numbers.items():
+            node = self._nodes[places[node_id]]
+            self._nodes[places[node_id]] = replace(node, attrs=dict(sorted({**node.attrs, **numbers}.items())))
         for ref, layout in layouts.items():
             node = self._nodes[places[ref.id]]
             outputs = list(node.outputs)

@@ -12,9 +12,10 @@ import torch
 
 from gradir.capture.pytorch.anatomy import Anatomy, Slot
 from gradir.capture.pytorch.metadata import dtype_name, layout_name, shape_of
+from gradir.capture.pytorch.scalars import PROBES, number_of
 from gradir.capture.pytorch.tensors import Owned, TensorNodes
 from gradir.capture.pytorch.walk import GradFn
-from gradir.ir import Ref, Saved, TensorMeta
+from gradir.ir import AttrValue, Ref, Saved, TensorMeta
 
 __all__ = ["SavedReader"]
 
@@ -23,17 +24,22 @@ _kind_of: Final = attrgetter("dtype", "shape", "layout")
 
 
 class _Kind(NamedTuple):
-    """What the saved tensors of one kind have in common; ``layout`` is set where it is not strided."""
+    """What the saved tensors of one kind have in common.
+
+    ``layout`` is set where it is not strided, ``probe`` where a tensor of this kind may stand for a number.
+    """
 
     dtype: str
     shape: tuple[int | str, ...] | None
     layout: str | None
+    probe: torch.Tensor | None
 
 
 class SavedReader:
     """Reads saved slots and remembers which storage was met where.
 
-    ``layouts`` collects what the saved tensors show of the layout of outputs, where that is not strided.
+    ``layouts`` collects what the saved tensors show of the layout of outputs, where that is not strided, and
+    ``numbers`` by node and slot the numbers among them.
     """
 
     def __init__(
@@ -55,6 +61,7 @@ class SavedReader:
         self._kinds: dict[tuple[Any, ...], _Kind] = {}
         self._storages: dict[int, tuple[int, str, str]] = {}
         self.layouts: dict[Ref, str] = {}
+        self.numbers: dict[str, dict[str, AttrValue]] = {}
 
     def read(self, fn: GradFn, anatomy: Anatomy, node_id: str, outputs: tuple[TensorMeta, ...]) -> tuple[Saved, ...]:
         """Every saved slot of a grad_fn."""
@@ -82,9 +89,9 @@ class SavedReader:
         if tensor is None:
             return Saved(name, state="freed") if _raises(raw.unpack) else None
         try:
-            dtype, shape, layout = self._kinds[_kind_of(tensor)]
+            dtype, shape, layout, probe = self._kinds[_kind_of(tensor)]
         except (KeyError, RuntimeError, TypeError):
-            dtype, shape, layout = self._new_kind(tensor)
+            dtype, shape, layout, probe = self._new_kind(tensor)
         size, storage = self._storage(tensor, node_id, name)
         try:
             is_stale = tensor._version != 0 and _is_stale(raw, fn, slot)
@@ -95,6 +102,8 @@ class SavedReader:
             return Saved(name, dtype, shape, size, None, storage, "stale")
         grad_fn = tensor.grad_fn
         if grad_fn is None:
+            if probe is not None:
+                self._note_number(tensor, probe, node_id, name)
             origin = self._origin_without_grad_fn(tensor, name, node_id, outputs)
         else:
             producer = self._ids.get(grad_fn)
@@ -105,11 +114,17 @@ class SavedReader:
 
     def _new_kind(self, tensor: torch.Tensor) -> _Kind:
         layout = None if tensor.layout is torch.strided else layout_name(tensor.layout)
-        kind = _Kind(dtype_name(tensor.dtype), shape_of(tensor, self._symbols), layout)
+        shape = shape_of(tensor, self._symbols)
+        kind = _Kind(dtype_name(tensor.dtype), shape, layout, PROBES.get(tensor.dtype) if shape == () else None)
         # Without one shape, or with a symbolic and so unhashable one, it is described each time.
         with suppress(RuntimeError, TypeError):
             self._kinds[_kind_of(tensor)] = kind
         return kind
+
+    def _note_number(self, tensor: torch.Tensor, probe: torch.Tensor, node_id: str, slot: str) -> None:
+        number = number_of(tensor, probe)
+        if number is not None:
+            self.numbers.setdefault(node_id, {})[slot] = number
 
     def _origin_without_grad_fn(
         self, tensor: torch.Tensor, name: str, node_id: str, outputs: tuple[TensorMeta, ...]
