@@ -23,6 +23,7 @@ from gradir.errors import (
     ExportError,
     FormatError,
     GradirError,
+    GradirWarning,
     GraphError,
     NewerFormatError,
     PassError,
@@ -33,7 +34,7 @@ from gradir.version import __version__
 if TYPE_CHECKING:
     from gradir.diff.model import Change, Diff
     from gradir.ir import Builder, Cut, Edge, Graph, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
-    from gradir.protocols import Exporter, Frontend, Options, Verification
+    from gradir.protocols import Exporter, Frontend, Options, Recorder, Verification
 
 __all__ = [
     "Builder",
@@ -47,6 +48,7 @@ __all__ = [
     "FormatError",
     "Frontend",
     "GradirError",
+    "GradirWarning",
     "Graph",
     "GraphError",
     "NewerFormatError",
@@ -54,6 +56,7 @@ __all__ = [
     "Options",
     "PassError",
     "Producer",
+    "Recorder",
     "Ref",
     "Saved",
     "Scope",
@@ -92,7 +95,7 @@ _HOMES = {
         "Source",
         "TensorMeta",
     ),
-    "gradir.protocols": ("Exporter", "Frontend", "Options", "Verification"),
+    "gradir.protocols": ("Exporter", "Frontend", "Options", "Recorder", "Verification"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

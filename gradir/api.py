@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from gradir.diff.model import Diff
     from gradir.ir import Graph
-    from gradir.protocols import Verification
+    from gradir.protocols import Recorder, Verification
 
 __all__ = [
     "capture",
@@ -77,7 +77,8 @@ def verify(
 
     Every captured function must run and no other may; the gradient that arrives at each must have the recorded dtype
     and shape; every leaf of the graph, and no other parameter of the model, must receive a gradient. The arguments are
-    those of `capture`. Afterwards each ``.grad`` is as before and the graph is kept. Hooks on tensors and nodes run.
+    those of `capture`; the result is true where graph and engine agree. Afterwards each ``.grad`` is as before and the
+    graph is kept. Hooks on tensors and nodes run.
 
     Raises:
         CaptureError: there is no graph, or backward cannot run on it.
@@ -92,7 +93,7 @@ def verify(
     return registry.frontend("torch").capture(target, inputs, kwargs=kwargs, model=model, params=params).verify()
 
 
-def record(model: object = None, *, sources: bool = False) -> Any:
+def record(model: object = None, *, sources: bool = False) -> Recorder:
     """Note which module runs which operation, for ids and scopes by module.
 
     With ``sources`` it also notes the source line of every operation, relative to the working directory, and the
@@ -102,6 +103,9 @@ def record(model: object = None, *, sources: bool = False) -> Any:
     under the name of its class. Without ``model``, every module that ran is shown, whether it took part or not: a
     parameter that no gradient reaches may be what one looks for. A lone module with parameters is then the model, and
     its paths start at the top; of several, each stands under the name of its class.
+
+    Raises:
+        CaptureError: ``model`` is no module or dict of modules; raised when the context is entered.
 
     >>> import torch, gradir
     >>> model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh())

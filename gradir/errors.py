@@ -16,7 +16,11 @@ __all__ = [
     "NewerFormatError",
     "PassError",
     "SpecError",
+    "warn",
 ]
+
+_OURS = ("gradir", "gradir_exporters")
+"""The packages whose lines no warning names."""
 
 
 class GradirError(Exception):
@@ -76,3 +80,14 @@ class PassError(GradirError):
 
 class GradirWarning(UserWarning):
     """Something that was done, but perhaps not as expected."""
+
+
+def warn(message: str) -> None:
+    """Give a `GradirWarning` at the line outside gradir that led to it."""
+    import sys
+    import warnings
+
+    frame, level = sys._getframe(), 1  # noqa: SLF001 (as inspect does, without its import)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, GradirWarning, stacklevel=level)

@@ -9,13 +9,14 @@ Both are found by entry point, the built-in ones too. An exporter is one class i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from gradir.ir import Graph
 
-__all__ = ["Exporter", "Frontend", "LiveCapture", "NoOptions", "Options", "Verification"]
+__all__ = ["Exporter", "Frontend", "LiveCapture", "NoOptions", "Options", "Recorder", "Verification"]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,13 +62,19 @@ class Verification(NamedTuple):
     """What a framework's engine did in a backward, beside what the graph says.
 
     ``nodes`` and ``edges`` count the functions of the graph and the edges into them, ``fired`` the functions that the
-    engine ran. ``mismatches`` has a line for everything on which the two disagree.
+    engine ran. ``mismatches`` has a line for everything on which the two disagree; without one it is true.
+
+    >>> bool(Verification(1, 1, 1, ())), bool(Verification(1, 1, 0, ("exp:1 did not run",)))
+    (True, False)
     """
 
     nodes: int
     edges: int
     fired: int
     mismatches: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return not self.mismatches
 
 
 class LiveCapture(Protocol):
@@ -83,6 +90,32 @@ class LiveCapture(Protocol):
 
         Raises:
             CaptureError: backward cannot run.
+        """
+        ...
+
+
+class Recorder(Protocol):
+    """A context manager that notes which module runs which operation inside it, and captures what was run."""
+
+    def __enter__(self) -> Recorder: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+    def capture(self, outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> Graph:
+        """Capture tensors that were made inside the context; see `gradir.capture`.
+
+        Raises:
+            CaptureError: an output is not a tensor, or has no graph.
+        """
+        ...
+
+    def verify(self, outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> Verification:
+        """Capture, and check the graph against the engine; see `gradir.verify`.
+
+        Raises:
+            CaptureError: there is no graph, or backward cannot run on it.
         """
         ...
 
@@ -112,10 +145,11 @@ class Frontend(Protocol):
         """Set the seed of the framework's random numbers."""
         ...
 
-    def record(self, model: object = None, *, sources: bool = False) -> Any:
-        """A context manager that notes the modules that run inside it and has a ``capture`` of its own.
+    def record(self, model: object = None, *, sources: bool = False) -> Recorder:
+        """Note the modules that run inside a context; with ``sources``, source lines and variables too.
 
-        With ``sources`` it notes source lines and variables too.
+        Raises:
+            CaptureError: ``model`` is no module; raised when the context is entered.
         """
         ...
 

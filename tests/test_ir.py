@@ -174,3 +174,16 @@ def test_two_slots_of_one_node_may_share_a_storage() -> None:
 def test_totals_of_a_chain() -> None:
     counts = totals(chain(5))
     assert (counts.nodes, counts.edges) == (7, 6)
+
+
+def test_edges_are_a_collection() -> None:
+    graph = everything()
+    edges = graph.edges
+    assert [*edges] == [*edges]
+    assert len(edges) == len([*edges])
+    assert all(edge in edges for edge in edges)
+    assert {edge.kind for edge in edges} == {"data", "view"}
+    assert next(iter(edges))._replace(input_nr=99) not in edges
+    assert next(iter(edges))._replace(dst="nobody") not in edges
+    assert "x" not in edges
+    assert repr(edges) == f"<gradir edges: {len(edges)}>"

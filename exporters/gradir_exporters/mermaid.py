@@ -10,13 +10,12 @@ that these do not.
 from __future__ import annotations
 
 import io
-import warnings
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
 
-from gradir.errors import ExportError, GradirWarning
+from gradir.errors import ExportError, warn
 from gradir.passes import fold, scope_depth
 from gradir.protocols import Options
 from gradir_exporters._mermaid_picture import Picture, Style, fewest_arrows
@@ -94,7 +93,7 @@ class MermaidExporter:
             source = _source(picture, options.direction, notes)
             if _characters(source) <= _MAX_CHARACTERS:
                 for note in notes:
-                    warnings.warn(f"mermaid: {note}", GradirWarning, stacklevel=2)
+                    warn(f"mermaid: {note}")
                 return source
         raise ExportError(_refusal(graph, options, style))
 
@@ -127,7 +126,7 @@ def _characters(source: str) -> int:
 
 
 def _note(graph: Graph, depth: int | None) -> str:
-    edges = sum(1 for _ in graph.edges)
+    edges = len(graph.edges)
     return (
         f"{len(graph.nodes):,} nodes and {edges:,} edges, more than Mermaid draws ({_MAX_ARROWS} arrows, "
         f"{_MAX_CHARACTERS:,} characters): folded by module to depth {depth}"

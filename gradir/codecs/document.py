@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 from gradir.codecs.excerpt import excerpt, shortened
 from gradir.codecs.faults import broken, foreign, too_new
 from gradir.codecs.versions import NEWEST, RELEASED, Version
-from gradir.errors import GradirWarning, GraphError
+from gradir.errors import GraphError, warn
 from gradir.ir import Cut, Graph, Node, Producer, Scope
 from gradir.ir.validate import check, vouch
 
@@ -71,11 +70,7 @@ def check_head(head: object) -> Version:
         names = shortened(", ".join(map(excerpt, missing)))
         raise too_new(f"the document requires {names}, unknown to this gradir", "$.requires")
     if version > NEWEST:
-        warnings.warn(
-            f"GIR version {version} is newer than {NEWEST}; what this gradir does not know in it is ignored",
-            GradirWarning,
-            stacklevel=2,
-        )
+        warn(f"GIR version {version} is newer than {NEWEST}; what this gradir does not know in it is ignored")
     return version
 
 

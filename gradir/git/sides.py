@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gradir.errors import GradirError, GradirWarning
+from gradir.errors import GradirError, warn
 from gradir.git.repository import has_git, is_revision, output, read_blob, succeeds
 
 __all__ = ["Side", "sides"]
@@ -80,11 +79,7 @@ def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
             raise GradirError(f"{first}: cannot be read: No such file or directory, and no revision that git knows")
         return Side(_here(second), first), Side(second)
     if not paths and _may_be_revision(first):
-        warnings.warn(
-            f"{first}: the file is compared, and not the revision of this name: write {first} -- {second} for that",
-            GradirWarning,
-            stacklevel=2,
-        )
+        warn(f"{first}: the file is compared, and not the revision of this name: write {first} -- {second} for that")
     return _side(first), _side(second)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -13,7 +13,7 @@ from gradir.ir.model import Cut, Node, Producer, Scope
 if TYPE_CHECKING:
     from os import PathLike
 
-__all__ = ["Edge", "Graph"]
+__all__ = ["Edge", "Edges", "Graph"]
 
 
 class Edge(NamedTuple):
@@ -29,6 +29,37 @@ class Edge(NamedTuple):
     kind: str = "data"
 
 
+class Edges(Collection[Edge]):
+    """The edges of nodes, which are kept in their consumers and made here each time one looks."""
+
+    __slots__ = ("_nodes",)
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        """The edges into ``nodes``, in their order."""
+        self._nodes = nodes
+
+    def __iter__(self) -> Iterator[Edge]:
+        for node in self._nodes.values():
+            for slot, ref in enumerate(node.inputs):
+                if ref is not None:
+                    yield Edge(ref.id, ref.output_nr, node.id, slot)
+            if node.base is not None:
+                yield Edge(node.base, 0, node.id, -1, "view")
+
+    def __len__(self) -> int:
+        return sum(
+            len(node.inputs) - node.inputs.count(None) + (node.base is not None) for node in self._nodes.values()
+        )
+
+    def __contains__(self, edge: object) -> bool:
+        if not isinstance(edge, Edge) or edge.dst not in self._nodes:
+            return False
+        return edge in [*Edges({edge.dst: self._nodes[edge.dst]})]
+
+    def __repr__(self) -> str:
+        return f"<gradir edges: {len(self)}>"
+
+
 class Graph(msgspec.Struct, frozen=True, dict=True):
     """An autograd graph as data.
 
@@ -38,8 +69,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 
     >>> from gradir.ir.model import Ref
     >>> g = Graph.of([Node("x", role="leaf"), Node("exp:1", op="exp", inputs=(Ref("x", 0),))])
-    >>> list(g.edges)
-    [Edge(src='x', output_nr=0, dst='exp:1', input_nr=0, kind='data')]
+    >>> len(g.edges), *g.edges
+    (1, Edge(src='x', output_nr=0, dst='exp:1', input_nr=0, kind='data'))
     """
 
     nodes: Mapping[str, Node]
@@ -73,14 +104,9 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         return cls(by_id, by_path, tuple(cuts), producer, read_from)
 
     @property
-    def edges(self) -> Iterator[Edge]:
+    def edges(self) -> Edges:
         """Every edge, by consumer in node order and then by input slot."""
-        for node in self.nodes.values():
-            for slot, ref in enumerate(node.inputs):
-                if ref is not None:
-                    yield Edge(ref.id, ref.output_nr, node.id, slot)
-            if node.base is not None:
-                yield Edge(node.base, 0, node.id, -1, "view")
+        return Edges(self.nodes)
 
     @property
     def outputs(self) -> tuple[Node, ...]:
@@ -88,16 +114,33 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         return tuple(node for node in self.nodes.values() if node.role == "output")
 
     def to(self, exporter: str, **options: object) -> str:
-        """Export to text: ``g.to("mermaid")``. The same as `gradir.export`."""
+        """Export to text: ``g.to("mermaid")``. The same as `gradir.export`.
+
+        Raises:
+            ExportError: there is no such exporter or option, or the format cannot hold the graph.
+            PassError: a pattern names no node, or a pass does not take the value.
+        """
         from gradir import api
 
         return api.export(self, exporter, **options)
 
-    def save(self, path: str | PathLike[str], *, format: str = "json", compress: str | None = None) -> None:
-        """Write the graph to a ``.gir`` file, whole or not at all. The same as `gradir.save`."""
+    def save(
+        self,
+        path: str | PathLike[str],
+        *,
+        format: str = "json",
+        compress: str | None = None,
+        lossy: bool = False,
+    ) -> None:
+        """Write the graph to a ``.gir`` file, whole or not at all. The same as `gradir.save`.
+
+        Raises:
+            GradirError: the file cannot be written, or the library of the compression is not installed.
+            FormatError: there is no such format or compression, or a part of the graph would be lost.
+        """
         from gradir import api
 
-        api.save(self, path, format=format, compress=compress)
+        api.save(self, path, format=format, compress=compress, lossy=lossy)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
         """What a notebook shows: a picture, folded by module where it would be too large to read."""
@@ -106,7 +149,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         return api.mimebundle(self)
 
     def __repr__(self) -> str:
-        edges = sum(1 for _ in self.edges)
+        edges = len(self.edges)
         outputs = len(self.outputs)
         return f"<gradir.Graph: {len(self.nodes)} nodes, {edges} edges, {outputs} output{'s'[: outputs != 1]}>"
 
