@@ -22,7 +22,7 @@ NODE_MODULES = Path(__file__).parent / "node" / "node_modules"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="write the golden files instead of comparing")
-    parser.addoption("--no-tool-skips", action="store_true", help="fail, not skip, where dot, node or torch is missing")
+    parser.addoption("--no-tool-skips", action="store_true", help="fail, not skip, where a tool or package is missing")
 
 
 @pytest.fixture
@@ -51,48 +51,61 @@ def golden_bytes(request: pytest.FixtureRequest) -> Callable[[str, bytes], None]
     return compare
 
 
-def _need(request: pytest.FixtureRequest, found: bool, reason: str) -> None:
-    if found:
-        return
-    if request.config.getoption("--no-tool-skips"):
-        pytest.fail(reason)
-    pytest.skip(reason)
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    report = yield
+    _fail_skipped(report, collector.config)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    _fail_skipped(report, item.config)
+    return report
+
+
+def _fail_skipped(report: pytest.CollectReport | pytest.TestReport, config: pytest.Config) -> None:
+    if report.skipped and not hasattr(report, "wasxfail") and config.getoption("--no-tool-skips"):
+        report.outcome = "failed"
+        report.longrepr = f"nothing may be skipped: {report.longrepr}"
 
 
 @pytest.fixture
-def dot_program(request: pytest.FixtureRequest) -> str:
+def dot_program() -> str:
     """The path of Graphviz's dot."""
     found = shutil.which("dot")
-    _need(request, found is not None, "needs the program dot (graphviz)")
-    return str(found)
+    if found is None:
+        pytest.skip("needs the program dot (graphviz)")
+    return found
 
 
 @pytest.fixture
-def mermaid_node(request: pytest.FixtureRequest) -> str:
+def mermaid_node() -> str:
     """The path of node, with Mermaid's npm packages in tests/node."""
-    return _node_with(request, "mermaid", "jsdom")
+    return _node_with("mermaid", "jsdom")
 
 
 @pytest.fixture
-def cytoscape_node(request: pytest.FixtureRequest) -> str:
+def cytoscape_node() -> str:
     """The path of node, with Cytoscape.js in tests/node."""
-    return _node_with(request, "cytoscape")
+    return _node_with("cytoscape")
 
 
 @pytest.fixture
-def model_explorer_viewer(request: pytest.FixtureRequest) -> tuple[str, Path]:
+def model_explorer_viewer() -> tuple[str, Path]:
     """The path of node, and the folder of Model Explorer's viewer."""
     found = shutil.which("node")
-    ready = found is not None and MODEL_EXPLORER.is_dir()
-    _need(request, ready, "needs node and Model Explorer's viewer (make model-explorer)")
-    return str(found), MODEL_EXPLORER
+    if found is None or not MODEL_EXPLORER.is_dir():
+        pytest.skip("needs node and Model Explorer's viewer (make model-explorer)")
+    return found, MODEL_EXPLORER
 
 
-def _node_with(request: pytest.FixtureRequest, *packages: str) -> str:
+def _node_with(*packages: str) -> str:
     found = shutil.which("node")
-    ready = found is not None and all((NODE_MODULES / package).is_dir() for package in packages)
-    _need(request, ready, "needs node and the npm packages of tests/node (npm ci --prefix tests/node)")
-    return str(found)
+    if found is None or not all((NODE_MODULES / package).is_dir() for package in packages):
+        pytest.skip("needs node and the npm packages of tests/node (npm ci --prefix tests/node)")
+    return found
 
 
 @pytest.fixture

@@ -110,6 +110,9 @@ def test_the_source_distribution_builds_the_same_wheel(built: Path, wheel: Path,
     (again,) = tmp_path.glob("*.whl")
     assert names_in(again) == names_in(wheel)
     assert {"LICENSE", "Makefile", "README.md", "tests", "schemas"} <= {entry.name for entry in source.iterdir()}
+    collected = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "--quiet", "-p", "no:cacheprovider"]
+    environment = os.environ | {"PYTHONPATH": f"{source}{os.pathsep}{source / 'exporters'}"}
+    subprocess.run(collected, check=True, cwd=source, env=environment, timeout=300)
 
 
 def needed_by(name: str) -> Iterator[Distribution]:
