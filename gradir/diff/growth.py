@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from gradir.diff.model import Growth, Size
-from gradir.ir.totals import OWNERS, elements
+from gradir.ir.totals import SavedBytes, elements, folded
 
 if TYPE_CHECKING:
     from gradir.ir import Graph
@@ -35,23 +35,23 @@ def growth(a: Graph, b: Graph, paths: Mapping[str, str]) -> Iterator[Growth]:
 def sizes(graph: Graph) -> dict[str, Size]:
     """The size of each module without those below it; a storage counts where it was saved first.
 
+    What a folded module holds counts where that stands.
+
     >>> from gradir.ir import Graph, Node
     >>> sizes(Graph.of([Node("fc/exp:1", scope="fc")]))
     {'fc': Size(nodes=1, parameters=0, saved_bytes=0)}
     """
     counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-    storages: dict[str, int] = {}
+    saved = SavedBytes(graph.nodes)
     for node in graph.nodes.values():
         found = counts[node.scope]
         if node.role == "function":
             found[0] += 1
         elif node.role == "parameter":
             found[1] += elements(node)
-        for slot in node.saved:
-            key = slot.storage or f"{node.id}.{slot.slot}"
-            owner = graph.nodes.get(key)
-            if slot.bytes is None or (owner is not None and owner.role in OWNERS):
-                continue
-            found[2] += max(0, slot.bytes - storages.get(key, 0))
-            storages[key] = max(storages.get(key, 0), slot.bytes)
+        elif node.role == "module":
+            parameters, saved_bytes = folded(node)
+            found[1] += parameters
+            found[2] += saved_bytes
+        found[2] += saved.add(node)
     return {path: Size(*found) for path, found in counts.items()}

@@ -16,6 +16,7 @@ __all__ = [
     "Tally",
     "Totals",
     "elements",
+    "folded",
     "sized_slots",
     "tensor_elements",
     "totals",
@@ -68,8 +69,9 @@ class Tally:
                 if node.role == "parameter":
                     self._parameters += elements(node)
             elif node.role == "module":
-                self._parameters += _whole(node, "parameters")
-                self._folded_bytes += _whole(node, "saved_bytes")
+                parameters, saved_bytes = folded(node)
+                self._parameters += parameters
+                self._folded_bytes += saved_bytes
 
     def totals(self) -> Totals:
         """What there is so far."""
@@ -179,6 +181,15 @@ def tensor_elements(tensor: TensorMeta) -> int:
     if shape is None or not all(isinstance(size, int) for size in shape):
         return 0
     return math.prod(size for size in shape if isinstance(size, int))
+
+
+def folded(node: Node) -> tuple[int, int]:
+    """The elements of parameters and the saved bytes that a folded module stands for.
+
+    >>> folded(Node("fc", role="module", attrs={"parameters": 6, "saved_bytes": 96}))
+    (6, 96)
+    """
+    return _whole(node, "parameters"), _whole(node, "saved_bytes")
 
 
 def _whole(node: Node, attribute: str) -> int:
