@@ -6,7 +6,7 @@ VENV = .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS =
-SUITE = --doctest-modules gradir exporters tests
+SUITE = --doctest-modules gradir exporters schemas tests
 # What holds on a torch that does not show what it saved.
 ANY_TORCH = $(addprefix tests/test_,verify.py recorder.py sources.py files.py cli.py cli_check.py pytest_plugin.py)
 
@@ -37,13 +37,14 @@ check: $(VENV)/.ready-test ## lint, formatting, types, the layer rule and schema
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy schemas
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m gradir.codecs.schema --check
-	$(BIN)/python -m gradir.diff.schema --check
+	$(BIN)/python schemas/gir_schemas.py --check
+	$(BIN)/python schemas/diff_schema.py --check
 
 schema: $(VENV)/.ready-test ## write schemas/ from the model
-	$(BIN)/python -m gradir.codecs.schema --write
-	$(BIN)/python -m gradir.diff.schema --write
+	$(BIN)/python schemas/gir_schemas.py --write
+	$(BIN)/python schemas/diff_schema.py --write
 
 goldens: $(VENV)/.ready-test ## write the golden files; review what changed
 	$(BIN)/python -m pytest -n auto tests --update-goldens $(PYTEST_ARGS)
@@ -70,7 +71,7 @@ test-torch: ## the tests that hold on every torch from 2.5 on, on one of them: m
 
 clean: ## remove what the targets above made
 	rm -rf .venv .venv-core-* .venv-torch-* .model-explorer demo dist tests/node/node_modules
-	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .fuzz
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 core-suite: $(VENV)/.ready-core

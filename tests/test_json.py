@@ -8,13 +8,13 @@ from pathlib import Path
 import jsonschema
 import msgspec
 import pytest
+from gir_schemas import PUBLISHED
 from hypothesis import given
 from samples import chain, everything, hostile
 from strategies import graphs
 
 import gradir
 from gradir import codecs
-from gradir.codecs.schema import PUBLISHED
 from gradir.errors import FormatError, GradirWarning
 from gradir.ir import Graph, Node, TensorMeta
 

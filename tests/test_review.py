@@ -370,7 +370,7 @@ def test_signs_are_one_character_each() -> None:
 
 
 def test_the_published_schema_is_that_of_the_records() -> None:
-    from gradir.diff.schema import PUBLISHED, schema_text
+    from diff_schema import PUBLISHED, schema_text
 
     assert (ROOT / PUBLISHED).read_text(encoding="utf-8") == schema_text(), "run 'make schema' and review the change"
     jsonschema.Draft202012Validator.check_schema(SCHEMA)

@@ -19,7 +19,7 @@ Loaded = Callable[..., "frozenset[str]"]
 SLOW = (
     *("csv", "difflib", "email", "importlib.metadata", "json", "logging", "pathlib", "subprocess", "tempfile"),
     *("threading", "urllib.parse", "zipfile", "graphviz", "mermaid", "msgpack", "pydot", "requests", "rich"),
-    *("gradir.capture.pytorch", "gradir.codecs.compact", "gradir.codecs.schema", "gradir.review", "gradir.spec"),
+    *("gradir.capture.pytorch", "gradir.codecs.compact", "gradir.review", "gradir.spec"),
 )
 LIBRARY = ("msgspec", "gradir.ir", "gradir.codecs", "gradir.passes", "gradir.registry", "gradir.protocols")
 UNASKED = ("gradir.codecs.strict", "gradir.codecs.surveyor", "gradir.diff.model", "gradir.git", "gradir.passes")

@@ -13,8 +13,10 @@ from typing import Any
 import jsonschema
 import msgpack
 import pytest
+from gir_schemas import COMPACT, PUBLISHED, compact_schema, json_schema, schema_text, trouble
 from hypothesis import given
 from samples import everything, hostile
+from schema_change import breaking_changes
 from strategies import graphs
 
 import gradir
@@ -22,8 +24,6 @@ from gradir import codecs
 from gradir.codecs import versions
 from gradir.codecs.compact.columns import unpack
 from gradir.codecs.document import MAGIC
-from gradir.codecs.schema import COMPACT, PUBLISHED, compact_schema, json_schema, schema_text, trouble
-from gradir.codecs.schema_change import breaking_changes
 from gradir.codecs.versions import NEWEST, RELEASED, Version
 from gradir.errors import FormatError, GradirWarning
 from gradir.ir import Graph, Node, Scope

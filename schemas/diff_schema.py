@@ -1,6 +1,6 @@
 """The published JSON Schema of a diff, generated from its records.
 
-``python -m gradir.diff.schema --write`` writes it, ``--check`` fails when the published file is not what they say.
+``python schemas/diff_schema.py --write`` writes it, ``--check`` fails when the published file is not what they say.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
         path.write_text(schema_text(), encoding="utf-8")
         return 0
     if arguments != ["--check"]:
-        sys.stderr.write("usage: python -m gradir.diff.schema --write|--check\n")
+        sys.stderr.write("usage: python schemas/diff_schema.py --write|--check\n")
         return 2
     if path.exists() and path.read_text(encoding="utf-8") == schema_text():
         return 0

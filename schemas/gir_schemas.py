@@ -1,6 +1,6 @@
 """The published JSON Schemas of the format, generated from the model.
 
-``python -m gradir.codecs.schema --write`` writes those of the newest version. ``--check`` fails when they are out of
+``python schemas/gir_schemas.py --write`` writes those of the newest version. ``--check`` fails when they are out of
 date, when one of an older version was edited, or when the newest version is not allowed to change what it changes.
 """
 
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from schema_change import breaking_changes
 
 from gradir.codecs.compact.layout import NODE_COLUMNS, SCOPE_COLUMNS, TRAINING, Kind
 from gradir.codecs.document import FORMAT, Document
-from gradir.codecs.schema_change import breaking_changes
 from gradir.codecs.versions import NEWEST, RELEASED, Version
 from gradir.ir import Cut, Producer
 from gradir.ir.model import ROLES
@@ -135,7 +135,7 @@ def main(arguments: list[str]) -> int:
             Path(path).write_text(schema_text(schema), encoding="utf-8")
         return 0
     if arguments != ["--check"]:
-        sys.stderr.write("usage: python -m gradir.codecs.schema --write|--check\n")
+        sys.stderr.write("usage: python schemas/gir_schemas.py --write|--check\n")
         return 2
     found = list(trouble(Path()))
     sys.stderr.write("".join(f"{line}\n" for line in found))
