@@ -21,12 +21,14 @@ from gradir.api import capture, diff, dumps, export, load, loads, make_dot, patc
 from gradir.errors import (
     CaptureError,
     ExportError,
+    FileError,
     FormatError,
     GradirError,
     GradirWarning,
     GraphError,
     NewerFormatError,
     PassError,
+    PatchError,
     SpecError,
 )
 from gradir.version import __version__
@@ -45,6 +47,7 @@ __all__ = [
     "Edge",
     "ExportError",
     "Exporter",
+    "FileError",
     "FormatError",
     "Frontend",
     "GradirError",
@@ -55,6 +58,7 @@ __all__ = [
     "Node",
     "Options",
     "PassError",
+    "PatchError",
     "Producer",
     "Recorder",
     "Ref",

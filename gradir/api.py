@@ -123,7 +123,7 @@ def load(path: str | PathLike[str]) -> Graph:
     """Read a ``.gir`` file; ``-`` is standard input.
 
     Raises:
-        GradirError: the file cannot be read.
+        FileError: the file cannot be read.
         FormatError: the file is not a GIR document that this release can read.
     """
     from gradir import codecs, files
@@ -164,7 +164,8 @@ def save(
         lossy: write a graph that was read from a newer version of the format, without what this release ignored in it.
 
     Raises:
-        GradirError: the file cannot be written, or the library of the compression is not installed.
+        FileError: the file cannot be written.
+        GradirError: the library of the compression is not installed.
         FormatError: there is no such format or compression, or a part of the graph would be lost.
     """
     from gradir import codecs, files
@@ -301,7 +302,7 @@ def patch(graph: Graph, diff: Diff) -> Graph:
     """The graph that a diff leads to, given the one it starts from: ``patch(a, diff(a, b)) == b``.
 
     Raises:
-        GradirError: the diff was not made for this graph.
+        PatchError: the diff was not made for this graph.
 
     >>> from gradir.ir import Graph, Node
     >>> a, b = Graph.of([Node("x")]), Graph.of([Node("y")])
@@ -317,7 +318,7 @@ def unpatch(graph: Graph, diff: Diff) -> Graph:
     """The graph that a diff starts from, given the one it leads to: ``unpatch(b, diff(a, b)) == a``.
 
     Raises:
-        GradirError: the diff was not made for this graph.
+        PatchError: the diff was not made for this graph.
     """
     from gradir.diff.script import apply, inverse
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 __all__ = [
     "CaptureError",
     "ExportError",
+    "FileError",
     "FormatError",
     "GradirError",
     "GradirWarning",
     "GraphError",
     "NewerFormatError",
     "PassError",
+    "PatchError",
     "SpecError",
     "warn",
 ]
@@ -29,6 +31,32 @@ class GradirError(Exception):
 
 class GraphError(GradirError):
     """A graph that breaks a rule of the IR: an unknown input, a repeated id, a wrong order."""
+
+
+class FileError(GradirError, OSError):
+    """A file that cannot be read or written. It is an `OSError` too.
+
+    Attributes:
+        filename: the file.
+        task: what cannot be done with it: "read" or "written".
+        strerror: why not.
+        errno: the number of the system's error, where there was one.
+
+    >>> error = FileError("a.gir", "read", "No such file or directory", 2)
+    >>> str(error), error.filename, error.errno
+    ('a.gir: cannot be read: No such file or directory', 'a.gir', 2)
+    """
+
+    def __init__(self, filename: str, task: str, strerror: str | None, errno: int | None = None) -> None:
+        self.task = task
+        super().__init__(f"{filename}: cannot be {task}: {strerror}")
+        self.filename, self.strerror, self.errno = filename, strerror, errno
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    def __reduce__(self) -> tuple[type[FileError], tuple[str, str, str | None, int | None]]:
+        return type(self), (self.filename, self.task, self.strerror, self.errno)
 
 
 class FormatError(GradirError):
@@ -72,6 +100,10 @@ class SpecError(CaptureError):
 
 class ExportError(GradirError):
     """An unknown exporter, an unknown option, or a graph the target format cannot hold."""
+
+
+class PatchError(GradirError):
+    """A diff that was not made for the graph it is applied to."""
 
 
 class PassError(GradirError):

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from gradir.errors import GradirError
+from gradir.errors import FileError, GradirError
 
 __all__ = ["check_apart", "flush_stdout", "read_bytes", "silence_stdout", "write_bytes"]
 
@@ -21,7 +21,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The content of a file; of standard input when ``path`` is ``-``.
 
     Raises:
-        GradirError: the file cannot be read.
+        FileError: the file cannot be read.
     """
     if os.fspath(path) == "-":
         return _read_stdin()
@@ -29,7 +29,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        raise GradirError(f"{os.fspath(path)}: cannot be read: {error.strerror}") from error
+        raise FileError(os.fspath(path), "read", error.strerror, error.errno) from error
 
 
 def check_apart(source: str, target: str) -> None:
@@ -43,7 +43,7 @@ def check_apart(source: str, target: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         # A terminal may well be both.
         if os.path.samefile(source, target) and os.path.isfile(source):
-            raise GradirError(f"{target}: is the file that is read, and would be lost: write to another")
+            raise GradirError(f"{target}: is the input file; write to another")
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
@@ -53,7 +53,7 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     the mode of an existing file is kept, and a pipe or device is written to directly.
 
     Raises:
-        GradirError: the file cannot be written; a file that was there is untouched.
+        FileError: the file cannot be written; a file that was there is untouched.
     """
     if os.fspath(path) == "-":
         _write_stdout(data)
@@ -68,14 +68,14 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
             return
         _replace(target, data, _default_mode() if mode is None else stat.S_IMODE(mode))
     except OSError as error:
-        raise GradirError(f"{os.fspath(path)}: cannot be written: {error.strerror}") from error
+        raise FileError(os.fspath(path), "written", error.strerror, error.errno) from error
 
 
 def flush_stdout() -> None:
     """Write what was printed and is still in the buffer.
 
     Raises:
-        GradirError: it cannot be written.
+        FileError: it cannot be written.
     """
     if sys.stdout is not None:
         _to_stdout(sys.stdout.flush)
@@ -89,16 +89,16 @@ def silence_stdout() -> None:
 def _read_stdin() -> bytes:
     # Python has no object for a stream that was closed before it started.
     if sys.stdin is None:
-        raise GradirError(f"standard input: cannot be read: {_CLOSED}")
+        raise FileError("standard input", "read", _CLOSED)
     try:
         return sys.stdin.buffer.read()
     except OSError as error:
-        raise GradirError(f"standard input: cannot be read: {error.strerror}") from error
+        raise FileError("standard input", "read", error.strerror, error.errno) from error
 
 
 def _write_stdout(data: bytes) -> None:
     if sys.stdout is None:
-        raise GradirError(f"standard output: cannot be written: {_CLOSED}")
+        raise FileError("standard output", "written", _CLOSED)
     _to_stdout(lambda: sys.stdout.buffer.write(data))
     _to_stdout(sys.stdout.buffer.flush)
 
@@ -110,7 +110,7 @@ def _to_stdout(write: Callable[[], object]) -> None:
         raise
     except OSError as error:
         silence_stdout()
-        raise GradirError(f"standard output: cannot be written: {error.strerror}") from error
+        raise FileError("standard output", "written", error.strerror, error.errno) from error
 
 
 def _mode_of(path: str | os.PathLike[str]) -> int | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gradir import api, codecs, files
-from gradir.errors import FormatError, GradirError, NewerFormatError
+from gradir.errors import FileError, FormatError, GradirError, NewerFormatError
 from gradir.ir import Graph
 
 __all__ = ["Found", "read", "read_to_update", "write"]
@@ -31,11 +31,11 @@ def read(path: str | os.PathLike[str], update: str) -> Graph:
     """The graph of a file to compare with; ``update`` names what writes the file anew, for the error to say.
 
     Raises:
-        GradirError: there is no file, or it cannot be opened.
+        FileError: there is no file, or it cannot be opened.
         FormatError: what is in it cannot be read.
     """
     if os.fspath(path) != "-" and not Path(path).exists():
-        raise GradirError(f"{os.fspath(path)}: there is no such file; {update} writes it")
+        raise FileError(os.fspath(path), "read", f"there is no such file; {update} writes it")
     try:
         return api.load(path)
     except NewerFormatError:
@@ -49,7 +49,7 @@ def read_to_update(path: str | os.PathLike[str]) -> Found:
     """What is in a file that may be written anew, or be missing.
 
     Raises:
-        GradirError: the file cannot be opened.
+        FileError: the file cannot be opened.
         NewerFormatError: only a newer gradir can read it.
         FormatError: it holds no graph, nor does its name say that it should: it may be anything.
     """
@@ -73,7 +73,7 @@ def write(graph: Graph, path: str | os.PathLike[str], found: Found) -> None:
     ``path`` is where the file is by now, should its name be relative.
 
     Raises:
-        GradirError: the file cannot be written.
+        FileError: the file cannot be written.
         NewerFormatError: it is of a newer version, of which a part would be lost.
     """
     if found.graph is not None and found.graph.read_from:

@@ -70,9 +70,7 @@ def test_the_file_that_is_read_is_not_overwritten(
     (files / "link.gir").symlink_to("everything.gir")
     (files / "hard.gir").hardlink_to("everything.gir")
     assert main([*words, "everything.gir", "-o", target]) == 2
-    assert (
-        capfd.readouterr().err == f"gradir: {target}: is the file that is read, and would be lost: write to another\n"
-    )
+    assert capfd.readouterr().err == f"gradir: {target}: is the input file; write to another\n"
     assert gradir.load("everything.gir") == everything()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gradir.cli.encoding import add_encoding_options
-from gradir.errors import FormatError, GradirError
+from gradir.errors import FormatError, GraphError, PatchError
 
 __all__ = ["register"]
 
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     graph = api.load(options.file)
     try:
         changed = api.unpatch(graph, found) if options.reverse else api.patch(graph, found)
-    except GradirError as error:
-        raise GradirError(f"{options.file}: {error}") from error
+    except (GraphError, PatchError) as error:
+        raise type(error)(f"{options.file}: {error}") from error
     api.save(changed, options.output, format=options.format, compress=options.compress)
     return 0

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Final
 
-from gradir.errors import GradirError
+from gradir.errors import FileError
 
 __all__ = ["OwnOutput", "program_output"]
 
@@ -26,7 +26,7 @@ class OwnOutput:
         """Write all of it.
 
         Raises:
-            GradirError: it cannot be written.
+            FileError: it cannot be written.
         """
         try:
             with open(self._descriptor, "wb", closefd=False) as file:
@@ -34,7 +34,7 @@ class OwnOutput:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise GradirError(f"standard output: cannot be written: {error.strerror}") from error
+            raise FileError("standard output", "written", error.strerror, error.errno) from error
 
 
 @contextmanager

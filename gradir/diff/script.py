@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from gradir.diff.increasing import increasing
-from gradir.errors import GradirError
+from gradir.errors import PatchError
 from gradir.ir import Cut, Graph, Node, Producer, Scope
 from gradir.ir.validate import check
 
@@ -74,13 +74,13 @@ def apply(found: Script, graph: Graph) -> Graph:
     """The graph that a script makes of another.
 
     Raises:
-        GradirError: the script was not made for this graph.
+        PatchError: the script was not made for this graph.
         GraphError: the result breaks a rule of the IR.
     """
     producer = graph.producer
     if found.producer is not None:
         if not _identical(found.producer[0], producer):
-            raise GradirError("the diff was not made for this graph: it was made by another producer")
+            raise PatchError("the diff was not made for this graph: it was made by another producer")
         producer = found.producer[1]
     result = Graph.of(
         _replaced(list(graph.nodes.values()), found.nodes, "node"),
@@ -151,7 +151,7 @@ def _replaced(records: Sequence[T], hunks: Sequence[Hunk[T]], noun: str) -> Iter
         end = hunk.start + len(hunk.before)
         fits = at <= hunk.start and end <= len(records)
         if not fits or not all(map(_identical, records[hunk.start : end], hunk.before)):
-            raise GradirError(f"the diff was not made for this graph: it expects another {noun} at {hunk.start:,}")
+            raise PatchError(f"the diff was not made for this graph: it expects another {noun} at {hunk.start:,}")
         yield from records[at : hunk.start]
         yield from hunk.after
         at = end

@@ -135,7 +135,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         """Write the graph to a ``.gir`` file, whole or not at all. The same as `gradir.save`.
 
         Raises:
-            GradirError: the file cannot be written, or the library of the compression is not installed.
+            FileError: the file cannot be written.
+            GradirError: the library of the compression is not installed.
             FormatError: there is no such format or compression, or a part of the graph would be lost.
         """
         from gradir import api
