@@ -1,3 +1,5 @@
+"""Every benchmark runs, small, and prints the tables that the page of benchmarks shows."""
+
 from __future__ import annotations
 
 import subprocess

@@ -1,3 +1,5 @@
+"""What a capture says of tensors: nodes, edges, shapes, names, saved tensors."""
+
 from __future__ import annotations
 
 from random import Random

@@ -1,3 +1,5 @@
+"""The cases of docs/cases.md that need neither modules, layouts nor processes."""
+
 from __future__ import annotations
 
 import subprocess

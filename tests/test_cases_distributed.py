@@ -1,3 +1,5 @@
+"""The cases of docs/cases.md that need a process group."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

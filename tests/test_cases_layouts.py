@@ -1,3 +1,5 @@
+"""The cases of docs/cases.md about layouts, nested tensors and dtypes."""
+
 from __future__ import annotations
 
 import pytest

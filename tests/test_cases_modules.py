@@ -1,3 +1,5 @@
+"""The cases of docs/cases.md about modules."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,3 +1,5 @@
+"""The compact form: layout, round trips, what it refuses."""
+
 from __future__ import annotations
 
 import gc

@@ -1,3 +1,5 @@
+"""Graphs of a million operations, in small stacks too."""
+
 from __future__ import annotations
 
 import gc

@@ -1,3 +1,5 @@
+"""What a diff says of two graphs, and the laws it keeps."""
+
 from __future__ import annotations
 
 import re

@@ -1,3 +1,5 @@
+"""Folding modules into one node each."""
+
 from __future__ import annotations
 
 import re

@@ -1,3 +1,5 @@
+"""Graphs as data: records, order, edges, the builder."""
+
 from __future__ import annotations
 
 import pytest

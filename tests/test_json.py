@@ -1,3 +1,5 @@
+"""The JSON form: bytes, round trips, what it refuses."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""JSON text in lines that every reader takes."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Which node of one graph is which of another, and what the edits cost."""
+
 from __future__ import annotations
 
 import random

@@ -1,3 +1,5 @@
+"""Mermaid flowcharts: goldens, Mermaid's own parser, limits, hostile labels."""
+
 from __future__ import annotations
 
 import json

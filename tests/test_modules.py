@@ -1,3 +1,5 @@
+"""The exporter of the module tree."""
+
 from __future__ import annotations
 
 import re

@@ -1,3 +1,5 @@
+"""Which module made which operation."""
+
 from __future__ import annotations
 
 import subprocess

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from bisect import bisect_right
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -12,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from steps import steps  # noqa: E402
 from tensors import leaf  # noqa: E402
 from threads import in_new_thread  # noqa: E402
 
@@ -156,12 +156,15 @@ def test_threads_are_looked_up_together_as_each_by_itself() -> None:
 
 def test_many_threads_are_looked_up_in_time() -> None:
     frame = Frame(nn.Identity(), None, ())
-    timelines = []
-    for start in range(3_000):
-        timeline = Timeline()
-        timeline.numbers, timeline.frames = [start, start + 3_000], [frame, None]
-        timelines.append(timeline)
-    begun = time.perf_counter()
-    lookup = ScopeLookup(timelines, {frame.module: "m"})
-    assert [lookup(FakeFunction(number=number)) for number in range(6_000)] == ["m"] * 5_999 + [""]
-    assert time.perf_counter() - begun < 2
+
+    def scopes(threads: int) -> list[str | None]:
+        timelines = []
+        for start in range(threads):
+            timeline = Timeline()
+            timeline.numbers, timeline.frames = [start, start + threads], [frame, None]
+            timelines.append(timeline)
+        lookup = ScopeLookup(timelines, {frame.module: "m"})
+        return [lookup(FakeFunction(number=number)) for number in range(2 * threads)]
+
+    assert scopes(3_000) == ["m"] * 5_999 + [""]
+    assert steps(lambda: scopes(800)) < 3 * steps(lambda: scopes(400))

@@ -1,3 +1,5 @@
+"""Source lines and the names of variables."""
+
 from __future__ import annotations
 
 import pytest

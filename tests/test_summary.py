@@ -1,3 +1,5 @@
+"""The layer table and its styles."""
+
 from __future__ import annotations
 
 import csv

@@ -1,3 +1,5 @@
+"""Trees as text."""
+
 from __future__ import annotations
 
 import json

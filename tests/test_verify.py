@@ -1,3 +1,5 @@
+"""A graph beside the engine: what agrees, and that sabotage is found."""
+
 from __future__ import annotations
 
 import pytest
