@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final
-
-import msgspec
 
 from gradir.entrypoints import EntryPoint, entry_points
 from gradir.errors import ExportError, GradirError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph
+from gradir.options import OptionError, filled
 from gradir.protocols import Exporter, Frontend, Options
 
 __all__ = [
@@ -22,7 +20,6 @@ __all__ = [
     "exporter_options",
     "frontend",
     "frontend_names",
-    "option_choices",
 ]
 
 EXPORTERS: Final = "gradir.exporters"
@@ -49,7 +46,10 @@ def exporter(name: str) -> Exporter[Any]:
     try:
         found: Exporter[Any] = point.load()()
         _check_exporter(found)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        # To leave the program is not for a plug-in: whatever it raises is its failure.
         raise ExportError(f"exporter {name!r} ({point.value}) cannot be loaded: {_said(error)}") from error
     return found
 
@@ -64,9 +64,9 @@ def export(name: str, graph: Graph, values: Mapping[str, object]) -> str:
     try:
         with paused_gc():
             text = exporter(name).export(graph, options)
-    except GradirError:
+    except (GradirError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         raise ExportError(f"exporter {name!r} failed: {_said(error)}") from error
     if not isinstance(text, str):
         raise ExportError(f"exporter {name!r} failed: it returned {type(text).__name__}, not text")
@@ -82,9 +82,9 @@ def frontend(name: str) -> Frontend:
     point = _find(FRONTENDS, name, "front-end", GradirError)
     try:
         found: Frontend = point.load()()
-    except GradirError:
+    except (GradirError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise GradirError(f"front-end {name!r} ({point.value}) cannot be loaded: {_said(error)}") from error
     return found
 
@@ -96,45 +96,10 @@ def exporter_options(name: str, values: Mapping[str, object]) -> Options:
         ExportError: an option that the exporter does not have, or a value that the option does not take.
     """
     kind = exporter(name).options
-    known = kind.__struct_fields__
-    for key in values:
-        if key not in known:
-            choices = f"its options are {', '.join(known)}" if known else "it has no options"
-            raise ExportError(f"exporter {name!r} has no option {key!r}{_hint(key, known)}: {choices}")
     try:
-        return msgspec.convert(dict(values), kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise ExportError(f"exporter {name!r}: {_wrong_value(kind, values, str(error))}") from error
-
-
-def option_choices(kind: type[Options], option: str) -> str:
-    """What the named option takes, in a few words: ``TB|LR``, ``true|false``, ``integer``.
-
-    >>> from gradir.protocols import Options
-    >>> class Mine(Options, frozen=True, kw_only=True):
-    ...     shapes: bool = True
-    >>> option_choices(Mine, "shapes")
-    'true|false'
-    """
-    (field,) = (field for field in msgspec.structs.fields(kind) if field.name == option)
-    schema = msgspec.json.schema(field.type)
-    branches = [branch for branch in schema.get("anyOf", [schema]) if branch.get("type") != "null"]
-    return "|".join(words for branch in branches for words in _words(branch))
-
-
-def _words(schema: Mapping[str, Any]) -> list[str]:
-    if "enum" in schema:
-        return [str(word) for word in schema["enum"]]
-    return ["true", "false"] if schema.get("type") == "boolean" else [str(schema.get("type", "value"))]
-
-
-def _wrong_value(kind: type[Options], values: Mapping[str, object], message: str) -> str:
-    match = re.search(r"\$\.(\w+)", message)
-    if match is None or match[1] not in values:
-        return message
-    option = match[1]
-    bound = f" ({message.partition(' - at ')[0]})" if "=" in message else ""
-    return f"option {option} is {option_choices(kind, option)}, not {values[option]!r}{bound}"
+        return filled(kind, values, f"exporter {name!r}", strict=False)
+    except OptionError as error:
+        raise ExportError(str(error)) from error
 
 
 @cache

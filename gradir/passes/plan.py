@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from gradir.errors import PassError
+from gradir.options import OptionError, filled
 from gradir.passes.drop import drop
 from gradir.passes.focus import between, focus
 from gradir.passes.fold import fold
@@ -36,9 +37,9 @@ class PassOptions(msgspec.Struct, frozen=True, kw_only=True):
     descendants: str | None = None
     between: tuple[str, str] | None = None
     focus: str | None = None
-    hops: int | None = None
+    hops: Annotated[int, msgspec.Meta(ge=0)] | None = None
     rollup: bool = False
-    depth: int | None = None
+    depth: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
     @classmethod
     def of(cls, values: Mapping[str, object]) -> PassOptions:
@@ -49,15 +50,11 @@ class PassOptions(msgspec.Struct, frozen=True, kw_only=True):
         """
         given = {**values, "drop": (values["drop"],)} if isinstance(values.get("drop"), str) else dict(values)
         try:
-            options = msgspec.convert(given, cls)
-        except msgspec.ValidationError as error:
-            raise PassError(f"a pass option has a wrong value: {error}") from error
+            options = filled(cls, given, "passes")
+        except OptionError as error:
+            raise PassError(str(error)) from error
         if options.hops is not None and options.focus is None:
             raise PassError("hops are counted from what focus names: give focus too")
-        for name in ("hops", "depth"):
-            number = getattr(options, name)
-            if number is not None and number < 0:
-                raise PassError(f"{name} {number}: it is 0 or more")
         return options
 
 
