@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from gradir import registry
-from gradir.diff.report.headline import short_bytes, unknown_sizes
+from gradir.diff.report.headline import unknown_sizes
+from gradir.ir.text import short_bytes
 from gradir.diff.report.notes import notes
 from gradir.diff.report.outline import cut_kind, folds, outline
 from gradir.diff.report.ranges import ranges

@@ -74,6 +74,16 @@ def test_a_layout_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatc
         gradir.render(chain(2), "svg", seconds=0.2)
 
 
+def test_what_a_layout_has_is_counted_as_it_is_drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    put_on_path(tmp_path, "exec sleep 60", monkeypatch)
+    tail = Node("a -> b [label=", role="leaf", scope="h.0")
+    graph = Graph.of([tail, Node("c", op="n0 [label=", scope="h.0", inputs=(Ref(tail.id, 0),))])
+    with pytest.raises(ExportError, match="laying out 2 boxes and 1 arrow within"):
+        gradir.render(graph, "svg", seconds=0.2)
+    with pytest.raises(ExportError, match="laying out 1 box and 0 arrows within"):
+        gradir.render(Graph.of([tail]), "svg", seconds=0.2)
+
+
 def test_what_dot_complains_of_is_passed_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="syntax error"):
         render("digraph {", "svg")

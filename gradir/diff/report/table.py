@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diff.model import Size
 from gradir.diff.report.forms import Name, name_in, name_seen_from
-from gradir.diff.report.headline import short_bytes
+from gradir.ir.text import short_bytes
 from gradir.diff.report.places import Place, Places
 from gradir.diff.report.ranges import ranges
 from gradir.diff.report.renamed import Renamed
