@@ -75,7 +75,7 @@ class ExportError(GradirError):
 
 
 class PassError(GradirError):
-    """A pass that cannot do what was asked: a pattern that names no node, a number of hops below 0."""
+    """A pass that cannot do what was asked: a pattern that names no node, a number of hops or a depth below 0."""
 
 
 class GradirWarning(UserWarning):

@@ -11,6 +11,7 @@ from gradir.errors import ExportError, GradirError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph
 from gradir.options import OptionError, filled
+from gradir.pictures import PICTURES
 from gradir.protocols import Exporter, Frontend, Options
 
 __all__ = [
@@ -89,15 +90,17 @@ def frontend(name: str) -> Frontend:
     return found
 
 
-def exporter_options(name: str, values: Mapping[str, object]) -> Options:
+def exporter_options(name: str, values: Mapping[str, object], whose: str = "") -> Options:
     """The options of the named exporter; a value given as text is read as its option's type.
+
+    Errors say ``whose`` options these are: where nothing is given, the exporter's.
 
     Raises:
         ExportError: an option that the exporter does not have, or a value that the option does not take.
     """
     kind = exporter(name).options
     try:
-        return filled(kind, values, f"exporter {name!r}", strict=False)
+        return filled(kind, values, whose or f"exporter {name!r}", strict=False)
     except OptionError as error:
         raise ExportError(str(error)) from error
 
@@ -116,11 +119,20 @@ def _find(group: str, name: str, noun: str, error_type: type[GradirError]) -> En
     if not found:
         raise error_type(f"no {noun} at all is registered: gradir is not installed, or what is beside it hides that")
     if name not in found:
-        raise error_type(f"unknown {noun} {name!r}{_hint(name, found)}: choose from {', '.join(sorted(found))}")
+        raise error_type(f"unknown {noun} {name!r}{_advice(group, name, found)}")
     if len(found[name]) > 1:
         values = " and ".join(sorted(point.value for point in found[name]))
         raise error_type(f"two packages register the {noun} {name!r}: {values}; uninstall one of them")
     return found[name][0]
+
+
+def _advice(group: str, name: str, found: Mapping[str, object]) -> str:
+    choices = f"choose from {', '.join(sorted(found))}"
+    if group != EXPORTERS:
+        return f"{_hint(name, found)}: {choices}"
+    *most, last = PICTURES
+    drawn = f"{', '.join(most)} and {last} are pictures, drawn by gradir.render and 'gradir export'"
+    return f": {drawn}" if name in PICTURES else f"{_hint(name, [*found, *PICTURES])}: {choices}; {drawn}"
 
 
 def _check_exporter(found: object) -> None:
@@ -139,5 +151,5 @@ def _said(error: BaseException) -> str:
 def _hint(wanted: str, known: Iterable[str]) -> str:
     import difflib
 
-    close = difflib.get_close_matches(wanted, list(known), n=1)
+    close = difflib.get_close_matches(wanted.lower(), list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""

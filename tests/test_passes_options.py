@@ -179,7 +179,7 @@ def test_the_command_line_says_the_same(export: Run, arguments: list[str], optio
         (["--focus", "x", "--hops", "one"], ["--hops: invalid int value: 'one'"]),
         (["--drop", "bufer"], ["stacked.gir: cannot drop 'bufer' (did you mean 'buffer'?)", "accumulate_grad"]),
         (["--depth", "-1"], ["option depth is integer, 0 or more, not -1"]),
-        (["--drop", "leaf", "--focus", "x"], ["focus 'x': no node"]),
+        (["--drop", "leaf", "--focus", "x"], ["focus 'x': --drop, which runs before it"]),
     ],
     ids=lambda value: " ".join(map(ascii, value)),
 )
