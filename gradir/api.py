@@ -208,17 +208,19 @@ def export(graph: Graph, exporter: str, **options: object) -> str:
     └─ x leaf
     <BLANKLINE>
     """
+    return _exported(graph, exporter, options)
+
+
+def _exported(graph: Graph, exporter: str, options: Mapping[str, object], whose: str = "") -> str:
     from gradir import registry
-    from gradir.passes.plan import PassOptions, planned
+    from gradir.passes.plan import PassOptions, applied
 
     own = registry.exporter(exporter).options.__struct_fields__
     passes = {name: options[name] for name in PassOptions.__struct_fields__ if name in options and name not in own}
     values = {name: value for name, value in options.items() if name not in passes}
     # The names are checked before the passes run.
-    registry.exporter_options(exporter, values)
-    for run in planned(PassOptions.of(passes)):
-        graph = run(graph)
-    return registry.export(exporter, graph, values)
+    registry.exporter_options(exporter, values, whose)
+    return registry.export(exporter, applied(PassOptions.of(passes), graph), values)
 
 
 def render(graph: Graph, picture: str = "svg", *, seconds: float = 60.0, **options: object) -> bytes:
@@ -232,7 +234,7 @@ def render(graph: Graph, picture: str = "svg", *, seconds: float = 60.0, **optio
     """
     from gradir.pictures import render as draw
 
-    return draw(export(graph, "dot", **options), picture, seconds=seconds)
+    return draw(_exported(graph, "dot", options, f"a picture ({picture})"), picture, seconds=seconds)
 
 
 def make_dot(

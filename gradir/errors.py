@@ -107,7 +107,7 @@ class PatchError(GradirError):
 
 
 class PassError(GradirError):
-    """A pass that cannot do what was asked: a pattern that names no node, a number of hops below 0."""
+    """A pass that cannot do what was asked: a pattern that names no node, a number of hops or a depth below 0."""
 
 
 class GradirWarning(UserWarning):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final
-
-import msgspec
 
 from gradir.entrypoints import EntryPoint, entry_points
 from gradir.errors import ExportError, GradirError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph
+from gradir.options import OptionError, filled
+from gradir.pictures import PICTURES
 from gradir.protocols import Exporter, Frontend, Options
 
 __all__ = [
@@ -22,7 +21,6 @@ __all__ = [
     "exporter_options",
     "frontend",
     "frontend_names",
-    "option_choices",
 ]
 
 EXPORTERS: Final = "gradir.exporters"
@@ -49,7 +47,10 @@ def exporter(name: str) -> Exporter[Any]:
     try:
         found: Exporter[Any] = point.load()()
         _check_exporter(found)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        # To leave the program is not for a plug-in: whatever it raises is its failure.
         raise ExportError(f"exporter {name!r} ({point.value}) cannot be loaded: {_said(error)}") from error
     return found
 
@@ -64,9 +65,9 @@ def export(name: str, graph: Graph, values: Mapping[str, object]) -> str:
     try:
         with paused_gc():
             text = exporter(name).export(graph, options)
-    except GradirError:
+    except (GradirError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         raise ExportError(f"exporter {name!r} failed: {_said(error)}") from error
     if not isinstance(text, str):
         raise ExportError(f"exporter {name!r} failed: it returned {type(text).__name__}, not text")
@@ -82,59 +83,26 @@ def frontend(name: str) -> Frontend:
     point = _find(FRONTENDS, name, "front-end", GradirError)
     try:
         found: Frontend = point.load()()
-    except GradirError:
+    except (GradirError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise GradirError(f"front-end {name!r} ({point.value}) cannot be loaded: {_said(error)}") from error
     return found
 
 
-def exporter_options(name: str, values: Mapping[str, object]) -> Options:
+def exporter_options(name: str, values: Mapping[str, object], whose: str = "") -> Options:
     """The options of the named exporter; a value given as text is read as its option's type.
+
+    Errors say ``whose`` options these are: where nothing is given, the exporter's.
 
     Raises:
         ExportError: an option that the exporter does not have, or a value that the option does not take.
     """
     kind = exporter(name).options
-    known = kind.__struct_fields__
-    for key in values:
-        if key not in known:
-            choices = f"its options are {', '.join(known)}" if known else "it has no options"
-            raise ExportError(f"exporter {name!r} has no option {key!r}{_hint(key, known)}: {choices}")
     try:
-        return msgspec.convert(dict(values), kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise ExportError(f"exporter {name!r}: {_wrong_value(kind, values, str(error))}") from error
-
-
-def option_choices(kind: type[Options], option: str) -> str:
-    """What the named option takes, in a few words: ``TB|LR``, ``true|false``, ``integer``.
-
-    >>> from gradir.protocols import Options
-    >>> class Mine(Options, frozen=True, kw_only=True):
-    ...     shapes: bool = True
-    >>> option_choices(Mine, "shapes")
-    'true|false'
-    """
-    (field,) = (field for field in msgspec.structs.fields(kind) if field.name == option)
-    schema = msgspec.json.schema(field.type)
-    branches = [branch for branch in schema.get("anyOf", [schema]) if branch.get("type") != "null"]
-    return "|".join(words for branch in branches for words in _words(branch))
-
-
-def _words(schema: Mapping[str, Any]) -> list[str]:
-    if "enum" in schema:
-        return [str(word) for word in schema["enum"]]
-    return ["true", "false"] if schema.get("type") == "boolean" else [str(schema.get("type", "value"))]
-
-
-def _wrong_value(kind: type[Options], values: Mapping[str, object], message: str) -> str:
-    match = re.search(r"\$\.(\w+)", message)
-    if match is None or match[1] not in values:
-        return message
-    option = match[1]
-    bound = f" ({message.partition(' - at ')[0]})" if "=" in message else ""
-    return f"option {option} is {option_choices(kind, option)}, not {values[option]!r}{bound}"
+        return filled(kind, values, whose or f"exporter {name!r}", strict=False)
+    except OptionError as error:
+        raise ExportError(str(error)) from error
 
 
 @cache
@@ -151,11 +119,20 @@ def _find(group: str, name: str, noun: str, error_type: type[GradirError]) -> En
     if not found:
         raise error_type(f"no {noun} at all is registered: gradir is not installed, or what is beside it hides that")
     if name not in found:
-        raise error_type(f"unknown {noun} {name!r}{_hint(name, found)}: choose from {', '.join(sorted(found))}")
+        raise error_type(f"unknown {noun} {name!r}{_advice(group, name, found)}")
     if len(found[name]) > 1:
         values = " and ".join(sorted(point.value for point in found[name]))
         raise error_type(f"two packages register the {noun} {name!r}: {values}; uninstall one of them")
     return found[name][0]
+
+
+def _advice(group: str, name: str, found: Mapping[str, object]) -> str:
+    choices = f"choose from {', '.join(sorted(found))}"
+    if group != EXPORTERS:
+        return f"{_hint(name, found)}: {choices}"
+    *most, last = PICTURES
+    drawn = f"{', '.join(most)} and {last} are pictures, drawn by gradir.render and 'gradir export'"
+    return f": {drawn}" if name in PICTURES else f"{_hint(name, [*found, *PICTURES])}: {choices}; {drawn}"
 
 
 def _check_exporter(found: object) -> None:
@@ -174,5 +151,5 @@ def _said(error: BaseException) -> str:
 def _hint(wanted: str, known: Iterable[str]) -> str:
     import difflib
 
-    close = difflib.get_close_matches(wanted, list(known), n=1)
+    close = difflib.get_close_matches(wanted.lower(), list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""

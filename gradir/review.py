@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from gradir import registry
-from gradir.diff.report.headline import short_bytes, unknown_sizes
+from gradir.diff.report.headline import unknown_sizes
 from gradir.diff.report.notes import notes
 from gradir.diff.report.outline import cut_kind, folds, outline
 from gradir.diff.report.ranges import ranges
@@ -17,6 +17,7 @@ from gradir.diff.report.text import render_brief, render_text
 from gradir.diff.union import union
 from gradir.errors import ExportError, GradirWarning
 from gradir.ir.marks import status
+from gradir.ir.text import short_bytes
 from gradir.ir.totals import unknown_slots
 from gradir.markdown import code_span, fenced
 from gradir.passes import around

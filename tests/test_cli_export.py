@@ -159,6 +159,69 @@ def test_markers_must_be_there_once(document: str) -> None:
         embedded(2 * DOCUMENT, "model", "")
 
 
+@pytest.mark.parametrize("command", ["view", "summary", "convert", "check", "capture", "exporters"])
+def test_descriptions_are_as_wide_as_the_terminal(command: str, capfd: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    usage, _, rest = capfd.readouterr().out.partition("\n\n")
+    assert usage.startswith(f"usage: gradir {command}")
+    assert max(map(len, rest.partition("\n\n")[0].splitlines())) <= 60
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--drop", "leaf", "--focus", "x"], "focus 'x': --drop, which runs before it, left out what it names"),
+        (["--focus", "exp:2", "--drop", "leaf", "--ancestors", "h.0"], "focus 'exp:2': --ancestors, which runs before"),
+        (["--drop", "leaf", "--between", "x", "output"], "between 'x' and 'output': --drop, which runs before it"),
+        (["--drop", "leaf", "--focus", "nothing"], "focus 'nothing': no node, name or module with nodes matches"),
+    ],
+)
+def test_what_an_earlier_option_left_out_is_not_unknown(words: list[str], said: str, folder: Path, capfd: Read) -> None:
+    b = Builder()
+    value = b.tensor("x", TensorMeta())
+    for scope in ("h.0", "", ""):
+        value = b.function("exp", [value], [TensorMeta()], scope=scope)
+    b.output(value)
+    gradir.save(b.build(), folder / "exps.gir")
+    assert main(["export", "exps.gir", "--to", "tree", *words]) == 2
+    shown = capfd.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"gradir: exps.gir: {said}")
+    assert shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["jpg", "PNG", "svgg"])
+def test_an_unknown_format_is_told_of_pictures(name: str, capfd: Read) -> None:
+    assert main(["export", "everything.gir", "--to", name]) == 2
+    error = capfd.readouterr().err
+    assert "choose from cytoscape, dot" in error
+    assert "svg, png and pdf are pictures" in error
+    assert error.count("\n") == 1
+    with pytest.raises(ExportError, match="unknown exporter 'svg': svg, png and pdf are pictures, drawn by"):
+        everything().to("svg")
+
+
+def test_wrong_options_of_a_picture_are_said_to_be_its_own(capfd: Read) -> None:
+    assert main(["export", "everything.gir", "--to", "png", "-O", "colour=red"]) == 2
+    assert main(["export", "everything.gir", "--to", "png", "-O", "theme=red"]) == 2
+    assert main(["view", "everything.gir", "-O", "theme=red"]) == 2
+    unknown, wrong, viewed = capfd.readouterr().err.splitlines()
+    assert unknown.startswith("gradir: a picture (png) has no option 'colour': its options are show_attrs")
+    assert wrong == "gradir: a picture (png): option theme is dark|light, not 'red'"
+    assert viewed == "gradir: the picture: option theme is dark|light, not 'red'"
+    with pytest.raises(ExportError, match=r"a picture \(svg\) has no option 'colour'"):
+        gradir.render(everything(), "svg", colour="red")
+
+
+@pytest.mark.parametrize("seconds", ["soon", "0", "-1", "nan", "1e7"])
+def test_a_wrong_number_of_seconds_is_one_line(seconds: str, capfd: Read) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["export", "everything.gir", "--to", "svg", "--seconds", seconds])
+    assert re.match(rf"gradir: argument --seconds: .*{seconds}.* seconds; see .*\n$", capfd.readouterr().err)
+
+
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """What a browser was asked to show."""

@@ -311,3 +311,18 @@ def test_pydot_has_the_theme_and_the_legend_too() -> None:
     assert dot.get_bgcolor().strip('"') == "#0d1117"
     (legend,) = dot.get_subgraph("cluster_legend")
     assert [node.get_label() for node in legend.get_nodes()][-1] == '"output"'
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"theme": "red"}, "exporter 'dot': option theme is dark|light, not 'red'"),
+        ({"max_attr_chars": 1}, "exporter 'dot': option max_attr_chars is integer, 3 to 2,000, not 1"),
+        ({"thme": "dark"}, "exporter 'dot' has no option 'thme' (did you mean 'theme'?): its options are "),
+    ],
+)
+def test_wrong_options_of_an_object_are_said_as_everywhere(options: dict[str, object], said: str) -> None:
+    for make in (to_pydot, to_graphviz):
+        with pytest.raises(ExportError) as caught:
+            make(everything(), **options)
+        assert str(caught.value).startswith(said)

@@ -13,7 +13,7 @@ from samples import chain, everything, hostile
 from strategies import graphs
 
 from gradir.codecs import json as json_codec
-from gradir.errors import GraphError
+from gradir.errors import PassError
 from gradir.ir import Builder, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.totals import totals
 from gradir.ir.validate import check
@@ -309,7 +309,7 @@ def test_a_buffer_stays_before_what_saved_it() -> None:
 
 
 def test_a_negative_depth_is_refused() -> None:
-    with pytest.raises(GraphError, match="depth -1"):
+    with pytest.raises(PassError, match="fold: depth -1"):
         fold(everything(), -1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import warnings
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -72,6 +73,27 @@ def test_a_layout_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatc
     put_on_path(tmp_path, "exec sleep 60", monkeypatch)
     with pytest.raises(ExportError, match=r"did not finish laying out 4 boxes and 3 arrows within 0\.2 s.*depth"):
         gradir.render(chain(2), "svg", seconds=0.2)
+
+
+def test_a_bitmap_that_dot_shrinks_is_warned_of(dot_program: str) -> None:
+    assert dot_program
+    with pytest.warns(
+        gradir.GradirWarning, match=r"2,001 boxes .* too large for a png.* drew them at \d\d% .*draw an svg"
+    ):
+        gradir.render(chain(1999), "png")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gradir.render(chain(1999), "svg")
+
+
+def test_what_a_layout_has_is_counted_as_it_is_drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    put_on_path(tmp_path, "exec sleep 60", monkeypatch)
+    tail = Node("a -> b [label=", role="leaf", scope="h.0")
+    graph = Graph.of([tail, Node("c", op="n0 [label=", scope="h.0", inputs=(Ref(tail.id, 0),))])
+    with pytest.raises(ExportError, match="laying out 2 boxes and 1 arrow within"):
+        gradir.render(graph, "svg", seconds=0.2)
+    with pytest.raises(ExportError, match="laying out 1 box and 0 arrows within"):
+        gradir.render(Graph.of([tail]), "svg", seconds=0.2)
 
 
 def test_what_dot_complains_of_is_passed_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

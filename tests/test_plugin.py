@@ -129,6 +129,8 @@ FAILING = {
     "raises": "raise KeyError('a\\nb')",
     "returns-nothing": "return None",
     "returns-bytes": "return b''",
+    "exits": "raise SystemExit(0)",
+    "leaves": "raise GeneratorExit",
 }
 
 
@@ -169,3 +171,87 @@ def test_the_recipe_for_an_exporter_works() -> None:
     exporter = namespace["EdgesExporter"]()
     edges = [f"{edge.src} {edge.dst}" for edge in everything().edges]
     assert exporter.export(everything(), exporter.options()).splitlines() == edges
+
+
+ODD_OPTIONS = """
+import enum, pathlib
+from typing import Annotated
+import msgspec
+from gradir.protocols import Options
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+class Odd(Options, frozen=True, kw_only=True):
+    ops: Annotated[list[str], msgspec.Meta(description="which operations")]
+    sizes: tuple[int, int] = (1, 2)
+    more: list[int] = []
+    colour: Colour = Colour.RED
+    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    folder: pathlib.Path = pathlib.Path("a")
+    text: str = ""
+
+class Exporter:
+    "Odd options."
+    suffix = ".txt"
+    options = Odd
+    def export(self, graph, options):
+        return repr(options) + "\\n"
+"""
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    (tmp_path / "odd_plugin.py").write_text(ODD_OPTIONS)
+    register(tmp_path, "odd", "odd_plugin:Exporter")
+    return tmp_path
+
+
+def test_options_of_any_type_are_listed_with_all_others(odd: Path) -> None:
+    listed = gradir(odd, "exporters")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert {"dot", "mermaid", "odd", "tree"} <= {line.split()[0] for line in listed.stdout.splitlines()}
+    assert re.findall(r"^odd .*\n((?:    .*\n)+)", listed.stdout, re.MULTILINE) == [
+        "    ops=string,...  which operations (required)\n"
+        "    sizes=integer,integer  (default: 1,2)\n"
+        "    more=integer,...  (default: empty)\n"
+        "    colour=blue|red  (default: red)\n"
+        "    limit=integer  (default: none)\n"
+        "    folder=value  (default: a)\n"
+        "    text=string  (default: empty)\n"
+    ]
+
+
+def test_options_of_any_type_are_read(odd: Path, gir: Path) -> None:
+    given = ("ops=exp, sin", "sizes=3,4", "more=", "colour=blue", "limit=none", "text=a,b")
+    done = gradir(odd, "export", gir, "--to", "odd", *(word for pair in given for word in ("-O", pair)))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ops=['exp', 'sin'], sizes=(3, 4), more=[], colour=<Colour.BLUE: 'blue'>, limit=None" in done.stdout
+    assert "text='a,b'" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "exporter 'odd': option ops has to be given: it is string,..."),
+        (("ops=a", "sizes=1"), "exporter 'odd': option sizes is integer,integer, not '1'"),
+        (("ops=a", "more=1,b"), "exporter 'odd': option more is integer,..., not '1,b'"),
+        (("ops=a", "colour=green"), "exporter 'odd': option colour is blue|red, not 'green'"),
+        (("ops=a", "limit=0"), "exporter 'odd': option limit is integer, 1 or more, not '0'"),
+    ],
+)
+def test_wrong_values_of_any_type_are_said_in_the_words_of_the_list(
+    options: tuple[str, ...], said: str, odd: Path, gir: Path
+) -> None:
+    done = gradir(odd, "export", gir, "--to", "odd", *(word for pair in options for word in ("-O", pair)))
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"gradir: {said}\n")
+
+
+def test_every_broken_plugin_is_named(tmp_path: Path) -> None:
+    for name in ("first", "second", "third"):
+        register(tmp_path, name, f"no_such_module_{name}:Exporter")
+    listed = gradir(tmp_path, "exporters")
+    assert listed.returncode == 2
+    assert {"dot", "mermaid", "tree"} <= {line.split()[0] for line in listed.stdout.splitlines()}
+    assert [line.split()[2] for line in listed.stderr.splitlines()] == ["'first'", "'second'", "'third'"]

@@ -40,6 +40,7 @@ ABSENT = {
     "export a.gir --to dot": (*(name for name in SLOW if name not in GRAPHVIZ), *WIDTH, *UNASKED),
     "export a.gir --to nodelink": (*SLOW, *WIDTH, *UNASKED),
     "export a.gir --to tree --depth 1": (*SLOW, *WIDTH, *(name for name in UNASKED if name != "gradir.passes")),
+    "exporters": ("graphviz", "mermaid", "pydot", "requests", "rich", *UNASKED[:-1]),
     "summary a.gir --style markdown": (*SLOW, *WIDTH, *UNASKED),
     "git textconv a.gir": (*SLOW, *WIDTH, *UNASKED[:-1], "gradir.passes"),
     "info a.gir": (*SLOW, *WIDTH, "gradir.registry", "gradir.passes", "gradir.diff.model", "gradir.git"),

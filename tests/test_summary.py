@@ -36,6 +36,10 @@ def summary(graph: Graph, **options: Any) -> str:
     return SummaryExporter().export(graph, SummaryOptions(**options))
 
 
+def quoted_formula(text: str) -> str:
+    return f"'{text}" if text[:1] in {"=", "+", "-", "@"} else text
+
+
 def data(graph: Graph, **options: Any) -> dict[str, Any]:
     read: dict[str, Any] = json.loads(summary(graph, style="json", **options))
     return read
@@ -99,6 +103,25 @@ def test_a_module_has_what_the_modules_below_it_have(graph: Graph, depth: int) -
     assert shown["layers"] == [row for row in rows if (row["path"].count(".") + 1 if row["path"] else 0) <= depth]
 
 
+def test_json_is_escaped_as_all_json_is() -> None:
+    label = "a\ud800</script>\x9b"
+    graph = Graph.of([Node("x", saved=(Saved("s", state=label),))], [Scope(label, label), Scope("b")])
+    text = summary(graph, style="json")
+    assert text.isascii()
+    assert "<" not in text
+    assert [row["path"] for row in json.loads(text)["layers"]] == [label, "b"]
+    assert label in json.loads(text)["totals"]["states"]
+    assert text.count("\n") == 5
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@"])
+def test_csv_has_no_formulas(start: str) -> None:
+    graph = Graph.of([], [Scope(f"{start}1", f"{start}cmd|'/c calc'!A1"), Scope("a=1", "B")])
+    (first, second) = csv.DictReader(io.StringIO(summary(graph, style="csv")))
+    assert (first["path"], first["class"]) == (f"'{start}1", f"'{start}cmd|'/c calc'!A1")
+    assert (second["path"], second["class"]) == ("a=1", "B")
+
+
 @given(graphs())
 def test_csv_reads_back(graph: Graph) -> None:
     text = summary(graph, style="csv")
@@ -106,8 +129,8 @@ def test_csv_reads_back(graph: Graph) -> None:
     assert text.count("\n") == len(rows) + 1
     for read, row in zip(csv.DictReader(io.StringIO(text, newline="")), rows, strict=True):
         assert list(read) == list(row)
-        assert read["path"] == printable(row["path"])
-        assert read["class"] == printable(row["class"])
+        assert read["path"] == quoted_formula(printable(row["path"]))
+        assert read["class"] == quoted_formula(printable(row["class"]))
         assert (read["output_shapes"] == "") == (row["output_shapes"] is None)
         counts = [key for key in row if isinstance(row[key], int)]
         assert {key: int(read[key]) for key in counts} == {key: row[key] for key in counts}
@@ -185,12 +208,12 @@ def test_storages_count_at_the_first_node_that_saved_them() -> None:
     assert (rows["b"]["own_unsized"], rows["a"]["unsized"]) == (1, 0)
     found = data(graph)["totals"]
     assert (found["saved_bytes"], found["outside_bytes"], found["owned_bytes"]) == (23, 7, 16)
-    assert list(found["states"].items()) == [
-        ("held", {"slots": 3, "unsized": 0, "bytes": 16}),
-        ("freed", {"slots": 1, "unsized": 1, "bytes": 0}),
-        ("hooked", {"slots": 0, "unsized": 0, "bytes": 0}),
-        ("odd", {"slots": 1, "unsized": 0, "bytes": 7}),
-    ]
+    assert found["states"] == {
+        "held": {"slots": 3, "unsized": 0, "bytes": 16},
+        "freed": {"slots": 1, "unsized": 1, "bytes": 0},
+        "hooked": {"slots": 0, "unsized": 0, "bytes": 0},
+        "odd": {"slots": 1, "unsized": 0, "bytes": 7},
+    }
     text = summary(graph)
     assert "saved for backward: 23 bytes (held 16, freed 0 and 1 of unknown size, hooked 0, odd 7)\n" in text
     assert text.splitlines()[4].endswith("   ?             ?")

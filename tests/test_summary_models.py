@@ -245,7 +245,10 @@ def test_what_the_table_cannot_tell() -> None:
 
 def test_the_page_shows_what_is_printed() -> None:
     page = (Path(__file__).resolve().parents[1] / "docs" / "summary.md").read_text(encoding="utf-8")
-    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+    namespace: dict[str, Any] = {}
+    exec(readme.partition("With this model in `critic.py`,\n\n```python\n")[2].partition("```")[0], namespace)
+    model = namespace["Critic"]()
     with gradir.record(model) as recorder:
         loss = model(torch.ones(2, 4)).sum()
     assert page.partition("```text\n")[2].partition("```")[0] == recorder.capture(loss).to("summary")

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradir.ir.marks import SIGNS, lost_slots, status
+from gradir.ir.text import counted, short_bytes
 from gradir.passes import destination
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["Arrow", "Box", "Group", "Picture", "Style", "fewest_arrows"]
 
 _ACCUMULATE = "accumulate_grad"
-_KIB = 1024
-_UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 # Mermaid lays out 60 levels; a deeper module shows the rest of its path in one frame.
 _MAX_NESTING = 32
@@ -101,8 +100,8 @@ class Picture:
         """How many boxes there are of each kind, and how many arrows, in plain words."""
         roles = Counter(node.role if node.role in _NOUNS else "" for node in self._nodes)
         roles["saved"] += sum(len(node.saved) for node in self._nodes) if self._style.saved else 0
-        counts = [_counted(roles[role], *nouns) for role, nouns in _NOUNS.items() if roles[role]]
-        return f"{', '.join([*counts, _counted(len(self.arrows), 'arrow', 'arrows')])}"
+        counts = [counted(roles[role], *nouns) for role, nouns in _NOUNS.items() if roles[role]]
+        return f"{', '.join([*counts, counted(len(self.arrows), 'arrow', 'arrows')])}"
 
     def items(self) -> list[Box | Group]:
         """The boxes and groups outside all modules, with everything inside them."""
@@ -212,24 +211,13 @@ def _slot_lines(slot: Saved, style: Style) -> Iterator[str]:
 
 
 def _totals(attrs: Mapping[str, object]) -> Iterator[str]:
-    for name, nouns in (("nodes", ("node", "nodes")), ("parameters", ("parameter", "parameters"))):
+    for name, noun in (("nodes", "node"), ("parameters", "parameter")):
         count = attrs.get(name)
         if isinstance(count, int) and count:
-            yield _counted(count, *nouns)
+            yield counted(count, noun)
     kept = attrs.get("saved_bytes")
     if isinstance(kept, int) and kept:
-        yield f"{_readable_bytes(kept)} saved"
-
-
-def _readable_bytes(count: int) -> str:
-    if count < _KIB:
-        return f"{count} B"
-    power = min((count.bit_length() - 1) // 10, len(_UNITS))
-    return f"{count / _KIB**power:,.1f} {_UNITS[power - 1]}"
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
+        yield f"{short_bytes(kept)} saved"
 
 
 def _with_class(name: str, class_name: str) -> str:

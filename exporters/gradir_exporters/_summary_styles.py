@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from gradir.ir.jsontext import json_lines, json_text
 from gradir.ir.text import printable, size_text
 from gradir_exporters._summary_layers import Layer
 
@@ -37,6 +38,9 @@ _INDENT: Final = "  "
 _GAP: Final = "   "
 _WIDEST: Final = 60
 """The most places of the terminal that a column takes."""
+
+_FORMULA: Final = ("=", "+", "-", "@")
+"""How a formula starts in a spreadsheet; no name in Python does."""
 
 _MARKDOWN: Final = re.compile(r"[\\`*\[\]<>&|~#!$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
@@ -99,7 +103,8 @@ def as_markdown(found: Layers) -> str:
 def as_csv(found: Layers) -> str:
     """Comma-separated values: one line a module, with a head and without the totals.
 
-    What cannot be printed is spelled as in Python source, so that a module takes one line whatever its name is.
+    What cannot be printed is spelled as in Python source, so that a module takes one line whatever its name is. A name
+    that a spreadsheet would take for a formula has an apostrophe before it.
     """
     import csv
     import io
@@ -111,17 +116,19 @@ def as_csv(found: Layers) -> str:
     for row in found.rows:
         layer = row.layer
         counts = (getattr(layer, field.name) for field in fields[4:])
-        path, class_name = printable(layer.path), printable(layer.class_name)
+        path, class_name = _no_formula(layer.path), _no_formula(layer.class_name)
         writer.writerow([path, class_name, layer.calls, _shapes_text(layer.output_shapes, ""), *counts])
     return page.getvalue()
 
 
+def _no_formula(text: str) -> str:
+    return f"'{printable(text)}" if text.startswith(_FORMULA) else printable(text)
+
+
 def as_json(found: Layers) -> str:
     """JSON: ``layers``, one a line, and ``totals``."""
-    encode = msgspec.json.Encoder().encode
-    rows = ",\n".join([encode(row.layer).decode() for row in found.rows])
-    layers = f"[\n{rows}\n]" if rows else "[]"
-    return f'{{"layers":{layers},\n"totals":{encode(found.totals).decode()}}}\n'
+    rows = "".join(json_lines(row.layer for row in found.rows))
+    return f'{{"layers":[{rows}],\n"totals":{json_text(found.totals)}}}\n'
 
 
 def _cells(layer: Layer) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import msgspec
 
 from gradir.errors import ExportError
 from gradir.ir import Graph
+from gradir.options import OptionError, filled
 from gradir.protocols import Options
 from gradir_exporters._dot_picture import Picture, Style
 
@@ -210,9 +211,9 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
 
 def _filled(options: Mapping[str, Any]) -> DotOptions:
     try:
-        return msgspec.convert(dict(options), DotOptions)
-    except msgspec.ValidationError as error:
-        raise ExportError(f"exporter 'dot': {error}") from error
+        return filled(DotOptions, options, "exporter 'dot'")
+    except OptionError as error:
+        raise ExportError(str(error)) from error
 
 
 def _drawn(graph: Graph, options: DotOptions) -> Picture:

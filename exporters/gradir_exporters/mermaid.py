@@ -80,7 +80,7 @@ class MermaidExporter:
 
         Raises:
             ExportError: the picture is larger than Mermaid draws, and cannot or may not be folded to fit.
-            GraphError: ``depth`` is negative.
+            PassError: ``depth`` is negative.
         """
         style = Style(options.shapes, options.native, options.show_saved, options.accumulators)
         for depth in _depths(graph, options):

@@ -20,7 +20,7 @@ class SummaryOptions(Options, frozen=True, kw_only=True):
     ] = "table"
     depth: Annotated[
         Annotated[int, msgspec.Meta(ge=0)] | None,
-        msgspec.Meta(description="most components of a path that is shown; null shows all"),
+        msgspec.Meta(description="most components of a path that is shown; none shows all"),
     ] = None
 
 

@@ -85,11 +85,13 @@ def _seed(text: str) -> int:
 
 def summary(graph: Graph) -> str:
     """A graph in one line."""
+    from gradir.ir.text import counted
     from gradir.ir.totals import totals
 
     counts = totals(graph)
-    cut = f", {len(graph.cuts)} parameters without gradient" if graph.cuts else ""
-    return f"{counts.nodes:,} nodes, {counts.edges:,} edges, {counts.parameters:,} parameter elements{cut}"
+    cut = f", {counted(len(graph.cuts), 'parameter')} without gradient" if graph.cuts else ""
+    graph_size = f"{counted(counts.nodes, 'node')}, {counted(counts.edges, 'edge')}"
+    return f"{graph_size}, {counted(counts.parameters, 'parameter element')}{cut}"
 
 
 def _report(spec: str, checked: Verification) -> None:

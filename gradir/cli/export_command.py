@@ -100,12 +100,15 @@ def add_exporter_options(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=_seconds,
         default=60.0,
-        help="pictures: how long the layout may take (default: 60)",
+        help="pictures: how many seconds the layout may take (default: 60)",
     )
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from error
     if not 0 < seconds <= _LONGEST:
         raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most {_LONGEST:,} seconds")
     return seconds
@@ -132,7 +135,7 @@ def run(options: argparse.Namespace) -> int:
     exporter = "dot" if is_picture else options.to
     # The names are checked first: loading a large file only to learn of a typing error takes a while.
     values = exporter_values(options)
-    registry.exporter_options(exporter, values)
+    registry.exporter_options(exporter, values, f"a picture ({options.to})" if is_picture else "")
     passes = chosen_passes(options)
     if is_picture and (options.fence or options.into):
         raise ExportError(f"{options.to} is no text to fence: write a file and link to it")

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 
+from gradir.cli.main import report
 from gradir.cli.options_help import option_lines
 from gradir.errors import ExportError
 
 __all__ = ["register"]
+
+_EPILOG = """\
+'gradir export --to NAME --help' lists the options of one.
+"""
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -16,28 +21,47 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "exporters",
         help="list the exporters and their options",
         description="List every installed exporter with the options that 'gradir export -O KEY=VALUE' takes.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:  # noqa: ARG001
     """Print the list."""
-    import inspect
-
     from gradir import files, registry
+    from gradir.ir.text import printable
+    from gradir.pictures import PICTURES
 
     lines: list[str] = []
-    broken: ExportError | None = None
+    broken: list[str] = []
     for name in registry.exporter_names():
         try:
-            exporter = registry.exporter(name)
+            described = _described(name)
         except ExportError as error:
-            broken = error
+            broken.append(str(error))
             continue
-        summary = (inspect.getdoc(type(exporter)) or "").partition("\n")[0]
-        lines.append(f"{name}  ({exporter.suffix})  {summary}\n")
-        lines += [f"    {line}\n" for line in option_lines(exporter.options)]
-    files.write_bytes("-", "".join(lines).encode())
-    if broken is not None:
-        raise broken
-    return 0
+        lines += described
+    pictures = ", ".join(PICTURES)
+    lines.append(f"{pictures}  pictures, which the program dot of Graphviz draws; they take the options of dot")
+    files.write_bytes("-", "".join(f"{printable(line)}\n" for line in lines).encode())
+    for problem in broken:
+        report(problem)
+    return 2 if broken else 0
+
+
+def _described(name: str) -> list[str]:
+    """The lines of one exporter."""
+    import inspect
+
+    from gradir import registry
+
+    exporter = registry.exporter(name)
+    try:
+        options = option_lines(exporter.options)
+    except Exception as error:
+        raise ExportError(
+            f"exporter {name!r}: its options cannot be listed: {type(error).__name__}: {error}"
+        ) from error
+    summary = (inspect.getdoc(type(exporter)) or "").partition("\n")[0]
+    return [f"{name}  ({exporter.suffix})  {summary}", *(f"    {line}" for line in options)]

@@ -52,7 +52,7 @@ def _as_json(found: Survey) -> bytes:
 
 def describe(found: Survey) -> str:
     """The lines that ``gradir info`` prints."""
-    from gradir.ir.text import printable, tensor_text
+    from gradir.ir.text import counted, printable, tensor_text
 
     counts, producer = found.totals, found.producer
     roles = ", ".join(f"{count:,} {role}" for role, count in sorted(found.roles.items()))
@@ -74,7 +74,7 @@ def describe(found: Survey) -> str:
     ]
     rows += [(cut.kind, _cut_text(cut)) for cut in found.cuts[:_MOST_CUTS]]
     if len(found.cuts) > _MOST_CUTS:
-        rows.append(("", f"… and {len(found.cuts) - _MOST_CUTS:,} more parameters without gradient"))
+        rows.append(("", f"… and {counted(len(found.cuts) - _MOST_CUTS, 'more parameter')} without gradient"))
     return "".join(f"{printable(name):<20}{printable(text)}\n" for name, text in rows)
 
 

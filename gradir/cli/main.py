@@ -56,6 +56,20 @@ exit status: 0 done (diff: no difference), 1 diff found a difference, 2 trouble
 """
 
 
+class _Wrapped(argparse.RawDescriptionHelpFormatter):
+    """Wraps the paragraphs that are one line, and keeps the lines of the others: of lists and examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        import textwrap
+
+        def wrapped(paragraph: str) -> str:
+            if "\n" in paragraph or paragraph.startswith(" "):
+                return textwrap.indent(paragraph, indent)
+            return textwrap.fill(paragraph, width, initial_indent=indent, subsequent_indent=indent)
+
+        return "\n\n".join(map(wrapped, text.rstrip().split("\n\n"))) + "\n"
+
+
 class _Parser(argparse.ArgumentParser):
     """Reports a wrong command line in one line, as every other error."""
 
@@ -63,7 +77,7 @@ class _Parser(argparse.ArgumentParser):
         # argparse makes a formatter for every option that is added. Without a width each asks the terminal for one,
         # for which it imports shutil, and that all of the compressions.
         super().__init__(formatter_class=partial(formatter_class, width=_ANY_WIDTH), **more)
-        self._printed_with = formatter_class
+        self._printed_with = _Wrapped if formatter_class is argparse.RawDescriptionHelpFormatter else formatter_class
 
     def format_help(self) -> str:
         """The help, as wide as the terminal."""

@@ -12,14 +12,10 @@ __all__ = ["option_lines"]
 
 def option_lines(kind: type[Options]) -> list[str]:
     """One line for each option: what it takes, what it does, its default."""
-    import msgspec
-
-    from gradir import registry
+    from gradir.options import option_infos
 
     lines = []
-    for field in msgspec.structs.fields(kind):
-        default = msgspec.json.encode(field.default).decode().strip('"')
-        help_text = msgspec.json.schema(field.type).get("description", "")
-        choices = registry.option_choices(kind, field.name)
-        lines.append(f"{field.encode_name}={choices}  {help_text} (default: {default})")
+    for name, takes, help_text, default in option_infos(kind):
+        about = "required" if default is None else f"default: {default}"
+        lines.append(f"{name}={takes}  {f'{help_text} ({about})'.lstrip()}")
     return lines

@@ -63,16 +63,18 @@ def chosen_passes(options: argparse.Namespace) -> Callable[[Graph], Graph]:
     if not given:
         return lambda graph: graph
     # Imported when there is something to do: a plain export should start fast.
-    from gradir.passes.plan import PassOptions, planned
+    from gradir.passes.plan import PassOptions, applied
 
-    passes = planned(PassOptions.of(given))
+    chosen_options = PassOptions.of(given)
 
     def run(graph: Graph) -> Graph:
         try:
-            for each in passes:
-                graph = each(graph)
+            return applied(chosen_options, graph, _spelled)
         except PassError as error:
             raise PassError(f"{options.file}: {error}") from error
-        return graph
 
     return run
+
+
+def _spelled(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -22,6 +22,7 @@ examples:
   gradir view model.gir --focus h.3.attn --hops 2
 
 'gradir export --to svg -o FILE' writes a picture and opens nothing.
+'gradir export --to svg --help' lists what -O takes.
 """
 
 
@@ -51,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     from gradir import api, files, registry
 
     values = exporter_values(options)
-    registry.exporter_options("dot", values)
+    registry.exporter_options("dot", values, "the picture")
     whole = api.load(options.file)
     graph = chosen_passes(options)(whole)
     svg = api.render(_readable(graph) if graph is whole else graph, "svg", seconds=options.seconds, **values)

@@ -1,4 +1,4 @@
-"""How the IR's values are written as text, on one printable line whatever they hold."""
+"""How the IR's values, counts and sizes are written as text, on one printable line whatever they hold."""
 
 from __future__ import annotations
 
@@ -7,9 +7,20 @@ from typing import Final
 
 from gradir.ir.model import AttrValue, NonFinite, Ref, TensorMeta
 
-__all__ = ["printable", "quoted", "ref_text", "size_text", "tensor_text", "value_text", "word"]
+__all__ = [
+    "counted",
+    "printable",
+    "quoted",
+    "ref_text",
+    "short_bytes",
+    "size_text",
+    "tensor_text",
+    "value_text",
+    "word",
+]
 
 _WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/%~+*@-]*")
+_UNITS: Final = ("kB", "MB", "GB", "TB", "PB", "EB")
 _SHORT_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -84,6 +95,30 @@ def value_text(value: AttrValue) -> str:
     if isinstance(value, (int, float)):
         return repr(value)
     return f"[{', '.join(map(value_text, value))}]"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """A number of things; ``many`` is needed where it is not ``one`` with an s.
+
+    >>> counted(1, "node"), counted(2_000, "node"), counted(0, "leaf", "leaves")
+    ('1 node', '2,000 nodes', '0 leaves')
+    """
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def short_bytes(count: int, *, signed: bool = False) -> str:
+    """A number of bytes in few characters; ``signed`` shows a plus too.
+
+    >>> short_bytes(1_536_000), short_bytes(12, signed=True)
+    ('1.5 MB', '+12 B')
+    """
+    sign = "+" if signed else ""
+    if abs(count) < 1000:
+        return f"{count:{sign}} B"
+    size, unit = count / 1000, 0
+    while round(abs(size), 1) >= 1000 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:{sign}.1f} {_UNITS[unit]}"
 
 
 def _json_escape(char: str) -> str:

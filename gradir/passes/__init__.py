@@ -9,7 +9,7 @@ from gradir.passes.fold import destination, fold
 from gradir.passes.hide import SHAPE_OPS, hide_shape_ops
 from gradir.passes.lineage import ancestors, descendants
 from gradir.passes.patterns import matching
-from gradir.passes.plan import PassOptions, planned
+from gradir.passes.plan import PassOptions, applied, planned
 from gradir.passes.rollup import rollup
 from gradir.passes.wiring import within, without
 
@@ -17,6 +17,7 @@ __all__ = [
     "SHAPE_OPS",
     "PassOptions",
     "ancestors",
+    "applied",
     "around",
     "between",
     "descendants",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gradir.errors import GraphError
+from gradir.errors import PassError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, TensorMeta
 from gradir.ir.ids import encode_component
@@ -66,7 +66,7 @@ def fold(graph: Graph, depth: int) -> Graph:
     The nodes stand in canonical order. A graph in which nothing is that deep is returned as it is.
 
     Raises:
-        GraphError: ``depth`` is negative.
+        PassError: ``depth`` is negative.
 
     >>> from gradir.ir import Builder
     >>> b = Builder()
@@ -78,7 +78,7 @@ def fold(graph: Graph, depth: int) -> Graph:
     (['fc', 'sum:1', 'output'], {'nodes': 2, 'parameters': 3, 'saved_bytes': 0})
     """
     if depth < 0:
-        raise GraphError(f"cannot fold to depth {depth}: a depth is 0 or more")
+        raise PassError(f"fold: depth {depth} is not possible: a depth is 0 or more")
     scopes = [scope for scope in graph.scopes.values() if scope_depth(scope.path) <= depth]
     with paused_gc():
         nodes = list(graph.nodes.values())

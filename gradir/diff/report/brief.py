@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from gradir.diff.report.forms import changes_in
-from gradir.diff.report.headline import SIGNS, short_bytes, unknown_sizes
+from gradir.diff.report.headline import SIGNS, unknown_sizes
 from gradir.diff.report.lines import (
     BLANK,
     Line,
@@ -21,7 +21,7 @@ from gradir.diff.report.lines import (
 )
 from gradir.diff.report.outline import Cuts, Group, Modules, Outline, cut_kind
 from gradir.diff.report.ranges import ranges
-from gradir.ir.text import word
+from gradir.ir.text import counted, short_bytes, word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -68,12 +68,12 @@ def cut_line(cuts: Cuts) -> Line:
     """Cuts of one kind, in one line: gradient reaches these parameters no more, or again."""
     first = cuts.changes[0]
     gone = "removed" if first.kind == "added" else "added"
-    nodes = f", {_counted(len(cuts.nodes), 'node')} {gone}" if cuts.nodes else ""
+    nodes = f", {counted(len(cuts.nodes), 'node')} {gone}" if cuts.nodes else ""
     if len(cuts.changes) == 1:
         line = change_line(first)
         return line._replace(text=f"{line.text}{nodes}")
     names = ranges(change.id for change in cuts.changes)
-    return sign_line(first.kind, f"{_counted(len(cuts.changes), 'cut')}, {one_line(cut_kind(first))}{nodes}: {names}")
+    return sign_line(first.kind, f"{counted(len(cuts.changes), 'cut')}, {one_line(cut_kind(first))}{nodes}: {names}")
 
 
 def modules_text(paths: Sequence[str], *, gone: bool = False) -> str:
@@ -116,11 +116,11 @@ def _reader_lines(entry: Modules) -> Iterator[Line]:
 
 
 def _contents_text(contents: Contents) -> str:
-    parts = [_counted(contents.nodes, "node")]
+    parts = [counted(contents.nodes, "node")]
     if contents.parameters:
-        parts.append(f"{_counted(contents.parameters, 'parameter')} ({contents.elements:,})")
+        parts.append(f"{counted(contents.parameters, 'parameter')} ({contents.elements:,})")
     if contents.modules:
-        parts.append(f"{_counted(contents.modules, 'module')} in it")
+        parts.append(f"{counted(contents.modules, 'module')} in it")
     if contents.saved_bytes or contents.unknown:
         parts.append(f"saved {short_bytes(contents.saved_bytes)}")
     parts.append(unknown_sizes(0, contents.unknown))
@@ -187,7 +187,3 @@ def _kinds(changes: Iterable[Change]) -> str:
 def _field_name(field: FieldChange) -> str:
     """A field without its parts; a module's class, which says most, with its values."""
     return field_text(field) if field.path == "class" else one_line(re.split(r"[.\[]", field.path, maxsplit=1)[0])
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s'[: count != 1]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from gradir.ir.text import short_bytes
 from gradir.ir.totals import unknown_slots
 
 if TYPE_CHECKING:
@@ -13,11 +14,10 @@ if TYPE_CHECKING:
     from gradir.diff.model import Diff
     from gradir.diff.report.places import Sides
 
-__all__ = ["SIGNS", "headline", "short_bytes", "unknown_sizes"]
+__all__ = ["SIGNS", "headline", "unknown_sizes"]
 
 SIGNS: Final = {"added": "+", "removed": "-", "changed": "~", "renamed": ">", "moved": "^"}
 _ALWAYS: Final = ("added", "removed", "changed")
-_UNITS: Final = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 
 def headline(diff: Diff, sides: Sides) -> str:
@@ -69,18 +69,3 @@ def unknown_sizes(before: int, after: int) -> str:
     if before != after and before:
         return f"unknown for {before:,} -> {after:,} slots"
     return f"unknown for {after:,} slot{'s'[: after != 1]}" if after else ""
-
-
-def short_bytes(count: int, *, signed: bool = False) -> str:
-    """A number of bytes in few characters; ``signed`` shows a plus too.
-
-    >>> short_bytes(1_536_000), short_bytes(12, signed=True)
-    ('1.5 MB', '+12 B')
-    """
-    sign = "+" if signed else ""
-    if abs(count) < 1000:
-        return f"{count:{sign}} B"
-    size, unit = count / 1000, 0
-    while round(abs(size), 1) >= 1000 and unit < len(_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    return f"{size:{sign}.1f} {_UNITS[unit]}"

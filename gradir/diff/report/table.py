@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diff.model import Size
 from gradir.diff.report.forms import Name, name_in, name_seen_from
-from gradir.diff.report.headline import short_bytes
 from gradir.diff.report.places import Place, Places
 from gradir.diff.report.ranges import ranges
 from gradir.diff.report.renamed import Renamed
 from gradir.diff.report.settings import settings
 from gradir.diff.report.wholes import Whole, Wholes
+from gradir.ir.text import short_bytes
 from gradir.markdown import code_span
 
 if TYPE_CHECKING:

@@ -1,0 +1,201 @@
+"""Fills in a record of options, of an exporter or of the passes, and says what is wrong with a value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+__all__ = ["OptionError", "OptionInfo", "filled", "option_infos"]
+
+_Record = TypeVar("_Record", bound=msgspec.Struct)
+_Schema = Mapping[str, Any]
+
+_NONE: Final = "none"
+_NULLS: Final = (_NONE, "null")
+_ANYTHING: Final = "value"
+
+
+class OptionError(ValueError):
+    """An option that there is not, that is missing, or that does not take its value; the message says which."""
+
+
+class OptionInfo(NamedTuple):
+    """What can be said of an option: its name, what it takes, its help, its default.
+
+    The default is written as a value is; it is ``None`` where the option has to be given.
+    """
+
+    name: str
+    takes: str
+    help: str
+    default: str | None
+
+
+def option_infos(kind: type[msgspec.Struct]) -> list[OptionInfo]:
+    """Every option of a record, in order.
+
+    >>> class Mine(msgspec.Struct, kw_only=True):
+    ...     ops: list[str]
+    ...     shapes: bool = True
+    ...     depth: int | None = None
+    >>> for info in option_infos(Mine):
+    ...     print(info.name, info.takes, info.default)
+    ops string,... None
+    shapes true|false true
+    depth integer none
+    """
+    return [
+        OptionInfo(field.name, _takes(schema := _schema(field.type)), schema.get("description", ""), _default(field))
+        for field in msgspec.structs.fields(kind)
+    ]
+
+
+def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, strict: bool = True) -> _Record:
+    """The record with these values; without ``strict`` one given as text is read as its option's type.
+
+    Then a list is what stands between commas, and ``none`` is no value.
+
+    Raises:
+        OptionError: an option that the record does not have, one that has to be given, or a value that one does not
+            take. The message starts with ``whose`` options these are.
+
+    >>> class Mine(msgspec.Struct, kw_only=True):
+    ...     sizes: tuple[int, ...] = ()
+    >>> filled(Mine, {"sizes": "1,2"}, "mine", strict=False)
+    Mine(sizes=(1, 2))
+    >>> filled(Mine, {"sizes": (1, "b")}, "mine")
+    Traceback (most recent call last):
+    gradir.options.OptionError: mine: option sizes is integer,..., not (1, 'b')
+    """
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    for name in values:
+        if name not in fields:
+            choices = f"its options are {', '.join(fields)}" if fields else "it has no options"
+            raise OptionError(f"{whose} has no option {name!r}{_hint(name, fields)}: {choices}")
+    for name, field in fields.items():
+        if field.required and name not in values:
+            raise OptionError(f"{whose}: option {name} has to be given: it is {_takes(_schema(field.type))}")
+    given = {
+        fields[name].encode_name: value if strict else _read(_schema(fields[name].type), value)
+        for name, value in values.items()
+    }
+    try:
+        return msgspec.convert(given, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        raise OptionError(f"{whose}: {_wrong_value(list(fields.values()), values, str(error))}") from error
+
+
+def _read(schema: _Schema, value: object) -> object:
+    """A text as what msgspec makes a list or nothing of; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    branches = _branches(schema)
+    kinds = {branch.get("type") for branch in branches}
+    if "string" in kinds or any(value in branch.get("enum", ()) for branch in branches):
+        return value
+    if "null" in kinds and value.lower() in _NULLS:
+        return None
+    if "array" in kinds:
+        return [item.strip() for item in value.split(",")] if value else []
+    return value
+
+
+def _wrong_value(fields: Sequence[Any], values: Mapping[str, object], message: str) -> str:
+    found = re.search(r"\$\.([^.\[`]+)", message)
+    for field in fields:
+        if found is not None and found[1] == field.encode_name and field.name in values:
+            schema = _schema(field.type)
+            bounds = _bounds(schema)
+            takes = f"{_takes(schema)}, {bounds}" if bounds else _takes(schema)
+            return f"option {field.name} is {takes}, not {values[field.name]!r}"
+    return message.replace("`", "'")
+
+
+def _schema(type_: object) -> _Schema:
+    try:
+        schema = msgspec.json.schema(type_)
+    except (TypeError, RuntimeError):
+        # A type that JSON does not have; only Python can give such a value.
+        return {}
+    return _resolved(schema, schema.get("$defs", {}))
+
+
+def _resolved(schema: _Schema, definitions: Mapping[str, _Schema]) -> _Schema:
+    """The schema with what it refers to in its place, at its top level and in the branches of a union."""
+    target = definitions.get(str(schema.get("$ref", "")).rpartition("/")[2], {})
+    whole = {**target, **schema}
+    if "anyOf" in whole:
+        whole["anyOf"] = [
+            {**definitions.get(str(b.get("$ref", "")).rpartition("/")[2], {}), **b} for b in whole["anyOf"]
+        ]
+    return whole
+
+
+def _branches(schema: _Schema) -> Sequence[_Schema]:
+    branches: Sequence[_Schema] = schema.get("anyOf", [schema])
+    return branches
+
+
+def _takes(schema: _Schema) -> str:
+    branches = [branch for branch in _branches(schema) if branch.get("type") != "null"]
+    return "|".join(words for branch in branches for words in _words(branch))
+
+
+def _words(schema: _Schema) -> list[str]:
+    if "enum" in schema:
+        return [str(word) for word in schema["enum"]]
+    kind = schema.get("type")
+    if kind == "boolean":
+        return ["true", "false"]
+    if kind != "array":
+        return [str(kind or _ANYTHING)]
+    if "prefixItems" in schema:
+        return [",".join(map(_takes, schema["prefixItems"]))]
+    return [f"{_takes(schema.get('items', {}))},..."]
+
+
+def _bounds(schema: _Schema) -> str:
+    for branch in _branches(schema):
+        least, most = branch.get("minimum"), branch.get("maximum")
+        if least is not None and most is not None:
+            return f"{least:,} to {most:,}"
+        for key, words in (
+            ("minimum", "{:,} or more"),
+            ("maximum", "{:,} or less"),
+            ("exclusiveMinimum", "above {:,}"),
+            ("exclusiveMaximum", "below {:,}"),
+        ):
+            if key in branch:
+                return words.format(branch[key])
+    return ""
+
+
+def _default(field: Any) -> str | None:
+    if field.required:
+        return None
+    value = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    return _written(value)
+
+
+def _written(value: object) -> str:
+    if value is None:
+        return _NONE
+    try:
+        plain = msgspec.to_builtins(value)
+    except (TypeError, ValueError):
+        return str(value)
+    if isinstance(plain, bool):
+        return "true" if plain else "false"
+    if isinstance(plain, (list, tuple)):
+        return ",".join(map(_written, plain)) or "empty"
+    return str(plain) if plain != "" else "empty"
+
+
+def _hint(wanted: str, known: Iterable[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(wanted, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
