@@ -123,12 +123,14 @@ class _Search:
         orders = before.depth_first(), after.depth_first()
         position = [*_positions(orders[1]), NOTHING, NOTHING]
         for candidate in self._candidates(orders):
-            candidate_shares = self.costs.shares(candidate)
+            if candidate == found:
+                continue
+            candidate_shares = self.costs.shares_of(candidate, found, shares)
             ranked = self._ranked(found, shares), self._ranked(candidate, candidate_shares)
             joined = crossed(found, candidate, ranked, orders[0], position)
             tried = [(candidate, candidate_shares)]
             if joined not in (found, candidate):
-                tried.append((joined, self.costs.shares(joined)))
+                tried.append((joined, self.costs.shares_of(joined, candidate, candidate_shares)))
             for new, new_shares in tried:
                 new_rank = self._rank(new, new_shares)
                 if new_rank < rank:
@@ -136,7 +138,8 @@ class _Search:
             if rank[0] <= enough:
                 return found
         repaired = self._repaired(found, shares)
-        return min(found, repaired, key=lambda matching: self._rank(matching, self.costs.shares(matching)))
+        repaired_shares = self.costs.shares_of(repaired, found, shares)
+        return repaired if self._rank(repaired, repaired_shares) < rank else found
 
     def _rank(self, matching: list[int], shares: list[int]) -> tuple[int, int]:
         """What is to be small: the cost, and where that is equal the number of nodes without their own id."""

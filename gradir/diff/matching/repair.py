@@ -37,11 +37,6 @@ class _Repair:
         self._pairing = pairing
         self._before, self._after = sides
         self._costs = costs
-        self._keepers: list[list[int]] = [[] for _ in range(len(self._before))]
-        for place, kept in enumerate(self._before.kept):
-            for other in kept:
-                if other not in {NOTHING, place}:
-                    self._keepers[other].append(place)
 
     def run(self, suspects: Iterable[int]) -> None:
         queue = deque(dict.fromkeys(suspects))
@@ -103,7 +98,7 @@ class _Repair:
         return other >= 0 and self._before.loose[place] == self._after.loose[other]
 
     def _users(self, place: int) -> list[int]:
-        return [*self._before.above[place], *self._keepers[place]]
+        return [*self._before.above[place], *self._before.keepers[place]]
 
     def _near(self, place: int) -> list[int]:
         return [other for other in (*self._before.below[place], *self._users(place)) if other != NOTHING]

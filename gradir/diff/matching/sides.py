@@ -60,7 +60,6 @@ class Side:
         self.nodes: list[Node] = list(graph.nodes.values())
         self.ids = list(graph.nodes)
         self.index = {node_id: position for position, node_id in enumerate(self.ids)}
-        self.named = [(node.id, node.scope, node.names) for node in self.nodes]
         self.inputs: list[tuple[int, ...]] = []
         self.kept: list[tuple[int, ...]] = []
         self.below: list[tuple[int, ...]] = []
@@ -95,6 +94,31 @@ class Side:
             f"{pattern(module)}{TENSOR}{pattern(tensor.rpartition('.')[2])}" if tensor else pattern(module)
             for module, (_, tensor) in zip(self.modules, self.standing, strict=True)
         ]
+
+    @cached_property
+    def homes(self) -> list[int]:
+        """The label of each node's module."""
+        return [self._labels[module] for module in self.modules]
+
+    @cached_property
+    def spots(self) -> list[int]:
+        """The label of each node's place."""
+        return [self._labels[place] for place in self.places]
+
+    @cached_property
+    def called(self) -> list[int]:
+        """The label of all names of each node."""
+        return [self._labels[node.id, node.scope, node.names] for node in self.nodes]
+
+    @cached_property
+    def keepers(self) -> list[list[int]]:
+        """For each node what refers to it in saved slots."""
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for place, kept in enumerate(self.kept):
+            for other in kept:
+                if other not in {NOTHING, place}:
+                    found[other].append(place)
+        return found
 
     @cached_property
     def standing(self) -> list[tuple[str, str]]:
