@@ -38,10 +38,12 @@ class Costs:
 
     def least(self) -> int:
         """What no matching can go below: what one side says more often than the other was added, removed or changed."""
-        before, after = Counter(self._before.full), Counter(self._after.full)
-        if before != after:
-            return max(sum((before - after).values()), sum((after - before).values()))
-        return int(Counter(self._before.naming) != Counter(self._after.naming))
+        before, after = self._before, self._after
+        full = _only(before.full, after.full)
+        if full != (0, 0):
+            # A pair in which both differ costs 2, as it does to remove the one node and to add the other.
+            return max(*full, _only(before.outlined, after.outlined)[0] + _only(before.described, after.described)[1])
+        return int(Counter(before.naming) != Counter(after.naming))
 
     def total(self, matching: Sequence[int]) -> int:
         """The number of edits, see `gradir.diff.matching.match`."""
@@ -49,7 +51,11 @@ class Costs:
 
     def of_shares(self, matching: Sequence[int], shares: Sequence[int]) -> int:
         """The number of edits, with what `shares` gave."""
-        return sum(shares) + len(self._after) + self._naming(matching) + self.places.torn(matching)
+        return self.floor(shares) + self._naming(matching) + self.places.torn(matching)
+
+    def floor(self, shares: Sequence[int]) -> int:
+        """The number of edits, renames and torn modules apart."""
+        return sum(shares) + len(self._after)
 
     def shares(self, matching: Sequence[int]) -> list[int]:
         """What each node of the first graph adds to the cost; a matched one spares the addition of the other."""
@@ -110,7 +116,9 @@ class Costs:
         """How many matched nodes have the one naming before and the other after."""
         called, other_called = self._before.called, self._after.called
         pairs = [
-            (place, other) for place, other in enumerate(matching) if other >= 0 and called[place] != other_called[other]
+            (place, other)
+            for place, other in enumerate(matching)
+            if other >= 0 and called[place] != other_called[other]
         ]
         if not pairs:
             return Counter()
@@ -152,3 +160,9 @@ class Costs:
         )
         rebased = matching[refs[-1]] != other_refs[-1] or odd.get(slots) != other_odd.get(other_slots)
         return rewired + rebased + abs(slots - other_slots)
+
+
+def _only(before: Sequence[int], after: Sequence[int]) -> tuple[int, int]:
+    """How many labels one side has beyond those of the other, and the other beyond those of the one."""
+    here, there = Counter(before), Counter(after)
+    return (here - there).total(), (there - here).total()

@@ -49,7 +49,8 @@ class Side:
     """One of the two graphs.
 
     ``loose`` labels what survives most edits: role, operation, number of inputs, a tensor's own name. ``tight`` adds
-    tensors, attributes and saved slots, ``full`` all that is no reference. Names by module are in none of them.
+    tensors (``outlined``), attributes and saved slots (``described``), ``full`` all that is no reference. Names by
+    module are in none of them.
     ``inputs`` holds the producer's position by input slot and then that of the base; ``kept`` origin and storage owner
     by saved slot, and ``held`` labels what the slots hold; ``odd`` has what references say beyond a position. ``below``
     is what WL tokens look at: the inputs, the base and the buffers that are saved; ``above`` is its reverse.
@@ -66,6 +67,8 @@ class Side:
         self.held: dict[int, int] = {}
         self.odd: dict[int, dict[int, Odd]] = {}
         self.loose: list[int] = []
+        self.outlined: list[int] = []
+        self.described: list[int] = []
         self.tight: list[int] = []
         self.full: list[int] = []
         self.classes = {path: scope.class_name for path, scope in graph.scopes.items()}
@@ -168,12 +171,15 @@ class Side:
         own_name = "" if node.op else pattern(node.id.rpartition(".")[2])
         loose = labels[node.role, node.op, len(inputs), own_name]
         attrs = _frozen(node.attrs) if node.attrs else None
-        tight = full = labels[loose, node.native, node.outputs, attrs, held, node.opaque]
+        outlined, described = labels[node.outputs], labels[loose, node.native, attrs, held, node.opaque]
+        tight = full = labels[outlined, described]
         if odd:
             self.odd[place] = odd
         if odd or node.source is not None or node.ext:
             full = labels[tight, node.source, _frozen(node.ext), tuple(odd.items())]
         self.loose.append(loose)
+        self.outlined.append(outlined)
+        self.described.append(described)
         self.tight.append(tight)
         self.full.append(full)
 
