@@ -17,7 +17,7 @@ from samples import chain, everything, hostile
 from strategies import graphs
 
 from gradir.diff.increasing import increasing
-from gradir.diff.matching import Matching, Rename, edit_cost, match
+from gradir.diff.matching import Matching, Rename, edit_cost, engine, match
 from gradir.diff.matching.align import Gap, align
 from gradir.diff.matching.costs import Costs
 from gradir.diff.matching.crossing import crossed
@@ -117,7 +117,7 @@ def test_what_is_near_the_bound_is_not_searched_for_again(monkeypatch: pytest.Mo
     def refused(*_: object) -> list[int]:
         raise AssertionError("another candidate was made")
 
-    monkeypatch.setattr("gradir.diff.matching.engine._Search._extended", refused)
+    monkeypatch.setattr(engine._Search, "_extended", refused)
     assert match(made.before, made.after).cost <= made.cost
 
 
