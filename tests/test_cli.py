@@ -226,3 +226,6 @@ def test_a_closed_pipe_is_quiet(tmp_path: Path, clean_environment: dict[str, str
     )
     assert done.stdout.count("\n") == 1
     assert done.stderr == ""
+    command = f"set -o pipefail; {sys.executable} -m gradir export a.gir --to plain | head -1"
+    # As a shell reports it of diff(1), which dies of SIGPIPE.
+    assert subprocess.run(["bash", "-c", command], cwd=tmp_path, env=clean_environment, check=False).returncode == 141
