@@ -177,7 +177,7 @@ def chained(*ops: str, scope: str = "") -> Graph:
         (["exp", "sin", "log"], ["exp", "log"], 2),
         (["exp", "relu", "log"], ["exp", "gelu", "log"], 1),
         (["exp", "sin"], [], 2),
-        (["a", "b", "c", "d"], ["a", "c", "b", "d"], 3),
+        (["a", "b", "c", "d"], ["a", "c", "b", "d"], 2),
     ],
 )
 def test_chains(before: list[str], after: list[str], cost: int) -> None:
