@@ -7,11 +7,13 @@ import os
 import stat
 import sys
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from gradir.errors import FileError, GradirError
 
 __all__ = ["check_apart", "flush_stdout", "read_bytes", "silence_stdout", "write_bytes"]
+
+T = TypeVar("T")
 
 _LONGEST_PREFIX: Final = 100
 _CLOSED: Final = "it is closed"
@@ -99,13 +101,21 @@ def _read_stdin() -> bytes:
 def _write_stdout(data: bytes) -> None:
     if sys.stdout is None:
         raise FileError("standard output", "written", _CLOSED)
-    _to_stdout(lambda: sys.stdout.buffer.write(data))
+    left = memoryview(data)
+    while left:
+        left = _unwritten(left)
     _to_stdout(sys.stdout.buffer.flush)
 
 
-def _to_stdout(write: Callable[[], object]) -> None:
+def _unwritten(data: memoryview) -> memoryview:
+    """Write data, and give back what was not taken: without a buffer (PYTHONUNBUFFERED) that may be a part of it."""
+    taken = _to_stdout(lambda: sys.stdout.buffer.write(data))
+    return data[len(data) if taken is None else taken :]
+
+
+def _to_stdout(write: Callable[[], T]) -> T:
     try:
-        write()
+        return write()
     except BrokenPipeError:
         raise
     except OSError as error:

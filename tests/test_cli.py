@@ -222,11 +222,15 @@ def test_diff_statuses(run: Run, tmp_path: Path) -> None:
     assert "\x1b[" not in different.stdout
 
 
-def test_a_closed_pipe_is_quiet(tmp_path: Path, clean_environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_closed_pipe_is_quiet(unbuffered: str, tmp_path: Path, clean_environment: dict[str, str]) -> None:
     gradir.save(chain(50_000), tmp_path / "a.gir")
-    command = f"{sys.executable} -m gradir export a.gir --to plain | head -1"
+    command = f"set -o pipefail; {sys.executable} -m gradir export a.gir --to plain | head -1"
+    environment = {**clean_environment, "PYTHONUNBUFFERED": unbuffered}
     done = subprocess.run(
-        ["bash", "-c", command], cwd=tmp_path, env=clean_environment, capture_output=True, text=True, check=False
+        ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert done.stdout.count("\n") == 1
     assert done.stderr == ""
+    # As a shell reports it of diff(1), which dies of SIGPIPE.
+    assert done.returncode == 141

@@ -131,7 +131,16 @@ def test_another_dtype_is_one_line() -> None:
 def test_another_batch_is_one_line_of_those_nodes_alone() -> None:
     shapes = [(2, 3)] * 4 + [(6,)] * 2, [(4, 3)] * 4 + [(12,)] * 2
     a, b = (tensors(*(TensorMeta("float32", shape) for shape in side)) for side in shapes)
-    assert notes_of(a, b) == ["4 of 6 changed nodes: dimension 0 is 4, was 2"]
+    folded = "4 of 6 changed nodes: dimension 0 is 4, was 2; in 2 more, other sizes changed in that ratio"
+    assert notes_of(a, b) == [folded]
+    other = [(4, 3)] * 4 + [(12,), (9,)]
+    assert notes_of(a, tensors(*(TensorMeta("float32", shape) for shape in other))) == [
+        folded.replace("in 2 more", "in 1 more")
+    ]
+    none = [(0, 3)] * 4 + [(0,)] * 2
+    assert notes_of(a, tensors(*(TensorMeta("float32", shape) for shape in none))) == [
+        "4 of 6 changed nodes: dimension 0 is 0, was 2"
+    ]
     wider = tensors(*[TensorMeta("float32", (4, 5))] * 6)
     assert notes_of(a, wider) == [], "two dimensions are others"
     both = tensors(*[TensorMeta("float16", (4, 3))] * 6)

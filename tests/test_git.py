@@ -476,3 +476,41 @@ def test_a_merge_without_the_driver_is_told_from_a_broken_file(run: Run, reposit
     said = run("gradir", "info", "model.gir", status=2)
     assert ": a merge conflict; choose a side" in said
     assert "conflict" not in run("gradir", "diff", ":2:model.gir", ":3:model.gir", status=1)
+
+
+@pytest.mark.parametrize("folder", ["", "models/"])
+def test_a_renamed_file_is_named_as_it_is_called_there(folder: str, run: Run, repository: Path) -> None:
+    (repository / "models").mkdir()
+    run("git", "mv", "model.gir", f"{folder}new.gir")
+    run("git", "commit", "-q", "-m", "renamed")
+    said = run("gradir", "diff", "HEAD~2", "HEAD", "--", f"{folder}new.gir", status=2)
+    assert said == (
+        f"gradir: HEAD~2:{folder}new.gir: there is no such file; git takes it for model.gir, renamed: "
+        "compare HEAD~2:model.gir\n"
+    )
+    assert "compare HEAD~1:model.gir" in run("gradir", "diff", "HEAD~1", f"{folder}new.gir", status=2)
+    assert f"compare HEAD:{folder}new.gir" in run("gradir", "diff", "HEAD~1", "HEAD", "--", "model.gir", status=2)
+    assert "eps" in run("gradir", "diff", "HEAD~2:model.gir", f"HEAD:{folder}new.gir", status=1)
+    assert "renamed" not in run("gradir", "diff", "HEAD~1", "HEAD", "--", "neither.gir", status=2)
+
+
+def test_a_program_is_checked_against_a_revision(run: Run, repository: Path) -> None:
+    pytest.importorskip("torch")
+    program = "import torch\ndef loss(): return torch.ones(2, requires_grad=True).{}().sum()\n"
+    (repository / "train.py").write_text(program.format("exp"))
+    run("gradir", "check", "train.py:loss", "--against", "loss.gir", "--update")
+    run("git", "add", "loss.gir")
+    assert run("gradir", "check", "train.py:loss", "--against", ":loss.gir") == "no difference\n"
+    run("git", "commit", "-q", "-m", "loss")
+    (repository / "train.py").write_text(program.format("sin"))
+    run("gradir", "check", "train.py:loss", "--against", "loss.gir", "--update", status=0)
+    assert run("gradir", "check", "train.py:loss", "--against", "loss.gir") == "no difference\n"
+    assert "op: exp -> sin" in run("gradir", "check", "train.py:loss", "--against", "HEAD:loss.gir", status=1)
+    for words, message in (
+        (["HEAD:loss.gir", "--update"], "--update writes a file, and HEAD:loss.gir is one of a revision: name a file"),
+        (["HEAD~9:loss.gir"], "HEAD~9: git knows no such revision here"),
+    ):
+        said = run("gradir", "check", "train.py:loss", "--against", *words, status=2)
+        assert said == f"gradir: {message}\n"
+    (repository / "HEAD:loss.gir").write_bytes((repository / "loss.gir").read_bytes())
+    assert run("gradir", "check", "train.py:loss", "--against", "HEAD:loss.gir") == "no difference\n"

@@ -144,3 +144,15 @@ def test_a_python_in_a_folder_with_spaces(
     assert str(home.name).replace("'", "'\"'\"'") in alone("git", "config", "difftool.gradir.cmd")
     assert EDIT in alone(*TOOL, "HEAD~1")
     assert "attr eps = 0.5" in alone("git", "diff", "HEAD~1")
+
+
+def test_a_closed_pipe_is_quiet(repository: Path, environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        ["bash", "-c", "git difftool -y -t gradir HEAD~1 | (read -r line; echo $line; exec <&-; sleep 2)"],
+        cwd=repository,
+        env={**environment, "PYTHONUNBUFFERED": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("model.gir\n", "")

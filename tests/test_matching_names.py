@@ -212,3 +212,27 @@ def test_what_stands_elsewhere_is_told_by_two_names() -> None:
         for change in compare(before, after).changes:
             if (change.subject, change.id) == ("graph", "order"):
                 assert all(field.before != field.after for field in change.fields)
+
+
+OPERATIONS = ("relu", "tanh", "sigmoid", "sin", "cos", "exp", "gelu", "silu", "abs", "neg", "relu", "tanh")
+
+
+def row(operations: Sequence[str]) -> Graph:
+    model = Model()
+    value = model.op("t", "")
+    for op in operations:
+        value = model.op(op, "", value)
+    return model.graph(value)
+
+
+@pytest.mark.parametrize("far", range(1, len(OPERATIONS)))
+def test_operations_that_change_places_in_a_row_are_two_changes(far: int) -> None:
+    for first in range(len(OPERATIONS) - far):
+        edited = [*OPERATIONS]
+        edited[first], edited[first + far] = edited[first + far], edited[first]
+        if edited == [*OPERATIONS]:
+            continue
+        diff = compare(row(OPERATIONS), row(edited))
+        nodes = [change for change in diff.changes if change.subject == "node"]
+        assert [change.fields[0].path for change in nodes] == ["op", "op"], (first, far, diff.changes)
+        assert all(change.subject == "node" or change.id == "indices" for change in diff.changes)

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
-from gradir.cli.comparing import add_comparison_options, check_comparison_options, compared, show, status_of
+from gradir.cli.comparing import add_comparison_options, check_comparison_options, compared, loaded, show, status_of
 from gradir.cli.program_output import program_output
 from gradir.errors import GradirError
 
@@ -20,6 +20,7 @@ _EPILOG = """\
 examples:
   gradir check train.py:loss --against loss.gir
   gradir check train.py:loss --against loss.gir --format markdown >> "$GITHUB_STEP_SUMMARY"
+  gradir check train.py:loss --against main:loss.gir           as another branch has it
   gradir check train.py:loss --against loss.gir --update       accept what there is now
 
 exit status: 0 the graph is that of the file, 1 it is another, 2 trouble
@@ -37,7 +38,12 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_capture_options(parser)
-    parser.add_argument("--against", metavar="FILE", required=True, help="the .gir file that the graph should be")
+    parser.add_argument(
+        "--against",
+        metavar="FILE",
+        required=True,
+        help="the .gir file that the graph should be, or REVISION:PATH, as for gradir diff",
+    )
     parser.add_argument(
         "--update",
         action="store_true",
@@ -80,7 +86,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _before(options: argparse.Namespace) -> Found:
     from gradir import stored
+    from gradir.git.sides import side
 
+    against = side(options.against)
+    if against.revision:
+        if options.update:
+            raise GradirError(f"--update writes a file, and {options.against} is one of a revision: name a file")
+        return stored.Found(options.against, loaded(against))
     if not options.update:
         return stored.Found(options.against, stored.read(options.against, "--update"))
     return stored.read_to_update(options.against)

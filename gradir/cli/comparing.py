@@ -7,13 +7,14 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from gradir.errors import GradirError
+from gradir.errors import FormatError, GradirError
 
 if TYPE_CHECKING:
     from gradir.diff.model import Diff
+    from gradir.git.sides import Side
     from gradir.ir import Graph
 
-__all__ = ["add_comparison_options", "check_comparison_options", "compared", "show", "status_of"]
+__all__ = ["add_comparison_options", "check_comparison_options", "compared", "loaded", "show", "status_of"]
 
 
 def add_comparison_options(parser: argparse.ArgumentParser) -> None:
@@ -77,6 +78,22 @@ def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
         hint = "" if options.normalize or made[0][0] != made[1][0] else "; --normalize leaves out what that changes"
         report(f"comparing a graph of {' '.join(made[0])} with one of {' '.join(made[1])}{hint}")
     return found
+
+
+def loaded(side: Side, other: Side | None = None) -> Graph:
+    """The graph of one side; ``other`` is the side that a renamed file is looked for from.
+
+    Raises:
+        GradirError: it cannot be read.
+    """
+    from gradir import api
+
+    if not side.revision:
+        return api.load(side.path)
+    try:
+        return api.loads(side.blob(other))
+    except FormatError as error:
+        raise error.moved(file=side.name) from error
 
 
 def show(a: Graph, b: Graph, found: Diff, options: argparse.Namespace) -> None:

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from gradir.cli.comparing import add_comparison_options, check_comparison_options, compared, show, status_of
-from gradir.errors import FormatError
-
-if TYPE_CHECKING:
-    from gradir.git.sides import Side
-    from gradir.ir import Graph
+from gradir.cli.comparing import add_comparison_options, check_comparison_options, compared, loaded, show, status_of
 
 __all__ = ["register"]
 
@@ -56,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
     check_comparison_options(options)
     before, after = sides(options.sides, _paths(options))
-    a, b = _load(before), _load(after)
+    a, b = loaded(before, after), loaded(after, before)
     found = compared(a, b, options)
     show(a, b, found, options)
     status = status_of(a, b, found, options)
@@ -67,14 +61,3 @@ def _paths(options: argparse.Namespace) -> int:
     """How many words stand after ``--``, which argparse drops."""
     given = options.arguments
     return len(given) - 1 - given.index("--") if "--" in given else 0
-
-
-def _load(side: Side) -> Graph:
-    from gradir import api
-
-    if not side.revision:
-        return api.load(side.path)
-    try:
-        return api.loads(side.blob())
-    except FormatError as error:
-        raise error.moved(file=side.name) from error

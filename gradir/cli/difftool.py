@@ -32,9 +32,13 @@ def run(options: argparse.Namespace) -> int:
     a, b = (_graph(data, options.name, side) for data, side in ((before, "before"), (after, "after")))
     change = "" if before and after else " (added)" if after else " (deleted)"
     found = compared(a, b, options)
-    files.write_bytes("-", f"{printable(options.name)}{change}\n\n".encode())
-    show(a, b, found, options)
-    files.write_bytes("-", b"\n")
+    try:
+        files.write_bytes("-", f"{printable(options.name)}{change}\n\n".encode())
+        show(a, b, found, options)
+        files.write_bytes("-", b"\n")
+    except BrokenPipeError:
+        # git takes a status of 126 and above for a tool that is not there, and says so.
+        files.silence_stdout()
     return 0
 
 

@@ -43,6 +43,8 @@ _VERSION: Final = "--version"
 _ANY_WIDTH: Final = 80
 _TROUBLE: Final = 2
 _INTERRUPTED: Final = 130
+_UNREAD: Final = 141
+"""What a shell reports of a program that died of SIGPIPE, as diff(1) does: neither a difference nor trouble."""
 _FULL: Final = (errno.ENOSPC, errno.EFBIG, errno.EIO)
 _DEBUG: Final = "GRADIR_DEBUG"
 
@@ -111,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader has what it wanted.
         silence_stdout()
-        return _TROUBLE
+        return _UNREAD
     except KeyboardInterrupt:
         return _INTERRUPTED
     except Exception as error:

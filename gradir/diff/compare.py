@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -67,15 +66,24 @@ class _Comparison:
         self._own_cut_keys = dict(zip(cut_keys, _cut_keys(a.cuts), strict=True))
         self._shifted: dict[str, tuple[str, str]] = {}
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> list[Change]:
         """Renames of modules, scopes, cuts, nodes, and what belongs to no single record."""
-        for found, count in self._names.modules.items():
-            yield Change("renamed", "module", found.after, summary=_nodes(count), was=found.before)
-        yield from chain(self._scope_changes(), self._cut_changes(), self._node_changes())
+        found = [
+            *(
+                Change("renamed", "module", renamed.after, summary=_nodes(count), was=renamed.before)
+                for renamed, count in self._names.modules.items()
+            ),
+            *self._scope_changes(),
+            *self._cut_changes(),
+            *self._node_changes(),
+        ]
         if self._shifted:
-            fields = (FieldChange(name, *map(word, ids)) for name, ids in self._shifted.items())
-            yield Change("changed", "graph", "indices", fields=tuple(fields))
-        yield from self._order()
+            found.append(_of_graph("indices", self._shifted))
+        found += self._order()
+        if not found and self._names.storages:
+            # What a storage is called follows from the order of the nodes, unless nothing else is another.
+            found.append(_of_graph("indices", {"storages": next(iter(self._names.storages.items()))}))
+        return found
 
     def _scope_changes(self) -> Iterator[Change]:
         for old, new in _pairs(*self._scopes):
@@ -126,8 +134,14 @@ class _Comparison:
         if cuts:
             found["cuts"] = _apart(self._own_cut_keys[cuts[0]], *cuts)
         if found:
-            fields = (FieldChange(name, *map(word, pair)) for name, pair in found.items())
-            yield Change("changed", "graph", "order", fields=tuple(fields))
+            yield _of_graph("order", found)
+
+
+def _of_graph(what: str, found: Mapping[str, tuple[str, str]]) -> Change:
+    """A change of the whole graph, with an example of each kind."""
+    return Change(
+        "changed", "graph", what, fields=tuple(FieldChange(name, *map(word, pair)) for name, pair in found.items())
+    )
 
 
 def _apart(old: str, now: str, new: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from gradir.diff.matching.renames import Naming, Rename, pattern, rename
+from gradir.diff.storages import renamed_storages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +29,7 @@ class Correspondence:
     """Reads the records of the first graph in the words of the second.
 
     ``modules`` are the renames that hold for a whole module: the old prefix is gone, or the new one is new. Each comes
-    with the number of nodes that it renames.
+    with the number of nodes that it renames. ``storages`` are those that the same slots share under another name.
     """
 
     def __init__(self, a: Graph, b: Graph, matching: Matching) -> None:
@@ -41,6 +42,7 @@ class Correspondence:
         pairs = [(a.nodes[before], b.nodes[after]) for before, after in self._nodes.items()]
         self.modules: Counter[Rename] = _modules(a, b, pairs) if self._renames else Counter()
         self._scopes = _matched_scopes(a, b, pairs)
+        self.storages: Mapping[str, str] = renamed_storages(a, b, self._id)
 
     @property
     def paths(self) -> Mapping[str, str]:
@@ -57,10 +59,10 @@ class Correspondence:
 
     def node(self, old: Node, new: Node) -> Node:
         """A node of the first graph in the words of the second; its names follow where renames explain them."""
-        if self._same and old.scope == new.scope and old.names == new.names:
+        if self._same and old.scope == new.scope and old.names == new.names and not (self.storages and old.saved):
             return old
         names = new.names if self._names_follow(old, new) else old.names
-        saved = tuple([self._slot(slot) for slot in old.saved])
+        saved = tuple([self._slot(slot, old.id, new.id) for slot in old.saved])
         inputs = tuple([self._ref(ref) for ref in old.inputs])
         base = None if old.base is None else self._id(old.base)
         return msgspec.structs.replace(
@@ -114,9 +116,12 @@ class Correspondence:
         node_id = self._id(ref.id)
         return ref if node_id == ref.id else msgspec.structs.replace(ref, id=node_id)
 
-    def _slot(self, slot: Saved) -> Saved:
+    def _slot(self, slot: Saved, was: str, now: str) -> Saved:
         storage = slot.storage
-        if storage in self._known:
+        renamed = self.storages.get(storage or f"{was}.{slot.slot}") if self.storages else None
+        if renamed is not None:
+            storage = "" if renamed == f"{now}.{slot.slot}" else renamed
+        elif storage in self._known:
             storage = self._id(storage)
         elif storage:
             first, dot, name = storage.rpartition(".")

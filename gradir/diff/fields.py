@@ -38,9 +38,9 @@ def field_changes(old: object, new: object, fields: Fields, shown: object) -> It
     """
     for field, describe in fields.items():
         was, becomes = getattr(old, field), getattr(new, field)
-        if was != becomes or field in _TYPED_FIELDS:
-            words = describe(was) if shown is old else describe(getattr(shown, field))
-            yield from _part_changes(describe(was), describe(becomes), words)
+        if was != becomes or (field in _TYPED_FIELDS and was):
+            parts, words = describe(was), getattr(shown, field)
+            yield from _part_changes(parts, describe(becomes), parts if words is was else describe(words))
 
 
 def _part_changes(old: Mapping[str, Part], new: Mapping[str, Part], shown: Mapping[str, Part]) -> Iterator[FieldChange]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from typing import TYPE_CHECKING, Final
 
 from gradir.errors import GradirError
@@ -12,7 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["GitError", "NoRepositoryError", "git_path", "has_git", "is_revision", "output", "read_blob", "succeeds"]
+__all__ = [
+    "GitError",
+    "NoRepositoryError",
+    "git_path",
+    "has_git",
+    "is_revision",
+    "output",
+    "read_blob",
+    "renamed",
+    "succeeds",
+]
 
 
 _MISSING: Final = "this needs git, which is not on the PATH"
@@ -93,6 +104,21 @@ def read_blob(revision: str, path: str) -> bytes:
         if submodule := _submodule(revision, path):
             raise GitError(f"{revision}:{path}: {submodule} is a submodule: run this in it") from None
         raise
+
+
+def renamed(path: str, revision: str, other: str) -> str:
+    """What a file of another revision is called in this one, as far as git can tell; empty where it cannot.
+
+    ``other`` may be the index or, empty, the working tree. The result is relative to the root of the repository.
+    """
+    if path.startswith("./"):
+        path = posixpath.normpath(os.fsdecode(output(["rev-parse", "--show-prefix"]).strip(b"\n")) + path)
+    sides = (
+        [revision, other] if other and not other.startswith(":") else ["--cached", revision] if other else [revision]
+    )
+    found = _run(["diff", "-z", "-M", "--name-status", "--diff-filter=R", *sides, "--"]).stdout
+    entries = iter(os.fsdecode(found).split("\0"))
+    return next((old for _, old, new in zip(entries, entries, entries, strict=False) if new == path), "")
 
 
 def _submodule(revision: str, path: str) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gradir.errors import GradirError, warn
-from gradir.git.repository import has_git, is_revision, output, read_blob, succeeds
+from gradir.git.repository import GitError, has_git, is_revision, output, read_blob, renamed, succeeds
 
-__all__ = ["Side", "sides"]
+__all__ = ["Side", "side", "sides"]
 
 _IN_INDEX: Final = re.compile(r"(?::(?P<stage>[0-3]))?:(?P<path>[^/].*)", re.DOTALL)
 """git takes what starts with ``:/`` for a commit with that message."""
@@ -31,13 +31,29 @@ class Side(NamedTuple):
         """What to call it."""
         return f"{self.revision}:{self.path.removeprefix('./')}" if self.revision else self.path
 
-    def blob(self) -> bytes:
+    def blob(self, other: Side | None = None) -> bytes:
         """The file's content in its revision.
 
         Raises:
-            GitError: there is no such revision, or no such file in it.
+            GitError: there is no such revision, or no such file in it; where git knows what the file is called there,
+                seen from the ``other`` side, the message says so.
         """
-        return read_blob(self.revision, self.path)
+        try:
+            return read_blob(self.revision, self.path)
+        except GitError as error:
+            was = self._renamed(other) if other is not None else ""
+            if not was:
+                raise
+            raise GitError(
+                f"{self.name}: there is no such file; git takes it for {was}, renamed: compare {self.revision}:{was}"
+            ) from error
+
+    def _renamed(self, other: Side) -> str:
+        if self.revision.startswith(":") or not is_revision(self.revision):
+            return ""
+        if other.revision and not other.revision.startswith(":") and not is_revision(other.revision):
+            return ""
+        return renamed(self.path, self.revision, other.revision)
 
 
 def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
@@ -80,7 +96,7 @@ def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
         return Side(_here(second), first), Side(second)
     if not paths and _may_be_revision(first):
         warn(f"{first}: the file is compared, and not the revision of this name: write {first} -- {second} for that")
-    return _side(first), _side(second)
+    return side(first), side(second)
 
 
 def _may_be_revision(file: str) -> bool:
@@ -88,7 +104,8 @@ def _may_be_revision(file: str) -> bool:
     return ":" not in file and file != "-" and ".gir" not in file and has_git() and is_revision(file)
 
 
-def _side(word: str) -> Side:
+def side(word: str) -> Side:
+    """What one word names: a file, a file of a revision (``HEAD:model.gir``), or one of the index (``:model.gir``)."""
     if (found := _IN_INDEX.fullmatch(word)) and not _is_file(word):
         return Side(found["path"], f":{found['stage'] or 0}")
     revision, colon, path = word.partition(":")

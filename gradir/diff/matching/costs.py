@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
+from operator import ne
 from typing import TYPE_CHECKING, Final
 
 from gradir.diff.matching.places import Places
@@ -18,6 +20,9 @@ __all__ = ["Costs"]
 _FIELDS: Final = ("role", "outputs", "opaque", "source", "ext")
 _OF_OPERATION: Final = ("native", "attrs")
 
+_FEW: Final = 8
+"""Of two matchings that differ in more than one part in this many nodes, each is priced by itself."""
+
 
 class Costs:
     """Counts edits between two graphs; it remembers what comparing two labels gave.
@@ -29,14 +34,16 @@ class Costs:
     def __init__(self, before: Side, after: Side) -> None:
         self._before, self._after = before, after
         self.places = Places(before, after)
-        self._known: dict[tuple[int, int], int] = {}
+        self._known: dict[tuple[int, int], tuple[int, bool]] = {}
 
     def least(self) -> int:
         """What no matching can go below: what one side says more often than the other was added, removed or changed."""
-        before, after = Counter(self._before.full), Counter(self._after.full)
-        if before != after:
-            return max(sum((before - after).values()), sum((after - before).values()))
-        return int(Counter(self._before.naming) != Counter(self._after.naming))
+        before, after = self._before, self._after
+        full = _only(before.full, after.full)
+        if full != (0, 0):
+            # A pair in which both differ costs 2, as it does to remove the one node and to add the other.
+            return max(*full, _only(before.outlined, after.outlined)[0] + _only(before.described, after.described)[1])
+        return int(Counter(before.naming) != Counter(after.naming))
 
     def total(self, matching: Sequence[int]) -> int:
         """The number of edits, see `gradir.diff.matching.match`."""
@@ -44,37 +51,55 @@ class Costs:
 
     def of_shares(self, matching: Sequence[int], shares: Sequence[int]) -> int:
         """The number of edits, with what `shares` gave."""
-        return sum(shares) + len(self._after) + self._naming(matching) + self.places.torn(matching)
+        return self.floor(shares) + self._naming(matching) + self.places.torn(matching)
+
+    def floor(self, shares: Sequence[int]) -> int:
+        """The number of edits, renames and torn modules apart."""
+        return sum(shares) + len(self._after)
 
     def shares(self, matching: Sequence[int]) -> list[int]:
         """What each node of the first graph adds to the cost; a matched one spares the addition of the other."""
         after = self._after
-        full, inputs, saved, standing = after.full, after.inputs, after.kept, after.places
+        full, inputs, saved, spots = after.full, after.inputs, after.kept, after.spots
         before, astray = self._before, self.places.astray
-        rows = zip(matching, before.full, before.inputs, before.kept, before.places, strict=False)
+        rows = zip(matching, before.full, before.inputs, before.kept, before.spots, strict=False)
         return [
             1
             if other < 0
             else -1
             if (
                 label == full[other]
-                and (stands == standing[other] or not astray(place, other))
+                and (spot == spots[other] or not astray(place, other))
                 and tuple([matching[ref] for ref in refs]) == inputs[other]
                 and (not held or tuple([matching[ref] for ref in held]) == saved[other])
             )
             else self.pair(place, other, matching) - 1
-            for place, (other, label, refs, held, stands) in enumerate(rows)
+            for place, (other, label, refs, held, spot) in enumerate(rows)
         ]
+
+    def shares_of(self, matching: Sequence[int], like: Sequence[int], shares: Sequence[int]) -> list[int]:
+        """What `shares` gives for a matching, made from what it gave for one that is ``like`` it."""
+        changed = [place for place, (one, two) in enumerate(zip(matching, like, strict=True)) if one != two]
+        if len(changed) > len(matching) // _FEW:
+            return self.shares(matching)
+        found = [*shares]
+        above, keepers = self._before.above, self._before.keepers
+        for place in {*changed, *chain.from_iterable((*above[place], *keepers[place]) for place in changed)}:
+            other = matching[place]
+            found[place] = 1 if other < 0 else self.pair(place, other, matching) - 1
+        return found
 
     def pair(self, place: int, other: int, matching: Sequence[int]) -> int:
         """The edits of one matched node, names apart."""
         before, after = self._before, self._after
         labels = before.full[place], after.full[other]
-        fields = self._known.get(labels)
-        if fields is None:
-            fields = self._known[labels] = self._fields(place, other)
-        total = fields + self.rewired(place, other, matching)
-        return total + self._saved_changed(place, other, matching) + self.places.astray(place, other)
+        known = self._known.get(labels)
+        if known is None:
+            known = self._known[labels] = self._said(place, other)
+        total, holds_the_same = known
+        total += self.rewired(place, other, matching) + self.places.astray(place, other)
+        kept = before.kept[place]
+        return total + (holds_the_same and tuple([matching[ref] for ref in kept]) != after.kept[other])
 
     def renames(self, matching: Sequence[int]) -> set[Rename]:
         """The renames that explain the ids and scopes of matched nodes."""
@@ -89,9 +114,11 @@ class Costs:
 
     def _renamed(self, matching: Sequence[int]) -> Counter[tuple[Naming, Naming]]:
         """How many matched nodes have the one naming before and the other after."""
-        named, other_named = self._before.named, self._after.named
+        called, other_called = self._before.called, self._after.called
         pairs = [
-            (place, other) for place, other in enumerate(matching) if other >= 0 and named[place] != other_named[other]
+            (place, other)
+            for place, other in enumerate(matching)
+            if other >= 0 and called[place] != other_called[other]
         ]
         if not pairs:
             return Counter()
@@ -105,20 +132,23 @@ class Costs:
                 found[Naming.of(self._before.nodes[place]), Naming.of(self._after.nodes[other])] += count
         return found
 
-    def _fields(self, place: int, other: int) -> int:
+    def _said(self, place: int, other: int) -> tuple[int, bool]:
+        """How many fields differ without what they refer to, and whether what saved slots refer to counts."""
         old, new = self._before.nodes[place], self._after.nodes[other]
         changed = sum(bool(getattr(old, field) != getattr(new, field)) for field in _FIELDS)
         if old.op != new.op:
-            return changed + 1
-        return changed + sum(bool(getattr(old, field) != getattr(new, field)) for field in _OF_OPERATION)
+            return changed + 1, False
+        changed += sum(bool(getattr(old, field) != getattr(new, field)) for field in _OF_OPERATION)
+        holds_the_same = self._before.held.get(place) == self._after.held.get(other)
+        return changed + (not holds_the_same), holds_the_same
 
     def rewired(self, place: int, other: int, matching: Sequence[int]) -> int:
         """How many input slots of a matched node were rewired, its base among them."""
         refs, other_refs = self._before.inputs[place], self._after.inputs[other]
+        if len(refs) == len(other_refs) and place not in self._before.odd and other not in self._after.odd:
+            return sum(map(ne, map(matching.__getitem__, refs), other_refs))
         odd, other_odd = self._before.odd.get(place, {}), self._after.odd.get(other, {})
         if len(refs) == len(other_refs):
-            if not odd and not other_odd:
-                return sum([matching[ref] != other_ref for ref, other_ref in zip(refs, other_refs, strict=True)])
             return sum(
                 matching[ref] != other_ref or odd.get(slot) != other_odd.get(slot)
                 for slot, (ref, other_ref) in enumerate(zip(refs, other_refs, strict=True))
@@ -131,10 +161,8 @@ class Costs:
         rebased = matching[refs[-1]] != other_refs[-1] or odd.get(slots) != other_odd.get(other_slots)
         return rewired + rebased + abs(slots - other_slots)
 
-    def _saved_changed(self, place: int, other: int, matching: Sequence[int]) -> bool:
-        if self._before.nodes[place].op != self._after.nodes[other].op:
-            return False
-        held, other_held = self._before.held.get(place), self._after.held.get(other)
-        return (
-            held != other_held or tuple([matching[ref] for ref in self._before.kept[place]]) != self._after.kept[other]
-        )
+
+def _only(before: Sequence[int], after: Sequence[int]) -> tuple[int, int]:
+    """How many labels one side has beyond those of the other, and the other beyond those of the one."""
+    here, there = Counter(before), Counter(after)
+    return (here - there).total(), (there - here).total()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Matching", "edit_cost", "match"]
 
-_NEAR: Final = 20
+_NEAR: Final = 200
 """Once the cost is within one part in this many of what nothing can go below, nothing further is tried."""
 
 
@@ -88,7 +88,7 @@ def edit_cost(a: Graph, b: Graph, nodes: Mapping[str, str]) -> int:
 
 def _matched(a: Graph, b: Graph) -> Matching:
     search = _Search(a, b)
-    return search.matching(search.best())
+    return search.matching(*search.best())
 
 
 class _Search:
@@ -105,38 +105,46 @@ class _Search:
             there[self._before.index[before]] = self._after.index[after]
         return there
 
-    def matching(self, there: list[int]) -> Matching:
+    def matching(self, there: list[int], cost: int) -> Matching:
         pairs = [(place, other) for place, other in enumerate(there) if other >= 0]
         ids, other_ids = self._before.ids, self._after.ids
         nodes = {ids[place]: other_ids[other] for place, other in pairs}
-        return Matching(nodes, tuple(sorted(self.costs.renames(there))), self.costs.total(there))
+        return Matching(nodes, tuple(sorted(self.costs.renames(there))), cost)
 
-    def best(self) -> list[int]:
+    def best(self) -> tuple[list[int], int]:
+        """The matching that is found, and its cost."""
         before, after = self._before, self._after
         found = [*self._by_id]
         shares = self.costs.shares(found)
         rank = self._rank(found, shares)
         enough = self.costs.least() if rank[0] else 0
         if rank[0] == enough:
-            return found
+            return found, rank[0]
         enough += enough // _NEAR
         orders = before.depth_first(), after.depth_first()
         position = [*_positions(orders[1]), NOTHING, NOTHING]
         for candidate in self._candidates(orders):
-            candidate_shares = self.costs.shares(candidate)
+            if candidate == found:
+                continue
+            candidate_shares = self.costs.shares_of(candidate, found, shares)
             ranked = self._ranked(found, shares), self._ranked(candidate, candidate_shares)
             joined = crossed(found, candidate, ranked, orders[0], position)
             tried = [(candidate, candidate_shares)]
             if joined not in (found, candidate):
-                tried.append((joined, self.costs.shares(joined)))
+                tried.append((joined, self.costs.shares_of(joined, candidate, candidate_shares)))
             for new, new_shares in tried:
+                if self.costs.floor(new_shares) > rank[0]:
+                    continue
                 new_rank = self._rank(new, new_shares)
                 if new_rank < rank:
                     found, shares, rank = new, new_shares, new_rank
             if rank[0] <= enough:
-                return found
+                break
         repaired = self._repaired(found, shares)
-        return min(found, repaired, key=lambda matching: self._rank(matching, self.costs.shares(matching)))
+        if repaired == found:
+            return found, rank[0]
+        repaired_rank = self._rank(repaired, self.costs.shares_of(repaired, found, shares))
+        return (repaired, repaired_rank[0]) if repaired_rank < rank else (found, rank[0])
 
     def _rank(self, matching: list[int], shares: list[int]) -> tuple[int, int]:
         """What is to be small: the cost, and where that is equal the number of nodes without their own id."""

@@ -109,7 +109,7 @@ class _Tree:
 
     def _label(self, path: str, side: Side, places: Iterable[int], labels: Labels) -> None:
         name = self.classes.get(path, "")
-        children = [(pattern(_last(child)), child) for child in sorted(self.children[path], key=_index)]
+        children = [(pattern(_last(child)), child) for child in self.children[path]]
         for level, of in (("tight", side.tight), ("loose", side.loose)):
             known = self.labels[level]
             below = tuple([(last, known[child]) for last, child in children])
@@ -159,6 +159,8 @@ class _Modules:
 
     def _add_children(self, old: str, new: str) -> None:
         children, others = self._before.children[old], self._after.children[new]
+        if not children or not others:
+            return
         by_name = {_last(child): child for child in others}
         for child in children:
             name = _last(child)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from gradir.diff.matching.renames import pattern
@@ -33,33 +34,32 @@ class Places:
         self._modules = frozenset((*before.classes, *before.modules)).intersection((*after.classes, *after.modules))
         self._places = frozenset(before.places).intersection(after.places)
         self._owners = [_owners(side) for side in (before, after)]
-        self._known: dict[tuple[tuple[str, str], tuple[str, str]], int] = {}
+        self._known: dict[tuple[int, int, int, int], int] = {}
+        self._chains: dict[tuple[int, int], tuple[tuple[str, str], ...]] = {}
 
     def astray(self, place: int, other: int) -> int:
         """What it costs that a node stands in one place before and in another after although one of them is kept."""
         before, after = self._before, self._after
-        if before.places[place] == after.places[other]:
+        spot, other_spot = before.spots[place], after.spots[other]
+        if spot == other_spot:
             return 0
-        pair = (before.modules[place], before.places[place]), (after.modules[other], after.places[other])
-        known = self._known.get(pair)
+        key = before.homes[place], spot, after.homes[other], other_spot
+        known = self._known.get(key)
         if known is None:
-            known = self._known[pair] = self._leaving(*pair)
+            known = self._known[key] = self._leaving(
+                (before.modules[place], before.places[place]), (after.modules[other], after.places[other])
+            )
         return known
 
     def torn(self, matching: Sequence[int]) -> int:
         """How many partners modules have beyond one each, seen from both sides."""
-        modules, other_modules = self._before.modules, self._after.modules
-        pairs = dict.fromkeys(
-            (modules[place], other_modules[other]) for place, other in enumerate(matching) if other >= 0
-        )
-        seen: set[tuple[str, str]] = set()
-        for found in pairs:
-            if not self._stays(*found):
-                continue
-            for pair in _upwards(*found):
-                if pair in seen:
-                    break
-                seen.add(pair)
+        homes, other_homes = self._before.homes, self._after.homes
+        pairs = {(homes[place], other_homes[other]): place for place, other in enumerate(matching) if other >= 0}
+        for pair in pairs.keys() - self._chains.keys():
+            place = pairs[pair]
+            found = self._before.modules[place], self._after.modules[matching[place]]
+            self._chains[pair] = tuple(_upwards(*found)) if self._stays(*found) else ()
+        seen = set(chain.from_iterable(map(self._chains.__getitem__, pairs)))
         return 2 * len(seen) - len({old for old, _ in seen}) - len({new for _, new in seen})
 
     def _stays(self, old: str, new: str) -> bool:

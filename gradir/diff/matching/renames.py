@@ -18,6 +18,9 @@ __all__ = ["Naming", "Rename", "pattern", "rename"]
 _INDEX: Final = re.compile(r"(?<![^.:/~])[0-9]+(?![^.:/~])")
 _ORDINAL: Final = re.compile(r"[:~][0-9]+")
 
+_REMEMBERED: Final = 1 << 17
+"""More names than the modules of a graph of 100,000 nodes have: a cache that is too small remembers none of them."""
+
 
 class Rename(NamedTuple):
     """A prefix of names that became another; ``*`` stands for any index, the empty prefix for every name."""
@@ -77,7 +80,7 @@ def rename(before: str, after: str) -> Rename:
     return Rename(".".join(parts), ".".join(other_parts))
 
 
-@lru_cache(maxsize=10_000)
+@lru_cache(maxsize=_REMEMBERED)
 def pattern(name: str) -> str:
     """A name with ``*`` for each index.
 
@@ -87,9 +90,9 @@ def pattern(name: str) -> str:
     return _INDEX.sub("*", name)
 
 
-@lru_cache(maxsize=10_000)
+@lru_cache(maxsize=_REMEMBERED)
 def _without_ordinal(tail: str) -> str:
     return _ORDINAL.sub("", tail)
 
 
-_encoded = lru_cache(maxsize=10_000)(encode_component)
+_encoded = lru_cache(maxsize=_REMEMBERED)(encode_component)

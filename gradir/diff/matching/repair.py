@@ -37,11 +37,6 @@ class _Repair:
         self._pairing = pairing
         self._before, self._after = sides
         self._costs = costs
-        self._keepers: list[list[int]] = [[] for _ in range(len(self._before))]
-        for place, kept in enumerate(self._before.kept):
-            for other in kept:
-                if other not in {NOTHING, place}:
-                    self._keepers[other].append(place)
 
     def run(self, suspects: Iterable[int]) -> None:
         queue = deque(dict.fromkeys(suspects))
@@ -59,11 +54,10 @@ class _Repair:
 
     def _improve(self, place: int) -> bool:
         there = self._pairing.there
-        loose, other_loose = self._before.loose[place], self._after.loose
         for other, _ in self._pairing.votes(place)[:3]:
             if other == there[place]:
                 return False
-            if other_loose[other] == loose and self._exchange(place, other):
+            if self._alike(place, other) and self._exchange(place, other):
                 return True
         return False
 
@@ -100,10 +94,18 @@ class _Repair:
                 back[passed_on] = displaced
 
     def _alike(self, place: int, other: int) -> bool:
-        return other >= 0 and self._before.loose[place] == self._after.loose[other]
+        """Whether two nodes may be one: they say the same, or are operations in one place, as those of a chain are."""
+        if other < 0:
+            return False
+        before, after = self._before, self._after
+        if before.loose[place] == after.loose[other]:
+            return True
+        if not (before.nodes[place].op and after.nodes[other].op) or before.spots[place] != after.spots[other]:
+            return False
+        return len(before.inputs[place]) == len(after.inputs[other])
 
     def _users(self, place: int) -> list[int]:
-        return [*self._before.above[place], *self._keepers[place]]
+        return [*self._before.above[place], *self._before.keepers[place]]
 
     def _near(self, place: int) -> list[int]:
         return [other for other in (*self._before.below[place], *self._users(place)) if other != NOTHING]

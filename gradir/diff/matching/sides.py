@@ -49,7 +49,8 @@ class Side:
     """One of the two graphs.
 
     ``loose`` labels what survives most edits: role, operation, number of inputs, a tensor's own name. ``tight`` adds
-    tensors, attributes and saved slots, ``full`` all that is no reference. Names by module are in none of them.
+    tensors (``outlined``), attributes and saved slots (``described``), ``full`` all that is no reference. Names by
+    module are in none of them.
     ``inputs`` holds the producer's position by input slot and then that of the base; ``kept`` origin and storage owner
     by saved slot, and ``held`` labels what the slots hold; ``odd`` has what references say beyond a position. ``below``
     is what WL tokens look at: the inputs, the base and the buffers that are saved; ``above`` is its reverse.
@@ -60,13 +61,14 @@ class Side:
         self.nodes: list[Node] = list(graph.nodes.values())
         self.ids = list(graph.nodes)
         self.index = {node_id: position for position, node_id in enumerate(self.ids)}
-        self.named = [(node.id, node.scope, node.names) for node in self.nodes]
         self.inputs: list[tuple[int, ...]] = []
         self.kept: list[tuple[int, ...]] = []
         self.below: list[tuple[int, ...]] = []
         self.held: dict[int, int] = {}
         self.odd: dict[int, dict[int, Odd]] = {}
         self.loose: list[int] = []
+        self.outlined: list[int] = []
+        self.described: list[int] = []
         self.tight: list[int] = []
         self.full: list[int] = []
         self.classes = {path: scope.class_name for path, scope in graph.scopes.items()}
@@ -95,6 +97,31 @@ class Side:
             f"{pattern(module)}{TENSOR}{pattern(tensor.rpartition('.')[2])}" if tensor else pattern(module)
             for module, (_, tensor) in zip(self.modules, self.standing, strict=True)
         ]
+
+    @cached_property
+    def homes(self) -> list[int]:
+        """The label of each node's module."""
+        return [self._labels[module] for module in self.modules]
+
+    @cached_property
+    def spots(self) -> list[int]:
+        """The label of each node's place."""
+        return [self._labels[place] for place in self.places]
+
+    @cached_property
+    def called(self) -> list[int]:
+        """The label of all names of each node."""
+        return [self._labels[node.id, node.scope, node.names] for node in self.nodes]
+
+    @cached_property
+    def keepers(self) -> list[list[int]]:
+        """For each node what refers to it in saved slots."""
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for place, kept in enumerate(self.kept):
+            for other in kept:
+                if other not in {NOTHING, place}:
+                    found[other].append(place)
+        return found
 
     @cached_property
     def standing(self) -> list[tuple[str, str]]:
@@ -144,12 +171,15 @@ class Side:
         own_name = "" if node.op else pattern(node.id.rpartition(".")[2])
         loose = labels[node.role, node.op, len(inputs), own_name]
         attrs = _frozen(node.attrs) if node.attrs else None
-        tight = full = labels[loose, node.native, node.outputs, attrs, held, node.opaque]
+        outlined, described = labels[node.outputs], labels[loose, node.native, attrs, held, node.opaque]
+        tight = full = labels[outlined, described]
         if odd:
             self.odd[place] = odd
         if odd or node.source is not None or node.ext:
             full = labels[tight, node.source, _frozen(node.ext), tuple(odd.items())]
         self.loose.append(loose)
+        self.outlined.append(outlined)
+        self.described.append(described)
         self.tight.append(tight)
         self.full.append(full)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gradir.diff.report.places import Sides
     from gradir.ir import Graph, Scope
 
-__all__ = ["freezing"]
+__all__ = ["freezing", "frozen_modules"]
 
 
 class _Size(NamedTuple):
@@ -31,13 +31,20 @@ _NONE: Final = _Size(0, 0)
 class _Frozen(NamedTuple):
     """A module of whose own parameters some require grad on one side alone: how many elements, and whether all.
 
-    ``lost`` are the parameters that one graph has of it and the other has not.
+    ``lost`` are the parameters that one graph has of it and the other has not. ``trained`` is its path in the graph
+    where more of it is trained.
     """
 
     path: str
     elements: int
     whole: bool
     lost: _Size
+    trained: str
+
+    @property
+    def proven(self) -> bool:
+        """Whether what one graph lacks of its parameters is exactly what is not trained."""
+        return self.lost.elements == self.elements
 
 
 def freezing(diff: Diff, sides: Sides) -> Iterator[str]:
@@ -53,6 +60,12 @@ def freezing(diff: Diff, sides: Sides) -> Iterator[str]:
     >>> list(freezing(compare(before, after), (before, after)))
     ['frozen: fc']
     """
+    for word, modules in frozen_modules(diff, sides):
+        yield f"{word}: {_text(modules, sides[1])}"
+
+
+def frozen_modules(diff: Diff, sides: Sides) -> Iterator[tuple[str, list[_Frozen]]]:
+    """The modules of whose own parameters some were ``frozen``, and those of whose some were ``unfrozen``."""
     matched = list(_matched_scopes(diff, sides))
     if not any(old.trainable != new.trainable for old, new in matched):
         return
@@ -63,7 +76,7 @@ def freezing(diff: Diff, sides: Sides) -> Iterator[str]:
     ):
         modules = [module for module in found if module is not None]
         if modules:
-            yield f"{word}: {_text(modules, sides[1])}"
+            yield word, modules
 
 
 def _matched_scopes(diff: Diff, sides: Sides) -> Iterator[tuple[Scope, Scope]]:
@@ -89,13 +102,13 @@ def _frozen(
     count, size = parameters.get(more.path, _NONE)
     count_left, size_left = others.get(less.path, _NONE)
     lost = _Size(count - count_left, size - size_left)
-    return _Frozen(path, more.own if everything else fewer, everything, lost)
+    return _Frozen(path, more.own if everything else fewer, everything, lost, more.path)
 
 
 def _text(found: Sequence[_Frozen], after: Graph) -> str:
     """The modules, the topmost ones of which all are found, and how much that is."""
     count, size = (sum(sizes) for sizes in zip(*(module.lost for module in found), strict=True))
-    exact = all(module.lost.elements == module.elements for module in found)
+    exact = all(module.proven for module in found)
     figure = f" ({count:,} parameter{'s'[: count != 1]}, {size:,} element{'s'[: size != 1]})" if exact else ""
     whole = _topmost([module.path for module in found if module.whole], after)
     part = [module.path for module in found if not module.whole]

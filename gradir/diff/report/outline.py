@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple, Union
 
+from gradir.diff.report.follows import follows
 from gradir.diff.report.forms import Form, changes_in, form_of
 from gradir.diff.report.places import Place, Places
 from gradir.diff.report.readers import readers
@@ -18,7 +19,7 @@ from gradir.diff.report.wholes import Contents, Whole, Wholes
 from gradir.gcpause import paused_gc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gradir.diff.model import Change, Diff
     from gradir.diff.report.places import Sides
@@ -77,11 +78,15 @@ Entry = Union[Group, Modules]
 
 
 class Outline(NamedTuple):
-    """``cuts`` and ``facts`` are about the whole graph; ``entries`` stand in the order of the model."""
+    """``cuts`` and ``facts`` are about the whole graph; ``entries`` stand in the order of the model.
+
+    ``follows`` is what the line on frozen parameters says already.
+    """
 
     cuts: tuple[Cuts, ...]
     facts: tuple[Change, ...]
     entries: tuple[Entry, ...]
+    follows: tuple[Change, ...] = ()
 
 
 def outline(diff: Diff, sides: Sides) -> Outline:
@@ -101,7 +106,7 @@ def told(found: Outline) -> Iterator[Change]:
     """Every change that an outline tells, those of equal modules again for each."""
     for cut in found.cuts:
         yield from (*cut.changes, *cut.nodes)
-    yield from found.facts
+    yield from (*found.facts, *found.follows)
     for entry in found.entries:
         for path in entry.paths:
             yield from entry.changes(path)
@@ -112,7 +117,7 @@ def told(found: Outline) -> Iterator[Change]:
 
 def folds(found: Outline) -> bool:
     """Whether an outline tells anything together, so that some changes are not named by themselves."""
-    if any(len(cuts.changes) + len(cuts.nodes) > 1 for cuts in found.cuts):
+    if found.follows or any(len(cuts.changes) + len(cuts.nodes) > 1 for cuts in found.cuts):
         return True
     return any(len(entry.paths) > 1 or (isinstance(entry, Modules) and len(entry.form) > 1) for entry in found.entries)
 
@@ -126,11 +131,20 @@ def cut_kind(change: Change) -> str:
 def _outline(diff: Diff, sides: Sides) -> Outline:
     places, wholes = Places(diff, sides), Wholes(diff, sides)
     changes = diff.changes
-    inside = {at: whole for at, change in enumerate(changes) if (whole := wholes.of(change)) is not None}
-    reading = readers(changes, inside)
-    cuts = list(_cuts(changes, inside))
+    following = follows(diff, sides)
+    inside = {
+        at: whole
+        for at, change in enumerate(changes)
+        if at not in following and (whole := wholes.of(change)) is not None
+    }
+    reading = {at: whole for at, whole in readers(changes, inside).items() if at not in following}
+    cuts = list(_cuts(changes, {*inside, *following}))
     apart = {at for members, nodes in cuts for at in (*members, *nodes)}
-    left = [change for at, change in enumerate(changes) if not (at in inside or at in reading or at in apart)]
+    left = [
+        change
+        for at, change in enumerate(changes)
+        if not (at in inside or at in reading or at in apart or at in following)
+    ]
     entries: list[tuple[int, Entry]] = [
         *_modules(_by_module(changes, inside), _by_module(changes, reading), wholes, places),
         *_groups([change for change in left if change.subject in _IN_MODULES], places, Renamed(changes)),
@@ -141,10 +155,11 @@ def _outline(diff: Diff, sides: Sides) -> Outline:
         ),
         tuple(change for change in left if change.subject not in _IN_MODULES),
         tuple(entry for _, entry in sorted(entries, key=lambda entry: entry[0])),
+        tuple(changes[at] for at in sorted(following)),
     )
 
 
-def _cuts(changes: Sequence[Change], taken: Mapping[int, Whole]) -> Iterator[tuple[list[int], list[int]]]:
+def _cuts(changes: Sequence[Change], taken: Collection[int]) -> Iterator[tuple[list[int], list[int]]]:
     """The places of cuts of each kind, and of what went with them: the parameters, and what accumulates in them.
 
     Cuts that came are parameters that have no gradient any more, so they stand first.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gradir.diff.report.lines import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from gradir.diff.model import Change, Diff
 
@@ -40,7 +40,8 @@ def uniform(diff: Diff) -> Iterator[str]:
     """Each change of outputs that more than half of the changed nodes have; a node counts only where it has no other.
 
     A node has a change when the property is another for one or more of its outputs, and became the same other for all
-    of these. Of shapes, only those count that differ in one dimension alone.
+    of these. Of shapes, only those count that differ in one dimension alone. Where that is most of them, nodes in which
+    other sizes changed in the same ratio, as those of a batch that is folded into another dimension, are counted apart.
 
     >>> from gradir.diff.model import Change, Diff, FieldChange, Totals
     >>> field = FieldChange("out[0].shape", "[2, 8]", "[4, 8]")
@@ -57,7 +58,7 @@ def uniform(diff: Diff) -> Iterator[str]:
     for same, count in counts.items():
         if 2 * count > len(changed):
             which = f"all {count:,}" if count == len(changed) else f"{count:,} of {len(changed):,}"
-            yield f"{which} changed nodes: {same.text()}"
+            yield f"{which} changed nodes: {same.text()}{_in_ratio_text(same, changed)}"
 
 
 def _of_a_node(change: Change) -> Iterator[_Same]:
@@ -77,6 +78,32 @@ def _of_a_node(change: Change) -> Iterator[_Same]:
     for values in found.values():
         if len(values) == 1:
             yield from filter(None, values)
+
+
+def _in_ratio_text(same: _Same, changed: Iterable[Change]) -> str:
+    if not same.what.startswith("dimension") or "0" in (same.before, same.after):
+        return ""
+    ratio = int(same.before), int(same.after)
+    count = sum(same not in _of_a_node(change) and _is_in_ratio(change, *ratio) for change in changed)
+    return f"; in {count:,} more, other sizes changed in that ratio" if count else ""
+
+
+def _is_in_ratio(change: Change, before: int, after: int) -> bool:
+    """Whether every size of a node's outputs that changed is a multiple, and as many times another as this one."""
+    shapes = [
+        (_sizes(field.before or ""), _sizes(field.after or ""))
+        for field in change.fields
+        if (match := _OUTPUT.fullmatch(field.path)) is not None and match["what"] == "shape"
+    ]
+    return bool(shapes) and all(
+        len(was) == len(now) > 0
+        and all(
+            int(old) % before == 0 and int(old) * after == int(new) * before
+            for old, new in zip(was, now, strict=True)
+            if old != new
+        )
+        for was, now in shapes
+    )
 
 
 def _sizes(text: str) -> list[str]:
