@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import copy
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from gradir.ir import Graph
 
 # How long an example takes says more about the machine than about gradir.
 settings.register_profile("gradir", deadline=None)
@@ -93,6 +97,21 @@ def _node_with(request: pytest.FixtureRequest, *packages: str) -> str:
     ready = found is not None and all((NODE_MODULES / package).is_dir() for package in packages)
     _need(request, ready, "needs node and the npm packages of tests/node (npm ci --prefix tests/node)")
     return str(found)
+
+
+@pytest.fixture(autouse=True)
+def every_captured_graph_is_as_good_as_its_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check in full what capture vouches for, whatever a test captures."""
+    if "torch" not in sys.modules:
+        return
+    from gradir.capture.pytorch import assemble
+    from gradir.ir.validate import check_all, vouch
+
+    def checked(graph: Graph) -> None:
+        check_all(copy.copy(graph))
+        vouch(graph)
+
+    monkeypatch.setattr(assemble, "vouch", checked)
 
 
 @pytest.fixture
