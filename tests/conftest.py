@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import copy
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from gradir.ir import Graph
 
 # How long an example takes says more about the machine than about gradir.
 settings.register_profile("gradir", deadline=None)
@@ -106,6 +110,21 @@ def _node_with(*packages: str) -> str:
     if found is None or not all((NODE_MODULES / package).is_dir() for package in packages):
         pytest.skip("needs node and the npm packages of tests/node (npm ci --prefix tests/node)")
     return found
+
+
+@pytest.fixture(autouse=True)
+def every_captured_graph_is_as_good_as_its_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check in full what capture vouches for, whatever a test captures."""
+    if "torch" not in sys.modules:
+        return
+    from gradir.capture.pytorch import assemble
+    from gradir.ir.validate import check_all, vouch
+
+    def checked(graph: Graph) -> None:
+        check_all(copy.copy(graph))
+        vouch(graph)
+
+    monkeypatch.setattr(assemble, "vouch", checked)
 
 
 @pytest.fixture

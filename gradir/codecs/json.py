@@ -26,7 +26,7 @@ __all__ = ["decode", "encode", "survey"]
 
 T = TypeVar("T")
 
-_CHUNK: Final = 512
+_CHUNK: Final = 128
 """So few records are checked and written at a time that the processor still has them, and their text, at hand."""
 
 _NODES: Final = b'"nodes":[\n'
@@ -87,10 +87,12 @@ def _checked(chunks: Iterable[list[Node]]) -> Iterator[list[Node]]:
 
 def _listed(encoder: msgspec.json.Encoder, name: str, chunks: Iterable[list[Any]]) -> list[bytes]:
     """One list of the document. JSON strings hold no raw newline: each one ends a record."""
-    lines = [encoder.encode_lines(chunk).replace(b"\n", b",\n") for chunk in chunks]
-    if lines:
-        lines[-1] = lines[-1].removesuffix(b",\n") + b"\n"
-    return [b',\n"%b":[' % name.encode(), b"\n" * bool(lines), *lines, b"]"]
+    lines = [encoder.encode_lines(chunk).replace(b"\n", _SEPARATOR) for chunk in chunks]
+    start = b',\n"%b":[' % name.encode()
+    if not lines:
+        return [start, b"]"]
+    lines[-1] = lines[-1].removesuffix(_SEPARATOR)
+    return [start, b"\n", *lines, b"\n]"]
 
 
 def decode(data: bytes) -> Graph:

@@ -86,12 +86,16 @@ def _not_finite(value: AttrValue) -> float | None:
 
 def harmless(records: Iterable[_Attributed]) -> bool:
     """Whether all attributes are of known types, fit and are finite, found out at once; false when in doubt."""
-    values: list[Any] = []
+    # Nodes that are alike share them, as they are captured.
+    met: dict[int, Mapping[str, AttrValue]] = {}
     for record in records:
         if record.attrs:
-            values += record.attrs.values()
+            met[id(record.attrs)] = record.attrs
         if record.ext:
-            values += record.ext.values()
+            met[id(record.ext)] = record.ext
+    values: list[Any] = []
+    for attributes in met.values():
+        values += attributes.values()
     for _ in range(_DEPTH):
         kinds = set(map(type, values))
         if not kinds <= _KINDS:

@@ -11,6 +11,7 @@ from gradir.capture.pytorch.attributes import (
     LoneAttributeReader,
     PythonAttributeReader,
     no_attributes,
+    plain_text,
 )
 from gradir.capture.pytorch.opnames import native_name, neutral_name
 from gradir.capture.pytorch.walk import GradFn
@@ -74,13 +75,13 @@ class Anatomies:
         if found is not None:
             return found
         if kind.__name__ != "CppFunction":
-            found = self.by_type[kind] = _inspect(kind, kind.__name__, self._symbols)
+            found = self.by_type[kind] = _inspect(kind, plain_text(kind.__name__), self._symbols)
             return found
         # C++ nodes without a Python type of their own share one, and differ by name only.
         name = fn.name()
         found = self._by_name.get(name)
         if found is None:
-            found = self._by_name[name] = _inspect(kind, native_name(name), self._symbols)
+            found = self._by_name[name] = _inspect(kind, plain_text(native_name(name)), self._symbols)
         return found
 
     def hide_leaves(self) -> bool:

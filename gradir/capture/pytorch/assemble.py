@@ -24,8 +24,10 @@ from gradir.capture.pytorch.tensors import NamedTensors, Owned, TensorNodes, mod
 from gradir.capture.pytorch.walk import GradFn, Walk, walk
 from gradir.errors import CaptureError
 from gradir.gcpause import paused_gc
-from gradir.ir import AttrValue, Graph, Node, Producer, Ref
+from gradir.ir import AttrValue, Cut, Graph, Node, Producer, Ref, Scope
 from gradir.ir.ids import IdAllocator
+from gradir.ir.records import sound
+from gradir.ir.validate import vouch
 from gradir.protocols import Verification
 from gradir.version import __version__
 
@@ -133,6 +135,10 @@ def _assemble(
             {"scopes": scope_of is not None, "sources": sources is not None},
         ),
     )
+    # Every text of the user's in a node is made plain, every kind of tensor described once, and the walk gave the
+    # order: a look at each node again would cost more than to write it. The few other records are looked at.
+    if sound(list(graph.scopes.values()), Scope) and sound(graph.cuts, Cut):
+        vouch(graph)
     return LiveGraph(graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], hides)
 
 

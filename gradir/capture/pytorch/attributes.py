@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from types import NoneType
 from typing import Any, Final, cast
@@ -34,6 +34,7 @@ _NUMBERS = frozenset({bool, int, float})
 _NUMPY_NUMBERS = "biuf"
 """The kinds of numpy's dtypes that are booleans, integers and floats: spans of time are not, and have a unit."""
 
+_SEQUENCES: Final[tuple[type[Any], ...]] = (tuple, list)
 _MAX_ITEMS = 10_000
 _MAX_DECIMAL_BITS = 2_000
 """Python writes an int as decimal slowly, and may refuse to from 640 digits on."""
@@ -146,7 +147,7 @@ class PythonAttributeReader:
             name: plain_value(getattr(fn, attribute), self._symbols) for name, attribute in self._attributes.items()
         }
         for name, value in vars(fn).items():
-            if not (name.startswith("_") or isinstance(value, torch.Tensor)):
+            if not (name.startswith("_") or issubclass(type(value), torch.Tensor)):
                 values[plain_text(name)] = plain_value(value, self._symbols)
         values["needs_input_grad"] = plain_value(fn.needs_input_grad)
         return dict(sorted(values.items()))
@@ -162,25 +163,32 @@ def plain_value(value: object, symbols: Callable[[object], str] = str) -> AttrVa
     >>> plain_value(2**64), plain_value(torch.float16), plain_value((1, float("inf")))
     ('18446744073709551616', 'float16', (1, NonFinite(float='inf')))
     """
-    if value.__class__ in _AS_IS or (value.__class__ is int and value in _SMALL):
+    if type(value) in _AS_IS or (type(value) is int and value in _SMALL):
         return cast("AttrValue", value)
-    if value.__class__ is tuple and _are_small(value):
+    if type(value) is tuple and _are_small(value):
         return cast("AttrValue", value)
-    if isinstance(value, (tuple, list)) and len(value) <= _MAX_ITEMS:
-        return tuple([_plain_row(item, symbols) for item in value])
-    return _plain_scalar(value, symbols)
+    items = _items(value)
+    return _plain_scalar(value, symbols) if items is None else tuple([_plain_row(item, symbols) for item in items])
+
+
+def _items(value: object) -> Iterator[object] | None:
+    """What is in a tuple or list that is not too long; a class derived from these is not asked for its own account."""
+    for kind in _SEQUENCES:
+        if issubclass(type(value), kind):
+            sequence = cast("list[object]", value)
+            return kind.__iter__(sequence) if kind.__len__(sequence) <= _MAX_ITEMS else None
+    return None
 
 
 def _are_small(values: object) -> bool:
     # By far the most frequent attributes are sizes and strides.
-    items = cast("tuple[object, ...]", values)
-    return {*map(type, items)} == _INTEGERS and max(cast("tuple[int, ...]", items)) < 2**31
+    items = cast("tuple[int, ...]", values)
+    return {*map(type, items)} == _INTEGERS and max(items) < 2**31 and min(items) >= -(2**31)
 
 
 def _plain_row(value: object, symbols: Callable[[object], str]) -> AttrScalar | tuple[AttrScalar, ...]:
-    if isinstance(value, (tuple, list)) and len(value) <= _MAX_ITEMS:
-        return tuple([_plain_scalar(item, symbols) for item in value])
-    return _plain_scalar(value, symbols)
+    items = _items(value)
+    return _plain_scalar(value, symbols) if items is None else tuple([_plain_scalar(item, symbols) for item in items])
 
 
 def _plain_scalar(value: object, symbols: Callable[[object], str]) -> AttrScalar:
@@ -244,7 +252,7 @@ def text_of(value: object) -> str:
 
 def plain_text(text: str) -> str:
     """A plain str without object addresses and lone surrogates, which would differ between runs or fit in no file."""
-    if text.__class__ is not str:
+    if type(text) is not str:
         text = "".join((text,))
     if " at 0x" in text:
         text = _ADDRESS.sub("", text)

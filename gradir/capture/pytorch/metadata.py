@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import torch
 
+from gradir.capture.pytorch.attributes import plain_text
 from gradir.ir import TensorMeta
 
 __all__ = ["MetadataReader", "dtype_name", "layout_name", "shape_of"]
@@ -21,7 +22,7 @@ def dtype_name(dtype: torch.dtype) -> str:
     >>> dtype_name(torch.bfloat16)
     'bfloat16'
     """
-    return str(dtype).removeprefix("torch.")
+    return plain_text(str(dtype).removeprefix("torch."))
 
 
 def layout_name(layout: torch.layout) -> str:
@@ -30,13 +31,14 @@ def layout_name(layout: torch.layout) -> str:
     >>> layout_name(torch.sparse_coo)
     'sparse_coo'
     """
-    return str(layout).removeprefix("torch.")
+    return plain_text(str(layout).removeprefix("torch."))
 
 
 def shape_of(owner: Any, symbols: Callable[[object], str] = str) -> tuple[int | str, ...] | None:
     """The shape of a tensor or of input metadata: symbolic sizes as text, ``None`` where torch knows none."""
     try:
-        return tuple(size if type(size) is int else symbols(size) for size in owner.shape)
+        # A class of the user's may say of its tensors what no tensor has.
+        return tuple(size if type(size) is int and size >= 0 else plain_text(symbols(size)) for size in owner.shape)
     except (RuntimeError, ValueError):
         # A strided nested tensor has no single shape, and a lazy module's parameter none yet.
         return None
@@ -89,7 +91,9 @@ class MetadataReader:
         return meta
 
     def _describe(self, owner: Any, layout: str) -> TensorMeta:
-        return TensorMeta(dtype_name(owner.dtype), shape_of(owner, self._symbols), str(owner.device), layout)
+        return TensorMeta(
+            dtype_name(owner.dtype), shape_of(owner, self._symbols), plain_text(str(owner.device)), layout
+        )
 
 
 _of_tensor: Final = attrgetter("dtype", "shape", "device", "layout")

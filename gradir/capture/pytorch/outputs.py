@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.autograd.graph import get_gradient_edge
@@ -11,7 +11,10 @@ from torch.utils import _pytree as pytree
 from gradir.capture.pytorch.attributes import text_of
 from gradir.errors import CaptureError
 
-__all__ = ["Captured", "flatten", "flatten_differentiable", "why_no_graph"]
+__all__ = ["Captured", "flatten", "flatten_differentiable", "output_nr_of", "why_no_graph"]
+
+output_nr_of: Final = torch._C.TensorBase.__dict__["output_nr"].__get__
+"""Which output of its grad_fn a tensor is, whatever its class says."""
 
 
 class Captured(NamedTuple):
@@ -74,8 +77,7 @@ def _with_bases(tensors: list[tuple[str, torch.Tensor]]) -> list[Captured]:
 def _producer(tensor: torch.Tensor) -> tuple[Any, int] | None:
     if not tensor.requires_grad:
         return None
-    edge = get_gradient_edge(tensor)
-    return edge.node, edge.output_nr
+    return get_gradient_edge(tensor).node, output_nr_of(tensor)
 
 
 def why_no_graph(tensor: torch.Tensor) -> str:

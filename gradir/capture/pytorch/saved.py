@@ -12,6 +12,7 @@ import torch
 
 from gradir.capture.pytorch.anatomy import Anatomy, Slot
 from gradir.capture.pytorch.metadata import dtype_name, layout_name, shape_of
+from gradir.capture.pytorch.outputs import output_nr_of
 from gradir.capture.pytorch.scalars import PROBES, number_of
 from gradir.capture.pytorch.tensors import Owned, TensorNodes
 from gradir.capture.pytorch.walk import GradFn
@@ -59,7 +60,7 @@ class SavedReader:
         self._tensors = tensors
         self._place = place
         self._kinds: dict[tuple[Any, ...], _Kind] = {}
-        self._storages: dict[int, tuple[int, str, str]] = {}
+        self._storages: dict[int, tuple[int | None, str, str]] = {}
         self.layouts: dict[Ref, str] = {}
         self.numbers: dict[str, dict[str, AttrValue]] = {}
 
@@ -107,7 +108,7 @@ class SavedReader:
             origin = self._origin_without_grad_fn(tensor, name, node_id, outputs)
         else:
             producer = self._ids.get(grad_fn)
-            origin = None if producer is None else Ref(producer, tensor.output_nr)
+            origin = None if producer is None else Ref(producer, output_nr_of(tensor))
         if layout is not None and origin is not None:
             self.layouts[origin] = layout
         return Saved(name, dtype, shape, size, origin, storage)
@@ -151,6 +152,9 @@ class SavedReader:
             size, keeper_id, slot = known
             return size, f"{keeper_id}.{slot}" if slot else keeper_id
         size = storage.nbytes()
+        if type(size) is not int:
+            # It depends on a symbolic size.
+            size = None
         owner = self._tensors.owner_of(handle)
         if owner is None:
             self._storages[handle] = size, node_id, name

@@ -65,6 +65,9 @@ def _parameter_counts(owned: Iterable[Owned]) -> tuple[Mapping[str, int], Mappin
         if isinstance(tensor, nn.Parameter) and not is_lazy(tensor):
             owners = (scope,) if len(names) == 1 else tuple(dict.fromkeys(name.rpartition(".")[0] for name in names))
             count = tensor.numel()
+            if type(count) is not int:
+                # It depends on a symbolic size.
+                continue
             elements[owners] += count
             if tensor.requires_grad:
                 requiring[owners] += count

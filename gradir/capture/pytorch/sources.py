@@ -41,7 +41,7 @@ class _Call(NamedTuple):
     end: int
     code: CodeType
     instruction: int
-    line: int
+    line: int | None
     group: object
 
 
@@ -88,7 +88,7 @@ class SourceLookup:
             return None
         call = log.calls[index]
         name = getattr(call.code, "co_qualname", call.code.co_name)
-        return Source(_shown_path(call.code.co_filename), call.line, plain_text(name))
+        return Source(_shown_path(call.code.co_filename), max(call.line or 0, 0), plain_text(name))
 
     def variable(self, number: int) -> str | None:
         """The variable that the node of this number, the last of its statement, was assigned to."""
@@ -98,7 +98,8 @@ class SourceLookup:
         call = log.calls[index]
         if index + 1 < len(log.calls) and log.calls[index + 1].group is call.group:
             return None
-        return _assigned_variables(call.code).get(call.instruction)
+        variable = _assigned_variables(call.code).get(call.instruction)
+        return None if variable is None else plain_text(variable)
 
     def _find(self, number: int) -> tuple[SourceLog | None, int]:
         for log, others in self._logs:
