@@ -49,10 +49,10 @@ schema: $(VENV)/.ready-test ## write schemas/ from the model
 goldens: $(VENV)/.ready-test ## write the golden files; review what changed
 	$(BIN)/python -m pytest -n auto tests --update-goldens $(PYTEST_ARGS)
 
-verification: $(VENV)/.ready-test ## write docs/verification.md's table of real models anew
+verification: $(VENV)/.ready-test ## rewrite the table of real models in docs/verification.md
 	$(BIN)/python tests/support/real_models.py
 
-reviewing: $(VENV)/.ready-test ## write the generated parts of docs/reviewing.md anew
+reviewing: $(VENV)/.ready-test ## rewrite the generated parts of docs/reviewing.md
 	$(BIN)/python tests/support/real_changes.py
 
 gallery: $(VENV)/.ready-test tests/node/node_modules/.package-lock.json ## draw docs/gallery anew (needs dot and Chromium)

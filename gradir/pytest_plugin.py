@@ -39,7 +39,7 @@ _USED: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
 _DONE: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
 """The tests that passed, which are those that have asked for all their graphs."""
 _MENDED: Final[pytest.StashKey[list[tuple[str, str]]]] = pytest.StashKey()
-"""The files that nothing could read, each with what was wrong with it, and that were written anew."""
+"""The files that nothing could read, each with what was wrong with it, and that were rewritten."""
 _UNUSED: Final[pytest.StashKey[list[tuple[str, list[str]]]]] = pytest.StashKey()
 """The folders of graphs beside the modules that were collected, with the tests of each."""
 _SEEN: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
@@ -53,7 +53,7 @@ class GraphSnapshot:
     def __init__(self, folder: Path, test: str, *, update: bool, used: set[str], mended: list[tuple[str, str]]) -> None:
         """``folder`` is where the files of the test's module lie.
 
-        ``used`` collects those that were asked for, ``mended`` those that were broken and written anew.
+        ``used`` collects those that were asked for, ``mended`` those that were broken and rewritten.
         """
         self._folder = folder
         self._test = test
@@ -247,7 +247,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Name the files that were broken and written anew, and those that no test asked for."""
+    """Name the files that were broken and rewritten, and those that no test asked for."""
     _report_mended(terminalreporter, config)
     collected, used, done = config.stash[_UNUSED], config.stash[_USED], config.stash[_DONE]
     # A test that was skipped, failed or never came has not said what it needs.
@@ -267,7 +267,7 @@ def _report_mended(terminalreporter: Any, config: pytest.Config) -> None:
         return
     terminalreporter.section("graph snapshots that were broken")
     for path, fault in sorted(mended):
-        terminalreporter.line(f"{_relative(Path(path), config.rootpath)}: {fault}; written anew")
+        terminalreporter.line(f"{_relative(Path(path), config.rootpath)}: {fault}; rewritten")
 
 
 def _runs_whole_modules(config: pytest.Config) -> bool:

@@ -1,4 +1,4 @@
-"""The file that a graph is compared with: reading it, whatever is in it, and writing it anew.
+"""The file that a graph is compared with: reading it, whatever is in it, and rewriting it.
 
 ``gradir check --update`` and ``pytest --gradir-update`` accept what there is now. A file that nothing can read is no
 reason to refuse, as an update is how one mends it. A file of a newer gradir is: it is somebody else's and not broken.
@@ -28,7 +28,7 @@ class Found(NamedTuple):
 
 
 def read(path: str | os.PathLike[str], update: str) -> Graph:
-    """The graph of a file to compare with; ``update`` names what writes the file anew, for the error to say.
+    """The graph of a file to compare with; ``update`` names what rewrites the file, for the error to say.
 
     Raises:
         FileError: there is no file, or it cannot be opened.
@@ -41,12 +41,12 @@ def read(path: str | os.PathLike[str], update: str) -> Graph:
     except NewerFormatError:
         raise
     except FormatError as error:
-        advice = f"{update} writes it anew" if _is_named_as_graph(path) else error.advice
+        advice = f"{update} rewrites it" if _is_named_as_graph(path) else error.advice
         raise error.moved(advice=advice) from error
 
 
 def read_to_update(path: str | os.PathLike[str]) -> Found:
-    """What is in a file that may be written anew, or be missing.
+    """What is in a file that may be rewritten, or be missing.
 
     Raises:
         FileError: the file cannot be opened.

@@ -89,7 +89,7 @@ def test_trouble_is_one_line(project: Path, capfd: pytest.CaptureFixture[str]) -
         "loss.gir: by",
     ]
     assert errors[0] == "gradir: missing.gir: cannot be read: there is no such file; --update writes it"
-    assert errors[-1].endswith("; --update writes it anew")
+    assert errors[-1].endswith("; --update rewrites it")
 
 
 @pytest.mark.parametrize(
@@ -102,13 +102,13 @@ def test_a_broken_file_is_written_anew_on_request(
     (project / "loss.gir").write_bytes(content)
     capfd.readouterr()
     assert check() == 2
-    fault, hint, rest = capfd.readouterr().err.partition("; --update writes it anew\n")
+    fault, hint, rest = capfd.readouterr().err.partition("; --update rewrites it\n")
     assert (hint, rest) != ("", "")
     assert (project / "loss.gir").read_bytes() == content
     assert check("--update") == 0
     shown, errors = capfd.readouterr()
     assert shown == ""
-    assert errors.splitlines()[0] == f"{fault}; written anew"
+    assert errors.splitlines()[0] == f"{fault}; rewritten"
     assert errors.splitlines()[1:] == ["wrote loss.gir: 15 nodes, 14 edges, 21 parameter elements"]
     assert gradir.load("loss.gir") == before
 

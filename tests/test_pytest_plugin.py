@@ -169,7 +169,7 @@ def test_a_broken_file_is_one_clear_error(project: pytest.Pytester) -> None:
     (project.path / "__graphs__" / "test_model" / "test_one.gir").write_text("{")
     done = run(project)
     done.assert_outcomes(passed=4, failed=1)
-    done.stdout.fnmatch_lines(["*/test_one.gir: *broken JSON*; pytest --gradir-update writes it anew"])
+    done.stdout.fnmatch_lines(["*/test_one.gir: *broken JSON*; pytest --gradir-update rewrites it"])
     for inside in ("*stored.py*", "*pytest_plugin.py*", "*Error:*"):
         done.stdout.no_fnmatch_line(inside)
 
@@ -184,7 +184,7 @@ def test_an_update_writes_a_broken_file_anew_and_says_so(project: pytest.Pyteste
     done = run(project, "--gradir-update", *workers)
     done.assert_outcomes(passed=5)
     done.stdout.fnmatch_lines(
-        ["*graph snapshots that were broken*", "__graphs__/test_model/test_one.gir: *broken JSON*; written anew"]
+        ["*graph snapshots that were broken*", "__graphs__/test_model/test_one.gir: *broken JSON*; rewritten"]
     )
     assert path.read_bytes() == whole
     run(project, "--gradir-update", *workers).stdout.no_fnmatch_line("*graph snapshots that were broken*")

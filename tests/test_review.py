@@ -338,7 +338,7 @@ def test_conditions_decide_the_exit_status(capfd: Read) -> None:
     assert "'parms' is no condition" in capfd.readouterr().err
     for nothing in ("", " "):
         assert main(["diff", "missing.gir", "b.gir", "--fail-on", nothing]) == 2
-        assert capfd.readouterr().err.startswith("gradir: --fail-on names no condition: ")
+        assert capfd.readouterr().err.startswith("gradir: --fail-on needs a condition, such as cuts; ")
     assert main(["diff", "missing.gir", "b.gir", "--ignore", "source,prams"]) == 2
     assert "cannot ignore 'prams'" in capfd.readouterr().err
 

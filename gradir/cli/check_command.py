@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
             return status_of(expected, graph, found, options)
     stored.write(graph, path, before)
     if before.fault:
-        report(f"{options.against}: {before.fault}; written anew")
+        report(f"{options.against}: {before.fault}; rewritten")
     print(f"wrote {options.against}: {summary(graph)}", file=sys.stderr)
     return 0
 

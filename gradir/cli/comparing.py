@@ -63,7 +63,7 @@ def check_comparison_options(options: argparse.Namespace) -> None:
         from gradir.diff.report.budget import parsed
 
         if not options.fail_on.strip():
-            raise GradirError("--fail-on names no condition: without the option any difference fails")
+            raise GradirError("--fail-on needs a condition, such as cuts; leave it out to fail on any difference")
         parsed(options.fail_on)
 
 

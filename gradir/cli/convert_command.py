@@ -24,7 +24,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "convert",
         help="write a .gir file in another encoding, or in canonical form",
         description="Write the graph of a .gir file again: in JSON or MessagePack, compressed or not, in canonical "
-        "form. How the source is encoded is found out from its content.",
+        "form. The encoding of the source is detected from its content.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -25,7 +25,7 @@ examples:
   gradir git status
   gradir git uninstall
 
-status without --local or --global tells of both; outside a repository it says so in place of the first.
+Without --local or --global, status reports both.
 
 To set the attributes for everybody who works on a repository, put this line into its .gitattributes instead; who has
 not installed the driver then sees the files as they are:

@@ -22,7 +22,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser = commands.add_parser(
         "patch",
         help="apply a diff to a .gir file",
-        description="Make of the graph that a diff was made from the one that it was made to, or the other way round.",
+        description="Apply a diff to the graph that it starts from; with --reverse, undo it.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -92,7 +92,7 @@ def sides(words: Sequence[str], paths: int = 0) -> tuple[Side, Side]:
         return Side(_here(second), first), Side(second)
     if not _is_file(first) and ":" not in first:
         if not has_git() or not is_revision(first):
-            raise GradirError(f"{first}: cannot be read: No such file or directory, and no revision that git knows")
+            raise GradirError(f"{first}: neither a file nor a revision that git knows")
         return Side(_here(second), first), Side(second)
     if not paths and _may_be_revision(first):
         warn(f"{first}: the file is compared, and not the revision of this name: write {first} -- {second} for that")

@@ -1,4 +1,4 @@
-"""Leave out operations that only arrange a tensor's elements anew."""
+"""Leave out operations that only rearrange a tensor's elements."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Edits that people make to models, each as the graph before it and the graph after it.
 
 The models are those of transformers, of the examples and a small one, tiny, in train mode, seeded; nothing is
-downloaded. Run as a program, this file writes the generated parts of docs/reviewing.md anew.
+downloaded. Run as a program, this file rewrites the generated parts of docs/reviewing.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Models that were not written for gradir: the code of transformers and of torch.nn, tiny, in train mode, seeded.
 
 Nothing is downloaded: each is built from its configuration class with random weights. Run as a program, this file
-writes the table of docs/verification.md anew.
+rewrites the table of docs/verification.md.
 """
 
 from __future__ import annotations

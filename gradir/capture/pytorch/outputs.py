@@ -60,7 +60,7 @@ def flatten_differentiable(outputs: object) -> list[Captured]:
 
 
 def _with_bases(tensors: list[tuple[str, torch.Tensor]]) -> list[Captured]:
-    # A view's grad_fn may be made anew when it is read, so each tensor's is read once.
+    # A view's grad_fn may be made again when it is read, so each tensor's is read once.
     captured = [Captured("output", path, tensor, _producer(tensor)) for path, tensor in tensors]
     places = {id(tensor): index for index, (_, tensor) in enumerate(tensors)}
     for index, (path, tensor) in enumerate(tensors):
