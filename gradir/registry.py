@@ -126,20 +126,20 @@ def _find(group: str, name: str, noun: str, error_type: type[GradirError]) -> En
     return found[name][0]
 
 
-def _advice(group: str, name: str, found: Mapping[str, object]) -> str:
-    choices = f"choose from {', '.join(sorted(found))}"
+def _advice(group: str, name: str, registered: Mapping[str, object]) -> str:
+    choices = f"choose from {', '.join(sorted(registered))}"
     if group != EXPORTERS:
-        return f"{_hint(name, found)}: {choices}"
+        return f"{_hint(name, registered)}: {choices}"
     *most, last = PICTURES
     drawn = f"{', '.join(most)} and {last} are pictures, drawn by gradir.render and 'gradir export'"
-    return f": {drawn}" if name in PICTURES else f"{_hint(name, [*found, *PICTURES])}: {choices}; {drawn}"
+    return f": {drawn}" if name in PICTURES else f"{_hint(name, [*registered, *PICTURES])}: {choices}; {drawn}"
 
 
-def _check_exporter(found: object) -> None:
-    options = getattr(found, "options", None)
+def _check_exporter(loaded: object) -> None:
+    options = getattr(loaded, "options", None)
     if not (isinstance(options, type) and issubclass(options, Options)):
         raise TypeError("its 'options' are not a subclass of gradir.Options")
-    if not callable(getattr(found, "export", None)) or not isinstance(getattr(found, "suffix", None), str):
+    if not callable(getattr(loaded, "export", None)) or not isinstance(getattr(loaded, "suffix", None), str):
         raise TypeError("it needs a method 'export' and a file 'suffix'")
 
 

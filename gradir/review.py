@@ -76,8 +76,8 @@ def markdown(a: Graph, b: Graph, diff: Diff, *, title: str = "Autograd graph") -
     return f"{head}\n{picture}{details}"
 
 
-def _figures(diff: Diff, found: Outline, sides: Sides) -> Iterator[str]:
-    yield from _cuts(found)
+def _figures(diff: Diff, outline: Outline, sides: Sides) -> Iterator[str]:
+    yield from _cuts(outline)
     for note in notes(diff, sides):
         what, _, text = note.partition(": ")
         yield f"**{what.capitalize()}:** {code_span(text, LONGEST_RANGE)}  "
@@ -107,9 +107,9 @@ def _figure(before: int, after: int, text: str, text_after: str) -> str:
     return f"{text} → {text_after}{share}" if after != before else f"{text}, as before"
 
 
-def _cuts(found: Outline) -> Iterator[str]:
+def _cuts(outline: Outline) -> Iterator[str]:
     """A line for each kind of cut that came or went; their parameters count as gone, which alone would mislead."""
-    for cuts in found.cuts[:_MOST_CUTS]:
+    for cuts in outline.cuts[:_MOST_CUTS]:
         changes = cuts.changes
         names = list(dict.fromkeys(change.id for change in changes))
         shown = ranges(names) if len(names) > 1 else names[0]
@@ -119,8 +119,8 @@ def _cuts(found: Outline) -> Iterator[str]:
             rest = f" and {len(names) - _MOST_CUTS:,} more" if len(names) > _MOST_CUTS else ""
             listed = f"{', '.join(map(code_span, names[:_MOST_CUTS]))}{rest}"
         yield f"**Cuts:** {len(changes):,} {code_span(cut_kind(changes[0]))} {changes[0].kind}: {listed}  "
-    if len(found.cuts) > _MOST_CUTS:
-        yield f"**Cuts:** {len(found.cuts) - _MOST_CUTS:,} more kinds  "
+    if len(outline.cuts) > _MOST_CUTS:
+        yield f"**Cuts:** {len(outline.cuts) - _MOST_CUTS:,} more kinds  "
 
 
 def _picture(a: Graph, b: Graph, diff: Diff) -> str:

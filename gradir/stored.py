@@ -67,7 +67,7 @@ def read_to_update(path: str | os.PathLike[str]) -> Found:
         return Found(name, None, str(error.moved(advice="")), *_form(data))
 
 
-def write(graph: Graph, path: str | os.PathLike[str], found: Found) -> None:
+def write(graph: Graph, path: str | os.PathLike[str], stored: Found) -> None:
     """Write a graph in the place of what was found, in the same encoding and compression as far as they can be told.
 
     ``path`` is where the file is by now, should its name be relative.
@@ -76,13 +76,13 @@ def write(graph: Graph, path: str | os.PathLike[str], found: Found) -> None:
         FileError: the file cannot be written.
         NewerFormatError: it is of a newer version, of which a part would be lost.
     """
-    if found.graph is not None and found.graph.read_from:
+    if stored.graph is not None and stored.graph.read_from:
         raise NewerFormatError(
-            f"GIR version {found.graph.read_from} is newer than this gradir, and the file is left as it is",
-            file=found.name,
+            f"GIR version {stored.graph.read_from} is newer than this gradir, and the file is left as it is",
+            file=stored.name,
             advice="upgrade gradir, or delete the file first",
         )
-    api.save(graph, path, format=found.format, compress=found.compress)
+    api.save(graph, path, format=stored.format, compress=stored.compress)
 
 
 def _is_named_as_graph(path: str | os.PathLike[str]) -> bool:

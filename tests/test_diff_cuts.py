@@ -10,7 +10,7 @@ import gradir
 from gradir.cli import main
 from gradir.diff.compare import compare
 from gradir.diff.ignoring import ignoring
-from gradir.diff.report.budget import findings, parsed
+from gradir.diff.report.conditions import findings, parsed
 from gradir.ir import Cut, Graph, Node
 
 ONE = "1 parameter now gets no gradient"

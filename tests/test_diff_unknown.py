@@ -9,7 +9,7 @@ import pytest
 import gradir
 from gradir.cli import main
 from gradir.diff.compare import compare
-from gradir.diff.report.budget import findings, parsed
+from gradir.diff.report.conditions import findings, parsed
 from gradir.diff.report.text import render_brief, render_text
 from gradir.ir import Graph, Node, Saved
 from gradir.review import markdown

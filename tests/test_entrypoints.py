@@ -99,9 +99,9 @@ def test_the_working_directory_is_on_the_path_without_a_name(tmp_path: Path, mon
 
 def test_a_file_that_is_no_text_harms_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (install(tmp_path, "broken-1.0.dist-info") / "entry_points.txt").write_bytes(b"\xff\xfe[console_scripts]\x00")
-    install(tmp_path, "whole-1.0.dist-info", f"[{GROUP}]", "whole = whole:Whole")
+    install(tmp_path, "whole-1.0.dist-info", f"[{GROUP}]", "whole = whole:WholeModule")
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    assert entry_points(GROUP) == [EntryPoint("whole", "whole:Whole")]
+    assert entry_points(GROUP) == [EntryPoint("whole", "whole:WholeModule")]
 
 
 @pytest.mark.parametrize("name", ["packed.zip", "packed.egg"])

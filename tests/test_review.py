@@ -23,7 +23,7 @@ from gradir.diff.document import decode, encode
 from gradir.diff.growth import sizes
 from gradir.diff.ignoring import ignoring, normalized
 from gradir.diff.model import Change, Diff, FieldChange, Totals
-from gradir.diff.report.budget import findings, parsed
+from gradir.diff.report.conditions import findings, parsed
 from gradir.diff.report.places import UNKNOWN
 from gradir.diff.report.text import ANSI, render_text
 from gradir.diff.union import union

@@ -51,7 +51,7 @@ ABSENT = {
         "gradir.registry",
         "gradir.passes",
         "gradir.diff.union",
-        "gradir.diff.report.budget",
+        "gradir.diff.report.conditions",
     ),
     "convert a.gir -": (*SLOW, *WIDTH, *UNASKED, "gradir.registry"),
 }
@@ -63,7 +63,7 @@ PRESENT = {
     "export a.gir --to plain -o a.txt": ("tempfile",),
     "export a.gir --to summary -O style=csv": ("csv",),
     "convert a.gir - --format msgpack": ("msgpack",),
-    "diff a.gir a.gir --fail-on nodes": ("gradir.diff.report.budget",),
+    "diff a.gir a.gir --fail-on nodes": ("gradir.diff.report.conditions",),
 }
 
 

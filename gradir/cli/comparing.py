@@ -60,7 +60,7 @@ def check_comparison_options(options: argparse.Namespace) -> None:
 
     check_names(_ignored(options))
     if options.fail_on is not None:
-        from gradir.diff.report.budget import parsed
+        from gradir.diff.report.conditions import parsed
 
         if not options.fail_on.strip():
             raise GradirError("--fail-on needs a condition, such as cuts; leave it out to fail on any difference")
@@ -96,22 +96,22 @@ def loaded(side: Side, other: Side | None = None) -> Graph:
         raise error.moved(file=side.name) from error
 
 
-def show(a: Graph, b: Graph, found: Diff, options: argparse.Namespace) -> None:
+def show(a: Graph, b: Graph, diff: Diff, options: argparse.Namespace) -> None:
     """Print a diff."""
     from gradir import files
 
-    files.write_bytes("-", _shown(a, b, found, options))
+    files.write_bytes("-", _shown(a, b, diff, options))
 
 
-def status_of(a: Graph, b: Graph, found: Diff, options: argparse.Namespace) -> int:
+def status_of(a: Graph, b: Graph, diff: Diff, options: argparse.Namespace) -> int:
     """The exit status: 1 for a difference or, with conditions, where one holds, which is then said."""
     if not options.fail_on:
-        return 1 if found else 0
+        return 1 if diff else 0
     from gradir.cli.main import report
-    from gradir.diff.report.budget import findings, parsed
+    from gradir.diff.report.conditions import findings, parsed
 
     fails = False
-    for finding in findings(found, (a, b), parsed(options.fail_on)):
+    for finding in findings(diff, (a, b), parsed(options.fail_on)):
         report(finding.text)
         fails = fails or finding.fails
     return 1 if fails else 0
@@ -121,25 +121,25 @@ def _ignored(options: argparse.Namespace) -> list[str]:
     return [name for words in options.ignore for name in words.split(",")]
 
 
-def _shown(a: Graph, b: Graph, found: Diff, options: argparse.Namespace) -> bytes:
+def _shown(a: Graph, b: Graph, diff: Diff, options: argparse.Namespace) -> bytes:
     if options.format == "json":
         from gradir.diff.document import encode
 
-        return encode(found)
+        return encode(diff)
     if options.format == "text":
         from gradir.diff.report.text import ANSI, NO_COLOUR, render_brief, render_text
 
         palette = ANSI if _wants_colour(options.color) else NO_COLOUR
         render = render_text if options.full else render_brief
-        return render(found, (a, b), palette=palette, width=_columns()).encode()
+        return render(diff, (a, b), palette=palette, width=_columns()).encode()
     from gradir import api
     from gradir.cli.main import report
     from gradir.review import changed_part, markdown
 
     if options.format == "markdown":
-        return markdown(a, b, found).encode()
-    part = changed_part(a, b, found)
-    if found and not part.nodes:
+        return markdown(a, b, diff).encode()
+    part = changed_part(a, b, diff)
+    if diff and not part.nodes:
         report("no node changed by itself: there is nothing to draw; --format text says what there is")
     return (
         api.render(part, "svg", legend=True) if options.format == "svg" else api.export(part, options.format).encode()

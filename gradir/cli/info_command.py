@@ -44,37 +44,37 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _as_json(found: Survey) -> bytes:
+def _as_json(survey: Survey) -> bytes:
     import msgspec
 
-    return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(survey), indent=2) + b"\n"
 
 
-def describe(found: Survey) -> str:
+def describe(survey: Survey) -> str:
     """The lines that ``gradir info`` prints."""
     from gradir.ir.text import counted, printable, tensor_text
 
-    counts, producer = found.totals, found.producer
-    roles = ", ".join(f"{count:,} {role}" for role, count in sorted(found.roles.items()))
-    common = ", ".join(f"{count:,} {op}" for op, count in islice(found.ops.items(), _MOST_OPS))
-    encoding = f"{found.encoding}, {found.compression}" if found.compression else found.encoding
+    counts, producer = survey.totals, survey.producer
+    roles = ", ".join(f"{count:,} {role}" for role, count in sorted(survey.roles.items()))
+    common = ", ".join(f"{count:,} {op}" for op, count in islice(survey.ops.items(), _MOST_OPS))
+    encoding = f"{survey.encoding}, {survey.compression}" if survey.compression else survey.encoding
     rows = [
-        ("format", f"GIR {found.version} ({encoding})"),
+        ("format", f"GIR {survey.version} ({encoding})"),
         ("made by", f"gradir {producer.gradir} from {producer.framework} {producer.framework_version}"),
         ("nodes", f"{counts.nodes:,} ({roles})"),
         ("edges", f"{counts.edges:,}"),
-        ("operations", common + (", …" if len(found.ops) > _MOST_OPS else "")),
-        ("modules", f"{found.scopes:,}"),
+        ("operations", common + (", …" if len(survey.ops) > _MOST_OPS else "")),
+        ("modules", f"{survey.scopes:,}"),
         ("parameters", f"{counts.parameters:,} elements"),
         ("saved for backward", f"{counts.saved_bytes:,} bytes"),
         (
             "outputs",
-            ", ".join(f"{output.id} {', '.join(map(tensor_text, output.tensors))}" for output in found.outputs),
+            ", ".join(f"{output.id} {', '.join(map(tensor_text, output.tensors))}" for output in survey.outputs),
         ),
     ]
-    rows += [(cut.kind, _cut_text(cut)) for cut in found.cuts[:_MOST_CUTS]]
-    if len(found.cuts) > _MOST_CUTS:
-        rows.append(("", f"… and {counted(len(found.cuts) - _MOST_CUTS, 'more parameter')} without gradient"))
+    rows += [(cut.kind, _cut_text(cut)) for cut in survey.cuts[:_MOST_CUTS]]
+    if len(survey.cuts) > _MOST_CUTS:
+        rows.append(("", f"… and {counted(len(survey.cuts) - _MOST_CUTS, 'more parameter')} without gradient"))
     return "".join(f"{printable(name):<20}{printable(text)}\n" for name, text in rows)
 
 

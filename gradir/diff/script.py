@@ -70,7 +70,7 @@ def script(a: Graph, b: Graph) -> Script:
     )
 
 
-def apply(found: Script, graph: Graph) -> Graph:
+def apply(script: Script, graph: Graph) -> Graph:
     """The graph that a script makes of another.
 
     Raises:
@@ -78,14 +78,14 @@ def apply(found: Script, graph: Graph) -> Graph:
         GraphError: the result breaks a rule of the IR.
     """
     producer = graph.producer
-    if found.producer is not None:
-        if not _identical(found.producer[0], producer):
+    if script.producer is not None:
+        if not _identical(script.producer[0], producer):
             raise PatchError("the diff was not made for this graph: it was made by another producer")
-        producer = found.producer[1]
+        producer = script.producer[1]
     result = Graph.of(
-        _replaced(list(graph.nodes.values()), found.nodes, "node"),
-        _replaced(list(graph.scopes.values()), found.scopes, "scope"),
-        _replaced(list(graph.cuts), found.cuts, "cut"),
+        _replaced(list(graph.nodes.values()), script.nodes, "node"),
+        _replaced(list(graph.scopes.values()), script.scopes, "scope"),
+        _replaced(list(graph.cuts), script.cuts, "cut"),
         producer,
         read_from=graph.read_from,
     )
@@ -93,7 +93,7 @@ def apply(found: Script, graph: Graph) -> Graph:
     return result
 
 
-def inverse(found: Script) -> Script:
+def inverse(script: Script) -> Script:
     """The script that leads back.
 
     >>> there = script(Graph.of([Node("x")]), Graph.of([Node("y")]))
@@ -101,10 +101,10 @@ def inverse(found: Script) -> Script:
     True
     """
     return Script(
-        tuple(map(_turned, found.nodes)),
-        tuple(map(_turned, found.scopes)),
-        tuple(map(_turned, found.cuts)),
-        None if found.producer is None else (found.producer[1], found.producer[0]),
+        tuple(map(_turned, script.nodes)),
+        tuple(map(_turned, script.scopes)),
+        tuple(map(_turned, script.cuts)),
+        None if script.producer is None else (script.producer[1], script.producer[0]),
     )
 
 

@@ -78,17 +78,17 @@ def rollup(graph: Graph) -> Graph:
 class _Rolled:
     """One level of a graph with its stacks rolled up."""
 
-    def __init__(self, graph: Graph, level: int, found: Sequence[Stack]) -> None:
+    def __init__(self, graph: Graph, level: int, stacks: Sequence[Stack]) -> None:
         self._graph = graph
-        self._found = found
+        self._found = stacks
         self._block_of = block_reader(level)
         self._stack_of = {
             Block(stack.first.parent, stack.first.number + step): stack
-            for stack in found
+            for stack in stacks
             for step in range(len(stack.blocks))
         }
-        self._gone = {key for stack in found for block in stack.blocks[1:] for key in block}
-        self._shown = {key: (stack, place) for stack in found for place, key in enumerate(stack.blocks[0])}
+        self._gone = {key for stack in stacks for block in stack.blocks[1:] for key in block}
+        self._shown = {key: (stack, place) for stack in stacks for place, key in enumerate(stack.blocks[0])}
         self._ids = self._new_ids()
 
     def graph(self) -> Graph:

@@ -68,17 +68,17 @@ def read_at_once(data: bytes) -> Tables | None:
     return _tables(len(data), found)
 
 
-def _tables(size: int, found: dict[str, Any]) -> Tables | None:
-    if needs_steps("msgpack", Version.parse(found["version"]) or NEWEST):
+def _tables(size: int, parts: dict[str, Any]) -> Tables | None:
+    if needs_steps("msgpack", Version.parse(parts["version"]) or NEWEST):
         return None
-    if found["producer"].options or not harmless(found["kinds"]):
-        check_finite("the producer", found["producer"].options)
-        for number, kind in enumerate(found["kinds"]):
+    if parts["producer"].options or not harmless(parts["kinds"]):
+        check_finite("the producer", parts["producer"].options)
+        for number, kind in enumerate(parts["kinds"]):
             check_finite(f"kinds[{number}]", kind.attrs)
             check_finite(f"kinds[{number}]", kind.ext)
-    version = check_head({key: found.pop(key) for key in HEAD})
-    scopes, nodes = Columns("scopes", found.pop("scopes")), Columns("nodes", found.pop("nodes"))
-    return Tables.of(size, version, scopes=scopes, nodes=nodes, **found)
+    version = check_head({key: parts.pop(key) for key in HEAD})
+    scopes, nodes = Columns("scopes", parts.pop("scopes")), Columns("nodes", parts.pop("nodes"))
+    return Tables.of(size, version, scopes=scopes, nodes=nodes, **parts)
 
 
 def _walked(data: bytes) -> dict[str, memoryview | bytes] | None:

@@ -271,7 +271,7 @@ def _text(node: Node) -> str:
     )
 
 
-def _inverse(found: Matching, a: Graph) -> Matching:
-    back = {after: before for before, after in found.nodes.items()}
-    renames = sorted(Rename(rename.after, rename.before) for rename in found.renames)
-    return Matching({node_id: back[node_id] for node_id in a.nodes if node_id in back}, tuple(renames), found.cost)
+def _inverse(matching: Matching, a: Graph) -> Matching:
+    back = {after: before for before, after in matching.nodes.items()}
+    renames = sorted(Rename(rename.after, rename.before) for rename in matching.renames)
+    return Matching({node_id: back[node_id] for node_id in a.nodes if node_id in back}, tuple(renames), matching.cost)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from gradir.diff.model import Change, FieldChange, Kind
     from gradir.diff.report.outline import Entry
-    from gradir.diff.report.wholes import Contents
+    from gradir.diff.report.whole_modules import Contents
 
 __all__ = ["brief_lines", "cut_line", "modules_text"]
 
@@ -39,14 +39,14 @@ _LEAST_GAIN: Final = 3
 """How many times as many lines the changes have to take as their list."""
 
 
-def brief_lines(found: Outline) -> Iterator[Line]:
+def brief_lines(outline: Outline) -> Iterator[Line]:
     """The lines of an outline below its headline."""
-    if found.cuts or found.facts:
+    if outline.cuts or outline.facts:
         yield from (BLANK, heading("(whole graph)"))
-        yield from map(cut_line, found.cuts)
-        for fact in found.facts:
+        yield from map(cut_line, outline.cuts)
+        for fact in outline.facts:
             yield from change_lines(fact)
-    blocks = [(entry, _entry_lines(entry)) for entry in found.entries]
+    blocks = [(entry, _entry_lines(entry)) for entry in outline.entries]
     changes = [lines for entry, lines in blocks if isinstance(entry, Group)]
     overview = _overview(blocks)
     length, folded = sum(map(len, changes)), sum(len(lines) for _, lines in blocks) - sum(map(len, changes))

@@ -105,13 +105,13 @@ def _frozen(
     return _Frozen(path, more.own if everything else fewer, everything, lost, more.path)
 
 
-def _text(found: Sequence[_Frozen], after: Graph) -> str:
+def _text(frozen: Sequence[_Frozen], after: Graph) -> str:
     """The modules, the topmost ones of which all are found, and how much that is."""
-    count, size = (sum(sizes) for sizes in zip(*(module.lost for module in found), strict=True))
-    exact = all(module.proven for module in found)
+    count, size = (sum(sizes) for sizes in zip(*(module.lost for module in frozen), strict=True))
+    exact = all(module.proven for module in frozen)
     figure = f" ({count:,} parameter{'s'[: count != 1]}, {size:,} element{'s'[: size != 1]})" if exact else ""
-    whole = _topmost([module.path for module in found if module.whole], after)
-    part = [module.path for module in found if not module.whole]
+    whole = _topmost([module.path for module in frozen if module.whole], after)
+    part = [module.path for module in frozen if not module.whole]
     names = [_names(whole), f"part of {_names(part)}" if part else ""]
     return f"{', '.join(filter(None, names))}{figure}"
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Union
 from gradir.diff.report.follows import follows
 from gradir.diff.report.forms import Form, changes_in, form_of
 from gradir.diff.report.places import Place, Places
-from gradir.diff.report.readers import readers
 from gradir.diff.report.renamed import Renamed
-from gradir.diff.report.wholes import Contents, Whole, Wholes
+from gradir.diff.report.rewired import readers
+from gradir.diff.report.whole_modules import Contents, WholeModule, WholeModules
 from gradir.gcpause import paused_gc
 
 if TYPE_CHECKING:
@@ -102,12 +102,12 @@ def outline(diff: Diff, sides: Sides) -> Outline:
         return _outline(diff, sides)
 
 
-def told(found: Outline) -> Iterator[Change]:
+def told(outline: Outline) -> Iterator[Change]:
     """Every change that an outline tells, those of equal modules again for each."""
-    for cut in found.cuts:
+    for cut in outline.cuts:
         yield from (*cut.changes, *cut.nodes)
-    yield from (*found.facts, *found.follows)
-    for entry in found.entries:
+    yield from (*outline.facts, *outline.follows)
+    for entry in outline.entries:
         for path in entry.paths:
             yield from entry.changes(path)
         for form, paths in entry.readers if isinstance(entry, Modules) else ():
@@ -115,11 +115,13 @@ def told(found: Outline) -> Iterator[Change]:
                 yield from changes_in(form, path)
 
 
-def folds(found: Outline) -> bool:
+def folds(outline: Outline) -> bool:
     """Whether an outline tells anything together, so that some changes are not named by themselves."""
-    if found.follows or any(len(cuts.changes) + len(cuts.nodes) > 1 for cuts in found.cuts):
+    if outline.follows or any(len(cuts.changes) + len(cuts.nodes) > 1 for cuts in outline.cuts):
         return True
-    return any(len(entry.paths) > 1 or (isinstance(entry, Modules) and len(entry.form) > 1) for entry in found.entries)
+    return any(
+        len(entry.paths) > 1 or (isinstance(entry, Modules) and len(entry.form) > 1) for entry in outline.entries
+    )
 
 
 def cut_kind(change: Change) -> str:
@@ -129,7 +131,7 @@ def cut_kind(change: Change) -> str:
 
 
 def _outline(diff: Diff, sides: Sides) -> Outline:
-    places, wholes = Places(diff, sides), Wholes(diff, sides)
+    places, wholes = Places(diff, sides), WholeModules(diff, sides)
     changes = diff.changes
     following = follows(diff, sides)
     inside = {
@@ -184,21 +186,21 @@ def _tensor(node_id: str) -> str:
     return tensor if operation.startswith("accumulate_grad:") else node_id
 
 
-def _by_module(changes: Sequence[Change], owners: Mapping[int, Whole]) -> dict[Whole, list[Change]]:
-    found: dict[Whole, list[Change]] = {}
+def _by_module(changes: Sequence[Change], owners: Mapping[int, WholeModule]) -> dict[WholeModule, list[Change]]:
+    found: dict[WholeModule, list[Change]] = {}
     for at, whole in owners.items():
         found.setdefault(whole, []).append(changes[at])
     return found
 
 
 def _modules(
-    inside: Mapping[Whole, list[Change]],
-    reading: Mapping[Whole, list[Change]],
-    wholes: Wholes,
+    inside: Mapping[WholeModule, list[Change]],
+    reading: Mapping[WholeModule, list[Change]],
+    wholes: WholeModules,
     places: Places,
 ) -> Iterator[tuple[int, Modules]]:
     """Modules that came or went, equal ones together, each with its place in the order of the model."""
-    together: dict[Modules, list[Whole]] = {}
+    together: dict[Modules, list[WholeModule]] = {}
     for whole, changes in sorted(inside.items(), key=lambda item: places.position(_place(item[0], places))):
         contents = wholes.contents(whole, changes)
         form = form_of(changes, whole.path)
@@ -218,7 +220,7 @@ def _modules(
         )
 
 
-def _place(whole: Whole, places: Places) -> Place:
+def _place(whole: WholeModule, places: Places) -> Place:
     return places.of_path(whole.path, added=whole.added)
 
 

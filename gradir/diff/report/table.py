@@ -11,7 +11,7 @@ from gradir.diff.report.places import Place, Places
 from gradir.diff.report.ranges import ranges
 from gradir.diff.report.renamed import Renamed
 from gradir.diff.report.settings import settings
-from gradir.diff.report.wholes import Whole, Wholes
+from gradir.diff.report.whole_modules import WholeModule, WholeModules
 from gradir.ir.text import short_bytes
 from gradir.markdown import code_span
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gradir.diff.model import Change, Diff, Growth
     from gradir.diff.report.places import Sides
 
-    Module = Union[Place, Whole]
+    Module = Union[Place, WholeModule]
 
 __all__ = ["LONGEST_RANGE", "table"]
 
@@ -53,7 +53,7 @@ def table(diff: Diff, sides: Sides) -> Iterator[str]:
     >>> list(table(compare(a, b), (a, b)))[2:]
     ['| `h.{0..11}` (12 modules) |  |  | 12 |  |  |  |']
     """
-    places, wholes = Places(diff, sides), Wholes(diff, sides)
+    places, wholes = Places(diff, sides), WholeModules(diff, sides)
     counts: dict[Module, Counter[str]] = {}
     for change in diff.changes:
         if change.subject == "node":
@@ -103,7 +103,7 @@ def table(diff: Diff, sides: Sides) -> Iterator[str]:
         yield f"| … {more:,} more modules |{' |' * (6 + last)}"
 
 
-def _module(growth: Growth, places: Places, wholes: Wholes) -> Module:
+def _module(growth: Growth, places: Places, wholes: WholeModules) -> Module:
     """The row that the growth of a module belongs to."""
     before = places.of_path(growth.was or growth.path, added=False)
     here = Place(growth.path, growth.gone)
@@ -115,7 +115,7 @@ def _module(growth: Growth, places: Places, wholes: Wholes) -> Module:
 
 
 def _place(module: Module, places: Places) -> Place:
-    return places.of_path(module.path, added=module.added) if isinstance(module, Whole) else module
+    return places.of_path(module.path, added=module.added) if isinstance(module, WholeModule) else module
 
 
 def _sum(size: Size, growth: Growth) -> Size:
@@ -135,7 +135,7 @@ def _note(module: Module, scope: Change | None) -> str:
     return kind if module.itself else f"all of it {kind}"
 
 
-def _follows(change: Change, wholes: Wholes) -> bool:
+def _follows(change: Change, wholes: WholeModules) -> bool:
     """Whether the counts of a module are all that is another, and the row of one that it lies in tells why."""
     if change.kind in {"added", "removed"} or not all(field.path in _COUNTS for field in change.fields):
         return False

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from gradir.diff.report.places import Sides
     from gradir.ir import Graph
 
-__all__ = ["Contents", "Whole", "Wholes"]
+__all__ = ["Contents", "WholeModule", "WholeModules"]
 
 _FEWEST_NODES: Final = 2
 """Of a module that is still there, one node that came or went is told as the node it is."""
 
 
-class Whole(NamedTuple):
+class WholeModule(NamedTuple):
     """A module of one side, of which all changes are of one kind.
 
     ``itself`` says that the module came or went too; else it is there on both sides, and without a node on the other.
@@ -45,15 +45,15 @@ class Contents(NamedTuple):
     unknown: int
 
 
-class Wholes:
+class WholeModules:
     """Finds the topmost modules that came or went as a whole, and what belongs to them.
 
     >>> from gradir.diff.compare import compare
     >>> from gradir.ir import Graph, Node, Scope
     >>> a, b = Graph.of([]), Graph.of([Node("m.n/exp:1", scope="m.n")], [Scope("m"), Scope("m.n")])
-    >>> wholes = Wholes(compare(a, b), (a, b))
+    >>> wholes = WholeModules(compare(a, b), (a, b))
     >>> {wholes.of(change) for change in compare(a, b).changes}
-    {Whole(added=True, path='m', itself=True)}
+    {WholeModule(added=True, path='m', itself=True)}
     """
 
     def __init__(self, diff: Diff, sides: Sides) -> None:
@@ -61,7 +61,7 @@ class Wholes:
             _Side(diff, graph, added=added) for graph, added in zip(sides, (False, True), strict=True)
         )
 
-    def of(self, change: Change) -> Whole | None:
+    def of(self, change: Change) -> WholeModule | None:
         """The module whose coming or going tells a change of a node or a module."""
         if change.subject in {"node", "scope"}:
             if change.kind == "added":
@@ -70,15 +70,15 @@ class Wholes:
                 return self._before.whole(change.scope)
         return None
 
-    def at(self, path: str, *, added: bool) -> Whole | None:
+    def at(self, path: str, *, added: bool) -> WholeModule | None:
         """The module that a path of the second graph, or of the first, lies in, where that came or went."""
         return (self._after if added else self._before).whole(path)
 
-    def contents(self, whole: Whole, changes: Iterable[Change]) -> Contents:
+    def contents(self, whole: WholeModule, changes: Iterable[Change]) -> Contents:
         """How much is in a module, given its changes."""
         return (self._after if whole.added else self._before).contents(whole, changes)
 
-    def class_name(self, whole: Whole) -> str:
+    def class_name(self, whole: WholeModule) -> str:
         """The class of a module, where it is known."""
         scope = (self._after if whole.added else self._before).graph.scopes.get(whole.path)
         return "" if scope is None else scope.class_name
@@ -112,27 +112,27 @@ class _Side:
             above = self._tree.parents[row]
             if above != OUTSIDE:
                 counts[above] = counts[above].with_below(counts[row])
-        self._tops: list[Whole | None] = []
+        self._tops: list[WholeModule | None] = []
         for row, scope in enumerate(scopes):
             above = self._tree.parents[row]
             found = self._tops[above] if above != OUTSIDE else None
             if found is None and scope.path:
                 itself = scope.path in own and not counts[row].old
                 if counts[row].is_whole(itself=itself):
-                    found = Whole(added, scope.path, itself)
+                    found = WholeModule(added, scope.path, itself)
             self._tops.append(found)
-        self._saved: Counter[Whole] = Counter()
+        self._saved: Counter[WholeModule] = Counter()
         for path, size in _saved(diff, added=added):
             top = self.whole(path)
             if top is not None:
                 self._saved[top] += size
 
-    def whole(self, path: str) -> Whole | None:
+    def whole(self, path: str) -> WholeModule | None:
         """The topmost whole module at or above a path."""
         row = self._tree.place(path)
         return None if row == OUTSIDE else self._tops[row]
 
-    def contents(self, whole: Whole, changes: Iterable[Change]) -> Contents:
+    def contents(self, whole: WholeModule, changes: Iterable[Change]) -> Contents:
         """How much is in a whole module."""
         nodes = modules = parameters = size = unknown = 0
         for change in changes:

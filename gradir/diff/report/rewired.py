@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradir.diff.model import Change
-    from gradir.diff.report.wholes import Whole
+    from gradir.diff.report.whole_modules import WholeModule
 
 __all__ = ["readers"]
 
@@ -21,17 +21,17 @@ _MOST: Final = 4
 _NO_EDGE: Final = (None, "-")
 
 
-def readers(changes: Sequence[Change], owners: Mapping[int, Whole]) -> dict[int, Whole]:
+def readers(changes: Sequence[Change], owners: Mapping[int, WholeModule]) -> dict[int, WholeModule]:
     """By place among the changes, the module of which each such node tells no more than that it was put in or left out.
 
     ``owners`` are the modules that came or went, by the places of the changes in them.
 
     >>> from gradir.diff.model import Change, FieldChange
-    >>> from gradir.diff.report.wholes import Whole
+    >>> from gradir.diff.report.whole_modules import WholeModule
     >>> edge = FieldChange("in[0]", "exp:1", "new/exp:1")
     >>> changes = [Change("added", "node", "new/exp:1"), Change("changed", "node", "sin:1", fields=(edge,))]
-    >>> readers(changes, {0: Whole(True, "new", True)})
-    {1: Whole(added=True, path='new', itself=True)}
+    >>> readers(changes, {0: WholeModule(True, "new", True)})
+    {1: WholeModule(added=True, path='new', itself=True)}
     """
     if not owners:
         return {}
@@ -46,7 +46,7 @@ def readers(changes: Sequence[Change], owners: Mapping[int, Whole]) -> dict[int,
     return {at: whole for at, whole in found.items() if many[whole] <= _MOST}
 
 
-def _read(change: Change, nodes: Mapping[tuple[bool, str], Whole]) -> Whole | None:
+def _read(change: Change, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
     """The module that all fields of a change read from now, or read from before."""
     modules = set()
     for field in change.fields:
@@ -56,7 +56,7 @@ def _read(change: Change, nodes: Mapping[tuple[bool, str], Whole]) -> Whole | No
     return modules.pop() if len(modules) == 1 else None
 
 
-def _owner(text: str | None, *, added: bool, nodes: Mapping[tuple[bool, str], Whole]) -> Whole | None:
+def _owner(text: str | None, *, added: bool, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
     """The module of the node that a value names: ``id``, ``id[2]``, or ``id.slot`` for a storage."""
     name = _unquoted(text or "")
     return nodes.get((added, name)) or nodes.get((added, name.rpartition(".")[0]))
