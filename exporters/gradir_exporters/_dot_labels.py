@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.ir import AttrValue, Node, NonFinite
 from gradir.ir.exactkey import exact_key
+from gradir.ir.memo import Memo
 from gradir.ir.text import printable
 
 if TYPE_CHECKING:
@@ -38,10 +39,10 @@ class Labels:
 
     def __init__(self, attr_chars: int | None) -> None:
         self._attr_chars = attr_chars
-        self._words = _Words()
-        self._shapes = _Shapes()
+        self._words = Memo(_shown)
+        self._shapes = Memo(_shape)
         self._tables: dict[bytes, str] = {}
-        self.saved = _SavedLabels(self._words, self._shapes)
+        self.saved = Memo(self._saved_label)
 
     def node(self, node: Node) -> str:
         """The name and shape of a tensor, the name, if any, and native name of a function; then its table."""
@@ -57,6 +58,13 @@ class Labels:
         if self._attr_chars is None or not (node.attrs or node.saved):
             return label
         return label + self._table(node, self._attr_chars)
+
+    def _saved_label(self, saved: tuple[str, Shape | None, str]) -> str:
+        slot, shape, state = saved
+        lines = [self._words[slot], self._shapes[shape]]
+        if state != "held":
+            lines.append(self._words[state])
+        return _BREAK.join(lines)
 
     def _table(self, node: Node, max_chars: int) -> str:
         slots = [saved.slot for saved in node.saved] if node.saved else None
@@ -89,38 +97,6 @@ class Tooltips:
         if start and len(start) + len(node_id) <= _MAX_LINE_CHARS:
             return start + node_id
         return tooltip(f"{slot} saved by {node_id}")
-
-
-class _Words(dict[str, str]):
-    """Each word met, as shown."""
-
-    def __missing__(self, text: str) -> str:
-        shown = self[text] = _shown(text)
-        return shown
-
-
-class _Shapes(dict["Shape | None", str]):
-    """Each shape met, as shown."""
-
-    def __missing__(self, shape: Shape | None) -> str:
-        shown = self[shape] = "(?)" if shape is None else _shown(f"({', '.join(map(str, shape))})")
-        return shown
-
-
-class _SavedLabels(dict["tuple[str, Shape | None, str]", str]):
-    """The label of each saved slot met; its state is shown when it is not simply held."""
-
-    def __init__(self, words: _Words, shapes: _Shapes) -> None:
-        self._words = words
-        self._shapes = shapes
-
-    def __missing__(self, saved: tuple[str, Shape | None, str]) -> str:
-        slot, shape, state = saved
-        lines = [self._words[slot], self._shapes[shape]]
-        if state != "held":
-            lines.append(self._words[state])
-        label = self[saved] = _BREAK.join(lines)
-        return label
 
 
 def scope_caption(part: str, class_name: str) -> str:
@@ -158,6 +134,10 @@ def tooltip(text: str) -> str:
     """
     shown = _shown(text)
     return shown.replace("\\\\", "%5C") if "\\" in shown else shown
+
+
+def _shape(shape: Shape | None) -> str:
+    return "(?)" if shape is None else _shown(f"({', '.join(map(str, shape))})")
 
 
 def _value(value: AttrValue) -> str:

@@ -17,6 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from gradir.ir import AttrValue, Graph, Saved, Source, TensorMeta
 from gradir.ir.jsontext import json_lines, json_text
+from gradir.ir.memo import Memo
 from gradir.protocols import Options
 
 __all__ = ["CytoscapeExporter", "CytoscapeOptions"]
@@ -133,14 +134,6 @@ class _Scopes(dict[str, str]):
         return data
 
 
-class _Classes(dict[str, str]):
-    """A role as a class: one word, which a selector can name."""
-
-    def __missing__(self, role: str) -> str:
-        name = self[role] = _NO_CLASS.sub("-", role)
-        return name
-
-
 def _pieces(graph: Graph, options: CytoscapeOptions) -> Iterator[str]:
     scopes = _Scopes(graph) if options.modules else None
     yield f'{{"data":{{"producer":{json_text(graph.producer)},\n"scopes":['
@@ -155,7 +148,7 @@ def _pieces(graph: Graph, options: CytoscapeOptions) -> Iterator[str]:
 
 
 def _nodes(graph: Graph, options: CytoscapeOptions, scopes: Mapping[str, str]) -> Iterator[_Element]:
-    attrs, saved, classes = options.attrs, options.saved, _Classes()
+    attrs, saved, classes = options.attrs, options.saved, Memo(_class_of)
     for node in graph.nodes.values():
         dtype, shape = (node.outputs[0].dtype, node.outputs[0].shape) if node.outputs else (None, None)
         data = _NodeData(
@@ -179,6 +172,11 @@ def _nodes(graph: Graph, options: CytoscapeOptions, scopes: Mapping[str, str]) -
             node.ext or UNSET,
         )
         yield _Element(classes[node.role], data)
+
+
+def _class_of(role: str) -> str:
+    """A role as one word, which a selector can name."""
+    return _NO_CLASS.sub("-", role)
 
 
 def _edges(graph: Graph) -> Iterator[_Element]:

@@ -8,11 +8,13 @@ them and loses nothing.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 import msgspec
 
 from gradir.ir.jsontext import json_text, json_texts
+from gradir.ir.memo import Memo
 from gradir.protocols import Options
 
 if TYPE_CHECKING:
@@ -93,30 +95,6 @@ class GraphmlExporter:
         return "\n".join(_lines(graph, options))
 
 
-class _Words(dict[str, str]):
-    """The data elements of one key, by their text: many nodes share few."""
-
-    def __init__(self, key: str) -> None:
-        self._key = key
-
-    def __missing__(self, text: str) -> str:
-        data = self[text] = _data(self._key, _escaped(text)) if text else ""
-        return data
-
-
-class _Outputs(dict[tuple["TensorMeta", ...], str]):
-    """The data elements of a node's outputs."""
-
-    def __missing__(self, outputs: tuple[TensorMeta, ...]) -> str:
-        first, data = outputs[0], ""
-        if first.dtype:
-            data += _data("dtype", _escaped(first.dtype))
-        if first.shape is not None:
-            data += _data("shape", _json(first.shape))
-        data = self[outputs] = data + _data("outputs", _json(outputs))
-        return data
-
-
 def _lines(graph: Graph, options: GraphmlOptions) -> Iterator[str]:
     yield _HEAD
     for owner, keys in _KEYS.items():
@@ -142,8 +120,8 @@ def _ids(graph: Graph, options: GraphmlOptions) -> dict[str, str]:
 
 
 def _nodes(graph: Graph, options: GraphmlOptions, ids: dict[str, str]) -> Iterator[str]:
-    roles, ops, natives, scopes = _Words("role"), _Words("op"), _Words("native"), _Words("scope")
-    outputs, details = _Outputs(), _Details(graph, options)
+    roles, ops, natives, scopes = (Memo(partial(_word, key)) for key in ("role", "op", "native", "scope"))
+    outputs, details = Memo(_outputs), _Details(graph, options)
     numbered = options.ids == "numbers"
     for id_, node in graph.nodes.items():
         name = _data("name", _escaped(id_)) if numbered else ""
@@ -191,6 +169,19 @@ def _edges(graph: Graph, ids: dict[str, str]) -> Iterator[str]:
             f'<edge source="{ids[src]}" target="{ids[dst]}"><data key="output_nr">{output_nr}</data>'
             f'<data key="input_nr">{input_nr}</data><data key="kind">{kind}</data></edge>'
         )
+
+
+def _word(key: str, text: str) -> str:
+    return _data(key, _escaped(text)) if text else ""
+
+
+def _outputs(outputs: tuple[TensorMeta, ...]) -> str:
+    first, data = outputs[0], ""
+    if first.dtype:
+        data += _data("dtype", _escaped(first.dtype))
+    if first.shape is not None:
+        data += _data("shape", _json(first.shape))
+    return data + _data("outputs", _json(outputs))
 
 
 def _data(key: str, text: str) -> str:

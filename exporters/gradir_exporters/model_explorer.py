@@ -8,15 +8,16 @@ base of an output is an edge into its input ``view``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from gradir.ir import AttrValue, Graph, Node, Saved, Scope, Source, TensorMeta
-from gradir.ir.exactkey import exact_key
 from gradir.ir.ids import encode_component
 from gradir.ir.jsontext import json_lines, json_text, json_texts
+from gradir.ir.memo import MappingMemo, Memo
 from gradir.ir.model import Shape
 from gradir.ir.text import printable, ref_text, tensor_text, value_text, word
 from gradir.protocols import Options
@@ -88,85 +89,9 @@ class _Node(msgspec.Struct, gc=False):
     outputs: tuple[_Metadata, ...] | UnsetType = msgspec.field(name="outputsMetadata", default=UNSET)
 
 
-class _Layers(dict[str, str]):
-    """The layer of each part of a scope."""
-
-    def __missing__(self, part: str) -> str:
-        # A part that is empty would be dropped: no other part becomes a lone percent sign.
-        layer = self[part] = encode_component(part).replace(";", "%3B") or "%"
-        return layer
-
-
-class _Namespaces(dict[str, str]):
-    """The namespace of each scope."""
-
-    def __init__(self) -> None:
-        self._layers = _Layers()
-
-    def __missing__(self, scope: str) -> str:
-        namespace = self[scope] = "/".join(map(self._layers.__getitem__, scope.split("."))) if scope else ""
-        return namespace
-
-
-class _Tensors(dict["TensorMeta | None", tuple[_KeyValue, ...]]):
-    """What is said of each tensor; of the undefined one, that there is none."""
-
-    def __missing__(self, tensor: TensorMeta | None) -> tuple[_KeyValue, ...]:
-        facts = self[tensor] = tuple(_tensor_facts(tensor))
-        return facts
-
-
-class _Metadatas(dict["tuple[TensorMeta | None, ...]", "tuple[_Metadata, ...]"]):
-    """The metadata of the tensors that a node takes or makes."""
-
-    def __init__(self) -> None:
-        self._tensors = _Tensors()
-
-    def __missing__(self, tensors: tuple[TensorMeta | None, ...]) -> tuple[_Metadata, ...]:
-        items = self[tensors] = tuple(
-            _Metadata(str(number), self._tensors[tensor]) for number, tensor in enumerate(tensors)
-        )
-        return items
-
-
-class _TensorTexts(dict["tuple[str | None, Shape | None]", str]):
-    """Each dtype and shape as text."""
-
-    def __missing__(self, tensor: tuple[str | None, Shape | None]) -> str:
-        text = self[tensor] = tensor_text(TensorMeta(*tensor))
-        return text
-
-
-class _Labels(dict[str, str]):
-    """Each label met, as shown."""
-
-    def __missing__(self, text: str) -> str:
-        label = self[text] = printable(text if len(text) <= _MAX_LABEL else f"{text[:_MAX_LABEL]}…")
-        return label
-
-
-class _States(dict[str, str]):
-    """What is said of each state of a saved slot."""
-
-    def __missing__(self, state: str) -> str:
-        text = self[state] = f", {word(state)}"
-        return text
-
-
-class _Words(dict[str, _KeyValue]):
-    """The attributes of one key, by their value: many nodes share few."""
-
-    def __init__(self, key: str) -> None:
-        self._key = key
-
-    def __missing__(self, value: str) -> _KeyValue:
-        pair = self[value] = _KeyValue(self._key, value)
-        return pair
-
-
 def _pieces(graph: Graph, options: ModelExplorerOptions) -> Iterator[str]:
     title = json_text(options.title)
-    namespaces = _Namespaces()
+    namespaces = Memo(partial(_namespace, Memo(_layer)))
     yield f'{{"label":{title},"graphs":[{{"id":{title},\n"nodes":['
     yield from json_lines(_nodes(graph, options, namespaces))
     yield '],\n"groupNodeAttributes":{\n'
@@ -177,9 +102,10 @@ def _pieces(graph: Graph, options: ModelExplorerOptions) -> Iterator[str]:
     yield "\n}}]}\n"
 
 
-def _nodes(graph: Graph, options: ModelExplorerOptions, namespaces: _Namespaces) -> Iterator[_Node]:
-    roles, ops, natives, metadatas = _Words("role"), _Words("op"), _Words("native"), _Metadatas()
-    facts, labels = _Facts(options), _Labels()
+def _nodes(graph: Graph, options: ModelExplorerOptions, namespaces: Memo[str, str]) -> Iterator[_Node]:
+    roles, ops, natives = (Memo(partial(_KeyValue, key)) for key in ("role", "op", "native"))
+    metadatas = Memo(partial(_metadata, Memo(_tensor_facts)))
+    facts, labels = _Facts(options), Memo(_shown)
     for node in graph.nodes.values():
         attrs = [roles[node.role]]
         if node.op:
@@ -199,7 +125,7 @@ def _nodes(graph: Graph, options: ModelExplorerOptions, namespaces: _Namespaces)
         )
 
 
-def _label(node: Node, choice: str, labels: _Labels) -> str:
+def _label(node: Node, choice: str, labels: Memo[str, str]) -> str:
     wanted = node.label if choice == "name" else node.op if choice == "op" else node.native
     return labels[wanted or node.label or node.id]
 
@@ -220,32 +146,39 @@ def _wiring(node: Node, nodes: Mapping[str, Node]) -> tuple[list[_Edge], tuple[T
     return edges, tuple(tensors)
 
 
-def _tensor_facts(tensor: TensorMeta | None) -> Iterator[_KeyValue]:
+def _namespace(layers: Mapping[str, str], scope: str) -> str:
+    return "/".join([layers[part] for part in scope.split(".")]) if scope else ""
+
+
+def _layer(part: str) -> str:
+    # A part that is empty would be dropped: no other part becomes a lone percent sign.
+    return encode_component(part).replace(";", "%3B") or "%"
+
+
+def _shown(label: str) -> str:
+    return printable(label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL]}…")
+
+
+def _metadata(
+    facts: Mapping[TensorMeta | None, tuple[_KeyValue, ...]], tensors: tuple[TensorMeta | None, ...]
+) -> tuple[_Metadata, ...]:
+    """What is said of the tensors that a node takes or makes; of an undefined one, that there is none."""
+    return tuple(_Metadata(str(number), facts[tensor]) for number, tensor in enumerate(tensors))
+
+
+def _tensor_facts(tensor: TensorMeta | None) -> tuple[_KeyValue, ...]:
     if tensor is None:
-        yield _KeyValue("__tensor_tag", "no gradient")
-        return
-    yield _KeyValue("tensor_shape", tensor_text(tensor))
+        return (_KeyValue("__tensor_tag", "no gradient"),)
+    facts = [_KeyValue("tensor_shape", tensor_text(tensor))]
     if tensor.device != "cpu":
-        yield _KeyValue("device", tensor.device)
+        facts.append(_KeyValue("device", tensor.device))
     if tensor.layout != "strided":
-        yield _KeyValue("layout", tensor.layout)
+        facts.append(_KeyValue("layout", tensor.layout))
+    return tuple(facts)
 
 
-class _Mapped(dict[bytes, "list[_KeyValue]"]):
-    """The attributes of each mapping of values met: many nodes have the same."""
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-
-    def of(self, values: Mapping[str, AttrValue]) -> list[_KeyValue]:
-        """The attributes of a mapping."""
-        key = exact_key(values)
-        facts = self.get(key) if key is not None else None
-        if facts is None:
-            facts = [_KeyValue(f"{self._kind} {name}", value_text(values[name])) for name in sorted(values)]
-            if key is not None:
-                self[key] = facts
-        return facts
+def _value_facts(kind: str, values: Mapping[str, AttrValue]) -> list[_KeyValue]:
+    return [_KeyValue(f"{kind} {name}", value_text(values[name])) for name in sorted(values)]
 
 
 class _Facts:
@@ -253,15 +186,17 @@ class _Facts:
 
     def __init__(self, options: ModelExplorerOptions) -> None:
         self._options = options
-        self._attrs, self._ext = _Mapped("attr"), _Mapped("ext")
-        self._tensors, self._states = _TensorTexts(), _States()
+        self._attrs = MappingMemo(partial(_value_facts, "attr"))
+        self._ext = MappingMemo(partial(_value_facts, "ext"))
+        self._tensors = Memo(_typed)
+        self._states = Memo(_state)
 
     def add(self, node: Node, facts: list[_KeyValue]) -> None:
         """Append the attributes of a node; those of one key stand once."""
         if node.names:
             facts += [_KeyValue(f"name {nr}" if nr else "name", name) for nr, name in enumerate(node.names)]
         if node.attrs and self._options.attrs:
-            facts += self._attrs.of(node.attrs)
+            facts += self._attrs(node.attrs)
         if node.saved and self._options.saved:
             facts += self._saved(node.saved)
         if node.base is not None:
@@ -271,7 +206,7 @@ class _Facts:
         if node.source is not None:
             facts.append(_KeyValue("source", _source_text(node.source)))
         if node.ext:
-            facts += self._ext.of(node.ext)
+            facts += self._ext(node.ext)
 
     def _saved(self, slots: tuple[Saved, ...]) -> Iterator[_KeyValue]:
         # The viewer keeps one attribute of a key, and nothing forbids that two slots have one name.
@@ -283,6 +218,14 @@ class _Facts:
                 key = f"{name} ({used[name]})"
             used[key] = 1
             yield _KeyValue(key, _saved_text(saved, self._tensors[saved.dtype, saved.shape], self._states[saved.state]))
+
+
+def _typed(tensor: tuple[str | None, Shape | None]) -> str:
+    return tensor_text(TensorMeta(*tensor))
+
+
+def _state(state: str) -> str:
+    return f", {word(state)}"
 
 
 def _source_text(source: Source) -> str:

@@ -6,10 +6,11 @@ equal exactly when the graphs are, whatever release or framework version made th
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from gradir.ir import AttrValue, Cut, Graph, Node, Saved, Scope, Source, TensorMeta
-from gradir.ir.exactkey import exact_key
+from gradir.ir.memo import MappingMemo, Memo
 from gradir.ir.text import quoted, ref_text, tensor_text, value_text, word
 from gradir.protocols import NoOptions, Options
 
@@ -59,57 +60,15 @@ class PlainExporter:
         return "\n".join(lines)
 
 
-class _Words(dict[str, str]):
-    """Operations, scopes, slots and the like as written: a graph has many nodes and few distinct words."""
-
-    def __missing__(self, text: str) -> str:
-        written = self[text] = word(text)
-        return written
-
-
-class _Tensors(dict[TensorMeta, str]):
-    """Each tensor met, as written."""
-
-    def __missing__(self, tensor: TensorMeta) -> str:
-        text = self[tensor] = _tensor(tensor)
-        return text
-
-
-class _Slots(dict["tuple[str, str | None, Shape | None]", str]):
-    """The name, dtype and shape of each saved slot met, as written."""
-
-    def __missing__(self, slot: tuple[str, str | None, Shape | None]) -> str:
-        name, dtype, shape = slot
-        text = self[slot] = f"{_INDENT}saved {word(name)} {_tensor(TensorMeta(dtype, shape))}"
-        return text
-
-
-class _Mappings(dict[bytes, "list[str]"]):
-    """The lines of each mapping of values met."""
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-
-    def lines(self, values: Mapping[str, AttrValue]) -> list[str]:
-        """One line a value, by key."""
-        key = exact_key(values)
-        lines = self.get(key) if key is not None else None
-        if lines is None:
-            lines = [f"{_INDENT}{self._kind} {word(name)} = {value_text(values[name])}" for name in sorted(values)]
-            if key is not None:
-                self[key] = lines
-        return lines
-
-
 class _Written:
     """What occurs in many nodes, each distinct one written once."""
 
     def __init__(self) -> None:
-        self.words = _Words()
-        self.tensors = _Tensors()
-        self.slots = _Slots()
-        self.attrs = _Mappings("attr")
-        self.ext = _Mappings("ext")
+        self.words = Memo(word)
+        self.tensors = Memo(_tensor)
+        self.slots = Memo(_slot)
+        self.attrs = MappingMemo(partial(_value_lines, "attr"))
+        self.ext = MappingMemo(partial(_value_lines, "ext"))
 
 
 def _scope_lines(scope: Scope) -> Iterator[str]:
@@ -136,7 +95,7 @@ def _cut_lines(cut: Cut) -> Iterator[str]:
         yield f"{_INDENT}tensor {_tensor(cut.tensor)}"
 
 
-def _node_head(node: Node, words: _Words) -> str:
+def _node_head(node: Node, words: Memo[str, str]) -> str:
     role = quoted(node.role) if node.role in _BLOCK_WORDS else words[node.role]
     if not node.op and not node.inputs:
         return f"{role} {word(node.id)}"
@@ -154,7 +113,7 @@ def _add_node_facts(lines: list[str], node: Node, written: _Written) -> None:
         lines += [f"{_INDENT}name {word(name)}" for name in node.names]
     lines += [f"{_INDENT}out {tensors[tensor]}" for tensor in node.outputs]
     if node.attrs:
-        lines += written.attrs.lines(node.attrs)
+        lines += written.attrs(node.attrs)
     if node.saved:
         lines += [_saved_line(saved, written) for saved in node.saved]
     if node.base is not None:
@@ -164,10 +123,10 @@ def _add_node_facts(lines: list[str], node: Node, written: _Written) -> None:
     if node.source is not None:
         lines.append(_source_line(node.source, words))
     if node.ext:
-        lines += written.ext.lines(node.ext)
+        lines += written.ext(node.ext)
 
 
-def _source_line(source: Source, words: _Words) -> str:
+def _source_line(source: Source, words: Memo[str, str]) -> str:
     function = f" in {words[source.function]}" if source.function else ""
     return f"{_INDENT}source {words[source.file]} line {source.line}{function}"
 
@@ -183,6 +142,15 @@ def _saved_line(saved: Saved, written: _Written) -> str:
     if saved.state != "held":
         line += f" state {written.words[saved.state]}"
     return line
+
+
+def _value_lines(kind: str, values: Mapping[str, AttrValue]) -> list[str]:
+    return [f"{_INDENT}{kind} {word(name)} = {value_text(values[name])}" for name in sorted(values)]
+
+
+def _slot(slot: tuple[str, str | None, Shape | None]) -> str:
+    name, dtype, shape = slot
+    return f"{_INDENT}saved {word(name)} {_tensor(TensorMeta(dtype, shape))}"
 
 
 def _tensor(tensor: TensorMeta) -> str:

@@ -1,0 +1,57 @@
+"""What is made of a value, made once: a graph has many nodes, and few distinct words, shapes and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+from gradir.ir.exactkey import exact_key
+from gradir.ir.model import AttrValue
+
+__all__ = ["MappingMemo", "Memo"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Memo(dict[K, V]):
+    """A dict that makes what it lacks.
+
+    >>> lengths = Memo(len)
+    >>> lengths["relu"], lengths["relu"], lengths
+    (4, 4, {'relu': 4})
+    """
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[K], V]) -> None:
+        """``make`` gives the value of a key."""
+        self._make = make
+
+    def __missing__(self, key: K) -> V:
+        value = self[key] = self._make(key)
+        return value
+
+
+class MappingMemo(Generic[V]):
+    """What is made of attributes, made once for those that are the same to the bit.
+
+    >>> MappingMemo(sorted)({"dim": 1, "alpha": 1})
+    ['alpha', 'dim']
+    """
+
+    def __init__(self, make: Callable[[Mapping[str, AttrValue]], V]) -> None:
+        """``make`` gives the value of a mapping."""
+        self._make = make
+        self._made: dict[bytes, V] = {}
+
+    def __call__(self, values: Mapping[str, AttrValue]) -> V:
+        """What there is for a mapping."""
+        key = exact_key(values)
+        if key is None:
+            return self._make(values)
+        try:
+            return self._made[key]
+        except KeyError:
+            made = self._made[key] = self._make(values)
+            return made
