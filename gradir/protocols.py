@@ -40,7 +40,8 @@ OptionsT_contra = TypeVar("OptionsT_contra", bound=Options, contravariant=True)
 class Exporter(Protocol[OptionsT_contra]):
     """Turns a graph into text: a pure function with a name, no I/O, no clock, no globals.
 
-    The first line of the class's docstring is its summary in ``gradir exporters``.
+    The first line of the class's docstring is its summary in ``gradir exporters``. A class whose options choose among
+    formats may have a method ``suffix_for(options)`` too, the suffix of what ``export`` gives for them.
     """
 
     suffix: ClassVar[str]

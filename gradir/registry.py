@@ -21,6 +21,7 @@ __all__ = [
     "exporter_options",
     "frontend",
     "frontend_names",
+    "suffix",
 ]
 
 EXPORTERS: Final = "gradir.exporters"
@@ -72,6 +73,21 @@ def export(name: str, graph: Graph, values: Mapping[str, object]) -> str:
     if not isinstance(text, str):
         raise ExportError(f"exporter {name!r} failed: it returned {type(text).__name__}, not text")
     return text
+
+
+def suffix(name: str, values: Mapping[str, object]) -> str:
+    """The file suffix of what the exporter of that name gives with these options.
+
+    Raises:
+        ExportError: there is no such exporter or option.
+
+    >>> suffix("tree", {}), suffix("summary", {"style": "markdown"})
+    ('.txt', '.md')
+    """
+    options = exporter_options(name, values)
+    found = exporter(name)
+    suffix_for = getattr(found, "suffix_for", None)
+    return found.suffix if suffix_for is None else str(suffix_for(options))
 
 
 def frontend(name: str) -> Frontend:
