@@ -136,3 +136,17 @@ def test_make_dot_takes_the_classic_arguments() -> None:
     assert "exponent" in source
     assert 'fillcolor="orange"' in source
     assert gradir.make_dot(loss, model=model).source == gradir.capture(loss, model=model).to("dot")
+
+
+def test_make_dot_takes_names_as_a_module_gives_them() -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(3, 2)
+    loss = model(torch.ones(1, 3)).pow(2.0).sum()
+    expected = gradir.make_dot(loss, params=dict(model.named_parameters())).source
+    assert gradir.make_dot(loss, params=model.named_parameters()).source == expected
+    assert gradir.make_dot(loss, params=list(model.named_parameters())).source == expected
+    for wrong in (model.parameters(), model, "weight", model.weight, 3, [("weight",)]):
+        with pytest.raises(gradir.CaptureError, match=r"params is a .* give dict\(model\.named_parameters\(\)\)$"):
+            gradir.make_dot(loss, params=wrong)
+    with pytest.raises(gradir.CaptureError, match=r"params\['w'\] is not a tensor but int"):
+        gradir.make_dot(loss, params=[("w", 1)])

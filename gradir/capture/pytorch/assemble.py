@@ -26,7 +26,7 @@ from gradir.errors import CaptureError
 from gradir.gcpause import paused_gc
 from gradir.ir import AttrValue, Graph, Node, Producer, Ref
 from gradir.ir.ids import IdAllocator
-from gradir.protocols import Verification
+from gradir.protocols import Names, Verification
 from gradir.version import __version__
 
 __all__ = ["LiveGraph", "assemble", "capture"]
@@ -35,7 +35,7 @@ _NOTHING: Final[Mapping[str, AttrValue]] = {}
 _OPEN_SCOPE: Final[Mapping[str, AttrValue]] = {"scope": "ambiguous"}
 
 
-def capture(outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> LiveGraph:
+def capture(outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
     """Capture the graph behind tensors; see `gradir.capture`."""
     return assemble(flatten(outputs), modules_of(model), params=params)
 
@@ -65,7 +65,7 @@ def assemble(
     captured: list[Captured],
     roots: Mapping[str, nn.Module],
     *,
-    params: Mapping[str, Any] | None = None,
+    params: Names | None = None,
     walked: Walk | None = None,
     scope_of: Callable[[GradFn], str | None] | None = None,
     calls: Mapping[nn.Module, int] | None = None,
@@ -101,7 +101,7 @@ def assemble(
 def _assemble(
     captured: list[Captured],
     roots: Mapping[str, nn.Module],
-    params: Mapping[str, Any] | None,
+    params: Names | None,
     walked: Walk,
     *,
     scope_of: Callable[[GradFn], str | None] | None,
