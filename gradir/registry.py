@@ -72,6 +72,12 @@ def export(name: str, graph: Graph, values: Mapping[str, object]) -> str:
         raise ExportError(f"exporter {name!r} failed: {_said(error)}") from error
     if not isinstance(text, str):
         raise ExportError(f"exporter {name!r} failed: it returned {type(text).__name__}, not text")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ExportError(
+            f"exporter {name!r} failed: its text holds {text[error.start]!r}, which no file can"
+        ) from error
     return text
 
 

@@ -30,6 +30,7 @@ lines do not count inside a code block or <pre>. What is Markdown itself goes in
 Graphviz and take the options of dot.
 """
 
+_BINARY: Final = ("png", "pdf")
 _LONGEST: Final = 1_000_000
 """Seconds; what waits for a program takes about twice as many."""
 
@@ -138,6 +139,8 @@ def run(options: argparse.Namespace) -> int:
     values = exporter_values(options)
     registry.exporter_options(exporter, values, f"a picture ({options.to})" if is_picture else "")
     passes = chosen_passes(options)
+    if options.to in _BINARY and is_picture and options.output == "-" and _is_terminal():
+        raise ExportError(f"a {options.to} is nothing for a terminal: give -o FILE, or use 'gradir view'")
     if is_picture and (options.fence or options.into):
         raise ExportError(f"{options.to} is no text to fence: write a file and link to it")
     graph = passes(api.load(options.file))
@@ -151,6 +154,12 @@ def run(options: argparse.Namespace) -> int:
         text = _fenced(registry.suffix(exporter, values), text)
     files.write_bytes(options.output, text.encode())
     return 0
+
+
+def _is_terminal() -> bool:
+    import sys
+
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def _check_combination(options: argparse.Namespace) -> None:
