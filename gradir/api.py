@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from gradir.diff.model import Diff
     from gradir.ir import Graph
-    from gradir.protocols import Recorder, Verification
+    from gradir.protocols import Names, Recorder, Verification
 
 __all__ = [
     "capture",
@@ -38,7 +38,7 @@ def capture(
     *inputs: object,
     kwargs: Mapping[str, object] | None = None,
     model: object = None,
-    params: Mapping[str, Any] | None = None,
+    params: Names | None = None,
 ) -> Graph:
     """Capture an autograd graph: the one behind tensors, or the one that a module makes of inputs.
 
@@ -48,7 +48,7 @@ def capture(
         inputs: the positional arguments of the module.
         kwargs: its keyword arguments.
         model: the module (or a dict of modules) whose parameters and buffers name the tensors.
-        params: further names by tensor; they may name intermediate tensors too.
+        params: further names of tensors, intermediate ones too: a mapping, or pairs of a name and a tensor.
 
     Raises:
         CaptureError: an output is not a tensor, or has no graph; the message says why.
@@ -71,7 +71,7 @@ def verify(
     *inputs: object,
     kwargs: Mapping[str, object] | None = None,
     model: object = None,
-    params: Mapping[str, Any] | None = None,
+    params: Names | None = None,
 ) -> Verification:
     """Capture, and check the graph against the autograd engine by running a real backward.
 
@@ -239,7 +239,7 @@ def render(graph: Graph, picture: str = "svg", *, seconds: float = 60.0, **optio
 
 def make_dot(
     var: object,
-    params: Mapping[str, Any] | None = None,
+    params: Names | None = None,
     show_attrs: bool = False,
     show_saved: bool = False,
     max_attr_chars: int = 50,
@@ -248,8 +248,8 @@ def make_dot(
 ) -> graphviz.Digraph:
     """Capture and draw in one call, with the signature of the function that torchviz made known.
 
-    ``params`` names tensors; ``model`` names them as `capture` does. The result is a `graphviz.Digraph`, which a
-    notebook shows and whose ``render`` writes a file.
+    ``params`` names tensors, as a mapping or as pairs; ``model`` names them as `capture` does. The result is a
+    `graphviz.Digraph`, which a notebook shows and whose ``render`` writes a file.
 
     Raises:
         CaptureError: there is no graph behind ``var``.

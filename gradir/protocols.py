@@ -8,15 +8,19 @@ Both are found by entry point, the built-in ones too. An exporter is one class i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from gradir.ir import Graph
 
-__all__ = ["Exporter", "Frontend", "LiveCapture", "NoOptions", "Options", "Recorder", "Verification"]
+__all__ = ["Exporter", "Frontend", "LiveCapture", "Names", "NoOptions", "Options", "Recorder", "Verification"]
+
+
+Names: TypeAlias = Mapping[str, Any] | Iterable[tuple[str, Any]]
+"""Names of tensors: a mapping, or pairs as a module's ``named_parameters()`` gives them."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,7 +44,8 @@ OptionsT_contra = TypeVar("OptionsT_contra", bound=Options, contravariant=True)
 class Exporter(Protocol[OptionsT_contra]):
     """Turns a graph into text: a pure function with a name, no I/O, no clock, no globals.
 
-    The first line of the class's docstring is its summary in ``gradir exporters``.
+    The first line of the class's docstring is its summary in ``gradir exporters``. A class whose options choose among
+    formats may have a method ``suffix_for(options)`` too, the suffix of what ``export`` gives for them.
     """
 
     suffix: ClassVar[str]
@@ -103,7 +108,7 @@ class Recorder(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
-    def capture(self, outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> Graph:
+    def capture(self, outputs: object, *, model: object = None, params: Names | None = None) -> Graph:
         """Capture tensors that were made inside the context; see `gradir.capture`.
 
         Raises:
@@ -111,7 +116,7 @@ class Recorder(Protocol):
         """
         ...
 
-    def verify(self, outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> Verification:
+    def verify(self, outputs: object, *, model: object = None, params: Names | None = None) -> Verification:
         """Capture, and check the graph against the engine; see `gradir.verify`.
 
         Raises:
@@ -132,7 +137,7 @@ class Frontend(Protocol):
         *,
         kwargs: Mapping[str, object] | None = None,
         model: object = None,
-        params: Mapping[str, Any] | None = None,
+        params: Names | None = None,
     ) -> LiveCapture:
         """Capture tensors in any nesting of tuples, lists and dicts, or what a module returns for ``inputs``.
 

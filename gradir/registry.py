@@ -21,6 +21,7 @@ __all__ = [
     "exporter_options",
     "frontend",
     "frontend_names",
+    "suffix",
 ]
 
 EXPORTERS: Final = "gradir.exporters"
@@ -71,7 +72,28 @@ def export(name: str, graph: Graph, values: Mapping[str, object]) -> str:
         raise ExportError(f"exporter {name!r} failed: {_said(error)}") from error
     if not isinstance(text, str):
         raise ExportError(f"exporter {name!r} failed: it returned {type(text).__name__}, not text")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ExportError(
+            f"exporter {name!r} failed: its text holds {text[error.start]!r}, which no file can"
+        ) from error
     return text
+
+
+def suffix(name: str, values: Mapping[str, object]) -> str:
+    """The file suffix of what the exporter of that name gives with these options.
+
+    Raises:
+        ExportError: there is no such exporter or option.
+
+    >>> suffix("tree", {}), suffix("summary", {"style": "markdown"})
+    ('.txt', '.md')
+    """
+    options = exporter_options(name, values)
+    found = exporter(name)
+    suffix_for = getattr(found, "suffix_for", None)
+    return found.suffix if suffix_for is None else str(suffix_for(options))
 
 
 def frontend(name: str) -> Frontend:

@@ -159,6 +159,26 @@ def test_markers_must_be_there_once(document: str) -> None:
         embedded(2 * DOCUMENT, "model", "")
 
 
+@pytest.mark.parametrize("picture", ["png", "pdf"])
+def test_a_picture_is_nothing_for_a_terminal(picture: str, capsys: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main(["export", "everything.gir", "--to", picture]) == 2
+    assert capsys.readouterr() == (
+        "",
+        f"gradir: a {picture} is nothing for a terminal: give -o FILE, or use 'gradir view'\n",
+    )
+
+
+def test_exporters_can_be_listed_one_by_one(capfd: Read) -> None:
+    assert main(["exporters", "tree", "plain"]) == 0
+    shown = capfd.readouterr().out
+    assert [line.split()[0] for line in shown.splitlines() if not line.startswith(" ")] == ["tree", "plain"]
+    assert main(["exporters", "tre", "dot"]) == 2
+    shown = capfd.readouterr()
+    assert shown.out.startswith("dot ")
+    assert "unknown exporter 'tre' (did you mean 'tree'?)" in shown.err
+
+
 @pytest.mark.parametrize("command", ["view", "summary", "convert", "check", "capture", "exporters"])
 def test_descriptions_are_as_wide_as_the_terminal(command: str, capfd: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")

@@ -281,6 +281,9 @@ def test_an_edge_from_nowhere_is_an_error() -> None:
         export(Graph.of([Node("f", scope="s", inputs=(Ref("gone", 0),))]))
 
 
+LINE_LABELS = ("data", "to its view", "to a tensor it saved", "to where it is saved")
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_legend_names_the_colours_that_are_there(theme: str, dot_program: str) -> None:
     source = everything().to("dot", theme=theme, legend=True, show_saved=True)
@@ -291,15 +294,61 @@ def test_a_legend_names_the_colours_that_are_there(theme: str, dot_program: str)
         "buffer",
         "saved tensor",
         "output",
+        *LINE_LABELS,
     ]
     small = Graph.of([Node("x", role="leaf")]).to("dot", theme=theme, legend=True)
     assert re.findall(r'^\t\tlegend\d+ \[label="([^"]*)"', small, re.MULTILINE) == ["leaf"]
     drawn = json.loads(run_dot(dot_program, source, "json"))
-    fills = {box["label"]: box["fillcolor"] for box in drawn["objects"] if box["name"].startswith("legend")}
+    entries = [
+        box for box in drawn["objects"] if re.fullmatch(r"legend\d+", box["name"]) and box["label"] not in LINE_LABELS
+    ]
+    looks = {box["class"]: (box["fillcolor"], box.get("penwidth")) for box in entries}
     for box in drawn["objects"]:
-        if box.get("class") == "saved" and not box["name"].startswith("legend"):
-            assert box["fillcolor"] == fills["saved tensor"]
-    assert len(set(fills.values())) == len(fills) - 1, "parameters and leaves share the classic light blue"
+        if box.get("class") in looks:
+            assert (box["fillcolor"], box.get("penwidth")) == looks[box["class"]]
+    assert len(set(looks.values())) == len(looks)
+    assert looks["parameter"][0] == looks["leaf"][0], "both have the classic light blue"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_legend_has_every_look_of_lines(theme: str, dot_program: str) -> None:
+    everywhere = json.loads(
+        run_dot(dot_program, everything().to("dot", theme=theme, legend=True, show_saved=True), "json")
+    )
+    inside = {box["_gvid"] for box in everywhere["objects"] if box["name"].startswith("legend")}
+
+    def looks(in_legend: bool) -> set[tuple[object, object]]:
+        return {
+            (edge.get("style"), edge.get("dir"))
+            for edge in everywhere["edges"]
+            if (edge["tail"] in inside) == in_legend and edge.get("style") != "invis"
+        }
+
+    assert looks(True) == looks(False)
+    assert len(looks(True)) == 4
+
+
+def test_a_legend_names_roles_that_gradir_does_not_know(dot_program: str) -> None:
+    graph = Graph.of([Node("x", role='re"mark\\'), Node("y", role="note"), Node("z", role="leaf")])
+    drawn = json.loads(run_dot(dot_program, graph.to("dot", legend=True), "json"))
+    (other,) = [box for box in drawn["objects"] if box.get("class") == "other"]
+    assert other["fillcolor"] == {box["name"]: box for box in drawn["objects"]}["n0"]["fillcolor"] == "white"
+    assert drawn_text(other) == ['note, re"mark\\']
+
+
+def test_a_legend_of_a_comparison_names_what_is_drawn() -> None:
+    nodes = [
+        Node("a", role="leaf", ext={"diff": "removed"}),
+        Node("b", inputs=(Ref("a", 0),)),
+        Node("c", inputs=(Ref("b", 0),)),
+    ]
+    source = Graph.of(nodes).to("dot", legend=True)
+    assert re.findall(r'^\t\tlegend\d+ \[label="([^"]*)"', source, re.MULTILINE) == [
+        "- removed",
+        "as before",
+        "data",
+        "data no more",
+    ]
 
 
 def test_without_a_legend_there_is_none() -> None:
@@ -310,7 +359,7 @@ def test_pydot_has_the_theme_and_the_legend_too() -> None:
     dot = to_pydot(everything(), theme="dark", legend=True)
     assert dot.get_bgcolor().strip('"') == "#0d1117"
     (legend,) = dot.get_subgraph("cluster_legend")
-    assert [node.get_label() for node in legend.get_nodes()][-1] == '"output"'
+    assert [node.get_label() for node in legend.get_nodes()][-3:] == ['"data"', '""', '"to its view"']
 
 
 @pytest.mark.parametrize(

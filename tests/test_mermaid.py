@@ -18,7 +18,7 @@ from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import graphs
 
 from gradir.codecs import json as json_codec
-from gradir.errors import ExportError, GraphError
+from gradir.errors import ExportError, GradirWarning, PassError
 from gradir.ir import Builder, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.passes import fold
 
@@ -366,7 +366,7 @@ def test_modules_nested_very_deep_are_drawn(parse: Parse) -> None:
 
 
 def test_a_negative_depth_is_refused() -> None:
-    with pytest.raises(GraphError, match="depth -1"):
+    with pytest.raises(PassError, match="depth -1"):
         export(everything(), depth=-1)
 
 
@@ -386,3 +386,22 @@ def test_a_negative_depth_is_refused() -> None:
 )
 def test_what_cannot_be_seen_is_shown(text: str, seen: str) -> None:
     assert shown(text) == seen
+
+
+@given(graphs(), st.integers(0, 3))
+def test_the_option_depth_is_the_pass(graph: Graph, depth: int) -> None:
+    assert export(graph, depth=depth) == export(fold(graph, depth))
+
+
+def test_the_option_depth_is_the_pass_where_it_does_not_fit() -> None:
+    graph = layered(400, 1)
+    with pytest.warns(GradirWarning) as told:
+        assert export(graph, depth=3) == export(fold(graph, 3))
+    assert len({str(each.message) for each in told}) == 1
+    refused = []
+    for make in (lambda: export(graph, depth=3, fold=False), lambda: export(fold(graph, 3), fold=False)):
+        with pytest.raises(ExportError) as caught:
+            make()
+        refused.append(str(caught.value))
+    assert refused[0] == refused[1]
+    assert "fold modules with a smaller depth, or leave fold on" in refused[0]

@@ -131,6 +131,7 @@ FAILING = {
     "returns-bytes": "return b''",
     "exits": "raise SystemExit(0)",
     "leaves": "raise GeneratorExit",
+    "returns-what-no-file-holds": "return 'a\\ud800'",
 }
 
 

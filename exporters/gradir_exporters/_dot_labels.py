@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gradir.ir.model import Shape
 
-__all__ = ["Labels", "Tooltips", "scope_caption", "table", "tooltip"]
+__all__ = ["Labels", "Tooltips", "scope_caption", "shown", "table", "tooltip"]
 
 _BREAK: Final = "\\n"
 
@@ -39,7 +39,7 @@ class Labels:
 
     def __init__(self, attr_chars: int | None) -> None:
         self._attr_chars = attr_chars
-        self._words = Memo(_shown)
+        self._words = Memo(shown)
         self._shapes = Memo(_shape)
         self._tables: dict[bytes, str] = {}
         self.saved = Memo(self._saved_label)
@@ -48,11 +48,11 @@ class Labels:
         """The name and shape of a tensor, the name, if any, and native name of a function; then its table."""
         if node.role in _TENSOR_ROLES:
             name = (node.names and node.names[0]) or node.id
-            label = f"{_shown(name)}{_BREAK}{self._shapes[node.shape]}"
+            label = f"{shown(name)}{_BREAK}{self._shapes[node.shape]}"
         else:
             label = self._words[node.native or node.op or node.id]
             if node.names and node.names[0]:
-                label = f"{_shown(node.names[0])}{_BREAK}{label}"
+                label = f"{shown(node.names[0])}{_BREAK}{label}"
             if node.opaque:
                 label = f"{label}{_BREAK}(opaque)"
         if self._attr_chars is None or not (node.attrs or node.saved):
@@ -101,7 +101,7 @@ class Tooltips:
 
 def scope_caption(part: str, class_name: str) -> str:
     """The line of a module's frame: the last part of its path, and its class when known."""
-    return _shown(f"{part}: {class_name}" if class_name else part)
+    return shown(f"{part}: {class_name}" if class_name else part)
 
 
 def table(node: Node, max_chars: int) -> Iterator[str]:
@@ -132,12 +132,12 @@ def tooltip(text: str) -> str:
 
     dot 2.43 unescapes the tooltip of a frame once and that of a box twice, and then takes ``\N`` for the box's name.
     """
-    shown = _shown(text)
-    return shown.replace("\\\\", "%5C") if "\\" in shown else shown
+    label = shown(text)
+    return label.replace("\\\\", "%5C") if "\\" in label else label
 
 
 def _shape(shape: Shape | None) -> str:
-    return "(?)" if shape is None else _shown(f"({', '.join(map(str, shape))})")
+    return "(?)" if shape is None else shown(f"({', '.join(map(str, shape))})")
 
 
 def _value(value: AttrValue) -> str:
@@ -148,7 +148,8 @@ def _value(value: AttrValue) -> str:
     return str(value)
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
+    """Any text as it is to be read, cut where it is too long for a line."""
     if len(text) <= _MAX_LINE_CHARS and _is_plain(text):
         return text
     return _escape(_cut(printable(text), _MAX_LINE_CHARS))

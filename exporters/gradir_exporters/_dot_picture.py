@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from gradir.errors import ExportError
 from gradir.ir.marks import SIGNS, lost_slots, status
 from gradir_exporters._dot_labels import Labels, Tooltips, scope_caption, tooltip
+from gradir_exporters._dot_legend import CONTEXT, Legend
 from gradir_exporters._dot_lengths import entry_lengths, past_saved
 
 if TYPE_CHECKING:
@@ -22,22 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Box", "Group", "Line", "Picture", "Style"]
 
-_CONTEXT: Final = "context"
-"""What stands for the role of a node that is as it was, where others are marked."""
-
 _LEGEND: Final = "\0legend"
 """A name that no part of a module's path has."""
-
-_LEGEND_LABELS: Final = {
-    "parameter": "parameter",
-    "leaf": "leaf",
-    "function": "function",
-    "module": "folded module",
-    "buffer": "buffer",
-    "saved": "saved tensor",
-    "view_base": "base of a view",
-    "output": "output",
-}
 
 # dot's parser runs out of stack at about 2,500 nested clusters, other tools earlier.
 _MAX_NESTING: Final = 64
@@ -111,14 +98,16 @@ class Picture:
             if not hidden or number not in hidden:
                 groups[node.scope if style.clusters else ""].members.append(number)
         self.root = groups[""]
-        self._legend = self._legend_roles() if style.legend else []
-        if self._legend:
+        self._legend = (
+            Legend.of(self._roles(), {kind for _, _, kind, _ in self._drawn_lines()}) if style.legend else None
+        )
+        if self._legend is not None and self._legend.boxes:
             self.root.children[_LEGEND] = Group("cluster_legend", "legend", "what the colours mean")
 
     def boxes(self, group: Group) -> Iterator[Box]:
         """The boxes directly in a group."""
         if group.key == "cluster_legend":
-            yield from self._legend_boxes()
+            yield from self._legend.boxes if self._legend else ()
             return
         nodes, keys, labels, tooltips = self._nodes, self._keys, self._labels, self._tooltips
         marked, slots = self._marked, self._style.saved
@@ -127,7 +116,7 @@ class Picture:
             role, label = node.role, labels.node(node)
             if marked:
                 mark = status(node)
-                role = mark or _CONTEXT
+                role = mark or CONTEXT
                 label = f"{SIGNS[mark]} {label}" if mark else label
             yield key, role, label, tooltips.node(node.id)
             if slots and node.saved:
@@ -137,6 +126,10 @@ class Picture:
 
     def lines(self) -> Iterator[Line]:
         """Every line, those of the graph's edges first."""
+        yield from self._drawn_lines()
+        yield from self._legend.lines if self._legend else ()
+
+    def _drawn_lines(self) -> Iterator[Line]:
         keys, lengths = self._keys, self._lengths()
         nodes, marked = self._nodes, self._marked
         for head, (key, tails) in enumerate(zip(keys, self._tails, strict=True)):
@@ -150,22 +143,13 @@ class Picture:
                 yield keys[tail], key, kind, by_tail.get(tail, 1)
         if self._style.saved:
             yield from self._saved_lines()
-        for number in range(1, len(self._legend)):
-            yield f"legend{number - 1}", f"legend{number}", "legend", 1
 
-    def _legend_roles(self) -> list[str]:
-        """The roles that are drawn and have a colour of their own, in a fixed order."""
-        if self._marked:
-            return list(SIGNS)
-        drawn = {self._nodes[member].role for _, group in self.root.walk() for member in group.members}
-        if self._style.saved and any(node.saved for node in self._nodes):
-            drawn.add("saved")
-        return [role for role in _LEGEND_LABELS if role in drawn]
-
-    def _legend_boxes(self) -> Iterator[Box]:
-        for number, role in enumerate(self._legend):
-            label = f"{SIGNS[role]} {role}" if role in SIGNS else _LEGEND_LABELS[role]
-            yield f"legend{number}", role, label, f"the colour of every {role}"
+    def _roles(self) -> set[str]:
+        """The roles of the boxes that are drawn."""
+        members = chain.from_iterable(group.members for _, group in self.root.walk())
+        nodes = [self._nodes[member] for member in members]
+        roles = {status(node) or CONTEXT for node in nodes} if self._marked else {node.role for node in nodes}
+        return roles | {"saved"} if self._style.saved and any(node.saved for node in nodes) else roles
 
     def _lengths(self) -> Lengths:
         if not self._style.clusters:

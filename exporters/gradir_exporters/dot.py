@@ -11,6 +11,7 @@ from gradir.errors import ExportError
 from gradir.ir import Graph
 from gradir.options import OptionError, filled
 from gradir.protocols import Options
+from gradir_exporters._dot_legend import LEGEND_LINE, LINE_END, LINE_START
 from gradir_exporters._dot_picture import Picture, Style
 
 if TYPE_CHECKING:
@@ -49,8 +50,14 @@ _LINE_LOOKS: Final[Mapping[str, Mapping[str, Any]]] = {
     "view": {"style": "dotted"},
     "saved": {"dir": "none"},
     "buffer": {"dir": "none", "style": "dashed"},
-    "legend": {"style": "invis"},
+    LEGEND_LINE: {"style": "invis"},
 }
+_BARE_LOOKS: Final[Mapping[str, Mapping[str, str]]] = {
+    LINE_START: {"shape": "point", "style": "invis"},
+    LINE_END: {"shape": "plaintext", "style": "solid"},
+}
+_BORDERS: Final[Mapping[str, Mapping[str, str]]] = {"parameter": {"penwidth": "2"}}
+"""A parameter is a leaf, and has its colour."""
 
 
 class _Theme(NamedTuple):
@@ -122,7 +129,7 @@ class DotOptions(Options, frozen=True, kw_only=True):
     ] = "TB"
     clusters: Annotated[bool, msgspec.Meta(description="draw a frame around the boxes of each module")] = True
     theme: Annotated[Literal["light", "dark"], msgspec.Meta(description="the colours: light is the classic")] = "light"
-    legend: Annotated[bool, msgspec.Meta(description="add a frame that says what the colours mean")] = False
+    legend: Annotated[bool, msgspec.Meta(description="add a frame that says what the boxes and lines mean")] = False
 
 
 class DotExporter:
@@ -297,7 +304,10 @@ def _line_statements(lines: Iterable[Line]) -> list[str]:
 def _box_look(role: str, theme: _Theme) -> dict[str, str]:
     if role == "function":
         return {}
-    return {"class": re.sub(r"[^A-Za-z0-9_]+", "-", role), "fillcolor": theme.fills.get(role, theme.unknown)}
+    look = {"class": re.sub(r"[^A-Za-z0-9_]+", "-", role)}
+    if role in _BARE_LOOKS:
+        return {**look, **_BARE_LOOKS[role]}
+    return {**look, "fillcolor": theme.fills.get(role, theme.unknown), **_BORDERS.get(role, {})}
 
 
 def _line_look(kind: str, length: int) -> dict[str, Any]:

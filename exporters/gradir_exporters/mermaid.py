@@ -42,7 +42,7 @@ class MermaidOptions(Options, frozen=True, kw_only=True):
     ] = "TB"
     depth: Annotated[
         Annotated[int, msgspec.Meta(ge=0)] | None,
-        msgspec.Meta(description="fold modules at this depth of the module tree into one box each"),
+        msgspec.Meta(description="fold every module below this depth into one box, as --depth does"),
     ] = None
     fold: Annotated[bool, msgspec.Meta(description="fold further where Mermaid would refuse the size")] = True
     shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of what each box gives")] = True
@@ -83,13 +83,15 @@ class MermaidExporter:
             PassError: ``depth`` is negative.
         """
         style = Style(options.shapes, options.native, options.show_saved, options.accumulators)
-        for depth in _depths(graph, options):
+        if options.depth is not None:
+            graph = fold(graph, options.depth)
+        for depth in _depths(graph, options.fold):
             if fewest_arrows(graph, depth, style, _MAX_ARROWS + 1) > _MAX_ARROWS:
                 continue
             picture = _picture(graph, depth, style)
             if len(picture.arrows) > _MAX_ARROWS:
                 continue
-            notes = () if depth == options.depth else (_note(graph, depth),)
+            notes = () if depth is None else (_note(graph, depth),)
             source = _source(picture, options.direction, notes)
             if _characters(source) <= _MAX_CHARACTERS:
                 for note in notes:
@@ -98,14 +100,13 @@ class MermaidExporter:
         raise ExportError(_refusal(graph, options, style))
 
 
-def _depths(graph: Graph, options: MermaidOptions) -> Iterator[int | None]:
-    """The depths to try: the one asked for, then ever coarser ones."""
-    yield options.depth
-    if options.fold:
+def _depths(graph: Graph, may_fold: bool) -> Iterator[int | None]:
+    """The depths to try: none, which folds nothing, then ever coarser ones."""
+    yield None
+    if may_fold:
         deepest = max((scope_depth(node.scope) for node in graph.nodes.values()), default=0)
-        finest = min(deepest, _MAX_DEPTH_TRIED) if options.depth is None else min(deepest, options.depth - 1)
         if deepest:
-            yield from range(finest, -1, -1)
+            yield from range(min(deepest, _MAX_DEPTH_TRIED), -1, -1)
 
 
 def _picture(graph: Graph, depth: int | None, style: Style) -> Picture:
@@ -134,14 +135,15 @@ def _note(graph: Graph, depth: int | None) -> str:
 
 
 def _refusal(graph: Graph, options: MermaidOptions, style: Style) -> str:
-    *_, depth = _depths(graph, options)
+    *_, depth = _depths(graph, options.fold)
     picture = _picture(graph, depth, style)
     needs = f"{len(picture.arrows):,} arrows"
     if len(picture.arrows) <= _MAX_ARROWS:
         needs += f" and {_characters(_source(picture, options.direction, ())):,} characters"
+    is_folded = any(node.role == "module" for node in graph.nodes.values())
     if not options.fold:
-        what = f"needs {needs}: fold modules with a depth{'' if depth is None else f' below {depth}'}, or leave fold on"
-    elif depth is None:
+        what = f"needs {needs}: fold modules with a {'smaller depth' if is_folded else 'depth'}, or leave fold on"
+    elif depth is None and not is_folded:
         what = f"needs {needs}, and the graph has no modules to fold: record them while capturing, or export to dot"
     else:
         what = f"needs {needs} even with all modules folded: export a part of the graph, or export to dot"

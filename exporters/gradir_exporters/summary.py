@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
@@ -10,6 +10,9 @@ from gradir.ir import Graph
 from gradir.protocols import Options
 
 __all__ = ["SummaryExporter", "SummaryOptions"]
+
+
+_SUFFIXES: Final = {"table": ".txt", "markdown": ".md", "csv": ".csv", "json": ".json"}
 
 
 class SummaryOptions(Options, frozen=True, kw_only=True):
@@ -41,6 +44,11 @@ class SummaryExporter:
 
     suffix: ClassVar[str] = ".txt"
     options: ClassVar[type[Options]] = SummaryOptions
+
+    @staticmethod
+    def suffix_for(options: SummaryOptions) -> str:
+        """The file suffix of a style."""
+        return _SUFFIXES[options.style]
 
     def export(self, graph: Graph, options: SummaryOptions) -> str:
         """The table in the style asked for."""

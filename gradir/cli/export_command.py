@@ -24,16 +24,18 @@ With --into, the block between the lines
   <!-- gradir: model -->
   <!-- /gradir: model -->
 of a Markdown file is replaced; with --check it is compared, and exit status 1 says that it is out of date. The two
-lines do not count inside a code block.
+lines do not count inside a code block or <pre>. What is Markdown itself goes in as it is, all else fenced.
 
 'gradir exporters' lists the formats, 'gradir export --to NAME --help' the options of one. svg, png and pdf are drawn by
 Graphviz and take the options of dot.
 """
 
+_BINARY: Final = ("png", "pdf")
 _LONGEST: Final = 1_000_000
 """Seconds; what waits for a program takes about twice as many."""
 
-_LANGUAGES: Final = {".mmd": "mermaid", ".txt": "text", ".graphml": "xml", ".md": "markdown"}
+_MARKDOWN: Final = ".md"
+_LANGUAGES: Final = {".mmd": "mermaid", ".txt": "text", ".graphml": "xml", _MARKDOWN: "markdown"}
 
 
 class _Help(argparse.Action):
@@ -84,7 +86,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     add_pass_options(parser)
     block = parser.add_argument_group("into Markdown")
     block.add_argument("--fence", action="store_true", help="write a fenced code block")
-    block.add_argument("--into", metavar="FILE", help="put the fenced block between two markers in this file")
+    block.add_argument("--into", metavar="FILE", help="put the block between two markers in this file")
     block.add_argument("--marker", metavar="NAME", help="the name in the markers")
     block.add_argument("--check", action="store_true", help="write nothing; exit status 1 when --into is out of date")
     parser.set_defaults(run=run)
@@ -137,6 +139,8 @@ def run(options: argparse.Namespace) -> int:
     values = exporter_values(options)
     registry.exporter_options(exporter, values, f"a picture ({options.to})" if is_picture else "")
     passes = chosen_passes(options)
+    if options.to in _BINARY and is_picture and options.output == "-" and _is_terminal():
+        raise ExportError(f"a {options.to} is nothing for a terminal: give -o FILE, or use 'gradir view'")
     if is_picture and (options.fence or options.into):
         raise ExportError(f"{options.to} is no text to fence: write a file and link to it")
     graph = passes(api.load(options.file))
@@ -145,9 +149,17 @@ def run(options: argparse.Namespace) -> int:
         return 0
     text = registry.export(exporter, graph, values)
     if options.into:
-        return _embed(options, _fenced(exporter, text))
-    files.write_bytes(options.output, (_fenced(exporter, text) if options.fence else text).encode())
+        return _embed(options, _block(registry.suffix(exporter, values), text))
+    if options.fence:
+        text = _fenced(registry.suffix(exporter, values), text)
+    files.write_bytes(options.output, text.encode())
     return 0
+
+
+def _is_terminal() -> bool:
+    import sys
+
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def _check_combination(options: argparse.Namespace) -> None:
@@ -161,11 +173,14 @@ def _check_combination(options: argparse.Namespace) -> None:
         raise ExportError("--into and --output are two places: choose one")
 
 
-def _fenced(exporter: str, text: str) -> str:
-    from gradir import registry
+def _block(suffix: str, text: str) -> str:
+    """What stands in a Markdown file: Markdown as it is, between blank lines, and anything else fenced."""
+    return f"\n{text}\n" if suffix == _MARKDOWN else _fenced(suffix, text)
+
+
+def _fenced(suffix: str, text: str) -> str:
     from gradir.markdown import fenced
 
-    suffix = registry.exporter(exporter).suffix
     return fenced(text, _LANGUAGES.get(suffix, suffix.lstrip(".")))
 
 

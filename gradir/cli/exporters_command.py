@@ -24,10 +24,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("names", metavar="NAME", nargs="*", help="list these alone")
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int:  # noqa: ARG001
+def run(options: argparse.Namespace) -> int:
     """Print the list."""
     from gradir import files, registry
     from gradir.ir.text import printable
@@ -35,15 +36,16 @@ def run(options: argparse.Namespace) -> int:  # noqa: ARG001
 
     lines: list[str] = []
     broken: list[str] = []
-    for name in registry.exporter_names():
+    for name in options.names or registry.exporter_names():
         try:
             described = _described(name)
         except ExportError as error:
             broken.append(str(error))
             continue
         lines += described
-    pictures = ", ".join(PICTURES)
-    lines.append(f"{pictures}  pictures, which the program dot of Graphviz draws; they take the options of dot")
+    if not options.names:
+        pictures = ", ".join(PICTURES)
+        lines.append(f"{pictures}  pictures, which the program dot of Graphviz draws; they take the options of dot")
     files.write_bytes("-", "".join(f"{printable(line)}\n" for line in lines).encode())
     for problem in broken:
         report(problem)

@@ -28,7 +28,7 @@ from gradir.ir import AttrValue, Cut, Graph, Node, Producer, Ref, Scope
 from gradir.ir.ids import IdAllocator
 from gradir.ir.records import sound
 from gradir.ir.validate import vouch
-from gradir.protocols import Verification
+from gradir.protocols import Names, Verification
 from gradir.version import __version__
 
 __all__ = ["LiveGraph", "assemble", "capture"]
@@ -37,7 +37,7 @@ _NOTHING: Final[Mapping[str, AttrValue]] = {}
 _OPEN_SCOPE: Final[Mapping[str, AttrValue]] = {"scope": "ambiguous"}
 
 
-def capture(outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> LiveGraph:
+def capture(outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
     """Capture the graph behind tensors; see `gradir.capture`."""
     return assemble(flatten(outputs), modules_of(model), params=params)
 
@@ -67,7 +67,7 @@ def assemble(
     captured: list[Captured],
     roots: Mapping[str, nn.Module],
     *,
-    params: Mapping[str, Any] | None = None,
+    params: Names | None = None,
     walked: Walk | None = None,
     scope_of: Callable[[GradFn], str | None] | None = None,
     calls: Mapping[nn.Module, int] | None = None,
@@ -103,7 +103,7 @@ def assemble(
 def _assemble(
     captured: list[Captured],
     roots: Mapping[str, nn.Module],
-    params: Mapping[str, Any] | None,
+    params: Names | None,
     walked: Walk,
     *,
     scope_of: Callable[[GradFn], str | None] | None,

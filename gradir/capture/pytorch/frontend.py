@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from gradir.errors import CaptureError
 
 if TYPE_CHECKING:
     from gradir.capture.pytorch.assemble import LiveGraph
     from gradir.capture.pytorch.recorder import Recorder
+    from gradir.protocols import Names
 
 __all__ = ["TorchFrontend"]
 
@@ -34,7 +35,7 @@ class TorchFrontend:
         *,
         kwargs: Mapping[str, object] | None = None,
         model: object = None,
-        params: Mapping[str, Any] | None = None,
+        params: Names | None = None,
     ) -> LiveGraph:
         """Capture tensors, or a module run on inputs; see `gradir.capture`."""
         from torch import nn

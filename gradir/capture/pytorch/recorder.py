@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from operator import is_
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 from torch import nn
@@ -26,7 +26,7 @@ from gradir.capture.pytorch.walk import walk
 from gradir.errors import CaptureError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph
-from gradir.protocols import Verification
+from gradir.protocols import Names, Verification
 
 __all__ = ["Recorder"]
 
@@ -79,7 +79,7 @@ class Recorder:
     def __reduce__(self) -> NoReturn:
         raise CaptureError("a recorder cannot be copied or pickled: it belongs to the threads that it records")
 
-    def capture(self, outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> Graph:
+    def capture(self, outputs: object, *, model: object = None, params: Names | None = None) -> Graph:
         """Capture what was made inside the recorder, with scopes; ``model`` overrides the recorder's.
 
         Raises:
@@ -87,25 +87,21 @@ class Recorder:
         """
         return self.live_capture(outputs, model=model, params=params).graph
 
-    def verify(self, outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None) -> Verification:
+    def verify(self, outputs: object, *, model: object = None, params: Names | None = None) -> Verification:
         """Capture, run a real backward, and compare; see `gradir.verify`."""
         return self.live_capture(outputs, model=model, params=params).verify()
 
-    def live_capture(
-        self, outputs: object, *, model: object = None, params: Mapping[str, Any] | None = None
-    ) -> LiveGraph:
+    def live_capture(self, outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
         """Capture, and keep the live objects beside the graph."""
         return self.assemble(flatten(outputs), model=model, params=params)
 
-    def assemble(
-        self, captured: list[Captured], *, model: object = None, params: Mapping[str, Any] | None = None
-    ) -> LiveGraph:
+    def assemble(self, captured: list[Captured], *, model: object = None, params: Names | None = None) -> LiveGraph:
         """Capture tensors that are flattened already."""
         # The walk made here is the whole graph's, and its objects live until the end.
         with paused_gc():
             return self._assemble(captured, model, params)
 
-    def _assemble(self, captured: list[Captured], model: object, params: Mapping[str, Any] | None) -> LiveGraph:
+    def _assemble(self, captured: list[Captured], model: object, params: Names | None) -> LiveGraph:
         roots = modules_of(self._model if model is None else model)
         known = module_paths(roots)
         ran = Ran(strays_among(list(self._outermost), known), list(self._timelines), self._recording)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -15,6 +15,7 @@ from gradir.capture.pytorch.assemble import LiveGraph
 from gradir.capture.pytorch.outputs import flatten_differentiable
 from gradir.capture.pytorch.recorder import Recorder
 from gradir.errors import CaptureError, GradirError, SpecError
+from gradir.protocols import Names
 from gradir.spec import own_error
 
 __all__ = ["capture_fake_target", "capture_module", "capture_target", "parse_input"]
@@ -68,7 +69,7 @@ def capture_module(
     kwargs: Mapping[str, object],
     *,
     model: object = None,
-    params: Mapping[str, Any] | None = None,
+    params: Names | None = None,
     sources: bool = False,
 ) -> LiveGraph:
     """Run a module, recorded, and capture the differentiable tensors that it returns.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
 from gradir.capture.pytorch.attributes import plain_text, text_of
 from gradir.errors import CaptureError
+from gradir.protocols import Names
 
 __all__ = ["NamedTensors", "Owned", "TensorNodes", "modules_of", "named_modules", "owned_tensors", "storage_of"]
 
@@ -137,17 +138,20 @@ def storage_of(tensor: torch.Tensor) -> int | None:
         return None
 
 
+_PAIR: Final = 2
+
+
 class NamedTensors:
     """Looks up the names of a tensor by identity.
 
     The module's names come first, then the names in ``params``, then the tensor's own.
     """
 
-    def __init__(self, owned: list[Owned], params: Mapping[str, Any] | None) -> None:
+    def __init__(self, owned: list[Owned], params: Names | None) -> None:
         self._owned = {id(entry.tensor): entry for entry in owned}
         self._given: dict[int, list[str]] = {}
         self.intermediates: list[tuple[torch.Tensor, str]] = []
-        for name, tensor in (params or {}).items():
+        for name, tensor in _pairs(params):
             if not isinstance(tensor, torch.Tensor):
                 raise CaptureError(f"params[{name!r}] is not a tensor but {type(tensor).__name__}")
             self._given.setdefault(id(tensor), []).append(text_of(name))
@@ -169,6 +173,19 @@ class NamedTensors:
         if isinstance(own, str) and own:
             names.append(plain_text(own))
         return tuple(dict.fromkeys(names))
+
+
+def _pairs(params: Names | None) -> Iterator[tuple[str, Any]]:
+    if params is None:
+        return
+    pairs: object = params.items() if isinstance(params, Mapping) else params
+    for pair in pairs if isinstance(pairs, Iterable) else (pairs,):
+        if not isinstance(pair, (tuple, list)) or len(pair) != _PAIR:
+            raise CaptureError(
+                f"params is a {type(params).__name__} and not a mapping of names to tensors, nor pairs of these: "
+                "give dict(model.named_parameters())"
+            )
+        yield pair[0], pair[1]
 
 
 def _own_name(tensor: torch.Tensor) -> object:
