@@ -30,6 +30,9 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
             return file.read()
     except OSError as error:
         raise GradirError(f"{os.fspath(path)}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        # It has a null character, or one that the file system's encoding has no bytes for.
+        raise GradirError(f"{os.fspath(path)!r}: cannot be read: no file can have this name") from error
 
 
 def check_apart(source: str, target: str) -> None:
@@ -58,8 +61,8 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     if os.fspath(path) == "-":
         _write_stdout(data)
         return
-    target = os.path.realpath(path)
     try:
+        target = os.path.realpath(path)
         mode = _mode_of(path)
         if mode is not None and not stat.S_ISREG(mode):
             # What /dev/stdout leads to may have no path of its own.
@@ -69,6 +72,9 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
         _replace(target, data, _default_mode() if mode is None else stat.S_IMODE(mode))
     except OSError as error:
         raise GradirError(f"{os.fspath(path)}: cannot be written: {error.strerror}") from error
+    except ValueError as error:
+        # It has a null character, or one that the file system's encoding has no bytes for.
+        raise GradirError(f"{os.fspath(path)!r}: cannot be written: no file can have this name") from error
 
 
 def flush_stdout() -> None:

@@ -3,7 +3,9 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import msgspec
@@ -259,3 +261,22 @@ def test_the_parts_of_a_long_list_are_joined() -> None:
     assert len(lines) == 5 + len(graph.nodes) + 1
     assert all(line.endswith(b"},") for line in lines[5:-2])
     assert json.loads(b"".join(lines))["nodes"][-1]["id"] == list(graph.nodes)[-1]
+
+
+@pytest.mark.parametrize("wrap", [bytearray, memoryview])
+@pytest.mark.parametrize("form", [{}, {"format": "msgpack"}, {"compress": "gzip"}])
+def test_bytes_of_any_kind_are_read(wrap: Callable[[bytes], bytes], form: dict[str, str]) -> None:
+    assert gradir.loads(wrap(gradir.dumps(everything(), **form))) == everything()
+
+
+@pytest.mark.parametrize("other", ["{}", None, Path("model.gir"), 3])
+def test_what_is_no_bytes_is_one_clear_error(other: Any) -> None:
+    with pytest.raises(TypeError, match=f"the bytes of a file, not {type(other).__name__}; gradir.load takes its path"):
+        gradir.loads(other)
+
+
+@pytest.mark.parametrize("other", [None, "graph", {}])
+def test_what_is_no_graph_is_one_clear_error(other: Any, tmp_path: Path) -> None:
+    for write in (gradir.dumps, lambda graph: gradir.save(graph, tmp_path / "a.gir")):
+        with pytest.raises(TypeError, match=r"expected a gradir\.Graph, got"):
+            write(other)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import NoneType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -147,7 +148,14 @@ class NamedTensors:
         self._owned = {id(entry.tensor): entry for entry in owned}
         self._given: dict[int, list[str]] = {}
         self.intermediates: list[tuple[torch.Tensor, str]] = []
-        for name, tensor in (params or {}).items():
+        if not isinstance(params, (Mapping, NoneType)):
+            raise CaptureError(
+                "params must be a dict of tensors by name, such as dict(model.named_parameters()), "
+                f"not {type(params).__name__}"
+            )
+        for name, tensor in ({} if params is None else params).items():
+            if not text_of(name):
+                raise CaptureError("params has an empty name: give the tensor one that can be shown")
             if not isinstance(tensor, torch.Tensor):
                 raise CaptureError(f"params[{name!r}] is not a tensor but {type(tensor).__name__}")
             self._given.setdefault(id(tensor), []).append(text_of(name))
