@@ -135,15 +135,18 @@ def load(path: str | PathLike[str]) -> Graph:
         raise error.moved(file="standard input" if path == "-" else str(path)) from error
 
 
-def loads(data: bytes) -> Graph:
+def loads(data: bytes | bytearray | memoryview) -> Graph:
     """The graph in the bytes of a ``.gir`` file.
 
     Raises:
         FormatError: the bytes are not a GIR document that this release can read.
+        TypeError: there are no bytes, but a text or a path.
     """
     from gradir import codecs
 
-    return codecs.decode(data)
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(f"loads takes the bytes of a file, not {type(data).__name__}; gradir.load takes its path")
+    return codecs.decode(bytes(data))
 
 
 def save(
@@ -167,6 +170,7 @@ def save(
         FileError: the file cannot be written.
         GradirError: the library of the compression is not installed.
         FormatError: there is no such format or compression, or a part of the graph would be lost.
+        TypeError: ``graph`` is none.
     """
     from gradir import codecs, files
 

@@ -32,6 +32,9 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
             return file.read()
     except OSError as error:
         raise FileError(os.fspath(path), "read", error.strerror, error.errno) from error
+    except ValueError as error:
+        # It has a null character, or one that the file system's encoding has no bytes for.
+        raise FileError(repr(os.fspath(path)), "read", "no file can have this name") from error
 
 
 def check_apart(source: str, target: str) -> None:
@@ -60,8 +63,8 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     if os.fspath(path) == "-":
         _write_stdout(data)
         return
-    target = os.path.realpath(path)
     try:
+        target = os.path.realpath(path)
         mode = _mode_of(path)
         if mode is not None and not stat.S_ISREG(mode):
             # What /dev/stdout leads to may have no path of its own.
@@ -71,6 +74,9 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
         _replace(target, data, _default_mode() if mode is None else stat.S_IMODE(mode))
     except OSError as error:
         raise FileError(os.fspath(path), "written", error.strerror, error.errno) from error
+    except ValueError as error:
+        # It has a null character, or one that the file system's encoding has no bytes for.
+        raise FileError(repr(os.fspath(path)), "written", "no file can have this name") from error
 
 
 def flush_stdout() -> None:

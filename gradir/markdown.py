@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Sequence
-from typing import Final
+from collections.abc import Container
+from typing import Final, NamedTuple
 
 from gradir.errors import ExportError
 
 __all__ = ["code_span", "embedded", "fenced"]
 
 _LONGEST_NAME: Final = 120
-_MOST_NAMED: Final = 5
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
-_FENCE: Final = re.compile(r" {0,3}(?P<fence>`{3,}(?=[^`]*$)|~{3,})(?P<info>.*)")
-_MARKER: Final = re.compile(r"(?P<indent> {0,3})(?P<text><!-- .* -->)[ \t]*")
-"""Further in, Markdown has code."""
-
-_RAW: Final = re.compile(r" {0,3}<(?:pre|script|style|textarea)(?:[\s>]|$)", re.IGNORECASE)
-_RAW_END: Final = re.compile(r"</(?:pre|script|style|textarea)>", re.IGNORECASE)
-"""Between these Markdown leaves everything as it is."""
-
-_TAG: Final = re.compile(r" {0,3}</?[A-Za-z]")
+_MARGIN: Final = re.compile(r"[ \t>]*")
+"""What can stand before every line in a list or a quotation."""
 
 
 def code_span(text: str, longest: int = _LONGEST_NAME) -> str:
@@ -56,13 +48,12 @@ def fenced(text: str, language: str) -> str:
 def embedded(document: str, marker: str, block: str) -> str:
     r"""The document with a block put between the lines ``<!-- gradir: MARKER -->`` and ``<!-- /gradir: MARKER -->``.
 
-    What stood there is replaced; line ends are those of the document, and all the rest is kept. The block is indented
-    as the first marker is, so that it stays in a list's item, and a blank line ends an HTML element before it, such as
-    ``<details>``, in which Markdown would leave it as it is. A marker in a code block or in ``<pre>`` is text about
-    markers, and does not count.
+    What stood there is replaced; line ends are those of the document, and all the rest is kept. In a list or a
+    quotation the block is indented as the second line is. A marker in a code block or in other HTML does not count:
+    there a block would be shown as its source.
 
     Raises:
-        ExportError: the two lines are not there once each and in this order.
+        ExportError: the two lines are not there once each, in this order and in one place, or the block holds them.
 
     >>> print(embedded("<!-- gradir: a -->\nold\n<!-- /gradir: a -->\n", "a", "new\n"), end="")
     <!-- gradir: a -->
@@ -71,57 +62,49 @@ def embedded(document: str, marker: str, block: str) -> str:
     """
     lines = _LINE.findall(document)
     begin, end = f"<!-- gradir: {marker} -->", f"<!-- /gradir: {marker} -->"
-    markers = [(number, found) for number, found in _markers(lines) if found["text"] in {begin, end}]
-    if [found["text"] for _, found in markers] != [begin, end]:
+    found = _markers(document, {begin, end})
+    if [each.text for each in found] != [begin, end]:
         raise ExportError(
-            f"it needs the lines {begin} and {end}, once each and in this order, outside code blocks"
-            + _not_counted(lines, (begin, end), {number for number, _ in markers})
+            f"it needs the lines {begin} and {end}, once each and in this order, outside code blocks, and after other "
+            "HTML with an empty line between"
         )
-    (first, found), (last, _) = markers
-    newline = lines[first][len(lines[first].rstrip("\r\n")) :]
-    indented = [f"{found['indent']}{line}" if line else line for line in block.split("\n")]
-    if indented[0] and _is_in_html(lines[:first]):
-        indented.insert(0, "")
-    return "".join([*lines[: first + 1], newline.join(indented), *lines[last:]])
+    first, last = found
+    margin = _text(lines[last.line]).partition("<")[0] if last.place else ""
+    if first.place != last.place or not _MARGIN.fullmatch(margin):
+        raise ExportError(f"the lines {begin} and {end} are not in the same item of a list or the same quotation")
+    newline = lines[first.line][len(_text(lines[first.line])) :]
+    inside = [f"{margin}{line}" if line else margin.rstrip() for line in block.removesuffix("\n").split("\n")]
+    text = "".join([*lines[: first.line + 1], *(f"{line}{newline}" for line in inside), *lines[last.line :]])
+    stand = [(each.text, each.line, len(each.place)) for each in _markers(text, {begin, end})]
+    depth = len(first.place)
+    if stand != [(begin, first.line, depth), (end, first.line + len(inside) + 1, depth)]:
+        raise ExportError(f"what would stand between {begin} and {end} holds one of these lines or hides it")
+    return text
 
 
-def _not_counted(lines: Sequence[str], wanted: Sequence[str], counted: Container[int]) -> str:
-    """Where a marker stands and does not count."""
-    others = [str(number + 1) for number, line in enumerate(lines) if number not in counted and _has(line, wanted)]
-    if not others:
-        return ""
-    where = f"line{'s'[: len(others) != 1]} {', '.join(others[:_MOST_NAMED])}"
-    return f"; {where}: not alone there, in a code block or <pre>, or indented by more than 3 blanks"
+class _Marker(NamedTuple):
+    """A comment on a line of its own; ``place`` has the lists, items and quotations that it is in."""
+
+    text: str
+    line: int
+    place: tuple[int, ...]
 
 
-def _has(line: str, wanted: Sequence[str]) -> bool:
-    return any(text in line for text in wanted)
+def _markers(document: str, texts: Container[str]) -> list[_Marker]:
+    """The lines that Markdown has as one of these comments."""
+    from markdown_it import MarkdownIt
+
+    found: list[_Marker] = []
+    place: list[int] = []
+    for number, token in enumerate(MarkdownIt("commonmark").parse(document.removeprefix("\ufeff"))):
+        if token.nesting > 0:
+            place.append(number)
+        elif token.nesting < 0:
+            place.pop()
+        elif token.type == "html_block" and token.map and token.content.strip() in texts:
+            found.append(_Marker(token.content.strip(), token.map[0], tuple(place)))
+    return found
 
 
-def _is_in_html(before: Sequence[str]) -> bool:
-    """Whether an element starts in the lines that no blank line parts from what follows."""
-    for line in reversed(before):
-        if not line.strip():
-            return False
-        if _TAG.match(line):
-            return True
-    return False
-
-
-def _markers(lines: Sequence[str]) -> Iterator[tuple[int, re.Match[str]]]:
-    """The lines that are a comment, outside fences and raw elements as CommonMark has them."""
-    fence, is_raw = "", False
-    for number, line in enumerate(lines):
-        text = line.rstrip("\r\n")
-        if number == 0:
-            text = text.removeprefix("\ufeff")
-        found = _FENCE.fullmatch(text)
-        if is_raw or (not fence and _RAW.match(text)):
-            is_raw = _RAW_END.search(text) is None
-        elif fence:
-            closes = found is not None and found["fence"].startswith(fence) and not found["info"].strip()
-            fence = "" if closes else fence
-        elif found is not None:
-            fence = found["fence"]
-        elif marker := _MARKER.fullmatch(text):
-            yield number, marker
+def _text(line: str) -> str:
+    return line.rstrip("\r\n")

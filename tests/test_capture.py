@@ -256,6 +256,22 @@ def test_what_has_no_graph_is_one_clear_error(make, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        (lambda x: [x], "params is a list and not a mapping of names to tensors"),
+        (lambda x: x, "params is a Tensor and not"),
+        (lambda _: "w", "params is a str and not"),
+        (lambda x: {"": x}, "params has an empty name"),
+        (lambda _: {"x": 1}, r"params\['x'\] is not a tensor but int"),
+    ],
+)
+def test_what_does_not_name_tensors_is_one_clear_error(params, message: str) -> None:
+    x = leaf(2)
+    with pytest.raises(CaptureError, match=message):
+        gradir.capture(x.exp(), params=params(x))
+
+
 def test_inference_tensors_are_explained() -> None:
     with torch.inference_mode():
         y = torch.ones(3) * 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -16,6 +17,9 @@ import gradir
 from gradir.cli import main
 from gradir.codecs.compression import compression_of
 from gradir.codecs.document import MAGIC
+from gradir.codecs.unknown import check_known
+from gradir.diff.document import encode as encode_diff
+from gradir.errors import FormatError
 from gradir.ir import Graph, Node
 
 PAIRS = [(form, compression) for form in ("json", "msgpack") for compression in ("none", "gzip", "zstd")]
@@ -224,6 +228,37 @@ def test_a_file_of_a_newer_version_is_not_converted_unasked(files: Path, capfd: 
     assert main(["validate", "--strict", "everything.gir"]) == 2
     assert main(["convert", "everything.gir", "everything.gir", "--lossy"]) == 0
     assert gradir.load(path) == everything()
+
+
+@pytest.mark.parametrize("encoding", ["json", "msgpack"])
+@pytest.mark.parametrize(
+    "command", [["convert", "odd.gir", "out.gir"], ["patch", "odd.gir", "no.diff", "-o", "out.gir"]]
+)
+def test_keys_that_nobody_knows_are_not_lost_unasked(
+    files: Path, capfd: pytest.CaptureFixture[str], command: list[str], encoding: str
+) -> None:
+    (files / "no.diff").write_bytes(encode_diff(gradir.diff(everything(), everything())))
+    data = gradir.dumps(everything(), format=encoding)
+    known, odd = (b'"native":', b'"Native":') if encoding == "json" else (b"\xa6native", b"\xa6Native")
+    (files / "odd.gir").write_bytes(data.replace(known, odd))
+    with pytest.raises(FormatError):
+        check_known((files / "odd.gir").read_bytes())
+    assert main(command) == 2
+    assert re.search(r"gradir: odd\.gir: .*Native.*; it would be lost: .* --lossy\n", capfd.readouterr().err)
+    assert not (files / "out.gir").exists()
+    assert main([*command, "--lossy"]) == 0
+    assert gradir.load(files / "out.gir") == gradir.load(files / "odd.gir")
+
+
+def test_a_file_of_a_newer_version_is_not_patched_unasked(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = files / "everything.gir"
+    path.write_bytes(path.read_bytes().replace(b'"version":"1.1"', b'"version":"1.7"'))
+    (files / "no.diff").write_bytes(encode_diff(gradir.diff(everything(), everything())))
+    command = ["patch", "everything.gir", "no.diff", "-o", "out.gir"]
+    assert main(command) == 2
+    assert "gradir: everything.gir: GIR version 1.7 is newer than this gradir, and what is" in capfd.readouterr().err
+    assert main([*command, "--lossy"]) == 0
+    assert gradir.load(files / "out.gir") == everything()
 
 
 def test_a_wrong_encoding_names_the_right_ones(capfd: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+from importlib import import_module
 
 import msgpack
 import pytest
@@ -252,10 +253,35 @@ def test_a_newer_minor_version_loads_with_a_warning() -> None:
         assert gradir.loads(closed(later)) == replace(everything(), read_from="1.9")
 
 
-def test_short_columns_cannot_make_long_ids() -> None:
-    graph = Graph.of([Node(f"{'x' * 60_000}:{number}") for number in range(1, 400)], [Scope("x" * 60_000)])
+@pytest.mark.parametrize("letter", ["x", "\N{GRINNING FACE}"])
+def test_short_columns_cannot_make_long_ids(monkeypatch: pytest.MonkeyPatch, letter: str) -> None:
+    path = letter * 15_000
+    graph = Graph.of([Node(f"{path}:{number}") for number in range(1, 600)], [Scope(path)])
+    with pytest.raises(FormatError, match="too long for the compact form, which no reader would take: write JSON"):
+        compacted(graph)
+    monkeypatch.setattr(import_module("gradir.codecs.compact.encode"), "fit", lambda *_: True)
+    data = compacted(graph)
     with pytest.raises(FormatError, match="out of proportion"):
-        gradir.loads(compacted(graph))
+        gradir.loads(data)
+
+
+def test_what_is_just_short_enough_to_be_written_can_be_read() -> None:
+    # Each node saves one tensor under a key of its own, so that there are two long texts for each.
+    for letter, steps in (("x", 40), ("\N{GRINNING FACE}", 40)):
+        outcomes = []
+        for step in range(steps):
+            scope = letter * (1000 + 500 * step)
+            nodes = [Node(f"{scope}/x:{n}", op="x", scope=scope, saved=(Saved("s"),)) for n in range(1, 60)]
+            nodes = [replace(node, saved=(Saved("s", storage=f"{node.id}.s"),)) for node in nodes]
+            try:
+                data = compacted(Graph.of(nodes))
+            except FormatError:
+                outcomes.append(False)
+                continue
+            outcomes.append(True)
+            assert gradir.loads(data) == Graph.of(nodes)
+        assert outcomes[0]
+        assert not outcomes[-1]
 
 
 def test_decoding_leaves_the_collector_as_it_was() -> None:

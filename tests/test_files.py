@@ -74,6 +74,16 @@ def test_a_missing_file_is_one_clear_error(tmp_path: Path) -> None:
         read_bytes(tmp_path / "missing")
 
 
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])
+def test_a_name_that_no_file_can_have_is_one_clear_error(tmp_path: Path, name: str) -> None:
+    path = f"{tmp_path}/{name}"
+    for use in (read_bytes, lambda path: write_bytes(path, b"")):
+        with pytest.raises(GradirError, match="no file can have this name") as caught:
+            use(path)
+        assert str(caught.value).isprintable()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_bytes(b"old")
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from documented_writer import compact, text
 from hypothesis import given
-from samples import everything, hostile
+from samples import chain, everything, hostile
 from strategies import graphs
 
 import gradir
@@ -120,3 +121,24 @@ def test_the_compact_reader_reads_what_is_written(read_compact: Any, graph: Grap
 def test_the_compact_reader_reads_the_samples(read_compact: Any, make: Any) -> None:
     document = read_compact(codec.encode(make(), "msgpack"))
     assert gradir.loads(json.dumps(document).encode()) == make()
+
+
+@given(graph=graphs())
+def test_a_writer_by_the_docs_alone_writes_the_same_bytes(graph: Graph) -> None:
+    written = gradir.dumps(graph)
+    document = json.loads(written)
+    assert text(document) == written
+    assert compact(document) == gradir.dumps(graph, format="msgpack")
+
+
+@pytest.mark.parametrize("graph", [everything(), hostile(), chain(300)])
+def test_a_writer_by_the_docs_alone_writes_the_samples(graph: Graph) -> None:
+    document = json.loads(gradir.dumps(graph))
+    assert text(document) == gradir.dumps(graph)
+    assert compact(document) == gradir.dumps(graph, format="msgpack")
+
+
+def test_a_writer_by_the_docs_alone_spells_floats_alike() -> None:
+    floats = [1.0, -0.0, 0.1, 1e-5, 1.5e-5, 9.9e-6, 1e-7, 1e15, 1e16, 9999999999999998.0, 1e22, 1.5e300, 5e-324, -1e16]
+    graph = Graph.of([Node("a", attrs={"z": tuple(floats), "é": "\b\t\n\f\r\x01\x7f\u2028/<>", "Z": 1.0})])
+    assert text(json.loads(gradir.dumps(graph))) == gradir.dumps(graph)

@@ -44,6 +44,17 @@ def test_sources_are_lines_of_the_users_program() -> None:
     assert not any(source.file.startswith(("/", "..")) for source in sources)
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"), [("<a\nb>", "<a\\nb>"), ("/nowhere/red\x1b[31m.py", "red\\x1b[31m.py"), ("a\ud800", "a\\ud800")]
+)
+def test_the_name_that_a_program_gives_to_code_is_shown_on_one_line(name: str, shown: str) -> None:
+    space = {}
+    exec(compile("def double(x):\n    return x * 2\n", name, "exec"), space)
+    with gradir.record(sources=True) as rec:
+        y = space["double"](torch.ones(2, requires_grad=True))
+    assert rec.capture(y).nodes["mul:1"].source == gradir.Source(shown, 2, "double")
+
+
 def test_results_are_named_by_the_variable_they_are_assigned_to() -> None:
     model = Branches()
     with gradir.record(model, sources=True) as rec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gradir.cli.encoding import add_encoding_options
-from gradir.errors import FormatError
+from gradir.cli.rewriting import add_lossy_option, load_to_rewrite
 
 __all__ = ["register"]
 
@@ -31,11 +31,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("source", metavar="SOURCE", help="a .gir file; '-' is stdin")
     parser.add_argument("target", metavar="TARGET", help="where to write; '-' is stdout")
     add_encoding_options(parser)
-    parser.add_argument(
-        "--lossy",
-        action="store_true",
-        help="write a file of a newer version too, without what this gradir does not know in it",
-    )
+    add_lossy_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -43,9 +39,6 @@ def run(options: argparse.Namespace) -> int:
     """Load and save."""
     from gradir import api
 
-    graph = api.load(options.source)
-    try:
-        api.save(graph, options.target, format=options.format, compress=options.compress, lossy=options.lossy)
-    except FormatError as error:
-        raise FormatError(f"{options.source}: {error} (--lossy)" if graph.read_from else str(error)) from error
+    graph = load_to_rewrite(options.source, lossy=options.lossy)
+    api.save(graph, options.target, format=options.format, compress=options.compress, lossy=options.lossy)
     return 0

@@ -24,7 +24,7 @@ With --into, the block between the lines
   <!-- gradir: model -->
   <!-- /gradir: model -->
 of a Markdown file is replaced; with --check it is compared, and exit status 1 says that it is out of date. The two
-lines do not count inside a code block or <pre>. What is Markdown itself goes in as it is, all else fenced.
+lines do not count inside a code block or other HTML. What is Markdown itself goes in as it is, all else fenced.
 
 'gradir exporters' lists the formats, 'gradir export --to NAME --help' the options of one. svg, png and pdf are drawn by
 Graphviz and take the options of dot.
@@ -148,10 +148,13 @@ def run(options: argparse.Namespace) -> int:
         files.write_bytes(options.output, api.render(graph, options.to, seconds=options.seconds, **values))
         return 0
     text = registry.export(exporter, graph, values)
-    if options.into:
-        return _embed(options, _block(registry.suffix(exporter, values), text))
-    if options.fence:
+    if options.into and not options.fence and registry.suffix(exporter, values) == _MARKDOWN:
+        # Some readers of Markdown want an empty line around a table.
+        return _embed(options, f"\n{text}\n")
+    if options.into or options.fence:
         text = _fenced(registry.suffix(exporter, values), text)
+    if options.into:
+        return _embed(options, text)
     files.write_bytes(options.output, text.encode())
     return 0
 
@@ -171,11 +174,6 @@ def _check_combination(options: argparse.Namespace) -> None:
         raise ExportError("--into needs a file: standard input has no place to be put back")
     if options.into and options.output != "-":
         raise ExportError("--into and --output are two places: choose one")
-
-
-def _block(suffix: str, text: str) -> str:
-    """What stands in a Markdown file: Markdown as it is, between blank lines, and anything else fenced."""
-    return f"\n{text}\n" if suffix == _MARKDOWN else _fenced(suffix, text)
 
 
 def _fenced(suffix: str, text: str) -> str:

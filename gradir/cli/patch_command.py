@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gradir.cli.encoding import add_encoding_options
+from gradir.cli.rewriting import add_lossy_option, load_to_rewrite
 from gradir.errors import FormatError, GraphError, PatchError
 
 __all__ = ["register"]
@@ -31,6 +32,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("-R", "--reverse", action="store_true", help="from the second graph to the first")
     parser.add_argument("-o", "--output", metavar="FILE", default="-", help="where to write; '-' (default) is stdout")
     add_encoding_options(parser)
+    add_lossy_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -43,10 +45,10 @@ def run(options: argparse.Namespace) -> int:
         found = decode(files.read_bytes(options.diff))
     except FormatError as error:
         raise error.moved(file=options.diff) from error
-    graph = api.load(options.file)
+    graph = load_to_rewrite(options.file, lossy=options.lossy)
     try:
         changed = api.unpatch(graph, found) if options.reverse else api.patch(graph, found)
     except (GraphError, PatchError) as error:
         raise type(error)(f"{options.file}: {error}") from error
-    api.save(changed, options.output, format=options.format, compress=options.compress)
+    api.save(changed, options.output, format=options.format, compress=options.compress, lossy=options.lossy)
     return 0

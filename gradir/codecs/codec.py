@@ -36,7 +36,10 @@ def encode(graph: Graph, encoding: str = "json", compression: str | None = None,
         FormatError: there is no such encoding or compression, the graph holds what it cannot spell, or it was read from
             a newer version of the format, parts of which would be lost; with ``lossy`` they may.
         GradirError: the library of the compression is not installed.
+        TypeError: ``graph`` is none.
     """
+    if not isinstance(graph, Graph):
+        raise TypeError(f"expected a gradir.Graph, got {type(graph).__name__}")
     if encoding not in ENCODINGS:
         raise FormatError(f"unknown format {encoding!r}: choose from {', '.join(ENCODINGS)}")
     if graph.read_from and not lossy:

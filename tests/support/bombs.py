@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgpack
 
+from gradir.codecs.compact.keys import fit
 from gradir.codecs.compact.layout import NODE_COLUMNS, SCOPE_COLUMNS
 from gradir.codecs.document import MAGIC
 
@@ -74,6 +75,29 @@ def _nodes(count: int) -> dict[str, bytes]:
     return {"kind": _column(count), "id": _column(count), "ordinal": ordinals, "scope": _column(count)}
 
 
+def _crowd(count: int, letter: str) -> bytes:
+    """Nodes of four bytes each, with ids as long as a reader allows."""
+    few = 255
+    length = 20 if letter.isascii() else 5
+    places = range(count)
+    columns = {
+        "kind": bytes([place % few for place in places]),
+        "id": bytes(count),
+        "ordinal": bytes([1 + place // few**2 for place in places]),
+        "scope": bytes([1 + place // few % few for place in places]),
+    }
+    while True:
+        data = _compact(
+            [{"op": f"{number:02x}"} for number in range(few)],
+            ["", *(f"{letter * length}{number:02x}" for number in range(few))],
+            nodes={name: b"\x01" + column for name, column in columns.items()},
+        )
+        longer = f"{letter * (length + 1)}00/00:1"
+        if not fit([longer] * count, [], len(data)):
+            return data
+        length += 1
+
+
 def _compact_bombs(count: int) -> dict[str, bytes]:
     few = _nodes(count // _PER_KIND)
     head = {"format": "gir", "version": "1.0", "requires": []}
@@ -92,6 +116,8 @@ def _compact_bombs(count: int) -> dict[str, bytes]:
         "compact strings": _compact(strings=[""] * count),
         "compact storages": _compact([{}], nodes={"storage_node": _column(count), "storage_text": _column(count)}),
         "compact scopes": _compact(scopes=dict.fromkeys(SCOPE_COLUMNS, _column(count))),
+        "compact long ids": _crowd(count, "x"),
+        "compact wide ids": _crowd(count, "\N{GRINNING FACE}"),
         "compact cuts": _compact(cuts=[{"kind": ""}] * count),
         "compact wrong maps": MAGIC + msgpack.packb(head | {"producer": maps}),
         "compact wrong head": MAGIC + msgpack.packb(head | {"requires": maps}),

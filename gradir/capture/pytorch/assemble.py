@@ -81,7 +81,7 @@ def assemble(
     ``sources``, if they were noted, the source lines.
 
     Raises:
-        CaptureError: called inside torch.compile, or ``params`` holds something else than tensors.
+        CaptureError: called inside torch.compile, or ``params`` holds something else than tensors by name.
     """
     if torch.compiler.is_compiling():
         raise CaptureError("capture inside torch.compile sees no grad_fn: capture outside the compiled function")

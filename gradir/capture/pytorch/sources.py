@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from gradir.capture.pytorch.attributes import plain_text
 from gradir.capture.pytorch.timelines import Coverage
 from gradir.ir import Source
+from gradir.ir.text import printable
 
 __all__ = ["SourceLog", "SourceLookup", "SourceMode"]
 
@@ -88,7 +89,7 @@ class SourceLookup:
             return None
         call = log.calls[index]
         name = getattr(call.code, "co_qualname", call.code.co_name)
-        return Source(_shown_path(call.code.co_filename), max(call.line or 0, 0), plain_text(name))
+        return Source(_shown_path(call.code.co_filename), max(call.line or 0, 0), printable(plain_text(name)))
 
     def variable(self, number: int) -> str | None:
         """The variable that the node of this number, the last of its statement, was assigned to."""
@@ -151,12 +152,17 @@ def _shown_path(filename: str) -> str:
     """The file relative to the working directory, else to where it is imported from, else its name alone."""
     path = Path(filename)
     if not path.is_absolute():
-        return plain_text(path.as_posix())
+        return _plain_path(path)
     roots = sorted((Path(entry) for entry in sys.path if entry), key=lambda root: -len(root.parts))
     # The working directory may have been deleted.
     with suppress(OSError):
         roots.insert(0, Path.cwd())
     for root in roots:
         if path.is_relative_to(root):
-            return plain_text(path.relative_to(root).as_posix())
-    return plain_text(path.name)
+            return _plain_path(path.relative_to(root))
+    return _plain_path(Path(path.name))
+
+
+def _plain_path(path: Path) -> str:
+    # The name that a program gives to code it compiles is any text.
+    return printable(plain_text(path.as_posix()))

@@ -152,6 +152,8 @@ class NamedTensors:
         self._given: dict[int, list[str]] = {}
         self.intermediates: list[tuple[torch.Tensor, str]] = []
         for name, tensor in _pairs(params):
+            if not text_of(name):
+                raise CaptureError("params has an empty name: give the tensor one that can be shown")
             if not isinstance(tensor, torch.Tensor):
                 raise CaptureError(f"params[{name!r}] is not a tensor but {type(tensor).__name__}")
             self._given.setdefault(id(tensor), []).append(text_of(name))

@@ -54,6 +54,7 @@ def decode(data: bytes) -> Graph:
         rest = _scopes(tables), tables.cuts, tables.producer, tables.version
         if len(nodes) != len(ids) or not all(ids) or not _printable(tables, ids):
             # All that can be wrong are ids, and it is said of the first of them.
+            nodes.clear()
             return to_graph(list(map(Node, ids)), *rest)
         return graph_of(nodes, *rest)
 
@@ -61,7 +62,7 @@ def decode(data: bytes) -> Graph:
 def _printable(tables: Tables, ids: Sequence[str]) -> bool:
     # The ids are made of few texts, and these are nearly always printable themselves.
     texts = "".join([*tables.strings, *[kind.op for kind in tables.kinds]])
-    return texts.isprintable() or "".join(ids).isprintable()
+    return texts.isprintable() or all(map(str.isprintable, ids))
 
 
 def _nodes(tables: Tables, ids: Sequence[str]) -> dict[str, Node]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgpack
 import msgspec
 
 from gradir.codecs.compact.columns import pack
+from gradir.codecs.compact.keys import fit
 from gradir.codecs.compact.layout import (
     KEYS,
     NODE_COLUMNS,
@@ -35,7 +36,7 @@ def encode(graph: Graph) -> bytes:
     """The compact bytes of a graph.
 
     Raises:
-        FormatError: the graph breaks a rule of the IR, or holds what no file can.
+        FormatError: the graph breaks a rule of the IR, or holds what no file can, or ids that are very long.
     """
     check_graph(graph)
     check_nodes(list(graph.nodes.values()))
@@ -59,8 +60,10 @@ def _encode(graph: Graph) -> bytes:
     for key, value in zip(KEYS, (*head, strings.texts(), scopes, writer.kinds, writer.columns()), strict=True):
         packer.pack(key)
         packer.pack(value)
-    packed: bytes = packer.bytes()
-    return MAGIC + packed
+    packed: bytes = MAGIC + packer.bytes()
+    if not fit(graph.nodes, writer.storages(), len(packed)):
+        raise FormatError("its ids are too long for the compact form, which no reader would take: write JSON")
+    return packed
 
 
 def _plain(record: object) -> Any:
@@ -96,6 +99,10 @@ class _NodeWriter:
     def columns(self) -> dict[str, bytes]:
         """The packed columns."""
         return {name: pack(column) for name, column in self._columns.items()}
+
+    def storages(self) -> Iterable[str]:
+        """The keys of the storages."""
+        return filter(None, self._storage_numbers)
 
     def add(self, place: int, node: Node) -> None:
         """Append one node, whose inputs were appended before."""
