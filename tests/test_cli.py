@@ -58,7 +58,8 @@ def test_bad_files_are_one_line(run: Run, tmp_path: Path, command: str) -> None:
     (tmp_path / "text.gir").write_text("digraph {}")
     (tmp_path / "empty.gir").touch()
     (tmp_path / "cut.gir").write_bytes((tmp_path / "everything.gir").read_bytes()[:500])
-    fails(run(command, "missing.gir", *more), "missing.gir: cannot be read: No such file or directory")
+    absent = "neither a file nor a revision" if command == "diff" else "cannot be read: No such file or directory"
+    fails(run(command, "missing.gir", *more), f"missing.gir: {absent}")
     fails(run(command, "text.gir", *more), "text.gir: not a GIR document")
     fails(run(command, "empty.gir", *more), "empty.gir: the file is empty")
     fails(run(command, "cut.gir", *more), "cut.gir: line 8, byte 500: broken JSON: it was truncated")

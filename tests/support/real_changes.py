@@ -172,7 +172,8 @@ def blocks() -> Iterator[tuple[str, str]]:
             shown = _shortened(output, 1 if errors else _MOST_LINES)
             yield marker, fenced(f"$ {' '.join(_words(command, Path()))}\n{shown}{errors}", "text")
         for name in _REPORTS:
-            yield f"{name}, report", _run(Command(name, "--format markdown"), Path(folder))[0]
+            # What follows HTML without an empty line between is part of it, the marker too.
+            yield f"{name}, report", _run(Command(name, "--format markdown"), Path(folder))[0] + "\n"
 
 
 def updated(page: str) -> str:
