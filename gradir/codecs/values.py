@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from gradir.codecs.excerpt import excerpt
@@ -84,18 +84,13 @@ def _not_finite(value: AttrValue) -> float | None:
     return next((found for entry in value if (found := _not_finite(entry)) is not None), None)
 
 
-def harmless(records: Iterable[_Attributed]) -> bool:
+def harmless(records: Collection[_Attributed]) -> bool:
     """Whether all attributes are of known types, fit and are finite, found out at once; false when in doubt."""
+    mappings = [record.attrs for record in records if record.attrs]
+    mappings += [record.ext for record in records if record.ext]
     # Nodes that are alike share them, as they are captured.
-    met: dict[int, Mapping[str, AttrValue]] = {}
-    for record in records:
-        if record.attrs:
-            met[id(record.attrs)] = record.attrs
-        if record.ext:
-            met[id(record.ext)] = record.ext
-    values: list[Any] = []
-    for attributes in met.values():
-        values += attributes.values()
+    distinct = dict(zip(map(id, mappings), mappings, strict=True)).values()
+    values: list[Any] = [value for attributes in distinct for value in attributes.values()]
     for _ in range(_DEPTH):
         kinds = set(map(type, values))
         if not kinds <= _KINDS:
