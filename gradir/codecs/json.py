@@ -27,7 +27,7 @@ __all__ = ["decode", "encode", "survey"]
 
 T = TypeVar("T")
 
-_CHUNK: Final = 128
+_CHUNK: Final = 512
 """So few records are checked and written at a time that the processor still has them, and their text, at hand."""
 
 _NODES: Final = b'"nodes":[\n'

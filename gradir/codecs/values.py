@@ -84,13 +84,14 @@ def _not_finite(value: AttrValue) -> float | None:
     return next((found for entry in value if (found := _not_finite(entry)) is not None), None)
 
 
-def harmless(records: Collection[_Attributed]) -> bool:
+def harmless(records: Iterable[_Attributed]) -> bool:
     """Whether all attributes are of known types, fit and are finite, found out at once; false when in doubt."""
-    mappings = [record.attrs for record in records if record.attrs]
-    mappings += [record.ext for record in records if record.ext]
-    # Nodes that are alike share them, as they are captured.
-    distinct = dict(zip(map(id, mappings), mappings, strict=True)).values()
-    values: list[Any] = [value for attributes in distinct for value in attributes.values()]
+    values: list[Any] = []
+    for record in records:
+        if record.attrs:
+            values += record.attrs.values()
+        if record.ext:
+            values += record.ext.values()
     for _ in range(_DEPTH):
         kinds = set(map(type, values))
         if not kinds <= _KINDS:
