@@ -12,7 +12,6 @@ import msgspec
 
 from gradir.codecs.document import BOM, FORMAT, Document, check_head, graph_of, to_graph
 from gradir.codecs.faults import broken, mismatched
-from gradir.codecs.sharing import SharedOutputs
 from gradir.codecs.values import check_graph, check_nodes
 from gradir.codecs.versions import NEWEST, Version, lowest_for, needs_steps, upgrade
 from gradir.errors import FormatError
@@ -112,9 +111,8 @@ def _decode_by_lines(data: bytes) -> Graph | None:
     found = _Lines.of(data)
     if found is None or needs_steps("json", Version.parse(found.head.version) or NEWEST):
         return None
-    gathered, shared = Gathered(), SharedOutputs()
+    gathered = Gathered()
     for nodes in found.nodes():
-        shared.give(nodes)
         if not gathered.add(nodes):
             return None
     if not found.complete or not gathered.whole():
