@@ -50,8 +50,10 @@ def past_saved(lengths: Lengths, nodes: Sequence[Node], tails: Sequence[Sequence
     scopes = [node.scope if node.saved else "" for node in nodes]
     longer = dict(lengths)
     for head, node in enumerate(nodes):
+        scope = node.scope
         for tail in tails[head]:
-            if scopes[tail] and not _inside(node.scope, scopes[tail]):
+            saver = scopes[tail]
+            if saver and saver != scope and not _inside(scope, saver):
                 usual = lengths.get(head, {})
                 longer[head] = {**longer.get(head, usual), tail: usual.get(tail, 1) + 1}
     return longer

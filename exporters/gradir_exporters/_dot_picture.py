@@ -126,23 +126,25 @@ class Picture:
 
     def lines(self) -> Iterator[Line]:
         """Every line, those of the graph's edges first."""
-        yield from self._drawn_lines()
-        yield from self._legend.lines if self._legend else ()
+        return chain(self._drawn_lines(), self._legend.lines if self._legend else ())
 
     def _drawn_lines(self) -> Iterator[Line]:
+        return chain(self._edge_lines(), self._saved_lines() if self._style.saved else ())
+
+    def _edge_lines(self) -> Iterator[Line]:
         keys, lengths = self._keys, self._lengths()
         nodes, marked = self._nodes, self._marked
         for head, (key, tails) in enumerate(zip(keys, self._tails, strict=True)):
-            node = nodes[head]
-            if not marked and head not in lengths and node.base is None:
+            node, by_tail = nodes[head], lengths.get(head)
+            if marked or node.base is not None:
+                for tail, kind in zip(tails, self._kinds(node), strict=True):
+                    yield keys[tail], key, kind, by_tail.get(tail, 1) if by_tail else 1
+            elif by_tail:
+                for tail in tails:
+                    yield keys[tail], key, "data", by_tail.get(tail, 1)
+            else:
                 for tail in tails:
                     yield keys[tail], key, "data", 1
-                continue
-            by_tail = lengths.get(head, {})
-            for tail, kind in zip(tails, self._kinds(node), strict=True):
-                yield keys[tail], key, kind, by_tail.get(tail, 1)
-        if self._style.saved:
-            yield from self._saved_lines()
 
     def _roles(self) -> set[str]:
         """The roles of the boxes that are drawn."""
