@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gradir.errors import FormatError, GradirError
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
 
 __all__ = ["add_comparison_options", "check_comparison_options", "compared", "loaded", "show", "status_of"]
+
+_NTH: Final = ("first", "second")
 
 
 def add_comparison_options(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +70,7 @@ def check_comparison_options(options: argparse.Namespace) -> None:
 
 
 def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
-    """The diff that the options ask for; says so where the two were not made by the same release of a framework."""
+    """The diff that the options ask for; says where another release, or other options, made one of the two."""
     from gradir import api
     from gradir.cli.main import report
 
@@ -77,6 +79,11 @@ def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
     if all(name for name, _ in made) and made[0] != made[1]:
         hint = "" if options.normalize or made[0][0] != made[1][0] else "; --normalize leaves out what that changes"
         report(f"comparing a graph of {' '.join(made[0])} with one of {' '.join(made[1])}{hint}")
+    noted = [any(node.source is not None for node in graph.nodes.values()) for graph in (a, b)]
+    if noted[0] != noted[1] and "source" not in _ignored(options):
+        report(
+            f"only the {_NTH[noted.index(True)]} graph has source lines; --ignore source,names leaves out what they add"
+        )
     return found
 
 
