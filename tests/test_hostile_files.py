@@ -40,7 +40,7 @@ from gradir.ir.validate import check
 T = TypeVar("T")
 
 FORMS = [(encoding, compression) for encoding in ("json", "msgpack") for compression in (None, "gzip", "zstd")]
-MEMORY_PER_BYTE = 110
+MEMORY_PER_BYTE = 125
 """What docs/format.md promises: bytes of memory for each byte of a document that is not compressed."""
 
 
