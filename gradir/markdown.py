@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container
 from typing import Final, NamedTuple
 
 from gradir.errors import ExportError
@@ -14,6 +13,8 @@ _LONGEST_NAME: Final = 120
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _MARGIN: Final = re.compile(r"[ \t>]*")
 """What can stand before every line in a list or a quotation."""
+
+_MARKER: Final = re.compile(r"<!-- /?gradir: .* -->")
 
 
 def code_span(text: str, longest: int = _LONGEST_NAME) -> str:
@@ -62,7 +63,8 @@ def embedded(document: str, marker: str, block: str) -> str:
     """
     lines = _LINE.findall(document)
     begin, end = f"<!-- gradir: {marker} -->", f"<!-- /gradir: {marker} -->"
-    found = _markers(document, {begin, end})
+    every = _markers(document)
+    found = [each for each in every if each.text in {begin, end}]
     if [each.text for each in found] != [begin, end]:
         raise ExportError(
             f"it needs the lines {begin} and {end}, once each and in this order, outside code blocks, and after other "
@@ -72,10 +74,15 @@ def embedded(document: str, marker: str, block: str) -> str:
     margin = _text(lines[last.line]).partition("<")[0] if last.place else ""
     if first.place != last.place or not _MARGIN.fullmatch(margin):
         raise ExportError(f"the lines {begin} and {end} are not in the same item of a list or the same quotation")
+    if any(first.line < each.line < last.line for each in every):
+        raise ExportError(f"another block begins or ends between {begin} and {end}, and would be lost")
+    if margin.endswith(">"):
+        # The blank that may follow is the quotation's, and would be taken from the block.
+        margin += " "
     newline = lines[first.line][len(_text(lines[first.line])) :]
     inside = [f"{margin}{line}" if line else margin.rstrip() for line in block.removesuffix("\n").split("\n")]
     text = "".join([*lines[: first.line + 1], *(f"{line}{newline}" for line in inside), *lines[last.line :]])
-    stand = [(each.text, each.line, len(each.place)) for each in _markers(text, {begin, end})]
+    stand = [(each.text, each.line, len(each.place)) for each in _markers(text) if each.text in {begin, end}]
     depth = len(first.place)
     if stand != [(begin, first.line, depth), (end, first.line + len(inside) + 1, depth)]:
         raise ExportError(f"what would stand between {begin} and {end} holds one of these lines or hides it")
@@ -90,8 +97,8 @@ class _Marker(NamedTuple):
     place: tuple[int, ...]
 
 
-def _markers(document: str, texts: Container[str]) -> list[_Marker]:
-    """The lines that Markdown has as one of these comments."""
+def _markers(document: str) -> list[_Marker]:
+    """The lines that Markdown has as comments, and that are markers of some block."""
     from markdown_it import MarkdownIt
 
     found: list[_Marker] = []
@@ -101,7 +108,7 @@ def _markers(document: str, texts: Container[str]) -> list[_Marker]:
             place.append(number)
         elif token.nesting < 0:
             place.pop()
-        elif token.type == "html_block" and token.map and token.content.strip() in texts:
+        elif token.type == "html_block" and token.map and _MARKER.fullmatch(token.content.strip()):
             found.append(_Marker(token.content.strip(), token.map[0], tuple(place)))
     return found
 

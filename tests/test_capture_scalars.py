@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from tensors import leaf  # noqa: E402
 from torch._subclasses import FakeTensorMode  # noqa: E402
+from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
@@ -36,7 +37,7 @@ def attributes_of(tensor: Any, op: str = "mul:1") -> dict[str, Any]:
         (2**40, 2**40),
         (2j, "2j"),
         (float("inf"), NonFinite("inf")),
-        (float("nan"), NonFinite("nan")),
+        (float("-inf"), NonFinite("-inf")),
     ],
 )
 def test_a_number_is_an_attribute_under_the_name_of_its_slot(number, shown):
@@ -116,6 +117,17 @@ def test_no_mode_and_no_class_of_the_users_is_told_of_the_reading():
     with Function():
         assert attributes_of(tensor) == {"other": 0.5}
     assert not [function for function in told if function in (torch.result_type, torch.Tensor.item)]
+
+
+def test_a_symbolic_size_is_no_number():
+    nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(3, 3)], requires_grad=True, layout=torch.jagged)
+    assert attributes_of(nested.values() / nested.shape[1], "div:1") == {}
+    mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=False)
+    tensor = mode.from_tensor(torch.ones(5, 7, requires_grad=True))
+    with mode:
+        assert attributes_of(tensor / tensor.shape[0], "div:1") == {}
+        assert attributes_of(tensor * (tensor.shape[0] * 0.5)) == {}
+        assert attributes_of(tensor * 3) == {"other": 3}
 
 
 def test_a_backward_that_freed_its_tensors_leaves_no_number():

@@ -184,3 +184,17 @@ def test_a_document_in_another_encoding_is_one_line(document: Path, capfd: pytes
     assert into() == into("--check") == 2
     assert capfd.readouterr().err.count("\n") == 2
     assert document.read_bytes() == data
+
+
+@pytest.mark.parametrize("inside", ["<!-- gradir: n -->\n", "  <!-- /gradir: n -->\n"])
+def test_another_block_between_the_markers_is_not_lost(inside: str) -> None:
+    with pytest.raises(ExportError, match="another block begins or ends between"):
+        embedded(f"<!-- gradir: m -->\n{inside}<!-- /gradir: m -->\n", "m", "new\n")
+
+
+def test_a_quotation_without_blanks_takes_none_from_the_block(document: Path) -> None:
+    document.write_text(">a\n>\n><!-- gradir: m -->\n><!-- /gradir: m -->\n")
+    assert into() == 0
+    assert into("--check") == 0
+    (fence,) = (token for token in MarkdownIt("commonmark").parse(document.read_text()) if token.type == "fence")
+    assert fence.content == everything().to("tree")

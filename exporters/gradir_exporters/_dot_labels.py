@@ -110,7 +110,7 @@ def table(node: Node, max_chars: int) -> Iterator[str]:
     The rule is at least as wide as the node's title; a value is cut to ``max_chars``.
     """
     cells = [(key, _value(value)) for key, value in node.attrs.items()]
-    cells.extend((saved.slot, "[saved tensor]") for saved in node.saved)
+    cells.extend((saved.slot, "[saved tensor]") for saved in node.saved if saved.slot not in node.attrs)
     if not cells:
         return
     cells.sort()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 from typing import Final
 
 import torch
@@ -18,9 +19,12 @@ PROBES: Final = {
 }
 """By the dtype that a Python number has as a tensor, a scalar of the same kind and a smaller dtype."""
 
+_SYMBOLIC: Final = 7777777
+"""What torch makes a tensor of where the number is a symbolic size; of a symbolic float it makes nan."""
+
 
 def number_of(tensor: torch.Tensor, probe: torch.Tensor) -> AttrValue:
-    """The number that ``tensor`` was made of, ``None`` where it is a tensor of the user's.
+    """The number that ``tensor`` was made of, ``None`` where it is a tensor of the user's or the number is not known.
 
     torch lets a number give way to any tensor of its kind, and the larger of two scalar tensors win: so the dtype that
     ``tensor`` and its ``probe`` have together tells which of the two it is. Source: "Type promotion" in the notes on
@@ -37,4 +41,5 @@ def number_of(tensor: torch.Tensor, probe: torch.Tensor) -> AttrValue:
     with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
         if torch.result_type(tensor, probe) is not probe.dtype:
             return None
-        return plain_value(tensor.item())
+        number = tensor.item()
+    return None if cmath.isnan(number) or number == _SYMBOLIC else plain_value(number)
