@@ -38,7 +38,7 @@ def add_comparison_options(parser: argparse.ArgumentParser) -> None:
         metavar="FIELDS",
         action="append",
         default=[],
-        help="fields that do not count, such as source,attrs.eps,saved; also scopes, cuts, order and indices",
+        help="fields that do not count, such as source,attrs.eps,saved; also scopes, cuts, order, indices and sequence",
     )
     parser.add_argument(
         "--normalize",

@@ -14,6 +14,7 @@ from gradir.diff.matching import match
 from gradir.diff.model import Change, Diff, FieldChange
 from gradir.diff.order import matched, out_of_place
 from gradir.diff.script import script
+from gradir.diff.sequence import crossed
 from gradir.diff.subtotals import COUNTS, Subtotals
 from gradir.gcpause import paused_gc
 from gradir.ir.text import word
@@ -79,6 +80,9 @@ class _Comparison:
         ]
         if self._shifted:
             found.append(_of_graph("indices", self._shifted))
+        passed = crossed((old.path, new.path) for old, new in _pairs(*self._scopes) if old and new)
+        if passed is not None:
+            found.append(_of_graph("sequence", {"modules": passed}))
         found += self._order()
         if not found and self._names.storages:
             # What a storage is called follows from the order of the nodes, unless nothing else is another.

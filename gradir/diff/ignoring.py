@@ -13,7 +13,7 @@ from gradir.errors import GradirError
 
 __all__ = ["check_names", "ignoring", "normalized", "same_operation"]
 
-_WHOLE: Final = ("scopes", "cuts", "order", "indices")
+_WHOLE: Final = ("scopes", "cuts", "order", "indices", "sequence")
 """What a pattern can name beside fields: all changes of scopes or cuts, another order, shifted indices."""
 
 _FIELDS: Final = (
@@ -43,7 +43,8 @@ def ignoring(diff: Diff, patterns: Sequence[str]) -> Diff:
     """The diff without the fields that the patterns name, and without the changes that say nothing then.
 
     A pattern is the path of a field or a beginning of it (``source``, ``attrs``, ``attrs.eps``, ``saved.mat1.bytes``),
-    with ``*`` for any text, or one of ``scopes``, ``cuts``, ``order`` and ``indices``. The `Diff.script` stays whole.
+    with ``*`` for any text, or one of ``scopes``, ``cuts``, ``order``, ``indices`` and ``sequence``. The `Diff.script`
+    stays whole.
 
     Raises:
         GradirError: a pattern names no field.
