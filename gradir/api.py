@@ -219,6 +219,7 @@ def _exported(graph: Graph, exporter: str, options: Mapping[str, object], whose:
     from gradir import registry
     from gradir.passes.plan import PassOptions, applied
 
+    _check_graphs(graph)
     own = registry.exporter(exporter).options.__struct_fields__
     passes = {name: options[name] for name in PassOptions.__struct_fields__ if name in options and name not in own}
     values = {name: value for name, value in options.items() if name not in passes}
@@ -291,6 +292,7 @@ def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = Fa
 
     Raises:
         GradirError: a field to ignore that there is not.
+        TypeError: one of the two is no graph.
 
     >>> from gradir.ir import Graph, Node
     >>> bool(diff(Graph.of([Node("x")]), Graph.of([Node("x")])))
@@ -299,6 +301,7 @@ def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = Fa
     from gradir.diff.compare import compare
     from gradir.diff.ignoring import check_names, ignoring, normalized
 
+    _check_graphs(a, b)
     check_names(ignore)
     found = ignoring(compare(a, b), ignore)
     return normalized(found) if normalize else found
@@ -309,6 +312,7 @@ def patch(graph: Graph, diff: Diff) -> Graph:
 
     Raises:
         PatchError: the diff was not made for this graph.
+        TypeError: the one is no graph, or the other no diff.
 
     >>> from gradir.ir import Graph, Node
     >>> a, b = Graph.of([Node("x")]), Graph.of([Node("y")])
@@ -317,6 +321,8 @@ def patch(graph: Graph, diff: Diff) -> Graph:
     """
     from gradir.diff.script import apply
 
+    _check_graphs(graph)
+    _check_diff(diff)
     return apply(diff.script, graph)
 
 
@@ -325,7 +331,26 @@ def unpatch(graph: Graph, diff: Diff) -> Graph:
 
     Raises:
         PatchError: the diff was not made for this graph.
+        TypeError: the one is no graph, or the other no diff.
     """
     from gradir.diff.script import apply, inverse
 
+    _check_graphs(graph)
+    _check_diff(diff)
     return apply(inverse(diff.script), graph)
+
+
+def _check_graphs(*graphs: object) -> None:
+    from gradir.ir import Graph
+
+    for graph in graphs:
+        if not isinstance(graph, Graph):
+            hint = "; gradir.load reads a file" if isinstance(graph, (str, PathLike)) else ""
+            raise TypeError(f"expected a gradir.Graph, got {type(graph).__name__}{hint}")
+
+
+def _check_diff(diff: object) -> None:
+    from gradir.diff.model import Diff
+
+    if not isinstance(diff, Diff):
+        raise TypeError(f"expected a gradir.Diff, got {type(diff).__name__}")

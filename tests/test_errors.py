@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import pickle
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,25 @@ def test_an_error_survives_a_copy_between_processes(error: gradir.GradirError) -
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
     assert getattr(again, "errno", None) == getattr(error, "errno", None)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: gradir.diff("a.gir", everything()),
+        lambda: gradir.diff(everything(), Path("a.gir")),
+        lambda: gradir.export("a.gir", "plain"),
+        lambda: gradir.render("a.gir"),
+        lambda: gradir.patch("a.gir", gradir.diff(everything(), everything())),
+        lambda: gradir.unpatch("a.gir", gradir.diff(everything(), everything())),
+    ],
+)
+def test_a_name_in_place_of_a_graph_is_said_to_be_one(call: Callable[[], object]) -> None:
+    with pytest.raises(TypeError, match=r"expected a gradir\.Graph, got \w+; gradir\.load reads a file"):
+        call()
+
+
+def test_what_is_no_diff_is_said_to_be_none() -> None:
+    for apply in (gradir.patch, gradir.unpatch):
+        with pytest.raises(TypeError, match=r"expected a gradir\.Diff, got NoneType"):
+            apply(everything(), None)
