@@ -28,7 +28,7 @@ from gradir.diff.report.places import UNKNOWN
 from gradir.diff.report.text import ANSI, render_text
 from gradir.diff.union import union
 from gradir.errors import FormatError, GradirError
-from gradir.ir import Builder, Cut, Graph, Node, Saved, Scope, Source, TensorMeta
+from gradir.ir import Builder, Cut, Graph, Node, Saved, Scope, TensorMeta
 from gradir.ir.marks import SIGNS, status
 from gradir.ir.totals import totals
 from gradir.ir.validate import check
@@ -387,42 +387,3 @@ def test_long_lines_are_cut_at_the_width_of_the_terminal() -> None:
         coloured = render_text(found, palette=ANSI, width=width)
         assert re.sub(r"\x1b\[\d+m", "", coloured) == text
     assert max(map(len, render_text(found).splitlines())) > 10_000
-
-
-@pytest.mark.usefixtures("files")
-@pytest.mark.parametrize(
-    ("framework", "version", "said"),
-    [
-        ("jax", "1", "comparing a graph of torch 2.13.0 with one of jax 1\n"),
-        ("torch", "3.0", "with one of torch 3.0; --normalize leaves out what that changes\n"),
-        ("torch", "2.13.0", ""),
-        ("", "", ""),
-    ],
-)
-def test_graphs_of_another_framework_are_compared_and_said_to_be(
-    framework: str, version: str, said: str, capfd: Read
-) -> None:
-    producer = replace(everything().producer, framework=framework, framework_version=version)
-    gradir.save(replace(everything(), producer=producer), "c.gir")
-    assert main(["diff", "a.gir", "c.gir"]) == 0
-    error = capfd.readouterr().err
-    assert error.endswith(said) if said else error == ""
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_source_lines_of_one_side_only_are_said_to_be_that(
-    first: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    bare = Graph.of([Node("exp:1", op="exp")])
-    noted = Graph.of([Node("exp:1", op="exp", source=Source("model.py", 3))])
-    paths = [str(tmp_path / name) for name in ("a.gir", "b.gir")]
-    for path, graph in zip(paths, (noted, bare) if first else (bare, noted), strict=True):
-        graph.save(path)
-    assert main(["diff", *paths]) == 1
-    which = "first" if first else "second"
-    said = f"gradir: only the {which} graph has source lines; --ignore source,names leaves out what they add\n"
-    assert capfd.readouterr().err == said
-    assert main(["diff", *paths, "--ignore", "source,names"]) == 0
-    assert capfd.readouterr().err == ""
-    assert main(["diff", paths[0], paths[0]]) == 0
-    assert capfd.readouterr().err == ""

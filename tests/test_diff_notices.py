@@ -1,0 +1,53 @@
+"""What a comparison says of how its two graphs were made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from samples import everything
+
+import gradir
+from gradir.cli import main
+from gradir.ir import Graph, Node, Source
+
+
+@pytest.mark.parametrize(
+    ("framework", "version", "said"),
+    [
+        ("jax", "1", "comparing a graph of torch 2.13.0 with one of jax 1\n"),
+        ("torch", "3.0", "with one of torch 3.0; --normalize leaves out what that changes\n"),
+        ("torch", "2.13.0", ""),
+        ("", "", ""),
+    ],
+)
+def test_graphs_of_another_framework_are_compared_and_said_to_be(
+    framework: str, version: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(tmp_path / name) for name in ("a.gir", "c.gir")]
+    gradir.save(everything(), paths[0])
+    producer = replace(everything().producer, framework=framework, framework_version=version)
+    gradir.save(replace(everything(), producer=producer), paths[1])
+    assert main(["diff", *paths]) == 0
+    error = capfd.readouterr().err
+    assert error.endswith(said) if said else error == ""
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_source_lines_of_one_side_only_are_said_to_be_that(
+    first: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    bare = Graph.of([Node("exp:1", op="exp")])
+    noted = Graph.of([Node("exp:1", op="exp", source=Source("model.py", 3))])
+    paths = [str(tmp_path / name) for name in ("a.gir", "b.gir")]
+    for path, graph in zip(paths, (noted, bare) if first else (bare, noted), strict=True):
+        graph.save(path)
+    assert main(["diff", *paths]) == 1
+    which = "first" if first else "second"
+    said = f"gradir: only the {which} graph has source lines; --ignore source,names leaves out what they add\n"
+    assert capfd.readouterr().err == said
+    assert main(["diff", *paths, "--ignore", "source,names"]) == 0
+    assert capfd.readouterr().err == ""
+    assert main(["diff", paths[0], paths[0]]) == 0
+    assert capfd.readouterr().err == ""
