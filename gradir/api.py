@@ -198,8 +198,8 @@ def export(graph: Graph, exporter: str, **options: object) -> str:
     """Export a graph to text with the named exporter and its options, after the passes that are asked for.
 
     ``drop``, ``hide_shape_ops``, ``ancestors``, ``descendants``, ``between``, ``focus`` with ``hops``, ``rollup`` and
-    ``depth`` choose passes, run in this order; see `gradir.passes.PassOptions`. A name that the exporter has an option
-    of is the exporter's.
+    ``depth`` choose passes, run in this order, and passes of other packages have further ones. A name that the exporter
+    has an option of is the exporter's.
 
     Raises:
         ExportError: there is no such exporter or option, or the format cannot hold the graph.
@@ -217,15 +217,18 @@ def export(graph: Graph, exporter: str, **options: object) -> str:
 
 def _exported(graph: Graph, exporter: str, options: Mapping[str, object], whose: str = "") -> str:
     from gradir import registry
-    from gradir.passes.plan import PassOptions, applied
 
     _check_graphs(graph)
     own = registry.exporter(exporter).options.__struct_fields__
-    passes = {name: options[name] for name in PassOptions.__struct_fields__ if name in options and name not in own}
+    if all(name in own for name in options):
+        return registry.export(exporter, graph, options)
+    from gradir.plan import applied, option_names, planned
+
+    passes = {name: options[name] for name in option_names() if name in options and name not in own}
     values = {name: value for name, value in options.items() if name not in passes}
     # The names are checked before the passes run.
     registry.exporter_options(exporter, values, whose)
-    return registry.export(exporter, applied(PassOptions.of(passes), graph), values)
+    return registry.export(exporter, applied(planned(passes), graph), values)
 
 
 def render(graph: Graph, picture: str = "svg", *, seconds: float = 60.0, **options: object) -> bytes:

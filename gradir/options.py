@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-__all__ = ["OptionError", "OptionInfo", "filled", "option_infos"]
+from gradir.hints import did_you_mean
+
+__all__ = ["NoOptions", "OptionError", "OptionInfo", "Options", "filled", "option_infos", "option_schemas"]
 
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 _Schema = Mapping[str, Any]
@@ -16,6 +18,21 @@ _Schema = Mapping[str, Any]
 _NONE: Final = "none"
 _NULLS: Final = (_NONE, "null")
 _ANYTHING: Final = "value"
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of a plug-in's options: one field per option, with its type, its default and its help.
+
+    >>> from typing import Annotated, Literal
+    >>> class MyOptions(Options, frozen=True, kw_only=True):
+    ...     direction: Annotated[Literal["TB", "LR"], msgspec.Meta(description="where the arrows point")] = "TB"
+    >>> MyOptions(direction="LR").direction
+    'LR'
+    """
+
+
+class NoOptions(Options, frozen=True, kw_only=True):
+    """The options of a plug-in that has none."""
 
 
 class OptionError(ValueError):
@@ -53,6 +70,17 @@ def option_infos(kind: type[msgspec.Struct]) -> list[OptionInfo]:
     ]
 
 
+def option_schemas(kind: type[msgspec.Struct]) -> Mapping[str, Mapping[str, Any]]:
+    """The JSON Schema of each option, by name; one of a type that JSON does not have is empty.
+
+    >>> class Mine(msgspec.Struct, kw_only=True):
+    ...     shapes: bool = True
+    >>> option_schemas(Mine)
+    {'shapes': {'type': 'boolean'}}
+    """
+    return {field.name: _schema(field.type) for field in msgspec.structs.fields(kind)}
+
+
 def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, strict: bool = True) -> _Record:
     """The record with these values; without ``strict`` one given as text is read as its option's type.
 
@@ -74,7 +102,7 @@ def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, str
     for name in values:
         if name not in fields:
             choices = f"its options are {', '.join(fields)}" if fields else "it has no options"
-            raise OptionError(f"{whose} has no option {name!r}{_hint(name, fields)}: {choices}")
+            raise OptionError(f"{whose} has no option {name!r}{did_you_mean(name, fields)}: {choices}")
     for name, field in fields.items():
         if field.required and name not in values:
             raise OptionError(f"{whose}: option {name} has to be given: it is {_takes(_schema(field.type))}")
@@ -192,10 +220,3 @@ def _written(value: object) -> str:
     if isinstance(plain, (list, tuple)):
         return ",".join(map(_written, plain)) or "empty"
     return str(plain) if plain != "" else "empty"
-
-
-def _hint(wanted: str, known: Iterable[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(wanted, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,6 +1,6 @@
-"""What gradir asks of a plug-in: an exporter or a front-end.
+"""What gradir asks of a plug-in: an exporter, a pass or a front-end.
 
-Both are found by entry point, the built-in ones too. An exporter is one class in one file, registered by one line::
+All are found by entry point, the built-in ones too. An exporter is one class in one file, registered by one line::
 
     [project.entry-points."gradir.exporters"]
     edges = "my_package.edges:EdgesExporter"
@@ -12,30 +12,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
-import msgspec
-
 from gradir.ir import Graph
+from gradir.options import NoOptions, Options
 
-__all__ = ["Exporter", "Frontend", "LiveCapture", "Names", "NoOptions", "Options", "Recorder", "Verification"]
+__all__ = [
+    "Exporter",
+    "Frontend",
+    "LiveCapture",
+    "Names",
+    "NoOptions",
+    "Options",
+    "Pass",
+    "Recorder",
+    "Verification",
+]
 
 
 Names: TypeAlias = Mapping[str, Any] | Iterable[tuple[str, Any]]
 """Names of tensors: a mapping, or pairs as a module's ``named_parameters()`` gives them."""
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of an exporter's options: one field per option, with its type, its default and its help.
-
-    >>> from typing import Annotated, Literal
-    >>> class MyOptions(Options, frozen=True, kw_only=True):
-    ...     direction: Annotated[Literal["TB", "LR"], msgspec.Meta(description="where the arrows point")] = "TB"
-    >>> MyOptions(direction="LR").direction
-    'LR'
-    """
-
-
-class NoOptions(Options, frozen=True, kw_only=True):
-    """The options of an exporter that has none."""
 
 
 OptionsT_contra = TypeVar("OptionsT_contra", bound=Options, contravariant=True)
@@ -59,6 +53,30 @@ class Exporter(Protocol[OptionsT_contra]):
 
         Raises:
             ExportError: the format cannot hold this graph.
+        """
+        ...
+
+
+class Pass(Protocol[OptionsT_contra]):
+    """Makes a graph of a graph, for the command line and for keyword arguments of `gradir.export`.
+
+    It runs where one of its options is given, which are options of ``gradir export`` and keywords too. One without a
+    default has to be given with any other; of a ``bool``, true asks for the pass. The ``title`` of an option's type is
+    what the help text calls its value.
+    """
+
+    order: ClassVar[int]
+    """Passes run by this number. What is not to be seen goes first (gradir's own: 10 and 20), then a part is chosen (30
+    to 60), and what makes one node of many comes last (70 and 80)."""
+
+    options: ClassVar[type[Options]]
+    """The type of the options that `run` takes."""
+
+    def run(self, graph: Graph, options: OptionsT_contra) -> Graph:
+        """The graph that is left; the graph itself where there is nothing to do.
+
+        Raises:
+            PassError: the pass cannot do what the options ask for.
         """
         ...
 

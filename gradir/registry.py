@@ -1,18 +1,19 @@
-"""Finds exporters and front-ends by entry point, and fills in an exporter's options."""
+"""Finds exporters, passes and front-ends by entry point, and fills in an exporter's options."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gradir.entrypoints import EntryPoint, entry_points
-from gradir.errors import ExportError, GradirError
+from gradir.errors import ExportError, GradirError, PassError, warn
 from gradir.gcpause import paused_gc
+from gradir.hints import did_you_mean
 from gradir.ir import Graph
-from gradir.options import OptionError, filled
+from gradir.options import OptionError, Options, filled
 from gradir.pictures import PICTURES
-from gradir.protocols import Exporter, Frontend, Options
+from gradir.protocols import Exporter, Frontend, Pass
 
 __all__ = [
     "export",
@@ -21,21 +22,33 @@ __all__ = [
     "exporter_options",
     "frontend",
     "frontend_names",
+    "passes",
+    "run_pass",
     "suffix",
 ]
 
-EXPORTERS: Final = "gradir.exporters"
-FRONTENDS: Final = "gradir.frontends"
+
+class _Group(NamedTuple):
+    """A kind of plug-in: the group of its entry points, what one is called, and what is raised where one fails."""
+
+    name: str
+    noun: str
+    error: type[GradirError]
+
+
+_EXPORTERS: Final = _Group("gradir.exporters", "exporter", ExportError)
+_FRONTENDS: Final = _Group("gradir.frontends", "front-end", GradirError)
+_PASSES: Final = _Group("gradir.passes", "pass", PassError)
 
 
 def exporter_names() -> tuple[str, ...]:
     """The names of the installed exporters, sorted."""
-    return tuple(sorted(_found(EXPORTERS)))
+    return tuple(sorted(_found(_EXPORTERS)))
 
 
 def frontend_names() -> tuple[str, ...]:
     """The names of the installed front-ends, sorted."""
-    return tuple(sorted(_found(FRONTENDS)))
+    return tuple(sorted(_found(_FRONTENDS)))
 
 
 def exporter(name: str) -> Exporter[Any]:
@@ -44,15 +57,7 @@ def exporter(name: str) -> Exporter[Any]:
     Raises:
         ExportError: there is none, its module cannot be imported, or it is no exporter.
     """
-    point = _find(EXPORTERS, name, "exporter", ExportError)
-    try:
-        found: Exporter[Any] = point.load()()
-        _check_exporter(found)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        # To leave the program is not for a plug-in: whatever it raises is its failure.
-        raise ExportError(f"exporter {name!r} ({point.value}) cannot be loaded: {_said(error)}") from error
+    found: Exporter[Any] = _loaded(_EXPORTERS, name)
     return found
 
 
@@ -96,22 +101,6 @@ def suffix(name: str, values: Mapping[str, object]) -> str:
     return found.suffix if suffix_for is None else str(suffix_for(options))
 
 
-def frontend(name: str) -> Frontend:
-    """The front-end of that name.
-
-    Raises:
-        GradirError: there is none, or its module cannot be imported.
-    """
-    point = _find(FRONTENDS, name, "front-end", GradirError)
-    try:
-        found: Frontend = point.load()()
-    except (GradirError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise GradirError(f"front-end {name!r} ({point.value}) cannot be loaded: {_said(error)}") from error
-    return found
-
-
 def exporter_options(name: str, values: Mapping[str, object], whose: str = "") -> Options:
     """The options of the named exporter; a value given as text is read as its option's type.
 
@@ -128,50 +117,126 @@ def exporter_options(name: str, values: Mapping[str, object], whose: str = "") -
 
 
 @cache
-def _found(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
+def passes() -> Mapping[str, Pass[Any]]:
+    """The installed passes by name, in the order in which they run. One that is broken is warned of and left out.
+
+    >>> list(passes())[-2:]
+    ['rollup', 'fold']
+    """
+    found: dict[str, Pass[Any]] = {}
+    options: dict[str, str] = {}
+    # Whoever else takes an option of gradir's own passes is left out, wherever it is installed.
+    for name in sorted(_found(_PASSES), key=lambda name: (not _is_own(_PASSES, name), name)):
+        try:
+            each: Pass[Any] = _loaded(_PASSES, name)
+        except PassError as error:
+            warn(str(error))
+            continue
+        taken = next((option for option in each.options.__struct_fields__ if option in options), None)
+        if taken is not None:
+            warn(f"pass {name!r} is left out: the pass {options[taken]!r} has the option {taken} too")
+            continue
+        options.update(dict.fromkeys(each.options.__struct_fields__, name))
+        found[name] = each
+    return dict(sorted(found.items(), key=lambda item: (item[1].order, item[0])))
+
+
+def run_pass(name: str, graph: Graph, options: Options) -> Graph:
+    """Run the pass of that name.
+
+    Raises:
+        PassError: it cannot do what the options ask for, or fails.
+    """
+    try:
+        left = passes()[name].run(graph, options)
+    except (GradirError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise PassError(f"pass {name!r} failed: {_said(error)}") from error
+    if not isinstance(left, Graph):
+        raise PassError(f"pass {name!r} failed: it returned {type(left).__name__}, not a graph")
+    return left
+
+
+def frontend(name: str) -> Frontend:
+    """The front-end of that name.
+
+    Raises:
+        GradirError: there is none, or its module cannot be imported.
+    """
+    found: Frontend = _loaded(_FRONTENDS, name)
+    return found
+
+
+@cache
+def _found(group: _Group) -> Mapping[str, tuple[EntryPoint, ...]]:
     found: dict[str, dict[str, EntryPoint]] = {}
-    for point in entry_points(group):
+    for point in entry_points(group.name):
         # One package seen twice on the path registers the same value twice.
         found.setdefault(point.name, {}).setdefault(point.value, point)
     return {name: tuple(points.values()) for name, points in found.items()}
 
 
-def _find(group: str, name: str, noun: str, error_type: type[GradirError]) -> EntryPoint:
-    found = _found(group)
+def _is_own(group: _Group, name: str) -> bool:
+    return any(point.value.startswith("gradir.") for point in _found(group)[name])
+
+
+@cache
+def _loaded(group: _Group, name: str) -> Any:
+    """The plug-in of that name, made once."""
+    point = _find(group, name)
+    try:
+        found = point.load()()
+        for problem in _problems(group, found):
+            raise TypeError(problem)
+    except (GradirError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        # To leave the program is not for a plug-in: whatever it raises is its failure.
+        raise group.error(f"{group.noun} {name!r} ({point.value}) cannot be loaded: {_said(error)}") from error
+    return found
+
+
+def _find(group: _Group, name: str) -> EntryPoint:
+    noun, found = group.noun, _found(group)
     if not found:
-        raise error_type(f"no {noun} at all is registered: gradir is not installed, or what is beside it hides that")
+        raise group.error(f"no {noun} at all is registered: gradir is not installed, or what is beside it hides that")
     if name not in found:
-        raise error_type(f"unknown {noun} {name!r}{_advice(group, name, found)}")
+        raise group.error(f"unknown {noun} {name!r}{_advice(group, name, found)}")
     if len(found[name]) > 1:
         values = " and ".join(sorted(point.value for point in found[name]))
-        raise error_type(f"two packages register the {noun} {name!r}: {values}; uninstall one of them")
+        raise group.error(f"two packages register the {noun} {name!r}: {values}; uninstall one of them")
     return found[name][0]
 
 
-def _advice(group: str, name: str, registered: Mapping[str, object]) -> str:
+def _advice(group: _Group, name: str, registered: Mapping[str, object]) -> str:
     choices = f"choose from {', '.join(sorted(registered))}"
-    if group != EXPORTERS:
-        return f"{_hint(name, registered)}: {choices}"
+    if group != _EXPORTERS:
+        return f"{did_you_mean(name.lower(), registered)}: {choices}"
     *most, last = PICTURES
     drawn = f"{', '.join(most)} and {last} are pictures, drawn by gradir.render and 'gradir export'"
-    return f": {drawn}" if name in PICTURES else f"{_hint(name, [*registered, *PICTURES])}: {choices}; {drawn}"
+    if name in PICTURES:
+        return f": {drawn}"
+    return f"{did_you_mean(name.lower(), [*registered, *PICTURES])}: {choices}; {drawn}"
 
 
-def _check_exporter(loaded: object) -> None:
+def _problems(group: _Group, loaded: object) -> Iterator[str]:
+    """What makes a loaded object no plug-in of its group."""
+    if group == _FRONTENDS:
+        return
     options = getattr(loaded, "options", None)
     if not (isinstance(options, type) and issubclass(options, Options)):
-        raise TypeError("its 'options' are not a subclass of gradir.Options")
-    if not callable(getattr(loaded, "export", None)) or not isinstance(getattr(loaded, "suffix", None), str):
-        raise TypeError("it needs a method 'export' and a file 'suffix'")
+        yield "its 'options' are not a subclass of gradir.Options"
+    if group == _EXPORTERS and not (
+        callable(getattr(loaded, "export", None)) and isinstance(getattr(loaded, "suffix", None), str)
+    ):
+        yield "it needs a method 'export' and a file 'suffix'"
+    if group == _PASSES and not (
+        callable(getattr(loaded, "run", None)) and isinstance(getattr(loaded, "order", None), int)
+    ):
+        yield "it needs a method 'run' and a number 'order'"
 
 
 def _said(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _hint(wanted: str, known: Iterable[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(wanted.lower(), list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -45,6 +45,21 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+def test_the_table_says_what_the_passes_declare() -> None:
+    from gradir import registry
+    from gradir.options import option_schemas
+
+    rows = re.findall(r"^\| `--([a-z-]+)([A-Z ]*)` \| `(\w+)=` \| `(\w+)\(.*?\)` \| (.*) \|$", DOCS, re.MULTILINE)
+    declared = []
+    for each in registry.passes().values():
+        (name, schema), *_ = option_schemas(each.options).items()
+        values = schema["prefixItems"] if "prefixItems" in schema else (schema, schema.get("items", {}))
+        words = [value["title"] for value in values if "title" in value]
+        summary = (type(each).__doc__ or "").partition("\n")[0].rstrip(".")
+        declared.append((name.replace("_", "-"), " ".join(words), name, summary[0].lower() + summary[1:]))
+    assert [(option, words.strip(), keyword, left) for option, words, keyword, _, left in rows] == declared
+
+
 def test_there_is_an_example_of_every_option() -> None:
     options = {option for command, _ in commands() for option in re.findall(r"--[a-z-]+", command)}
     table = set(re.findall(r"^\| `(--[a-z-]+)", DOCS, re.MULTILINE))

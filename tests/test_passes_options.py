@@ -16,7 +16,8 @@ from samples import everything
 import gradir
 from gradir.errors import PassError
 from gradir.ir import Builder, Graph, TensorMeta
-from gradir.passes import PassOptions, between, drop, focus, fold, hide_shape_ops, planned, rollup
+from gradir.passes import between, drop, focus, fold, hide_shape_ops, rollup
+from gradir.plan import option_names, planned
 
 META = TensorMeta("float32", (2, 3))
 
@@ -47,13 +48,13 @@ OPTIONS: dict[str, object] = {
 
 
 def run(graph: Graph, **options: object) -> Graph:
-    for each in planned(PassOptions.of(options)):
+    for each in planned(options):
         graph = each(graph)
     return graph
 
 
 def test_the_order_is_that_of_the_fields_whatever_order_they_are_given_in() -> None:
-    assert list(OPTIONS) == [name for name in PassOptions.__struct_fields__ if name != "hops"]
+    assert list(OPTIONS) == [name for name in option_names() if name != "hops"]
     for names in combinations(OPTIONS, 2):
         chosen = {name: OPTIONS[name] for name in names}
         expected = run(run(stacked(), **{names[0]: chosen[names[0]]}), **{names[1]: chosen[names[1]]})
@@ -97,7 +98,7 @@ def test_each_option_is_its_pass() -> None:
 )
 def test_wrong_values(options: dict[str, object], message: str) -> None:
     with pytest.raises(PassError, match=message):
-        PassOptions.of(options)
+        planned(options)
     with pytest.raises(gradir.PassError, match=message):
         everything().to("tree", **options)
 
@@ -200,7 +201,7 @@ def test_a_wrong_number_is_found_before_the_file_is_read(export: Run, tmp_path: 
 def test_help_lists_every_option_in_the_order_of_the_passes(export: Run) -> None:
     group = re.split(r"\n(?=\S)", export("--help").stdout.partition("what to show:\n")[2])[0]
     listed = re.findall(r"^  --([a-z-]+)", group, re.MULTILINE)
-    assert [name.replace("-", "_") for name in listed] == list(PassOptions.__struct_fields__)
+    assert [name.replace("-", "_") for name in listed] == list(option_names())
 
 
 def test_every_pass_is_public_and_documented() -> None:

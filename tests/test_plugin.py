@@ -1,42 +1,18 @@
-"""A third-party exporter, installed as its own distribution, and others that are broken."""
+"""A third-party exporter and pass, installed as a distribution of their own, and others that are broken."""
 
 from __future__ import annotations
 
 import csv
-import os
 import re
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
+from plugins import PLUGIN, gir, gradir, installed, register
 from samples import everything
 
-PLUGIN = Path(__file__).parent / "plugin"
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory that holds the plug-in as pip installs it, offline."""
-    target = tmp_path_factory.mktemp("plugin")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-build-isolation", "--no-deps", "--no-index"]
-    subprocess.run([*command, "--target", target, PLUGIN], check=True, timeout=120)
-    return target
-
-
-@pytest.fixture(scope="module")
-def gir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("gir") / "sample.gir"
-    everything().save(path)
-    return path
-
-
-def gradir(plugins: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(plugins), "PYTHONUTF8": "1"}
-    command = [sys.executable, "-m", "gradir", *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", timeout=60, check=False)
+__all__ = ["gir", "installed"]
 
 
 def test_it_exports(installed: Path, gir: Path) -> None:
@@ -81,13 +57,6 @@ def test_without_the_plugin_the_message_lists_the_exporters_there_are(tmp_path: 
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.count("\n") == 1
     assert all(name in result.stderr for name in ("edges", "dot", "mermaid", "plain", "tree"))
-
-
-def register(plugins: Path, name: str, value: str) -> None:
-    info = plugins / f"{name}-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[gradir.exporters]\n{name} = {value}\n")
 
 
 BROKEN = {
@@ -164,14 +133,25 @@ def test_two_packages_with_one_name_clash_over_that_name_only(tmp_path: Path, gi
     assert "gradir_exporters.plain" in result.stderr
 
 
-def test_the_recipe_for_an_exporter_works() -> None:
+def recipe(name: str) -> Any:
+    """The class of that name in the recipes of CONTRIBUTING."""
     contributing = (PLUGIN.parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    (recipe,) = re.findall(r"^   ```python\n(.*?)^   ```$", contributing, re.DOTALL | re.MULTILINE)
+    recipes = re.findall(r"^   ```python\n(.*?)^   ```$", contributing, re.DOTALL | re.MULTILINE)
+    (found,) = [text for text in recipes if f"class {name}" in text]
     namespace: dict[str, Any] = {}
-    exec(textwrap.dedent(recipe), namespace)
-    exporter = namespace["EdgesExporter"]()
+    exec(textwrap.dedent(found).replace("from __future__ import annotations", ""), namespace)
+    return namespace[name]()
+
+
+def test_the_recipe_for_an_exporter_works() -> None:
+    exporter = recipe("EdgesExporter")
     edges = [f"{edge.src} {edge.dst}" for edge in everything().edges]
     assert exporter.export(everything(), exporter.options()).splitlines() == edges
+
+
+def test_the_recipe_for_a_pass_works() -> None:
+    only = recipe("OnlyOpsPass")
+    assert list(only.run(everything(), only.options(only_ops=("mul", "addmm"))).nodes) == ["fc/addmm:1", "mul:1"]
 
 
 ODD_OPTIONS = """

@@ -34,7 +34,7 @@ RUN = "from gradir.cli import main; main()"
 ABSENT = {
     "--version": (*SLOW, *WIDTH, *LIBRARY, "gradir.cli.export_command"),
     "--help": (*SLOW, *LIBRARY),
-    "export --help": (*SLOW, *LIBRARY, "gradir.cli.diff_command"),
+    "export --help": (*SLOW, "gradir.codecs", "gradir.cli.diff_command"),
     "export a.gir --to tree": (*SLOW, *WIDTH, *UNASKED, "gradir.cli.diff_command"),
     "export a.gir --to plain": (*SLOW, *WIDTH, *UNASKED),
     "export a.gir --to dot": (*(name for name in SLOW if name not in GRAPHVIZ), *WIDTH, *UNASKED),

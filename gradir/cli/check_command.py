@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from gradir import stored
-    from gradir.cli.main import report
+    from gradir.cli.report import report
 
     check_comparison_options(options)
     if options.update and options.against == "-":

@@ -72,7 +72,7 @@ def check_comparison_options(options: argparse.Namespace) -> None:
 def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
     """The diff that the options ask for; says where another release, or other options, made one of the two."""
     from gradir import api
-    from gradir.cli.main import report
+    from gradir.cli.report import report
 
     found = api.diff(a, b, ignore=_ignored(options), normalize=options.normalize)
     made = [(graph.producer.framework, graph.producer.framework_version) for graph in (a, b)]
@@ -114,7 +114,7 @@ def status_of(a: Graph, b: Graph, diff: Diff, options: argparse.Namespace) -> in
     """The exit status: 1 for a difference or, with conditions, where one holds, which is then said."""
     if not options.fail_on:
         return 1 if diff else 0
-    from gradir.cli.main import report
+    from gradir.cli.report import report
     from gradir.diff.report.conditions import findings, parsed
 
     fails = False
@@ -140,7 +140,7 @@ def _shown(a: Graph, b: Graph, diff: Diff, options: argparse.Namespace) -> bytes
         render = render_text if options.full else render_brief
         return render(diff, (a, b), palette=palette, width=_columns()).encode()
     from gradir import api
-    from gradir.cli.main import report
+    from gradir.cli.report import report
     from gradir.review import changed_part, markdown
 
     if options.format == "markdown":

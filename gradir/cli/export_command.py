@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gradir.cli.options_help import option_lines
+from gradir.cli.parser import Parser
 from gradir.cli.pass_options import add_pass_options, chosen_passes
 from gradir.errors import ExportError
 
@@ -63,7 +64,7 @@ class _Help(argparse.Action):
         parser.exit()
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def register(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "export",

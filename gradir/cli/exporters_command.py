@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from gradir.cli.main import report
 from gradir.cli.options_help import option_lines
+from gradir.cli.report import report
 from gradir.errors import ExportError
 
 __all__ = ["register"]

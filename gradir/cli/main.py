@@ -11,18 +11,16 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Final
 
+from gradir.cli.parser import TROUBLE, Parser
+from gradir.cli.report import report
 from gradir.errors import GradirError, GradirWarning
 from gradir.files import flush_stdout, silence_stdout
 from gradir.version import __version__
 
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
-
-__all__ = ["main", "report"]
+__all__ = ["main"]
 
 _COMMANDS: Final = (
     "capture",
@@ -40,8 +38,6 @@ _COMMANDS: Final = (
 )
 _RUN_PROGRAMS: Final = ("capture", "check")
 _VERSION: Final = "--version"
-_ANY_WIDTH: Final = 80
-_TROUBLE: Final = 2
 _INTERRUPTED: Final = 130
 _UNREAD: Final = 141
 """What a shell reports of a program that died of SIGPIPE, as diff(1) does: neither a difference nor trouble."""
@@ -56,42 +52,6 @@ examples:
 
 exit status: 0 done (diff: no difference), 1 diff found a difference, 2 trouble
 """
-
-
-class _Wrapped(argparse.RawDescriptionHelpFormatter):
-    """Wraps the paragraphs that are one line, and keeps the lines of the others: of lists and examples."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        import textwrap
-
-        def wrapped(paragraph: str) -> str:
-            if "\n" in paragraph or paragraph.startswith(" "):
-                return textwrap.indent(paragraph, indent)
-            return textwrap.fill(paragraph, width, initial_indent=indent, subsequent_indent=indent)
-
-        return "\n\n".join(map(wrapped, text.rstrip().split("\n\n"))) + "\n"
-
-
-class _Parser(argparse.ArgumentParser):
-    """Reports a wrong command line in one line, as every other error."""
-
-    def __init__(self, *, formatter_class: type[argparse.HelpFormatter] = argparse.HelpFormatter, **more: Any) -> None:
-        # argparse makes a formatter for every option that is added. Without a width each asks the terminal for one,
-        # for which it imports shutil, and that all of the compressions.
-        super().__init__(formatter_class=partial(formatter_class, width=_ANY_WIDTH), **more)
-        self._printed_with = _Wrapped if formatter_class is argparse.RawDescriptionHelpFormatter else formatter_class
-
-    def format_help(self) -> str:
-        """The help, as wide as the terminal."""
-        self.formatter_class = self._printed_with
-        return super().format_help()
-
-    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
-        """Print the help, and fail where it cannot be written, which argparse hides."""
-        print(self.format_help(), end="", file=file)
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(_TROUBLE, f"gradir: {message}; see {self.prog} --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -109,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (GradirError, GradirWarning) as error:
         # A warning is raised where the interpreter was told to take warnings for errors.
         report(str(error))
-        return _TROUBLE
+        return TROUBLE
     except BrokenPipeError:
         # The reader has what it wanted.
         silence_stdout()
@@ -123,10 +83,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # From a help text or another print: all else that is written goes through gradir.files.
             silence_stdout()
             report(f"standard output: cannot be written: {error.strerror}")
-            return _TROUBLE
+            return TROUBLE
         name = type(error).__name__
         report(f"internal error, {name}: {error}; {_DEBUG}=1 shows where")
-        return _TROUBLE
+        return TROUBLE
     return status
 
 
@@ -154,7 +114,7 @@ def _print_anything() -> None:
 
 
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="gradir",
         description="See, keep, compare and explain the autograd graph behind a PyTorch gradient.",
         epilog=_EPILOG,
@@ -174,17 +134,6 @@ def _needed(given: Sequence[str]) -> Sequence[str]:
         # Its action is the first to run, and ends the program.
         return ()
     return (first,) if first in _COMMANDS else _COMMANDS
-
-
-def report(message: str) -> None:
-    """Print one line on standard error."""
-    # To print, no stream means standard output.
-    if sys.stderr is not None:
-        print(f"gradir: {_one_line(message)}", file=sys.stderr)
-
-
-def _one_line(message: str) -> str:
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in message)
 
 
 def _show_warning_with(default: object) -> object:

@@ -2,54 +2,58 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gradir.errors import PassError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from gradir.cli.parser import Parser
     from gradir.ir import Graph
 
 __all__ = ["add_pass_options", "chosen_passes"]
-
-_NAMES: Final = (
-    "drop",
-    "hide_shape_ops",
-    "ancestors",
-    "descendants",
-    "between",
-    "focus",
-    "hops",
-    "rollup",
-    "depth",
-)
 
 _ABOUT: Final = """\
 Run in the order listed. A PATTERN is a node's id or name, the path of a module, or a glob over these.
 """
 
+_NUMBERS: Final = {"integer": int, "number": float}
 
-def add_pass_options(parser: argparse.ArgumentParser) -> None:
-    """Add an option for each pass, under the names of the fields of `gradir.passes.PassOptions`."""
+
+def add_pass_options(parser: Parser) -> None:
+    """Let a parser know the options of the installed passes, once it meets an option that it does not know."""
     group = parser.add_argument_group("what to show", _ABOUT)
-    group.add_argument(
-        "--drop",
-        metavar="WHAT",
-        action="append",
-        help="leave out a role (buffer, view_base, output ...), accumulate_grad, saved or views; may be repeated",
-    )
-    group.add_argument("--hide-shape-ops", action="store_true", help="leave out views, reshapes, transposes ...")
-    group.add_argument("--ancestors", metavar="PATTERN", help="only these nodes and all they depend on")
-    group.add_argument("--descendants", metavar="PATTERN", help="only these nodes and all that depends on them")
-    group.add_argument(
-        "--between", metavar=("PATTERN", "PATTERN"), nargs=2, help="only the nodes on paths that join these"
-    )
-    group.add_argument("--focus", metavar="PATTERN", help="only these nodes and those near them")
-    group.add_argument("--hops", metavar="K", type=int, help="how many edges away is near, for --focus; default 1")
-    group.add_argument("--rollup", action="store_true", help="show a stack of equal layers once, with its number")
-    group.add_argument("--depth", metavar="N", type=int, help="fold every module below this depth into one node")
+    parser.add_later(lambda: _add_options(group))
+
+
+def _add_options(group: argparse._ArgumentGroup) -> None:
+    from gradir import registry
+    from gradir.options import option_infos, option_schemas
+
+    for each in registry.passes().values():
+        schemas = option_schemas(each.options)
+        for name, _, about, default in option_infos(each.options):
+            text = about if default is None else f"{about} (default: {default})"
+            # The default of argparse is none, which says that the option was not given.
+            group.add_argument(_spelled(name), default=None, help=text.replace("%", "%%"), **_taken(schemas[name]))
+
+
+def _taken(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """How an option with this schema is written on a command line."""
+    if schema.get("type") == "boolean":
+        return {"action": "store_true"}
+    if "prefixItems" in schema:
+        return {"nargs": len(schema["prefixItems"]), "metavar": tuple(map(_metavar, schema["prefixItems"]))}
+    if schema.get("type") == "array":
+        return {"action": "append", "metavar": _metavar(schema.get("items", {}))}
+    number = _NUMBERS.get(str(schema.get("type")))
+    return {"metavar": _metavar(schema), **({} if number is None else {"type": number})}
+
+
+def _metavar(schema: Mapping[str, Any]) -> str:
+    return str(schema.get("title", "VALUE"))
 
 
 def chosen_passes(options: argparse.Namespace) -> Callable[[Graph], Graph]:
@@ -58,18 +62,16 @@ def chosen_passes(options: argparse.Namespace) -> Callable[[Graph], Graph]:
     Raises:
         PassError: an option has a value that it does not take.
     """
-    chosen = {name: getattr(options, name) for name in _NAMES}
-    given = {name: value for name, value in chosen.items() if value is not None and value is not False}
-    if not given:
+    if not options.parser.is_complete:
+        # No option of a pass was given. Imported when there is something to do: a plain export should start fast.
         return lambda graph: graph
-    # Imported when there is something to do: a plain export should start fast.
-    from gradir.passes.plan import PassOptions, applied
+    from gradir.plan import applied, option_names, planned
 
-    chosen_options = PassOptions.of(given)
+    steps = planned({name: getattr(options, name) for name in option_names()})
 
     def run(graph: Graph) -> Graph:
         try:
-            return applied(chosen_options, graph, _spelled)
+            return applied(steps, graph, _spelled)
         except PassError as error:
             raise PassError(f"{options.file}: {error}") from error
 

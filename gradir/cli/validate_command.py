@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _is_valid(path: str, check: Callable[[bytes], int]) -> bool:
     from gradir import files
-    from gradir.cli.main import report
+    from gradir.cli.report import report
 
     try:
         count = check(files.read_bytes(path))

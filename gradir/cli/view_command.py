@@ -6,8 +6,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from gradir.cli.export_command import add_exporter_options, exporter_values
-from gradir.cli.main import report
+from gradir.cli.parser import Parser
 from gradir.cli.pass_options import add_pass_options, chosen_passes
+from gradir.cli.report import report
 from gradir.errors import ExportError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ examples:
 """
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def register(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "view",

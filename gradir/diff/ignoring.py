@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from gradir.diff.model import Change, Diff, FieldChange
 from gradir.errors import GradirError
+from gradir.hints import did_you_mean
 
 __all__ = ["check_names", "ignoring", "normalized", "same_operation"]
 
@@ -90,11 +91,7 @@ def check_names(patterns: Sequence[str]) -> None:
     for given in patterns:
         name = re.split(r"[.\[]", given, maxsplit=1)[0]
         if not any(_fits(field, name) for field in known):
-            import difflib
-
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise GradirError(f"cannot ignore {given!r}{hint}: choose from {', '.join(known)}")
+            raise GradirError(f"cannot ignore {given!r}{did_you_mean(name, known)}: choose from {', '.join(known)}")
 
 
 def _kept(changes: Sequence[Change], patterns: Sequence[str]) -> Iterator[Change]:

@@ -9,15 +9,12 @@ from gradir.passes.fold import destination, fold
 from gradir.passes.hide import SHAPE_OPS, hide_shape_ops
 from gradir.passes.lineage import ancestors, descendants
 from gradir.passes.patterns import matching
-from gradir.passes.plan import PassOptions, applied, planned
 from gradir.passes.rollup import rollup
 from gradir.passes.wiring import within, without
 
 __all__ = [
     "SHAPE_OPS",
-    "PassOptions",
     "ancestors",
-    "applied",
     "around",
     "between",
     "descendants",
@@ -27,7 +24,6 @@ __all__ = [
     "fold",
     "hide_shape_ops",
     "matching",
-    "planned",
     "rollup",
     "scope_depth",
     "within",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import msgspec
 
 from gradir.errors import PassError
+from gradir.hints import did_you_mean
 from gradir.ir.model import ROLES
-from gradir.passes.patterns import close_matches
+from gradir.options import Options
 from gradir.passes.wiring import has_one_input, without
 
 if TYPE_CHECKING:
@@ -16,11 +17,34 @@ if TYPE_CHECKING:
 
     from gradir.ir import Graph, Node
 
-__all__ = ["drop"]
+__all__ = ["DropOptions", "DropPass", "drop"]
 
 _ACCUMULATORS: Final = "accumulate_grad"
 _SAVED: Final = "saved"
 _VIEWS: Final = "views"
+
+
+class DropOptions(Options, frozen=True, kw_only=True):
+    """What goes; in Python one word may stand alone."""
+
+    drop: Annotated[
+        tuple[Annotated[str, msgspec.Meta(title="WHAT")], ...],
+        msgspec.Meta(
+            description="leave out a role (buffer, view_base, output ...), accumulate_grad, saved or views; may be "
+            "repeated"
+        ),
+    ]
+
+
+class DropPass:
+    """All but some kinds of nodes, or what nodes say of saved tensors and views."""
+
+    order: ClassVar[int] = 10
+    options: ClassVar[type[Options]] = DropOptions
+
+    def run(self, graph: Graph, options: DropOptions) -> Graph:
+        """See `drop`."""
+        return drop(graph, options.drop)
 
 
 def drop(graph: Graph, what: Iterable[str]) -> Graph:
@@ -73,7 +97,7 @@ def _known(graph: Graph, what: Iterable[str]) -> Iterable[str]:
         known = [*dict.fromkeys([*known, *sorted({node.role for node in graph.nodes.values()})])]
     for word in words:
         if word not in known:
-            raise PassError(f"cannot drop {word!r}{close_matches(word, known)}: choose from {', '.join(known)}")
+            raise PassError(f"cannot drop {word!r}{did_you_mean(word, known)}: choose from {', '.join(known)}")
     return words
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import msgspec
 
 from gradir.errors import PassError
+from gradir.options import Options
 from gradir.passes.lineage import lead_to, reached_from
-from gradir.passes.patterns import matching
+from gradir.passes.patterns import Pattern, matching
 from gradir.passes.wiring import sources, within
 
 if TYPE_CHECKING:
@@ -14,7 +17,42 @@ if TYPE_CHECKING:
 
     from gradir.ir import Graph
 
-__all__ = ["around", "between", "focus"]
+__all__ = ["BetweenOptions", "BetweenPass", "FocusOptions", "FocusPass", "around", "between", "focus"]
+
+
+class BetweenOptions(Options, frozen=True, kw_only=True):
+    """What the paths join."""
+
+    between: Annotated[tuple[Pattern, Pattern], msgspec.Meta(description="only the nodes on paths that join these")]
+
+
+class BetweenPass:
+    """The paths that join some nodes and others."""
+
+    order: ClassVar[int] = 50
+    options: ClassVar[type[Options]] = BetweenOptions
+
+    def run(self, graph: Graph, options: BetweenOptions) -> Graph:
+        """See `between`."""
+        return between(graph, *options.between)
+
+
+class FocusOptions(Options, frozen=True, kw_only=True):
+    """What stays, and how much around it."""
+
+    focus: Annotated[Pattern, msgspec.Meta(description="only these nodes and those near them")]
+    hops: Annotated[int, msgspec.Meta(ge=0, title="K", description="how many edges away is near, for focus")] = 1
+
+
+class FocusPass:
+    """Some nodes and what is near."""
+
+    order: ClassVar[int] = 60
+    options: ClassVar[type[Options]] = FocusOptions
+
+    def run(self, graph: Graph, options: FocusOptions) -> Graph:
+        """See `focus`."""
+        return focus(graph, options.focus, options.hops)
 
 
 def focus(graph: Graph, pattern: str, hops: int | None = 1) -> Graph:

@@ -6,7 +6,7 @@ back, as in an unrolled recurrent network. Such a module becomes several nodes, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from gradir.ir.marks import STATUS, status
 from gradir.ir.module_tree import scope_depth
 from gradir.ir.order import postorder
 from gradir.ir.totals import SavedBytes, elements
+from gradir.options import Options
 from gradir.passes.wiring import claim, inputs, sources
 
 if TYPE_CHECKING:
@@ -25,10 +26,27 @@ if TYPE_CHECKING:
 
     from gradir.ir import AttrValue
 
-__all__ = ["destination", "fold"]
+__all__ = ["FoldOptions", "FoldPass", "destination", "fold"]
 
 _ROOT_ID = "/"  # no module path encodes to it
 _KEPT_ROLES = frozenset({"output", "view_base"})
+
+
+class FoldOptions(Options, frozen=True, kw_only=True):
+    """How far to fold."""
+
+    depth: Annotated[int, msgspec.Meta(ge=0, title="N", description="fold every module below this depth into one node")]
+
+
+class FoldPass:
+    """One node for each module below a depth."""
+
+    order: ClassVar[int] = 80
+    options: ClassVar[type[Options]] = FoldOptions
+
+    def run(self, graph: Graph, options: FoldOptions) -> Graph:
+        """See `fold`."""
+        return fold(graph, options.depth)
 
 
 def destination(node: Node, depth: int) -> str | None:

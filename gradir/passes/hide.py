@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
+import msgspec
+
+from gradir.options import Options
 from gradir.passes.wiring import has_one_input, without
 
 if TYPE_CHECKING:
     from gradir.ir import Graph, Node
 
-__all__ = ["SHAPE_OPS", "hide_shape_ops"]
+__all__ = ["SHAPE_OPS", "HideShapeOpsOptions", "HideShapeOpsPass", "hide_shape_ops"]
 
 SHAPE_OPS: Final = frozenset(
     {
@@ -28,6 +31,23 @@ SHAPE_OPS: Final = frozenset(
     }
 )
 """The operations that `hide_shape_ops` leaves out; torch has two further names for a reshape."""
+
+
+class HideShapeOpsOptions(Options, frozen=True, kw_only=True):
+    """Whether to hide them."""
+
+    hide_shape_ops: Annotated[bool, msgspec.Meta(description="leave out views, reshapes, transposes ...")]
+
+
+class HideShapeOpsPass:
+    """All but views, reshapes and transposes."""
+
+    order: ClassVar[int] = 20
+    options: ClassVar[type[Options]] = HideShapeOpsOptions
+
+    def run(self, graph: Graph, options: HideShapeOpsOptions) -> Graph:  # noqa: ARG002 (it runs where it is asked for)
+        """See `hide_shape_ops`."""
+        return hide_shape_ops(graph)
 
 
 def hide_shape_ops(graph: Graph) -> Graph:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from gradir.passes.patterns import matching
+import msgspec
+
+from gradir.options import Options
+from gradir.passes.patterns import Pattern, matching
 from gradir.passes.wiring import sources, within
 
 if TYPE_CHECKING:
@@ -12,7 +15,50 @@ if TYPE_CHECKING:
 
     from gradir.ir import Graph
 
-__all__ = ["ancestors", "descendants", "lead_to", "reached_from"]
+__all__ = [
+    "AncestorsOptions",
+    "AncestorsPass",
+    "DescendantsOptions",
+    "DescendantsPass",
+    "ancestors",
+    "descendants",
+    "lead_to",
+    "reached_from",
+]
+
+
+class AncestorsOptions(Options, frozen=True, kw_only=True):
+    """Whose ancestors stay."""
+
+    ancestors: Annotated[Pattern, msgspec.Meta(description="only these nodes and all they depend on")]
+
+
+class AncestorsPass:
+    """Some nodes and all they depend on."""
+
+    order: ClassVar[int] = 30
+    options: ClassVar[type[Options]] = AncestorsOptions
+
+    def run(self, graph: Graph, options: AncestorsOptions) -> Graph:
+        """See `ancestors`."""
+        return ancestors(graph, options.ancestors)
+
+
+class DescendantsOptions(Options, frozen=True, kw_only=True):
+    """Whose descendants stay."""
+
+    descendants: Annotated[Pattern, msgspec.Meta(description="only these nodes and all that depends on them")]
+
+
+class DescendantsPass:
+    """Some nodes and all that depends on them."""
+
+    order: ClassVar[int] = 40
+    options: ClassVar[type[Options]] = DescendantsOptions
+
+    def run(self, graph: Graph, options: DescendantsOptions) -> Graph:
+        """See `descendants`."""
+        return descendants(graph, options.descendants)
 
 
 def ancestors(graph: Graph, pattern: str) -> Graph:

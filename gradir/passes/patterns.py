@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import re
 from fnmatch import translate
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+
+import msgspec
 
 from gradir.errors import PassError
+from gradir.hints import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from gradir.ir import Graph
 
-__all__ = ["close_matches", "matching"]
+__all__ = ["Pattern", "matching"]
 
-# Comparing a wrong pattern with every name of a graph of a million nodes would take a minute.
-_MOST_COMPARED: Final = 20_000
+Pattern: TypeAlias = Annotated[str, msgspec.Meta(title="PATTERN")]
+"""What names nodes in the options of a pass."""
+
+_MOST_NAMED: Final = 3
 
 
 def matching(graph: Graph, pattern: str, what: str = "pattern") -> set[str]:
@@ -39,21 +44,9 @@ def matching(graph: Graph, pattern: str, what: str = "pattern") -> set[str]:
         raise PassError(f"{what}: the pattern is empty; give the id or name of a node, a module's path, or a glob")
     found = _literal(graph, pattern) or _glob(graph, pattern)
     if not found:
-        hint = close_matches(pattern, _candidates(graph))
+        hint = did_you_mean(pattern, _candidates(graph), _MOST_NAMED)
         raise PassError(f"{what} {pattern!r}: no node, name or module with nodes matches{hint}")
     return found
-
-
-def close_matches(wanted: str, known: Iterable[str]) -> str:
-    """A hint at what may have been meant, with a space before it; empty where nothing is near.
-
-    >>> close_matches("bufer", ["buffer", "output"])
-    " (did you mean 'buffer'?)"
-    """
-    import difflib
-
-    close = difflib.get_close_matches(wanted, list(islice(dict.fromkeys(known), _MOST_COMPARED)), n=3)
-    return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
 
 
 def _candidates(graph: Graph) -> Iterator[str]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import msgspec
 
@@ -13,6 +13,7 @@ from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved, Scope
 from gradir.ir.ids import encode_component
 from gradir.ir.totals import OWNERS
+from gradir.options import Options
 from gradir.passes.blocks import Block, Stack, block_reader, stacks
 from gradir.passes.wiring import claim
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from gradir.ir import AttrValue
 
-__all__ = ["CARRIED", "TIMES", "rollup"]
+__all__ = ["CARRIED", "TIMES", "RollupOptions", "RollupPass", "rollup"]
 
 TIMES: Final = "times"
 """The entry of ``ext`` that says for how many nodes one stands."""
@@ -31,6 +32,23 @@ CARRIED: Final = "carried_inputs"
 
 # A module that lies deeper is not looked into.
 _DEEPEST: Final = 16
+
+
+class RollupOptions(Options, frozen=True, kw_only=True):
+    """Whether to roll up."""
+
+    rollup: Annotated[bool, msgspec.Meta(description="show a stack of equal layers once, with its number")]
+
+
+class RollupPass:
+    """One of the equal layers of a stack."""
+
+    order: ClassVar[int] = 70
+    options: ClassVar[type[Options]] = RollupOptions
+
+    def run(self, graph: Graph, options: RollupOptions) -> Graph:  # noqa: ARG002 (it runs where it is asked for)
+        """See `rollup`."""
+        return rollup(graph)
 
 
 def rollup(graph: Graph) -> Graph:

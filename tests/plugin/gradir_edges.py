@@ -1,17 +1,18 @@
-"""The edges of a graph as CSV, for a spreadsheet, a data frame or a graph database."""
+"""The edges of a graph as CSV, for a spreadsheet, a data frame or a graph database; and a pass."""
 
 from __future__ import annotations
 
 import csv
 import io
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from gradir.ir import Edge, Graph, TensorMeta
+from gradir.passes import within
 from gradir.protocols import Options
 
-__all__ = ["EdgesExporter", "EdgesOptions"]
+__all__ = ["EdgesExporter", "EdgesOptions", "OnlyOpsOptions", "OnlyOpsPass"]
 
 
 class EdgesOptions(Options, frozen=True, kw_only=True):
@@ -44,6 +45,32 @@ class EdgesExporter:
         writer.writerow(("source", "output", "target", "input", "kind", "dtype", "shape"))
         writer.writerows(_row(graph, edge) for edge in graph.edges if options.kind in ("all", edge.kind))
         return text.getvalue()
+
+
+class OnlyOpsOptions(Options, frozen=True, kw_only=True):
+    """Which operations stay."""
+
+    only_ops: Annotated[
+        tuple[Annotated[str, Meta(title="OP")], ...],
+        Meta(description="only these operations; may be repeated, 100% so"),
+    ]
+    least_inputs: Annotated[int, Meta(ge=0, title="N", description="and of these only those with N inputs")] = 0
+
+
+class OnlyOpsPass:
+    """Some operations and nothing else."""
+
+    order: ClassVar[int] = 25
+    options: ClassVar[type[Options]] = OnlyOpsOptions
+
+    def run(self, graph: Graph, options: OnlyOpsOptions) -> Graph:
+        """Keep the nodes with one of these operations."""
+        kept = {
+            node.id
+            for node in graph.nodes.values()
+            if node.op in options.only_ops and len(node.inputs) >= options.least_inputs
+        }
+        return within(graph, kept)
 
 
 def _row(graph: Graph, edge: Edge) -> tuple[object, ...]:

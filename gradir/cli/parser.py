@@ -1,0 +1,80 @@
+"""The parser of the command line: errors in one line, help as wide as the terminal, options that are loaded late."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+__all__ = ["TROUBLE", "Parser"]
+
+TROUBLE: Final = 2
+"""The exit status where something is wrong."""
+
+_ANY_WIDTH: Final = 80
+
+
+class _Wrapped(argparse.RawDescriptionHelpFormatter):
+    """Wraps the paragraphs that are one line, and keeps the lines of the others: of lists and examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        import textwrap
+
+        def wrapped(paragraph: str) -> str:
+            if "\n" in paragraph or paragraph.startswith(" "):
+                return textwrap.indent(paragraph, indent)
+            return textwrap.fill(paragraph, width, initial_indent=indent, subsequent_indent=indent)
+
+        return "\n\n".join(map(wrapped, text.rstrip().split("\n\n"))) + "\n"
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a wrong command line in one line, as every other error."""
+
+    def __init__(self, *, formatter_class: type[argparse.HelpFormatter] = argparse.HelpFormatter, **more: Any) -> None:
+        # argparse makes a formatter for every option that is added. Without a width each asks the terminal for one,
+        # for which it imports shutil, and that all of the compressions.
+        super().__init__(formatter_class=partial(formatter_class, width=_ANY_WIDTH), **more)
+        self._printed_with = _Wrapped if formatter_class is argparse.RawDescriptionHelpFormatter else formatter_class
+        self._later: list[Callable[[], None]] = []
+
+    def add_later(self, add: Callable[[], None]) -> None:
+        """Have options added once one is met that is not known, or the help is asked for: to find them takes time."""
+        self._later.append(add)
+        self.set_defaults(parser=self)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the options that were to be added later are there."""
+        return not self._later
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """As argparse does it, with the later options where an option is not among the others."""
+        if any(self._is_unknown(argument) for argument in args or ()):
+            self._complete()
+        return super().parse_known_args(args, namespace)
+
+    def format_help(self) -> str:
+        """The help, as wide as the terminal."""
+        self._complete()
+        self.formatter_class = self._printed_with
+        return super().format_help()
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Print the help, and fail where it cannot be written, which argparse hides."""
+        print(self.format_help(), end="", file=file)
+
+    def error(self, message: str) -> NoReturn:
+        """End with one line on standard error."""
+        self.exit(TROUBLE, f"gradir: {message}; see {self.prog} --help\n")
+
+    def _is_unknown(self, argument: str) -> bool:
+        return argument.startswith("--") and argument.partition("=")[0] not in self._option_string_actions
+
+    def _complete(self) -> None:
+        while self._later:
+            self._later.pop(0)()

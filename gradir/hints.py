@@ -1,0 +1,25 @@
+"""What a misspelt name may have been meant to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+__all__ = ["did_you_mean"]
+
+_MOST_COMPARED: Final = 20_000
+"""To compare a wrong pattern with every name of a graph of a million nodes would take a minute."""
+
+
+def did_you_mean(wanted: str, known: Iterable[str], most: int = 1) -> str:
+    """The names that are like one which does not exist, in words to put behind it; nothing where none is.
+
+    >>> did_you_mean("bufer", ["buffer", "output"]), did_you_mean("x", ["buffer"])
+    (" (did you mean 'buffer'?)", '')
+    """
+    # It compiles patterns when it is imported.
+    import difflib
+
+    close = difflib.get_close_matches(wanted, list(islice(dict.fromkeys(known), _MOST_COMPARED)), n=most)
+    return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""

@@ -1,0 +1,140 @@
+"""From options to passes, for the command line and the Python functions alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from gradir import registry
+from gradir.errors import PassError
+from gradir.ir import Graph
+from gradir.options import OptionError, Options, filled, option_schemas
+
+__all__ = ["Step", "applied", "option_names", "planned"]
+
+_ABSENT: Final = (None, False)
+"""The values of an option that is as if it were not given."""
+
+
+class Step(NamedTuple):
+    """A pass with its options; ``asked`` is the name of the first option that was given for it."""
+
+    name: str
+    asked: str
+    options: Options
+
+    def __call__(self, graph: Graph) -> Graph:
+        """The graph after the pass.
+
+        Raises:
+            PassError: the pass cannot do what was asked.
+        """
+        return registry.run_pass(self.name, graph, self.options)
+
+
+def option_names() -> Iterator[str]:
+    """The name of every option of the installed passes, in the order in which they run.
+
+    >>> list(option_names())[:4]
+    ['drop', 'hide_shape_ops', 'ancestors', 'descendants']
+    """
+    for each in registry.passes().values():
+        yield from each.options.__struct_fields__
+
+
+def planned(values: Mapping[str, object]) -> list[Step]:
+    """The passes that options by name ask for, in the order in which they run.
+
+    First goes what is not to be seen, so that hops are counted in what is left. Then a part is chosen, each out of what
+    the one before left, while nodes still have their own names. What makes one node of many comes last. An option that
+    takes several words may be given one.
+
+    Raises:
+        PassError: an option that no pass has, a value that an option does not take, or an option without the one that
+            it belongs to.
+
+    >>> from gradir.ir import Node
+    >>> graph = Graph.of([Node("b", role="buffer"), Node("x", role="leaf")])
+    >>> for step in planned({"focus": "x", "drop": "buffer"}):
+    ...     graph = step(graph)
+    ...     print(step.asked, list(graph.nodes))
+    drop ['x']
+    focus ['x']
+    """
+    given = {name: value for name, value in values.items() if not any(value is absent for absent in _ABSENT)}
+    unknown = next((name for name in given if name not in option_names()), None)
+    if unknown is not None:
+        raise PassError(f"no pass has the option {unknown!r}: choose from {', '.join(option_names())}")
+    return [step for name, each in registry.passes().items() for step in _steps(name, each.options, given)]
+
+
+def applied(steps: Sequence[Step], graph: Graph, spelled: Callable[[str], str] = str) -> Graph:
+    """The graph after these passes; ``spelled`` writes the name of an option as its user does.
+
+    Raises:
+        PassError: a pass cannot do what was asked; where one before it left out what it names, the message says which.
+
+    >>> from gradir.ir import Node
+    >>> graph = Graph.of([Node("b", role="buffer"), Node("x", role="leaf")])
+    >>> applied(planned({"focus": "b", "drop": "buffer"}), graph)
+    Traceback (most recent call last):
+    gradir.errors.PassError: focus 'b': drop, which runs before it, left out what it names
+    """
+    left = graph
+    try:
+        for done, step in enumerate(steps):  # noqa: B007 (told below)
+            left = step(left)
+    except PassError as error:
+        culprit = _culprit(steps[:done], step, graph)
+        if culprit is None:
+            raise
+        value = getattr(step.options, step.asked)
+        named = " and ".join(map(repr, value if isinstance(value, tuple) else (value,)))
+        raise PassError(
+            f"{step.asked} {named}: {spelled(culprit)}, which runs before it, left out what it names"
+        ) from error
+    return left
+
+
+def _steps(name: str, kind: type[Options], given: Mapping[str, object]) -> Iterator[Step]:
+    values = {option: given[option] for option in kind.__struct_fields__ if option in given}
+    if not values:
+        return
+    missing = [field.name for field in msgspec.structs.fields(kind) if field.required and field.name not in values]
+    if missing:
+        raise PassError(f"{next(iter(values))} belongs to {missing[0]}: give {missing[0]} too")
+    schemas = option_schemas(kind)
+    # One word is a list of one, and no list of its letters.
+    told = {
+        option: (value,) if isinstance(value, str) and _is_list(schemas[option]) else value
+        for option, value in values.items()
+    }
+    try:
+        yield Step(name, next(iter(values)), filled(kind, told, "passes"))
+    except OptionError as error:
+        raise PassError(str(error)) from error
+
+
+def _is_list(schema: Mapping[str, Any]) -> bool:
+    return schema.get("type") == "array" and "prefixItems" not in schema
+
+
+def _culprit(earlier: Sequence[Step], step: Step, graph: Graph) -> str | None:
+    """The pass after which another is no longer possible; ``None`` where it never was."""
+    if not _is_possible(step, graph):
+        return None
+    for before in earlier:
+        graph = before(graph)
+        if not _is_possible(step, graph):
+            return before.asked
+    return None
+
+
+def _is_possible(step: Step, graph: Graph) -> bool:
+    try:
+        step(graph)
+    except PassError:
+        return False
+    return True
