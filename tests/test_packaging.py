@@ -77,7 +77,13 @@ def test_the_wheel_ships_every_module_of_the_tree(wheel: Path) -> None:
 def test_the_wheel_registers_the_command_and_the_plugins(wheel: Path) -> None:
     points = ConfigParser()
     points.read_string(read(wheel, "entry_points.txt"))
-    assert set(points.sections()) == {"console_scripts", "gradir.exporters", "gradir.frontends", "pytest11"}
+    assert set(points.sections()) == {
+        "console_scripts",
+        "gradir.exporters",
+        "gradir.frontends",
+        "gradir.passes",
+        "pytest11",
+    }
     assert dict(points["pytest11"]) == {"gradir": "gradir.pytest_plugin"}
     assert dict(points["console_scripts"]) == {"gradir": "gradir.cli:main"}
     assert set(points["gradir.frontends"]) == {"torch"}
