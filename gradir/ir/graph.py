@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -120,9 +121,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
             ExportError: there is no such exporter or option, or the format cannot hold the graph.
             PassError: a pattern names no node, or a pass does not take the value.
         """
-        from gradir import api
-
-        return api.export(self, exporter, **options)
+        text: str = _public().export(self, exporter, **options)
+        return text
 
     def save(
         self,
@@ -139,20 +139,22 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
             GradirError: the library of the compression is not installed.
             FormatError: there is no such format or compression, or a part of the graph would be lost.
         """
-        from gradir import api
-
-        api.save(self, path, format=format, compress=compress, lossy=lossy)
+        _public().save(self, path, format=format, compress=compress, lossy=lossy)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
         """What a notebook shows: a picture, folded by module where it would be too large to read."""
-        from gradir import api
-
-        return api.mimebundle(self)
+        shown: dict[str, str] = _public().mimebundle(self)
+        return shown
 
     def __repr__(self) -> str:
         edges = len(self.edges)
         outputs = len(self.outputs)
         return f"<gradir.Graph: {len(self.nodes)} nodes, {edges} edges, {outputs} output{'s'[: outputs != 1]}>"
+
+
+def _public() -> Any:
+    """The public functions. The package loads them before any module of its own, so that nothing here imports them."""
+    return sys.modules["gradir.api"]
 
 
 def _first_repeated(keys: Iterable[str]) -> str:
