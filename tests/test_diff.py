@@ -17,7 +17,7 @@ from strategies import graphs, texts
 
 import gradir
 from gradir.diff.compare import compare
-from gradir.diff.fields import CUT_FIELDS, NODE_FIELDS, SCOPE_FIELDS
+from gradir.diff.fields import descriptions
 from gradir.diff.matching import match
 from gradir.diff.model import Change, Diff, FieldChange, Kind, Totals
 from gradir.diff.report.text import ANSI, Palette, render_text
@@ -165,9 +165,9 @@ def test_colour_marks_the_kind_of_each_change() -> None:
 
 
 def test_every_field_of_a_record_is_compared() -> None:
-    assert set(NODE_FIELDS) == set(NODE_EDITS) == set(Node.__struct_fields__) - {"id"}
-    assert set(SCOPE_FIELDS) == set(SCOPE_EDITS) == set(Scope.__struct_fields__) - {"path"}
-    assert set(CUT_FIELDS) == set(Cut.__struct_fields__)
+    assert set(descriptions(Node)) == set(NODE_EDITS) == set(Node.__struct_fields__) - {"id"}
+    assert set(descriptions(Scope)) == set(SCOPE_EDITS) == set(Scope.__struct_fields__) - {"path"}
+    assert set(descriptions(Cut)) == set(Cut.__struct_fields__)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from gradir.codecs.excerpt import excerpt
 from gradir.errors import FormatError, GraphError
 from gradir.ir import AttrValue, Graph, Node, NonFinite
-from gradir.ir.records import ATTRIBUTES, fault_in
+from gradir.ir.records import fault_in, rule_of_attributes
 from gradir.ir.validate import check_all
 
 __all__ = ["check_finite", "check_graph", "check_nodes", "harmless"]
@@ -56,7 +56,7 @@ def check_nodes(nodes: Sequence[Node]) -> None:
 
 
 def _check_attributes(owner: str, field: str, attributes: Mapping[str, AttrValue]) -> None:
-    fault = fault_in(attributes, ATTRIBUTES, field)
+    fault = fault_in(attributes, rule_of_attributes(), field)
     if fault is not None:
         raise FormatError(f"{owner}: {fault.place} {fault.problem}")
 

@@ -8,11 +8,14 @@ before. Steps work on plain data: the records of past versions are not kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from gradir.ir import Graph
+from gradir.ir import Cut, Graph, Node, Producer, Scope
+from gradir.ir.fields import fields_of, records_in
+from gradir.ir.model import Record
 
 __all__ = ["NEWEST", "RELEASED", "STEPS", "Version", "lowest_for", "needs_steps", "upgrade"]
 
@@ -57,9 +60,38 @@ def lowest_for(graph: Graph) -> Version:
     >>> str(lowest_for(Graph.of([], [Scope("fc")]))), str(lowest_for(Graph.of([], [Scope("fc", training=True)])))
     ('1.0', '1.1')
     """
-    if any(scope.training is not None for scope in graph.scopes.values()):
-        return Version(1, 1)
-    return Version(1, 0)
+    held: tuple[tuple[type[Record], Iterable[Record]], ...] = (
+        (Node, graph.nodes.values()),
+        (Scope, graph.scopes.values()),
+        (Cut, graph.cuts),
+        (Producer, (graph.producer,)),
+    )
+    return max([Version(*RELEASED[0]), *(since for kind, records in held for since in _needed(kind, records))])
+
+
+def _needed(kind: type[Record], records: Iterable[Record]) -> Iterator[Version]:
+    """The versions of the fields that came after the first version and that these records, or those in them, use."""
+    for field in fields_of(kind):
+        since = Version(*field.about.since)
+        inner = records_in(field)
+        if since > RELEASED[0] and any(getattr(record, field.name) != field.default for record in records):
+            yield since
+        if inner is not None and _is_recent(inner):
+            values = (getattr(record, field.name) for record in records)
+            yield from _needed(inner, [part for value in values if value for part in _each(value)])
+
+
+@cache
+def _is_recent(kind: type[Record]) -> bool:
+    """Whether a record of this kind, or one in it, has a field that the first version lacks."""
+    return any(
+        field.about.since > RELEASED[0] or ((inner := records_in(field)) is not None and _is_recent(inner))
+        for field in fields_of(kind)
+    )
+
+
+def _each(value: Record | tuple[Record, ...]) -> tuple[Record, ...]:
+    return value if isinstance(value, tuple) else (value,)
 
 
 def needs_steps(encoding: str, version: Version) -> bool:

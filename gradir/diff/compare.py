@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from gradir.diff.correspondence import Correspondence
-from gradir.diff.fields import CUT_FIELDS, NODE_FIELDS, SCOPE_FIELDS, field_changes, numbered, tensor_part
+from gradir.diff.fields import compared_fields, descriptions, field_changes, numbered, tensor_part
 from gradir.diff.growth import growth
 from gradir.diff.ignoring import same_operation
 from gradir.diff.matching import match
@@ -17,6 +18,7 @@ from gradir.diff.script import script
 from gradir.diff.sequence import crossed
 from gradir.diff.subtotals import COUNTS, Subtotals
 from gradir.gcpause import paused_gc
+from gradir.ir import Cut, Node, Scope
 from gradir.ir.text import word
 from gradir.ir.totals import totals
 
@@ -26,17 +28,11 @@ if TYPE_CHECKING:
     from gradir.diff.correspondence import Verdict
     from gradir.diff.fields import Fields
     from gradir.diff.model import Kind
-    from gradir.ir import Cut, Graph, Node, Scope
+    from gradir.ir import Graph
 
 __all__ = ["compare"]
 
 T = TypeVar("T")
-
-_FIELDS_OF_AN_OPERATION = {"native", "attrs", "saved"}
-_OTHER_NODE_FIELDS = {field: parts for field, parts in NODE_FIELDS.items() if field not in _FIELDS_OF_AN_OPERATION}
-"""What is compared where the operation is another: its own fields are another's, as those of a node put in are."""
-
-_OWN_SCOPE_FIELDS = {field: describe for field, describe in SCOPE_FIELDS.items() if field not in COUNTS}
 
 
 def compare(a: Graph, b: Graph) -> Diff:
@@ -101,14 +97,14 @@ class _Comparison:
             yield from _changed(_scope_change, new, kind, tuple(fields), old.path)
 
     def _scope_fields(self, old: Scope, new: Scope) -> Fields:
-        return _OWN_SCOPE_FIELDS if self._subtotals.follow(old, new) else SCOPE_FIELDS
+        return _without_counts() if self._subtotals.follow(old, new) else descriptions(Scope)
 
     def _cut_changes(self) -> Iterator[Change]:
         for old, new in _pairs(*self._cuts):
             if old is None or new is None:
                 yield from _one_sided(_cut_change, old, new)
                 continue
-            fields = field_changes(self._names.cut(old), new, CUT_FIELDS, old)
+            fields = field_changes(self._names.cut(old), new, descriptions(Cut), old)
             # A module that takes another's name may translate a scope to what it is not called; what is shown is equal.
             told = tuple(field for field in fields if field.before != field.after)
             yield from _changed(_cut_change, new, "", told, _cut_name(old))
@@ -120,7 +116,7 @@ class _Comparison:
                 continue
             translated = self._names.node(old, new)
             kind = self._names.verdict(old, new)
-            compared = NODE_FIELDS if same_operation(old.op, new.op) else _OTHER_NODE_FIELDS
+            compared = descriptions(Node) if same_operation(old.op, new.op) else _without_details()
             fields = () if _same_node(translated, new) else field_changes(translated, new, compared, old)
             if kind == "renumbered":
                 shifted = (old.scope, new.scope) if old.id == new.id else (old.id, new.id)
@@ -139,6 +135,18 @@ class _Comparison:
             found["cuts"] = _apart(self._own_cut_keys[cuts[0]], *cuts)
         if found:
             yield _of_graph("order", found)
+
+
+@cache
+def _without_details() -> Fields:
+    """What is compared where the operation is another: its details are another's, as those of a node put in are."""
+    details = {field.name for field in compared_fields(Node) if field.about.compared == "detail"}
+    return {name: describe for name, describe in descriptions(Node).items() if name not in details}
+
+
+@cache
+def _without_counts() -> Fields:
+    return {name: describe for name, describe in descriptions(Scope).items() if name not in COUNTS}
 
 
 def _of_graph(what: str, found: Mapping[str, tuple[str, str]]) -> Change:

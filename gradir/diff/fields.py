@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from gradir.diff.model import FieldChange
 from gradir.diff.order import matched, out_of_place
+from gradir.ir import AttrValue, Node, Ref, Saved, Scope, Source, TensorMeta
+from gradir.ir.fields import Field, fields_of, is_list, records_in
+from gradir.ir.model import Record
 from gradir.ir.text import quoted, ref_text, size_text, value_text, word
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from gradir.ir import AttrValue, Ref, Saved, Source, TensorMeta
-
-__all__ = ["CUT_FIELDS", "NODE_FIELDS", "SCOPE_FIELDS", "Fields", "Part", "field_changes", "numbered", "tensor_part"]
+__all__ = ["Fields", "Part", "compared_fields", "descriptions", "field_changes", "numbered", "tensor_part"]
 
 _KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
-_TYPED_FIELDS: Final = frozenset({"attrs", "ext"})
-"""The fields with values that can be equal and yet differ in type."""
 
 
 class Part(NamedTuple):
@@ -28,6 +25,10 @@ class Part(NamedTuple):
 
     text: str
     values: Mapping[str, str] = {}
+
+
+_NO_RECORD: Final = Part("-")
+"""An input slot without a gradient."""
 
 
 def field_changes(old: object, new: object, fields: Fields, shown: object) -> Iterator[FieldChange]:
@@ -38,7 +39,8 @@ def field_changes(old: object, new: object, fields: Fields, shown: object) -> It
     """
     for field, describe in fields.items():
         was, becomes = getattr(old, field), getattr(new, field)
-        if was != becomes or (field in _TYPED_FIELDS and was):
+        # Values of attributes can be equal and yet differ in type.
+        if was != becomes or (was and isinstance(was, dict)):
             parts, words = describe(was), getattr(shown, field)
             yield from _part_changes(parts, describe(becomes), parts if words is was else describe(words))
 
@@ -67,81 +69,90 @@ def numbered(words: Iterable[str]) -> Iterator[str]:
         yield text if seen[text] == 1 else f"{text}#{seen[text]}"
 
 
-def _name_parts(path: str, text: str | None) -> Mapping[str, Part]:
-    return {path: Part(word(text))} if text else {}
+Fields: TypeAlias = Mapping[str, Callable[[Any], Mapping[str, Part]]]
+"""How each field of a record is described."""
+
+_KEYS: Final[Mapping[type[Record], str]] = {Node: "id", Scope: "path"}
+"""What records of two graphs are matched by: names, of which a diff says more than that they differ."""
 
 
-def _names_parts(names: tuple[str, ...]) -> Mapping[str, Part]:
-    return {"names": Part(_listed(map(word, names)))} if names else {}
+def compared_fields(kind: type[Record]) -> tuple[Field, ...]:
+    """The fields of a record that a diff looks at.
+
+    >>> from gradir.ir import Cut
+    >>> [field.key for field in compared_fields(Cut)]
+    ['kind', 'names', 'scope', 'tensor']
+    """
+    return tuple(field for field in fields_of(kind) if field.name != _KEYS.get(kind))
 
 
-def _count_parts(path: str, count: int) -> Mapping[str, Part]:
-    return {path: Part(str(count))}
+@cache
+def descriptions(kind: type[Record]) -> Fields:
+    """How each field of a record that a diff looks at is described, by the type of the field."""
+    return {field.name: partial(_describer(field), field.key) for field in compared_fields(kind)}
 
 
-def _flag_parts(path: str, flag: bool) -> Mapping[str, Part]:
-    return {path: Part("true")} if flag else {}
+def _describer(field: Field) -> Callable[[str, Any], Mapping[str, Part]]:
+    inner = records_in(field)
+    if inner is Saved:
+        return _saved_parts
+    if inner is not None:
+        describe = partial(_RECORDS.get(inner, _record_part))
+        return partial(_numbered_parts if is_list(field) else _single_part, describe)
+    if is_list(field):
+        return _names_parts
+    return _value_parts if isinstance(field.default, dict) else partial(_plain_part, field.default)
 
 
-def _optional_flag_parts(path: str, flag: bool | None) -> Mapping[str, Part]:
-    return {} if flag is None else {path: Part(str(flag).lower())}
+def _plain_part(default: object, path: str, value: str | float | bool | None) -> Mapping[str, Part]:
+    """A text, number or flag; what says nothing is left out, and no number does."""
+    if value is None or value == "" or (value is False and default is False):
+        return {}
+    return {path: Part(word(value) if isinstance(value, str) else value_text(value))}
 
 
-def _input_parts(inputs: tuple[Ref | None, ...]) -> Mapping[str, Part]:
-    return {f"in[{slot}]": Part("-" if ref is None else ref_text(ref)) for slot, ref in enumerate(inputs)}
-
-
-def _output_parts(outputs: tuple[TensorMeta, ...]) -> Mapping[str, Part]:
-    return {f"out[{nr}]": tensor_part(tensor) for nr, tensor in enumerate(outputs)}
+def _names_parts(path: str, names: tuple[str, ...]) -> Mapping[str, Part]:
+    return {path: Part(_listed(map(word, names)))} if names else {}
 
 
 def _value_parts(path: str, values: Mapping[str, AttrValue]) -> Mapping[str, Part]:
     return {f"{path}.{_key(key)}": Part(value_text(values[key])) for key in sorted(values)}
 
 
-def _saved_parts(slots: tuple[Saved, ...]) -> Mapping[str, Part]:
-    paths = numbered(f"saved.{_key(saved.slot)}" for saved in slots)
+def _single_part(describe: Callable[[Any], Part], path: str, record: Record | None) -> Mapping[str, Part]:
+    return {} if record is None else {path: describe(record)}
+
+
+def _numbered_parts(
+    describe: Callable[[Any], Part], path: str, records: tuple[Record | None, ...]
+) -> Mapping[str, Part]:
+    return {
+        f"{path}[{number}]": _NO_RECORD if record is None else describe(record) for number, record in enumerate(records)
+    }
+
+
+def _saved_parts(path: str, slots: tuple[Saved, ...]) -> Mapping[str, Part]:
+    paths = numbered(f"{path}.{_key(saved.slot)}" for saved in slots)
     return dict(zip(paths, map(_saved, slots), strict=True))
 
 
-def _tensor_parts(tensor: TensorMeta | None) -> Mapping[str, Part]:
-    return {} if tensor is None else {"tensor": tensor_part(tensor)}
+def _record_part(record: Record) -> Part:
+    """A record of a kind that has no words of its own."""
+    values = {
+        path: part.text
+        for field in fields_of(type(record))
+        for path, part in _describer(field)(field.key, getattr(record, field.name)).items()
+    }
+    return Part(_listed(f"{path}: {text}" for path, text in values.items()), values)
 
 
-def _source_parts(source: Source | None) -> Mapping[str, Part]:
-    if source is None:
-        return {}
+def _source(source: Source) -> Part:
     function = f" {word(source.function)}" if source.function else ""
-    return {"source": Part(f"{word(source.file)}:{source.line}{function}")}
+    return Part(f"{word(source.file)}:{source.line}{function}")
 
 
-Fields = dict[str, "Callable[[Any], Mapping[str, Part]]"]
-"""How each field of a record is described."""
-
-SCOPE_FIELDS: Final[Fields] = {
-    "class_name": partial(_name_parts, "class"),
-    "detail": partial(_name_parts, "detail"),
-    **{field: partial(_count_parts, field) for field in ("calls", "own", "total", "trainable")},
-    "training": partial(_optional_flag_parts, "training"),
-}
-CUT_FIELDS: Final[Fields] = {
-    "kind": partial(_name_parts, "kind"),
-    "names": _names_parts,
-    "scope": partial(_name_parts, "scope"),
-    "tensor": _tensor_parts,
-}
-NODE_FIELDS: Final[Fields] = {
-    **{field: partial(_name_parts, field) for field in ("role", "op", "native", "scope")},
-    "names": _names_parts,
-    "inputs": _input_parts,
-    "outputs": _output_parts,
-    "attrs": partial(_value_parts, "attrs"),
-    "saved": _saved_parts,
-    "base": partial(_name_parts, "base"),
-    "opaque": partial(_flag_parts, "opaque"),
-    "source": _source_parts,
-    "ext": partial(_value_parts, "ext"),
-}
+def _ref(ref: Ref) -> Part:
+    return Part(ref_text(ref))
 
 
 def tensor_part(tensor: TensorMeta) -> Part:
@@ -170,6 +181,10 @@ def _saved(saved: Saved) -> Part:
     values["state"] = word(saved.state)
     size = "" if saved.bytes is None else f" {saved.bytes} bytes"
     return Part(f"{tensor.text}{size}", values)
+
+
+_RECORDS: Final[Mapping[type[Record], Callable[[Any], Part]]] = {Ref: _ref, Source: _source, TensorMeta: tensor_part}
+"""The records that have words of their own."""
 
 
 def _listed(texts: Iterable[str]) -> str:

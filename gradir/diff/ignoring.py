@@ -8,19 +8,16 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from gradir.diff.fields import compared_fields
 from gradir.diff.model import Change, Diff, FieldChange
 from gradir.errors import GradirError
 from gradir.hints import did_you_mean
+from gradir.ir import Cut, Node, Scope
 
 __all__ = ["check_names", "ignoring", "normalized", "same_operation"]
 
 _WHOLE: Final = ("scopes", "cuts", "order", "indices", "sequence")
 """What a pattern can name beside fields: all changes of scopes or cuts, another order, shifted indices."""
-
-_FIELDS: Final = (
-    *("role", "op", "native", "scope", "names", "in", "out", "attrs", "saved", "base", "opaque", "source", "ext"),
-    *("class", "detail", "calls", "own", "total", "trainable", "training", "kind", "tensor"),
-)
 
 _CHURN: Final = ("native", "source", "detail", "ext", "attrs.*_sym_*", "order", "indices")
 """What differs between releases of a framework although the program is the same."""
@@ -87,7 +84,7 @@ def check_names(patterns: Sequence[str]) -> None:
     Raises:
         GradirError: the first that does not, with what it may have meant.
     """
-    known = (*_FIELDS, *_WHOLE)
+    known = (*dict.fromkeys(field.key for kind in (Node, Scope, Cut) for field in compared_fields(kind)), *_WHOLE)
     for given in patterns:
         name = re.split(r"[.\[]", given, maxsplit=1)[0]
         if not any(_fits(field, name) for field in known):

@@ -12,7 +12,7 @@ from gradir.ir.graph import Graph
 from gradir.ir.ids import IdAllocator
 from gradir.ir.model import AttrValue, Cut, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.order import postorder
-from gradir.ir.records import ATTRIBUTES, fault_in
+from gradir.ir.records import fault_in, rule_of_attributes
 from gradir.ir.validate import check_all
 
 __all__ = ["Builder", "Value"]
@@ -239,7 +239,7 @@ def _attributes(owner: str, attributes: Mapping[str, AttrValue] | None) -> dict[
     if not isinstance(attributes, Mapping):
         raise GraphError(f"{owner}: attrs: expected a mapping, got {attributes!r}")
     kept = {key: _tupled(value) for key, value in attributes.items()}
-    fault = fault_in(kept, ATTRIBUTES, "attrs")
+    fault = fault_in(kept, rule_of_attributes(), "attrs")
     if fault is not None:
         raise GraphError(f"{owner}: {fault.place} {fault.problem}")
     return kept

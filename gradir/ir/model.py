@@ -1,19 +1,22 @@
 """The records of GIR 1.x: what one node, one tensor, one scope is.
 
-Field order is the key order of the file, and a field that holds its default is left out of the file.
+A field is declared here and nowhere else. Its type is what may be saved, its place the order of the keys of a file, and
+a field that holds its default is left out of the file. `About` says what else is to be known of it. All that works by
+fields (the checks, both forms of a file, versions, the diff, the exporters) asks `gradir.ir.fields`.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal, Union
+from typing import Annotated, Final, Literal, NamedTuple, Union
 
 import msgspec
 from msgspec.structs import force_setattr
 
 __all__ = [
     "ROLES",
+    "About",
     "AttrScalar",
     "AttrValue",
     "Cut",
@@ -48,10 +51,32 @@ _STRIDED: Final = "strided"
 _HELD: Final = "held"
 
 
+class About(NamedTuple):
+    """What is declared of a field beside its name, its type and its default.
+
+    ``compared`` is what the field is for a comparison: ``structure`` (what the node is and how it is wired), ``type``
+    (dtypes and shapes), ``detail`` (what belongs to an operation, and says nothing where that became another),
+    ``place`` (names and modules, which renames explain) or ``free`` (beside the computation). ``refers`` says that the
+    value is, or begins with, the id of a node. ``since`` is the version of the format that has it first.
+    """
+
+    compared: Literal["structure", "type", "detail", "place", "free"] = "detail"
+    refers: bool = False
+    since: tuple[int, int] = (1, 0)
+
+
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
-Shape = tuple[Union[Count, str], ...]
+Size = Annotated[
+    Union[Count, str],
+    msgspec.Meta(
+        extra={
+            "expected": "an integer from 0 to 2**63 - 1, or text for a size that is not known, such as 'batch'",
+        }
+    ),
+]
+Shape = tuple[Size, ...]
 """Sizes by dimension; a string is a symbolic size."""
 
 
@@ -73,7 +98,7 @@ class NonFinite(Record, frozen=True, gc=False):
     NonFinite(float='-inf')
     """
 
-    float: Literal["nan", "inf", "-inf"]
+    float: Annotated[Literal["nan", "inf", "-inf"], msgspec.Meta(extra={"expected": "'nan', 'inf' or '-inf'"})]
 
 
 AttrScalar = Union[None, bool, Int64, float, str, NonFinite]
@@ -138,7 +163,7 @@ class Saved(Record, frozen=True, gc=False):
     shape: Shape | None = None
     bytes: Count | None = None
     origin: Ref | None = None
-    storage: str = ""
+    storage: Annotated[str, About(refers=True)] = ""
     state: str = _HELD
 
     def __post_init__(self) -> None:
@@ -163,20 +188,20 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
     ('addmm', 'function')
     """
 
-    id: str
-    role: str = _FUNCTION
-    op: str = ""
+    id: Annotated[str, About("place")]
+    role: Annotated[str, About("structure")] = _FUNCTION
+    op: Annotated[str, About("structure")] = ""
     native: str = ""
-    scope: str = ""
-    names: tuple[str, ...] = ()
-    inputs: tuple[Ref | None, ...] = ()
-    outputs: tuple[TensorMeta, ...] = ()
+    scope: Annotated[str, About("place")] = ""
+    names: Annotated[tuple[str, ...], About("place")] = ()
+    inputs: Annotated[tuple[Ref | None, ...], About("structure")] = ()
+    outputs: Annotated[tuple[TensorMeta, ...], About("type")] = ()
     attrs: Mapping[str, AttrValue] = {}
     saved: tuple[Saved, ...] = ()
-    base: str | None = None
-    opaque: bool = False
-    source: Source | None = None
-    ext: Mapping[str, AttrValue] = {}
+    base: Annotated[str | None, About("structure", refers=True)] = None
+    opaque: Annotated[bool, About("structure")] = False
+    source: Annotated[Source | None, About("free")] = None
+    ext: Annotated[Mapping[str, AttrValue], About("free")] = {}
 
     def __post_init__(self) -> None:
         if self.role is not _FUNCTION and self.role == _FUNCTION:
@@ -209,14 +234,14 @@ class Scope(Record, frozen=True, gc=False, rename={"class_name": "class"}):
     in training mode, since GIR 1.1; ``None`` when unknown.
     """
 
-    path: str
+    path: Annotated[str, About("place")]
     class_name: str = ""
     detail: str = ""
     calls: Count = 0
     own: Count = 0
     total: Count = 0
     trainable: Count = 0
-    training: bool | None = None
+    training: Annotated[bool | None, About(since=(1, 1))] = None
 
 
 class Cut(Record, frozen=True, gc=False):
@@ -227,8 +252,8 @@ class Cut(Record, frozen=True, gc=False):
     """
 
     kind: str
-    names: tuple[str, ...] = ()
-    scope: str = ""
+    names: Annotated[tuple[str, ...], About("place")] = ()
+    scope: Annotated[str, About("place")] = ""
     tensor: TensorMeta | None = None
 
     def __post_init__(self) -> None:

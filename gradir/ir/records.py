@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from operator import attrgetter
 from types import NoneType
 from typing import Any, Final, NamedTuple
 
-from gradir.ir.model import Cut, Node, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta
+from msgspec import inspect
 
-__all__ = ["ATTRIBUTES", "Fault", "fault_in", "first_fault", "sound"]
+from gradir.ir.fields import fields_of
+from gradir.ir.model import Node, Record
+
+__all__ = ["Fault", "fault_in", "first_fault", "rule_of_attributes", "sound"]
 
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+
+_NONE: Final = "None"
 
 
 class _Rule(NamedTuple):
@@ -37,89 +43,92 @@ class Fault(NamedTuple):
     problem: str
 
 
-def _rule(expected: str, *kinds: type, **more: Any) -> _Rule:
-    return _Rule(frozenset(kinds), expected, **more)
+_TEXT: Final = _Rule(frozenset({str}), "text")
 
 
-def _listed(expected: str, entries: _Rule, *others: type) -> _Rule:
-    return _rule(expected, tuple, *others, entries=entries)
+@cache
+def rule_of_attributes() -> _Rule:
+    """The rule of attributes by name."""
+    return _fields(Node)["attrs"]
 
 
-_TEXT: Final = _rule("text", str)
-_TEXT_OR_NONE: Final = _rule("text or None", str, NoneType)
-_BOOL: Final = _rule("True or False", bool)
-_COUNT: Final = _rule("an integer from 0 to 2**63 - 1", int)
-_SIZE: Final = _rule("an integer from 0 to 2**63 - 1, or text for a size that is not known, such as 'batch'", int, str)
-_SHAPE: Final = _listed("a tuple of sizes, or None", _SIZE, NoneType)
-_NAMES: Final = _listed("a tuple of text", _TEXT)
+@cache
+def _fields(record: type[Record]) -> Mapping[str, _Rule]:
+    """What each field of a record may hold, by name."""
+    return {field.name: _rule(field.type) for field in fields_of(record)}
 
-_ATTRIBUTE_WORDS: Final = "None, a bool, an integer of 64 bits, a float, text or NonFinite"
-_SCALARS: Final = (NoneType, bool, int, float, str, NonFinite)
-_SCALAR: Final = _rule(_ATTRIBUTE_WORDS, *_SCALARS, lowest=_LOWEST)
-_ROW: Final = _rule(f"{_ATTRIBUTE_WORDS}, or a tuple of such", *_SCALARS, tuple, lowest=_LOWEST, entries=_SCALAR)
-_ATTRIBUTE: Final = _rule(
-    f"{_ATTRIBUTE_WORDS}, or a tuple of such or of such tuples", *_SCALARS, tuple, lowest=_LOWEST, entries=_ROW
-)
-ATTRIBUTES: Final = _rule("a dict", dict, entries=_ATTRIBUTE)
-"""The rule of attributes by name."""
 
-_FIELDS: Final[dict[type, dict[str, _Rule]]] = {
-    NonFinite: {"float": _rule("'nan', 'inf' or '-inf'", str, words=frozenset({"nan", "inf", "-inf"}))},
-    TensorMeta: {"dtype": _TEXT_OR_NONE, "shape": _SHAPE, "device": _TEXT, "layout": _TEXT},
-    Ref: {"id": _TEXT, "output_nr": _COUNT},
-    Source: {"file": _TEXT, "line": _COUNT, "function": _TEXT},
-    Saved: {
-        "slot": _TEXT,
-        "dtype": _TEXT_OR_NONE,
-        "shape": _SHAPE,
-        "bytes": _rule("an integer from 0 to 2**63 - 1, or None", int, NoneType),
-        "origin": _rule("a Ref or None", Ref, NoneType),
-        "storage": _TEXT,
-        "state": _TEXT,
-    },
-    Node: {
-        "id": _TEXT,
-        "role": _TEXT,
-        "op": _TEXT,
-        "native": _TEXT,
-        "scope": _TEXT,
-        "names": _NAMES,
-        "inputs": _listed("a tuple of Ref or None", _rule("a Ref or None", Ref, NoneType)),
-        "outputs": _listed("a tuple of TensorMeta", _rule("a TensorMeta", TensorMeta)),
-        "attrs": ATTRIBUTES,
-        "saved": _listed("a tuple of Saved", _rule("a Saved", Saved)),
-        "base": _TEXT_OR_NONE,
-        "opaque": _BOOL,
-        "source": _rule("a Source or None", Source, NoneType),
-        "ext": ATTRIBUTES,
-    },
-    Scope: {
-        "path": _TEXT,
-        "class_name": _TEXT,
-        "detail": _TEXT,
-        "calls": _COUNT,
-        "own": _COUNT,
-        "total": _COUNT,
-        "trainable": _COUNT,
-        "training": _rule("True, False or None", bool, NoneType),
-    },
-    Cut: {
-        "kind": _TEXT,
-        "names": _NAMES,
-        "scope": _TEXT,
-        "tensor": _rule("a TensorMeta or None", TensorMeta, NoneType),
-    },
-    Producer: {"gradir": _TEXT, "framework": _TEXT, "framework_version": _TEXT, "options": ATTRIBUTES},
+def _rule(kind: Any) -> _Rule:
+    """The rule that a type of `msgspec.inspect` is."""
+    return _RULES[type(kind)](kind)
+
+
+def _said(kind: inspect.Metadata) -> _Rule:
+    rule = _rule(kind.type)
+    return rule._replace(expected=(kind.extra or {}).get("expected", rule.expected))
+
+
+def _listed(kind: inspect.VarTupleType) -> _Rule:
+    entries = _rule(kind.item_type)
+    is_of_one_kind = len(entries.kinds - {NoneType}) == 1
+    expected = f"a tuple of {entries.expected.removeprefix('a ')}" if is_of_one_kind else "a tuple"
+    return _Rule(frozenset({tuple}), expected, entries=entries)
+
+
+def _mapped(kind: inspect.DictType) -> _Rule:
+    return _Rule(frozenset({dict}), "a dict", entries=_rule(kind.value_type))
+
+
+def _record(kind: inspect.StructType) -> _Rule:
+    return _Rule(frozenset({kind.cls}), f"a {kind.cls.__name__}")
+
+
+def _words(kind: inspect.LiteralType) -> _Rule:
+    return _Rule(frozenset({str}), " or ".join(map(repr, kind.values)), words=frozenset(map(str, kind.values)))
+
+
+def _integer(kind: inspect.IntType) -> _Rule:
+    lowest = _LOWEST if kind.ge is None else kind.ge
+    return _Rule(
+        frozenset({int}), "an integer of 64 bits" if lowest else "an integer from 0 to 2**63 - 1", lowest=lowest
+    )
+
+
+def _either(rules: Sequence[_Rule]) -> _Rule:
+    """The rule that is kept where one of several is."""
+    *most, last = sorted((rule.expected for rule in rules), key=lambda words: (words == _NONE, words == "a tuple"))
+    return _Rule(
+        frozenset().union(*(rule.kinds for rule in rules)),
+        f"{', '.join(most)} or {last}",
+        lowest=min(rule.lowest for rule in rules),
+        entries=next((rule.entries for rule in rules if rule.entries), None),
+        words=frozenset().union(*(rule.words for rule in rules)),
+    )
+
+
+_RULES: Final[Mapping[type, Callable[[Any], _Rule]]] = {
+    inspect.NoneType: lambda _: _Rule(frozenset({NoneType}), _NONE),
+    inspect.BoolType: lambda _: _Rule(frozenset({bool}), "True or False"),
+    inspect.StrType: lambda _: _TEXT,
+    inspect.FloatType: lambda _: _Rule(frozenset({float}), "a float"),
+    inspect.IntType: _integer,
+    inspect.LiteralType: _words,
+    inspect.StructType: _record,
+    inspect.DictType: _mapped,
+    inspect.VarTupleType: _listed,
+    inspect.UnionType: lambda kind: _either(list(map(_rule, kind.types))),
+    inspect.Metadata: _said,
 }
 
 
 def sound(records: Sequence[Any], kind: type) -> bool:
     """Whether all are records of that kind whose fields hold what they may.
 
+    >>> from gradir.ir.model import TensorMeta
     >>> sound([TensorMeta("float32", ("batch", 3))], TensorMeta), sound([TensorMeta("float32", (-1, 3))], TensorMeta)
     (True, False)
     """
-    return _all_keep(records, _rule("", kind))
+    return _all_keep(records, _Rule(frozenset({kind}), ""))
 
 
 def _all_keep(values: Sequence[Any], rule: _Rule) -> bool:
@@ -150,16 +159,17 @@ def _keep(values: Sequence[Any], kind: type, rule: _Rule) -> bool:
         full = [value for value in values if value]
         keys = [key for value in full for key in value]
         return _all_keep(keys, _TEXT) and _all_keep([entry for value in full for entry in value.values()], rule.entries)
-    return all(_all_keep(list(map(attrgetter(name), values)), field) for name, field in _FIELDS[kind].items())
+    return all(_all_keep(list(map(attrgetter(name), values)), field) for name, field in _fields(kind).items())
 
 
 def first_fault(record: object, kind: type) -> Fault | None:
     """The first value of a record that its field must not hold.
 
+    >>> from gradir.ir.model import TensorMeta
     >>> first_fault(TensorMeta("float32", (-1, 3)), TensorMeta).place
     'shape[0]'
     """
-    return fault_in(record, _rule(f"a {kind.__name__}", kind), "")
+    return fault_in(record, _Rule(frozenset({kind}), f"a {kind.__name__}"), "")
 
 
 def fault_in(value: Any, rule: _Rule, place: str) -> Fault | None:
@@ -172,9 +182,9 @@ def fault_in(value: Any, rule: _Rule, place: str) -> Fault | None:
 
 def _parts(value: Any, rule: _Rule, place: str) -> Iterator[tuple[Any, _Rule, str]]:
     kind = type(value)
-    if kind in _FIELDS:
+    if issubclass(kind, Record):
         prefix = place and f"{place}."
-        yield from ((getattr(value, name), field, prefix + name) for name, field in _FIELDS[kind].items())
+        yield from ((getattr(value, name), field, prefix + name) for name, field in _fields(kind).items())
     elif kind is dict and rule.entries:
         for key, entry in value.items():
             yield key, _TEXT, f"a key of {place}"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from itertools import chain
 from operator import ne
 from typing import TYPE_CHECKING, Final
 
 from gradir.diff.matching.places import Places
 from gradir.diff.matching.renames import Naming, Rename
+from gradir.ir import Node, Ref, Saved
+from gradir.ir.fields import fields_of, records_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,8 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Costs"]
 
-_FIELDS: Final = ("role", "outputs", "opaque", "source", "ext")
-_OF_OPERATION: Final = ("native", "attrs")
 
 _FEW: Final = 8
 """Of two matchings that differ in more than one part in this many nodes, each is priced by itself."""
@@ -135,10 +136,11 @@ class Costs:
     def _said(self, place: int, other: int) -> tuple[int, bool]:
         """How many fields differ without what they refer to, and whether what saved slots refer to counts."""
         old, new = self._before.nodes[place], self._after.nodes[other]
-        changed = sum(bool(getattr(old, field) != getattr(new, field)) for field in _FIELDS)
+        fields, of_operation = _priced()
+        changed = sum(bool(getattr(old, field) != getattr(new, field)) for field in fields)
         if old.op != new.op:
             return changed + 1, False
-        changed += sum(bool(getattr(old, field) != getattr(new, field)) for field in _OF_OPERATION)
+        changed += sum(bool(getattr(old, field) != getattr(new, field)) for field in of_operation)
         holds_the_same = self._before.held.get(place) == self._after.held.get(other)
         return changed + (not holds_the_same), holds_the_same
 
@@ -160,6 +162,22 @@ class Costs:
         )
         rebased = matching[refs[-1]] != other_refs[-1] or odd.get(slots) != other_odd.get(other_slots)
         return rewired + rebased + abs(slots - other_slots)
+
+
+@cache
+def _priced() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The fields of a node that cost an edit each where they differ: in any case, and where the operation is the same.
+
+    The operation itself, what refers to other nodes and names are priced by themselves.
+    """
+    alone = {field.name for field in fields_of(Node) if records_in(field) in {Ref, Saved} or field.about.refers} | {
+        "op"
+    }
+    priced = [field for field in fields_of(Node) if field.name not in alone and field.about.compared != "place"]
+    return (
+        tuple(field.name for field in priced if field.about.compared != "detail"),
+        tuple(field.name for field in priced if field.about.compared == "detail"),
+    )
 
 
 def _only(before: Sequence[int], after: Sequence[int]) -> tuple[int, int]:

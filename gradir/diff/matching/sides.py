@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Hashable, Mapping
+from functools import cache, cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diff.matching.renames import Naming, pattern
+from gradir.ir import Node, Ref, Saved
+from gradir.ir.fields import fields_of, records_in
 from gradir.ir.order import postorder
 
 if TYPE_CHECKING:
-    from gradir.ir import Graph, Node, Ref, Saved
+    from gradir.ir import Graph
 
 __all__ = ["FREE", "NOTHING", "TENSOR", "Labels", "Side"]
 
@@ -23,6 +26,10 @@ FREE: Final = -2
 
 TENSOR: Final = "\0"
 """Stands in a place between the module and a tensor's own name."""
+
+
+_LOOSE: Final = frozenset({"role", "op"})
+_BLANK: Final = Node("")
 
 
 class Labels(dict[Hashable, int]):
@@ -170,13 +177,14 @@ class Side:
         self.below.append(below)
         own_name = "" if node.op else pattern(node.id.rpartition(".")[2])
         loose = labels[node.role, node.op, len(inputs), own_name]
-        attrs = _frozen(node.attrs) if node.attrs else None
-        outlined, described = labels[node.outputs], labels[loose, node.native, attrs, held, node.opaque]
+        outlined = labels[said("type")(node)]
+        described = labels[loose, held, said("structure")(node), said("detail")(node)]
         tight = full = labels[outlined, described]
         if odd:
             self.odd[place] = odd
-        if odd or node.source is not None or node.ext:
-            full = labels[tight, node.source, _frozen(node.ext), tuple(odd.items())]
+        free = said("free")(node)
+        if odd or free != said("free")(_BLANK):
+            full = labels[tight, free, tuple(odd.items())]
         self.loose.append(loose)
         self.outlined.append(outlined)
         self.described.append(described)
@@ -226,6 +234,28 @@ class Side:
                 if producer != NOTHING:
                     above[producer].append(place)
         return above
+
+
+@cache
+def said(compared: str) -> Callable[[Node], Hashable]:
+    """Reads what a node says in the fields of one kind of comparison, without references and what ``loose`` labels.
+
+    >>> from gradir.ir import TensorMeta
+    >>> said("type")(Node("x", outputs=(TensorMeta("float32"),)))
+    (TensorMeta(dtype='float32', shape=None, device='cpu', layout='strided'),)
+    """
+    names = [
+        field.name
+        for field in fields_of(Node)
+        if field.about.compared == compared
+        and field.name not in _LOOSE
+        and not field.about.refers
+        and records_in(field) not in {Ref, Saved}
+    ]
+    values = attrgetter(*names)
+    if not any(isinstance(getattr(_BLANK, name), dict) for name in names):
+        return values
+    return lambda node: tuple([_frozen(value) if isinstance(value, dict) else value for value in values(node)])
 
 
 def _frozen(values: Mapping[str, object]) -> Hashable:
