@@ -20,7 +20,8 @@ from schema_change import breaking_changes
 from gradir.codecs.compact.layout import NODE_COLUMNS, SCOPE_COLUMNS, TRAINING, Kind
 from gradir.codecs.document import FORMAT, Document
 from gradir.codecs.versions import NEWEST, RELEASED, Version
-from gradir.ir import Cut, Producer
+from gradir.ir import Cut, Node, Producer, Saved, Scope, Source, TensorMeta
+from gradir.ir.fields import fields_of
 from gradir.ir.model import ROLES
 
 __all__ = ["COMPACT", "PUBLISHED", "compact_schema", "json_schema", "schema_text", "trouble"]
@@ -108,6 +109,19 @@ def trouble(root: Path) -> Iterator[str]:
         if not (root / path).exists() or (root / path).read_text(encoding="utf-8") != schema_text(schema):
             yield f"{path} is not what the model says: run 'make schema' and review the change"
         yield from _breaking(root, path, json.loads(schema_text(schema)))
+    yield from _undated(root)
+
+
+def _undated(root: Path) -> Iterator[str]:
+    """The fields that the published schema of the newest version lacks, and that are said to be no newer."""
+    if not (root / PUBLISHED).exists():
+        return
+    published = json.loads((root / PUBLISHED).read_text(encoding="utf-8"))["$defs"]
+    for record in (Node, Saved, TensorMeta, Source, Scope, Cut, Producer):
+        known = published.get(record.__name__, {}).get("properties", {})
+        for field in fields_of(record):
+            if field.key not in known and field.about.since <= NEWEST:
+                yield f"{record.__name__}: {field.key} is new after {NEWEST}: declare since which version it is there"
 
 
 def _breaking(root: Path, path: str, schema: Mapping[str, Any]) -> Iterator[str]:

@@ -68,7 +68,7 @@ class AutogradChart(FlowChart):  # type: ignore[misc]  # mermaid-py has no types
         self._used: dict[str, Style] = {}
         by_key: dict[str, Node] = {}
         nodes = self._nodes(picture.items(), by_key)
-        links = [Link(by_key[arrow.tail], by_key[arrow.head], **_LINKS[arrow.kind]) for arrow in picture.arrows]
+        links = [Link(by_key[arrow.tail], by_key[arrow.head], **_LINKS.get(arrow.kind, {})) for arrow in picture.arrows]
         super().__init__(picture.title, nodes, links, direction)
 
     def _nodes(self, items: Sequence[Box | Group], by_key: dict[str, Node]) -> list[Node]:

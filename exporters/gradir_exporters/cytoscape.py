@@ -8,14 +8,17 @@ an edge has a space in it, which no id made by gradir has. Roles and kinds of ed
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from itertools import chain
-from typing import Annotated, ClassVar, Final
+from operator import attrgetter
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gradir.ir import AttrValue, Graph, Saved, Source, TensorMeta
+from gradir.ir import Graph, Node
+from gradir.ir.fields import fields_of
 from gradir.ir.jsontext import json_lines, json_text
 from gradir.ir.memo import Memo
 from gradir.protocols import Options
@@ -23,6 +26,13 @@ from gradir.protocols import Options
 __all__ = ["CytoscapeExporter", "CytoscapeOptions"]
 
 _MAX_NESTING: Final = 64
+
+_ALWAYS: Final = 5
+"""The first fields of a node, to its scope, are its words: what a reader of such files looks for in every node."""
+
+_NAMES: Final = {"source": "location"}
+"""Cytoscape.js has a word of its own for where an edge comes from."""
+
 _NO_CLASS: Final = re.compile(r"[^A-Za-z0-9_]+")
 
 
@@ -37,7 +47,7 @@ class CytoscapeOptions(Options, frozen=True, kw_only=True):
 class CytoscapeExporter:
     """Cytoscape.js elements JSON, with modules as compound nodes.
 
-    >>> from gradir.ir import Node, Ref
+    >>> from gradir.ir import Ref
     >>> graph = Graph.of([Node("w", role="leaf"), Node("fc/exp:1", op="exp", scope="fc", inputs=(Ref("w", 0),))])
     >>> for line in CytoscapeExporter().export(graph, CytoscapeOptions(attrs=False)).splitlines()[3:]:
     ...     print(line)
@@ -71,27 +81,6 @@ class _ScopeData(msgspec.Struct, gc=False):
     detail: str | UnsetType = UNSET
 
 
-class _NodeData(msgspec.Struct, gc=False):
-    id: str
-    label: str
-    role: str
-    op: str
-    native: str
-    scope: str
-    parent: str | UnsetType = UNSET
-    names: tuple[str, ...] | UnsetType = UNSET
-    slots: int | UnsetType = UNSET
-    dtype: str | UnsetType = UNSET
-    shape: tuple[int | str, ...] | UnsetType = UNSET
-    outputs: tuple[TensorMeta, ...] | UnsetType = UNSET
-    attrs: Mapping[str, AttrValue] | UnsetType = UNSET
-    saved: tuple[Saved, ...] | UnsetType = UNSET
-    base: str | UnsetType = UNSET
-    opaque: bool | UnsetType = UNSET
-    location: Source | UnsetType = UNSET
-    ext: Mapping[str, AttrValue] | UnsetType = UNSET
-
-
 class _EdgeData(msgspec.Struct, gc=False):
     id: str
     source: str
@@ -103,7 +92,7 @@ class _EdgeData(msgspec.Struct, gc=False):
 
 class _Element(msgspec.Struct, gc=False):
     classes: str
-    data: _ScopeData | _NodeData | _EdgeData
+    data: Any
 
 
 class _Scopes(dict[str, str]):
@@ -147,31 +136,46 @@ def _pieces(graph: Graph, options: CytoscapeOptions) -> Iterator[str]:
     yield "]}}\n"
 
 
-def _nodes(graph: Graph, options: CytoscapeOptions, scopes: Mapping[str, str]) -> Iterator[_Element]:
-    attrs, saved, classes = options.attrs, options.saved, Memo(_class_of)
-    for node in graph.nodes.values():
-        dtype, shape = (node.outputs[0].dtype, node.outputs[0].shape) if node.outputs else (None, None)
-        data = _NodeData(
-            node.id,
+@cache
+def _data(*left_out: str) -> Callable[[Node, object], msgspec.Struct]:
+    """Makes the data of a node: all that it says, with a label, a parent, and a number of slots in place of its inputs.
+
+    The dtype and the shape of its first output stand beside its outputs, since a selector looks at nothing within.
+    """
+    fields = [field for field in fields_of(Node) if field.name not in left_out]
+    members: list[Any] = [(_NAMES.get(field.name, field.name), Any, field.default) for field in fields]
+    # What every node has is written even where it is empty.
+    members[:_ALWAYS] = [(field.name, Any) for field in fields[:_ALWAYS]]
+    names = [field.name for field in fields]
+    slots = names.index("inputs")
+    members[slots : slots + 1] = [("slots", int, 0), ("dtype", Any, None), ("shape", Any, None)]
+    members[_ALWAYS:_ALWAYS] = [("parent", Any, UNSET)]
+    members.insert(1, ("label", str))
+    struct = msgspec.defstruct("_NodeData", members, omit_defaults=True, gc=False)
+    values = attrgetter(*names)
+
+    def made(node: Node, parent: object) -> msgspec.Struct:
+        row = values(node)
+        return struct(
+            row[0],
             node.label,
-            node.role,
-            node.op,
-            node.native,
-            node.scope,
-            scopes.get(node.scope, UNSET) if node.scope else UNSET,
-            node.names or UNSET,
-            len(node.inputs) or UNSET,
-            UNSET if dtype is None else dtype,
-            UNSET if shape is None else shape,
-            node.outputs or UNSET,
-            (attrs and node.attrs) or UNSET,
-            (saved and node.saved) or UNSET,
-            UNSET if node.base is None else node.base,
-            node.opaque or UNSET,
-            UNSET if node.source is None else node.source,
-            node.ext or UNSET,
+            *row[1:_ALWAYS],
+            parent,
+            *row[_ALWAYS:slots],
+            len(row[slots]),
+            node.dtype,
+            node.shape,
+            *row[slots + 1 :],
         )
-        yield _Element(classes[node.role], data)
+
+    return made
+
+
+def _nodes(graph: Graph, options: CytoscapeOptions, scopes: Mapping[str, str]) -> Iterator[_Element]:
+    left_out = [name for name, wanted in (("attrs", options.attrs), ("saved", options.saved)) if not wanted]
+    classes, data = Memo(_class_of), _data(*left_out)
+    for node in graph.nodes.values():
+        yield _Element(classes[node.role], data(node, scopes.get(node.scope, UNSET) if node.scope else UNSET))
 
 
 def _class_of(role: str) -> str:

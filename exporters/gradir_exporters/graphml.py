@@ -8,46 +8,46 @@ them and loses nothing.
 from __future__ import annotations
 
 import re
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 import msgspec
 
-from gradir.ir.jsontext import json_text, json_texts
+from gradir.ir import Node
+from gradir.ir.fields import other_fields
+from gradir.ir.jsontext import further_facts, json_text, json_texts
 from gradir.ir.memo import Memo
 from gradir.protocols import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from gradir.ir import Graph, Node, TensorMeta
+    from gradir.ir import Graph, TensorMeta
 
 __all__ = ["GraphmlExporter", "GraphmlOptions"]
 
-_KEYS: Final = {
-    "graph": {"producer": "string", "scopes": "string", "cuts": "string"},
-    "node": {
-        "name": "string",
-        "label": "string",
-        "role": "string",
-        "op": "string",
-        "native": "string",
-        "scope": "string",
-        "names": "string",
-        "slots": "int",
-        "dtype": "string",
-        "shape": "string",
-        "outputs": "string",
-        "attrs": "string",
-        "saved": "string",
-        "base": "string",
-        "opaque": "boolean",
-        "source": "string",
-        "ext": "string",
-    },
-    "edge": {"output_nr": "int", "input_nr": "int", "kind": "string"},
-}
-"""What may stand in a graph, a node and an edge, with its type. Only what is not empty does."""
+_NODE: Final = frozenset(
+    (
+        *("id", "role", "op", "native", "scope", "names", "inputs", "outputs"),
+        *("attrs", "saved", "base", "opaque", "source", "ext"),
+    )
+)
+"""The fields that are written by themselves; each other one is a text of JSON under its key."""
+
+
+@cache
+def _keys() -> Mapping[str, Mapping[str, str]]:
+    """What may stand in a graph, a node and an edge, with its type. Only what is not empty does."""
+    words = dict.fromkeys(("name", "label", "role", "op", "native", "scope", "names"), "string")
+    tensors = {"slots": "int", **dict.fromkeys(("dtype", "shape", "outputs"), "string")}
+    details = {**dict.fromkeys(("attrs", "saved", "base"), "string"), "opaque": "boolean", "source": "string"}
+    others = {field.key: "string" for field in other_fields(Node, _NODE)}
+    return {
+        "graph": dict.fromkeys(("producer", "scopes", "cuts"), "string"),
+        "node": {**words, **tensors, **details, "ext": "string", **others},
+        "edge": {"output_nr": "int", "input_nr": "int", "kind": "string"},
+    }
+
 
 _HEAD: Final = """<?xml version="1.0" encoding="UTF-8"?>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" \
@@ -74,7 +74,7 @@ class GraphmlOptions(Options, frozen=True, kw_only=True):
 class GraphmlExporter:
     """GraphML, for networkx, igraph, Gephi and yEd.
 
-    >>> from gradir.ir import Graph, Node, Ref
+    >>> from gradir.ir import Graph, Ref
     >>> graph = Graph.of([Node("x", role="leaf"), Node("exp:1", op="exp", inputs=(Ref("x", 0),))])
     >>> for line in GraphmlExporter().export(graph, GraphmlOptions()).splitlines()[-5:]:
     ...     print(line)
@@ -97,7 +97,7 @@ class GraphmlExporter:
 
 def _lines(graph: Graph, options: GraphmlOptions) -> Iterator[str]:
     yield _HEAD
-    for owner, keys in _KEYS.items():
+    for owner, keys in _keys().items():
         for key, kind in keys.items():
             yield f'<key id="{key}" for="{owner}" attr.name="{key}" attr.type="{kind}"/>'
     yield '<graph id="gradir" edgedefault="directed">'
@@ -160,7 +160,7 @@ class _Details:
             data += _data("source", next(self._sources))
         if node.ext:
             data += _data("ext", next(self._exts))
-        return data
+        return data + "".join(_data(key, _in_xml(text)) for key, text in further_facts(node, _NODE))
 
 
 def _edges(graph: Graph, ids: dict[str, str]) -> Iterator[str]:
@@ -189,12 +189,17 @@ def _data(key: str, text: str) -> str:
 
 
 def _json(value: object) -> str:
-    return json_text(value).replace("&", "&amp;").replace(">", "&gt;")
+    return _in_xml(json_text(value))
+
+
+def _in_xml(text: str) -> str:
+    """JSON in which no character is markup; ``<`` is escaped there already."""
+    return text.replace("&", "&amp;").replace(">", "&gt;")
 
 
 def _jsons(values: Iterable[object]) -> Iterator[str]:
     for text in json_texts(values):
-        yield text.replace("&", "&amp;").replace(">", "&gt;")
+        yield _in_xml(text)
 
 
 def _escaped(text: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import starmap
 from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
@@ -16,9 +17,9 @@ from msgspec import UNSET, UnsetType
 
 from gradir.ir import AttrValue, Graph, Node, Saved, Scope, Source, TensorMeta
 from gradir.ir.ids import encode_component
-from gradir.ir.jsontext import json_lines, json_text, json_texts
+from gradir.ir.jsontext import further_facts, json_lines, json_text, json_texts
 from gradir.ir.memo import MappingMemo, Memo
-from gradir.ir.model import Shape
+from gradir.ir.model import Record, Shape
 from gradir.ir.text import printable, ref_text, tensor_text, value_text, word
 from gradir.protocols import Options
 
@@ -26,6 +27,19 @@ __all__ = ["ModelExplorerExporter", "ModelExplorerOptions"]
 
 _MAX_LABEL: Final = 120
 _UNKNOWN: Final = TensorMeta()
+
+_SCOPE: Final = frozenset({"path", "class_name", "detail", "training"})
+_CUT: Final = frozenset({"kind", "names", "scope", "tensor"})
+_NODE: Final = frozenset(
+    (
+        *("id", "role", "op", "native", "scope", "names", "inputs", "outputs"),
+        *("attrs", "saved", "base", "opaque", "source", "ext"),
+    )
+)
+_SLOT: Final = frozenset({"slot", "dtype", "shape", "bytes", "origin", "storage", "state"})
+_SOURCE: Final = frozenset({"file", "line", "function"})
+_TENSOR: Final = frozenset({"dtype", "shape", "device", "layout"})
+"""The fields that have words of their own here; each other one is told by its key and its value as JSON."""
 
 
 class ModelExplorerOptions(Options, frozen=True, kw_only=True):
@@ -174,7 +188,11 @@ def _tensor_facts(tensor: TensorMeta | None) -> tuple[_KeyValue, ...]:
         facts.append(_KeyValue("device", tensor.device))
     if tensor.layout != "strided":
         facts.append(_KeyValue("layout", tensor.layout))
-    return tuple(facts)
+    return (*facts, *starmap(_KeyValue, further_facts(tensor, _TENSOR)))
+
+
+def _behind(record: Record, told: frozenset[str]) -> str:
+    return "".join(f", {key} {text}" for key, text in further_facts(record, told))
 
 
 def _value_facts(kind: str, values: Mapping[str, AttrValue]) -> list[_KeyValue]:
@@ -207,6 +225,7 @@ class _Facts:
             facts.append(_KeyValue("source", _source_text(node.source)))
         if node.ext:
             facts += self._ext(node.ext)
+        facts += starmap(_KeyValue, further_facts(node, _NODE))
 
     def _saved(self, slots: tuple[Saved, ...]) -> Iterator[_KeyValue]:
         # The viewer keeps one attribute of a key, and nothing forbids that two slots have one name.
@@ -229,14 +248,15 @@ def _state(state: str) -> str:
 
 
 def _source_text(source: Source) -> str:
-    return f"{source.file}:{source.line} in {source.function}" if source.function else f"{source.file}:{source.line}"
+    function = f" in {source.function}" if source.function else ""
+    return f"{source.file}:{source.line}{function}{_behind(source, _SOURCE)}"
 
 
 def _saved_text(saved: Saved, tensor: str, state: str) -> str:
     size = "" if saved.bytes is None else f", {saved.bytes} bytes"
     origin = "" if saved.origin is None else f", of {ref_text(saved.origin)}"
     storage = f", storage {word(saved.storage)}" if saved.storage else ""
-    return f"{tensor}{size}{origin}{storage}{state}"
+    return f"{tensor}{size}{origin}{storage}{state}{_behind(saved, _SLOT)}"
 
 
 def _graph_facts(graph: Graph) -> dict[str, str]:
@@ -247,7 +267,7 @@ def _graph_facts(graph: Graph) -> dict[str, str]:
         facts[f"option {key}"] = value_text(producer.options[key])
     for number, cut in enumerate(graph.cuts):
         tensor = "" if cut.tensor is None else f" {tensor_text(cut.tensor)}"
-        facts[f"cut {number}"] = f"{' '.join(map(word, (cut.kind, *cut.names)))}{tensor}"
+        facts[f"cut {number}"] = f"{' '.join(map(word, (cut.kind, *cut.names)))}{tensor}{_behind(cut, _CUT)}"
     return facts
 
 
@@ -256,13 +276,6 @@ def _scope_facts(scope: Scope) -> Iterator[tuple[str, str]]:
         yield "class", scope.class_name
     if scope.detail:
         yield "detail", scope.detail
-    if scope.calls:
-        yield "calls", str(scope.calls)
-    if scope.own:
-        yield "own", str(scope.own)
-    if scope.total:
-        yield "total", str(scope.total)
-    if scope.trainable:
-        yield "trainable", str(scope.trainable)
+    yield from further_facts(scope, _SCOPE)
     if scope.training is not None:
         yield "mode", "train" if scope.training else "eval"

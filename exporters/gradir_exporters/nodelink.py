@@ -6,17 +6,22 @@ ids; an edge's key is its input slot, which tells parallel edges apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Callable, Iterator
+from functools import cache
+from operator import attrgetter
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
-from gradir.ir import AttrValue, Graph, Saved, Source, TensorMeta
+from gradir.ir import Graph, Node
+from gradir.ir.fields import fields_of
 from gradir.ir.jsontext import json_lines, json_text
 from gradir.protocols import Options
 
 __all__ = ["NodelinkExporter", "NodelinkOptions"]
+
+_ALWAYS: Final = 5
+"""The first fields of a node, to its scope, are its words: what a reader of such files looks for in every node."""
 
 
 class NodelinkOptions(Options, frozen=True, kw_only=True):
@@ -32,7 +37,7 @@ class NodelinkOptions(Options, frozen=True, kw_only=True):
 class NodelinkExporter:
     """Node-link JSON: nodes and edges with all they carry, as networkx reads them.
 
-    >>> from gradir.ir import Node, Ref
+    >>> from gradir.ir import Ref, TensorMeta
     >>> graph = Graph.of([Node("x", role="leaf", outputs=(TensorMeta("float32", (3,)),)),
     ...                   Node("exp:1", op="exp", native="ExpBackward0", inputs=(Ref("x", 0),))])
     >>> print(NodelinkExporter().export(graph, NodelinkOptions()), end="")
@@ -57,24 +62,6 @@ class NodelinkExporter:
         return "".join(_pieces(graph, options))
 
 
-class _Node(msgspec.Struct, gc=False):
-    id: str
-    label: str
-    role: str
-    op: str
-    native: str
-    scope: str
-    names: tuple[str, ...] | UnsetType = UNSET
-    slots: int | UnsetType = UNSET
-    outputs: tuple[TensorMeta, ...] | UnsetType = UNSET
-    attrs: Mapping[str, AttrValue] | UnsetType = UNSET
-    saved: tuple[Saved, ...] | UnsetType = UNSET
-    base: str | UnsetType = UNSET
-    opaque: bool | UnsetType = UNSET
-    source: Source | UnsetType = UNSET
-    ext: Mapping[str, AttrValue] | UnsetType = UNSET
-
-
 class _Edge(msgspec.Struct, gc=False):
     source: str
     target: str
@@ -96,26 +83,30 @@ def _pieces(graph: Graph, options: NodelinkOptions) -> Iterator[str]:
     yield "]}\n"
 
 
-def _nodes(graph: Graph, options: NodelinkOptions) -> Iterator[_Node]:
-    attrs, saved = options.attrs, options.saved
-    for node in graph.nodes.values():
-        yield _Node(
-            node.id,
-            node.label,
-            node.role,
-            node.op,
-            node.native,
-            node.scope,
-            node.names or UNSET,
-            len(node.inputs) or UNSET,
-            node.outputs or UNSET,
-            (attrs and node.attrs) or UNSET,
-            (saved and node.saved) or UNSET,
-            UNSET if node.base is None else node.base,
-            node.opaque or UNSET,
-            UNSET if node.source is None else node.source,
-            node.ext or UNSET,
-        )
+@cache
+def _node(*left_out: str) -> Callable[[Node], msgspec.Struct]:
+    """Makes what is written of a node: all that it says, with a label, and a number of slots in place of its inputs."""
+    fields = [field for field in fields_of(Node) if field.name not in left_out]
+    members: list[Any] = [
+        ("slots", int, 0) if field.name == "inputs" else (field.name, Any, field.default) for field in fields
+    ]
+    # What every node has is written even where it is empty.
+    members[:_ALWAYS] = [(field.name, Any) for field in fields[:_ALWAYS]]
+    members.insert(1, ("label", str))
+    struct = msgspec.defstruct("_Node", members, omit_defaults=True, gc=False)
+    names = [field.name for field in fields]
+    values, slots = attrgetter(*names), names.index("inputs")
+
+    def made(node: Node) -> msgspec.Struct:
+        row = values(node)
+        return struct(row[0], node.label, *row[1:slots], len(row[slots]), *row[slots + 1 :])
+
+    return made
+
+
+def _nodes(graph: Graph, options: NodelinkOptions) -> Iterator[msgspec.Struct]:
+    left_out = [name for name, wanted in (("attrs", options.attrs), ("saved", options.saved)) if not wanted]
+    return map(_node(*left_out), graph.nodes.values())
 
 
 def _edges(graph: Graph) -> Iterator[_Edge]:

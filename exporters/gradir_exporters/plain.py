@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from gradir.ir import AttrValue, Cut, Graph, Node, Saved, Scope, Source, TensorMeta
+from gradir.ir.jsontext import further_facts
 from gradir.ir.memo import MappingMemo, Memo
 from gradir.ir.text import quoted, ref_text, tensor_text, value_text, word
 from gradir.protocols import NoOptions, Options
@@ -17,12 +18,25 @@ from gradir.protocols import NoOptions, Options
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gradir.ir.model import Shape
+    from gradir.ir.model import Record, Shape
 
 __all__ = ["PlainExporter"]
 
 _BLOCK_WORDS: Final = frozenset({"scope", "cut"})
 """What starts a block that is no node; a role of the same name is quoted."""
+
+_SCOPE: Final = frozenset({"path", "class_name", "detail", "training"})
+_CUT: Final = frozenset({"kind", "names", "scope", "tensor"})
+_NODE: Final = frozenset(
+    (
+        *("id", "role", "op", "native", "scope", "names", "inputs", "outputs"),
+        *("attrs", "saved", "base", "opaque", "source", "ext"),
+    )
+)
+_SLOT: Final = frozenset({"slot", "dtype", "shape", "bytes", "origin", "storage", "state"})
+_SOURCE: Final = frozenset({"file", "line", "function"})
+_TENSOR: Final = frozenset({"dtype", "shape", "device", "layout"})
+"""The fields that have words of their own here; each other one is told by its key and its value as JSON."""
 
 _HEAD: Final = "gradir plain 1"
 _INDENT: Final = "    "
@@ -75,14 +89,7 @@ def _scope_lines(scope: Scope) -> Iterator[str]:
     yield f"scope {word(scope.path)} {word(scope.class_name)}" if scope.class_name else f"scope {word(scope.path)}"
     if scope.detail:
         yield f"{_INDENT}detail {quoted(scope.detail)}"
-    for name, count in (
-        ("calls", scope.calls),
-        ("own", scope.own),
-        ("total", scope.total),
-        ("trainable", scope.trainable),
-    ):
-        if count:
-            yield f"{_INDENT}{name} {count}"
+    yield from _further(scope, _SCOPE)
     if scope.training is not None:
         yield f"{_INDENT}mode {'train' if scope.training else 'eval'}"
 
@@ -93,6 +100,7 @@ def _cut_lines(cut: Cut) -> Iterator[str]:
         yield f"{_INDENT}scope {word(cut.scope)}"
     if cut.tensor is not None:
         yield f"{_INDENT}tensor {_tensor(cut.tensor)}"
+    yield from _further(cut, _CUT)
 
 
 def _node_head(node: Node, words: Memo[str, str]) -> str:
@@ -124,11 +132,20 @@ def _add_node_facts(lines: list[str], node: Node, written: _Written) -> None:
         lines.append(_source_line(node.source, words))
     if node.ext:
         lines += written.ext(node.ext)
+    lines += _further(node, _NODE)
+
+
+def _further(record: Record, told: frozenset[str]) -> Iterator[str]:
+    return (f"{_INDENT}{key} {text}" for key, text in further_facts(record, told))
+
+
+def _behind(record: Record, told: frozenset[str]) -> str:
+    return "".join(f" {key} {text}" for key, text in further_facts(record, told))
 
 
 def _source_line(source: Source, words: Memo[str, str]) -> str:
     function = f" in {words[source.function]}" if source.function else ""
-    return f"{_INDENT}source {words[source.file]} line {source.line}{function}"
+    return f"{_INDENT}source {words[source.file]} line {source.line}{function}{_behind(source, _SOURCE)}"
 
 
 def _saved_line(saved: Saved, written: _Written) -> str:
@@ -141,7 +158,7 @@ def _saved_line(saved: Saved, written: _Written) -> str:
         line += f" storage {word(saved.storage)}"
     if saved.state != "held":
         line += f" state {written.words[saved.state]}"
-    return line
+    return line + _behind(saved, _SLOT)
 
 
 def _value_lines(kind: str, values: Mapping[str, AttrValue]) -> list[str]:
@@ -156,4 +173,4 @@ def _slot(slot: tuple[str, str | None, Shape | None]) -> str:
 def _tensor(tensor: TensorMeta) -> str:
     device = "" if tensor.device == "cpu" else f" device {word(tensor.device)}"
     layout = "" if tensor.layout == "strided" else f" layout {word(tensor.layout)}"
-    return f"{tensor_text(tensor)}{device}{layout}"
+    return f"{tensor_text(tensor)}{device}{layout}{_behind(tensor, _TENSOR)}"

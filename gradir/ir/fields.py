@@ -9,7 +9,7 @@ import msgspec
 
 from gradir.ir.model import About, Record
 
-__all__ = ["Field", "fields_of", "is_list", "records_in"]
+__all__ = ["Field", "fields_of", "is_list", "other_fields", "records_in"]
 
 _NOTHING_SAID: Final = About()
 
@@ -17,13 +17,14 @@ _NOTHING_SAID: Final = About()
 class Field(NamedTuple):
     """One field of a record.
 
-    ``name`` is that of the attribute, ``key`` the one in files, in the paths of a diff and for ``--ignore``. ``type``
-    is an entry of `msgspec.inspect`, without what was said about it. ``default`` is `msgspec.NODEFAULT` where there is
-    none.
+    ``name`` is that of the attribute, ``key`` the one in files, in the paths of a diff and for ``--ignore``. ``hint``
+    is the type as it is declared, and ``type`` what `msgspec.inspect` makes of it. ``default`` is `msgspec.NODEFAULT`
+    where there is none.
     """
 
     name: str
     key: str
+    hint: Any
     type: Any
     default: Any
     about: About
@@ -43,9 +44,20 @@ def fields_of(record: type[Record]) -> tuple[Field, ...]:
     info: Any = type_info(record)
     hints = get_type_hints(record, include_extras=True)
     return tuple(
-        Field(field.name, field.encode_name, field.type, _default(field), _said(hints[field.name]))
+        Field(field.name, field.encode_name, hints[field.name], field.type, _default(field), _said(hints[field.name]))
         for field in info.fields
     )
+
+
+@cache
+def other_fields(record: type[Record], told: frozenset[str]) -> tuple[Field, ...]:
+    """The fields of a record whose names are not among those that a writer has words for.
+
+    >>> from gradir.ir.model import Cut
+    >>> [field.name for field in other_fields(Cut, frozenset({"kind", "names", "scope"}))]
+    ['tensor']
+    """
+    return tuple(field for field in fields_of(record) if field.name not in told)
 
 
 def records_in(field: Field) -> type[Record] | None:

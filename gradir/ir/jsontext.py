@@ -8,9 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
+from gradir.ir.fields import other_fields
+from gradir.ir.model import Record
 from gradir.ir.text import quoted
 
-__all__ = ["json_lines", "json_text", "json_texts"]
+__all__ = ["further_facts", "json_lines", "json_text", "json_texts"]
 
 _CHUNK: Final = 512
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
@@ -30,6 +32,21 @@ def json_text(value: object) -> str:
     except UnicodeEncodeError:
         data = _ENCODER.encode(_spelled(msgspec.to_builtins(value)))
     return _safe(data)
+
+
+def further_facts(record: Record, told: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """The key and the value, as JSON, of each field that is not at its default and that ``told`` does not name.
+
+    With it a writer tells all of a record, also the fields that it has no words for.
+
+    >>> from gradir.ir.model import Source
+    >>> list(further_facts(Source("a.py", 3), frozenset({"file"})))
+    [('line', '3')]
+    """
+    for field in other_fields(type(record), told):
+        value = getattr(record, field.name)
+        if value != field.default:
+            yield field.key, json_text(value)
 
 
 def json_texts(values: Iterable[object]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from msgspec.structs import force_setattr
 
 from gradir.codecs.compact.fit import check_fit
 from gradir.codecs.compact.keys import node_ids, storage_keys
-from gradir.codecs.compact.layout import SCOPE_COLUMNS, TRAINING, TRAINING_WORDS, Kind
+from gradir.codecs.compact.layout import SCOPE_COLUMNS, TRAINING, TRAINING_WORDS, Kind, common_fields
 from gradir.codecs.compact.reader import read
 from gradir.codecs.compact.shares import placed, shares_of
 from gradir.codecs.compact.tables import Tables
@@ -94,17 +94,7 @@ def _nodes(tables: Tables, ids: Sequence[str]) -> dict[str, Node]:
 
 
 def _template(kind: Kind) -> Node:
-    return Node(
-        "",
-        kind.role,
-        kind.op,
-        kind.native,
-        outputs=kind.outputs,
-        attrs=kind.attrs,
-        opaque=kind.opaque,
-        source=kind.source,
-        ext=kind.ext,
-    )
+    return Node("", **{name: getattr(kind, name) for name in common_fields(Node)})
 
 
 def _set(records: Iterable[msgspec.Struct], field: str, values: Iterable[object]) -> None:
@@ -186,7 +176,7 @@ def _saved(
     tables: Tables, shares: Sequence[int], ids: Sequence[str], refs: Sequence[Ref]
 ) -> Iterator[tuple[Saved, ...]]:
     templates = [
-        [Saved(slot.slot, slot.dtype, slot.shape, slot.bytes, state=slot.state) for slot in kind.saved]
+        [Saved(**{name: getattr(slot, name) for name in common_fields(Saved)}) for slot in kind.saved]
         for kind in tables.kinds
     ]
     rows = map(templates.__getitem__, compress(tables.kind_of, shares))

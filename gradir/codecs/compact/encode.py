@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 import msgpack
@@ -18,6 +19,7 @@ from gradir.codecs.compact.layout import (
     TRAINING_WORDS,
     Kind,
     Slot,
+    common_fields,
     zigzag,
 )
 from gradir.codecs.compact.strings import StringTable, split_id
@@ -26,10 +28,17 @@ from gradir.codecs.values import check_graph, check_nodes
 from gradir.codecs.versions import lowest_for
 from gradir.errors import FormatError
 from gradir.ir import AttrValue, Graph, Node, Saved, Scope
+from gradir.ir.fields import fields_of
 
 __all__ = ["encode"]
 
 _LARGEST: Final = 2**63 - 1
+
+_MAPPINGS: Final = [field.name for field in fields_of(Node) if isinstance(field.default, dict)]
+_ATTRIBUTES: Final = attrgetter(*_MAPPINGS)
+_IN_COMMON: Final = attrgetter(*(name for name in common_fields(Node) if name not in _MAPPINGS))
+_OF_A_SLOT: Final = attrgetter(*common_fields(Saved))
+"""Found once: what is read of every node and slot to tell its kind."""
 
 
 def encode(graph: Graph) -> bytes:
@@ -161,18 +170,12 @@ class _NodeWriter:
     def _kind(self, node: Node) -> int:
         # Values that are equal but are not spelled alike (1, 1.0 and True) are told apart by their bytes.
         key = (
-            node.role,
-            node.op,
-            node.native,
+            _IN_COMMON(node),
             len(node.names),
             len(node.inputs),
-            node.outputs,
-            self._attributes_key(node.attrs) if node.attrs else b"",
-            tuple([(slot.slot, slot.dtype, slot.shape, slot.bytes, slot.state) for slot in node.saved]),
+            tuple([self._attributes_key(values) if values else b"" for values in _ATTRIBUTES(node)]),
+            tuple(map(_OF_A_SLOT, node.saved)),
             node.base is None,
-            node.opaque,
-            node.source,
-            self._attributes_key(node.ext) if node.ext else b"",
         )
         number = self._kind_numbers.get(key)
         return self._new_kind(key, node) if number is None else number
@@ -182,19 +185,13 @@ class _NodeWriter:
         return key
 
     def _new_kind(self, key: object, node: Node) -> int:
-        kind = Kind(
-            node.role,
-            node.op,
-            node.native,
-            len(node.names),
-            len(node.inputs),
-            node.outputs,
-            node.attrs,
-            tuple(Slot(slot.slot, slot.dtype, slot.shape, slot.bytes, slot.state) for slot in node.saved),
-            node.base is not None,
-            node.opaque,
-            node.source,
-            node.ext,
-        )
+        slots = tuple(Slot(**{name: getattr(slot, name) for name in common_fields(Saved)}) for slot in node.saved)
+        counted = {
+            "names": len(node.names),
+            "inputs": len(node.inputs),
+            "saved": slots,
+            "base": node.base is not None,
+        }
+        kind = Kind(**{name: getattr(node, name) for name in common_fields(Node)}, **counted)
         self.kinds.append(_plain(kind))
         return self._kind_numbers.setdefault(key, len(self._kind_numbers))

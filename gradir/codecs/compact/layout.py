@@ -8,10 +8,13 @@ layout in words.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from gradir.ir.model import AttrValue, Count, Record, Shape, Source, TensorMeta, share_empty_tuples
+import msgspec
+
+from gradir.ir.fields import Field, fields_of, is_list, records_in
+from gradir.ir.model import Count, Node, Record, Ref, Saved, share_empty_tuples
 
 __all__ = [
     "HEAD",
@@ -22,6 +25,7 @@ __all__ = [
     "TRAINING_WORDS",
     "Kind",
     "Slot",
+    "common_fields",
     "zigzag",
 ]
 
@@ -55,40 +59,88 @@ NODE_COLUMNS: Final = (
 )
 
 
-class Slot(Record, frozen=True, gc=False):
-    """What the saved slots of many nodes have in common: a `Saved` without origin and storage."""
+_SLOT: Final = "What the saved slots of many nodes have in common: a `Saved` without origin and storage."
+_KIND: Final = """What many nodes have in common: a `Node` without its id, its scope and what names other nodes.
 
-    slot: str
-    dtype: str | None = None
-    shape: Shape | None = None
-    bytes: Count | None = None
-    state: str = "held"
+``names`` and ``in`` are numbers of entries in the columns of these names, and ``base`` says whether the node has
+an entry in that column."""
 
 
-class Kind(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "out"}):
-    """What many nodes have in common: a `Node` without its id, its scope and what names other nodes.
+def _in_common(record: type[Record], name: str, doc: str) -> type[Record]:
+    """What many records have in common, made of the declarations: a record without names and references.
 
-    ``names`` and ``in`` are numbers of entries in the columns of these names, and ``base`` says whether the node has
-    an entry in that column.
+    Names and references are columns. Where there is any number of them the record has a number, and where there may be
+    one a flag; those that every record has are left out.
     """
+    members: list[Any] = [member for field in fields_of(record) for member in _members(field)]
+    keys = {field.name: field.key for field in fields_of(record)}
+    extra: dict[str, Any] = {"__post_init__": share_empty_tuples} if sys.version_info < (3, 11) else {}
+    made: Any = msgspec.defstruct(
+        name,
+        members,
+        bases=(Record,),
+        namespace={**extra, "__doc__": doc},
+        module=__name__,
+        frozen=True,
+        gc=False,
+        rename={member: keys[member] for member, *_ in members},
+    )
+    return cast("type[Record]", made)
 
-    role: str = "function"
-    op: str = ""
-    native: str = ""
-    names: Count = 0
-    inputs: Count = 0
-    outputs: tuple[TensorMeta, ...] = ()
-    attrs: Mapping[str, AttrValue] = {}
-    saved: tuple[Slot, ...] = ()
-    base: bool = False
-    opaque: bool = False
-    source: Source | None = None
-    ext: Mapping[str, AttrValue] = {}
 
-    if sys.version_info < (3, 11):
+def _in_columns(field: Field) -> bool:
+    return field.about.compared == "place" or field.about.refers or records_in(field) is Ref
 
-        def __post_init__(self) -> None:
-            share_empty_tuples(self)
+
+def _is_counted(field: Field) -> bool:
+    """Whether there is less in common than the field itself: a number, a flag, or slots without their references."""
+    return _in_columns(field) or records_in(field) is Saved
+
+
+def _members(field: Field) -> Iterator[tuple[Any, ...]]:
+    inner = records_in(field)
+    if _in_columns(field):
+        if is_list(field):
+            yield field.name, Count, 0
+        elif field.default is None and inner is None:
+            yield field.name, bool, False
+    elif inner is Saved:
+        yield field.name, tuple[Slot, ...], ()
+    elif field.default is msgspec.NODEFAULT:
+        yield field.name, field.hint
+    else:
+        yield field.name, field.hint, field.default
+
+
+if TYPE_CHECKING:
+
+    class Slot(Record, frozen=True):
+        """What the saved slots of many nodes have in common: a `Saved` without origin and storage."""
+
+        def __init__(self, **values: object) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    class Kind(Record, frozen=True):
+        """What many nodes have in common."""
+
+        def __init__(self, **values: object) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    Slot = _in_common(Saved, "Slot", _SLOT)
+    Kind = _in_common(Node, "Kind", _KIND)
+
+
+def common_fields(record: type[Record]) -> tuple[str, ...]:
+    """The fields that what many records have in common holds as the record itself does.
+
+    >>> common_fields(Saved)
+    ('slot', 'dtype', 'shape', 'bytes', 'state')
+    """
+    kept = {Node: Kind, Saved: Slot}[record].__struct_fields__
+    return tuple(field.name for field in fields_of(record) if field.name in kept and not _is_counted(field))
 
 
 def zigzag(distance: int) -> int:

@@ -1,0 +1,161 @@
+"""A field that is added in `gradir.ir.model`, and nowhere else, is kept, checked, compared and shown."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+FIELDS = """    stream: str = ""
+    lane: Count = 0
+    pinned: bool = False
+    tags: tuple[str, ...] = ()
+    fused: Source | None = None
+"""
+"""A text, a number, a flag, a list and a record."""
+
+VALUES = """
+import json, sys
+import gradir
+from gradir.ir import Graph, Node, Ref, Source, TensorMeta
+from msgspec.structs import replace
+from gradir import registry
+
+VALUES = {"stream": "side", "lane": 7, "pinned": True, "tags": ("hot", "a b"), "fused": Source("m.py", 3)}
+OTHERS = {"stream": "main", "lane": 8, "pinned": False, "tags": ("hot",), "fused": Source("m.py", 4)}
+SHOWN = {"stream": "side", "lane": "7", "pinned": "true", "tags": "a b", "fused": "m.py"}
+WRONG = {"stream": 3, "lane": "3", "pinned": 1, "tags": ["hot"], "fused": "m.py"}
+BARE = Node("exp:1", op="exp", inputs=(Ref("x", 0),), outputs=(TensorMeta("float32", (2,)),))
+
+
+def graph(**values):
+    return Graph.of([Node("x", role="leaf"), replace(BARE, **values), replace(BARE, id="exp:2")])
+"""
+
+CHECKS = {
+    "both forms keep it": """
+for name, value in VALUES.items():
+    for form in ("json", "msgpack"):
+        kept = gradir.loads(gradir.dumps(graph(**{name: value}), format=form))
+        assert kept == graph(**{name: value}), (name, form, kept)
+        assert getattr(kept.nodes["exp:1"], name) == value
+        assert getattr(kept.nodes["exp:2"], name) == getattr(BARE, name)
+""",
+    "a wrong type is refused": """
+for name, value in WRONG.items():
+    for form in ("json", "msgpack"):
+        try:
+            gradir.dumps(graph(**{name: value}), format=form)
+        except gradir.FormatError as error:
+            assert f"node 'exp:1': {name} is " in str(error), error
+        else:
+            raise AssertionError(name)
+""",
+    "a diff shows it, and can leave it out": """
+for name, value in VALUES.items():
+    found = gradir.diff(graph(**{name: value}), graph(**{name: OTHERS[name]}))
+    (change,) = found.changes
+    assert change.id == "exp:1" and change.fields[0].path.partition(".")[0] == name, change
+    assert not gradir.diff(graph(**{name: value}), graph(**{name: OTHERS[name]}), ignore=[name])
+    assert gradir.patch(graph(**{name: value}), found) == graph(**{name: OTHERS[name]})
+""",
+    "plain differs": """
+for name, value in VALUES.items():
+    text, bare = graph(**{name: value}).to("plain"), graph().to("plain")
+    assert text != bare and name in text and SHOWN[name] in text, text
+    assert graph(**{name: OTHERS[name]}).to("plain") != text
+""",
+    "every format for programs has it": """
+for name, value in VALUES.items():
+    for exporter in ("nodelink", "cytoscape", "graphml", "model-explorer"):
+        text = graph(**{name: value}).to(exporter)
+        assert text != graph().to(exporter) and name in text and SHOWN[name] in text, (exporter, text)
+""",
+    "every exporter takes it": """
+for exporter in registry.exporter_names():
+    assert graph(**VALUES).to(exporter)
+""",
+    "a strict reader knows it": """
+from gradir.codecs.strict import check_canonical, check_keys
+from gradir.codecs.unknown import check_known
+for form in ("json", "msgpack"):
+    data = gradir.dumps(graph(**VALUES), format=form)
+    check_canonical(data), check_keys(data), check_known(data)
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tree with the fields in one file."""
+    tree = tmp_path_factory.mktemp("tree")
+    for name in ("gradir", "exporters", "schemas"):
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    model = tree / "gradir" / "ir" / "model.py"
+    text = model.read_text(encoding="utf-8")
+    start = text.index("class Node(Record")
+    end = text.index("\n\n    def __post_init__", start)
+    model.write_text(f"{text[:end]}\n{FIELDS.rstrip()}{text[end:]}", encoding="utf-8")
+    return tree
+
+
+def run(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(tree), str(tree / "exporters"), str(tree / "schemas")])
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
+def test_a_new_field(copy: Path, check: str) -> None:
+    done = run(copy, "-c", f"{VALUES}\nassert gradir.__file__.startswith({str(copy)!r})\n{check}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_check_of_schemas_asks_for_a_version(copy: Path) -> None:
+    done = run(copy, "schemas/gir_schemas.py", "--check")
+    assert done.returncode == 1
+    for name in ("stream", "lane", "pinned", "tags", "fused"):
+        assert f"Node: {name} is new after 1.1: declare since which version it is there" in done.stderr
+
+
+NEW_WORDS = """
+import gradir
+from gradir.ir import Cut, Edge, Graph, Node, Ref, TensorMeta
+from gradir.ir.graph import Edges
+from gradir import registry
+
+plain = Edges.__iter__
+def with_inplace(self):
+    for edge in plain(self):
+        yield edge._replace(kind="inplace") if edge.src == "y" else edge
+Edges.__iter__ = with_inplace
+graph = Graph.of(
+    [Node("x", role="input"), Node("y", role="wormhole", inputs=(Ref("x", 0),)), Node("z", inputs=(Ref("y", 0),))],
+    cuts=[Cut("evaporated", ("w",), "fc", TensorMeta("float32", (3,)))],
+)
+assert [edge.kind for edge in graph.edges] == ["data", "inplace"]
+for name in registry.exporter_names():
+    assert graph.to(name), name
+other = Graph.of(list(graph.nodes.values())[:1], cuts=[Cut("sublimed", ("w",))])
+from gradir.diff.report.text import render_brief, render_text
+for a, b in ((graph, other), (other, graph)):
+    assert render_brief(gradir.diff(a, b), (a, b)) and render_text(gradir.diff(a, b), (a, b))
+"""
+
+
+def test_a_new_role_edge_and_cut_pass_through_every_exporter(copy: Path) -> None:
+    done = run(ROOT, "-c", NEW_WORDS)
+    assert done.returncode == 0, done.stderr
