@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 from schema_change import breaking_changes
 
-from gradir.codecs.compact.layout import NODE_COLUMNS, SCOPE_COLUMNS, TRAINING, Kind
+from gradir.codecs.compact.layout import LATER_SCOPE_COLUMNS, NODE_COLUMNS, SCOPE_COLUMNS, Kind
 from gradir.codecs.document import FORMAT, Document
 from gradir.codecs.versions import NEWEST, RELEASED, Version
 from gradir.ir import Cut, Node, Producer, Saved, Scope, Source, TensorMeta
@@ -57,7 +57,7 @@ def compact_schema() -> dict[str, Any]:
         "producer": {"$ref": "#/$defs/Producer"},
         "cuts": {"type": "array", "items": {"$ref": "#/$defs/Cut"}},
         "strings": {"type": "array", "items": {"type": "string"}, "minItems": 1, "prefixItems": [{"const": ""}]},
-        "scopes": _columns(SCOPE_COLUMNS, TRAINING),
+        "scopes": _columns(SCOPE_COLUMNS, *LATER_SCOPE_COLUMNS),
         "kinds": {"type": "array", "items": {"$ref": "#/$defs/Kind"}},
         "nodes": _columns(NODE_COLUMNS),
     }

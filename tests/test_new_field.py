@@ -20,25 +20,67 @@ FIELDS = """    stream: str = ""
 """
 """A text, a number, a flag, a list and a record."""
 
+FIELDS_OF_SCOPES = "".join(
+    f"    {name}: Annotated[{kind}, About(since=(1, 1))] = {default}\n"
+    for name, kind, default in (line.strip().replace(": ", " = ").split(" = ") for line in FIELDS.splitlines())
+)
+"""The same, as they are declared after a release."""
+
 VALUES = """
 import json, sys
 import gradir
-from gradir.ir import Graph, Node, Ref, Source, TensorMeta
+from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope, Source, TensorMeta
 from msgspec.structs import replace
 from gradir import registry
 
 VALUES = {"stream": "side", "lane": 7, "pinned": True, "tags": ("hot", "a b"), "fused": Source("m.py", 3)}
+FINITE = {"fused": gradir.ir.NonFinite("nan")}, {"fused": gradir.ir.NonFinite("inf")}
 OTHERS = {"stream": "main", "lane": 8, "pinned": False, "tags": ("hot",), "fused": Source("m.py", 4)}
 SHOWN = {"stream": "side", "lane": "7", "pinned": "true", "tags": "a b", "fused": "m.py"}
 WRONG = {"stream": 3, "lane": "3", "pinned": 1, "tags": ["hot"], "fused": "m.py"}
 BARE = Node("exp:1", op="exp", inputs=(Ref("x", 0),), outputs=(TensorMeta("float32", (2,)),))
+ALONE = replace(BARE, inputs=())
 
 
-def graph(**values):
+def graph(*, of="node", **values):
+    if of == "scope":
+        return Graph.of([ALONE], [Scope("a"), Scope("b", **values), Scope("c")])
+    if of == "cut":
+        return Graph.of([ALONE], cuts=[Cut("unreached", ("w",)), Cut("unreached", ("v",), **values)])
+    if of == "tensor":
+        return Graph.of([replace(ALONE, outputs=(TensorMeta("int8"), TensorMeta("float32", (2,), **values)))])
+    if of == "source":
+        return Graph.of([replace(ALONE, source=Source("b.py", 1, **values))])
+    if of == "slot":
+        return Graph.of([replace(ALONE, saved=(Saved("self"), Saved("result", "float32", **values)))])
     return Graph.of([Node("x", role="leaf"), replace(BARE, **values), replace(BARE, id="exp:2")])
 """
 
 CHECKS = {
+    "both forms keep it in every record": """
+for of in ("scope", "cut", "slot", "tensor", "source"):
+    for name, value in {**VALUES, **(FINITE[0] if of == "source" else {})}.items():
+        for form in ("json", "msgpack"):
+            whole = graph(of=of, **{name: value})
+            assert gradir.loads(gradir.dumps(whole, format=form)) == whole != graph(of=of), (of, name, form)
+""",
+    "a diff, plain and the formats for programs tell it of every record": """
+for of in ("scope", "cut", "slot", "tensor", "source"):
+    values, others = ({**VALUES, **FINITE[0]}, {**OTHERS, **FINITE[1]}) if of == "source" else (VALUES, OTHERS)
+    for name, value in values.items():
+        a, b = graph(of=of, **{name: value}), graph(of=of, **{name: others[name]})
+        (change,) = gradir.diff(a, b).changes
+        assert name in change.fields[0].path or of == "source", change
+        for exporter in ("plain", "nodelink", "cytoscape", "graphml", "model-explorer"):
+            texts = {a.to(exporter), b.to(exporter), graph(of=of).to(exporter)}
+            assert len(texts) == (2 if others[name] is False else 3), (of, name, exporter)
+""",
+    "the version that it came with is asked for": """
+from gradir.codecs import versions
+for name, value in VALUES.items():
+    assert str(versions.lowest_for(graph(of="scope", **{name: value}))) == "1.1"
+assert str(versions.lowest_for(graph(of="scope"))) == "1.0"
+""",
     "both forms keep it": """
 for name, value in VALUES.items():
     for form in ("json", "msgpack"):
@@ -99,9 +141,17 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     model = tree / "gradir" / "ir" / "model.py"
     text = model.read_text(encoding="utf-8")
-    start = text.index("class Node(Record")
-    end = text.index("\n\n    def __post_init__", start)
-    model.write_text(f"{text[:end]}\n{FIELDS.rstrip()}{text[end:]}", encoding="utf-8")
+    for record, behind, fields in (
+        ("Node", "\n\n    def __post_init__", FIELDS),
+        ("Scope", "\n\n\nclass Cut", FIELDS_OF_SCOPES),
+        ("Cut", "\n\n    def __post_init__", FIELDS),
+        ("Saved", "\n\n    def __post_init__", FIELDS),
+        ("TensorMeta", "\n\n    def __post_init__", FIELDS),
+        ("Source", "\n\n\nclass Saved", FIELDS.replace("Source | None", "NonFinite | None")),
+    ):
+        end = text.index(behind, text.index(f"class {record}(Record"))
+        text = f"{text[:end]}\n{fields.rstrip()}{text[end:]}"
+    model.write_text(text, encoding="utf-8")
     return tree
 
 

@@ -55,7 +55,7 @@ def check_known(data: bytes) -> None:
 def _document(encoding: str) -> Any:
     if encoding == "json":
         return _closed(Document)
-    from gradir.codecs.compact.layout import KEYS, NODE_COLUMNS, SCOPE_COLUMNS, TRAINING, Kind
+    from gradir.codecs.compact.layout import KEYS, LATER_SCOPE_COLUMNS, NODE_COLUMNS, SCOPE_COLUMNS, Kind
 
     return _record(
         "Compact",
@@ -65,7 +65,7 @@ def _document(encoding: str) -> Any:
             "cuts": _closed_type(tuple[Cut, ...]),
             "kinds": _closed_type(tuple[Kind, ...]),
         }
-        | {"scopes": _record("Scopes", dict.fromkeys((*SCOPE_COLUMNS, TRAINING), Any))}
+        | {"scopes": _record("Scopes", dict.fromkeys((*SCOPE_COLUMNS, *LATER_SCOPE_COLUMNS), Any))}
         | {"nodes": _record("Nodes", dict.fromkeys(NODE_COLUMNS, Any))},
     )
 

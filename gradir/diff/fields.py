@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from gradir.diff.model import FieldChange
 from gradir.diff.order import matched, out_of_place
 from gradir.ir import AttrValue, Node, Ref, Saved, Scope, Source, TensorMeta
-from gradir.ir.fields import Field, fields_of, is_list, records_in
+from gradir.ir.fields import Field, fields_of, is_list, other_fields, records_in
 from gradir.ir.model import Record
 from gradir.ir.text import quoted, ref_text, size_text, value_text, word
 
@@ -26,6 +26,11 @@ class Part(NamedTuple):
     text: str
     values: Mapping[str, str] = {}
 
+
+_SLOT: Final = frozenset({"slot", "dtype", "shape", "bytes", "origin", "storage", "state"})
+_SOURCE: Final = frozenset({"file", "line", "function"})
+_TENSOR: Final = frozenset({"dtype", "shape", "device", "layout"})
+"""The fields that are told in words of their own."""
 
 _NO_RECORD: Final = Part("-")
 """An input slot without a gradient."""
@@ -138,17 +143,23 @@ def _saved_parts(path: str, slots: tuple[Saved, ...]) -> Mapping[str, Part]:
 
 def _record_part(record: Record) -> Part:
     """A record of a kind that has no words of its own."""
-    values = {
+    values = _further(record, frozenset())
+    return Part(_listed(f"{path}: {text}" for path, text in values.items()), values)
+
+
+def _further(record: Record, told: frozenset[str]) -> dict[str, str]:
+    """The fields that are not told in other words, part by part."""
+    return {
         path: part.text
-        for field in fields_of(type(record))
+        for field in other_fields(type(record), told)
         for path, part in _describer(field)(field.key, getattr(record, field.name)).items()
     }
-    return Part(_listed(f"{path}: {text}" for path, text in values.items()), values)
 
 
 def _source(source: Source) -> Part:
     function = f" {word(source.function)}" if source.function else ""
-    return Part(f"{word(source.file)}:{source.line}{function}")
+    further = "".join(f" {path}: {text}" for path, text in _further(source, _SOURCE).items())
+    return Part(f"{word(source.file)}:{source.line}{function}{further}")
 
 
 def _ref(ref: Ref) -> Part:
@@ -163,7 +174,8 @@ def tensor_part(tensor: TensorMeta) -> Part:
     if tensor.shape is not None:
         values["shape"] = _listed(map(size_text, tensor.shape))
     text = f"{values.get('dtype', '?')}{values.get('shape', '[?]')}"
-    return Part(text, {**values, "device": word(tensor.device), "layout": word(tensor.layout)})
+    places = {"device": word(tensor.device), "layout": word(tensor.layout)}
+    return Part(text, {**values, **places, **_further(tensor, _TENSOR)})
 
 
 def _saved(saved: Saved) -> Part:
@@ -179,6 +191,7 @@ def _saved(saved: Saved) -> Part:
     if not values and saved.state != "held":
         return Part(word(saved.state))
     values["state"] = word(saved.state)
+    values |= _further(saved, _SLOT)
     size = "" if saved.bytes is None else f" {saved.bytes} bytes"
     return Part(f"{tensor.text}{size}", values)
 

@@ -15,11 +15,12 @@ from operator import sub
 from typing import Any, Final
 
 import msgspec
+from msgspec.inspect import StrType
 from msgspec.structs import force_setattr
 
 from gradir.codecs.compact.fit import check_fit
 from gradir.codecs.compact.keys import node_ids, storage_keys
-from gradir.codecs.compact.layout import SCOPE_COLUMNS, TRAINING, TRAINING_WORDS, Kind, common_fields
+from gradir.codecs.compact.layout import FLAGS, LATER_SCOPE_COLUMNS, Kind, common_fields, is_flag
 from gradir.codecs.compact.reader import read
 from gradir.codecs.compact.shares import placed, shares_of
 from gradir.codecs.compact.tables import Tables
@@ -28,6 +29,7 @@ from gradir.codecs.excerpt import excerpt
 from gradir.codecs.faults import damaged
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved, Scope
+from gradir.ir.fields import Field, fields_of
 
 __all__ = ["decode"]
 
@@ -217,16 +219,33 @@ def _bases(tables: Tables, shares: Sequence[int], ids: Sequence[str]) -> Iterato
 
 
 def _scopes(tables: Tables) -> list[Scope]:
-    columns, strings = tables.scopes, tables.strings
-    count = len(columns["path"])
-    texts = [
-        map(strings.__getitem__, columns.indexes(name, count, "scope", len(strings), "the strings"))
-        for name in SCOPE_COLUMNS[:3]
-    ]
-    counts = [columns.counted(name, count, "scope") for name in SCOPE_COLUMNS[3:]]
-    if any(column and max(column) > _LARGEST for column in counts):
+    columns = tables.scopes
+    count = columns.length("path")
+    values: dict[str, Sequence[Any]] = {}
+    for field in fields_of(Scope):
+        if field.key in LATER_SCOPE_COLUMNS:
+            if field.key in columns:
+                values[field.name] = _later_values(tables, field, count)
+        elif isinstance(field.type, StrType):
+            numbers = columns.indexes(field.key, count, "scope", len(tables.strings), "the strings")
+            values[field.name] = list(map(tables.strings.__getitem__, numbers))
+        else:
+            values[field.name] = _numbers(columns.counted(field.key, count, "scope"))
+    return [Scope(**dict(zip(values, row, strict=True))) for row in zip(*values.values(), strict=True)]
+
+
+def _numbers(column: Sequence[int]) -> Sequence[int]:
+    if column and max(column) > _LARGEST:
         raise damaged("a column of scopes holds an integer of 64 bits")
-    training = (
-        columns.indexes(TRAINING, count, "scope", len(TRAINING_WORDS), "its words") if TRAINING in columns else []
-    )
-    return list(map(Scope, *texts, *counts, *([map(TRAINING_WORDS.__getitem__, training)] if training else ())))
+    return column
+
+
+def _later_values(tables: Tables, field: Field, count: int) -> list[Any]:
+    if is_flag(field):
+        return list(map(FLAGS.__getitem__, tables.scopes.indexes(field.key, count, "scope", len(FLAGS), "its words")))
+    texts = tables.strings
+    numbers = tables.scopes.indexes(field.key, count, "scope", len(texts), "the strings")
+    try:
+        return [msgspec.json.decode(texts[number], type=field.hint) if number else field.default for number in numbers]
+    except msgspec.MsgspecError as error:
+        raise damaged(f"column {tables.scopes.title(field.key)} names a text that is no value: {error}") from error

@@ -12,14 +12,15 @@ import msgspec
 from gradir.codecs.compact.columns import pack
 from gradir.codecs.compact.keys import fit
 from gradir.codecs.compact.layout import (
+    FLAGS,
     KEYS,
+    LATER_SCOPE_COLUMNS,
     NODE_COLUMNS,
     SCOPE_COLUMNS,
-    TRAINING,
-    TRAINING_WORDS,
     Kind,
     Slot,
     common_fields,
+    is_flag,
     zigzag,
 )
 from gradir.codecs.compact.strings import StringTable, split_id
@@ -28,7 +29,7 @@ from gradir.codecs.values import check_graph, check_nodes
 from gradir.codecs.versions import lowest_for
 from gradir.errors import FormatError
 from gradir.ir import AttrValue, Graph, Node, Saved, Scope
-from gradir.ir.fields import fields_of
+from gradir.ir.fields import Field, fields_of
 
 __all__ = ["encode"]
 
@@ -80,16 +81,26 @@ def _plain(record: object) -> Any:
 
 
 def _scope_columns(graph: Graph, strings: StringTable) -> dict[str, bytes]:
-    rows = [_scope_row(scope, strings) for scope in graph.scopes.values()]
+    scopes = graph.scopes.values()
+    fields = [field for field in fields_of(Scope) if field.key in SCOPE_COLUMNS]
+    rows = [[_in_column(getattr(scope, field.name), strings) for field in fields] for scope in scopes]
     columns = zip(*rows, strict=True) if rows else [()] * len(SCOPE_COLUMNS)
     packed = {name: pack(column) for name, column in zip(SCOPE_COLUMNS, columns, strict=True)}
-    training = [TRAINING_WORDS.index(scope.training) for scope in graph.scopes.values()]
-    return {**packed, TRAINING: pack(training)} if any(training) else packed
+    for key, field in LATER_SCOPE_COLUMNS.items():
+        values = [getattr(scope, field.name) for scope in scopes]
+        if any(value != field.default for value in values):
+            packed[key] = pack([_in_later_column(value, field, strings) for value in values])
+    return packed
 
 
-def _scope_row(scope: Scope, strings: StringTable) -> tuple[int, ...]:
-    texts = (strings.number(text) for text in (scope.path, scope.class_name, scope.detail))
-    return (*texts, scope.calls, scope.own, scope.total, scope.trainable)
+def _in_column(value: str | int, strings: StringTable) -> int:
+    return strings.number(value) if isinstance(value, str) else value
+
+
+def _in_later_column(value: Any, field: Field, strings: StringTable) -> int:
+    if is_flag(field):
+        return FLAGS.index(value)
+    return 0 if value == field.default else strings.number(msgspec.json.encode(value, order="deterministic").decode())
 
 
 class _NodeWriter:

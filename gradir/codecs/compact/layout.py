@@ -12,20 +12,22 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
+from msgspec import inspect
 
 from gradir.ir.fields import Field, fields_of, is_list, records_in
-from gradir.ir.model import Count, Node, Record, Ref, Saved, share_empty_tuples
+from gradir.ir.model import Count, Node, Record, Ref, Saved, Scope, share_empty_tuples
 
 __all__ = [
+    "FLAGS",
     "HEAD",
     "KEYS",
+    "LATER_SCOPE_COLUMNS",
     "NODE_COLUMNS",
     "SCOPE_COLUMNS",
-    "TRAINING",
-    "TRAINING_WORDS",
     "Kind",
     "Slot",
     "common_fields",
+    "is_flag",
     "zigzag",
 ]
 
@@ -33,12 +35,16 @@ HEAD: Final = ("format", "version", "requires")
 KEYS: Final = (*HEAD, "producer", "cuts", "strings", "scopes", "kinds", "nodes")
 """The keys of the document, in order."""
 
-SCOPE_COLUMNS: Final = ("path", "class", "detail", "calls", "own", "total", "trainable")
+_FIRST: Final = (1, 0)
 
-TRAINING: Final = "training"
-"""A further column of scopes since GIR 1.1, left out where no scope knows: 0 unknown, 1 evaluating, 2 training."""
+SCOPE_COLUMNS: Final = tuple(field.key for field in fields_of(Scope) if field.about.since == _FIRST)
+"""One integer per scope: the number itself, or for a text an index of strings."""
 
-TRAINING_WORDS: Final = (None, False, True)
+LATER_SCOPE_COLUMNS: Final = {field.key: field for field in fields_of(Scope) if field.about.since != _FIRST}
+"""Further columns by key, each left out where every scope has the default: of a flag, also of one that may be unknown,
+an index of `FLAGS`; of anything else 0 for the default, or an index of strings, where the value stands as JSON."""
+
+FLAGS: Final = (None, False, True)
 
 NODE_COLUMNS: Final = (
     "kind",  # one per node: an index of kinds
@@ -141,6 +147,12 @@ def common_fields(record: type[Record]) -> tuple[str, ...]:
     """
     kept = {Node: Kind, Saved: Slot}[record].__struct_fields__
     return tuple(field.name for field in fields_of(record) if field.name in kept and not _is_counted(field))
+
+
+def is_flag(field: Field) -> bool:
+    """Whether a field is true, false or perhaps unknown."""
+    kinds = field.type.types if isinstance(field.type, inspect.UnionType) else (field.type,)
+    return all(isinstance(kind, (inspect.BoolType, inspect.NoneType)) for kind in kinds)
 
 
 def zigzag(distance: int) -> int:

@@ -11,7 +11,7 @@ import msgpack
 import msgspec
 
 from gradir.codecs.compact.at_once import read_at_once
-from gradir.codecs.compact.layout import HEAD, NODE_COLUMNS, SCOPE_COLUMNS, TRAINING, Kind
+from gradir.codecs.compact.layout import HEAD, LATER_SCOPE_COLUMNS, NODE_COLUMNS, SCOPE_COLUMNS, Kind
 from gradir.codecs.compact.tables import Columns, Tables
 from gradir.codecs.compact.unpacker import PAST_THE_END, refuse_extension, trouble_of, unpacker_of
 from gradir.codecs.document import MAGIC, check_head
@@ -68,7 +68,7 @@ class _Reader:
             "producer": lambda: self._typed(Producer, "producer"),
             "cuts": lambda: tuple(self._typed(Cut, f"cuts[{number}]") for number in self._entries()),
             "strings": self._strings,
-            "scopes": lambda: self._columns("scopes", SCOPE_COLUMNS, (TRAINING,)),
+            "scopes": lambda: self._columns("scopes", SCOPE_COLUMNS, tuple(LATER_SCOPE_COLUMNS)),
             "kinds": self._kinds,
             "nodes": lambda: self._columns("nodes", NODE_COLUMNS),
         }
