@@ -21,6 +21,8 @@ SPEC is path/to/file.py:attr or package.module:attr, where attr is
   a tensor with a graph,
   a callable without arguments that returns a tensor, a tuple or dict of tensors, or (model, tensors), or
   a torch.nn.Module, or a class or factory of one, to be run on --input.
+
+The program is run, so a SPEC of a change that you do not trust runs its author's code.
 """
 
 
