@@ -40,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from gradir import api
+    from gradir.cli.main import one_line
 
     # The program may change the working directory.
     path = Path(options.output).absolute()
@@ -49,5 +50,5 @@ def run(options: argparse.Namespace) -> int:
             own.write(api.dumps(graph, format=options.format, compress=options.compress))
             return 0
         api.save(graph, path, format=options.format, compress=options.compress)
-    print(f"wrote {options.output}: {summary(graph)}", file=sys.stderr)
+    print(one_line(f"wrote {options.output}: {summary(graph)}"), file=sys.stderr)
     return 0

@@ -47,7 +47,9 @@ def run(options: argparse.Namespace) -> int:
 def _as_json(survey: Survey) -> bytes:
     import msgspec
 
-    return msgspec.json.format(msgspec.json.encode(survey), indent=2) + b"\n"
+    from gradir.ir.jsontext import json_text
+
+    return msgspec.json.format(json_text(survey).encode(), indent=2) + b"\n"
 
 
 def describe(survey: Survey) -> str:

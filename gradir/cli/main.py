@@ -22,7 +22,7 @@ from gradir.version import __version__
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["main", "report"]
+__all__ = ["main", "one_line", "report"]
 
 _COMMANDS: Final = (
     "capture",
@@ -91,7 +91,7 @@ class _Parser(argparse.ArgumentParser):
         print(self.format_help(), end="", file=file)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(_TROUBLE, f"gradir: {message}; see {self.prog} --help\n")
+        self.exit(_TROUBLE, f"gradir: {one_line(message)}; see {self.prog} --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -180,10 +180,11 @@ def report(message: str) -> None:
     """Print one line on standard error."""
     # To print, no stream means standard output.
     if sys.stderr is not None:
-        print(f"gradir: {_one_line(message)}", file=sys.stderr)
+        print(f"gradir: {one_line(message)}", file=sys.stderr)
 
 
-def _one_line(message: str) -> str:
+def one_line(message: str) -> str:
+    """A message on one line, whatever names and texts of a user it holds, and without what acts on a terminal."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in message)
 
 

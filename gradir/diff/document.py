@@ -9,6 +9,7 @@ import msgspec
 
 from gradir.diff.model import Diff
 from gradir.errors import FormatError
+from gradir.ir.jsontext import printable_json
 
 __all__ = ["FORMAT", "VERSION", "decode", "encode"]
 
@@ -18,7 +19,7 @@ _MAJOR: Final = re.compile(r"1\.(0|[1-9][0-9]*)")
 
 
 def encode(diff: Diff) -> bytes:
-    """The bytes of a diff.
+    """The bytes of a diff, of which a terminal can show every character.
 
     Raises:
         FormatError: a record holds what JSON cannot spell.
@@ -27,7 +28,7 @@ def encode(diff: Diff) -> bytes:
         body = msgspec.json.encode({"format": FORMAT, "version": VERSION, **_fields(diff)})
     except (UnicodeEncodeError, OverflowError) as error:
         raise FormatError(f"the diff holds what JSON cannot spell: {error}") from error
-    return msgspec.json.format(body, indent=2) + b"\n"
+    return printable_json(msgspec.json.format(body, indent=2)).encode() + b"\n"
 
 
 def decode(data: bytes) -> Diff:
