@@ -240,6 +240,8 @@ def _acyclic_groups(predecessors: Sequence[Sequence[int]], keys: Sequence[int]) 
 def _levels(predecessors: Sequence[Sequence[int]], keys: Sequence[int], components: Sequence[int]) -> list[int]:
     """The level of each node within the strongly connected component of its key; see `fold`."""
     levels = [0] * len(keys)
+    rests = [False] * len(keys)
+    """Whether a node depends on nothing that is outside its module."""
     for number, key in enumerate(keys):
         component = components[key]
         levels[number] = max(
@@ -250,6 +252,16 @@ def _levels(predecessors: Sequence[Sequence[int]], keys: Sequence[int], componen
             ),
             default=0,
         )
+        rests[number] = all(keys[source] == key and rests[source] for source in predecessors[number])
+    used: dict[int, int] = {}
+    for number in reversed(range(len(keys))):
+        key = keys[number]
+        if rests[number]:
+            levels[number] = used.pop(number, levels[number])
+        for source in predecessors[number]:
+            if rests[source] and components[keys[source]] == components[key]:
+                level = levels[number] - (keys[source] != key)
+                used[source] = min(level, used.get(source, level))
     return levels
 
 
