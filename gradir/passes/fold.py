@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["destination", "fold"]
 
 _ROOT_ID = "/"  # no module path encodes to it
+_ACCUMULATE = "accumulate_grad"
 _KEPT_ROLES = frozenset({"output", "view_base"})
 
 
@@ -58,10 +59,15 @@ def fold(graph: Graph, depth: int) -> Graph:
     Contraction may close cycles. They run within the strongly connected components of the contracted graph, which the
     depth-first search of Tarjan finds (SIAM J. Comput. 1, 1972; here without recursion). Within such a component every
     node gets a level: the largest, over its predecessors there, of the predecessor's level when both go into the same
-    module and of that level plus one when they do not. A module is split by level, and its second and later parts are
-    numbered: ``h.0``, ``h.0#2``. No cycle is left: an edge within the component never lowers the level, and one that
-    joins two parts raises it, since the parts either belong to two modules or differ in level; and an edge between
-    components lies on no cycle. The time is linear in nodes and edges, but for sorting the parts of split modules.
+    module and of that level plus one when they do not. What depends on nothing outside its module, such as a parameter,
+    then gets the level of its first use, or one less than that where another module uses it. A module is split by
+    level, and its second and later parts are numbered: ``h.0``, ``h.0#2``. No cycle is left: an edge within the
+    component never lowers the level, and one that joins two parts raises it, since the parts either belong to two
+    modules or differ in level; and an edge between components lies on no cycle. The time is linear in nodes and edges,
+    but for sorting the parts of split modules.
+
+    So parameters stand in the part that uses them first, and the parts of a module add up to it. A later part that uses
+    them too has the number of their elements in the attribute ``shared_parameters``.
 
     The nodes stand in canonical order. A graph in which nothing is that deep is returned as it is.
 
@@ -173,7 +179,8 @@ class _Contraction:
     def _module(self, group: int, path: str) -> Node:
         members = [self._nodes[number] for number in self._groups[group]]
         used = (ref for node in members for ref in sources(node))
-        outside = (ref for ref in used if self._group_of[self._number[ref.id]] != group)
+        outside = [ref for ref in used if self._group_of[self._number[ref.id]] != group]
+        shared = sum(map(_own_elements, self._parameters(outside, path)))
         return Node(
             self._names[group][0],
             role="module",
@@ -188,10 +195,21 @@ class _Contraction:
                 "parameters": sum(_total(node, "parameters", _own_elements(node)) for node in members),
                 "saved_bytes": sum(_total(node, "saved_bytes", 0) for node in members)
                 + sum(map(self._saved.add, members)),
+                **({"shared_parameters": shared} if shared else {}),
             },
             opaque=any(node.opaque for node in members),
             ext=_marked(members),
         )
+
+    def _parameters(self, refs: Sequence[Ref], path: str) -> Iterator[Node]:
+        """Those of another part of a module that are among the references, each once."""
+        numbers = dict.fromkeys(self._number[ref.id] for ref in refs)
+        here = [number for number in numbers if self._places[number] == path]
+        leaves = [source for number in here for source in self._accumulated(self._nodes[number])]
+        yield from (self._nodes[number] for number in dict.fromkeys([*here, *leaves]))
+
+    def _accumulated(self, node: Node) -> list[int]:
+        return [self._number[ref.id] for ref in sources(node)] if node.op == _ACCUMULATE else []
 
     def _class_name(self, path: str) -> str:
         return self._graph.scopes[path].class_name if path in self._graph.scopes else ""
