@@ -166,8 +166,8 @@ def _matched_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> d
     found: dict[str, str] = {}
     free = dict.fromkeys(b.scopes)
 
-    def add(old: str, new: str) -> None:
-        if old in a.scopes and old not in found and new in free:
+    def add(old: str, new: str | None) -> None:
+        if new is not None and new in free and old in a.scopes and old not in found:
             # Of equal paths always one object: to look it up again is not to compare it.
             found[old] = b.scopes[new].path
             del free[new]
@@ -175,22 +175,27 @@ def _matched_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> d
     votes = _scope_votes(a, b, pairs)
     for old, new in sorted(votes, key=lambda pair: (-votes[pair], pair[0] != pair[1], sorted(pair))):
         add(old, new)
-    children = {}
-    for path in b.scopes:
-        parent, name = split_path(path)
-        if path and parent in b.scopes:
-            children[b.scopes[parent].path, name] = path
+    children = _children(b)
     by_depth: dict[int, list[str]] = {}
     for path in a.scopes:
         by_depth.setdefault(path.count(".") + bool(path), []).append(path)
     for _, paths in sorted(by_depth.items()):
         for path in paths:
             parent, name = split_path(path)
-            child = children.get((found[parent], name)) if path and parent in found else None
-            if child is not None:
-                add(path, child)
+            if parent in found:
+                add(path, children.get((found[parent], name)))
         for path in paths:
             add(path, path)
+    return found
+
+
+def _children(graph: Graph) -> dict[tuple[str, str], str]:
+    """The paths of a table by the path around each, and by the name in there."""
+    found = {}
+    for path in graph.scopes:
+        parent, name = split_path(path)
+        if path and parent in graph.scopes:
+            found[graph.scopes[parent].path, name] = path
     return found
 
 

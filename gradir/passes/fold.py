@@ -17,7 +17,7 @@ from gradir.ir.ids import encode_component
 from gradir.ir.marks import STATUS, status
 from gradir.ir.module_tree import scope_depth
 from gradir.ir.order import postorder
-from gradir.ir.totals import SavedBytes, elements
+from gradir.ir.totals import SavedBytes, bounded, elements
 from gradir.passes.wiring import claim, inputs, sources
 
 if TYPE_CHECKING:
@@ -184,10 +184,11 @@ class _Contraction:
             inputs=tuple(dict.fromkeys(map(self._moved, outside))),
             outputs=tuple(self._outputs.get(group, ())),
             attrs={
-                "nodes": sum(_total(node, "nodes", 1) for node in members),
-                "parameters": sum(_total(node, "parameters", _own_elements(node)) for node in members),
-                "saved_bytes": sum(_total(node, "saved_bytes", 0) for node in members)
-                + sum(map(self._saved.add, members)),
+                "nodes": bounded(sum(_total(node, "nodes", 1) for node in members)),
+                "parameters": bounded(sum(_total(node, "parameters", _own_elements(node)) for node in members)),
+                "saved_bytes": bounded(
+                    sum(_total(node, "saved_bytes", 0) for node in members) + sum(map(self._saved.add, members))
+                ),
             },
             opaque=any(node.opaque for node in members),
             ext=_marked(members),
