@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from gradir.ir.module_tree import ModuleTree
+from gradir.ir.module_tree import DEEPEST, ModuleTree
 from gradir.ir.text import printable
 from gradir.protocols import NoOptions, Options
 
@@ -69,7 +69,8 @@ def _lines(tree: ModuleTree) -> Iterator[str]:
             yield f"{head}{''.join(details)})"
             continue
         yield head
-        inner = indent + _INDENT
+        # Deeper than models are, a line must not be as long as its module lies deep.
+        inner = indent + _INDENT * (tree.levels[place] < DEEPEST)
         yield from (inner + detail for detail in details)
         stack.append(f"{indent})")
         stack.extend((inner, *labelled) for labelled in reversed(list(_labelled(tree, place, kinds))))

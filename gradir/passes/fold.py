@@ -82,12 +82,26 @@ def fold(graph: Graph, depth: int) -> Graph:
     scopes = [scope for scope in graph.scopes.values() if scope_depth(scope.path) <= depth]
     with paused_gc():
         nodes = list(graph.nodes.values())
-        places = [destination(node, depth) for node in nodes]
+        places = _destinations(nodes, depth)
         if any(place is not None for place in places):
             nodes = _canonical(_Contraction(graph, nodes, places).nodes())
         elif len(scopes) == len(graph.scopes):
             return graph
         return Graph.of(nodes, scopes, graph.cuts, graph.producer, read_from=graph.read_from)
+
+
+def _destinations(nodes: Sequence[Node], depth: int) -> list[str | None]:
+    """The `destination` of each node; nodes of one module share one path."""
+    known: dict[str, str | None] = {}
+    found = []
+    for node in nodes:
+        if node.role in _KEPT_ROLES:
+            found.append(None)
+            continue
+        if node.scope not in known:
+            known[node.scope] = destination(node, depth)
+        found.append(known[node.scope])
+    return found
 
 
 class _Contraction:
