@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
 from itertools import chain
+from typing import Any
 
 import pytest
 from exporter_names import BUILT_IN
+from hypothesis import given
+from hypothesis import strategies as st
 from long_paths import pairs
 
 import gradir
@@ -19,8 +23,8 @@ from gradir.diff.model import Diff
 from gradir.diff.report.conditions import findings, parsed
 from gradir.diff.report.text import render_brief, render_text
 from gradir.errors import GradirError
-from gradir.ir import Graph
-from gradir.ir.module_tree import scope_depth
+from gradir.ir import Graph, Node, Ref, Scope, TensorMeta
+from gradir.ir.module_tree import DEEPEST, Above, scope_depth, split_path, upwards
 from gradir.review import changed_part, markdown
 
 SIZE = 3_000
@@ -118,3 +122,68 @@ def test_memory_is_in_proportion_to_the_document(name: str, documents: tuple[byt
         assert peak_of(job) < promised(what) * len(documents[0]) + (1 << 20), (name, what)
     for what, job in of_two(*graphs):
         assert peak_of(job) < promised(what) * sum(map(len, documents)) + (1 << 20), (name, what)
+
+
+def ladder(levels: int, **last: object) -> list[Scope]:
+    """A table in which each module lies in the one before."""
+    paths = [".".join("a" * level) for level in range(levels + 1)]
+    return [*(Scope(path, "C", calls=1) for path in paths[:-1]), Scope(paths[-1], "C", calls=1, **last)]
+
+
+def test_lines_of_deep_modules_are_indented_to_a_limit() -> None:
+    lines = registry.export("modules", Graph.of([], ladder(200, detail="one\ntwo")), {}).splitlines()
+    margins = [len(line) - len(line.lstrip()) for line in lines]
+    assert margins[:65] == [2 * level for level in range(65)]
+    assert max(margins) == 2 * DEEPEST
+    assert [line.strip() for line in lines[200:204]] == ["(a): C(", "one", "two", ")"]
+
+
+def layers_of(graph: Graph) -> list[Any]:
+    found: list[Any] = json.loads(registry.export("summary", graph, {"style": "json"}))["layers"]
+    return found
+
+
+def leaving(shapes: list[tuple[int, ...]], scopes: list[Scope]) -> Graph:
+    made = [
+        Node(f"f:{number}", op="f", scope=scopes[-1].path, outputs=(TensorMeta("float32", shape),))
+        for number, shape in enumerate(shapes)
+    ]
+    inputs = tuple(Ref(node.id, 0) for node in made)
+    return Graph.of([*made, Node("output", role="output", inputs=inputs)], scopes)
+
+
+def test_shapes_that_are_told_for_each_module_above_are_few_and_short() -> None:
+    scopes = ladder(3)
+    for sizes, shown in ((64, [[7] * 64]), (65, [None])):
+        assert [layer["output_shapes"] for layer in layers_of(leaving([(7,) * sizes], scopes))][1:] == [shown] * 3
+    for count, shown in ((16, [[number] for number in range(16)]), (17, None)):
+        graph = leaving([(number,) for number in range(count)], scopes)
+        assert [layer["output_shapes"] for layer in layers_of(graph)][1:] == [shown] * 3
+
+
+@pytest.mark.parametrize("levels", [10, DEEPEST - 2, DEEPEST - 1, DEEPEST, 200])
+def test_a_renamed_module_is_found_however_deep_its_path_is(levels: int) -> None:
+    def model(head: str) -> Graph:
+        path = ".".join([head, *"a" * levels])
+        return Graph.of([Node(f"{path}/f:1", op="f", scope=path)], [Scope(""), Scope(path, "C")])
+
+    a, b = model("x"), model("y")
+    diff = gradir.diff(a, b)
+    assert [(change.kind, change.subject, change.was, change.id) for change in diff.changes] == [
+        ("renamed", "module", "x", "y")
+    ]
+    assert gradir.patch(a, diff) == b
+
+
+def test_going_up_from_a_path_takes_few_steps() -> None:
+    path = ".".join(str(number) for number in range(1_000))
+    found = list(upwards(path))
+    assert len(found) == DEEPEST
+    assert found[0] == path
+    assert found[1:] == [".".join(str(number) for number in range(count)) for count in range(DEEPEST - 1, 0, -1)]
+    assert split_path(path) == (found[1], path[len(found[1]) + 1 :])
+
+
+@given(st.lists(st.text("ab.", max_size=6)), st.text("ab.", max_size=4))
+def test_what_lies_above_a_path_is_found_among_sorted_paths(paths: list[str], path: str) -> None:
+    assert (path in Above(paths)) == (not path or any(f"{other}.".startswith(f"{path}.") for other in paths))

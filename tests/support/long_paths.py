@@ -142,7 +142,8 @@ def _lists(size: int) -> dict[str, tuple[bytes, bytes]]:
         return _document([], cuts=[{"kind": kind, "names": [f"a.{at}.w"]} for kind in kinds for at in places])
 
     def numbered(digit: str) -> bytes:
-        paths = f"l.{digit * size}", f"l.{digit * size}1"
+        # More digits than Python reads.
+        paths = f"l.{digit * 5_000}", f"l.{digit * 5_000}1"
         return _document([_function(path) for path in paths], [_scope(path) for path in paths])
 
     return {
