@@ -42,7 +42,7 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
     """Counts and sizes of one graph.
 
     ``parameters`` counts elements; ``saved_bytes`` is the memory that lives for backward alone, in bytes: every
-    storage once, those of leaves, parameters and buffers left out. Both are `bounded`.
+    storage once, those of leaves, parameters and buffers left out.
     """
 
     nodes: int = 0
@@ -85,7 +85,7 @@ class Tally:
                 self._folded_bytes += saved_bytes
 
     def totals(self) -> Totals:
-        """What there is so far."""
+        """What there is so far, sums of sizes `bounded`."""
         saved = self._storages.bytes_without(self._owners) + self._folded_bytes
         return Totals(self._nodes, self._edges, bounded(self._parameters), bounded(saved))
 

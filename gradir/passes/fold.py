@@ -93,7 +93,7 @@ def fold(graph: Graph, depth: int) -> Graph:
 def _destinations(nodes: Sequence[Node], depth: int) -> list[str | None]:
     """The `destination` of each node; nodes of one module share one path."""
     known: dict[str, str | None] = {}
-    found = []
+    found: list[str | None] = []
     for node in nodes:
         if node.role in _KEPT_ROLES:
             found.append(None)
