@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gradir.ir.jsontext import json_lines, json_text
-from gradir.ir.text import printable, size_text
+from gradir.ir.text import amount, printable, size_text
 from gradir.markdown import code_span
 from gradir_exporters._summary_layers import Layer
 
@@ -139,11 +139,11 @@ def _cells(layer: Layer, shown: Shown = printable) -> tuple[str, ...]:
     shapes = layer.output_shapes
     return (
         shown(layer.class_name),
-        f"{layer.calls:,}",
+        amount(layer.calls),
         _UNKNOWN if shapes is None else shown(_shapes_text(shapes, "")),
-        f"{layer.own_parameters:,}",
-        f"{layer.parameters:,}",
-        f"{layer.trainable:,}",
+        amount(layer.own_parameters),
+        amount(layer.parameters),
+        amount(layer.trainable),
         _at_least(layer.own_saved_bytes, layer.own_unsized),
         _at_least(layer.saved_bytes, layer.unsized),
     )
@@ -155,7 +155,7 @@ def _name(path: str) -> str:
 
 def _at_least(size: int, unsized: int) -> str:
     if not unsized:
-        return f"{size:,}"
+        return amount(size)
     return f"≥ {size:,}" if size else _UNKNOWN
 
 
@@ -168,21 +168,21 @@ def _shape_text(shape: Shape | None) -> str:
 
 
 def _totals_lines(totals: Totals, shown: Shown = printable) -> Iterator[str]:
-    yield f"parameters: {totals.parameters:,} ({totals.trainable:,} trainable)"
+    yield f"parameters: {amount(totals.parameters)} ({amount(totals.trainable)} trainable)"
     yield f"nodes: {totals.nodes:,}"
     states = ", ".join(_state_text(shown(name), state) for name, state in totals.states.items())
-    yield f"saved for backward: {totals.saved_bytes:,} bytes ({states})"
+    yield f"saved for backward: {amount(totals.saved_bytes)} bytes ({states})"
     for size, what in (
         (totals.outside_bytes, "of these by operations of no module"),
         (totals.folded_bytes, "of these in folded modules"),
         (totals.owned_bytes, "parameters, buffers and leaves saved beside these"),
     ):
         if size:
-            yield f"{what}: {size:,} bytes"
+            yield f"{what}: {amount(size)} bytes"
 
 
 def _state_text(name: str, state: State) -> str:
-    text = f"{name} {state.bytes:,}"
+    text = f"{name} {amount(state.bytes)}"
     return f"{text} and {state.unsized:,} of unknown size" if state.unsized else text
 
 

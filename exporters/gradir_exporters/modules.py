@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from gradir.ir.module_tree import ModuleTree
+from gradir.ir.module_tree import DEEPEST, ModuleTree
 from gradir.ir.text import printable, quoted
 from gradir.protocols import NoOptions, Options
 
@@ -75,7 +75,8 @@ def _lines(tree: ModuleTree) -> Iterator[str]:
         if any(map(_MISLEADING.match, details)):
             details = [quoted(scope.detail)]
         yield head
-        inner = indent + _INDENT
+        # Deeper than models are, a line must not be as long as its module lies deep.
+        inner = indent + _INDENT * (tree.levels[place] < DEEPEST)
         yield from (inner + detail for detail in details)
         stack.append(f"{indent})")
         stack.extend((inner, *labelled) for labelled in reversed(list(_labelled(tree, place, kinds))))

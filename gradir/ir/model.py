@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 __all__ = [
+    "MOST",
     "ROLES",
     "AttrScalar",
     "AttrValue",
@@ -48,8 +49,11 @@ _STRIDED: Final = "strided"
 _HELD: Final = "held"
 
 
-Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+MOST: Final = 2**63 - 1
+"""The largest number of a file. A size or a sum that is larger is beyond counting, and this stands for it."""
+
+Int64 = Annotated[int, msgspec.Meta(ge=-MOST - 1, le=MOST)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 
 Shape = tuple[Union[Count, str], ...]
 """Sizes by dimension; a string is a symbolic size."""

@@ -17,7 +17,7 @@ from gradir.ir.ids import encode_component
 from gradir.ir.marks import STATUS, status
 from gradir.ir.module_tree import scope_depth
 from gradir.ir.order import postorder
-from gradir.ir.totals import SavedBytes, elements
+from gradir.ir.totals import SavedBytes, bounded, elements
 from gradir.passes.wiring import claim, inputs, sources
 
 if TYPE_CHECKING:
@@ -88,12 +88,26 @@ def fold(graph: Graph, depth: int) -> Graph:
     scopes = [scope for scope in graph.scopes.values() if scope_depth(scope.path) <= depth]
     with paused_gc():
         nodes = list(graph.nodes.values())
-        places = [destination(node, depth) for node in nodes]
+        places = _destinations(nodes, depth)
         if any(place is not None for place in places):
             nodes = _canonical(_Contraction(graph, nodes, places).nodes())
         elif len(scopes) == len(graph.scopes):
             return graph
         return Graph.of(nodes, scopes, graph.cuts, graph.producer, read_from=graph.read_from)
+
+
+def _destinations(nodes: Sequence[Node], depth: int) -> list[str | None]:
+    """The `destination` of each node; nodes of one module share one path."""
+    known: dict[str, str | None] = {}
+    found: list[str | None] = []
+    for node in nodes:
+        if node.role in _KEPT_ROLES:
+            found.append(None)
+            continue
+        if node.scope not in known:
+            known[node.scope] = destination(node, depth)
+        found.append(known[node.scope])
+    return found
 
 
 class _Contraction:
@@ -191,11 +205,12 @@ class _Contraction:
             inputs=tuple(dict.fromkeys(map(self._moved, outside))),
             outputs=tuple(self._outputs.get(group, ())),
             attrs={
-                "nodes": sum(_total(node, "nodes", 1) for node in members),
-                "parameters": sum(_total(node, "parameters", _own_elements(node)) for node in members),
-                "saved_bytes": sum(_total(node, "saved_bytes", 0) for node in members)
-                + sum(map(self._saved.add, members)),
-                **({"shared_parameters": shared} if shared else {}),
+                "nodes": bounded(sum(_total(node, "nodes", 1) for node in members)),
+                "parameters": bounded(sum(_total(node, "parameters", _own_elements(node)) for node in members)),
+                "saved_bytes": bounded(
+                    sum(_total(node, "saved_bytes", 0) for node in members) + sum(map(self._saved.add, members))
+                ),
+                **({"shared_parameters": bounded(shared)} if shared else {}),
             },
             opaque=any(node.opaque for node in members),
             ext=_marked(members),
