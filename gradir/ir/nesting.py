@@ -28,7 +28,7 @@ _QUOTED: Final = re.compile(rb'"[^"]*"?')
 def is_too_deep(text: bytes) -> bool:
     r"""Whether JSON has more levels of lists and objects than a reader may be given.
 
-    Of a text that is broken it is enough that it has more up to there, or after.
+    A text that is broken may be said to be too deep where it has a few levels less, or none before it is broken.
 
     >>> is_too_deep(b"[" * 1000), is_too_deep(b'{"":[' * 501), is_too_deep(rb'["\"' + b"[" * 1001 + b'"]')
     (False, True, False)
