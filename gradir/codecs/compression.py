@@ -44,7 +44,7 @@ def compression_of(data: bytes) -> str | None:
     return next((name for name, magic in _MAGIC.items() if data.startswith(magic)), None)
 
 
-def compression_for(path: str | os.PathLike[str], wanted: str | None) -> str | None:
+def compression_for(path: str | bytes | os.PathLike[str], wanted: str | None) -> str | None:
     """The compression to write a file with: the one that is wanted, else the one that its name asks for.
 
     Raises:
@@ -56,7 +56,7 @@ def compression_for(path: str | os.PathLike[str], wanted: str | None) -> str | N
     if wanted == "none":
         return None
     if wanted is None:
-        return _SUFFIXES.get(os.path.splitext(os.path.normpath(path))[1])  # noqa: PTH122 (pathlib takes 3 ms to load)
+        return _SUFFIXES.get(os.path.splitext(os.path.normpath(os.fsdecode(path)))[1])  # noqa: PTH122 (pathlib takes 3 ms to load)
     if wanted not in COMPRESSIONS:
         raise FormatError(f"unknown compression {wanted!r}: choose from {', '.join(COMPRESSIONS)}, none")
     return wanted
