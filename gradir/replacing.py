@@ -19,7 +19,7 @@ __all__ = ["replace"]
 _LONGEST: Final = 200
 """File systems take names of 255 bytes."""
 
-_AT_ONCE: Final = 64
+_AT_ONCE: Final = 16
 """So many are known by their names. Should more write one file at a time, what is left of those if killed stays."""
 
 _LOCKS: bool = os.name == "posix"
@@ -43,18 +43,19 @@ def replace(target: str, data: bytes) -> None:
     if old is not None and not os.access(target, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
         # To rename over a file one needs no leave of the file's.
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    for number in range(_AT_ONCE):
-        _remove_leftover(_beside(target, f"{number}.tmp"))
+    for path in [_beside(target, f"{number}.tmp") for number in range(_AT_ONCE)]:
+        if os.path.lexists(path):
+            _remove_leftover(path)
     file, temporary = _made(target, 0o666 if old is None else 0o600)
     try:
         file.write(data)
         file.flush()
         kept = old is None or (_made_like(file.fileno(), target, old) and old.st_nlink == 1)
         os.fsync(file.fileno())
-        if not kept or not _renamed(file, temporary, target):
+        if kept and _renamed(file, temporary, target):
+            _remove_leftover(_beside(target, "new"))
+        else:
             _overwrite(target, temporary, data)
-        with contextlib.suppress(OSError):
-            os.unlink(_beside(target, "new"))
         _sync_folder(target)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -184,12 +185,15 @@ def _overwrite(target: str, temporary: str, data: bytes) -> None:
     with os.fdopen(handle, "r+b") as file:
         _wait_for_lock(handle)
         _reserve(handle, len(data))
-        os.replace(temporary, _beside(target, "new"))
+        whole = _beside(target, "new")
+        os.replace(temporary, whole)
         _sync_folder(target)
         file.write(data)
         file.truncate()
         file.flush()
         os.fsync(handle)
+        # Before the next one may start, whose file would have this name.
+        os.unlink(whole)
 
 
 def _wait_for_lock(handle: int) -> None:
