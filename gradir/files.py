@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from gradir.errors import FileError, GradirError
 
-__all__ = ["check_apart", "flush_stdout", "read_bytes", "silence_stdout", "write_bytes"]
+__all__ = ["check_apart", "flush_stdout", "is_stdout", "read_bytes", "silence_stdout", "write_bytes"]
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:
     so: ``/dev/stdout`` and the like, even where they lead to a regular file.
 
     Raises:
-        FileError: the file cannot be written; a file that was there is untouched.
+        FileError: the file cannot be written; a file that was there is untouched, unless it had to be written in place.
     """
     name = os.fsdecode(path)
     if name == "-":
@@ -82,6 +82,16 @@ def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:
     except ValueError as error:
         # It has a null character, or one that the file system's encoding has no bytes for.
         raise FileError(repr(name), "written", "no file can have this name") from error
+
+
+def is_stdout(path: str) -> bool:
+    """Whether a path is standard output: ``-``, ``/dev/stdout`` and the like."""
+    if path == "-":
+        return True
+    with contextlib.suppress(OSError, ValueError):
+        place = _descriptor(path)
+        return place is not None and place[1] == 1 and _is_own(place[0])
+    return False
 
 
 def flush_stdout() -> None:
@@ -143,10 +153,14 @@ def _opened(path: str) -> int | None:
                 return os.open(path, os.O_WRONLY | os.O_TRUNC)
         return None
     folder, number = place
-    if folder == "/dev/fd" or folder.startswith(f"{os.path.realpath('/proc/self')}/"):
+    if _is_own(folder):
         # Opened anew, a file would be written from its start, over what others have written.
         return os.dup(number)
     return os.open(f"{folder}/{number}", os.O_WRONLY | os.O_APPEND)
+
+
+def _is_own(folder: str) -> bool:
+    return folder == "/dev/fd" or folder.startswith(f"{os.path.realpath('/proc/self')}/")
 
 
 def _descriptor(path: str) -> tuple[str, int] | None:

@@ -349,6 +349,28 @@ def test_what_is_open_already_is_written_to_where_it_is(command: str, redirected
     assert [name for name in names(tmp_path) if name.startswith(".")] == []
 
 
+PROGRAM = """
+import torch
+print("of the program")
+loss = torch.ones(2, requires_grad=True).exp()
+"""
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/1", "link"])
+def test_a_capture_to_standard_output_is_not_mixed_with_what_the_program_prints(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "link").symlink_to("/dev/stdout")
+    (tmp_path / "log").write_text("before\n")
+    line = [sys.executable, "-m", "gradir", "capture", "program.py:loss", "-o", name]
+    with (tmp_path / "log").open("ab") as log:
+        done = subprocess.run(line, cwd=tmp_path, stdout=log, stderr=subprocess.PIPE, check=True, timeout=120)
+    assert done.stderr == b"of the program\n"
+    before, graph = (tmp_path / "log").read_bytes().split(b"\n", 1)
+    assert before == b"before"
+    assert len(gradir.loads(graph).nodes) == 4
+
+
 def test_save_writes_to_what_is_open(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         log.write(b"before\n")
