@@ -10,6 +10,7 @@ import msgspec
 from gradir.diff.model import Diff
 from gradir.errors import FormatError
 from gradir.ir.jsontext import printable_json
+from gradir.ir.nesting import TOO_DEEP, is_too_deep
 
 __all__ = ["FORMAT", "VERSION", "decode", "encode"]
 
@@ -37,6 +38,8 @@ def decode(data: bytes) -> Diff:
     Raises:
         FormatError: it is no diff, broken, or of a version that cannot be read.
     """
+    if is_too_deep(data):
+        raise FormatError(TOO_DEEP)
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
