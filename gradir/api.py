@@ -119,20 +119,23 @@ def record(model: object = None, *, sources: bool = False) -> Recorder:
     return registry.frontend("torch").record(model, sources=sources)
 
 
-def load(path: str | PathLike[str]) -> Graph:
+def load(path: str | bytes | PathLike[str]) -> Graph:
     """Read a ``.gir`` file; ``-`` is standard input.
 
     Raises:
         FileError: the file cannot be read.
         FormatError: the file is not a GIR document that this release can read.
     """
+    import os
+
     from gradir import codecs, files
 
     data = files.read_bytes(path)
     try:
         return codecs.decode(data)
     except FormatError as error:
-        raise error.moved(file="standard input" if path == "-" else str(path)) from error
+        name = os.fsdecode(path)
+        raise error.moved(file="standard input" if name == "-" else name) from error
 
 
 def loads(data: bytes | bytearray | memoryview) -> Graph:
@@ -151,7 +154,7 @@ def loads(data: bytes | bytearray | memoryview) -> Graph:
 
 def save(
     graph: Graph,
-    path: str | PathLike[str],
+    path: str | bytes | PathLike[str],
     *,
     format: str = "json",
     compress: str | None = None,

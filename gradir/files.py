@@ -11,30 +11,31 @@ from typing import Final, TypeVar
 
 from gradir.errors import FileError, GradirError
 
-__all__ = ["check_apart", "flush_stdout", "read_bytes", "silence_stdout", "write_bytes"]
+__all__ = ["check_apart", "flush_stdout", "is_stdout", "read_bytes", "silence_stdout", "write_bytes"]
 
 T = TypeVar("T")
 
-_LONGEST_PREFIX: Final = 100
 _CLOSED: Final = "it is closed"
+_MOST_LINKS: Final = 40
 
 
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
+def read_bytes(path: str | bytes | os.PathLike[str]) -> bytes:
     """The content of a file; of standard input when ``path`` is ``-``.
 
     Raises:
         FileError: the file cannot be read.
     """
-    if os.fspath(path) == "-":
+    name = os.fsdecode(path)
+    if name == "-":
         return _read_stdin()
     try:
-        with open(path, "rb") as file:
+        with open(name, "rb") as file:
             return file.read()
     except OSError as error:
-        raise FileError(os.fspath(path), "read", error.strerror, error.errno) from error
+        raise FileError(name, "read", error.strerror, error.errno) from error
     except ValueError as error:
         # It has a null character, or one that the file system's encoding has no bytes for.
-        raise FileError(repr(os.fspath(path)), "read", "no file can have this name") from error
+        raise FileError(repr(name), "read", "no file can have this name") from error
 
 
 def check_apart(source: str, target: str) -> None:
@@ -51,32 +52,46 @@ def check_apart(source: str, target: str) -> None:
             raise GradirError(f"{target}: is the input file; write to another")
 
 
-def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:
     """Write a file so that a reader sees the old content or the new, never a part; ``-`` is standard output.
 
-    The bytes go to a temporary file beside the target, which is then renamed over it. A symbolic link is followed,
-    the mode of an existing file is kept, and a pipe or device is written to directly.
+    A symbolic link is followed, and what is no regular file is written to, as is what a program has open and is named
+    so: ``/dev/stdout`` and the like, even where they lead to a regular file.
 
     Raises:
-        FileError: the file cannot be written; a file that was there is untouched.
+        FileError: the file cannot be written; a file that was there is untouched, unless it had to be written in place.
     """
-    if os.fspath(path) == "-":
+    name = os.fsdecode(path)
+    if name == "-":
         _write_stdout(data)
         return
     try:
-        target = os.path.realpath(path)
-        mode = _mode_of(path)
-        if mode is not None and not stat.S_ISREG(mode):
-            # What /dev/stdout leads to may have no path of its own.
-            with open(path, "wb") as file:
-                file.write(data)
+        handle = _opened(name)
+        if handle is None:
+            from gradir.replacing import replace
+
+            replace(os.path.realpath(name), data)
             return
-        _replace(target, data, _default_mode() if mode is None else stat.S_IMODE(mode))
+        flush_stdout()
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+    except FileError:
+        raise
     except OSError as error:
-        raise FileError(os.fspath(path), "written", error.strerror, error.errno) from error
+        raise FileError(name, "written", error.strerror, error.errno) from error
     except ValueError as error:
         # It has a null character, or one that the file system's encoding has no bytes for.
-        raise FileError(repr(os.fspath(path)), "written", "no file can have this name") from error
+        raise FileError(repr(name), "written", "no file can have this name") from error
+
+
+def is_stdout(path: str) -> bool:
+    """Whether a path is standard output: ``-``, ``/dev/stdout`` and the like."""
+    if path == "-":
+        return True
+    with contextlib.suppress(OSError, ValueError):
+        place = _descriptor(path)
+        return place is not None and place[1] == 1 and _is_own(place[0])
+    return False
 
 
 def flush_stdout() -> None:
@@ -129,36 +144,34 @@ def _to_stdout(write: Callable[[], T]) -> T:
         raise FileError("standard output", "written", error.strerror, error.errno) from error
 
 
-def _mode_of(path: str | os.PathLike[str]) -> int | None:
-    try:
-        return os.stat(path).st_mode
-    except FileNotFoundError:
+def _opened(path: str) -> int | None:
+    """What to write to, open; nothing for a regular file, or none, that the path names."""
+    place = _descriptor(path)
+    if place is None:
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                return os.open(path, os.O_WRONLY | os.O_TRUNC)
         return None
+    folder, number = place
+    if _is_own(folder):
+        # Opened anew, a file would be written from its start, over what others have written.
+        return os.dup(number)
+    return os.open(f"{folder}/{number}", os.O_WRONLY | os.O_APPEND)
 
 
-def _default_mode() -> int:
-    # The only portable way to read the umask is to set it.
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
+def _is_own(folder: str) -> bool:
+    return folder == "/dev/fd" or folder.startswith(f"{os.path.realpath('/proc/self')}/")
 
 
-def _replace(target: str, data: bytes, mode: int) -> None:
-    # Imported when something is written: to print is faster without.
-    import tempfile
-
-    # File systems limit the bytes of a name, not its letters, and some refuse a part of a letter.
-    folder, name = os.path.split(target)
-    start = os.fsencode(name)[:_LONGEST_PREFIX].decode(errors="ignore")
-    handle, temporary = tempfile.mkstemp(prefix=f".{start}.", suffix=".tmp", dir=folder)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, mode)
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+def _descriptor(path: str) -> tuple[str, int] | None:
+    """The folder and the number of the descriptor that a path leads to, as /dev/stdout does."""
+    for _ in range(_MOST_LINKS):
+        folder, name = os.path.split(path)
+        folder = os.path.realpath(folder)
+        path = os.path.join(folder, name)
+        if name.isdecimal() and (folder == "/dev/fd" or (folder.startswith("/proc/") and folder.endswith("/fd"))):
+            return folder, int(name)
+        if not os.path.islink(path):
+            return None
+        path = os.path.join(folder, os.readlink(path))
+    return None

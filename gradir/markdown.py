@@ -17,17 +17,22 @@ _MARGIN: Final = re.compile(r"[ \t>]*")
 _MARKER: Final = re.compile(r"<!-- /?gradir: .* -->")
 
 
-def code_span(text: str, longest: int = _LONGEST_NAME) -> str:
+def code_span(text: str, longest: int | None = _LONGEST_NAME) -> str:
     r"""Text as a code span that a table can hold, without its middle when it is longer than that.
+
+    Nothing in it is a mention, a number of an issue, an address, a hash or an emoji to GitHub and others: they look for
+    these in what they have read, so neither a backslash nor an entity hides one.
 
     >>> code_span("a|b"), code_span("`")
     ('`a\\|b`', '`` ` ``')
     """
-    if len(text) > longest:
+    if longest is not None and len(text) > longest:
         text = f"{text[: longest // 2]}…{text[-longest // 2 :]}"
     shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text).replace("|", "\\|")
     ticks = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
-    pad = " " if shown.startswith("`") or shown.endswith("`") else ""
+    # Markdown takes one space from both ends where both have one.
+    has_spaces = shown.startswith(" ") and shown.endswith(" ") and shown.strip(" ")
+    pad = " " if has_spaces or shown.startswith("`") or shown.endswith("`") else ""
     return f"{ticks}{pad}{shown}{pad}{ticks}"
 
 

@@ -256,18 +256,22 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     unused = sorted((found - used) | _orphans(config))
     if not unused:
         return
+    from gradir.ir.text import printable
+
     terminalreporter.section("graph snapshots that no test asked for")
     for path in unused:
-        terminalreporter.line(str(_relative(Path(path), config.rootpath)))
+        terminalreporter.line(printable(str(_relative(Path(path), config.rootpath))))
 
 
 def _report_mended(terminalreporter: Any, config: pytest.Config) -> None:
     mended = config.stash[_MENDED]
     if not mended:
         return
+    from gradir.ir.text import printable
+
     terminalreporter.section("graph snapshots that were broken")
     for path, fault in sorted(mended):
-        terminalreporter.line(f"{_relative(Path(path), config.rootpath)}: {fault}; rewritten")
+        terminalreporter.line(printable(f"{_relative(Path(path), config.rootpath)}: {fault}; rewritten"))
 
 
 def _runs_whole_modules(config: pytest.Config) -> bool:

@@ -17,7 +17,7 @@ from gradir.diff.report.text import render_brief, render_text
 from gradir.diff.union import union
 from gradir.errors import ExportError, GradirWarning
 from gradir.ir.marks import status
-from gradir.ir.text import short_bytes
+from gradir.ir.text import amount, short_bytes
 from gradir.ir.totals import unknown_slots
 from gradir.markdown import code_span, fenced
 from gradir.passes import around
@@ -90,7 +90,7 @@ def _figures(diff: Diff, outline: Outline, sides: Sides) -> Iterator[str]:
     parameters, saved = (
         (getattr(diff.before, name), getattr(diff.after, name)) for name in ("parameters", "saved_bytes")
     )
-    yield f"**Parameters in the graph:** {_figure(*parameters, *(f'{count:,}' for count in parameters))}  "
+    yield f"**Parameters in the graph:** {_figure(*parameters, *map(amount, parameters))}  "
     unknown = unknown_sizes(*(unknown_slots(graph.nodes.values()) for graph in sides))
     figure = _figure(*saved, *map(short_bytes, saved))
     yield f"**Saved for backward:** {figure}{f', {unknown}' if unknown else ''}  "

@@ -288,6 +288,38 @@ def test_a_bomb_does_not_go_off(bomb) -> None:
     assert peak_of(data) < room(len(data)) + (64 << 20)
 
 
+@pytest.mark.parametrize("form", ["gzip", "zstd"])
+@pytest.mark.parametrize("what", [b" ", b"[0],", b"<a>\n", gzip.compress(b"{}")], ids=["white", "json", "xml", "twice"])
+def test_what_is_no_document_is_not_decompressed_to_its_end(what: bytes, form: str) -> None:
+    text = what * ((100 << 20) // len(what))
+    data = gzip.compress(text) if form == "gzip" else zstandard.ZstdCompressor().compress(text)
+    del text
+    with pytest.raises(FormatError, match=r"not a GIR document|compressed twice"):
+        gradir.loads(data)
+    # What a few hundred bytes of each may become: docs/format.md says 9 MiB.
+    assert peak_of(data) < (1 << 20 if form == "gzip" else 9 << 20)
+
+
+@pytest.mark.parametrize("name", ["json null inputs", "json unknown maps", "compact nodes"])
+def test_memory_is_in_proportion_to_the_compressed_file(name: str) -> None:
+    document = bombs(300_000)[name]
+    noise = random.Random(0)
+    data = gzip.compress(document)
+    # Members that hold nothing, with a comment that does not shrink, make it as small as it may be and no smaller.
+    while room(len(data)) < len(document):
+        comment = bytes(noise.randrange(1, 256) for _ in range(min(1 + (len(document) - room(len(data))) // 200, 9999)))
+        data += b"\x1f\x8b\x08\x10" + bytes(6) + comment + b"\0\x03" + bytes(9)
+    assert gradir.loads(data) is not None
+    assert peak_of(data) < PROMISED_PER_BYTE * max(1 << 20, 200 * len(data)) + (10 << 20)
+
+
+def test_a_document_of_more_than_two_hundred_times_its_file_is_refused() -> None:
+    data = gzip.compress(gradir.dumps(everything()) + b" " * (2 << 20))
+    assert len(data) * 200 < 2 << 20
+    with pytest.raises(FormatError, match=r"hold more than 1,048,576, which no graph does; if you trust the file, "):
+        gradir.loads(data)
+
+
 def test_a_bomb_of_many_small_members() -> None:
     member = gzip.compress(b" " * 100_000, 9)
     with pytest.raises(FormatError, match=r"which no graph does|not a GIR document"):

@@ -243,6 +243,39 @@ def test_a_graph_without_modules_that_is_too_large_is_refused() -> None:
     assert ":::module" in export(chain(500), depth=0)
 
 
+def busy(inner: str) -> Graph:
+    """501 operations of the model itself, between two in the module that has operations of its own."""
+    b = Builder()
+    value = b.function("f", [b.tensor("x", META)], [META], scope=inner)
+    for _ in range(501):
+        value = b.function("sin", [value], [META])
+    b.output(b.function("f", [value], [META], scope=inner and f"{inner}.b"))
+    return b.build(scopes=[Scope("", "Net")])
+
+
+@pytest.mark.parametrize("inner", ["", "a"])
+def test_what_a_model_does_itself_is_folded_too_where_it_is_too_much(inner: str) -> None:
+    graph = busy(inner)
+    with pytest.warns(GradirWarning, match="folded by module to depth 0"):
+        assert export(graph).count(":::module") == 1
+    for depth in (1, 2):
+        with pytest.warns(GradirWarning, match="folded by module to depth 0"):
+            assert export(graph, depth=depth).count(":::module") == 1
+        with pytest.warns(GradirWarning, match="folded by module to depth 0"):
+            assert export(fold(graph, depth)).count(":::module") == 1
+    assert export(fold(graph, 0)).count(":::module") == 1
+
+
+def test_a_module_that_is_entered_too_often_is_one_part_in_the_end() -> None:
+    b = Builder()
+    value = b.tensor("x", META)
+    for _ in range(300):
+        value = b.function("sin", [b.function("mm", [value], [META], scope="a")], [META])
+    b.output(value)
+    with pytest.warns(GradirWarning, match="folded by module to depth 0"):
+        assert export(b.build(), depth=1).count(":::module") == 1
+
+
 def test_a_graph_that_no_folding_makes_small_enough_is_refused() -> None:
     b = Builder()
     value = b.function("split", [b.tensor("x", META)], [META] * 501, scope="m")

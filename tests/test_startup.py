@@ -19,7 +19,7 @@ Loaded = Callable[..., "frozenset[str]"]
 SLOW = (
     *("csv", "difflib", "email", "importlib.metadata", "json", "logging", "pathlib", "subprocess", "tempfile"),
     *("threading", "urllib.parse", "zipfile", "graphviz", "mermaid", "msgpack", "pydot", "requests", "rich"),
-    *("gradir.capture.pytorch", "gradir.codecs.compact", "gradir.review", "gradir.spec"),
+    *("gradir.capture.pytorch", "gradir.codecs.compact", "gradir.replacing", "gradir.review", "gradir.spec"),
 )
 LIBRARY = ("msgspec", "gradir.ir", "gradir.codecs", "gradir.passes", "gradir.registry", "gradir.protocols")
 UNASKED = ("gradir.codecs.strict", "gradir.codecs.surveyor", "gradir.diff.model", "gradir.git", "gradir.passes")
@@ -60,7 +60,7 @@ PRESENT = {
     "export a.gir --to tree": ("msgspec", "gradir.registry", "gradir.cli.export_command", "gradir_exporters.tree"),
     "export a.gir --to tree --depth 1": ("gradir.passes.fold",),
     "export --help": WIDTH,
-    "export a.gir --to plain -o a.txt": ("tempfile",),
+    "export a.gir --to plain -o a.txt": ("gradir.replacing",),
     "export a.gir --to summary -O style=csv": ("csv",),
     "convert a.gir - --format msgpack": ("msgpack",),
     "diff a.gir a.gir --fail-on nodes": ("gradir.diff.report.conditions",),

@@ -215,6 +215,9 @@ def _totals(attrs: Mapping[str, object]) -> Iterator[str]:
         count = attrs.get(name)
         if isinstance(count, int) and count:
             yield counted(count, noun)
+    shared = attrs.get("shared_parameters")
+    if isinstance(shared, int) and shared:
+        yield f"{counted(shared, 'parameter')} of an earlier part"
     kept = attrs.get("saved_bytes")
     if isinstance(kept, int) and kept:
         yield f"{short_bytes(kept)} saved"

@@ -8,7 +8,7 @@ import msgspec
 
 from gradir.ir.model import Shape
 from gradir.ir.module_tree import OUTSIDE, ModuleTree, scope_depth
-from gradir.ir.totals import totals
+from gradir.ir.totals import bounded, totals
 from gradir_exporters._summary_saved import Savings, State, places_of
 from gradir_exporters._summary_shapes import output_shapes
 
@@ -90,7 +90,7 @@ def layers(graph: Graph, depth: int | None) -> Layers:
                 scope.own,
                 scope.total,
                 scope.trainable,
-                savings.bytes.get(place, 0),
+                bounded(savings.bytes.get(place, 0)),
                 saved_total[place],
                 savings.unsized.get(place, 0),
                 unsized_total[place],
@@ -107,7 +107,7 @@ def _with_those_below(tree: ModuleTree, own: dict[int, int]) -> list[int]:
     for place in reversed(range(len(sums))):
         if tree.parents[place] != OUTSIDE:
             sums[tree.parents[place]] += sums[place]
-    return sums
+    return [bounded(size) for size in sums]
 
 
 def _totals(graph: Graph, tree: ModuleTree, savings: Savings) -> Totals:
@@ -117,12 +117,12 @@ def _totals(graph: Graph, tree: ModuleTree, savings: Savings) -> Totals:
         # Without a scope table the parameters in the graph are those that are known, and all of them are trained.
         parameters = trainable = totals(graph).parameters
     return Totals(
-        parameters,
-        trainable,
+        bounded(parameters),
+        bounded(trainable),
         len(graph.nodes),
-        sum(savings.bytes.values()),
+        bounded(sum(savings.bytes.values())),
         savings.states,
-        savings.bytes.get(OUTSIDE, 0),
-        savings.folded,
-        savings.owned,
+        bounded(savings.bytes.get(OUTSIDE, 0)),
+        bounded(savings.folded),
+        bounded(savings.owned),
     )

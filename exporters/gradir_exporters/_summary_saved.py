@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gradir.ir.module_tree import OUTSIDE
-from gradir.ir.totals import OWNERS, sized_slots
+from gradir.ir.totals import OWNERS, bounded, sized_slots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +70,7 @@ class Savings:
         self.owned = self._owners.bytes
         for (place, word), account in self._accounts.items():
             self.bytes[place] += account.bytes
-            self._states[word].bytes += account.bytes
+            self._states[word].bytes = bounded(self._states[word].bytes + account.bytes)
         self.states = dict(sorted(self._states.items(), key=lambda item: item[0] not in _USUAL))
 
     def _add(self, node: Node, place: int) -> None:

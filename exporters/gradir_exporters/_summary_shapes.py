@@ -19,6 +19,12 @@ __all__ = ["output_shapes"]
 _OPERATIONS: Final = frozenset({"function", "module"})
 _NUMBER: Final = re.compile(r"_\d+\Z")
 
+_MOST_SIZES: Final = 64
+"""No tensor of torch has more; a longer shape is unknown, since it is told again for each module that it leaves."""
+
+_MOST_SHAPES: Final = 16
+"""Of a module that more distinct shapes leave they are unknown, for the same reason."""
+
 
 def output_shapes(graph: Graph, tree: ModuleTree, places: Mapping[str, int]) -> list[tuple[Shape | None, ...] | None]:
     """By module number the distinct shapes of what leaves a module, in the order it is taken; ``None`` if unknown.
@@ -29,8 +35,9 @@ def output_shapes(graph: Graph, tree: ModuleTree, places: Mapping[str, int]) -> 
     A tensor made of parameters alone by operations that save nothing, such as a transposed weight, is a weight made
     ready and no output. The shapes are unknown where nothing leaves (the module adds no operation, as dropout does
     in evaluation; gradient needs none of its operations; its result is not used), for a module that was never called,
-    for one from which something leaves that a folded node made, and for the whole model where the captured tensor may
-    have been made by its caller: the operations of both have the empty path as their scope.
+    for one from which something leaves that a folded node made, for one that more than 16 shapes leave, and for the
+    whole model where the captured tensor may have been made by its caller: the operations of both have the empty path
+    as their scope. A shape of more than 64 sizes is unknown itself.
     """
     leaving = _Leaving(tree)
     nodes = graph.nodes
@@ -48,6 +55,8 @@ def output_shapes(graph: Graph, tree: ModuleTree, places: Mapping[str, int]) -> 
             if source.role not in _OPERATIONS:
                 continue
             shape = source.outputs[ref.output_nr].shape if ref.output_nr < len(source.outputs) else None
+            if shape is not None and len(shape) > _MOST_SIZES:
+                shape = None
             leaving.note(places[source.id], taker, shape, is_folded=source.role == "module")
     return leaving.shapes()
 
@@ -86,7 +95,8 @@ class _Leaving:
                 around = tree.parents[around]
             if around == module:
                 return
-            self._shapes[module][shape] = None
+            if len(self._shapes[module]) <= _MOST_SHAPES:
+                self._shapes[module][shape] = None
             if is_folded or (not tree.scopes[module].path and self._may_be_the_callers(below)):
                 self._unknown[module] = True
             below = module
@@ -94,7 +104,7 @@ class _Leaving:
     def shapes(self) -> list[tuple[Shape | None, ...] | None]:
         """What left each module."""
         return [
-            None if unknown or not shapes else tuple(shapes)
+            None if unknown or not shapes or len(shapes) > _MOST_SHAPES else tuple(shapes)
             for shapes, unknown in zip(self._shapes, self._unknown, strict=True)
         ]
 

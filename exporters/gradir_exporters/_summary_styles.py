@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from gradir.ir.jsontext import json_lines, json_text
-from gradir.ir.text import printable, size_text
+from gradir.ir.text import amount, printable, size_text
+from gradir.markdown import code_span
 from gradir_exporters._summary_layers import Layer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gradir.ir.model import Shape
     from gradir_exporters._summary_layers import Layers, Totals
     from gradir_exporters._summary_saved import State
+
+    Shown = Callable[[str], str]
 
 __all__ = ["as_csv", "as_json", "as_markdown", "as_table"]
 
@@ -41,8 +43,6 @@ _WIDEST: Final = 60
 
 _FORMULA: Final = ("=", "+", "-", "@")
 """How a formula starts in a spreadsheet; no name in Python does."""
-
-_MARKDOWN: Final = re.compile(r"[\\`*\[\]<>&|~#!$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 
 def as_table(found: Layers) -> str:
@@ -88,15 +88,18 @@ def _fitted_cell(text: str, width: int, is_text: bool) -> str:
 
 
 def as_markdown(found: Layers) -> str:
-    """A table of GitHub-flavoured Markdown with whole paths, and the totals as a list."""
+    """A table of GitHub-flavoured Markdown with whole paths, and the totals as a list.
+
+    Every text of the graph is a code span, in which nothing is a link or mentions anybody.
+    """
     lines = []
     if found.rows:
         lines = [_markdown_row(_HEADS), _markdown_row("---" if is_text else "--:" for is_text in _IS_TEXT)]
         for row in found.rows:
-            cells = (_name(row.layer.path), *_cells(row.layer))
-            lines.append(_markdown_row(map(_markdown, cells)))
+            name = _code(row.layer.path) or _WHOLE
+            lines.append(_markdown_row((name, *_cells(row.layer, _code))))
         lines.append("")
-    lines += [f"- {_markdown(line)}" for line in _totals_lines(found.totals)]
+    lines += [f"- {line}" for line in _totals_lines(found.totals, _code)]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -131,15 +134,16 @@ def as_json(found: Layers) -> str:
     return f'{{"layers":[{rows}],\n"totals":{json_text(found.totals)}}}\n'
 
 
-def _cells(layer: Layer) -> tuple[str, ...]:
+def _cells(layer: Layer, shown: Shown = printable) -> tuple[str, ...]:
     """All cells but the first."""
+    shapes = layer.output_shapes
     return (
-        printable(layer.class_name),
-        f"{layer.calls:,}",
-        _shapes_text(layer.output_shapes, _UNKNOWN),
-        f"{layer.own_parameters:,}",
-        f"{layer.parameters:,}",
-        f"{layer.trainable:,}",
+        shown(layer.class_name),
+        amount(layer.calls),
+        _UNKNOWN if shapes is None else shown(_shapes_text(shapes, "")),
+        amount(layer.own_parameters),
+        amount(layer.parameters),
+        amount(layer.trainable),
         _at_least(layer.own_saved_bytes, layer.own_unsized),
         _at_least(layer.saved_bytes, layer.unsized),
     )
@@ -151,7 +155,7 @@ def _name(path: str) -> str:
 
 def _at_least(size: int, unsized: int) -> str:
     if not unsized:
-        return f"{size:,}"
+        return amount(size)
     return f"≥ {size:,}" if size else _UNKNOWN
 
 
@@ -163,22 +167,22 @@ def _shape_text(shape: Shape | None) -> str:
     return f"[{_UNKNOWN if shape is None else ', '.join(map(size_text, shape))}]"
 
 
-def _totals_lines(totals: Totals) -> Iterator[str]:
-    yield f"parameters: {totals.parameters:,} ({totals.trainable:,} trainable)"
+def _totals_lines(totals: Totals, shown: Shown = printable) -> Iterator[str]:
+    yield f"parameters: {amount(totals.parameters)} ({amount(totals.trainable)} trainable)"
     yield f"nodes: {totals.nodes:,}"
-    states = ", ".join(_state_text(name, state) for name, state in totals.states.items())
-    yield f"saved for backward: {totals.saved_bytes:,} bytes ({states})"
+    states = ", ".join(_state_text(shown(name), state) for name, state in totals.states.items())
+    yield f"saved for backward: {amount(totals.saved_bytes)} bytes ({states})"
     for size, what in (
         (totals.outside_bytes, "of these by operations of no module"),
         (totals.folded_bytes, "of these in folded modules"),
         (totals.owned_bytes, "parameters, buffers and leaves saved beside these"),
     ):
         if size:
-            yield f"{what}: {size:,} bytes"
+            yield f"{what}: {amount(size)} bytes"
 
 
 def _state_text(name: str, state: State) -> str:
-    text = f"{printable(name)} {state.bytes:,}"
+    text = f"{name} {amount(state.bytes)}"
     return f"{text} and {state.unsized:,} of unknown size" if state.unsized else text
 
 
@@ -186,6 +190,5 @@ def _markdown_row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _markdown(text: str) -> str:
-    """Text that Markdown shows as it is; every line of ours is printable, so a row stays one row."""
-    return _MARKDOWN.sub(r"\\\g<0>", text)
+def _code(text: str) -> str:
+    return code_span(text, None) if text else ""

@@ -2,7 +2,7 @@
 
 GraphML has texts, numbers and booleans, so what is a list or a record in the graph is a text of JSON here. XML cannot
 hold most control characters and lone surrogates: a plain text has them spelled as in Python source, a JSON text escapes
-them and loses nothing.
+them and loses nothing. All else that cannot be printed is a reference, which XML reads as the character.
 """
 
 from __future__ import annotations
@@ -53,9 +53,8 @@ _HEAD: Final = """<?xml version="1.0" encoding="UTF-8"?>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" \
 xsi:schemaLocation="http://graphml.graphdrawing.org/xmlns http://graphml.graphdrawing.org/xmlns/1.0/graphml.xsd">"""
 
-# What XML reads as markup or as another space, and what it cannot hold (https://www.w3.org/TR/xml/#charsets).
-_SPECIAL: Final = re.compile(r"[&<>\t\n\r]|[^ -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_REFERENCES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
+# What XML cannot hold at all, not as a reference either (https://www.w3.org/TR/xml/#charsets).
+_UNHOLDABLE: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 class GraphmlOptions(Options, frozen=True, kw_only=True):
@@ -203,10 +202,12 @@ def _jsons(values: Iterable[object]) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    if text.isprintable():
-        return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _SPECIAL.sub(_reference, text)
+    """Text as XML; what could act on a terminal, or turn what is around it, is a reference."""
+    marked = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    if marked.isprintable():
+        return marked
+    return "".join([char if char.isprintable() else _reference(char) for char in marked])
 
 
-def _reference(match: re.Match[str]) -> str:
-    return _REFERENCES.get(match[0]) or match[0].encode("unicode_escape").decode("ascii")
+def _reference(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii") if _UNHOLDABLE.match(char) else f"&#{ord(char)};"

@@ -103,10 +103,14 @@ class MermaidExporter:
 def _depths(graph: Graph, may_fold: bool) -> Iterator[int | None]:
     """The depths to try: none, which folds nothing, then ever coarser ones."""
     yield None
-    if may_fold:
+    if may_fold and _has_modules(graph):
         deepest = max((scope_depth(node.scope) for node in graph.nodes.values()), default=0)
-        if deepest:
-            yield from range(min(deepest, _MAX_DEPTH_TRIED), -1, -1)
+        yield from range(min(deepest, _MAX_DEPTH_TRIED), -1, -1)
+
+
+def _has_modules(graph: Graph) -> bool:
+    """Whether there is anything to fold: at depth 1 all that is left of modules are folded ones, which lie in none."""
+    return bool(graph.scopes) or any(node.scope or node.role == "module" for node in graph.nodes.values())
 
 
 def _picture(graph: Graph, depth: int | None, style: Style) -> Picture:
@@ -140,10 +144,10 @@ def _refusal(graph: Graph, options: MermaidOptions, style: Style) -> str:
     needs = f"{len(picture.arrows):,} arrows"
     if len(picture.arrows) <= _MAX_ARROWS:
         needs += f" and {_characters(_source(picture, options.direction, ())):,} characters"
-    is_folded = any(node.role == "module" for node in graph.nodes.values())
     if not options.fold:
+        is_folded = any(node.role == "module" for node in graph.nodes.values())
         what = f"needs {needs}: fold modules with a {'smaller depth' if is_folded else 'depth'}, or leave fold on"
-    elif depth is None and not is_folded:
+    elif depth is None:
         what = f"needs {needs}, and the graph has no modules to fold: record them while capturing, or export to dot"
     else:
         what = f"needs {needs} even with all modules folded: export a part of the graph, or export to dot"

@@ -2,16 +2,17 @@
 
 What the table does not hold cannot be shown: a module registered twice stands at its first place only, a child that is
 ``None`` not at all, an ``extra_repr`` of several lines is on one line and a very long one is cut short, and a class
-that prints itself in a way of its own is printed as any other. What ran outside the captured model stands beside its
-children.
+that prints itself in a way of its own is printed as any other. A detail that would read as modules is in quotes. What
+ran outside the captured model stands beside its children.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from gradir.ir.module_tree import ModuleTree
-from gradir.ir.text import printable
+from gradir.ir.module_tree import DEEPEST, ModuleTree
+from gradir.ir.text import printable, quoted
 from gradir.protocols import NoOptions, Options
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ _MERGES_EQUALS: Final = "ModuleList"
 
 _MOST_DIGITS: Final = 18
 """What no list's index exceeds; Python refuses to read numbers of thousands of digits."""
+
+_MISLEADING: Final = re.compile(r"\s|\)|\(.*\): |$")
+"""What a line of a detail starts with that would read as a module below, or as the end of one."""
 
 _NOTHING: Final = "(nothing to show)\n"
 
@@ -68,8 +72,11 @@ def _lines(tree: ModuleTree) -> Iterator[str]:
         if not children and len(details) < 2:
             yield f"{head}{''.join(details)})"
             continue
+        if any(map(_MISLEADING.match, details)):
+            details = [quoted(scope.detail)]
         yield head
-        inner = indent + _INDENT
+        # Deeper than models are, a line must not be as long as its module lies deep.
+        inner = indent + _INDENT * (tree.levels[place] < DEEPEST)
         yield from (inner + detail for detail in details)
         stack.append(f"{indent})")
         stack.extend((inner, *labelled) for labelled in reversed(list(_labelled(tree, place, kinds))))

@@ -39,15 +39,17 @@ def run(options: argparse.Namespace) -> int:
     """Capture and write."""
     from pathlib import Path
 
-    from gradir import api
+    from gradir import api, files
+    from gradir.cli.report import one_line
 
-    # The program may change the working directory.
+    # The program may change the working directory, and its standard output is not that of this command.
     path = Path(options.output).absolute()
+    is_stdout = files.is_stdout(options.output)
     with program_output(for_good=options.is_process) as own:
         graph = captured(options)
-        if options.output == "-":
+        if is_stdout:
             own.write(api.dumps(graph, format=options.format, compress=options.compress))
             return 0
         api.save(graph, path, format=options.format, compress=options.compress)
-    print(f"wrote {options.output}: {summary(graph)}", file=sys.stderr)
+    print(one_line(f"wrote {options.output}: {summary(graph)}"), file=sys.stderr)
     return 0

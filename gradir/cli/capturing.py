@@ -21,6 +21,8 @@ SPEC is path/to/file.py:attr or package.module:attr, where attr is
   a tensor with a graph,
   a callable without arguments that returns a tensor, a tuple or dict of tensors, or (model, tensors), or
   a torch.nn.Module, or a class or factory of one, to be run on --input.
+
+The program is run, so a SPEC of a change that you do not trust runs its author's code.
 """
 
 
@@ -98,5 +100,7 @@ def _report(spec: str, checked: Verification) -> None:
     if checked.mismatches:
         more = f" (and {len(checked.mismatches) - 1} more)" if len(checked.mismatches) > 1 else ""
         raise CaptureError(f"{spec}: the engine disagrees with the graph: {checked.mismatches[0]}{more}")
+    from gradir.cli.report import one_line
+
     counts = f"{checked.nodes:,} functions, {checked.edges:,} edges, {checked.fired:,} fired"
-    print(f"verified {spec}: {counts}, 0 mismatches", file=sys.stderr)
+    print(f"verified {one_line(spec)}: {counts}, 0 mismatches", file=sys.stderr)

@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from gradir import stored
-    from gradir.cli.report import report
+    from gradir.cli.report import one_line, report
 
     check_comparison_options(options)
     if options.update and options.against == "-":
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     stored.write(graph, path, before)
     if before.fault:
         report(f"{options.against}: {before.fault}; rewritten")
-    print(f"wrote {options.against}: {summary(graph)}", file=sys.stderr)
+    print(one_line(f"wrote {options.against}: {summary(graph)}"), file=sys.stderr)
     return 0
 
 

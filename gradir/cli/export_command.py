@@ -185,6 +185,7 @@ def _fenced(suffix: str, text: str) -> str:
 
 def _embed(options: argparse.Namespace, block: str) -> int:
     from gradir import files
+    from gradir.cli.report import one_line
     from gradir.markdown import embedded
 
     document = files.read_bytes(options.into)
@@ -195,7 +196,7 @@ def _embed(options: argparse.Namespace, block: str) -> int:
     if changed == document:
         return 0
     if options.check:
-        print(f"{options.into}: the block {options.marker!r} is out of date")
+        print(f"{one_line(options.into)}: the block {options.marker!r} is out of date")
         return 1
     files.write_bytes(options.into, changed)
     return 0

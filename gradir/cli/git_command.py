@@ -70,10 +70,12 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def _install(options: argparse.Namespace) -> int:
+    from gradir.cli.report import one_line
     from gradir.git import driver
 
     done = driver.install(options.where or "local")
-    print(f"installed ({done.where}): driver 'gradir' in git's configuration, attributes in {done.attributes}")
+    attributes = one_line(str(done.attributes))
+    print(f"installed ({done.where}): driver 'gradir' in git's configuration, attributes in {attributes}")
     return 0
 
 
@@ -87,6 +89,7 @@ def _uninstall(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
+    from gradir.cli.report import one_line
     from gradir.git import driver, textconv
     from gradir.git.repository import NoRepositoryError
 
@@ -105,7 +108,7 @@ def _status(options: argparse.Namespace) -> int:
             state = "driver only: the attributes may be in a .gitattributes"
         else:
             state = "attributes only: run 'gradir git install'" if found.has_attributes else "not installed"
-        print(f"{where:<7} {state} ({found.attributes})")
+        print(f"{where:<7} {state} ({one_line(str(found.attributes))})")
     if textconv.is_stopped():
         print("git was run where gradir was missing, and caches no texts until it shows a graph with gradir again")
     return 0

@@ -47,12 +47,14 @@ def run(options: argparse.Namespace) -> int:
 def _as_json(survey: Survey) -> bytes:
     import msgspec
 
-    return msgspec.json.format(msgspec.json.encode(survey), indent=2) + b"\n"
+    from gradir.ir.jsontext import json_text
+
+    return msgspec.json.format(json_text(survey).encode(), indent=2) + b"\n"
 
 
 def describe(survey: Survey) -> str:
     """The lines that ``gradir info`` prints."""
-    from gradir.ir.text import counted, printable, tensor_text
+    from gradir.ir.text import amount, counted, printable, tensor_text
 
     counts, producer = survey.totals, survey.producer
     roles = ", ".join(f"{count:,} {role}" for role, count in sorted(survey.roles.items()))
@@ -65,8 +67,8 @@ def describe(survey: Survey) -> str:
         ("edges", f"{counts.edges:,}"),
         ("operations", common + (", …" if len(survey.ops) > _MOST_OPS else "")),
         ("modules", f"{survey.scopes:,}"),
-        ("parameters", f"{counts.parameters:,} elements"),
-        ("saved for backward", f"{counts.saved_bytes:,} bytes"),
+        ("parameters", f"{amount(counts.parameters)} elements"),
+        ("saved for backward", f"{amount(counts.saved_bytes)} bytes"),
         (
             "outputs",
             ", ".join(f"{output.id} {', '.join(map(tensor_text, output.tensors))}" for output in survey.outputs),

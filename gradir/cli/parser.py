@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from gradir.cli.report import one_line
+
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
@@ -70,7 +72,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with one line on standard error."""
-        self.exit(TROUBLE, f"gradir: {message}; see {self.prog} --help\n")
+        self.exit(TROUBLE, f"gradir: {one_line(message)}; see {self.prog} --help\n")
 
     def _is_unknown(self, argument: str) -> bool:
         return argument.startswith("--") and argument.partition("=")[0] not in self._option_string_actions

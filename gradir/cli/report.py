@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["report"]
+__all__ = ["one_line", "report"]
 
 
 def report(message: str) -> None:
     """Print one line on standard error."""
     # To print, no stream means standard output.
     if sys.stderr is not None:
-        print(f"gradir: {_one_line(message)}", file=sys.stderr)
+        print(f"gradir: {one_line(message)}", file=sys.stderr)
 
 
-def _one_line(message: str) -> str:
+def one_line(message: str) -> str:
+    """A message on one line, whatever names and texts of a user it holds, and without what acts on a terminal."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in message)

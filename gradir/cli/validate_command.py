@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _is_valid(path: str, check: Callable[[bytes], int]) -> bool:
     from gradir import files
-    from gradir.cli.report import report
+    from gradir.cli.report import one_line, report
 
     try:
         count = check(files.read_bytes(path))
@@ -44,7 +44,7 @@ def _is_valid(path: str, check: Callable[[bytes], int]) -> bool:
     except GradirError as error:
         report(str(error))
         return False
-    files.write_bytes("-", f"{path}: valid, {count:,} nodes\n".encode(errors="surrogateescape"))
+    files.write_bytes("-", f"{one_line(path)}: valid, {count:,} nodes\n".encode())
     return True
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from gradir.codecs.compression import compress, compression_of, opened
-from gradir.codecs.document import BOM, MAGIC, WHITESPACE
-from gradir.codecs.faults import byte, conflict, damaged, foreign
+from gradir.codecs.document import encoding_of
 from gradir.codecs.versions import NEWEST
 from gradir.errors import FormatError
 from gradir.ir import Graph
@@ -22,11 +20,6 @@ __all__ = ["ENCODINGS", "decode", "encode", "encoding_of", "survey"]
 
 ENCODINGS: Final = {"json": "gradir.codecs.json", "msgpack": "gradir.codecs.compact"}
 """The home of each encoding: a module with ``encode``, ``decode`` and ``survey``."""
-
-_SIGN: Final = 4
-"""How many bytes of the magic number survive a transfer as text."""
-
-_JSON: Final = re.compile(rb"(?:%b)?[%b]*\{" % (BOM, WHITESPACE))
 
 
 def encode(graph: Graph, encoding: str = "json", compression: str | None = None, *, lossy: bool = False) -> bytes:
@@ -72,23 +65,6 @@ def survey(data: bytes) -> Survey:
     compression = compression_of(data)
     found: Survey = _opened(data, "survey")
     return found if compression is None else replace(found, compression=compression)
-
-
-def encoding_of(data: bytes) -> str:
-    """The name of the encoding of a document that is not compressed, from its first bytes.
-
-    Raises:
-        FormatError: the bytes are not a GIR document.
-    """
-    if not data:
-        raise damaged("the file is empty")
-    if data.startswith(MAGIC):
-        return "msgpack"
-    if _JSON.match(data):
-        return "json"
-    if data.startswith(MAGIC[:_SIGN]):
-        raise damaged("its first bytes were changed, as by a transfer as text", byte(_SIGN))
-    raise conflict(data) or foreign("not a GIR document: it starts with neither '{' nor a known magic number")
 
 
 def _opened(data: bytes, name: str) -> Any:

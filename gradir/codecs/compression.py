@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
+from gradir.codecs.document import encoding_of
 from gradir.codecs.faults import byte, damaged
 from gradir.errors import FormatError, GradirError
 
@@ -27,11 +28,15 @@ _GZIP_WINDOW: Final = 31
 _ZSTD_LEVEL: Final = 9
 _ZSTD_WINDOW: Final = 1 << 27
 
-# Graphs grow 10 to 300 times; a bomb grows a thousand times and more.
-_EXPANSION: Final = 1000
+# Graphs grow 3 to 100 times; a bomb grows a thousand times and more.
+_EXPANSION: Final = 200
 _SPARE: Final = 1 << 20
-_PIECE: Final = 1024
-"""How much is decompressed at a time. With zstd it may become 32 MiB, as each few bytes can stand for 128 kiB."""
+_PIECE: Final = 256
+"""How much is decompressed at a time. With gzip it may become 258 kiB, and with zstd 8 MiB, as each few bytes can stand
+for 128 kiB."""
+
+_START: Final = 1 << 16
+"""How much of a document shows whether it is one. What is none is not decompressed to its end."""
 
 
 def compression_of(data: bytes) -> str | None:
@@ -39,7 +44,7 @@ def compression_of(data: bytes) -> str | None:
     return next((name for name, magic in _MAGIC.items() if data.startswith(magic)), None)
 
 
-def compression_for(path: str | os.PathLike[str], wanted: str | None) -> str | None:
+def compression_for(path: str | bytes | os.PathLike[str], wanted: str | None) -> str | None:
     """The compression to write a file with: the one that is wanted, else the one that its name asks for.
 
     Raises:
@@ -51,7 +56,7 @@ def compression_for(path: str | os.PathLike[str], wanted: str | None) -> str | N
     if wanted == "none":
         return None
     if wanted is None:
-        return _SUFFIXES.get(os.path.splitext(os.path.normpath(path))[1])  # noqa: PTH122 (pathlib takes 3 ms to load)
+        return _SUFFIXES.get(os.path.splitext(os.path.normpath(os.fsdecode(path)))[1])  # noqa: PTH122 (pathlib takes 3 ms to load)
     if wanted not in COMPRESSIONS:
         raise FormatError(f"unknown compression {wanted!r}: choose from {', '.join(COMPRESSIONS)}, none")
     return wanted
@@ -79,7 +84,7 @@ def decompress(data: bytes) -> bytes:
     """What was compressed; bytes that are not compressed as they are.
 
     Raises:
-        FormatError: the data is damaged, or grows out of all proportion.
+        FormatError: the data is damaged, grows out of all proportion, or holds what does not start as a document.
         GradirError: the library of its compression is not installed.
     """
     compression = compression_of(data)
@@ -88,10 +93,7 @@ def decompress(data: bytes) -> bytes:
     pieces = _Pieces(compression, len(data))
     method = _gzip_method() if compression == "gzip" else _zstd_method()
     _expand(data, compression, method, pieces)
-    found = pieces.joined()
-    if compression_of(found) is not None:
-        raise FormatError("compressed twice", advice="decompress it once")
-    return found
+    return pieces.joined()
 
 
 @contextmanager
@@ -105,16 +107,18 @@ def opened(data: bytes) -> Iterator[bytes]:
     try:
         yield document
     except FormatError as error:
-        if document is data:
-            raise
-        raise error.moved(place=_NUMBERED.sub(r"\g<0> after decompression", error.place)) from error
+        raise (error if document is data else _after(error)) from error
+
+
+def _after(error: FormatError) -> FormatError:
+    return error.moved(place=_NUMBERED.sub(r"\g<0> after decompression", error.place))
 
 
 def room(compressed: int) -> int:
     """How many bytes may come out of this many compressed ones.
 
     >>> room(1000), room(1_000_000)
-    (1048576, 1000000000)
+    (1048576, 200000000)
     """
     return max(_SPARE, _EXPANSION * compressed)
 
@@ -127,19 +131,35 @@ class _Pieces:
         self._compressed = compressed
         self._pieces: list[bytes] = []
         self._size = 0
+        self._checked = False
 
     def add(self, piece: bytes) -> None:
         self._size += len(piece)
+        self._pieces.append(piece)
+        if self._size >= _START and not self._checked:
+            _check_start(b"".join([piece[:_START] for piece in self._pieces]))
+            self._checked = True
         limit = room(self._compressed)
         if self._size > limit:
             raise FormatError(
                 f"{self._compressed:,} bytes of {self._compression} hold more than {limit:,}, which no graph does",
                 advice="if you trust the file, decompress it first",
             )
-        self._pieces.append(piece)
 
     def joined(self) -> bytes:
-        return b"".join(self._pieces)
+        found = b"".join(self._pieces)
+        if not self._checked:
+            _check_start(found)
+        return found
+
+
+def _check_start(document: bytes) -> None:
+    if compression_of(document) is not None:
+        raise FormatError("compressed twice", advice="decompress it once")
+    try:
+        encoding_of(document)
+    except FormatError as error:
+        raise _after(error) from error
 
 
 class _Method(NamedTuple):

@@ -1,7 +1,8 @@
-"""The head of a document and what its version allows."""
+"""How a document starts, its head, and what its version allows."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -9,13 +10,24 @@ import msgspec
 from msgspec.structs import replace
 
 from gradir.codecs.excerpt import excerpt, shortened
-from gradir.codecs.faults import broken, foreign, too_new
+from gradir.codecs.faults import broken, byte, conflict, damaged, foreign, too_new
 from gradir.codecs.versions import NEWEST, RELEASED, Version
 from gradir.errors import GraphError, warn
 from gradir.ir import Cut, Graph, Node, Producer, Scope
 from gradir.ir.validate import check, vouch
 
-__all__ = ["BOM", "FEATURES", "FORMAT", "MAGIC", "WHITESPACE", "Document", "check_head", "graph_of", "to_graph"]
+__all__ = [
+    "BOM",
+    "FEATURES",
+    "FORMAT",
+    "MAGIC",
+    "WHITESPACE",
+    "Document",
+    "check_head",
+    "encoding_of",
+    "graph_of",
+    "to_graph",
+]
 
 FORMAT: Final = "gir"
 
@@ -26,6 +38,11 @@ transferred as text (as in PNG's)."""
 BOM: Final = b"\xef\xbb\xbf"
 WHITESPACE: Final = b" \t\r\n"
 """What may stand before a JSON document."""
+
+_SIGN: Final = 4
+"""How many bytes of the magic number survive a transfer as text."""
+
+_JSON: Final = re.compile(rb"(?:%b)?[%b]*\{" % (BOM, WHITESPACE))
 
 FEATURES: Final[frozenset[str]] = frozenset()
 """The names that ``requires`` may hold for this release to read the document."""
@@ -41,6 +58,23 @@ class Document(msgspec.Struct, frozen=True):
     producer: Producer = Producer()
     scopes: tuple[Scope, ...] = ()
     cuts: tuple[Cut, ...] = ()
+
+
+def encoding_of(data: bytes) -> str:
+    """The name of the encoding of a document that is not compressed, from its first bytes.
+
+    Raises:
+        FormatError: the bytes are not a GIR document.
+    """
+    if not data:
+        raise damaged("the file is empty")
+    if data.startswith(MAGIC):
+        return "msgpack"
+    if _JSON.match(data):
+        return "json"
+    if data.startswith(MAGIC[:_SIGN]):
+        raise damaged("its first bytes were changed, as by a transfer as text", byte(_SIGN))
+    raise conflict(data) or foreign("not a GIR document: it starts with neither '{' nor a known magic number")
 
 
 def check_head(head: object) -> Version:

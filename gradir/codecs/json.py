@@ -17,6 +17,7 @@ from gradir.codecs.versions import NEWEST, Version, lowest_for, needs_steps, upg
 from gradir.errors import FormatError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node
+from gradir.ir.nesting import TOO_DEEP, is_too_deep
 from gradir.ir.validate import Gathered
 
 if TYPE_CHECKING:
@@ -32,8 +33,9 @@ _CHUNK: Final = 512
 _NODES: Final = b'"nodes":[\n'
 _END: Final = b"\n]}\n"
 _SEPARATOR: Final = b",\n"
-_PIECE: Final = 1 << 16
-"""How many bytes are read at a time, so that what is made of them is still at hand when it is checked."""
+_PIECE: Final = 1 << 13
+"""How many bytes are read at a time, so that what is made of them is still at hand when it is checked. So few seldom
+have more brackets than may be nested."""
 
 _BROKEN: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -122,6 +124,8 @@ def _decode_by_lines(data: bytes) -> Graph | None:
 
 
 def _decode_whole(data: bytes) -> Graph:
+    if is_too_deep(data):
+        raise broken(TOO_DEEP)
     try:
         document = _decoder().decode(data)
     except _BROKEN as error:
@@ -210,9 +214,12 @@ class _Lines:
         start = data.find(_NODES) + len(_NODES)
         if start < len(_NODES) or not data.endswith(_END):
             return None
+        head = data[:start] + b"]}"
+        if is_too_deep(head):
+            return None
         try:
             # That this is a document shows that the list is that of its nodes.
-            return cls(_decoder().decode(data[:start] + b"]}"), data, start)
+            return cls(_decoder().decode(head), data, start)
         except _BROKEN:
             return None
 
@@ -224,8 +231,11 @@ class _Lines:
         while start <= stop:
             end = self._data.find(_SEPARATOR, start + _PIECE, stop)
             end = stop if end < 0 else end
+            piece = b"".join((b"[", view[start:end], b"]"))
+            if is_too_deep(piece):
+                return
             try:
-                nodes = decoder.decode(b"".join((b"[", view[start:end], b"]")))
+                nodes = decoder.decode(piece)
             except _BROKEN:
                 return
             if not nodes:

@@ -11,10 +11,11 @@ from typing import Any
 from gradir.codecs.codec import decode, encode, encoding_of
 from gradir.codecs.compression import opened
 from gradir.codecs.excerpt import excerpt, shortened
-from gradir.codecs.faults import byte, too_new
+from gradir.codecs.faults import broken, byte, too_new
 from gradir.codecs.jsonfault import fault_of
 from gradir.errors import FormatError
 from gradir.ir import Graph
+from gradir.ir.nesting import TOO_DEEP, is_too_deep
 
 __all__ = ["check_canonical", "check_keys"]
 
@@ -33,6 +34,8 @@ def check_keys(data: bytes) -> None:
 
 
 def _check_keys(data: bytes) -> None:
+    if is_too_deep(data):
+        raise broken(TOO_DEEP)
     try:
         text = data.decode("utf-8-sig")
         try:

@@ -9,6 +9,7 @@ import msgspec
 
 from gradir.diff.matching.renames import Naming, Rename, pattern, rename
 from gradir.diff.storages import renamed_storages
+from gradir.ir.module_tree import Above, split_path, upwards
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -145,7 +146,7 @@ def _modules(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> Counter[
     for old, new in pairs:
         if old.id != new.id or old.scope != new.scope:
             counts.update(set(_prefixes(old, new)))
-    before, after = (set(_paths(graph.nodes.values())) for graph in (a, b))
+    before, after = (Above(pattern(node.scope) for node in graph.nodes.values()) for graph in (a, b))
     return Counter({found: count for found, count in counts.items() if found[0] not in after or found[1] not in before})
 
 
@@ -160,52 +161,51 @@ def _prefixes(old: Node, new: Node) -> Iterator[Rename]:
         yield rename(before.scope, after.scope)
 
 
-def _paths(nodes: Iterable[Node]) -> Iterator[str]:
-    """Every prefix of every module path, as patterns."""
-    for path in dict.fromkeys(pattern(node.scope) for node in nodes):
-        yield from _upwards(path)
-    yield ""
-
-
-def _upwards(path: str) -> Iterator[str]:
-    """A path, its parent and so on, the root apart."""
-    while path:
-        yield path
-        path = path.rpartition(".")[0]
-
-
 def _matched_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> dict[str, str]:
     """Paths of the first graph to paths of the second: as most of their nodes say, then as their parents are."""
     found: dict[str, str] = {}
     free = dict.fromkeys(b.scopes)
 
-    def add(old: str, new: str) -> None:
-        if old in a.scopes and old not in found and new in free:
-            found[old] = new
+    def add(old: str, new: str | None) -> None:
+        if new is not None and new in free and old in a.scopes and old not in found:
+            # Of equal paths always one object: to look it up again is not to compare it.
+            found[old] = b.scopes[new].path
             del free[new]
 
-    votes = _scope_votes(pairs)
+    votes = _scope_votes(a, b, pairs)
     for old, new in sorted(votes, key=lambda pair: (-votes[pair], pair[0] != pair[1], sorted(pair))):
         add(old, new)
+    children = _children(b)
     by_depth: dict[int, list[str]] = {}
     for path in a.scopes:
         by_depth.setdefault(path.count(".") + bool(path), []).append(path)
     for _, paths in sorted(by_depth.items()):
         for path in paths:
-            parent, dot, name = path.rpartition(".")
+            parent, name = split_path(path)
             if parent in found:
-                add(path, f"{found[parent]}{dot}{name}")
+                add(path, children.get((found[parent], name)))
         for path in paths:
             add(path, path)
     return found
 
 
-def _scope_votes(pairs: Iterable[tuple[Node, Node]]) -> Counter[tuple[str, str]]:
-    """How many matched nodes stand below both paths, and equally far below."""
+def _children(graph: Graph) -> dict[tuple[str, str], str]:
+    """The paths of a table by the path around each, and by the name in there."""
+    found = {}
+    for path in graph.scopes:
+        parent, name = split_path(path)
+        if path and parent in graph.scopes:
+            found[graph.scopes[parent].path, name] = path
+    return found
+
+
+def _scope_votes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> Counter[tuple[str, str]]:
+    """How many matched nodes stand below the paths of both tables, and equally far below."""
     votes: Counter[tuple[str, str]] = Counter()
     for (old, new), count in Counter([(old.scope, new.scope) for old, new in pairs]).items():
-        for pair in zip(_upwards(old), _upwards(new), strict=False):
-            votes[pair] += count
+        for before, after in zip(upwards(old), upwards(new), strict=False):
+            if before in a.scopes and after in b.scopes:
+                votes[a.scopes[before].path, b.scopes[after].path] += count
     return votes
 
 

@@ -9,6 +9,8 @@ import msgspec
 
 from gradir.diff.model import Diff
 from gradir.errors import FormatError
+from gradir.ir.jsontext import printable_json
+from gradir.ir.nesting import TOO_DEEP, is_too_deep
 
 __all__ = ["FORMAT", "VERSION", "decode", "encode"]
 
@@ -18,7 +20,7 @@ _MAJOR: Final = re.compile(r"1\.(0|[1-9][0-9]*)")
 
 
 def encode(diff: Diff) -> bytes:
-    """The bytes of a diff.
+    """The bytes of a diff, of which a terminal can show every character.
 
     Raises:
         FormatError: a record holds what JSON cannot spell.
@@ -27,7 +29,7 @@ def encode(diff: Diff) -> bytes:
         body = msgspec.json.encode({"format": FORMAT, "version": VERSION, **_fields(diff)})
     except (UnicodeEncodeError, OverflowError) as error:
         raise FormatError(f"the diff holds what JSON cannot spell: {error}") from error
-    return msgspec.json.format(body, indent=2) + b"\n"
+    return printable_json(msgspec.json.format(body, indent=2)).encode() + b"\n"
 
 
 def decode(data: bytes) -> Diff:
@@ -36,6 +38,8 @@ def decode(data: bytes) -> Diff:
     Raises:
         FormatError: it is no diff, broken, or of a version that cannot be read.
     """
+    if is_too_deep(data):
+        raise FormatError(TOO_DEEP)
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

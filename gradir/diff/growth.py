@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from gradir.diff.model import Growth, Size
-from gradir.ir.totals import SavedBytes, elements, folded
+from gradir.ir.totals import SavedBytes, bounded, elements, folded
 
 if TYPE_CHECKING:
     from gradir.ir import Graph
@@ -54,4 +54,4 @@ def sizes(graph: Graph) -> dict[str, Size]:
             found[1] += parameters
             found[2] += saved_bytes
         found[2] += saved.add(node)
-    return {path: Size(*found) for path, found in counts.items()}
+    return {path: Size(*map(bounded, found)) for path, found in counts.items()}

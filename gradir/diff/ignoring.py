@@ -75,7 +75,11 @@ def normalized(diff: Diff) -> Diff:
 
 def _fits(text: str, pattern: str) -> bool:
     """Whether a pattern is the text; ``*`` stands for any text, and no other character for another."""
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
+    return re.fullmatch(_expression(pattern), text, re.DOTALL) is not None
+
+
+def _expression(pattern: str) -> str:
+    return ".*".join(map(re.escape, pattern.split("*")))
 
 
 def check_names(patterns: Sequence[str]) -> None:
@@ -111,13 +115,7 @@ def _with(change: Change, fields: tuple[FieldChange, ...]) -> Change | None:
 
 def _names(pattern: str, path: str) -> bool:
     """Whether a pattern is a path or a beginning of it, up to a dot or a bracket."""
-    return any(_fits(beginning, pattern) for beginning in _beginnings(path))
-
-
-def _beginnings(path: str) -> Iterator[str]:
-    for match in re.finditer(r"[.\[]", path):
-        yield path[: match.start()]
-    yield path
+    return re.match(rf"{_expression(pattern)}(?=[.\[]|\Z)", path, re.DOTALL) is not None
 
 
 def same_operation(one: str, other: str) -> bool:

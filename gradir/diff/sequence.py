@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from typing import Final
 
 __all__ = ["crossed"]
+
+_MOST_DIGITS: Final = 18
+"""What no list's index exceeds; Python refuses to read numbers of thousands of digits."""
 
 
 def crossed(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
@@ -24,9 +28,13 @@ def crossed(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
     for old, new in paths:
         parent, _, index = old.rpartition(".")
         parent_now, _, index_now = new.rpartition(".")
-        if index.isdecimal() and index_now.isdecimal():
+        if _is_index(index) and _is_index(index_now):
             lists[parent, parent_now].append((int(index), int(index_now), old, new))
     return next(chain.from_iterable(map(_passed, lists.values())), None)
+
+
+def _is_index(name: str) -> bool:
+    return name.isdecimal() and len(name) <= _MOST_DIGITS
 
 
 def _passed(entries: list[tuple[int, int, str, str]]) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from gradir.ir.module_tree import OUTSIDE, ModuleTree
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -44,12 +46,8 @@ class Subtotals:
 def _below(scopes: Mapping[str, Scope]) -> Counter[tuple[str, str]]:
     """By count and path, the sum over the scopes right below."""
     sums: Counter[tuple[str, str]] = Counter()
-    for path, scope in scopes.items():
-        if not path:
-            continue
-        parent = path.rpartition(".")[0]
-        while parent and parent not in scopes:
-            parent = parent.rpartition(".")[0]
-        for count in COUNTS:
-            sums[count, parent] += getattr(scope, count)
+    tree = ModuleTree(scopes.values())
+    for scope, above in zip(tree.scopes, tree.parents, strict=True):
+        for count in COUNTS if scope.path else ():
+            sums[count, "" if above == OUTSIDE else tree.scopes[above].path] += getattr(scope, count)
     return sums

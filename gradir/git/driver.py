@@ -22,26 +22,26 @@ from gradir.git.repository import GitError, git_path, output, succeeds
 
 __all__ = ["Status", "Where", "install", "status", "uninstall"]
 
+_COMMAND: Final = "diff.gradir.textconv"
 _ATTRIBUTES: Final = ["*.gir diff=gradir -merge", "*.gir.gz diff=gradir -merge", "*.gir.zst diff=gradir -merge"]
 
 
 class Status(NamedTuple):
-    """What is installed in one place: the command of the driver, where the attributes are, and whether they are set."""
+    """What is installed in one place: the command of the driver, where the attributes are, and whether they are set.
+
+    ``current`` says whether the commands are those that this gradir would install.
+    """
 
     where: Where
     command: str
     attributes: Path
     has_attributes: bool
+    current: bool
 
     @property
     def installed(self) -> bool:
         """Whether both halves are there."""
         return bool(self.command) and self.has_attributes
-
-    @property
-    def current(self) -> bool:
-        """Whether the command is the one that this gradir would install."""
-        return self.command == textconv.command()
 
 
 def install(where: Where) -> Status:
@@ -87,10 +87,8 @@ def status(where: Where) -> Status:
         GitError: git is missing, or this is no repository (`NoRepositoryError`).
     """
     path = _attributes_paths(where)[0]
-    command = ""
-    if succeeds(["config", f"--{where}", "--get", "diff.gradir.textconv"]):
-        command = output(["config", f"--{where}", "--get", "diff.gradir.textconv"]).decode().rstrip("\n")
-    return Status(where, command, path, has_block(_text(path)))
+    found = {key: _setting(where, key) for key in _settings()}
+    return Status(where, found[_COMMAND], path, has_block(_text(path)), current=found == _settings())
 
 
 def _install(where: Where) -> None:
@@ -122,11 +120,16 @@ def _is_unended(config: Path) -> bool:
     return bool(data) and not data.endswith(b"\n")
 
 
+def _setting(where: Where, key: str) -> str:
+    question = ["config", f"--{where}", "--get", key]
+    return os.fsdecode(output(question)).rstrip("\n") if succeeds(question) else ""
+
+
 def _settings() -> dict[str, str]:
     return {
-        "diff.gradir.textconv": textconv.command(),
+        _COMMAND: textconv.command(),
         "diff.gradir.cachetextconv": "true",
-        "difftool.gradir.cmd": f'{textconv.program()} git difftool -- "$LOCAL" "$REMOTE" "$MERGED"',
+        "difftool.gradir.cmd": textconv.difftool_command(),
     }
 
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from pathlib import Path
 from typing import Final
 
 from gradir.git.repository import output, succeeds
 from gradir.version import __version__
 
-__all__ = ["command", "forget", "is_stopped", "program"]
+__all__ = ["command", "difftool_command", "forget", "is_stopped"]
 
 _CACHE: Final = "refs/notes/textconv/gradir"
 _STOP: Final = f"{_CACHE}/stop"
@@ -29,6 +30,10 @@ _UNSHOWABLE: Final = r"\000-\010\013\014\016-\037\177"
 _BEFORE_TEXT: Final = r"\357\273\277 \t\r\n"
 _UNSEEN: Final = 'echo "$(git hash-object --stdin <"$1"): no text; gradir shows it, and is missing here or failed"'
 """With its id, as git shows nothing of two files that have the same text."""
+
+# git runs where the files of other people are. Python would import from there what PYTHONPATH names by an empty entry,
+# which one colon too many makes, or by a relative one.
+_NOTHING_OF_THIS_FOLDER: Final = "case :$PYTHONPATH: in *::* | *:[!/]*) unset PYTHONPATH;; esac"
 
 # $PPID is the run of git. Trouble of git is no reason to show nothing.
 _STOPPED_BY: Final = f"by=$(git ls-tree --full-tree --name-only {_STOP} 2>/dev/null)"
@@ -48,15 +53,26 @@ _SHOW_RAW: Final = (
 
 def command() -> str:
     """A shell command that prints a file as text, with gradir or, where that fails, as far as it is text."""
-    convert = f'{program()} git textconv -- "$1" 2>/dev/null'
-    return f": {shlex.quote(_FORM)}; show() {{ {convert} && {{ {_GO_ON}; }}; {_STOP_CACHE}; {_SHOW_RAW}; }}; show"
+    convert = f'{_program()} git textconv -- "$1" 2>/dev/null'
+    show = f"{_NOTHING_OF_THIS_FOLDER}; {convert} && {{ {_GO_ON}; }}; {_STOP_CACHE}; {_SHOW_RAW};"
+    return f": {shlex.quote(_FORM)}; show() {{ {show} }}; show"
 
 
-def program() -> str:
-    """How a shell runs gradir."""
-    if shutil.which("gradir"):
+def difftool_command() -> str:
+    """A shell command that prints how a file changed, of which git difftool tells the sides."""
+    return f'{_NOTHING_OF_THIS_FOLDER}; {_program()} git difftool -- "$LOCAL" "$REMOTE" "$MERGED"'
+
+
+def _program() -> str:
+    """How a shell runs gradir, without importing from the folder it is in, as ``python -m gradir`` does.
+
+    A path to the program keeps what is installed for one user or through ``PYTHONPATH``, which the option -I does not,
+    and Python 3.10 has no -P.
+    """
+    found = shutil.which("gradir")
+    if found and Path(found).is_absolute():
         return "gradir"
-    return f"{shlex.quote(sys.executable)} -m gradir"
+    return shlex.join([sys.executable, str(Path(__file__).absolute().parents[1] / "__main__.py")])
 
 
 def is_stopped() -> bool:

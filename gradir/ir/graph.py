@@ -126,7 +126,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 
     def save(
         self,
-        path: str | PathLike[str],
+        path: str | bytes | PathLike[str],
         *,
         format: str = "json",
         compress: str | None = None,

@@ -12,7 +12,7 @@ from gradir.ir.fields import other_fields
 from gradir.ir.model import Record
 from gradir.ir.text import quoted
 
-__all__ = ["further_facts", "json_lines", "json_text", "json_texts"]
+__all__ = ["further_facts", "json_lines", "json_text", "json_texts", "printable_json"]
 
 _CHUNK: Final = 512
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
@@ -84,14 +84,23 @@ def _chunks(values: Iterable[object]) -> Iterator[str]:
         yield _safe(data[:-1])
 
 
-def _safe(data: bytes) -> str:
-    text = data.replace(b"<", b"\\u003c").decode()
+def printable_json(data: bytes) -> str:
+    r"""JSON with every character escaped that cannot be printed, which changes no value.
+
+    >>> print(printable_json('{"a":"\x9b\u202e"}'.encode()))
+    {"a":"\u009b\u202e"}
+    """
+    text = data.decode()
     # The encoder escapes the control characters below the space itself.
     if text.isascii() and "\x7f" not in text:
         return text
     if text.replace("\n", "").isprintable():
         return text
     return "".join([char if char.isprintable() or char == "\n" else quoted(char)[1:-1] for char in text])
+
+
+def _safe(data: bytes) -> str:
+    return printable_json(data.replace(b"<", b"\\u003c"))
 
 
 def _spelled(value: Any) -> Any:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 __all__ = [
+    "MOST",
     "ROLES",
     "About",
     "AttrScalar",
@@ -51,6 +52,10 @@ _STRIDED: Final = "strided"
 _HELD: Final = "held"
 
 
+MOST: Final = 2**63 - 1
+"""The largest number of a file. A size or a sum that is larger is beyond counting, and this stands for it."""
+
+
 class About(NamedTuple):
     """What is declared of a field beside its name, its type and its default.
 
@@ -65,8 +70,8 @@ class About(NamedTuple):
     since: tuple[int, int] = (1, 0)
 
 
-Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-MOST - 1, le=MOST)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 
 Size = Annotated[
     Union[Count, str],

@@ -2,15 +2,70 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from gradir.ir.model import Scope
 
-__all__ = ["OUTSIDE", "ModuleTree", "scope_depth"]
+__all__ = ["DEEPEST", "OUTSIDE", "Above", "ModuleTree", "scope_depth", "split_path", "upwards"]
 
 OUTSIDE: Final = -1
 """The number of no module: the parent of a topmost one, the place of what runs in none."""
+
+DEEPEST: Final = 64
+"""As many levels of a path are told apart where every level of it is looked at; models have a dozen or two."""
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """The path of the module that another lies in, and what follows.
+
+    What lies deeper than `DEEPEST` levels is one component there, so that going up from a path takes few steps however
+    many components it has.
+
+    >>> split_path("layers.3.attn"), split_path("layers"), split_path(".".join("a" * 100))[1].count(".")
+    (('layers.3', 'attn'), ('', 'layers'), 36)
+    """
+    if path.count(".") < DEEPEST:
+        above, _, name = path.rpartition(".")
+        return above, name
+    *components, name = path.split(".", DEEPEST - 1)
+    return ".".join(components), name
+
+
+def upwards(path: str) -> Iterator[str]:
+    """A path, that of the module around it and so on, without the root.
+
+    >>> list(upwards("layers.3.attn"))
+    ['layers.3.attn', 'layers.3', 'layers']
+    """
+    while path:
+        yield path
+        path = split_path(path)[0]
+
+
+class Above:
+    """Which paths are among some, or lie above one of them.
+
+    Among sorted paths, what lies below a path stands together; all that lie above them would take as much memory as the
+    square of their depth.
+
+    >>> above = Above(["layers.3.attn"])
+    >>> "layers.3" in above, "layers.3.attn" in above, "layers.3.att" in above, "" in above
+    (True, True, False, True)
+    """
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._paths = sorted(set(paths))
+
+    def __contains__(self, path: str) -> bool:
+        if not path:
+            return True
+        for first in (path, f"{path}."):
+            at = bisect_left(self._paths, first)
+            if at < len(self._paths) and (self._paths[at] == path or self._paths[at].startswith(f"{path}.")):
+                return True
+        return False
 
 
 def scope_depth(path: str) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gradir.ir.model import AttrValue, NonFinite, Ref, TensorMeta
+from gradir.ir.model import MOST, AttrValue, NonFinite, Ref, TensorMeta
 
 __all__ = [
+    "amount",
     "counted",
     "printable",
     "quoted",
@@ -97,13 +98,27 @@ def value_text(value: AttrValue) -> str:
     return f"[{', '.join(map(value_text, value))}]"
 
 
+def amount(count: int, *, signed: bool = False) -> str:
+    """A size or a sum in digits, and where it is beyond counting that it is; ``signed`` shows a plus too.
+
+    >>> amount(2_000), amount(2_000, signed=True), amount(2**63 - 1), amount(-(2**63), signed=True)
+    ('2,000', '+2,000', '≥ 9,223,372,036,854,775,807', '≤ -9,223,372,036,854,775,807')
+    """
+    sign = "+" if signed else ""
+    return f"{_beyond(count)}{max(-MOST, min(count, MOST)):{sign},}"
+
+
+def _beyond(count: int) -> str:
+    return "≥ " if count >= MOST else "≤ " if count <= -MOST else ""
+
+
 def counted(count: int, one: str, many: str = "") -> str:
     """A number of things; ``many`` is needed where it is not ``one`` with an s.
 
     >>> counted(1, "node"), counted(2_000, "node"), counted(0, "leaf", "leaves")
     ('1 node', '2,000 nodes', '0 leaves')
     """
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+    return f"{amount(count)} {one if count == 1 else many or f'{one}s'}"
 
 
 def short_bytes(count: int, *, signed: bool = False) -> str:
@@ -113,12 +128,15 @@ def short_bytes(count: int, *, signed: bool = False) -> str:
     ('1.5 MB', '+12 B')
     """
     sign = "+" if signed else ""
+    beyond = _beyond(count)
+    if beyond:
+        count = MOST if count > 0 else -MOST
     if abs(count) < 1000:
         return f"{count:{sign}} B"
     size, unit = count / 1000, 0
     while round(abs(size), 1) >= 1000 and unit < len(_UNITS) - 1:
         size, unit = size / 1000, unit + 1
-    return f"{size:{sign}.1f} {_UNITS[unit]}"
+    return f"{beyond}{size:{sign}.1f} {_UNITS[unit]}"
 
 
 def _json_escape(char: str) -> str:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Iterable, Iterator, Mapping
 
 import msgspec
 
 from gradir.ir.graph import Graph
-from gradir.ir.model import Node, TensorMeta
+from gradir.ir.model import MOST, Node, TensorMeta
 
 __all__ = [
     "OWNERS",
     "SavedBytes",
     "Tally",
     "Totals",
+    "bounded",
     "elements",
     "folded",
     "sized_slots",
@@ -25,6 +25,17 @@ __all__ = [
 
 OWNERS = frozenset({"leaf", "parameter", "buffer"})
 """The roles of nodes whose storage lives anyway, with or without a backward."""
+
+
+def bounded(count: int) -> int:
+    """A size, or a sum of sizes, with `MOST` for what is beyond counting.
+
+    A file may state sizes whose product has thousands of digits, which Python does not print and no float can hold.
+
+    >>> bounded(24), bounded(2**64), bounded(-(2**64))
+    (24, 9223372036854775807, -9223372036854775807)
+    """
+    return max(-MOST, min(count, MOST))
 
 
 class Totals(msgspec.Struct, frozen=True, gc=False):
@@ -74,9 +85,9 @@ class Tally:
                 self._folded_bytes += saved_bytes
 
     def totals(self) -> Totals:
-        """What there is so far."""
+        """What there is so far, sums of sizes `bounded`."""
         saved = self._storages.bytes_without(self._owners) + self._folded_bytes
-        return Totals(self._nodes, self._edges, self._parameters, saved)
+        return Totals(self._nodes, self._edges, bounded(self._parameters), bounded(saved))
 
 
 def totals(graph: Graph) -> Totals:
@@ -171,16 +182,24 @@ class _Storages:
 
 
 def elements(node: Node) -> int:
-    """The number of elements of a node's first output; 0 when a size is unknown or symbolic."""
+    """The number of elements of a node's first output, `bounded`; 0 when a size is unknown or symbolic."""
     return tensor_elements(node.outputs[0]) if node.outputs else 0
 
 
 def tensor_elements(tensor: TensorMeta) -> int:
-    """The number of elements; 0 when a size is unknown or symbolic."""
-    shape = tensor.shape
-    if shape is None or not all(isinstance(size, int) for size in shape):
+    """The number of elements, `bounded`; 0 when a size is unknown or symbolic.
+
+    >>> tensor_elements(TensorMeta(shape=(2, 3))), tensor_elements(TensorMeta(shape=(2**62,) * 100 + (0,)))
+    (6, 0)
+    """
+    if tensor.shape is None:
         return 0
-    return math.prod(size for size in shape if isinstance(size, int))
+    product = 1
+    for size in tensor.shape:
+        if not isinstance(size, int):
+            return 0
+        product = bounded(product * size)
+    return product
 
 
 def folded(node: Node) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from gradir.ir.ids import encode_component
 from gradir.ir.marks import STATUS, status
 from gradir.ir.module_tree import scope_depth
 from gradir.ir.order import postorder
-from gradir.ir.totals import SavedBytes, elements
+from gradir.ir.totals import SavedBytes, bounded, elements
 from gradir.options import Options
 from gradir.passes.wiring import claim, inputs, sources
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["FoldOptions", "FoldPass", "destination", "fold"]
 
 _ROOT_ID = "/"  # no module path encodes to it
+_ACCUMULATE = "accumulate_grad"
 _KEPT_ROLES = frozenset({"output", "view_base"})
 
 
@@ -76,10 +77,15 @@ def fold(graph: Graph, depth: int) -> Graph:
     Contraction may close cycles. They run within the strongly connected components of the contracted graph, which the
     depth-first search of Tarjan finds (SIAM J. Comput. 1, 1972; here without recursion). Within such a component every
     node gets a level: the largest, over its predecessors there, of the predecessor's level when both go into the same
-    module and of that level plus one when they do not. A module is split by level, and its second and later parts are
-    numbered: ``h.0``, ``h.0#2``. No cycle is left: an edge within the component never lowers the level, and one that
-    joins two parts raises it, since the parts either belong to two modules or differ in level; and an edge between
-    components lies on no cycle. The time is linear in nodes and edges, but for sorting the parts of split modules.
+    module and of that level plus one when they do not. What depends on nothing outside its module, such as a parameter,
+    then gets the level of its first use, or one less than that where another module uses it. A module is split by
+    level, and its second and later parts are numbered: ``h.0``, ``h.0#2``. No cycle is left: an edge within the
+    component never lowers the level, and one that joins two parts raises it, since the parts either belong to two
+    modules or differ in level; and an edge between components lies on no cycle. The time is linear in nodes and edges,
+    but for sorting the parts of split modules.
+
+    So parameters stand in the part that uses them first, and the parts of a module add up to it. A later part that uses
+    them too has the number of their elements in the attribute ``shared_parameters``.
 
     The nodes stand in canonical order. A graph in which nothing is that deep is returned as it is.
 
@@ -100,12 +106,26 @@ def fold(graph: Graph, depth: int) -> Graph:
     scopes = [scope for scope in graph.scopes.values() if scope_depth(scope.path) <= depth]
     with paused_gc():
         nodes = list(graph.nodes.values())
-        places = [destination(node, depth) for node in nodes]
+        places = _destinations(nodes, depth)
         if any(place is not None for place in places):
             nodes = _canonical(_Contraction(graph, nodes, places).nodes())
         elif len(scopes) == len(graph.scopes):
             return graph
         return Graph.of(nodes, scopes, graph.cuts, graph.producer, read_from=graph.read_from)
+
+
+def _destinations(nodes: Sequence[Node], depth: int) -> list[str | None]:
+    """The `destination` of each node; nodes of one module share one path."""
+    known: dict[str, str | None] = {}
+    found: list[str | None] = []
+    for node in nodes:
+        if node.role in _KEPT_ROLES:
+            found.append(None)
+            continue
+        if node.scope not in known:
+            known[node.scope] = destination(node, depth)
+        found.append(known[node.scope])
+    return found
 
 
 class _Contraction:
@@ -191,7 +211,8 @@ class _Contraction:
     def _module(self, group: int, path: str) -> Node:
         members = [self._nodes[number] for number in self._groups[group]]
         used = (ref for node in members for ref in sources(node))
-        outside = (ref for ref in used if self._group_of[self._number[ref.id]] != group)
+        outside = [ref for ref in used if self._group_of[self._number[ref.id]] != group]
+        shared = sum(map(_own_elements, self._parameters(outside, path)))
         return Node(
             self._names[group][0],
             role="module",
@@ -202,14 +223,26 @@ class _Contraction:
             inputs=tuple(dict.fromkeys(map(self._moved, outside))),
             outputs=tuple(self._outputs.get(group, ())),
             attrs={
-                "nodes": sum(_total(node, "nodes", 1) for node in members),
-                "parameters": sum(_total(node, "parameters", _own_elements(node)) for node in members),
-                "saved_bytes": sum(_total(node, "saved_bytes", 0) for node in members)
-                + sum(map(self._saved.add, members)),
+                "nodes": bounded(sum(_total(node, "nodes", 1) for node in members)),
+                "parameters": bounded(sum(_total(node, "parameters", _own_elements(node)) for node in members)),
+                "saved_bytes": bounded(
+                    sum(_total(node, "saved_bytes", 0) for node in members) + sum(map(self._saved.add, members))
+                ),
+                **({"shared_parameters": bounded(shared)} if shared else {}),
             },
             opaque=any(node.opaque for node in members),
             ext=_marked(members),
         )
+
+    def _parameters(self, refs: Sequence[Ref], path: str) -> Iterator[Node]:
+        """Those of another part of a module that are among the references, each once."""
+        numbers = dict.fromkeys(self._number[ref.id] for ref in refs)
+        here = [number for number in numbers if self._places[number] == path]
+        leaves = [source for number in here for source in self._accumulated(self._nodes[number])]
+        yield from (self._nodes[number] for number in dict.fromkeys([*here, *leaves]))
+
+    def _accumulated(self, node: Node) -> list[int]:
+        return [self._number[ref.id] for ref in sources(node)] if node.op == _ACCUMULATE else []
 
     def _class_name(self, path: str) -> str:
         return self._graph.scopes[path].class_name if path in self._graph.scopes else ""
@@ -258,6 +291,8 @@ def _acyclic_groups(predecessors: Sequence[Sequence[int]], keys: Sequence[int]) 
 def _levels(predecessors: Sequence[Sequence[int]], keys: Sequence[int], components: Sequence[int]) -> list[int]:
     """The level of each node within the strongly connected component of its key; see `fold`."""
     levels = [0] * len(keys)
+    rests = [False] * len(keys)
+    """Whether a node depends on nothing that is outside its module."""
     for number, key in enumerate(keys):
         component = components[key]
         levels[number] = max(
@@ -268,6 +303,16 @@ def _levels(predecessors: Sequence[Sequence[int]], keys: Sequence[int], componen
             ),
             default=0,
         )
+        rests[number] = all(keys[source] == key and rests[source] for source in predecessors[number])
+    used: dict[int, int] = {}
+    for number in reversed(range(len(keys))):
+        key = keys[number]
+        if rests[number]:
+            levels[number] = used.pop(number, levels[number])
+        for source in predecessors[number]:
+            if rests[source] and components[keys[source]] == components[key]:
+                level = levels[number] - (keys[source] != key)
+                used[source] = min(level, used.get(source, level))
     return levels
 
 

@@ -12,7 +12,7 @@ import msgspec
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved, Scope
 from gradir.ir.ids import encode_component
-from gradir.ir.totals import OWNERS
+from gradir.ir.totals import OWNERS, bounded
 from gradir.options import Options
 from gradir.passes.blocks import Block, Stack, block_reader, stacks
 from gradir.passes.wiring import claim
@@ -189,17 +189,17 @@ def _at(scope: Scope, path: str) -> Scope:
 def _together(one: Scope, other: Scope) -> Scope:
     return msgspec.structs.replace(
         one,
-        calls=one.calls + other.calls,
-        own=one.own + other.own,
-        total=one.total + other.total,
-        trainable=one.trainable + other.trainable,
+        calls=bounded(one.calls + other.calls),
+        own=bounded(one.own + other.own),
+        total=bounded(one.total + other.total),
+        trainable=bounded(one.trainable + other.trainable),
     )
 
 
 def _with_rounds(node: Node, rounds: int, carried: Sequence[int]) -> dict[str, AttrValue]:
     """``ext`` of a node that stands for ``rounds`` nodes, of which each may stand for several."""
     before = node.ext.get(TIMES)
-    ext = {**node.ext, TIMES: rounds * (before if isinstance(before, int) else 1)}
+    ext = {**node.ext, TIMES: bounded(rounds * (before if isinstance(before, int) else 1))}
     known = node.ext.get(CARRIED)
     slots = {*carried, *(slot for slot in known if isinstance(slot, int))} if isinstance(known, tuple) else {*carried}
     return {**ext, CARRIED: tuple(sorted(slots))} if slots else ext

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved
 from gradir.ir.marks import ELIDED
+from gradir.ir.module_tree import Above
 from gradir.ir.totals import OWNERS
 
 if TYPE_CHECKING:
@@ -97,20 +97,8 @@ def _never(_: Node) -> bool:
 
 def _scopes_of(graph: Graph) -> dict[str, object]:
     """The modules that hold a node, or a module that holds one."""
-    # Walking up from every node would be quadratic in the depth of a scope; among sorted paths, what lies below a path
-    # stands together.
-    paths = sorted({node.scope for node in graph.nodes.values()})
-
-    def holds(path: str) -> bool:
-        if not path:
-            return True
-        for first in (path, f"{path}."):
-            at = bisect_left(paths, first)
-            if at < len(paths) and (paths[at] == path or paths[at].startswith(f"{path}.")):
-                return True
-        return False
-
-    return {path: scope for path, scope in graph.scopes.items() if holds(path)}
+    holding = Above(node.scope for node in graph.nodes.values())
+    return {path: scope for path, scope in graph.scopes.items() if path in holding}
 
 
 class _Removal:

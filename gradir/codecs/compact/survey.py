@@ -14,7 +14,7 @@ from gradir.codecs.compact.reader import read
 from gradir.codecs.compact.shares import marked, placed, shares_of
 from gradir.codecs.compact.tables import Tables
 from gradir.codecs.surveyor import Output, Survey, by_frequency
-from gradir.ir.totals import OWNERS, Totals, tensor_elements
+from gradir.ir.totals import OWNERS, Totals, bounded, tensor_elements
 
 __all__ = ["survey"]
 
@@ -40,8 +40,10 @@ def survey(data: bytes) -> Survey:
         totals=Totals(
             len(kind_of),
             tables.nodes.length("in") - inputs.get(0, 0) + tables.nodes.length("base"),
-            sum(_parameters(kinds[kind]) * count for kind, count in counts.items()),
-            _saved_bytes(tables, kind_of) + sum(_folded(kinds[kind]) * count for kind, count in counts.items()),
+            bounded(sum(_parameters(kinds[kind]) * count for kind, count in counts.items())),
+            bounded(
+                _saved_bytes(tables, kind_of) + sum(_folded(kinds[kind]) * count for kind, count in counts.items())
+            ),
         ),
         roles=_counted((kinds[kind].role, count) for kind, count in counts.items()),
         ops=_counted((kinds[kind].op, count) for kind, count in counts.items() if kinds[kind].role == "function"),

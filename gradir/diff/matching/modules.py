@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gradir.diff.matching.align import Gap, align
 from gradir.diff.matching.lists import aligned
 from gradir.diff.matching.renames import pattern
+from gradir.ir.module_tree import scope_depth, split_path
 
 if TYPE_CHECKING:
     from gradir.diff.matching.sides import Labels, Side
@@ -32,11 +33,13 @@ def same_names(before: Side, after: Side, modules: Mapping[str, str]) -> list[tu
     """Pairs of nodes with one name in matched modules; functions only where both modules have as many of the kind."""
     counts, other_counts = (Counter(zip(side.modules, side.loose, strict=True)) for side in (before, after))
     pairs = []
+    # To spell what a node is called in another module would take the length of that module's path for each node.
+    index = {(path, *_called(after, place)): place for place, path in enumerate(after.modules)}
     for place, (module, tensor) in enumerate(before.standing):
         path = modules.get(before.modules[place])
         if path is None:
             continue
-        other = after.index.get(_named(before.ids[place], before.modules[place], path, is_tensors=bool(tensor)))
+        other = index.get((path, *_called(before, place)))
         label = before.loose[place]
         if other is None or label != after.loose[other]:
             continue
@@ -45,13 +48,10 @@ def same_names(before: Side, after: Side, modules: Mapping[str, str]) -> list[tu
     return pairs
 
 
-def _named(node_id: str, module: str, path: str, *, is_tensors: bool) -> str:
-    """What a node of one module is called in another."""
-    if module == path:
-        return node_id
-    rest = node_id[len(module) + 1 :] if module else node_id
-    mark = "." if is_tensors else "/"
-    return f"{path}{mark}{rest}" if path else rest
+def _called(side: Side, place: int) -> tuple[str, bool]:
+    """What a node is called in its module, and whether that is a tensor's name."""
+    node_id, module = side.ids[place], side.modules[place]
+    return node_id[len(module) + 1 :] if module else node_id, bool(side.standing[place][1])
 
 
 class _Tree:
@@ -69,7 +69,7 @@ class _Tree:
         for place, module in enumerate(side.modules):
             own.setdefault(module, []).append(place)
         self.labels: dict[str, dict[str, int]] = {level: {} for level in _LEVELS}
-        for path in sorted(self.children, key=_depth, reverse=True):
+        for path in sorted(self.children, key=scope_depth, reverse=True):
             self._label(path, side, own.get(path, ()), labels)
 
     def wrapped(self, path: str, label: int) -> str:
@@ -103,9 +103,9 @@ class _Tree:
         while path not in self.children:
             self.children[path] = []
             missing.append(path)
-            path = path.rpartition(".")[0]
+            path = split_path(path)[0]
         for path in reversed(missing):
-            self.children[path.rpartition(".")[0]].append(path)
+            self.children[split_path(path)[0]].append(path)
 
     def _label(self, path: str, side: Side, places: Iterable[int], labels: Labels) -> None:
         name = self.classes.get(path, "")
@@ -277,17 +277,13 @@ def _overlap(one: frozenset[tuple[str, int]], two: frozenset[tuple[str, int]]) -
 
 
 def _once(paths: Iterable[str], tree: _Tree) -> dict[tuple[str, int], str]:
-    keys = {path: (_last(path), tree.labels["shape"][path]) for path in sorted(paths, key=_depth)}
+    keys = {path: (_last(path), tree.labels["shape"][path]) for path in sorted(paths, key=scope_depth)}
     counts = Counter(keys.values())
     return {key: path for path, key in keys.items() if counts[key] == 1}
 
 
 def _last(path: str) -> str:
-    return path.rpartition(".")[2]
-
-
-def _depth(path: str) -> int:
-    return path.count(".") + bool(path)
+    return split_path(path)[1]
 
 
 def _index(path: str) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.diff.matching.renames import pattern
 from gradir.diff.matching.sides import TENSOR
+from gradir.ir.module_tree import split_path
 
 if TYPE_CHECKING:
     from gradir.diff.matching.sides import Side
@@ -109,7 +110,7 @@ def _upwards(old: str, new: str) -> Iterator[tuple[str, str]]:
     """Two modules, and those around them as long as they are called the same."""
     while old and new:
         yield old, new
-        old, _, name = old.rpartition(".")
-        new, _, other_name = new.rpartition(".")
+        old, name = split_path(old)
+        new, other_name = split_path(new)
         if pattern(name) != pattern(other_name):
             return

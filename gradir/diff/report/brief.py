@@ -21,7 +21,7 @@ from gradir.diff.report.lines import (
 )
 from gradir.diff.report.outline import Cuts, Group, Modules, Outline, cut_kind
 from gradir.diff.report.ranges import ranges
-from gradir.ir.text import counted, short_bytes, word
+from gradir.ir.text import amount, counted, short_bytes, word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -118,7 +118,7 @@ def _reader_lines(entry: Modules) -> Iterator[Line]:
 def _contents_text(contents: Contents) -> str:
     parts = [counted(contents.nodes, "node")]
     if contents.parameters:
-        parts.append(f"{counted(contents.parameters, 'parameter')} ({contents.elements:,})")
+        parts.append(f"{counted(contents.parameters, 'parameter')} ({amount(contents.elements)})")
     if contents.modules:
         parts.append(f"{counted(contents.modules, 'module')} in it")
     if contents.saved_bytes or contents.unknown:

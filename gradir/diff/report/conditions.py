@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gradir.diff.report.headline import unknown_sizes
 from gradir.diff.report.outline import cut_kind
 from gradir.errors import GradirError
+from gradir.ir.model import MOST
+from gradir.ir.text import amount
 from gradir.ir.totals import unknown_slots
 
 if TYPE_CHECKING:
@@ -82,6 +84,7 @@ def findings(diff: Diff, sides: Sides, conditions: Sequence[Condition]) -> Itera
 
     Saved bytes leave out the slots of unknown size. Where there are more of those than before, a condition on saved
     bytes fails, since they may hold any number; otherwise what is known decides, and a line says what it leaves out.
+    A figure that is beyond counting on both sides may have grown by any number, and fails wherever anything changed.
     Where no condition names ``cuts``, new ones fail nothing, and a line says that there are any.
 
     >>> from gradir.diff.compare import compare
@@ -99,9 +102,10 @@ def findings(diff: Diff, sides: Sides, conditions: Sequence[Condition]) -> Itera
         before, after = (_value(condition, totals) for totals in (diff.before, diff.after))
         unknown = unknown_sizes(*slots) if condition.metric == _SAVED else ""
         fails = _holds(condition, before, after) or (bool(unknown) and _unknown_grew(condition, *slots))
+        fails = fails or (min(before, after) >= MOST and bool(diff.script))
         if fails or (unknown and diff.script):
             share = f" ({100 * (after - before) / before:+.1f} %)" if before else ""
-            figure = f"{condition.text}: {before:,} -> {after:,}{share}"
+            figure = f"{condition.text}: {amount(before)} -> {amount(after)}{share}"
             rest = unknown if fails or not unknown else f"{unknown}, which do not count"
             yield Finding(", ".join(filter(None, (figure, rest))), fails)
 

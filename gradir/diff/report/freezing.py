@@ -8,6 +8,7 @@ from gradir.diff.report.lines import module_name
 from gradir.diff.report.places import module_tree
 from gradir.diff.report.ranges import ranges
 from gradir.ir.module_tree import OUTSIDE
+from gradir.ir.text import amount
 from gradir.ir.totals import elements
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _text(frozen: Sequence[_Frozen], after: Graph) -> str:
     """The modules, the topmost ones of which all are found, and how much that is."""
     count, size = (sum(sizes) for sizes in zip(*(module.lost for module in frozen), strict=True))
     exact = all(module.proven for module in frozen)
-    figure = f" ({count:,} parameter{'s'[: count != 1]}, {size:,} element{'s'[: size != 1]})" if exact else ""
+    figure = f" ({count:,} parameter{'s'[: count != 1]}, {amount(size)} element{'s'[: size != 1]})" if exact else ""
     whole = _topmost([module.path for module in frozen if module.whole], after)
     part = [module.path for module in frozen if not module.whole]
     names = [_names(whole), f"part of {_names(part)}" if part else ""]

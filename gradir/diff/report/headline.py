@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from gradir.ir.text import short_bytes
+from gradir.ir.text import amount, short_bytes
 from gradir.ir.totals import unknown_slots
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _growth(diff: Diff, sides: Sides) -> Iterator[str]:
     before, after = diff.before, diff.after
     for what, grown in (("edges", after.edges - before.edges), ("parameters", after.parameters - before.parameters)):
         if grown:
-            yield f"{what} {grown:+,}"
+            yield f"{what} {amount(grown, signed=True)}"
     grown = after.saved_bytes - before.saved_bytes
     slots = [unknown_slots(graph.nodes.values()) for graph in sides]
     if grown or slots[0] != slots[1]:

@@ -26,25 +26,37 @@ class Renamed:
     """
 
     def __init__(self, changes: Iterable[Change]) -> None:
-        self._before: dict[tuple[str, ...], tuple[str, ...]] = {}
+        # A trie of components: to look every beginning of a path up would take the square of its depth.
+        self._steps: dict[tuple[int, str], int] = {}
+        self._before: dict[int, tuple[str, ...]] = {}
         for change in changes:
             if change.subject == "module" and change.kind == "renamed":
                 was, now = _components(change.was), _components(change.id)
                 # Of two modules that became one, none is what all were called.
-                if was.count(_ANY) == now.count(_ANY) and now not in self._before:
-                    self._before[now] = was
-        self._longest = max(map(len, self._before), default=-1)
+                if was.count(_ANY) == now.count(_ANY):
+                    self._before.setdefault(self._vertex(now), was)
 
     def before(self, path: str) -> str:
         """The path that the names of a module had, or the path itself."""
         parts = _components(path)
-        patterns = tuple(_ANY if _INDEX.fullmatch(part) else part for part in parts)
-        for length in range(min(self._longest, len(parts)), -1, -1):
-            was = self._before.get(patterns[:length])
-            if was is not None:
-                indices = iter(part for part, pattern in zip(parts, patterns[:length], strict=False) if pattern == _ANY)
-                return ".".join([next(indices) if part == _ANY else part for part in was] + list(parts[length:]))
-        return path
+        vertex, was, length = 0, self._before.get(0), 0
+        for depth, part in enumerate(parts, 1):
+            step = self._steps.get((vertex, _ANY if _INDEX.fullmatch(part) else part))
+            if step is None:
+                break
+            vertex = step
+            if vertex in self._before:
+                was, length = self._before[vertex], depth
+        if was is None:
+            return path
+        indices = (part for part in parts[:length] if part == _ANY or _INDEX.fullmatch(part))
+        return ".".join([*(next(indices) if part == _ANY else part for part in was), *parts[length:]])
+
+    def _vertex(self, components: Iterable[str]) -> int:
+        vertex = 0
+        for component in components:
+            vertex = self._steps.setdefault((vertex, component), len(self._steps) + 1)
+        return vertex
 
 
 def _components(path: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from gradir.diff.report.ranges import ranges
 from gradir.diff.report.renamed import Renamed
 from gradir.diff.report.settings import settings
 from gradir.diff.report.whole_modules import WholeModule, WholeModules
-from gradir.ir.text import short_bytes
+from gradir.ir.text import amount, short_bytes
 from gradir.markdown import code_span
 
 if TYPE_CHECKING:
@@ -171,5 +171,5 @@ def _cells(row: _Row, modules: int) -> Iterator[str]:
     for number in (row.added, row.removed, row.changed):
         yield f"{number * modules:,}" if number else ""
     for number in (row.grown.nodes, row.grown.parameters):
-        yield f"{number * modules:+,}" if number else ""
+        yield amount(number * modules, signed=True) if number else ""
     yield short_bytes(row.grown.saved_bytes * modules, signed=True) if row.grown.saved_bytes else ""

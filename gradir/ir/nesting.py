@@ -1,0 +1,53 @@
+"""How deep a text of JSON is nested, found out without recursion.
+
+A reader of JSON calls itself for each level, also in what it skips. Python's recursion limit ends that in time, unless
+a program has raised the limit: before Python 3.12 the C stack then overflows, which ends the process.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate
+from typing import Final
+
+__all__ = ["DEEPEST", "TOO_DEEP", "is_too_deep"]
+
+DEEPEST: Final = 1000
+"""How many levels a reader may be given."""
+
+TOO_DEEP: Final = f"broken JSON: nested deeper than {DEEPEST:,} levels"
+
+_ROUNDS: Final = 16
+"""No document of gradir has so many levels."""
+
+_AS_LISTS: Final = bytes.maketrans(b"{}", b"[]")
+_REST: Final = bytes(set(range(256)) - set(b'"[]{}'))
+_QUOTED: Final = re.compile(rb'"[^"]*"?')
+
+
+def is_too_deep(text: bytes) -> bool:
+    r"""Whether JSON has more levels of lists and objects than a reader may be given.
+
+    A text that is broken may be said to be too deep where it has a few levels less, or none before it is broken.
+
+    >>> is_too_deep(b"[" * 1000), is_too_deep(b'{"":[' * 501), is_too_deep(rb'["\"' + b"[" * 1001 + b'"]')
+    (False, True, False)
+    """
+    if text.count(b"[") + text.count(b"{") <= DEEPEST:
+        return False
+    if b"\\" in text:
+        # Each escape starts where a run of backslashes does or after another escape, so these are those of a reader.
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # Without what is neither a bracket nor a quote, most strings are two quotes, and few are left to look into.
+    text = text.translate(_AS_LISTS, _REST).replace(b'""', b"")
+    text = _QUOTED.sub(b"", text)
+    # Each round takes the innermost level away. What many rounds leave is counted bracket by bracket.
+    for rounds in range(_ROUNDS):
+        if text.count(b"[") <= DEEPEST - rounds:
+            return False
+        text = text.replace(b"[]", b"")
+    return max(accumulate(map(_step, text))) > DEEPEST - _ROUNDS
+
+
+def _step(bracket: int) -> int:
+    return 1 if bracket == ord("[") else -1

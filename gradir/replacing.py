@@ -1,0 +1,229 @@
+"""A file exchanged for another content: a reader sees the old one or the new, and whoever was killed leaves no litter.
+
+The new content is written to a temporary file beside the target, which is then renamed over it. Its name follows from
+the target's, and its writer holds a lock on it: the next one to write the same target can tell that the writer of a
+temporary file is gone, and removes what it left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import zlib
+from typing import BinaryIO, Final
+
+__all__ = ["replace"]
+
+_LONGEST: Final = 200
+"""File systems take names of 255 bytes."""
+
+_AT_ONCE: Final = 16
+"""So many are known by their names. Should more write one file at a time, what is left of those if killed stays."""
+
+_LOCKS: bool = os.name == "posix"
+"""Windows needs none: what somebody has open can neither be removed nor renamed there."""
+
+_PLAIN: Final = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def replace(target: str, data: bytes) -> None:
+    """Put new content in the place of a regular file, or make one; ``target`` is no symbolic link.
+
+    Mode, owner, group and extended attributes of a file that is there are kept. Where that is not allowed, where the
+    file has further names and where it is a mount point, it is written in place, after all of the new content is on the
+    disk beside it: as ``.NAME.gradir-new``, which stays there should that be interrupted.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    old = _status(target)
+    if old is not None and not os.access(target, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+        # To rename over a file one needs no leave of the file's.
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    for path in [_beside(target, f"{number}.tmp") for number in range(_AT_ONCE)]:
+        if os.path.lexists(path):
+            _remove_leftover(path)
+    file, temporary = _made(target, 0o666 if old is None else 0o600)
+    try:
+        file.write(data)
+        file.flush()
+        kept = old is None or (_made_like(file.fileno(), target, old) and old.st_nlink == 1)
+        os.fsync(file.fileno())
+        if kept and _renamed(file, temporary, target):
+            _remove_leftover(_beside(target, "new"))
+        else:
+            _overwrite(target, temporary, data)
+        _sync_folder(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            if not _LOCKS:
+                file.close()
+                os.unlink(temporary)
+            elif _is_at(file.fileno(), temporary):
+                os.unlink(temporary)
+        raise
+    finally:
+        file.close()
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except FileNotFoundError:
+        return None
+
+
+def _is_at(handle: int, path: str) -> bool:
+    found = _status(path)
+    return found is not None and os.path.samestat(os.fstat(handle), found)
+
+
+def _beside(target: str, ending: str) -> str:
+    folder, name = os.path.split(target)
+    start = os.fsencode(name)
+    if len(start) > _LONGEST:
+        # A part of a letter, which some file systems refuse, is left out.
+        start = start[:_LONGEST].decode(errors="ignore").encode() + b"~%08x" % zlib.crc32(start)
+    return os.path.join(folder, f".{os.fsdecode(start)}.gradir-{ending}")
+
+
+def _made(target: str, mode: int) -> tuple[BinaryIO, str]:
+    """A temporary file that is new, open and locked."""
+    for number in (*range(_AT_ONCE), os.urandom(8).hex()):
+        path = _beside(target, f"{number}.tmp")
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _PLAIN, mode)
+        except FileExistsError:
+            continue
+        # Until it is locked it looks like one whose writer is gone.
+        if _locked(handle) is not False and _is_at(handle, path):
+            return os.fdopen(handle, "wb"), path
+        os.close(handle)
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+
+def _remove_leftover(path: str) -> None:
+    """Remove a temporary file whose writer is gone."""
+    with contextlib.suppress(OSError):
+        if not _LOCKS:
+            os.unlink(path)
+            return
+        handle = os.open(path, os.O_RDWR | _PLAIN)
+        try:
+            if _locked(handle) and _is_at(handle, path):
+                os.unlink(path)
+        finally:
+            os.close(handle)
+
+
+def _locked(handle: int) -> bool | None:
+    """Lock a file: whether nobody else has, or nothing where the file system knows no locks."""
+    if not _LOCKS:
+        return None
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _made_like(handle: int, target: str, old: os.stat_result) -> bool:
+    """Give a new file what the old one has beside its content; whether all of it was allowed."""
+    try:
+        new = os.fstat(handle)
+        if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+            os.fchown(handle, old.st_uid, old.st_gid)
+        if hasattr(os, "listxattr"):
+            _copy_attributes(handle, target)
+        # A change of the owner takes some bits of the mode away, and writing does.
+        mode = stat.S_IMODE(old.st_mode)
+        if hasattr(os, "fchmod"):
+            os.fchmod(handle, mode)
+        return not _LOCKS or stat.S_IMODE(os.fstat(handle).st_mode) == mode
+    except OSError:
+        return False
+
+
+def _copy_attributes(handle: int, target: str) -> None:
+    try:
+        names = os.listxattr(target)
+    except OSError:
+        # The file system has none.
+        return
+    there = set(os.listxattr(handle))
+    for name in names:
+        value = os.getxattr(target, name)
+        if name not in there or os.getxattr(handle, name) != value:
+            os.setxattr(handle, name, value)
+    for name in there.difference(names):
+        os.removexattr(handle, name)
+
+
+def _renamed(file: BinaryIO, temporary: str, target: str) -> bool:
+    if not _LOCKS:
+        file.close()
+    try:
+        os.replace(temporary, target)
+    except OSError as error:
+        # A container may have a single file mounted, which nothing can be renamed over.
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True
+
+
+def _overwrite(target: str, temporary: str, data: bytes) -> None:
+    """Write a file in place, by one process at a time, while the temporary file has the whole of it."""
+    handle = os.open(target, os.O_RDWR | _PLAIN)
+    with os.fdopen(handle, "r+b") as file:
+        _wait_for_lock(handle)
+        _reserve(handle, len(data))
+        whole = _beside(target, "new")
+        os.replace(temporary, whole)
+        _sync_folder(target)
+        file.write(data)
+        file.truncate()
+        file.flush()
+        os.fsync(handle)
+        # Before the next one may start, whose file would have this name.
+        os.unlink(whole)
+
+
+def _wait_for_lock(handle: int) -> None:
+    if _LOCKS:
+        import fcntl
+
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+
+
+def _reserve(handle: int, size: int) -> None:
+    """Find out that the disk is full before the old content is written over."""
+    before = os.fstat(handle).st_size
+    if size <= before or not hasattr(os, "posix_fallocate"):
+        return
+    try:
+        os.posix_fallocate(handle, 0, size)
+    except OSError as error:
+        os.ftruncate(handle, before)
+        if error.errno in _FULL:
+            raise
+
+
+def _sync_folder(target: str) -> None:
+    """Let a power cut take neither name: without this the system may write the folder much later."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    with contextlib.suppress(OSError):
+        handle = os.open(os.path.dirname(target), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,189 @@
+"""What is done with a graph takes memory in proportion to its document, however deep and long the paths in it are."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any
+
+import pytest
+from exporter_names import BUILT_IN
+from hypothesis import given
+from hypothesis import strategies as st
+from long_paths import pairs
+
+import gradir
+from gradir import codecs, passes, registry
+from gradir.diff.document import encode
+from gradir.diff.ignoring import ignoring, normalized
+from gradir.diff.model import Diff
+from gradir.diff.report.conditions import findings, parsed
+from gradir.diff.report.text import render_brief, render_text
+from gradir.errors import GradirError
+from gradir.ir import Graph, Node, Ref, Scope, TensorMeta
+from gradir.ir.module_tree import DEEPEST, Above, scope_depth, split_path, upwards
+from gradir.review import changed_part, markdown
+
+SIZE = 3_000
+PROMISED_PER_BYTE = 300
+"""What docs/format.md promises: bytes of memory for each byte of the JSON form, of both for a diff, and a mebibyte."""
+
+PROMISED_OF_LEVELS = {"dot": 600, "cytoscape": 2_000}
+"""The same for the exporters that spell each level of a path."""
+
+Job = Callable[[], object]
+
+
+def of_one(graph: Graph) -> Iterator[tuple[str, Job]]:
+    """Every pass, exporter and codec."""
+    deepest = max((scope_depth(node.scope) for node in graph.nodes.values()), default=0)
+    for depth in (0, 1, deepest // 2, deepest):
+        yield f"fold {depth}", lambda depth=depth: passes.fold(graph, depth)
+    yield "rollup", lambda: passes.rollup(graph)
+    yield "hide", lambda: passes.hide_shape_ops(graph)
+    yield "drop", lambda: passes.drop(graph, ["views", "parameter", "accumulate_grad", "saved"])
+    yield (
+        "focus on a module",
+        lambda: passes.focus(graph, max((node.scope for node in graph.nodes.values()), default="")),
+    )
+    yield "focus on a glob", lambda: passes.focus(graph, "*.*f*a*/f:1")
+    yield "focus on nothing", lambda: passes.focus(graph, "nothing")
+    for name in BUILT_IN:
+        yield f"export {name}", lambda name=name: registry.export(name, graph, {})
+    for style in ("markdown", "csv", "json"):
+        yield f"export summary {style}", lambda style=style: registry.export("summary", graph, {"style": style})
+    everything = {"show_saved": True, "show_attrs": True, "legend": True}
+    yield "export dot with all", lambda: registry.export("dot", graph, everything)
+    yield "export tree from leaves", lambda: registry.export("tree", graph, {"start": "leaves"})
+    for form in ("json", "msgpack"):
+        yield f"save {form}", lambda form=form: codecs.encode(graph, form)
+
+
+def of_two(a: Graph, b: Graph) -> Iterator[tuple[str, Job]]:
+    """The comparison and all that is made of it."""
+    found: list[Diff] = []
+    sides = (a, b)
+    yield "diff", lambda: found.append(gradir.diff(a, b))
+    (diff,) = found
+    yield "brief", lambda: render_brief(diff, sides)
+    yield "brief in 80 columns", lambda: render_brief(diff, sides, width=80)
+    yield "text", lambda: render_text(diff, sides)
+    yield "json", lambda: encode(diff)
+    yield "markdown", lambda: markdown(a, b, diff)
+    yield "normalized", lambda: normalized(diff)
+    yield "ignoring", lambda: ignoring(diff, ["attrs.e*", "*s.x", "saved.*.bytes"])
+    yield "conditions", lambda: list(findings(diff, sides, parsed("cuts,nodes,params,saved-bytes>5%,edges>1")))
+    yield "changed part", lambda: changed_part(a, b, diff)
+    yield "export dot", lambda: registry.export("dot", changed_part(a, b, diff), {})
+    yield "export mermaid", lambda: registry.export("mermaid", changed_part(a, b, diff), {})
+    yield "patch", lambda: gradir.patch(a, diff)
+
+
+def assert_one_line(error: GradirError) -> None:
+    assert str(error).isprintable()
+
+
+def peak_of(job: Job) -> int:
+    """The most memory, in bytes, that something took; one clear error is a result too."""
+    tracemalloc.start()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            job()
+    except GradirError as refusal:
+        assert_one_line(refusal)
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return peak
+
+
+def promised(name: str) -> int:
+    return next((most for word, most in PROMISED_OF_LEVELS.items() if word in name.split()), PROMISED_PER_BYTE)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imported() -> None:
+    """What is imported when it is first needed is no memory of the graph's."""
+    a, b = map(gradir.loads, pairs(16)["listed"])
+    for _, job in chain(of_one(a), of_two(a, b)):
+        peak_of(job)
+
+
+@pytest.mark.parametrize(
+    ("name", "documents"), pairs(SIZE).items(), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_memory_is_in_proportion_to_the_document(name: str, documents: tuple[bytes, bytes]) -> None:
+    graphs = [gradir.loads(data) for data in documents]
+    for what, job in of_one(graphs[0]):
+        assert peak_of(job) < promised(what) * len(documents[0]) + (1 << 20), (name, what)
+    for what, job in of_two(*graphs):
+        assert peak_of(job) < promised(what) * sum(map(len, documents)) + (1 << 20), (name, what)
+
+
+def ladder(levels: int, **last: object) -> list[Scope]:
+    """A table in which each module lies in the one before."""
+    paths = [".".join("a" * level) for level in range(levels + 1)]
+    return [*(Scope(path, "C", calls=1) for path in paths[:-1]), Scope(paths[-1], "C", calls=1, **last)]
+
+
+def test_lines_of_deep_modules_are_indented_to_a_limit() -> None:
+    lines = registry.export("modules", Graph.of([], ladder(200, detail="one\ntwo")), {}).splitlines()
+    margins = [len(line) - len(line.lstrip()) for line in lines]
+    assert margins[:65] == [2 * level for level in range(65)]
+    assert max(margins) == 2 * DEEPEST
+    assert [line.strip() for line in lines[200:204]] == ["(a): C(", "one", "two", ")"]
+
+
+def layers_of(graph: Graph) -> list[Any]:
+    found: list[Any] = json.loads(registry.export("summary", graph, {"style": "json"}))["layers"]
+    return found
+
+
+def leaving(shapes: list[tuple[int, ...]], scopes: list[Scope]) -> Graph:
+    made = [
+        Node(f"f:{number}", op="f", scope=scopes[-1].path, outputs=(TensorMeta("float32", shape),))
+        for number, shape in enumerate(shapes)
+    ]
+    inputs = tuple(Ref(node.id, 0) for node in made)
+    return Graph.of([*made, Node("output", role="output", inputs=inputs)], scopes)
+
+
+def test_shapes_that_are_told_for_each_module_above_are_few_and_short() -> None:
+    scopes = ladder(3)
+    for sizes, shown in ((64, [[7] * 64]), (65, [None])):
+        assert [layer["output_shapes"] for layer in layers_of(leaving([(7,) * sizes], scopes))][1:] == [shown] * 3
+    for count, shown in ((16, [[number] for number in range(16)]), (17, None)):
+        graph = leaving([(number,) for number in range(count)], scopes)
+        assert [layer["output_shapes"] for layer in layers_of(graph)][1:] == [shown] * 3
+
+
+@pytest.mark.parametrize("levels", [10, DEEPEST - 2, DEEPEST - 1, DEEPEST, 200])
+def test_a_renamed_module_is_found_however_deep_its_path_is(levels: int) -> None:
+    def model(head: str) -> Graph:
+        path = ".".join([head, *"a" * levels])
+        return Graph.of([Node(f"{path}/f:1", op="f", scope=path)], [Scope(""), Scope(path, "C")])
+
+    a, b = model("x"), model("y")
+    diff = gradir.diff(a, b)
+    assert [(change.kind, change.subject, change.was, change.id) for change in diff.changes] == [
+        ("renamed", "module", "x", "y")
+    ]
+    assert gradir.patch(a, diff) == b
+
+
+def test_going_up_from_a_path_takes_few_steps() -> None:
+    path = ".".join(str(number) for number in range(1_000))
+    found = list(upwards(path))
+    assert len(found) == DEEPEST
+    assert found[0] == path
+    assert found[1:] == [".".join(str(number) for number in range(count)) for count in range(DEEPEST - 1, 0, -1)]
+    assert split_path(path) == (found[1], path[len(found[1]) + 1 :])
+
+
+@given(st.lists(st.text("ab.", max_size=6)), st.text("ab.", max_size=4))
+def test_what_lies_above_a_path_is_found_among_sorted_paths(paths: list[str], path: str) -> None:
+    assert (path in Above(paths)) == (not path or any(f"{other}.".startswith(f"{path}.") for other in paths))
