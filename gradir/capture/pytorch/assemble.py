@@ -112,6 +112,7 @@ def _assemble(
     sources: SourceLookup | None,
 ) -> LiveGraph:
     owned = owned_tensors(roots)
+    temporary = _with_every_name(temporary, owned)
     known = [*owned, *temporary]
     assembly = _Assembly(captured, walked, NamedTensors(known, params), TensorNodes(known), scope_of, sources=sources)
     nodes = assembly.nodes()
@@ -145,6 +146,19 @@ def _assemble(
 def _usable(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or one that takes the place of a lazy module's, which refuses every use before the module ran."""
     return torch.empty(0, requires_grad=True) if is_lazy(tensor) else tensor
+
+
+def _with_every_name(temporary: Sequence[Owned], owned: list[Owned]) -> Sequence[Owned]:
+    """The temporary parameters with all names of those in whose place they were; not what a module has anyway."""
+    if not temporary:
+        return temporary
+    own = {id(entry.tensor) for entry in owned}
+    entries = {name: entry for entry in owned for name in entry.names}
+    return [
+        entries.get(entry.names[0], entry)._replace(tensor=entry.tensor)
+        for entry in temporary
+        if id(entry.tensor) not in own
+    ]
 
 
 def _without_replaced(unreached: list[Owned], temporary: list[Owned]) -> list[Owned]:
