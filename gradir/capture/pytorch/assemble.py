@@ -47,6 +47,7 @@ class LiveGraph(NamedTuple):
 
     ``grad_fns`` maps each grad_fn to its node's id, ``leaves`` the id of each leaf's node to its tensor. ``unreached``
     are the parameters that the graph's cuts name, in their order; an empty one stands for what is not initialised.
+    ``roots`` are the modules by their paths' first names.
     """
 
     graph: Graph
@@ -55,6 +56,7 @@ class LiveGraph(NamedTuple):
     leaves: dict[str, torch.Tensor]
     unreached: list[torch.Tensor]
     hides: bool
+    roots: Mapping[str, nn.Module]
 
     def verify(self) -> Verification:
         """Run a real backward and compare it with the graph; see `gradir.verify`."""
@@ -140,7 +142,7 @@ def _assemble(
     # order: a look at each node again would cost more than to write it. The few other records are looked at.
     if sound(list(graph.scopes.values()), Scope) and sound(graph.cuts, Cut):
         vouch(graph)
-    return LiveGraph(graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], hides)
+    return LiveGraph(graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], hides, roots)
 
 
 def _usable(tensor: torch.Tensor) -> torch.Tensor:
