@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradir.capture.pytorch.walk import GradFn
 from gradir.errors import CaptureError
 
-__all__ = ["asked_for", "in_process_group", "refuse_addition", "refuse_what_adds", "undisturbed"]
+__all__ = ["asked_for", "in_process_group", "refuse_addition", "refuse_lasting", "undisturbed"]
 
 _ADDING: Final = "CheckpointFunctionBackward"
 """A function whose backward adds to the leaves below it, whatever the engine was asked for."""
@@ -31,16 +31,21 @@ def in_process_group() -> bool:
     return distributed.is_available() and distributed.is_initialized()
 
 
-def refuse_what_adds(grad_fns: Iterable[GradFn], leaves: Iterable[torch.Tensor]) -> None:
-    """Refuse a graph on which no backward can be undone.
+def refuse_lasting(grad_fns: Iterable[GradFn], leaves: Sequence[torch.Tensor]) -> None:
+    """Refuse a graph on which every backward leaves something behind.
 
     Raises:
-        CaptureError: it has a reentrant checkpoint, or a hook on a leaf communicates.
+        CaptureError: it has a reentrant checkpoint or a flat parameter, or a hook on a leaf communicates.
     """
     if any(type(fn).__name__ == _ADDING for fn in grad_fns):
         raise CaptureError(
             "a reentrant checkpoint adds up gradients that a process group then sends, so verifying would change the "
             "next backward: use checkpoint(..., use_reentrant=False), or verify in a process without a group"
+        )
+    if any(getattr(leaf, "_is_flat_param", False) for leaf in leaves):
+        raise CaptureError(
+            "FullyShardedDataParallel runs one backward for each forward, so verifying would break the next: "
+            "verify the module without it, or under fully_shard"
         )
     delayed = getattr(DistributedDataParallel, "_delayed_all_reduce_hook", None)
     hooks = [hook for leaf in leaves for hook in (leaf._backward_hooks or {}).values()]

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from gradir.capture.pytorch.asking import asked_for, in_process_group, refuse_addition, refuse_what_adds, undisturbed
+from gradir.capture.pytorch.asking import asked_for, in_process_group, refuse_addition, refuse_lasting, undisturbed
 from gradir.capture.pytorch.assemble import LiveGraph
 from gradir.capture.pytorch.metadata import dtype_name, shape_of
 from gradir.capture.pytorch.walk import GradFn
@@ -62,7 +62,7 @@ def verify(live: LiveGraph) -> Verification:
     # Not asked for afterwards: a distributed model takes gradients away as they come.
     asks = in_process_group()
     if asks:
-        refuse_what_adds(live.grad_fns, live.leaves.values())
+        refuse_lasting(live.grad_fns, list(live.leaves.values()))
     added = refuse_addition if asks else partial(_note_gradient, received)
     hooks += [_register_accumulated(tensor, added) for tensor in tensors]
     try:
