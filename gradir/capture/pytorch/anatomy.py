@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
+import torch
+
 from gradir.capture.pytorch.attributes import (
     AttributeReader,
     LoneAttributeReader,
@@ -14,7 +16,7 @@ from gradir.capture.pytorch.attributes import (
     plain_text,
 )
 from gradir.capture.pytorch.distributed import Groups
-from gradir.capture.pytorch.opnames import native_name, neutral_name
+from gradir.capture.pytorch.opnames import native_name, neutral_name, registered_name
 from gradir.capture.pytorch.walk import GradFn
 from gradir.ir import AttrValue
 
@@ -31,6 +33,10 @@ _OPAQUE: Final = frozenset({"CheckpointFunctionBackward", "CompiledFunctionBackw
 
 _HIDING: Final = frozenset({"CheckpointFunctionBackward"})
 """Functions through which gradient reaches tensors that are not their inputs."""
+
+
+_operators: Final[Callable[[], list[str]]] = torch._C._dispatch_get_all_op_names
+"""The names of all registered operators, such as ``aten::add.Tensor``."""
 
 
 class Slot(NamedTuple):
@@ -95,7 +101,7 @@ def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: 
     attributes = [name for name in dir(kind) if name.startswith((_SAVED, _RAW, "needs_input_grad"))]
     slots = tuple(_slots(attributes))
     accumulates = native == _ACCUMULATE
-    op = neutral_name(native)
+    op = neutral_name(registered_name(native, _operators))
     if op == _ACCUMULATE_OP and not accumulates:
         # A custom Function of this name would have the ids of leaves.
         op = f"{op}_function"
