@@ -100,7 +100,7 @@ class Anatomies:
 def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: Groups) -> Anatomy:
     attributes = [name for name in dir(kind) if name.startswith((_SAVED, _RAW, "needs_input_grad"))]
     slots = tuple(_slots(attributes))
-    accumulates = native == _ACCUMULATE
+    accumulates = kind.__name__ == _ACCUMULATE
     op = neutral_name(registered_name(native, _operators))
     if op == _ACCUMULATE_OP and not accumulates:
         # A custom Function of this name would have the ids of leaves.
