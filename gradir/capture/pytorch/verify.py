@@ -49,10 +49,12 @@ def verify(live: LiveGraph) -> Verification:
     The gradients in ``.grad`` of the leaves, of the model's parameters and of the outputs are as before afterwards, and
     the graph is kept. What else runs in a backward runs in this one: hooks that the user put on tensors and nodes,
     `retain_grad` of intermediate tensors, the recomputation of checkpoints with the gradients of what a reentrant one
-    hides. Where a profiler is on already, the nodes are counted by the hooks alone.
+    hides. Where a profiler is on already, the nodes are counted by the hooks alone. In a process group the engine is
+    asked for what would be added to the leaves: see `gradir.capture.pytorch.asking`.
 
     Raises:
-        CaptureError: backward cannot run, because an earlier one freed the graph, say.
+        CaptureError: backward cannot run, because an earlier one freed the graph, say, or in a process group would
+            change the next one.
     """
     arrived: dict[GradFn, _Arrived] = {}
     received: set[int] = set()
