@@ -78,10 +78,11 @@ def verify(
     Every captured function must run and no other may; the gradient that arrives at each must have the recorded dtype
     and shape; every leaf of the graph, and no other parameter of the model, must receive a gradient. The arguments are
     those of `capture`; the result is true where graph and engine agree. Afterwards each ``.grad`` is as before and the
-    graph is kept. Hooks on tensors and nodes run.
+    graph is kept. Hooks on tensors and nodes run. In a process of a group the engine is asked for the gradients and
+    adds none up, so the next backward is what it would have been; where the graph communicates, all ranks must verify.
 
     Raises:
-        CaptureError: there is no graph, or backward cannot run on it.
+        CaptureError: there is no graph, or backward cannot run on it, or in a process group would change the next one.
 
     >>> import torch, gradir
     >>> model = torch.nn.Linear(3, 2)

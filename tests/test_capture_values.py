@@ -192,3 +192,52 @@ def test_a_tensor_whose_name_raises_has_none() -> None:
 
     x = leaf(1).detach().as_subclass(Nameless).requires_grad_()
     assert [node.names for node in gradir.capture(x * 2).nodes.values() if node.role == "leaf"] == [()]
+
+
+def test_a_device_has_no_number() -> None:
+    assert attributes_of(device=torch.device("cuda", 3), devices=[torch.device("cuda:1"), torch.device("cpu")]) == {
+        "device": "cuda",
+        "devices": ("cuda", "cpu"),
+    }
+
+
+def test_the_device_of_a_tensor_has_no_number() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from gradir.capture.pytorch.metadata import MetadataReader
+
+    with FakeTensorMode():
+        reader = MetadataReader()
+        metas = {reader.of_tensor(torch.empty(2, device=f"cuda:{number}")) for number in (0, 3)}
+    assert {meta.device for meta in metas} == {"cuda"}
+
+
+def test_an_operator_of_a_library_has_its_own_name() -> None:
+    @torch.library.custom_op("gradir_of_tests::scale_by_two", mutates_args=())
+    def scale(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    scale.register_autograd(lambda ctx, gradient: gradient * 2)
+    (node,) = [
+        node
+        for node in gradir.capture(scale(leaf(2))).nodes.values()
+        if node.role == "function" and node.inputs[0].id == "leaf:1/accumulate_grad:1"
+    ]
+    assert node.id == "scale_by_two:1"
+    assert node.native == "GeneratedBackwardFor_gradir_of_tests_scale_by_two_defaultBackward"
+
+
+@pytest.mark.parametrize(
+    ("qualified", "name"),
+    [
+        ("torch::autograd::CppNode<(anonymous namespace)::AllToAllSingle>", "AllToAllSingle"),
+        ("struct torch::autograd::CppNode<class my::Op<float,struct my::Kind<int> > >", "Op"),
+        ("torch::autograd::CppNode<Op>", "Op"),
+        ("torch::autograd::CopySlices", "CopySlices"),
+        ("Mine<int>", "Mine"),
+    ],
+)
+def test_a_node_of_c_plus_plus_has_the_name_of_what_it_wraps(qualified: str, name: str) -> None:
+    from gradir.capture.pytorch.opnames import native_name
+
+    assert native_name(qualified) == name

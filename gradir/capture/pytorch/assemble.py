@@ -47,6 +47,7 @@ class LiveGraph(NamedTuple):
 
     ``grad_fns`` maps each grad_fn to its node's id, ``leaves`` the id of each leaf's node to its tensor. ``unreached``
     are the parameters that the graph's cuts name, in their order; an empty one stands for what is not initialised.
+    ``roots`` are the modules by their paths' first names.
     """
 
     graph: Graph
@@ -55,6 +56,7 @@ class LiveGraph(NamedTuple):
     leaves: dict[str, torch.Tensor]
     unreached: list[torch.Tensor]
     hides: bool
+    roots: Mapping[str, nn.Module]
 
     def verify(self) -> Verification:
         """Run a real backward and compare it with the graph; see `gradir.verify`."""
@@ -112,6 +114,7 @@ def _assemble(
     sources: SourceLookup | None,
 ) -> LiveGraph:
     owned = owned_tensors(roots)
+    temporary = _with_every_name(temporary, owned)
     known = [*owned, *temporary]
     assembly = _Assembly(captured, walked, NamedTensors(known, params), TensorNodes(known), scope_of, sources=sources)
     nodes = assembly.nodes()
@@ -139,12 +142,25 @@ def _assemble(
     # order: a look at each node again would cost more than to write it. The few other records are looked at.
     if sound(list(graph.scopes.values()), Scope) and sound(graph.cuts, Cut):
         vouch(graph)
-    return LiveGraph(graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], hides)
+    return LiveGraph(graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], hides, roots)
 
 
 def _usable(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or one that takes the place of a lazy module's, which refuses every use before the module ran."""
     return torch.empty(0, requires_grad=True) if is_lazy(tensor) else tensor
+
+
+def _with_every_name(temporary: Sequence[Owned], owned: list[Owned]) -> Sequence[Owned]:
+    """The temporary parameters with all names of those in whose place they were; not what a module has anyway."""
+    if not temporary:
+        return temporary
+    own = {id(entry.tensor) for entry in owned}
+    entries = {name: entry for entry in owned for name in entry.names}
+    return [
+        entries.get(entry.names[0], entry)._replace(tensor=entry.tensor)
+        for entry in temporary
+        if id(entry.tensor) not in own
+    ]
 
 
 def _without_replaced(unreached: list[Owned], temporary: list[Owned]) -> list[Owned]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from operator import is_
+from operator import is_, itemgetter
 from types import TracebackType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import torch
 from torch import nn
@@ -31,6 +31,14 @@ from gradir.protocols import Names, Verification
 __all__ = ["Recorder"]
 
 
+class _Temporary(NamedTuple):
+    """A parameter that a module had for a while, and under which name."""
+
+    tensor: torch.Tensor
+    module: nn.Module
+    name: str
+
+
 class Recorder:
     """Notes, while it is entered, between which autograd sequence numbers each module runs.
 
@@ -46,7 +54,7 @@ class Recorder:
         self._model = model
         self._timelines: list[Timeline] = []
         self._of_thread = threading.local()
-        self._temporary: dict[int, tuple[torch.Tensor, nn.Module, str]] = {}
+        self._temporary: dict[int, _Temporary] = {}
         self._outermost: dict[nn.Module, None] = {}
         self._calls: defaultdict[nn.Module, int] = defaultdict(int)
         self._hooks: ExitStack | None = None
@@ -106,8 +114,9 @@ class Recorder:
         known = module_paths(roots)
         ran = Ran(strays_among(list(self._outermost), known), list(self._timelines), self._recording)
         walked = walk(captured)
+        temporary = self._all_temporary()
         if roots and ran.strays:
-            ran = taking_part(ran, known, walked, {key: module for key, (_, module, _) in self._temporary.items()})
+            ran = taking_part(ran, known, walked, {key: module for key, (_, module, _) in temporary.items()})
         roots = _with_strays(roots, known, ran.strays)
         paths = module_paths(roots)
         return assemble(
@@ -117,7 +126,7 @@ class Recorder:
             walked=walked,
             scope_of=ScopeLookup(ran.timelines, paths),
             calls=self._calls,
-            temporary=list(self._temporary_parameters(paths)),
+            temporary=list(_named_by_module(temporary.values(), paths)),
             sources=self._source_lookup(ran.timelines),
         )
 
@@ -131,11 +140,16 @@ class Recorder:
             ]
         )
 
-    def _temporary_parameters(self, paths: Mapping[nn.Module, str]) -> Iterator[Owned]:
-        for tensor, module, name in self._temporary.values():
-            if module in paths:
-                scope, own = paths[module], plain_text(name)
-                yield Owned(tensor, (f"{scope}.{own}" if scope else own,), scope)
+    def _all_temporary(self) -> dict[int, _Temporary]:
+        """By id(), the parameters that modules had while they ran and have no more, whichever module exchanged them."""
+        found = dict(self._temporary)
+        frames = {id(frame): frame for line in self._timelines for frame in line.snapshot()[1] if frame is not None}
+        for module, _, then in frames.values():
+            now = module._parameters
+            for name, tensor in then:
+                if tensor is not None and now.get(name) is not tensor:
+                    found.setdefault(id(tensor), _Temporary(tensor, module, name))
+        return found
 
     def _timeline(self) -> Timeline:
         try:
@@ -159,7 +173,7 @@ class Recorder:
         if timeline.current is None:
             self._outermost[module] = None
         self._calls[module] += 1
-        timeline.switch(Frame(module, timeline.current, tuple(module._parameters.values())))
+        timeline.switch(Frame(module, timeline.current, tuple(module._parameters.items())))
 
     def _leave_module(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002
         if torch.compiler.is_compiling():
@@ -172,14 +186,20 @@ class Recorder:
         if frame is None:
             return
         timeline.switch(frame.caller)
-        if not all(map(is_, module._parameters.values(), frame.parameters)):
-            self._note_temporary(module, frame.parameters)
+        if all(map(is_, module._parameters.values(), map(itemgetter(1), frame.parameters))):
+            return
+        usual = dict(frame.parameters)
+        for name, tensor in module._parameters.items():
+            if tensor is not None and usual.get(name) is not tensor:
+                # It has this one only while it runs, as when each process keeps a part of each parameter.
+                self._temporary[id(tensor)] = _Temporary(tensor, module, name)
 
-    def _note_temporary(self, module: nn.Module, usual: tuple[torch.Tensor | None, ...]) -> None:
-        """Note the parameters that a module has only while it runs, as when each process keeps a part of them."""
-        for (name, tensor), known in zip(module._parameters.items(), usual, strict=False):
-            if tensor is not None and tensor is not known:
-                self._temporary[id(tensor)] = (tensor, module, name)
+
+def _named_by_module(temporary: Iterable[_Temporary], paths: Mapping[nn.Module, str]) -> Iterator[Owned]:
+    for tensor, module, name in temporary:
+        if module in paths:
+            scope, own = paths[module], plain_text(name)
+            yield Owned(tensor, (f"{scope}.{own}" if scope else own,), scope)
 
 
 def _with_strays(

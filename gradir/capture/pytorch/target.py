@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from gradir.capture.pytorch.assemble import LiveGraph
+from gradir.capture.pytorch.fake import without_data
 from gradir.capture.pytorch.outputs import flatten_differentiable
 from gradir.capture.pytorch.recorder import Recorder
 from gradir.errors import CaptureError, GradirError, SpecError
@@ -59,7 +59,7 @@ def capture_fake_target(target: object, inputs: Sequence[str], seed: int, source
     """
     if isinstance(target, (torch.Tensor, nn.Module)) or not callable(target):
         raise SpecError("--fake runs what has no data yet: the SPEC must name a callable, or a class of modules")
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with without_data():
         return capture_target(target, inputs, seed, sources)
 
 

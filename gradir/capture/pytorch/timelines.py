@@ -21,12 +21,12 @@ _AFTER_FORWARD: Final = "BackwardHookFunctionBackward"
 class Frame(NamedTuple):
     """A running call of a module; ``caller`` is the frame that called it.
 
-    ``parameters`` are those that the module had when it was called.
+    ``parameters`` are those that the module had when it was called, with their names.
     """
 
     module: nn.Module
     caller: Frame | None
-    parameters: tuple[torch.Tensor | None, ...]
+    parameters: tuple[tuple[str, torch.Tensor | None], ...]
 
 
 class Timeline:

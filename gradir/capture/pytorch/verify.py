@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 import torch
 
+from gradir.capture.pytorch.asking import asked_for, in_process_group, refuse_addition, refuse_lasting, undisturbed
 from gradir.capture.pytorch.assemble import LiveGraph
 from gradir.capture.pytorch.metadata import dtype_name, shape_of
 from gradir.capture.pytorch.walk import GradFn
@@ -48,10 +49,12 @@ def verify(live: LiveGraph) -> Verification:
     The gradients in ``.grad`` of the leaves, of the model's parameters and of the outputs are as before afterwards, and
     the graph is kept. What else runs in a backward runs in this one: hooks that the user put on tensors and nodes,
     `retain_grad` of intermediate tensors, the recomputation of checkpoints with the gradients of what a reentrant one
-    hides. Where a profiler is on already, the nodes are counted by the hooks alone.
+    hides. Where a profiler is on already, the nodes are counted by the hooks alone. In a process group the engine is
+    asked for what would be added to the leaves: see `gradir.capture.pytorch.asking`.
 
     Raises:
-        CaptureError: backward cannot run, because an earlier one freed the graph, say.
+        CaptureError: backward cannot run, because an earlier one freed the graph, say, or in a process group would
+            change the next one.
     """
     arrived: dict[GradFn, _Arrived] = {}
     received: set[int] = set()
@@ -59,10 +62,14 @@ def verify(live: LiveGraph) -> Verification:
     tensors = [*live.leaves.values(), *live.unreached]
     hooks = [fn.register_prehook(partial(_note, arrived, fn)) for fn in live.grad_fns]
     # Not asked for afterwards: a distributed model takes gradients away as they come.
-    hooks += [_register_accumulated(tensor, partial(_note_gradient, received)) for tensor in tensors]
+    asks = in_process_group()
+    if asks:
+        refuse_lasting(live.grad_fns, list(live.leaves.values()))
+    added = refuse_addition if asks else partial(_note_gradient, received)
+    hooks += [_register_accumulated(tensor, added) for tensor in tensors]
     try:
         with _grads_put_aside([*tensors, *outputs]):
-            engine = _run_backward(live)
+            engine = _run_backward(partial(_ask, live, arrived, received) if asks else partial(_backward, live))
     finally:
         for hook in hooks:
             hook.remove()
@@ -107,17 +114,17 @@ def _grads_put_aside(tensors: list[torch.Tensor]) -> Iterator[None]:
             tensor.grad = grad
 
 
-def _run_backward(live: LiveGraph) -> Counter[str]:
+def _run_backward(backward: Callable[[], None]) -> Counter[str]:
     """Run backward; returns how often the engine ran nodes of each name, nothing where a profiler is on already."""
     if _autograd._profiler_enabled():
-        _backward(live)
+        backward()
         return Counter()
     # The legacy profiler prints nothing; its Python class fails on events that end in another thread.
     quiet = [False] * 5
     config = _profiler.ProfilerConfig(_profiler.ProfilerState.CPU, *quiet, _profiler._ExperimentalConfig())
     _autograd._enable_profiler_legacy(config)
     try:
-        _backward(live)
+        backward()
     finally:
         threads = _autograd._disable_profiler_legacy()
     begun = (event.name() for thread in threads for event in thread if event.kind() == "push")
@@ -125,14 +132,37 @@ def _run_backward(live: LiveGraph) -> Counter[str]:
 
 
 def _backward(live: LiveGraph) -> None:
-    tensors = [captured.tensor for captured in live.captured if captured.role == "output"]
-    try:
-        # Of some layouts no ones can be made; what arrives has the same shape and dtype with any values.
-        seeds = [
-            torch.ones_like(tensor) if tensor.layout is torch.strided else tensor.detach().clone() for tensor in tensors
-        ]
+    with _one_error():
+        tensors, seeds = _seeded(live)
         torch.autograd.backward(tensors, seeds, retain_graph=True)
-    except KeyboardInterrupt:
+
+
+def _ask(live: LiveGraph, arrived: dict[GradFn, _Arrived], received: set[int]) -> None:
+    """Note what would be added to each leaf, beside what the nodes' hooks note."""
+    leaves = [*live.leaves.values(), *live.unreached]
+    with _one_error(), undisturbed(live.grad_fns, live.roots.values()):
+        tensors, seeds = _seeded(live)
+        gradients = asked_for(leaves, tensors, seeds)
+    found = {id(leaf): gradient for leaf, gradient in zip(leaves, gradients, strict=True) if gradient is not None}
+    received.update(found)
+    for fn in live.grad_fns:
+        if type(fn).__name__ == "AccumulateGrad":
+            arrived[fn] = _Arrived((found.get(id(fn.variable)),))
+
+
+def _seeded(live: LiveGraph) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    tensors = [captured.tensor for captured in live.captured if captured.role == "output"]
+    # Of some layouts no ones can be made; what arrives has the same shape and dtype with any values.
+    return tensors, [
+        torch.ones_like(tensor) if tensor.layout is torch.strided else tensor.detach().clone() for tensor in tensors
+    ]
+
+
+@contextmanager
+def _one_error() -> Iterator[None]:
+    try:
+        yield
+    except (CaptureError, KeyboardInterrupt):
         raise
     except BaseException as error:
         # A hook of the user may even leave the interpreter, which must not pass for success.
