@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from gradir.capture.pytorch.anatomy import Anatomies, Anatomy
+from gradir.capture.pytorch.fake import is_fake
 from gradir.capture.pytorch.flat import FlatParameters
 from gradir.capture.pytorch.keepalive import protect
 from gradir.capture.pytorch.metadata import MetadataReader, layout_name
@@ -132,7 +133,12 @@ def _assemble(
             __version__,
             "torch",
             str(torch.__version__),
-            {"scopes": scope_of is not None, "sources": sources is not None},
+            {
+                "scopes": scope_of is not None,
+                "sources": sources is not None,
+                # Only where it is so: what has data need not say it.
+                **({"fake": True} if any(is_fake(entry.tensor) for entry in captured) else {}),
+            },
         ),
     )
     # Every text of the user's in a node is made plain, every kind of tensor described once, and the walk gave the

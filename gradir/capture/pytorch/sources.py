@@ -24,7 +24,7 @@ from gradir.capture.pytorch.timelines import Coverage, Frame, Timeline
 from gradir.ir import Source
 from gradir.ir.text import printable
 
-__all__ = ["SourceLog", "SourceLookup", "SourceMode"]
+__all__ = ["SourceLog", "SourceLookup", "SourceMode", "is_internal"]
 
 
 def _folders(file: str | None) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class SourceLog:
         """
         override = self._outermost_override(frame)
         user, modules = frame, 0
-        while user is not None and (override is not None or _is_internal(user.f_code)):
+        while user is not None and (override is not None or is_internal(user.f_code)):
             modules += user.f_code is _CALL_MODULE
             if user is override:
                 override = None
@@ -285,5 +285,6 @@ def _certainty(frame: FrameType | None, user: FrameType) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _is_internal(code: CodeType) -> bool:
+def is_internal(code: CodeType) -> bool:
+    """Whether code is torch's, or gradir's own below its commands."""
     return code.co_filename.startswith(_INTERNAL) and not code.co_filename.startswith(_COMMANDS)
