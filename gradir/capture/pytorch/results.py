@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dis
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from types import CodeType
 from typing import Final, NamedTuple
 
-__all__ = ["LOST", "MAYBE", "SURE", "Fate", "fate"]
+__all__ = ["LOST", "MAYBE", "SURE", "UNKNOWN", "Fate", "fates"]
 
 LOST: Final = 0
 """The function does not return the value, or the instruction is not what makes it."""
@@ -46,33 +46,29 @@ class Fate(NamedTuple):
     direct: int
 
 
-_UNKNOWN: Final = Fate(None, LOST, SURE)
-
-
-def fate(code: CodeType, instruction: int) -> Fate:
-    """What becomes of the value of the instruction that a frame of this code is at."""
-    return _fates(code).get(instruction, _UNKNOWN)
+UNKNOWN: Final = Fate(None, LOST, SURE)
 
 
 @lru_cache(maxsize=4096)
-def _fates(code: CodeType) -> dict[int, Fate]:
+def fates(code: CodeType) -> Mapping[int, Fate]:
+    """What becomes of the value of each instruction, by where a frame of this code is; `UNKNOWN` of all others."""
     instructions = [found for found in dis.get_instructions(code) if found.opname not in _SILENT]
     returned = {
         _names(load)[-1]
         for load, following in pairwise(instructions)
         if following.opname == "RETURN_VALUE" and load.opname.startswith(_LOADS)
     }
-    fates = {}
+    found_fates = {}
     start = 0
     for place, (found, following) in enumerate(pairwise(instructions)):
         # Python 3.11 makes some calls in the instruction before the call, and stays at the end of others.
         if found.opname == "PRECALL":
             continue
         known = _fate(instructions, place, returned)
-        if known is not _UNKNOWN:
-            fates.update(dict.fromkeys(range(start, following.offset, 2), known))
+        if known is not UNKNOWN:
+            found_fates.update(dict.fromkeys(range(start, following.offset, 2), known))
         start = following.offset
-    return fates
+    return found_fates
 
 
 def _fate(instructions: Sequence[dis.Instruction], place: int, returned: set[str]) -> Fate:
@@ -84,7 +80,7 @@ def _fate(instructions: Sequence[dis.Instruction], place: int, returned: set[str
         return Fate(None, SURE, _direct(instructions, place))
     # Of a tensor that is unpacked into variables, each gets a part.
     if not use.opname.startswith(_STORES) or instructions[place].opname.startswith("UNPACK_"):
-        return _UNKNOWN
+        return UNKNOWN
     variable, *loaded = _names(use)
     direct = _direct(instructions, place)
     if variable not in returned:

@@ -6,8 +6,9 @@ import os
 import sys
 import threading
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple
@@ -19,7 +20,7 @@ from torch.overrides import TorchFunctionMode, handle_torch_function
 
 from gradir.capture.pytorch.attributes import plain_text
 from gradir.capture.pytorch.paths import ShownPaths
-from gradir.capture.pytorch.results import LOST, MAYBE, SURE, fate
+from gradir.capture.pytorch.results import LOST, MAYBE, SURE, UNKNOWN, Fate, fates
 from gradir.capture.pytorch.timelines import Coverage, Frame, Timeline
 from gradir.ir import Source
 from gradir.ir.text import printable
@@ -42,18 +43,24 @@ _OVERRIDES: Final = frozenset({"__torch_function__", "__torch_dispatch__"})
 _number_of_next: Final = torch._C._autograd._get_sequence_nr
 
 
+_USER: Final = 1
+_INSIDE: Final = 2
+_MODULE: Final = 3
+_OVERRIDE: Final = 4
+
+
 class _Call(NamedTuple):
     """One call into torch: the sequence numbers that it used up, and the place in the user's program.
 
     ``variable`` is what the program stores the value of its instruction in, and ``within`` tells whether the call made
     that value: it did where this is ``None``, where it is a running call of a module that made nothing afterwards, and
-    where it is the number of the instruction, if that made no later call.
+    where it is ``MAYBE`` if the instruction made no later call.
     """
 
     start: int
     end: int
     code: CodeType
-    line: int | None
+    instruction: int
     variable: str | None
     within: Frame | int | None
 
@@ -65,41 +72,97 @@ class SourceLog:
         self.timeline = timeline
         self.calls: list[_Call] = []
         self.starts: list[int] = []
+        # By identity, since code takes long to hash; the list keeps it in memory.
+        self._kinds: dict[int, int] = {}
+        self._fates: dict[int, Mapping[int, Fate]] = {}
+        self._codes: list[CodeType] = []
         self._overridden_nowhere: set[int] = set()
 
-    def note(self, start: int, end: int, frame: FrameType | None, *, whole: bool = True) -> None:
+    def note(self, start: int, end: int, frame: FrameType, *, whole: bool = True) -> None:
         """Note that a call from a frame made the nodes from ``start`` to before ``end``.
 
-        ``whole`` says that the last of them made what the call returns.
+        ``whole`` says that the last of them made what the call returns. The place is the innermost frame of the user's
+        that no override of torch's functions runs in.
         """
-        override = self._outermost_override(frame)
-        user, modules = frame, 0
-        while user is not None and (override is not None or is_internal(user.f_code)):
-            modules += user.f_code is _CALL_MODULE
-            if user is override:
-                override = None
-            user = user.f_back
+        user, modules = self._user(frame)
         # A module that a command runs is called by no line of the user's.
         if user is None or user.f_code.co_filename.startswith(_COMMANDS):
             return
         code, instruction = user.f_code, user.f_lasti
-        variable = fate(code, instruction).variable if whole else None
+        variable = self._fate(code, instruction).variable if whole else None
         within: Frame | int | None = None
         if variable is not None:
-            certainty = _certainty(frame, user)
+            certainty = self._certainty(frame, user)
             if certainty == LOST:
                 variable = None
             elif modules:
                 within = self._module_call(modules - 1)
             elif certainty == MAYBE:
-                within = instruction
+                within = MAYBE
         self.starts.append(start)
-        self.calls.append(_Call(start, end, code, user.f_lineno, variable, within))
+        self.calls.append(_Call(start, end, code, instruction, variable, within))
 
     def index(self, number: int) -> int | None:
         """The place of the call that made this thread's node of this number."""
         index = bisect_right(self.starts, number) - 1
         return index if index >= 0 and number < self.calls[index].end else None
+
+    def _user(self, frame: FrameType) -> tuple[FrameType | None, int]:
+        """The frame of the user's, and how many calls of modules run below it."""
+        kinds, nowhere = self._kinds, self._overridden_nowhere
+        user: FrameType | None = None
+        below, modules, searching, is_overridden = 0, 0, True, False
+        running: list[int] = []
+        call = self.timeline.current
+        at: FrameType | None = frame
+        while at is not None and (searching or user is None):
+            code = at.f_code
+            kind = kinds.get(id(code)) or self._kind(code)
+            if kind == _USER:
+                if user is None:
+                    user, below = at, modules
+            elif kind == _MODULE:
+                modules += 1
+                # The timeline keeps each call, so none takes the place of another in memory.
+                searching = searching and id(call) not in nowhere
+                if searching:
+                    running.append(id(call))
+                    call = None if call is None else call.caller
+            elif kind == _OVERRIDE:
+                user, is_overridden = None, True
+            at = at.f_back
+        if running and not is_overridden:
+            nowhere.update(running)
+        return user, below
+
+    def _kind(self, code: CodeType) -> int:
+        if code is _CALL_MODULE:
+            kind = _MODULE
+        elif code.co_name in _OVERRIDES and code is not _NOTES:
+            kind = _OVERRIDE
+        else:
+            kind = _INSIDE if is_internal(code) else _USER
+        self._codes.append(code)
+        self._kinds[id(code)] = kind
+        return kind
+
+    def _fate(self, code: CodeType, instruction: int) -> Fate:
+        known = self._fates.get(id(code))
+        if known is None:
+            self._codes.append(code)
+            known = self._fates[id(code)] = fates(code)
+        return known.get(instruction, UNKNOWN)
+
+    def _certainty(self, frame: FrameType | None, user: FrameType) -> int:
+        """Whether a call from a frame, at or below the user's, made the value of the user's instruction."""
+        if frame is user:
+            return self._fate(user.f_code, user.f_lasti).direct
+        certainty = SURE
+        while frame is not None and frame is not user:
+            if frame.f_code is not _PASSES_ON:
+                certainty = min(certainty, self._fate(frame.f_code, frame.f_lasti).returned)
+            frame = frame.f_back
+        return certainty
 
     def _module_call(self, above: int) -> Frame | None:
         """The running call of a module that stands ``above`` the innermost one."""
@@ -107,25 +170,6 @@ class SourceLog:
         for _ in range(above):
             call = None if call is None else call.caller
         return call
-
-    def _outermost_override(self, frame: FrameType | None) -> FrameType | None:
-        """The call of an override of torch's functions inside which a frame runs, and no other around it."""
-        found, call = None, self.timeline.current
-        running = []
-        while frame is not None:
-            code = frame.f_code
-            if code is _CALL_MODULE:
-                # The timeline keeps each call, so none takes the place of another in memory.
-                if id(call) in self._overridden_nowhere:
-                    break
-                running.append(id(call))
-                call = None if call is None else call.caller
-            elif code.co_name in _OVERRIDES and code is not _NOTES:
-                found = frame
-            frame = frame.f_back
-        if found is None:
-            self._overridden_nowhere.update(running)
-        return found
 
 
 class SourceLookup:
@@ -135,6 +179,8 @@ class SourceLookup:
         """``logs`` are those of the threads that were recorded, each with the numbers that may be other threads'."""
         self._logs = [(log, others, _Superseded(log)) for log, others in logs]
         self._shown = ShownPaths()
+        self._lines: dict[int, list[tuple[int, int, int | None]]] = {}
+        self._sources: dict[tuple[int, int], Source] = {}
 
     def source(self, number: int) -> Source | None:
         """Where the node of this number was made."""
@@ -142,8 +188,7 @@ class SourceLookup:
             index = log.index(number)
             if index is not None and number not in others:
                 call = log.calls[index]
-                name = getattr(call.code, "co_qualname", call.code.co_name)
-                return Source(self._shown(call.code.co_filename), max(call.line or 0, 0), printable(plain_text(name)))
+                return self._source(call.code, call.instruction)
         return None
 
     def variable(self, number: int) -> str | None:
@@ -157,30 +202,46 @@ class SourceLookup:
                 return plain_text(call.variable)
         return None
 
+    def _source(self, code: CodeType, instruction: int) -> Source:
+        # The logs keep the code in memory.
+        key = id(code), instruction
+        found = self._sources.get(key)
+        if found is None:
+            lines = self._lines.get(id(code))
+            if lines is None:
+                lines = self._lines[id(code)] = list(code.co_lines())
+            place = bisect_right(lines, instruction, key=itemgetter(0)) - 1
+            line = lines[place][2] if place >= 0 else None
+            name = getattr(code, "co_qualname", code.co_name)
+            found = Source(self._shown(code.co_filename), max(line or 0, 0), printable(plain_text(name)))
+            self._sources[key] = found
+        return found
+
 
 class _Superseded:
     """The calls whose instruction made its value after them."""
 
     def __init__(self, log: SourceLog) -> None:
-        self._calls = log.calls.copy()
+        self._calls = log.calls
         self._ends = log.timeline.ends()
         self._repeated: set[int] | None = None
 
     def __contains__(self, index: int) -> bool:
         call = self._calls[index]
-        if isinstance(call.within, int):
+        if call.within is MAYBE:
             if self._repeated is None:
                 self._repeated = self._find_repeated()
             return index in self._repeated
         return call.within is not None and self._ends.get(id(call.within)) != call.end
 
     def _find_repeated(self) -> set[int]:
-        found, later = set(), dict[int, int | Frame | None]()
+        found, later = set(), dict[int, int | None]()
         for index in range(len(self._calls) - 1, -1, -1):
             call = self._calls[index]
-            if isinstance(call.within, int) and later.get(id(call.code)) == call.within:
+            instruction = call.instruction if call.within is MAYBE else None
+            if instruction is not None and later.get(id(call.code)) == instruction:
                 found.add(index)
-            later[id(call.code)] = call.within
+            later[id(call.code)] = instruction
         return found
 
 
@@ -272,19 +333,6 @@ def _has_number() -> bool:
     return numbers[:1] != numbers[1:]
 
 
-def _certainty(frame: FrameType | None, user: FrameType) -> int:
-    """Whether what the user's instruction makes is what a call from this frame, at or below the user's, returned."""
-    if frame is None or frame is user:
-        return fate(user.f_code, user.f_lasti).direct
-    certainty = SURE
-    while frame is not None and frame is not user:
-        if frame.f_code is not _PASSES_ON:
-            certainty = min(certainty, fate(frame.f_code, frame.f_lasti).returned)
-        frame = frame.f_back
-    return certainty
-
-
-@lru_cache(maxsize=4096)
 def is_internal(code: CodeType) -> bool:
     """Whether code is torch's, or gradir's own below its commands."""
     return code.co_filename.startswith(_INTERNAL) and not code.co_filename.startswith(_COMMANDS)
