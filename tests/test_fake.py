@@ -88,18 +88,26 @@ def test_a_model_may_look_at_small_tensors_of_numbers_while_it_is_built() -> Non
     assert factors == [0.0, 0.25, 0.5, 0.25, 0.375]
 
 
-def test_a_swin_transformer_is_built_without_data() -> None:
+@pytest.mark.parametrize(
+    ("model", "config"),
+    [
+        ("PoolFormer", {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 8, 8, 8]}),
+        ("ConvNext", {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 8, 8, 8]}),
+        ("Swinv2", {"image_size": 32, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 2}),
+    ],
+)
+def test_models_of_transformers_are_built_without_data(model: str, config: dict[str, object]) -> None:
     transformers = pytest.importorskip("transformers")
-    config = transformers.SwinConfig(
-        image_size=8, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[1, 2], window_size=2, drop_path_rate=0.1
-    )
 
     def loss():
-        model = transformers.SwinModel(config).eval()
-        return model, model(torch.randn(1, 3, 8, 8)).last_hidden_state.sum()
+        made = getattr(transformers, f"{model}Model")(
+            getattr(transformers, f"{model}Config")(drop_path_rate=0.1, **config)
+        ).eval()
+        return made, made(torch.randn(1, 3, 32, 32)).last_hidden_state.sum()
 
     real, fake = (kinds(loss, fake=fake) for fake in (False, True))
     assert fake.scopes == real.scopes
+    assert fake.cuts == real.cuts
     assert totals(fake).parameters == totals(real).parameters
 
 
