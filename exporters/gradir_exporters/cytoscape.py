@@ -150,7 +150,7 @@ def _pieces(graph: Graph, options: CytoscapeOptions) -> Iterator[str]:
 def _nodes(graph: Graph, options: CytoscapeOptions, scopes: Mapping[str, str]) -> Iterator[_Element]:
     attrs, saved, classes = options.attrs, options.saved, Memo(_class_of)
     for node in graph.nodes.values():
-        dtype, shape = (node.outputs[0].dtype, node.outputs[0].shape) if node.outputs else (None, None)
+        dtype, shape = node.dtype, node.shape
         data = _NodeData(
             node.id,
             node.label,

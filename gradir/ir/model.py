@@ -111,6 +111,14 @@ class TensorMeta(Record, frozen=True, gc=False):
         return f"{'?' if self.dtype is None else self.dtype}[{sizes}]"
 
 
+def first_known(tensors: tuple[TensorMeta, ...]) -> TensorMeta | None:
+    """The tensor to show of several: the first of which anything is known, else the first; ``None`` of none."""
+    for tensor in tensors:
+        if tensor.dtype is not None or tensor.shape is not None:
+            return tensor
+    return tensors[0] if tensors else None
+
+
 class Ref(Record, frozen=True, gc=False, array_like=True):
     """One output of one node, written ``[id, output_nr]``."""
 
@@ -194,14 +202,23 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
         return self.names[0] if self.names else self.op or self.id
 
     @property
+    def tensor(self) -> TensorMeta | None:
+        """The output to show where there is room for one, the first of which anything is known; ``None`` without any.
+
+        >>> str(Node("f", outputs=(TensorMeta(), TensorMeta("float32", (3,)))).tensor)
+        'float32[3]'
+        """
+        return first_known(self.outputs)
+
+    @property
     def dtype(self) -> str | None:
-        """The dtype of output 0; ``None`` when unknown or without outputs."""
-        return self.outputs[0].dtype if self.outputs else None
+        """The dtype of the output to show; ``None`` when unknown or without outputs."""
+        return None if self.tensor is None else self.tensor.dtype
 
     @property
     def shape(self) -> Shape | None:
-        """The shape of output 0; ``None`` when unknown or without outputs."""
-        return self.outputs[0].shape if self.outputs else None
+        """The shape of the output to show; ``None`` when unknown or without outputs."""
+        return None if self.tensor is None else self.tensor.shape
 
 
 class Scope(Record, frozen=True, gc=False, rename={"class_name": "class"}):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -12,9 +13,10 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from gradir.capture.pytorch.anatomy import Anatomies, Anatomy
+from gradir.capture.pytorch.fake import is_fake
 from gradir.capture.pytorch.flat import FlatParameters
 from gradir.capture.pytorch.keepalive import protect
-from gradir.capture.pytorch.metadata import MetadataReader, layout_name
+from gradir.capture.pytorch.metadata import MetadataReader, dtype_name, layout_name
 from gradir.capture.pytorch.outputs import Captured, flatten
 from gradir.capture.pytorch.saved import SavedReader
 from gradir.capture.pytorch.scopes import cuts, is_trainable, module_paths, scope_table
@@ -24,7 +26,7 @@ from gradir.capture.pytorch.tensors import NamedTensors, Owned, TensorNodes, mod
 from gradir.capture.pytorch.walk import GradFn, Walk, walk
 from gradir.errors import CaptureError
 from gradir.gcpause import paused_gc
-from gradir.ir import AttrValue, Cut, Graph, Node, Producer, Ref, Scope
+from gradir.ir import AttrValue, Cut, Graph, Node, Producer, Ref, Scope, TensorMeta
 from gradir.ir.ids import IdAllocator
 from gradir.ir.records import sound
 from gradir.ir.validate import vouch
@@ -32,6 +34,9 @@ from gradir.protocols import Names, Verification
 from gradir.version import __version__
 
 __all__ = ["LiveGraph", "assemble", "capture"]
+
+_DERIVATIVE: Final = re.compile(r"BackwardBackward\d*$")
+"""The grad_fns of derivatives, of which torch computes only those that are needed."""
 
 _NOTHING: Final[Mapping[str, AttrValue]] = {}
 _OPEN_SCOPE: Final[Mapping[str, AttrValue]] = {"scope": "ambiguous"}
@@ -135,7 +140,12 @@ def _assemble(
             __version__,
             "torch",
             str(torch.__version__),
-            {"scopes": scope_of is not None, "sources": sources is not None},
+            {
+                "scopes": scope_of is not None,
+                "sources": sources is not None,
+                # Only where it is so: what has data need not say it.
+                **({"fake": True} if any(is_fake(entry.tensor) for entry in captured) else {}),
+            },
         ),
     )
     # Every text of the user's in a node is made plain, every kind of tensor described once, and the walk gave the
@@ -354,7 +364,8 @@ class _Assembly:
         for _, _, tensor, producer, _ in self._captured:
             if producer is not None and tensor.layout is not torch.strided:
                 layouts[Ref(self._ids[producer[0]], producer[1])] = layout_name(tensor.layout)
-        if not (reader.numbers or layouts):
+        undefined = self._undefined_outputs()
+        if not (reader.numbers or layouts or undefined):
             return
         places = {node.id: index for index, node in enumerate(self._nodes)}
         for node_id, numbers in reader.numbers.items():
@@ -365,3 +376,27 @@ class _Assembly:
             outputs = list(node.outputs)
             outputs[ref.output_nr] = replace(outputs[ref.output_nr], layout=layout)
             self._nodes[places[ref.id]] = replace(node, outputs=tuple(outputs))
+        # What torch says of a tensor that there is not.
+        nothing = TensorMeta(dtype_name(torch.get_default_dtype()), ())
+        for ref in undefined:
+            node = self._nodes[places[ref.id]]
+            outputs = list(node.outputs)
+            if outputs[ref.output_nr] == nothing:
+                outputs[ref.output_nr] = TensorMeta()
+                self._nodes[places[ref.id]] = replace(node, outputs=tuple(outputs))
+
+    def _undefined_outputs(self) -> list[Ref]:
+        """The outputs of derivatives that nothing in the graph needs, and torch may not have computed."""
+        kinds = {kind for kind, anatomy in self._anatomies.by_type.items() if _DERIVATIVE.search(anatomy.native)}
+        if not kinds:
+            return []
+        edges = self._walked.edges
+        taken = {edge for inputs in edges.values() for edge in inputs if type(edge[0]) in kinds}
+        taken.update(producer for _, _, _, producer, _ in self._captured if producer is not None)
+        return [
+            Ref(self._ids[fn], number)
+            for fn in edges
+            if type(fn) in kinds
+            for number in range(len(fn._input_metadata))
+            if (fn, number) not in taken
+        ]

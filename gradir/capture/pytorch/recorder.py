@@ -67,12 +67,12 @@ class Recorder:
         modules_of(self._model)
         timeline = self._timeline()
         timeline.switch(None)
-        log = self._recording.setdefault(timeline, SourceLog())
+        log = self._recording.setdefault(timeline, SourceLog(timeline))
         with ExitStack() as hooks:
             hooks.callback(module_hooks.register_module_forward_pre_hook(self._enter_module).remove)
             hooks.callback(module_hooks.register_module_forward_hook(self._leave_module, always_call=True).remove)
             if self._notes_sources:
-                hooks.enter_context(SourceMode(log, self._module_call))
+                hooks.enter_context(SourceMode(log))
             self._hooks = hooks.pop_all()
         return self
 
@@ -158,13 +158,6 @@ class Recorder:
             timeline = self._of_thread.timeline = Timeline()
             self._timelines.append(timeline)
         return timeline
-
-    def _module_call(self, above: int) -> object:
-        """The running call of a module that stands ``above`` the innermost one."""
-        frame = self._timeline().current
-        for _ in range(above):
-            frame = None if frame is None else frame.caller
-        return frame
 
     def _enter_module(self, module: nn.Module, inputs: object) -> None:  # noqa: ARG002 (torch's signature)
         if torch.compiler.is_compiling():

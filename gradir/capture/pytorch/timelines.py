@@ -43,6 +43,11 @@ class Timeline:
         self.numbers.append(torch._C._autograd._get_sequence_nr())
         self.frames.append(frame)
 
+    def ends(self) -> dict[int, int]:
+        """The number at which each call of a module ended, by the identity of its frame."""
+        numbers, frames = self.snapshot()
+        return {id(frame): number for frame, number in zip(frames, numbers[1:], strict=False)}
+
     def snapshot(self) -> tuple[list[int], list[Frame | None]]:
         """The numbers and the frames so far, of a thread that may still run."""
         frames = self.frames.copy()
