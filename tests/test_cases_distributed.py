@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -273,7 +274,8 @@ def test_a_model_built_for_several_processes_is_the_same_without_data(make) -> N
         return model, model(torch.ones(1, 2)).sum()
 
     real, fake = (registry.frontend("torch").capture_target(target, (), fake=fake) for fake in (False, True))
-    assert fake.graph == real.graph
+    # All but the head, which says that there were no data.
+    assert msgspec.structs.replace(fake.graph, producer=real.graph.producer) == real.graph
     assert len(fake.graph.nodes) > 8
     assert fake.verify().mismatches == ()
     assert "init_sync" in inspect.signature(nn.parallel.DistributedDataParallel.__init__).parameters
