@@ -8,11 +8,11 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from gradir.codecs.excerpt import excerpt, shortened
 from gradir.codecs.faults import broken, foreign, too_new
 from gradir.codecs.versions import NEWEST, RELEASED, Version
 from gradir.errors import GraphError, warn
 from gradir.ir import Cut, Graph, Node, Producer, Scope
+from gradir.ir.excerpt import excerpt, shortened
 from gradir.ir.validate import check, vouch
 
 __all__ = ["BOM", "FEATURES", "FORMAT", "MAGIC", "WHITESPACE", "Document", "check_head", "graph_of", "to_graph"]
@@ -31,7 +31,7 @@ FEATURES: Final[frozenset[str]] = frozenset()
 """The names that ``requires`` may hold for this release to read the document."""
 
 
-class Document(msgspec.Struct, frozen=True):
+class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A whole document in the order of its keys."""
 
     format: str

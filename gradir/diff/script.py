@@ -14,6 +14,7 @@ import msgspec
 from gradir.diff.increasing import increasing
 from gradir.errors import PatchError
 from gradir.ir import Cut, Graph, Node, Producer, Scope
+from gradir.ir.unknown import note_unknown, unknown_in
 from gradir.ir.validate import check
 
 __all__ = ["Hunk", "Script", "apply", "inverse", "script"]
@@ -24,7 +25,7 @@ _VALUES: Final = ("attrs", "ext", "options")
 """The fields with values that can be equal and yet differ in type."""
 
 
-class Hunk(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True):
+class Hunk(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A run of records that gives way to another.
 
     ``start`` is the place of the run in the first graph, and ``new_start`` that of its replacement in the second.
@@ -36,7 +37,7 @@ class Hunk(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True):
     after: tuple[T, ...] = ()
 
 
-class Script(msgspec.Struct, frozen=True, omit_defaults=True):
+class Script(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What leads from one graph to another; false when that is nothing at all.
 
     ``producer`` holds both producers where they differ.
@@ -90,6 +91,7 @@ def apply(script: Script, graph: Graph) -> Graph:
         read_from=graph.read_from,
     )
     check(result)
+    note_unknown(result, unknown_in(graph))
     return result
 
 

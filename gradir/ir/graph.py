@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from gradir.errors import GraphError
+from gradir.ir.excerpt import excerpt
 from gradir.ir.model import Cut, Node, Producer, Scope
 
 if TYPE_CHECKING:
@@ -97,10 +98,10 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         node_list, scope_list = list(nodes), list(scopes)
         by_id = {node.id: node for node in node_list}
         if len(by_id) != len(node_list):
-            raise GraphError(f"node id {_first_repeated(n.id for n in node_list)!r} occurs twice")
+            raise GraphError(f"node id {excerpt(_first_repeated(n.id for n in node_list))} occurs twice")
         by_path = {scope.path: scope for scope in scope_list}
         if len(by_path) != len(scope_list):
-            raise GraphError(f"scope {_first_repeated(s.path for s in scope_list)!r} occurs twice")
+            raise GraphError(f"scope {excerpt(_first_repeated(s.path for s in scope_list))} occurs twice")
         return cls(by_id, by_path, tuple(cuts), producer, read_from)
 
     @property

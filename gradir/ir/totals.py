@@ -27,7 +27,7 @@ OWNERS = frozenset({"leaf", "parameter", "buffer"})
 """The roles of nodes whose storage lives anyway, with or without a backward."""
 
 
-class Totals(msgspec.Struct, frozen=True, gc=False):
+class Totals(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """Counts and sizes of one graph.
 
     ``parameters`` counts elements; ``saved_bytes`` is the memory that lives for backward alone, in bytes: every

@@ -24,10 +24,11 @@ from gradir.codecs.compact.reader import read
 from gradir.codecs.compact.shares import placed, shares_of
 from gradir.codecs.compact.tables import Tables
 from gradir.codecs.document import graph_of, to_graph
-from gradir.codecs.excerpt import excerpt
 from gradir.codecs.faults import damaged
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved, Scope
+from gradir.ir.excerpt import excerpt
+from gradir.ir.unknown import note_unknown
 
 __all__ = ["decode"]
 
@@ -56,7 +57,9 @@ def decode(data: bytes) -> Graph:
             # All that can be wrong are ids, and it is said of the first of them.
             nodes.clear()
             return to_graph(list(map(Node, ids)), *rest)
-        return graph_of(nodes, *rest)
+        graph = graph_of(nodes, *rest)
+        note_unknown(graph, tables.unknown)
+        return graph
 
 
 def _printable(tables: Tables, ids: Sequence[str]) -> bool:

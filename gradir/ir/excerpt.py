@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["excerpt", "shortened"]
+from gradir.ir.text import printable
+
+__all__ = ["excerpt", "said", "shortened"]
 
 _QUOTED: Final = 60
 _LINE: Final = 300
@@ -19,6 +21,15 @@ def excerpt(value: object) -> str:
     if isinstance(value, str):
         return repr(value[:_QUOTED]) + "…" * (len(value) > _QUOTED)
     return shortened(repr(value), _QUOTED)
+
+
+def said(error: Exception) -> str:
+    r"""What an error of a library says, which may quote a document as it is: on one line, and cut short.
+
+    >>> said(ValueError("no such\n key \x1b"))
+    'no such key \\x1b'
+    """
+    return shortened(printable(" ".join(str(error).split())))
 
 
 def shortened(text: str, most: int = _LINE) -> str:
