@@ -20,11 +20,15 @@ def test_of_a_mutant_comes_a_graph_or_one_clear_error(kind: str, quarter: int) -
     outcomes = set()
     with quietly():
         for seed in range(quarter * COUNT // 2, (quarter + 1) * COUNT // 2):
-            try:
-                outcomes.add(checked(mutant(kind, seed), seed))
-            except Exception as error:
-                raise AssertionError(f"python tests/fuzz/mutants.py --show {kind}:{seed}") from error
+            outcomes.add(outcome(kind, seed))
     assert outcomes == {True, False}
+
+
+def outcome(kind: str, seed: int) -> bool:
+    try:
+        return checked(mutant(kind, seed), seed)
+    except Exception as error:
+        raise AssertionError(f"python tests/fuzz/mutants.py --show {kind}:{seed}") from error
 
 
 @pytest.mark.parametrize("kind", KINDS)

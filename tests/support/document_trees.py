@@ -98,7 +98,7 @@ def _json_bytes(value: Any) -> bytes:
         return value.json
     if isinstance(value, bytes):
         value = value.hex()
-    return json.dumps(value, ensure_ascii=False).encode()
+    return json.dumps(value, ensure_ascii=False).encode(errors="surrogatepass")
 
 
 def compact_bytes(tree: Any) -> bytes:

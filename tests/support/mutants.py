@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -81,7 +81,7 @@ def _diff_tree(number: int) -> Any:
     return parsed_json(encode_diff(gradir.diff(*pairs()[number])))
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _tree_of(data: bytes) -> Any:
     return parsed_compact(data) if data.startswith(MAGIC) else parsed_json(data)
 
@@ -89,9 +89,14 @@ def _tree_of(data: bytes) -> Any:
 def _changed(data: bytes, chance: Random) -> bytes:
     """A document after edits of its tree, and now and then of its bytes."""
     try:
-        tree = _tree_of(data)
+        return _tree_changed(data, chance)
     except (ValueError, RecursionError):
+        # It is no document, or one that is nested deeply.
         return _bytes_edited(data, chance)
+
+
+def _tree_changed(data: bytes, chance: Random) -> bytes:
+    tree = _tree_of(data)
     if chance.random() < 0.95:
         tree = _edited(tree, chance)
     if data.startswith(MAGIC):
