@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Final
 
 from gradir.ir.text import printable
@@ -20,7 +21,8 @@ def excerpt(value: object) -> str:
     """
     if isinstance(value, str):
         return repr(value[:_QUOTED]) + "…" * (len(value) > _QUOTED)
-    return shortened(repr(value), _QUOTED)
+    # Not with repr: what stands in the place of a text may be large, or nested deeply.
+    return shortened(reprlib.repr(value), _QUOTED)
 
 
 def said(error: Exception) -> str:
