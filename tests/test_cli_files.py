@@ -23,6 +23,7 @@ from gradir.codecs.unknown import check_known
 from gradir.diff.document import encode as encode_diff
 from gradir.errors import FormatError
 from gradir.ir import Graph, Node
+from gradir.passes import fold, hide_shape_ops
 
 PAIRS = [(form, compression) for form in ("json", "msgpack") for compression in ("none", "gzip", "zstd")]
 
@@ -296,7 +297,8 @@ def test_keys_that_nobody_knows_are_not_lost_by_a_save_unasked(encoding: str, fi
     known, odd = (b'"native":', b'"Native":') if encoding == "json" else (b"\xa6native", b"\xa6Native")
     graph = gradir.loads(data.replace(known, odd))
     patched = gradir.patch(graph, gradir.diff(graph, edited()))
-    for unsaved in (graph, patched, gradir.unpatch(patched, gradir.diff(graph, edited()))):
+    folded, hidden = fold(graph, 1), hide_shape_ops(graph)
+    for unsaved in (graph, patched, gradir.unpatch(patched, gradir.diff(graph, edited())), folded, hidden):
         for save in (gradir.dumps, partial(gradir.save, path="out.gir"), lambda graph: graph.save("out.gir")):
             with pytest.raises(FormatError, match=r"would be lost: \$.*: .* unknown field `Native`; .*lossy"):
                 save(unsaved)

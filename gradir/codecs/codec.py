@@ -14,7 +14,6 @@ from gradir.codecs.faults import byte, conflict, damaged, foreign
 from gradir.codecs.versions import NEWEST
 from gradir.errors import FormatError
 from gradir.ir import Graph
-from gradir.ir.unknown import unknown_in
 
 if TYPE_CHECKING:
     from gradir.codecs.surveyor import Survey
@@ -49,10 +48,10 @@ def encode(graph: Graph, encoding: str = "json", compression: str | None = None,
             f"the graph was read from GIR {graph.read_from}, newer than {NEWEST}: writing it would lose what this "
             "gradir does not know in it; upgrade gradir, or ask for a lossy copy"
         )
-    if unknown_in(graph) and not lossy:
+    if graph.unknown and not lossy:
         raise FormatError(
             f"the file that the graph was read from has what this gradir does not know, which would be lost: "
-            f"{unknown_in(graph)}; correct the file, or ask for a lossy copy"
+            f"{graph.unknown}; correct the file, or ask for a lossy copy"
         )
     data: bytes = _home(encoding).encode(graph)
     return data if compression is None else compress(data, compression)

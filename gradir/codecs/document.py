@@ -75,7 +75,13 @@ def check_head(head: object) -> Version:
 
 
 def to_graph(
-    nodes: Sequence[Node], scopes: Sequence[Scope], cuts: Sequence[Cut], producer: Producer, version: Version
+    nodes: Sequence[Node],
+    scopes: Sequence[Scope],
+    cuts: Sequence[Cut],
+    producer: Producer,
+    version: Version,
+    *,
+    unknown: str,
 ) -> Graph:
     """The graph that a decoded document describes.
 
@@ -83,7 +89,7 @@ def to_graph(
         FormatError: the nodes break a rule of the IR.
     """
     try:
-        graph = Graph.of(nodes, scopes, cuts, producer, read_from=_read_from(version))
+        graph = Graph.of(nodes, scopes, cuts, producer, **_origin(version, unknown))
         check(graph)
     except GraphError as error:
         raise broken(shortened(str(error))) from error
@@ -92,7 +98,13 @@ def to_graph(
 
 
 def graph_of(
-    nodes: Mapping[str, Node], scopes: Sequence[Scope], cuts: Sequence[Cut], producer: Producer, version: Version
+    nodes: Mapping[str, Node],
+    scopes: Sequence[Scope],
+    cuts: Sequence[Cut],
+    producer: Producer,
+    version: Version,
+    *,
+    unknown: str,
 ) -> Graph:
     """The graph of nodes that were checked as they were read.
 
@@ -100,7 +112,7 @@ def graph_of(
         FormatError: two scopes share a path.
     """
     try:
-        graph = Graph.of((), scopes, cuts, producer, read_from=_read_from(version))
+        graph = Graph.of((), scopes, cuts, producer, **_origin(version, unknown))
     except GraphError as error:
         raise broken(shortened(str(error))) from error
     graph = replace(graph, nodes=nodes)
@@ -108,5 +120,6 @@ def graph_of(
     return graph
 
 
-def _read_from(version: Version) -> str:
-    return str(version) if version > NEWEST else ""
+def _origin(version: Version, unknown: str) -> dict[str, str]:
+    # That a newer document has more than is known goes without saying.
+    return {"read_from": str(version)} if version > NEWEST else {"unknown": unknown}

@@ -17,7 +17,7 @@ from gradir.codecs.versions import NEWEST, Version, lowest_for, needs_steps, upg
 from gradir.errors import FormatError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node
-from gradir.ir.unknown import converted, known, note_unknown, tolerant
+from gradir.ir.unknown import converted, known, tolerant
 from gradir.ir.validate import Gathered
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _decode_by_lines(data: bytes) -> Graph | None:
     if not found.complete or not gathered.whole():
         return None
     version = _version_of(found.head)
-    return graph_of(gathered.nodes, found.head.scopes, found.head.cuts, found.head.producer, version)
+    return graph_of(gathered.nodes, found.head.scopes, found.head.cuts, found.head.producer, version, unknown="")
 
 
 def _decode_whole(data: bytes) -> Graph:
@@ -265,10 +265,8 @@ def _decode_plain(data: bytes, error: Exception | None = None) -> Graph:
 
 def _graph(document: Document, version: Version, surplus: Exception | None) -> Graph:
     """The graph of a document; ``surplus`` is the error that it is to have what nobody knows."""
-    graph = to_graph(document.nodes, document.scopes, document.cuts, document.producer, version)
-    if surplus is not None:
-        note_unknown(graph, placed(*mismatched(surplus)))
-    return graph
+    unknown = "" if surplus is None else placed(*mismatched(surplus))
+    return to_graph(document.nodes, document.scopes, document.cuts, document.producer, version, unknown=unknown)
 
 
 @lru_cache(maxsize=1)

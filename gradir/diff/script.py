@@ -14,7 +14,6 @@ import msgspec
 from gradir.diff.increasing import increasing
 from gradir.errors import PatchError
 from gradir.ir import Cut, Graph, Node, Producer, Scope
-from gradir.ir.unknown import note_unknown, unknown_in
 from gradir.ir.validate import check
 
 __all__ = ["Hunk", "Script", "apply", "inverse", "script"]
@@ -89,9 +88,9 @@ def apply(script: Script, graph: Graph) -> Graph:
         _replaced(list(graph.cuts), script.cuts, "cut"),
         producer,
         read_from=graph.read_from,
+        unknown=graph.unknown,
     )
     check(result)
-    note_unknown(result, unknown_in(graph))
     return result
 
 

@@ -61,12 +61,13 @@ class Edges(Collection[Edge]):
         return f"<gradir edges: {len(self)}>"
 
 
-class Graph(msgspec.Struct, frozen=True, dict=True):
+class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
     """An autograd graph as data.
 
     ``nodes`` maps id to `Node` in topological order; ``scopes`` maps module path to `Scope`. Graphs compare by value.
     ``read_from`` is the version of the document that the graph was read from, where this gradir does not know all of
-    it, and empty otherwise.
+    it, and empty otherwise. ``unknown`` says what was ignored in a document of a known version, and makes no difference
+    between graphs; of either, `save` would lose something.
 
     >>> from gradir.ir.model import Ref
     >>> g = Graph.of([Node("x", role="leaf"), Node("exp:1", op="exp", inputs=(Ref("x", 0),))])
@@ -79,6 +80,14 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     cuts: tuple[Cut, ...] = ()
     producer: Producer = Producer()
     read_from: str = ""
+    unknown: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Graph):
+            return NotImplemented
+        return _value_of(self) == _value_of(other)
+
+    __hash__ = None  # type: ignore[assignment]
 
     @classmethod
     def of(
@@ -89,6 +98,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         producer: Producer = Producer(),  # noqa: B008 (frozen)
         *,
         read_from: str = "",
+        unknown: str = "",
     ) -> Graph:
         """Make a graph of records in order.
 
@@ -102,7 +112,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         by_path = {scope.path: scope for scope in scope_list}
         if len(by_path) != len(scope_list):
             raise GraphError(f"scope {excerpt(_first_repeated(s.path for s in scope_list))} occurs twice")
-        return cls(by_id, by_path, tuple(cuts), producer, read_from)
+        return cls(by_id, by_path, tuple(cuts), producer, read_from, unknown)
 
     @property
     def edges(self) -> Edges:
@@ -154,6 +164,10 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         edges = len(self.edges)
         outputs = len(self.outputs)
         return f"<gradir.Graph: {len(self.nodes)} nodes, {edges} edges, {outputs} output{'s'[: outputs != 1]}>"
+
+
+def _value_of(graph: Graph) -> tuple[object, ...]:
+    return graph.nodes, graph.scopes, graph.cuts, graph.producer, graph.read_from
 
 
 def _first_repeated(keys: Iterable[str]) -> str:

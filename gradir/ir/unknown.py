@@ -14,17 +14,13 @@ from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hi
 import msgspec
 from msgspec.structs import fields
 
-from gradir.ir.graph import Graph
-
-__all__ = ["closed", "converted", "keys", "known", "note_unknown", "tolerant", "unknown_in"]
+__all__ = ["closed", "converted", "keys", "known", "tolerant"]
 
 T = TypeVar("T")
 
 _UNIONS: Final = (Union, UnionType)
 _CONTAINERS: Final = (*_UNIONS, tuple, Mapping)
 """The only types with records in them."""
-
-_NOTED: Final = "_unknown"
 
 
 def tolerant(kind: Any) -> Any:
@@ -57,18 +53,6 @@ def converted(plain: object, kind: type[T]) -> tuple[T, Exception | None]:
         return msgspec.convert(plain, kind), None
     except msgspec.ValidationError as error:
         return known(msgspec.convert(plain, tolerant(kind)), kind), error
-
-
-def note_unknown(graph: Graph, what: str) -> None:
-    """Remember what was ignored as a graph was read. Its value knows nothing of it."""
-    if what:
-        graph.__dict__[_NOTED] = what
-
-
-def unknown_in(graph: Graph) -> str:
-    """What was ignored as a graph was read, and a file that is written of it would lack; empty where nothing was."""
-    found: str = graph.__dict__.get(_NOTED, "")
-    return found
 
 
 def keys(name: str, types: Mapping[str, Any]) -> type[msgspec.Struct]:

@@ -28,7 +28,6 @@ from gradir.codecs.faults import damaged
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved, Scope
 from gradir.ir.excerpt import excerpt
-from gradir.ir.unknown import note_unknown
 
 __all__ = ["decode"]
 
@@ -56,10 +55,8 @@ def decode(data: bytes) -> Graph:
         if len(nodes) != len(ids) or not all(ids) or not _printable(tables, ids):
             # All that can be wrong are ids, and it is said of the first of them.
             nodes.clear()
-            return to_graph(list(map(Node, ids)), *rest)
-        graph = graph_of(nodes, *rest)
-        note_unknown(graph, tables.unknown)
-        return graph
+            return to_graph(list(map(Node, ids)), *rest, unknown=tables.unknown)
+        return graph_of(nodes, *rest, unknown=tables.unknown)
 
 
 def _printable(tables: Tables, ids: Sequence[str]) -> bool:
