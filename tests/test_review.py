@@ -35,6 +35,7 @@ from gradir.ir.validate import check
 from gradir.review import changed_part, markdown
 
 ROOT = Path(__file__).parents[1]
+Read = pytest.CaptureFixture[str]
 SCHEMA = json.loads((ROOT / "schemas" / "gir-diff-1.0.schema.json").read_text(encoding="utf-8"))
 LIMIT = 65_536
 
@@ -313,6 +314,14 @@ def test_a_diff_of_a_newer_minor_version_is_read_with_a_warning() -> None:
     assert len(caught) == 1
 
 
+def test_patch_says_that_a_diff_is_of_a_newer_version(files: Path, capfd: Read) -> None:
+    document = json.loads(encode(gradir.diff(everything(), edited()))) | {"version": "1.7"}
+    (files / "d.json").write_text(json.dumps(document))
+    assert main(["patch", "a.gir", "d.json", "-o", "c.gir"]) == 0
+    assert capfd.readouterr().err.startswith("gradir: warning: the diff has version 1.7, newer than 1.0; what this gra")
+    assert (files / "c.gir").read_bytes() == (files / "b.gir").read_bytes()
+
+
 @pytest.mark.parametrize("key", ["later", "later\x1b[2J"])
 @pytest.mark.parametrize(
     "path", [[], ["before"], ["changes", 0], ["script"], ["script", "nodes", 0], ["script", "nodes", 0, "after", 0]]
@@ -343,9 +352,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     gradir.save(everything(), "a.gir")
     gradir.save(edited(), "b.gir")
     return tmp_path
-
-
-Read = pytest.CaptureFixture[str]
 
 
 def test_the_command_line_diffs_and_patches(files: Path, capfd: Read) -> None:
