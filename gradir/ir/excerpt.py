@@ -12,6 +12,12 @@ __all__ = ["excerpt", "said", "shortened"]
 _QUOTED: Final = 60
 _LINE: Final = 300
 
+# Not repr alone: what stands in the place of a text may be large, or nested deeply.
+_BEGINNING: Final = reprlib.Repr()
+_BEGINNING.maxlevel = 3
+_BEGINNING.maxlist = _BEGINNING.maxdict = _BEGINNING.maxtuple = 20
+_BEGINNING.maxstring = _BEGINNING.maxlong = _BEGINNING.maxother = 2 * _QUOTED
+
 
 def excerpt(value: object) -> str:
     """A value of a document in quotes, cut off where it is long.
@@ -21,8 +27,7 @@ def excerpt(value: object) -> str:
     """
     if isinstance(value, str):
         return repr(value[:_QUOTED]) + "…" * (len(value) > _QUOTED)
-    # Not with repr: what stands in the place of a text may be large, or nested deeply.
-    return shortened(reprlib.repr(value), _QUOTED)
+    return shortened(_BEGINNING.repr(value), _QUOTED)
 
 
 def said(error: Exception) -> str:
