@@ -42,7 +42,9 @@ def run(kind: str, seeds: range) -> Counter[str]:
                 raise
             named = place(error)
             findings[named] += 1
-            first.setdefault(named, f"{kind}:{seed}: {type(error).__name__}: {error}"[:300])
+            if named not in first:
+                first[named] = f"{kind}:{seed}: {type(error).__name__}: {error}"[:300]
+                print(f"{named}: {first[named]!r}", file=sys.stderr, flush=True)
         signal.alarm(0)
         if number % 10_000 == 0:
             print(f"{kind}: {number:,} tried, {sum(findings.values()):,} findings", file=sys.stderr, flush=True)
