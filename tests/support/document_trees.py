@@ -115,6 +115,9 @@ def _packed(value: Any) -> bytes:
         return _header(value, 0x90, 0xDC) + b"".join(map(_packed, value))
     if isinstance(value, Odd):
         return value.packed
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        # There is no such integer in MessagePack.
+        value %= 2**64
     packed: bytes = msgpack.packb(value)
     return packed
 
