@@ -168,7 +168,8 @@ def save(
         path: where to; a name that ends in ``.gz`` or ``.zst`` asks for compression.
         format: ``json``, to be read and compared, or ``msgpack``, a third of its size or less for most models.
         compress: ``gzip``, ``zstd`` or ``none``, whatever the name says.
-        lossy: write a graph that was read from a newer version of the format, without what this release ignored in it.
+        lossy: write a graph that was read from a newer version of the format, or with keys that no version has, without
+            what this release ignored in it.
 
     Raises:
         FileError: the file cannot be written.

@@ -59,8 +59,11 @@ Shape = tuple[Union[Count, str], ...]
 """Sizes by dimension; a string is a symbolic size."""
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Base of the IR's records: immutable, compared by value, defaults left out of the file."""
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Base of the IR's records: immutable, compared by value, defaults left out of the file.
+
+    What a document has beyond them is not ignored in silence: see `gradir.ir.unknown`.
+    """
 
 
 def share_empty_tuples(record: Record) -> None:
