@@ -68,7 +68,8 @@ def captured(options: argparse.Namespace) -> Graph:
         live = frontend.capture_target(
             target, options.input, seed=options.seed, fake=options.fake, sources=options.sources
         )
-        checked = live.verify() if options.verify else None
+        # Nothing runs after this, so that the graph may be used up.
+        checked = live.verify(keep_graph=False) if options.verify else None
     except CaptureError as error:
         raise CaptureError(f"{options.spec}: {error}") from error
     if checked is not None:
