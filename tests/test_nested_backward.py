@@ -1,4 +1,4 @@
-"""Backwards inside a backward: what is counted, what the parameters behind them are said to be, and what a run shows."""
+"""Backwards inside a backward: what is counted, what parameters behind them are said to be, and what a run shows."""
 
 from __future__ import annotations
 
@@ -363,6 +363,15 @@ def test_a_backward_inside_a_backward_without_a_recording(name: str) -> None:
     graph = gradir.capture(out, model=model)
     assert cuts(graph).get("hidden", set()) >= hidden
     assert shown(graph) <= with_gradient(model, out) <= shown(graph) | cuts(graph).get("hidden", set())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_are_as_before_where_no_model_is_given(name: str) -> None:
+    model = MODELS[name][0]()
+    out = model(leaf(3, 2))
+    model.zero_grad()
+    assert gradir.verify(out).mismatches == ()
+    assert [key for key, parameter in model.named_parameters() if parameter.grad is not None] == []
 
 
 def test_only_what_a_function_holds_is_hidden() -> None:

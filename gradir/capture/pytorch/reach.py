@@ -22,7 +22,15 @@ from gradir.capture.pytorch.keepalive import protect
 from gradir.capture.pytorch.outputs import Captured, output_nr_of
 from gradir.capture.pytorch.walk import GradFn, walk
 
-__all__ = ["backward_code", "class_of", "hiding_functions", "is_reentrant_checkpoint", "names_in", "reached_by"]
+__all__ = [
+    "backward_code",
+    "class_of",
+    "hiding_functions",
+    "is_reentrant_checkpoint",
+    "leaves_reached_by",
+    "names_in",
+    "reached_by",
+]
 
 _MAX_STEPS: Final = 300_000
 """So many objects are looked at, or a function that holds the whole program would cost more than its capture."""
@@ -61,21 +69,26 @@ def reached_by(functions: Iterable[GradFn], known: Collection[GradFn], wanted: C
     ``known`` are the grad_fns of the graph. All are said to be reached where that cannot be told.
     """
     search = _Search(known, wanted)
-    pending = list(functions)
-    while pending:
-        if not search.look_through(start for fn in pending for start in _starts(fn)):
-            return set(wanted)
-        pending = search.functions_of_other_graphs()
-    return search.found
+    return set(search.found) if search.all_of(functions) else set(wanted)
+
+
+def leaves_reached_by(functions: Iterable[GradFn], known: Collection[GradFn]) -> list[torch.Tensor]:
+    """The leaves that the functions can come to, as far as that can be told."""
+    search = _Search(known, None)
+    search.all_of(functions)
+    return list(search.found.values())
 
 
 class _Search:
-    """What was met so far: the objects, and the tensors of graphs that a function keeps for itself."""
+    """What was met so far: the objects, and the tensors of graphs that a function keeps for itself.
 
-    def __init__(self, known: Collection[GradFn], wanted: Collection[int]) -> None:
+    ``found`` are the wanted tensors among them by id(), or all leaves that require a gradient.
+    """
+
+    def __init__(self, known: Collection[GradFn], wanted: Collection[int] | None) -> None:
         self._known = known
         self._wanted = wanted
-        self.found: set[int] = set()
+        self.found: dict[int, torch.Tensor] = {}
         self._met: set[int] = set()
         # Whatever has an id() here has to live, or another object may get it.
         self._alive: list[Any] = []
@@ -83,11 +96,19 @@ class _Search:
         self._elsewhere: list[Captured] = []
         self._searched: dict[GradFn, None] = {}
 
-    def look_through(self, things: Iterable[Any]) -> bool:
-        """Look at all that some objects lead to; returns whether that had an end."""
+    def all_of(self, functions: Iterable[GradFn]) -> bool:
+        """Look at all that some functions lead to; returns whether that had an end."""
+        pending = list(functions)
+        while pending:
+            if not self._look_through(start for fn in pending for start in _starts(fn)):
+                return False
+            pending = self._functions_of_other_graphs()
+        return True
+
+    def _look_through(self, things: Iterable[Any]) -> bool:
         # Nearest first, and most that is wanted is near.
         pending = deque(things)
-        while pending and len(self.found) < len(self._wanted):
+        while pending and not self._has_all():
             if not self._steps:
                 return False
             self._steps -= 1
@@ -102,21 +123,24 @@ class _Search:
                 pending.extend(_referents(thing))
         return True
 
+    def _has_all(self) -> bool:
+        return self._wanted is not None and len(self.found) == len(self._wanted)
+
     def _note(self, tensor: torch.Tensor) -> None:
-        if id(tensor) in self._wanted:
-            self.found.add(id(tensor))
+        if id(tensor) in self._wanted if self._wanted is not None else tensor.is_leaf and tensor.requires_grad:
+            self.found[id(tensor)] = tensor
         producer = tensor.grad_fn
         if producer is not None and producer not in self._known:
             self._elsewhere.append(Captured("output", "", tensor, (producer, output_nr_of(tensor))))
 
-    def functions_of_other_graphs(self) -> list[GradFn]:
+    def _functions_of_other_graphs(self) -> list[GradFn]:
         """Note the leaves of the graphs of tensors that were met; returns the functions there that may run anything."""
-        if not self._elsewhere or len(self.found) == len(self._wanted):
+        if not self._elsewhere or self._has_all():
             return []
         walked = walk(self._elsewhere)
         self._elsewhere = []
         protect(walked)
-        self.look_through(fn.variable for fn in walked.edges if type(fn).__name__ == "AccumulateGrad")
+        self._look_through(fn.variable for fn in walked.edges if type(fn).__name__ == "AccumulateGrad")
         new = [fn for fn in hiding_functions(walked.edges) if fn not in self._searched and fn not in self._known]
         self._searched.update(dict.fromkeys(new))
         return new

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FunctionType
@@ -27,7 +27,8 @@ _ONCE: Final = (
 )
 _FREE: Final = frozenset({"resize_", "_resize_"})
 _STORAGES: Final = frozenset({"storage", "untyped_storage", "_typed_storage"})
-_CONTAINERS: Final = (dict, list, set, deque)
+_DICTS: Final = (dict, OrderedDict, defaultdict)
+_CONTAINERS: Final = (*_DICTS, list, set, deque)
 
 _SelectiveCheckpoint: Final = getattr(checkpoint, "_CachedTorchDispatchMode", ())
 
@@ -144,7 +145,7 @@ class _State:
     """What the context of a custom Function holds."""
 
     def __init__(self, fn: GradFn) -> None:
-        self._containers: list[tuple[Any, Any]] = []
+        self._containers: list[tuple[Any, dict[Any, Any] | list[Any]]] = []
         self._objects: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._tensors: list[tuple[torch.Tensor, tuple[int | None, int | None]]] = []
         met: set[int] = set()
@@ -156,9 +157,9 @@ class _State:
             met.add(id(thing))
             kind = type(thing)
             if kind in _CONTAINERS:
-                self._containers.append((thing, kind(thing)))
+                self._containers.append((thing, dict(thing) if kind in _DICTS else list(thing)))
             if kind in _CONTAINERS or kind is tuple:
-                pending.extend(thing.values() if kind is dict else thing)
+                pending.extend(thing.values() if kind in _DICTS else thing)
             elif issubclass(kind, torch.Tensor):
                 self._tensors.append((thing, _fingerprint(thing)))
             elif kind.__module__ != "builtins" and not issubclass(kind, type):

@@ -13,6 +13,7 @@ import torch
 
 from gradir.capture.pytorch.assemble import LiveGraph
 from gradir.capture.pytorch.metadata import dtype_name, shape_of
+from gradir.capture.pytorch.reach import hiding_functions, leaves_reached_by
 from gradir.capture.pytorch.reuse import refuse_what_runs_once, state_kept
 from gradir.capture.pytorch.walk import GradFn
 from gradir.errors import CaptureError
@@ -94,7 +95,8 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     that arrives at each output must have the recorded dtype and shape. The leaves of the graph, and no parameter that
     is said to be unreached, must receive a gradient.
 
-    The gradients in ``.grad`` of the leaves, of the model's parameters and of the outputs are as before afterwards.
+    The gradients in ``.grad`` of the leaves, of the model's parameters, of the outputs, and of what the graph's custom
+    Functions can be seen to reach are as before afterwards.
     With ``keep_graph`` so is the graph, and what can run only once is refused; without it the graph is used up. What
     else runs in a backward runs in this one: hooks that the user put on tensors and nodes, `retain_grad` of
     intermediate tensors, the recomputation of checkpoints. All of it runs in the calling thread, where the order of
@@ -112,7 +114,10 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     # Not asked for afterwards: a distributed model takes gradients away as they come.
     hooks += [_register_accumulated(tensor, watch.note_gradient) for tensor in tensors]
     try:
-        with _grads_put_aside([*tensors, *outputs]), state_kept(live) if keep_graph else nullcontext():
+        with (
+            _grads_put_aside([*tensors, *outputs, *_reached_aside(live)]),
+            state_kept(live) if keep_graph else nullcontext(),
+        ):
             engine = _run_backward(live, keep_graph=keep_graph)
     finally:
         for hook in hooks:
@@ -127,10 +132,16 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     return Verification(len(live.grad_fns), edges, len(watch.arrived), tuple(mismatches))
 
 
+def _reached_aside(live: LiveGraph) -> list[torch.Tensor]:
+    """The leaves, of modules that were not given too, that functions of the graph may reach by themselves."""
+    with torch._C.DisableTorchFunction():
+        return leaves_reached_by(hiding_functions(live.grad_fns), live.grad_fns)
+
+
 @contextmanager
 def _grads_put_aside(tensors: list[torch.Tensor]) -> Iterator[None]:
-    kept = [(tensor, tensor.grad) for tensor in tensors]
-    for tensor in tensors:
+    kept = [(tensor, tensor.grad) for tensor in {id(tensor): tensor for tensor in tensors}.values()]
+    for tensor, _ in kept:
         tensor.grad = None
     try:
         yield
