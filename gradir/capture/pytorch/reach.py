@@ -27,6 +27,7 @@ __all__ = [
     "class_of",
     "hiding_functions",
     "is_reentrant_checkpoint",
+    "is_torchs_own",
     "leaves_reached_by",
     "names_in",
     "reached_by",
@@ -45,7 +46,7 @@ _END: Final = (type, ModuleType, FrameType, str, bytes, bytearray, int, float, c
 
 def hiding_functions(grad_fns: Iterable[GradFn]) -> list[GradFn]:
     """Those of the grad_fns whose backward may run code that is not known."""
-    return [fn for fn in grad_fns if isinstance(fn, FunctionCtx) and not _is_torchs_own(class_of(fn).__module__)]
+    return [fn for fn in grad_fns if isinstance(fn, FunctionCtx) and not is_torchs_own(class_of(fn).__module__)]
 
 
 def is_reentrant_checkpoint(fn: GradFn) -> bool:
@@ -58,7 +59,8 @@ def class_of(fn: GradFn) -> type:
     return getattr(type(fn), "_forward_cls", type(fn))
 
 
-def _is_torchs_own(module: object) -> bool:
+def is_torchs_own(module: object) -> bool:
+    """Whether what a module of this name defines is torch's, and runs no code but torch's."""
     name = str(module)
     return name.startswith(_TORCHS_OWN) and not name.startswith(_TORCHS_THAT_RUN_ANYTHING)
 
@@ -159,7 +161,7 @@ def backward_code(fn: GradFn) -> Iterator[Any]:
     cls = class_of(fn)
     for name in ("backward", "vjp"):
         code = getattr(cls, name, None)
-        if code is not None and not _is_torchs_own(getattr(code, "__module__", "")):
+        if code is not None and not is_torchs_own(getattr(code, "__module__", "")):
             yield code
 
 
@@ -176,7 +178,7 @@ def _used_by(function: FunctionType) -> Iterator[Any]:
     yield function.__closure__
     yield function.__defaults__
     yield function.__kwdefaults__
-    if not _is_torchs_own(function.__module__):
+    if not is_torchs_own(function.__module__):
         yield from _named(names_in(function), function.__globals__)
 
 
@@ -189,7 +191,7 @@ def _named(names: Collection[str], namespace: Mapping[str, Any]) -> Iterator[Any
             continue
         # Asked of a module itself, a lazy one would import more.
         members = vars(thing)
-        if not _is_torchs_own(f"{members.get('__module__') or members.get('__name__')}."):
+        if not is_torchs_own(f"{members.get('__module__') or members.get('__name__')}."):
             yield from (members[member] for member in names if member in members)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch.autograd.function import FunctionCtx
 from torch.utils import checkpoint
 
-from gradir.capture.pytorch.reach import backward_code, class_of, names_in
+from gradir.capture.pytorch.reach import backward_code, class_of, hiding_functions, is_torchs_own, names_in
 from gradir.capture.pytorch.walk import GradFn
 from gradir.errors import CaptureError, warn
 
@@ -124,9 +124,10 @@ def state_kept(live: LiveGraph) -> Iterator[None]:
     """Put back, afterwards, what the backwards of custom Functions took from their contexts.
 
     That are the attributes, and what is in the lists, dicts and sets among them; of other objects, attributes that were
-    deleted or set to None. What changed in the tensors among them cannot be put back, and is told by a warning.
+    deleted or set to None. Functions and objects of torch itself manage their own. What changed in the tensors among
+    them cannot be put back, and is told by a warning.
     """
-    states = [(_State(fn), node_id) for fn, node_id in live.grad_fns.items() if isinstance(fn, FunctionCtx)]
+    states = [(_State(fn), live.grad_fns[fn]) for fn in hiding_functions(live.grad_fns)]
     try:
         yield
     finally:
@@ -162,7 +163,7 @@ class _State:
                 pending.extend(thing.values() if kind in _DICTS else thing)
             elif issubclass(kind, torch.Tensor):
                 self._tensors.append((thing, _fingerprint(thing)))
-            elif kind.__module__ != "builtins" and not issubclass(kind, type):
+            elif not issubclass(kind, type) and not is_torchs_own(kind.__module__):
                 attributes = getattr(thing, "__dict__", None)
                 if type(attributes) is dict:
                     self._objects.append((attributes, dict(attributes)))
