@@ -435,6 +435,30 @@ def test_what_a_hook_reaches_is_found_by_a_run_alone() -> None:
     )
 
 
+class Touchy:
+    """Raises whatever it is asked."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+def test_what_a_function_holds_is_asked_nothing() -> None:
+    class Holds(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, things):
+            ctx.things = things
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 2, None
+
+    model = nn.Linear(2, 2)
+    out = Holds.apply(leaf(2), {"a": Touchy()})
+    assert cuts(gradir.capture(out, model=model)) == {"unreached": {"weight", "bias"}}
+    assert gradir.verify(out, model=model).mismatches == ()
+
+
 def test_a_function_that_holds_more_than_can_be_looked_through_hides_everything() -> None:
     class Holds(torch.autograd.Function):
         @staticmethod
@@ -449,6 +473,8 @@ def test_a_function_that_holds_more_than_can_be_looked_through_hides_everything(
     model = nn.Linear(2, 2)
     few, many = ([[] for _ in range(count)] for count in (1_000, 400_000))
     assert cuts(gradir.capture(Holds.apply(leaf(2), few), model=model)) == {"unreached": {"weight", "bias"}}
+    numbers = list(range(400_000))
+    assert cuts(gradir.capture(Holds.apply(leaf(2), numbers), model=model)) == {"unreached": {"weight", "bias"}}
     assert cuts(gradir.capture(Holds.apply(leaf(2), many), model=model)) == {"hidden": {"weight", "bias"}}
 
 

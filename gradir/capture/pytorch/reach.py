@@ -115,14 +115,15 @@ class _Search:
                 return False
             self._steps -= 1
             thing = pending.popleft()
-            if id(thing) in self._met or issubclass(type(thing), _END):
+            if id(thing) in self._met:
                 continue
             self._met.add(id(thing))
             self._alive.append(thing)
             if issubclass(type(thing), torch.Tensor):
                 self._note(thing)
             else:
-                pending.extend(_referents(thing))
+                # Numbers and names, of which there may be millions, are no steps.
+                pending.extend(other for other in _referents(thing) if not issubclass(type(other), _END))
         return True
 
     def _has_all(self) -> bool:
