@@ -90,7 +90,9 @@ def summary(graph: Graph) -> str:
     from gradir.ir.totals import totals
 
     counts = totals(graph)
-    cut = f", {counted(len(graph.cuts), 'parameter')} without gradient" if graph.cuts else ""
+    hidden = sum(1 for cut in graph.cuts if cut.kind == "hidden")
+    cut = f", {counted(len(graph.cuts) - hidden, 'parameter')} without gradient" if len(graph.cuts) > hidden else ""
+    cut += f", {counted(hidden, 'parameter')} hidden" if hidden else ""
     graph_size = f"{counted(counts.nodes, 'node')}, {counted(counts.edges, 'edge')}"
     return f"{graph_size}, {counted(counts.parameters, 'parameter element')}{cut}"
 
