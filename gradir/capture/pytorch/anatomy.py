@@ -31,9 +31,6 @@ _ACCUMULATE_OP: Final = neutral_name(_ACCUMULATE)
 _OPAQUE: Final = frozenset({"CheckpointFunctionBackward", "CompiledFunctionBackward", "DifferentiableGraphBackward"})
 """Functions that stand for a graph of their own, which autograd does not show."""
 
-_HIDING: Final = frozenset({"CheckpointFunctionBackward"})
-"""Functions through which gradient reaches tensors that are not their inputs."""
-
 
 _operators: Final[Callable[[], list[str]]] = torch._C._dispatch_get_all_op_names
 """The names of all registered operators, such as ``aten::add.Tensor``."""
@@ -91,10 +88,6 @@ class Anatomies:
         if found is None:
             found = self._by_name[name] = _inspect(kind, plain_text(native_name(name)), self._symbols, self._groups)
         return found
-
-    def hide_leaves(self) -> bool:
-        """Whether a function was met through which gradient may reach tensors that are not its inputs."""
-        return any(anatomy.native in _HIDING for anatomy in self.by_type.values())
 
 
 def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: Groups) -> Anatomy:

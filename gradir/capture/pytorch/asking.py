@@ -69,12 +69,16 @@ def refuse_addition(_: torch.Tensor) -> NoReturn:
 
 
 def asked_for(
-    leaves: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], seeds: Sequence[torch.Tensor]
+    leaves: Sequence[torch.Tensor],
+    tensors: Sequence[torch.Tensor],
+    seeds: Sequence[torch.Tensor],
+    *,
+    keep_graph: bool = True,
 ) -> Sequence[torch.Tensor | None]:
-    """The gradients of leaves, ``None`` where none arrives; the graph is kept."""
+    """The gradients of leaves, ``None`` where none arrives."""
     if not leaves:
         return ()
-    return torch.autograd.grad(tensors, leaves, seeds, retain_graph=True, allow_unused=True)
+    return torch.autograd.grad(tensors, leaves, seeds, retain_graph=keep_graph, allow_unused=True)
 
 
 @contextmanager

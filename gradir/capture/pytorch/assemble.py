@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
@@ -18,6 +18,7 @@ from gradir.capture.pytorch.flat import FlatParameters
 from gradir.capture.pytorch.keepalive import protect
 from gradir.capture.pytorch.metadata import MetadataReader, dtype_name, layout_name
 from gradir.capture.pytorch.outputs import Captured, flatten
+from gradir.capture.pytorch.reach import hidden_among
 from gradir.capture.pytorch.saved import SavedReader
 from gradir.capture.pytorch.scopes import cuts, is_trainable, module_paths, scope_table
 from gradir.capture.pytorch.sources import SourceLookup
@@ -60,14 +61,13 @@ class LiveGraph(NamedTuple):
     grad_fns: dict[GradFn, str]
     leaves: dict[str, torch.Tensor]
     unreached: list[torch.Tensor]
-    hides: bool
     roots: Mapping[str, nn.Module]
 
-    def verify(self) -> Verification:
+    def verify(self, *, keep_graph: bool = True) -> Verification:
         """Run a real backward and compare it with the graph; see `gradir.verify`."""
         from gradir.capture.pytorch.verify import verify
 
-        return verify(self)
+        return verify(self, keep_graph=keep_graph)
 
 
 def assemble(
@@ -78,14 +78,15 @@ def assemble(
     walked: Walk | None = None,
     scope_of: Callable[[GradFn], str | None] | None = None,
     calls: Mapping[nn.Module, int] | None = None,
+    inside: Collection[nn.Module] = (),
     temporary: Sequence[Owned] = (),
     sources: SourceLookup | None = None,
 ) -> LiveGraph:
     """Make the graph of the captured tensors, which may have been ``walked`` already.
 
     When the forward was recorded, ``scope_of`` gives the module path of a grad_fn or ``None`` where that is open,
-    ``calls`` how often each module ran, ``temporary`` the parameters that modules had only while they ran, and
-    ``sources``, if they were noted, the source lines.
+    ``calls`` how often each module ran, ``inside`` which modules ran inside a custom Function, ``temporary`` the
+    parameters that modules had only while they ran, and ``sources``, if they were noted, the source lines.
 
     Raises:
         CaptureError: called inside torch.compile, or ``params`` holds something else than tensors by name.
@@ -102,6 +103,7 @@ def assemble(
             walk(captured) if walked is None else walked,
             scope_of=scope_of,
             calls=calls or {},
+            inside=inside,
             temporary=temporary,
             sources=sources,
         )
@@ -115,6 +117,7 @@ def _assemble(
     *,
     scope_of: Callable[[GradFn], str | None] | None,
     calls: Mapping[nn.Module, int],
+    inside: Collection[nn.Module],
     temporary: Sequence[Owned],
     sources: SourceLookup | None,
 ) -> LiveGraph:
@@ -131,11 +134,11 @@ def _assemble(
         unreached = _without_replaced(unreached, [entry for entry in temporary if id(entry.tensor) in reached])
         known_ids = {id(entry.tensor) for entry in known}
         unreached = _without_parts(unreached, [leaf for leaf in leaves.values() if id(leaf) not in known_ids])
-    hides = assembly.hides_leaves()
+    hidden = hidden_among([entry.tensor for entry in unreached], walked.edges, inside, is_recorded=scope_of is not None)
     graph = Graph.of(
         nodes,
         scope_table(module_paths(roots), owned, calls),
-        cuts(unreached, hides=hides),
+        cuts(unreached, hidden),
         Producer(
             __version__,
             "torch",
@@ -152,7 +155,7 @@ def _assemble(
     # order: a look at each node again would cost more than to write it. The few other records are looked at.
     if sound(list(graph.scopes.values()), Scope) and sound(graph.cuts, Cut):
         vouch(graph)
-    return LiveGraph(graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], hides, roots)
+    return LiveGraph(graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], roots)
 
 
 def _usable(tensor: torch.Tensor) -> torch.Tensor:
@@ -221,10 +224,6 @@ class _Assembly:
         """Every node of the graph."""
         self._write(self._assign_ids())
         return self._nodes
-
-    def hides_leaves(self) -> bool:
-        """Whether gradient may reach tensors that the graph does not show."""
-        return self._anatomies.hide_leaves()
 
     def live(self) -> tuple[dict[GradFn, str], dict[str, torch.Tensor]]:
         """The id of every grad_fn, and every leaf tensor by the id of its node."""

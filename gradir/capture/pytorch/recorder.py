@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from operator import is_, itemgetter
-from types import TracebackType
-from typing import NamedTuple, NoReturn
+from types import FrameType, TracebackType
+from typing import Any, Final, NamedTuple, NoReturn
 
 import torch
 from torch import nn
+from torch.autograd.function import BackwardCFunction
 from torch.nn.modules import module as module_hooks
 
 from gradir.capture.pytorch.assemble import LiveGraph, assemble
@@ -29,6 +31,12 @@ from gradir.ir import Graph
 from gradir.protocols import Names, Verification
 
 __all__ = ["Recorder"]
+
+_CALL: Final = nn.Module._call_impl.__code__
+_Function: Any = torch.autograd.Function
+_APPLY: Final = _Function.apply.__func__.__code__
+_APPLY_BACKWARD: Final = BackwardCFunction.apply.__code__
+_OWN_CALL_AND_THE_ONE_ABOVE: Final = 2
 
 
 class _Temporary(NamedTuple):
@@ -57,6 +65,7 @@ class Recorder:
         self._temporary: dict[int, _Temporary] = {}
         self._outermost: dict[nn.Module, None] = {}
         self._calls: defaultdict[nn.Module, int] = defaultdict(int)
+        self._inside: dict[nn.Module, None] = {}
         self._hooks: ExitStack | None = None
         self._notes_sources = sources
         self._recording: dict[Timeline, SourceLog] = {}
@@ -95,9 +104,11 @@ class Recorder:
         """
         return self.live_capture(outputs, model=model, params=params).graph
 
-    def verify(self, outputs: object, *, model: object = None, params: Names | None = None) -> Verification:
+    def verify(
+        self, outputs: object, *, model: object = None, params: Names | None = None, keep_graph: bool = True
+    ) -> Verification:
         """Capture, run a real backward, and compare; see `gradir.verify`."""
-        return self.live_capture(outputs, model=model, params=params).verify()
+        return self.live_capture(outputs, model=model, params=params).verify(keep_graph=keep_graph)
 
     def live_capture(self, outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
         """Capture, and keep the live objects beside the graph."""
@@ -126,6 +137,7 @@ class Recorder:
             walked=walked,
             scope_of=ScopeLookup(ran.timelines, paths),
             calls=self._calls,
+            inside=self._inside,
             temporary=list(_named_by_module(temporary.values(), paths)),
             sources=self._source_lookup(ran.timelines),
         )
@@ -144,11 +156,11 @@ class Recorder:
         """By id(), the parameters that modules had while they ran and have no more, whichever module exchanged them."""
         found = dict(self._temporary)
         frames = {id(frame): frame for line in self._timelines for frame in line.snapshot()[1] if frame is not None}
-        for module, _, then in frames.values():
-            now = module._parameters
-            for name, tensor in then:
+        for frame in frames.values():
+            now = frame.module._parameters
+            for name, tensor in frame.parameters:
                 if tensor is not None and now.get(name) is not tensor:
-                    found.setdefault(id(tensor), _Temporary(tensor, module, name))
+                    found.setdefault(id(tensor), _Temporary(tensor, frame.module, name))
         return found
 
     def _timeline(self) -> Timeline:
@@ -166,7 +178,11 @@ class Recorder:
         if timeline.current is None:
             self._outermost[module] = None
         self._calls[module] += 1
-        timeline.switch(Frame(module, timeline.current, tuple(module._parameters.items())))
+        caller = timeline.current
+        inside = (caller is not None and caller.inside) or _in_a_function()
+        if inside:
+            self._inside[module] = None
+        timeline.switch(Frame(module, caller, tuple(module._parameters.items()), inside))
 
     def _leave_module(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002
         if torch.compiler.is_compiling():
@@ -193,6 +209,20 @@ def _named_by_module(temporary: Iterable[_Temporary], paths: Mapping[nn.Module, 
         if module in paths:
             scope, own = paths[module], plain_text(name)
             yield Owned(tensor, (f"{scope}.{own}" if scope else own,), scope)
+
+
+def _in_a_function() -> bool:
+    """Whether a custom Function runs between the call of a module, from whose hook this is asked, and the one above."""
+    frame: FrameType | None = sys._getframe(1)
+    calls = 0
+    while frame is not None and calls < _OWN_CALL_AND_THE_ONE_ABOVE:
+        code = frame.f_code
+        if code is _CALL:
+            calls += 1
+        elif code is _APPLY or code is _APPLY_BACKWARD:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _with_strays(

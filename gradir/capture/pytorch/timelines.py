@@ -21,12 +21,14 @@ _AFTER_FORWARD: Final = "BackwardHookFunctionBackward"
 class Frame(NamedTuple):
     """A running call of a module; ``caller`` is the frame that called it.
 
-    ``parameters`` are those that the module had when it was called, with their names.
+    ``parameters`` are those that the module had when it was called, with their names. A call ``inside`` a custom
+    Function is one that the Function's code made, directly or by other modules.
     """
 
     module: nn.Module
     caller: Frame | None
     parameters: tuple[tuple[str, torch.Tensor | None], ...]
+    inside: bool = False
 
 
 class Timeline:
