@@ -6,13 +6,15 @@ VENV = .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS =
+N = 10000
+CORE_VENV = .venv-core-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 SUITE = --doctest-modules gradir exporters schemas tests
 # What holds on a torch that does not show what it saved.
 ANY_TORCH = $(addprefix tests/test_,verify.py recorder.py sources.py files.py cli.py cli_check.py pytest_plugin.py)
 
 .SUFFIXES:
-.PHONY: help demo test bench fuzz check schema goldens verification reviewing gallery node model-explorer
-.PHONY: test-core core-suite test-torch torch-suite clean
+.PHONY: help demo test bench fuzz fuzz-mutants check schema goldens verification reviewing gallery node model-explorer
+.PHONY: test-core core-suite core-mutants test-torch torch-suite clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +34,9 @@ bench: $(VENV)/.ready-test ## measure beside the peers; some minutes
 fuzz: $(VENV)/.ready-test ## run the coverage-guided fuzzer of the decoders for two minutes
 	$(PIP) install --quiet atheris
 	$(BIN)/python tests/fuzz/decoders.py .fuzz -max_total_time=120 -max_len=4096
+
+fuzz-mutants: ## read mutants of documents, without torch: make fuzz-mutants N=100000 KINDS="json diff" PYTHON=python3.13
+	$(MAKE) core-mutants VENV=$(CORE_VENV)
 
 check: $(VENV)/.ready-test ## lint, formatting, types, the layer rule and schema drift
 	$(BIN)/ruff check
@@ -64,7 +69,7 @@ model-explorer: .model-explorer/.ready $(VENV)/.ready-test ## let Model Explorer
 	$(BIN)/python -m pytest tests/test_model_explorer_viewer.py --no-tool-skips $(PYTEST_ARGS)
 
 test-core: ## the tests that need no torch, without torch: make test-core PYTHON=python3.13
-	$(MAKE) core-suite VENV=.venv-core-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+	$(MAKE) core-suite VENV=$(CORE_VENV)
 
 test-torch: ## the tests that hold on every torch from 2.5 on, on one of them: make test-torch TORCH=2.8.0
 	$(MAKE) torch-suite VENV=.venv-torch-$(TORCH)
@@ -76,6 +81,9 @@ clean: ## remove what the targets above made
 
 core-suite: $(VENV)/.ready-core
 	$(BIN)/python -m pytest -n auto --doctest-ignore-import-errors $(SUITE) $(PYTEST_ARGS)
+
+core-mutants: $(VENV)/.ready-core
+	$(BIN)/python tests/fuzz/mutants.py $(N) $(if $(KINDS),--kinds $(KINDS))
 
 torch-suite: $(VENV)/.ready-torch
 	$(BIN)/python -m pytest -n auto $(ANY_TORCH) $(PYTEST_ARGS)

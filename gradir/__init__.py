@@ -17,7 +17,22 @@ from typing import TYPE_CHECKING
 for _package in ("capture", "diff"):
     import_module(f"gradir.{_package}")
 
-from gradir.api import capture, diff, dumps, export, load, loads, make_dot, patch, record, render, save, unpatch, verify
+from gradir.api import (
+    capture,
+    diff,
+    dumps,
+    export,
+    load,
+    loads,
+    make_dot,
+    patch,
+    record,
+    release,
+    render,
+    save,
+    unpatch,
+    verify,
+)
 from gradir.errors import (
     CaptureError,
     ExportError,
@@ -78,6 +93,7 @@ __all__ = [
     "make_dot",
     "patch",
     "record",
+    "release",
     "render",
     "save",
     "unpatch",

@@ -26,6 +26,7 @@ __all__ = [
     "mimebundle",
     "patch",
     "record",
+    "release",
     "render",
     "save",
     "unpatch",
@@ -72,16 +73,25 @@ def verify(
     kwargs: Mapping[str, object] | None = None,
     model: object = None,
     params: Names | None = None,
+    keep_graph: bool = True,
 ) -> Verification:
     """Capture, and check the graph against the autograd engine by running a real backward.
 
-    Every captured function must run and no other may; the gradient that arrives at each must have the recorded dtype
-    and shape; every leaf of the graph, and no other parameter of the model, must receive a gradient. The arguments are
-    those of `capture`; the result is true where graph and engine agree. Afterwards each ``.grad`` is as before and the
-    graph is kept. Hooks on tensors and nodes run.
+    Every captured function must run and no other may, but for those of a backward that one of them runs inside this
+    one; the gradient that arrives at each must have the recorded dtype and shape; every leaf of the graph must receive
+    a gradient, and no parameter of the model that is said to be unreached. The arguments are those of `capture`; the
+    result is true where graph and engine agree. Afterwards ``.grad`` of these leaves and parameters is as before. Hooks
+    on tensors and nodes run. In a process of a group the engine is asked for the gradients and adds none up, so the
+    next backward is what it would have been; where the graph communicates, all ranks must verify.
+
+    With ``keep_graph`` a backward of your own can run afterwards. What is seen to run only once is refused before
+    anything runs, attributes that a custom Function deletes in its backward are put back, and a `GradirWarning` says
+    where one changed its tensors. Other state that a backward uses up is used up by this one too. Without
+    ``keep_graph`` anything that can run once is verified, and the graph is used up.
 
     Raises:
-        CaptureError: there is no graph, or backward cannot run on it.
+        CaptureError: there is no graph, or backward cannot run on it, or only once where the graph is to be kept, or in
+            a process group would change the next one.
 
     >>> import torch, gradir
     >>> model = torch.nn.Linear(3, 2)
@@ -90,7 +100,24 @@ def verify(
     """
     from gradir import registry
 
-    return registry.frontend("torch").capture(target, inputs, kwargs=kwargs, model=model, params=params).verify()
+    live = registry.frontend("torch").capture(target, inputs, kwargs=kwargs, model=model, params=params)
+    return live.verify(keep_graph=keep_graph)
+
+
+def release() -> int:
+    """Let go of the deep graphs that the program has dropped; returns how many functions that were.
+
+    A captured graph with a path of more than 1,000 functions is held until its outputs are gone and the cyclic garbage
+    collector runs, because torch would overflow the stack when it frees such a graph. What its functions saved is held
+    as long. Where memory is short, call this after the last reference to the outputs is gone. It is safe at any time.
+
+    >>> import gradir
+    >>> gradir.release()
+    0
+    """
+    from gradir import registry
+
+    return registry.frontend("torch").release()
 
 
 def record(model: object = None, *, sources: bool = False) -> Recorder:
@@ -167,7 +194,8 @@ def save(
         path: where to; a name that ends in ``.gz`` or ``.zst`` asks for compression.
         format: ``json``, to be read and compared, or ``msgpack``, a third of its size or less for most models.
         compress: ``gzip``, ``zstd`` or ``none``, whatever the name says.
-        lossy: write a graph that was read from a newer version of the format, without what this release ignored in it.
+        lossy: write a graph that was read from a newer version of the format, or with keys that no version has, without
+            what this release ignored in it.
 
     Raises:
         FileError: the file cannot be written.

@@ -108,11 +108,11 @@ class LiveCapture(Protocol):
         """The graph."""
         ...
 
-    def verify(self) -> Verification:
-        """Run a real backward and compare it with the graph.
+    def verify(self, *, keep_graph: bool = True) -> Verification:
+        """Run a real backward and compare it with the graph, which can run another one afterwards if it is kept.
 
         Raises:
-            CaptureError: backward cannot run.
+            CaptureError: backward cannot run, or only once where the graph is to be kept.
         """
         ...
 
@@ -134,11 +134,13 @@ class Recorder(Protocol):
         """
         ...
 
-    def verify(self, outputs: object, *, model: object = None, params: Names | None = None) -> Verification:
+    def verify(
+        self, outputs: object, *, model: object = None, params: Names | None = None, keep_graph: bool = True
+    ) -> Verification:
         """Capture, and check the graph against the engine; see `gradir.verify`.
 
         Raises:
-            CaptureError: there is no graph, or backward cannot run on it.
+            CaptureError: there is no graph, or backward cannot run on it, or only once where the graph is to be kept.
         """
         ...
 
@@ -166,6 +168,10 @@ class Frontend(Protocol):
 
     def seed(self, number: int) -> None:
         """Set the seed of the framework's random numbers."""
+        ...
+
+    def release(self) -> int:
+        """Let go of what captures still hold of graphs that the program has dropped; returns how many functions."""
         ...
 
     def record(self, model: object = None, *, sources: bool = False) -> Recorder:

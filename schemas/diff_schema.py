@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from definitions import components
 
 from gradir.diff.document import FORMAT, VERSION
 from gradir.diff.model import Diff
@@ -24,11 +24,8 @@ PUBLISHED: Final = f"schemas/{FORMAT}-{VERSION}.schema.json"
 
 def diff_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of what ``gradir diff --format json`` prints."""
-    _, definitions = msgspec.json.schema_components([Diff], ref_template="#/$defs/{name}")
+    _, definitions = components(Diff)
     document = definitions.pop("Diff")
-    for definition in (document, *definitions.values()):
-        prose, _, _ = inspect.cleandoc(definition.get("description", "")).partition("\n\n>>>")
-        definition["description"] = prose
     head = {"format": {"const": FORMAT}, "version": {"type": "string", "pattern": r"^1\.(0|[1-9][0-9]*)$"}}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -7,7 +7,6 @@ date, when one of an older version was edited, or when the newest version is not
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from definitions import components
 from schema_change import breaking_changes
 
 from gradir.codecs.compact.layout import LATER_SCOPE_COLUMNS, NODE_COLUMNS, SCOPE_COLUMNS, Kind
@@ -71,12 +71,8 @@ def _columns(required: tuple[str, ...], *optional: str) -> dict[str, Any]:
 
 
 def _generated(*records: type) -> tuple[dict[str, Any], dict[str, Any]]:
-    schemas, definitions = msgspec.json.schema_components(records, ref_template="#/$defs/{name}")
-    document = definitions.pop("Document", schemas[0])
-    for definition in (document, *definitions.values()):
-        prose, _, _ = inspect.cleandoc(definition.get("description", "")).partition("\n\n>>>")
-        definition["description"] = prose
-    return document, definitions
+    schemas, definitions = components(*records)
+    return definitions.pop("Document", schemas[0]), definitions
 
 
 def _published(path: str, title: str, document: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:

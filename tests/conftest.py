@@ -16,8 +16,8 @@ from gradir.ir import Graph
 settings.register_profile("gradir", deadline=None)
 settings.load_profile("gradir")
 
-collect_ignore = ["fuzz"]
-"""What needs packages that the tests do not: see each file there."""
+collect_ignore = ["fuzz", "ranks"]
+"""What needs packages that the tests do not, and what torchrun starts: see each file there."""
 
 GOLDENS = Path(__file__).parent / "goldens"
 MODEL_EXPLORER = Path(__file__).parents[1] / ".model-explorer" / "model_explorer" / "web_app"

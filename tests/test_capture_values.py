@@ -192,3 +192,103 @@ def test_a_tensor_whose_name_raises_has_none() -> None:
 
     x = leaf(1).detach().as_subclass(Nameless).requires_grad_()
     assert [node.names for node in gradir.capture(x * 2).nodes.values() if node.role == "leaf"] == [()]
+
+
+def test_a_device_has_no_number() -> None:
+    assert attributes_of(device=torch.device("cuda", 3), devices=[torch.device("cuda:1"), torch.device("cpu")]) == {
+        "device": "cuda",
+        "devices": ("cuda", "cpu"),
+    }
+
+
+def test_the_device_of_a_tensor_has_no_number() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from gradir.capture.pytorch.metadata import MetadataReader
+
+    with FakeTensorMode():
+        reader = MetadataReader()
+        metas = {reader.of_tensor(torch.empty(2, device=f"cuda:{number}")) for number in (0, 3)}
+    assert {meta.device for meta in metas} == {"cuda"}
+
+
+def test_an_operator_of_a_library_has_its_own_name() -> None:
+    @torch.library.custom_op("gradir_of_tests::scale_by_two", mutates_args=())
+    def scale(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    scale.register_autograd(lambda ctx, gradient: gradient * 2)
+    (node,) = [
+        node
+        for node in gradir.capture(scale(leaf(2))).nodes.values()
+        if node.role == "function" and node.inputs[0].id == "leaf:1/accumulate_grad:1"
+    ]
+    assert node.id == "scale_by_two:1"
+    assert node.native == "GeneratedBackwardFor_gradir_of_tests_scale_by_two_defaultBackward"
+
+
+@pytest.mark.parametrize(
+    ("qualified", "name"),
+    [
+        ("torch::autograd::CppNode<(anonymous namespace)::AllToAllSingle>", "AllToAllSingle"),
+        ("struct torch::autograd::CppNode<class my::Op<float,struct my::Kind<int> > >", "Op"),
+        ("torch::autograd::CppNode<Op>", "Op"),
+        ("torch::autograd::CopySlices", "CopySlices"),
+        ("Mine<int>", "Mine"),
+    ],
+)
+def test_a_node_of_c_plus_plus_has_the_name_of_what_it_wraps(qualified: str, name: str) -> None:
+    from gradir.capture.pytorch.opnames import native_name
+
+    assert native_name(qualified) == name
+
+
+def gradients(loss, *wanted):
+    """Something computed of gradients, as a penalty on them is."""
+    return sum(gradient.exp().sum() for gradient in torch.autograd.grad(loss, wanted, create_graph=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_a_derivative_did_not_compute_is_unknown(dtype) -> None:
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        x, conv, norm = torch.ones(2, 3, 5, 5), torch.nn.Conv2d(3, 4, 3), torch.nn.LayerNorm(5)
+        weight = gradir.capture(gradients(conv(x).sin().sum(), conv.weight))
+        both = gradir.capture(gradients(conv(x).sin().sum(), conv.weight, conv.bias))
+        bias = gradir.capture(gradients(norm(x).sin().sum(), norm.bias))
+        scalar = torch.ones((), requires_grad=True)
+        defined = gradir.capture(gradients(torch.nn.functional.prelu(x, scalar.sin()).sin().sum(), scalar))
+    finally:
+        torch.set_default_dtype(usual)
+    name = str(dtype).removeprefix("torch.")
+    texts = {
+        graph.nodes[key].id: [str(tensor) for tensor in graph.nodes[key].outputs]
+        for graph, key in (
+            (weight, "convolution_backward:1"),
+            (bias, "native_layer_norm_backward:1"),
+            (defined, "prelu_kernel_backward:1"),
+        )
+    }
+    assert texts == {
+        "convolution_backward:1": ["?[?]", f"{name}[4, 3, 3, 3]", "?[?]"],
+        "native_layer_norm_backward:1": ["?[?]", "?[?]", f"{name}[5]"],
+        "prelu_kernel_backward:1": [f"{name}[2, 3, 5, 5]"] * 2,
+    }
+    shown = [str(tensor) for tensor in both.nodes["convolution_backward:1"].outputs]
+    assert shown == ["?[?]", f"{name}[4, 3, 3, 3]", f"{name}[4]"]
+    # A picture shows what flows on.
+    label = f"{name}[4, 3, 3, 3], 2 more"
+    assert label in weight.to("mermaid")
+    assert (weight.nodes["convolution_backward:1"].dtype, weight.nodes["convolution_backward:1"].shape) == (
+        name,
+        (4, 3, 3, 3),
+    )
+
+
+def test_a_number_that_nothing_needs_is_known() -> None:
+    sign, size = torch.linalg.slogdet(torch.eye(3, requires_grad=True))
+    del sign
+    graph = gradir.capture(size)
+    (node,) = (node for node in graph.nodes.values() if node.op == "linalg_slogdet")
+    assert [str(tensor) for tensor in node.outputs][:2] == ["float32[]", "float32[]"]

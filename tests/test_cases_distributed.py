@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -12,6 +14,7 @@ torch = pytest.importorskip("torch")
 from wiring import tensor_roles, wiring  # noqa: E402
 
 import gradir  # noqa: E402
+from gradir import registry  # noqa: E402
 from gradir.ir import TensorMeta  # noqa: E402
 
 dist = pytest.importorskip("torch.distributed")
@@ -164,3 +167,146 @@ def test_distributed_tensors_have_their_global_shape() -> None:
     }
     assert graph.nodes["redistribute:1"].native == "RedistributeBackward"
     assert {graph.nodes[name].shape for name in ("weight", "mul:1", "redistribute:1")} == {(4, 3)}
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(2, 2, bias=False)
+        self.inner = nn.Sequential(nn.Linear(2, 2, bias=False))
+        self.one.weight = self.inner[0].weight
+
+    def forward(self, x):
+        return self.inner(self.one(x))
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("resharded", [False, True])
+def test_fsdp2_keeps_every_name_of_a_tied_parameter(resharded: bool) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    plain = gradir.capture(Tied(), torch.ones(1, 2))
+    graph = gradir.capture(fully_shard(Tied(), reshard_after_forward=resharded), torch.ones(1, 2))
+    assert graph.nodes["one.weight"].names == ("one.weight", "inner.0.weight")
+    assert (wiring(graph), graph.cuts) == (wiring(plain), ())
+
+
+def test_a_parameter_that_moved_has_the_name_that_it_has_now() -> None:
+    model = nn.ModuleDict({"a": nn.Linear(2, 2, bias=False), "b": nn.Linear(2, 2, bias=False)})
+    with gradir.record(model) as rec:
+        y = model["a"](torch.ones(1, 2))
+    model["b"].weight, model["a"].weight = model["a"].weight, model["b"].weight
+    graph = rec.capture(y)
+    assert tensor_roles(graph) == {"b.weight": "parameter"}
+    assert [cut.names for cut in graph.cuts] == [("a.weight",)]
+
+
+def test_a_parameter_that_was_replaced_since_has_its_name() -> None:
+    model = nn.Sequential(nn.Linear(2, 2, bias=False))
+    with gradir.record(model) as rec:
+        y = model(torch.ones(1, 2))
+    model[0].weight = nn.Parameter(torch.zeros(2, 2))
+    graph = rec.capture(y)
+    assert tensor_roles(graph) == {"0.weight": "parameter"}
+
+
+def checkpointed() -> nn.Module:
+    from torch.utils.checkpoint import checkpoint
+
+    class Checkpointed(Model):
+        def forward(self, x):
+            return checkpoint(self.b, self.a(x), use_reentrant=True)
+
+    return Checkpointed()
+
+
+def delayed() -> nn.Module:
+    model = Model()
+    return nn.parallel.DistributedDataParallel(
+        model,
+        delay_all_reduce_named_params=[("b.weight", model.b.weight)],
+        param_to_hook_all_reduce=model.a.weight,
+    )
+
+
+def flat() -> nn.Module:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    return FullyShardedDataParallel(Model(), device_id=torch.device("cpu"))
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.filterwarnings("ignore:FSDP is switching:UserWarning")
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (checkpointed, r"^a reentrant checkpoint adds up .*: use checkpoint\(\.\.\., use_reentrant=False\), or "),
+        (delayed, "^DistributedDataParallel with delay_all_reduce_named_params .*: verify the module without it$"),
+        (flat, "^FullyShardedDataParallel runs one backward .*: verify the module without it, or under fully_shard$"),
+    ],
+)
+def test_verify_refuses_what_no_second_backward_leaves_alone(make, message: str) -> None:
+    model = make()
+    with gradir.record(model) as rec:
+        y = model(torch.ones(1, 2))
+    with pytest.raises(gradir.CaptureError, match=message):
+        rec.verify(y)
+    y.sum().backward()
+
+
+def parallel() -> nn.Module:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
+    return parallelize_module(Model(), mesh["tp"], {"a": ColwiseParallel(), "b": RowwiseParallel()})
+
+
+def replicated() -> nn.Module:
+    return nn.parallel.DistributedDataParallel(Model(), find_unused_parameters=True)
+
+
+@pytest.mark.usefixtures("two")
+@pytest.mark.parametrize("make", [replicated, fully_sharded, parallel])
+def test_a_model_built_for_several_processes_is_the_same_without_data(make) -> None:
+    def target() -> object:
+        model = make()
+        return model, model(torch.ones(1, 2)).sum()
+
+    real, fake = (registry.frontend("torch").capture_target(target, (), fake=fake) for fake in (False, True))
+    # All but the head, which says that there were no data.
+    assert msgspec.structs.replace(fake.graph, producer=real.graph.producer) == real.graph
+    assert len(fake.graph.nodes) > 8
+    assert fake.verify().mismatches == ()
+    assert "init_sync" in inspect.signature(nn.parallel.DistributedDataParallel.__init__).parameters
+
+
+@pytest.mark.usefixtures("two")
+def test_groups_with_the_same_label_are_numbered_as_they_are_met() -> None:
+    groups = [dist.new_group([0, 1]), dist.new_group([0]), dist.new_group([0]), dist.new_group([0], group_desc="mine")]
+
+    class Sends(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, group, rank):
+            ctx.group, ctx.rank = group, rank
+            ctx.group_name = getattr(group, "group_name", "no group of torch")
+            ctx.reduce = (dist.ReduceOp.MAX, dist.ReduceOp(dist.ReduceOp.AVG))
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient, None, None
+
+    x = torch.ones(2, requires_grad=True)
+    for group in [*groups, groups[1], None]:
+        x = Sends.apply(x, group, 0)
+    graph = gradir.capture(x)
+    told = [dict(node.attrs) for node in graph.nodes.values() if node.op == "sends"]
+    assert [attrs["group"] for attrs in told] == ["world", "group", "group:2", "mine", "group", None]
+    assert [attrs["group_name"] for attrs in told] == [
+        *("world", "group", "group:2", "mine", "group"),
+        "no group of torch",
+    ]
+    assert {attrs["reduce"] for attrs in told} == {("max", "avg")}
+    # Without a group beside it, it may be the rank of anything.
+    assert ["rank" in attrs for attrs in told] == [False] * 5 + [True]

@@ -72,6 +72,31 @@ def test_what_a_module_does_without_being_called_is_its_callers() -> None:
     assert (graph.scopes["m"].calls, graph.scopes["m.a"].calls) == (1, 0)
 
 
+def test_a_module_with_a_call_of_its_own_is_not_seen_to_run() -> None:
+    class Own(nn.Linear):
+        def __call__(self, x):
+            return self.forward(x)
+
+    class Calls(Pair):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = Own(2, 2, bias=False)
+
+        def forward(self, x):
+            return self.b(self.a(x))
+
+    graph = recorded(Calls())
+    assert wiring(graph) == {
+        "m/t:1": ("m.a.weight",),
+        "m/mm:1": (None, "m/t:1"),
+        "m.b/t:1": ("m.b.weight",),
+        "m.b/mm:1": ("m/mm:1", "m.b/t:1"),
+        "output": ("m.b/mm:1",),
+    }
+    assert graph.nodes["m.a.weight"].scope == "m.a"
+    assert {path: scope.calls for path, scope in graph.scopes.items()} == {"m": 1, "m.a": 0, "m.b": 1}
+
+
 def test_a_childs_weight_used_by_the_parent_is_the_parents_operation() -> None:
     class Borrows(Pair):
         def forward(self, x):

@@ -7,10 +7,12 @@ import io
 import json
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 import msgpack
 import pytest
+from diff_pairs import edited
 from samples import chain, everything, hostile
 
 import gradir
@@ -21,6 +23,7 @@ from gradir.codecs.unknown import check_known
 from gradir.diff.document import encode as encode_diff
 from gradir.errors import FormatError
 from gradir.ir import Graph, Node
+from gradir.passes import fold, hide_shape_ops
 
 PAIRS = [(form, compression) for form in ("json", "msgpack") for compression in ("none", "gzip", "zstd")]
 
@@ -176,6 +179,43 @@ def test_validate_minds_what_reading_ignores_in_the_compact_form(
     assert capfd.readouterr().err == f"gradir: odd.gir: {message}\n"
 
 
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize(
+    ("known", "message"),
+    [
+        (b"\xa9framework\xa5torch", "$.producer: the key 'framework' occurs twice in one object"),
+        (b"\xa4slot\xa4mat2", "$.kinds[3].saved[1]: the key 'slot' occurs twice in one object"),
+        (b"\xa5alpha\x01", "$.kinds[3].attrs: the key 'alpha' occurs twice in one object"),
+        (b"\xa4kind\xa9unreached", "$.cuts[0]: the key 'kind' occurs twice in one object"),
+    ],
+)
+def test_validate_minds_keys_that_come_again_in_the_compact_form(
+    known: bytes, message: str, compression: str, files: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = gradir.dumps(everything(), format="msgpack")
+    at = data.index(known)
+    header = next(place for place in range(at - 1, 0, -1) if _is_map_around(data, place, at))
+    data = data[:header] + bytes([data[header] + 1]) + data[header + 1 : at] + known + data[at:]
+    (files / "odd.gir").write_bytes(data if compression == "none" else gzip.compress(data))
+    assert gradir.load(files / "odd.gir") == everything()
+    assert main(["validate", "odd.gir"]) == 2
+    assert capfd.readouterr().err == f"gradir: odd.gir: {message}; leave one of them\n"
+
+
+def _is_map_around(data: bytes, place: int, at: int) -> bool:
+    """Whether a map starts at a place, of which a key stands at another."""
+    if data[place] >> 4 != 8:
+        return False
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(data[place:])
+    for _ in range(unpacker.read_map_header()):
+        if place + unpacker.tell() == at:
+            return True
+        unpacker.skip()
+        unpacker.skip()
+    return False
+
+
 @pytest.mark.parametrize("make", [everything, hostile])
 @pytest.mark.parametrize("encoding", ["json", "msgpack"])
 def test_validate_minds_nothing_that_gradir_writes(encoding: str, make, files: Path) -> None:
@@ -189,6 +229,7 @@ def test_validate_minds_nothing_that_gradir_writes(encoding: str, make, files: P
         (b'"role":"leaf",', b'"role": "leaf",', ": valid, but not in canonical form: '"),
         (b'"opaque":true', b'"opaque":true,"base":null', ": valid, but not in canonical form: '"),
         (b'"version":"1.1"', b'"version":"1.0"', "line 1: valid, but not in canonical form"),
+        (b'"version":"1.1"', b'"version":"1.0"', "not in canonical form, in which its version is 1.1: '{"),
         (b'"eps":0.00001', b'"eps":1e-5', ": valid, but not in canonical form: '"),
     ],
 )
@@ -248,6 +289,41 @@ def test_keys_that_nobody_knows_are_not_lost_unasked(
     assert not (files / "out.gir").exists()
     assert main([*command, "--lossy"]) == 0
     assert gradir.load(files / "out.gir") == gradir.load(files / "odd.gir")
+
+
+@pytest.mark.parametrize("encoding", ["json", "msgpack"])
+def test_keys_that_nobody_knows_are_not_lost_by_a_save_unasked(encoding: str, files: Path) -> None:
+    data = gradir.dumps(everything(), format=encoding)
+    known, odd = (b'"native":', b'"Native":') if encoding == "json" else (b"\xa6native", b"\xa6Native")
+    graph = gradir.loads(data.replace(known, odd))
+    patched = gradir.patch(graph, gradir.diff(graph, edited()))
+    folded, hidden = fold(graph, 1), hide_shape_ops(graph)
+    for unsaved in (graph, patched, gradir.unpatch(patched, gradir.diff(graph, edited())), folded, hidden):
+        for save in (gradir.dumps, partial(gradir.save, path="out.gir"), lambda graph: graph.save("out.gir")):
+            with pytest.raises(FormatError, match=r"would be lost: \$.*: .* unknown field `Native`; .*lossy"):
+                save(unsaved)
+    assert not (files / "out.gir").exists()
+    graph.save("out.gir", lossy=True)
+    again = gradir.load("out.gir")
+    assert again == graph
+    assert gradir.dumps(again) == gradir.dumps(graph, lossy=True)
+
+
+@pytest.mark.parametrize("key", ["a\x1b[2J", "line\nend", "\u202e", "x" * 5000])
+def test_a_key_that_nobody_knows_is_quoted_in_print_and_cut_short(
+    key: str, files: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(gradir.dumps(everything()))
+    document["nodes"][1][key] = 1
+    (files / "odd.gir").write_text(json.dumps(document))
+    assert main(["validate", "odd.gir"]) == 2
+    line = capfd.readouterr().err.removesuffix("\n")
+    assert line.isprintable()
+    assert len(line) < 500
+    with pytest.raises(FormatError, match="would be lost") as caught:
+        gradir.dumps(gradir.load("odd.gir"))
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 500
 
 
 def test_a_file_of_a_newer_version_is_not_patched_unasked(files: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from samples import chain, everything, hostile
 from strategies import graphs
 
 import gradir
+from gradir import codecs
 from gradir.codecs import encoding_of
 from gradir.codecs.compact.columns import pack
 from gradir.codecs.compact.layout import KEYS, NODE_COLUMNS
@@ -225,6 +226,47 @@ def test_bad_documents_are_one_clear_error(data: bytes, message: str) -> None:
     with pytest.raises(FormatError, match=message) as caught:
         gradir.loads(data)
     assert "\n" not in str(caught.value)
+
+
+def repeated(key: str, value: object, place: int | None = None, document: dict[str, object] | None = None) -> bytes:
+    """A document in which a key stands once more, at the end or before the key of that number."""
+    pairs = list((opened(everything()) if document is None else document).items())
+    pairs.insert(len(pairs) if place is None else place, (key, value))
+    return MAGIC + bytes([0x80 | len(pairs)]) + b"".join(msgpack.packb(part) for pair in pairs for part in pair)
+
+
+@pytest.mark.parametrize("place", [None, 8, 4])
+@pytest.mark.parametrize("key", KEYS)
+def test_a_key_that_comes_again_is_refused(key: str, place: int | None) -> None:
+    data = repeated(key, opened(everything())[key], place)
+    for read in (gradir.loads, codecs.survey):
+        with pytest.raises(FormatError, match=r"the key '\w+' is repeated or out of order; the order is format, vers"):
+            read(data)
+
+
+@pytest.mark.parametrize("place", [None, 3, 5])
+@pytest.mark.parametrize("value", [1, {"a": [None]}, "text"])
+def test_a_key_that_nobody_knows_may_come_again_behind_the_head(place: int | None, value: object) -> None:
+    document = dict(opened(everything()), later=value)
+    assert gradir.loads(repeated("later", 2, place, document)) == everything()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (b"\xa1\xff", "a text is not UTF-8"),
+        (b"\xd4\x05\x00", "extension type 5 has no place"),
+        (b"\x81\x01\x01", "a key is not a text"),
+        (b"\xc1", "no value starts with this byte"),
+    ],
+)
+@pytest.mark.parametrize("table", [None, "scopes", "nodes"])
+def test_what_nobody_knows_is_data_too(table: str | None, value: bytes, message: str) -> None:
+    document = opened(everything())
+    (document if table is None else document[table])["later"] = "?here?"
+    data = closed(document).replace(msgpack.packb("?here?"), value)
+    with pytest.raises(FormatError, match=message):
+        gradir.loads(data)
 
 
 def test_errors_name_the_byte() -> None:

@@ -95,3 +95,41 @@ print("survived")
 def test_deep_chains_crash_neither_when_freed_nor_at_exit(end: str) -> None:
     done = subprocess.run([sys.executable, "-c", DEEP, end], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "survived\n", "")
+
+
+RELEASED = """
+import gc, sys, threading, weakref, numpy, torch, gradir
+
+length = int(sys.argv[1])
+gc.disable()
+
+def run():
+    x = torch.ones(1, requires_grad=True)
+    y, saved = x, []
+    for _ in range(length):
+        factor = numpy.ones(1, dtype=numpy.float32)
+        # torch keeps the array as long as the tensor that a node saved.
+        saved.append(weakref.ref(factor))
+        y = y * torch.from_numpy(factor)
+    del factor
+    gradir.capture(y, params={"x": x})
+    assert gradir.release() == 0
+    alive = lambda: sum(array() is not None for array in saved)
+    print(alive())
+    del y
+    print(alive(), gradir.release(), alive())
+
+threading.stack_size(512 * 1024)
+thread = threading.Thread(target=run)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.parametrize("length", [900, 2_000, 100_000])
+def test_what_a_dropped_graph_saved_is_released_at_once(length: int) -> None:
+    command = [sys.executable, "-c", RELEASED, str(length)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    held = length if length > keepalive.SAFE_DEPTH else 0
+    expected = f"{length}\n{held} {held} 0\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")

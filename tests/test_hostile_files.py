@@ -256,6 +256,16 @@ def test_memory_is_in_proportion_to_the_file(name: str, data: bytes) -> None:
     assert peak_of(data) < MEMORY_PER_BYTE * len(data) + (1 << 20), name
 
 
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [(name, data) for name, data in bombs(20_000).items() if data.endswith(b"}") and b'"later"' not in data],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_memory_is_in_proportion_to_a_file_with_a_key_that_nobody_knows(name: str, data: bytes) -> None:
+    data = data[:-1] + b',"later":0}'
+    assert peak_of(data) < MEMORY_PER_BYTE * len(data) + (1 << 20), name
+
+
 def test_the_worst_document_found_keeps_the_promise() -> None:
     # So many nodes that their dict has just grown, in the fewest bytes, with ids as long as they may be.
     data = bombs(88_000)["compact wide ids"]

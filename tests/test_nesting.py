@@ -62,8 +62,7 @@ def test_a_nested_file_is_refused_where_the_recursion_limit_was_raised(name: str
     done = subprocess.run([sys.executable, "-c", RAISED], input=data, capture_output=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr[-300:]
     lines = done.stdout.decode().splitlines()
-    # A compact file has no keys that a strict reader of JSON looks at.
-    assert len(lines) == 5 - data.startswith(MAGIC)
+    assert len(lines) == 5
     assert any("nested" in line for line in lines) or data.startswith(MAGIC + opening)
 
 

@@ -12,7 +12,7 @@ from gradir.passes import destination
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gradir.ir import Edge, Graph, Node, Saved, Scope, TensorMeta
+    from gradir.ir import Edge, Graph, Node, Saved, Scope
 
 __all__ = ["Arrow", "Box", "Group", "Picture", "Style", "fewest_arrows"]
 
@@ -197,11 +197,7 @@ def _lines(node: Node, style: Style) -> Iterator[str]:
     if node.opaque:
         yield "(opaque)"
     if style.shapes and node.outputs:
-        yield _tensors_line(node.outputs)
-
-
-def _tensors_line(tensors: tuple[TensorMeta, ...]) -> str:
-    return f"{tensors[0]}, {len(tensors) - 1} more" if len(tensors) > 1 else str(tensors[0])
+        yield f"{node.tensor}, {len(node.outputs) - 1} more" if len(node.outputs) > 1 else str(node.tensor)
 
 
 def _slot_lines(slot: Saved, style: Style) -> Iterator[str]:

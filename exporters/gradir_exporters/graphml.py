@@ -17,6 +17,7 @@ from gradir.ir import Node
 from gradir.ir.fields import other_fields
 from gradir.ir.jsontext import further_facts, json_text, json_texts
 from gradir.ir.memo import Memo
+from gradir.ir.model import first_known
 from gradir.protocols import Options
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def _word(key: str, text: str) -> str:
 
 
 def _outputs(outputs: tuple[TensorMeta, ...]) -> str:
-    first, data = outputs[0], ""
+    first, data = first_known(outputs) or outputs[0], ""
     if first.dtype:
         data += _data("dtype", _escaped(first.dtype))
     if first.shape is not None:

@@ -70,7 +70,8 @@ def captured(options: argparse.Namespace) -> Graph:
         live = frontend.capture_target(
             target, options.input, seed=options.seed, fake=options.fake, sources=options.sources
         )
-        checked = live.verify() if options.verify else None
+        # Nothing runs after this, so that the graph may be used up.
+        checked = live.verify(keep_graph=False) if options.verify else None
     except CaptureError as error:
         raise CaptureError(f"{options.spec}: {error}") from error
     if checked is not None:
@@ -91,7 +92,9 @@ def summary(graph: Graph) -> str:
     from gradir.ir.totals import totals
 
     counts = totals(graph)
-    cut = f", {counted(len(graph.cuts), 'parameter')} without gradient" if graph.cuts else ""
+    hidden = sum(1 for cut in graph.cuts if cut.kind == "hidden")
+    cut = f", {counted(len(graph.cuts) - hidden, 'parameter')} without gradient" if len(graph.cuts) > hidden else ""
+    cut += f", {counted(hidden, 'parameter')} hidden" if hidden else ""
     graph_size = f"{counted(counts.nodes, 'node')}, {counted(counts.edges, 'edge')}"
     return f"{graph_size}, {counted(counts.parameters, 'parameter element')}{cut}"
 

@@ -76,7 +76,7 @@ def describe(survey: Survey) -> str:
     ]
     rows += [(cut.kind, _cut_text(cut)) for cut in survey.cuts[:_MOST_CUTS]]
     if len(survey.cuts) > _MOST_CUTS:
-        rows.append(("", f"… and {counted(len(survey.cuts) - _MOST_CUTS, 'more parameter')} without gradient"))
+        rows.append(("", f"… and {counted(len(survey.cuts) - _MOST_CUTS, 'more parameter')}"))
     return "".join(f"{printable(name):<20}{printable(text)}\n" for name, text in rows)
 
 

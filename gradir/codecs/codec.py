@@ -27,7 +27,8 @@ def encode(graph: Graph, encoding: str = "json", compression: str | None = None,
 
     Raises:
         FormatError: there is no such encoding or compression, the graph holds what it cannot spell, or it was read from
-            a newer version of the format, parts of which would be lost; with ``lossy`` they may.
+            a newer version of the format, or has keys that no version knows, which would be lost; with ``lossy`` they
+            may.
         GradirError: the library of the compression is not installed.
         TypeError: ``graph`` is none.
     """
@@ -39,6 +40,11 @@ def encode(graph: Graph, encoding: str = "json", compression: str | None = None,
         raise FormatError(
             f"the graph was read from GIR {graph.read_from}, newer than {NEWEST}: writing it would lose what this "
             "gradir does not know in it; upgrade gradir, or ask for a lossy copy"
+        )
+    if graph.unknown and not lossy:
+        raise FormatError(
+            f"the file that the graph was read from has what this gradir does not know, which would be lost: "
+            f"{graph.unknown}; correct the file, or ask for a lossy copy"
         )
     data: bytes = _home(encoding).encode(graph)
     return data if compression is None else compress(data, compression)

@@ -9,11 +9,11 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from gradir.codecs.excerpt import excerpt, shortened
 from gradir.codecs.faults import broken, byte, conflict, damaged, foreign, too_new
 from gradir.codecs.versions import NEWEST, RELEASED, Version
 from gradir.errors import GraphError, warn
 from gradir.ir import Cut, Graph, Node, Producer, Scope
+from gradir.ir.excerpt import excerpt, shortened
 from gradir.ir.validate import check, vouch
 
 __all__ = [
@@ -48,7 +48,7 @@ FEATURES: Final[frozenset[str]] = frozenset()
 """The names that ``requires`` may hold for this release to read the document."""
 
 
-class Document(msgspec.Struct, frozen=True):
+class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A whole document in the order of its keys."""
 
     format: str
@@ -109,7 +109,13 @@ def check_head(head: object) -> Version:
 
 
 def to_graph(
-    nodes: Sequence[Node], scopes: Sequence[Scope], cuts: Sequence[Cut], producer: Producer, version: Version
+    nodes: Sequence[Node],
+    scopes: Sequence[Scope],
+    cuts: Sequence[Cut],
+    producer: Producer,
+    version: Version,
+    *,
+    unknown: str,
 ) -> Graph:
     """The graph that a decoded document describes.
 
@@ -117,7 +123,7 @@ def to_graph(
         FormatError: the nodes break a rule of the IR.
     """
     try:
-        graph = Graph.of(nodes, scopes, cuts, producer, read_from=_read_from(version))
+        graph = Graph.of(nodes, scopes, cuts, producer, **_origin(version, unknown))
         check(graph)
     except GraphError as error:
         raise broken(shortened(str(error))) from error
@@ -126,7 +132,13 @@ def to_graph(
 
 
 def graph_of(
-    nodes: Mapping[str, Node], scopes: Sequence[Scope], cuts: Sequence[Cut], producer: Producer, version: Version
+    nodes: Mapping[str, Node],
+    scopes: Sequence[Scope],
+    cuts: Sequence[Cut],
+    producer: Producer,
+    version: Version,
+    *,
+    unknown: str,
 ) -> Graph:
     """The graph of nodes that were checked as they were read.
 
@@ -134,7 +146,7 @@ def graph_of(
         FormatError: two scopes share a path.
     """
     try:
-        graph = Graph.of((), scopes, cuts, producer, read_from=_read_from(version))
+        graph = Graph.of((), scopes, cuts, producer, **_origin(version, unknown))
     except GraphError as error:
         raise broken(shortened(str(error))) from error
     graph = replace(graph, nodes=nodes)
@@ -142,5 +154,6 @@ def graph_of(
     return graph
 
 
-def _read_from(version: Version) -> str:
-    return str(version) if version > NEWEST else ""
+def _origin(version: Version, unknown: str) -> dict[str, str]:
+    # That a newer document has more than is known goes without saying.
+    return {"read_from": str(version)} if version > NEWEST else {"unknown": unknown}

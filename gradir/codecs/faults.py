@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gradir.codecs.excerpt import shortened
 from gradir.errors import FormatError, NewerFormatError
+from gradir.ir.excerpt import shortened
+from gradir.ir.text import printable
 
-__all__ = ["broken", "byte", "conflict", "damaged", "foreign", "lowered", "mismatched", "too_new"]
+__all__ = ["broken", "byte", "conflict", "damaged", "foreign", "lowered", "mismatched", "placed", "too_new"]
 
 _DAMAGED: Final = "fetch the file again, or write it again"
 _BROKEN: Final = "undo the last edit of the file, or capture the graph again"
@@ -68,9 +69,16 @@ def mismatched(error: Exception, prefix: str = "") -> tuple[str, str]:
     >>> mismatched(ValueError("Expected `str`, got `int` - at `$.op`"), ".kinds[1]")
     ('expected `str`, got `int`', '$.kinds[1].op')
     """
-    text, _, path = " ".join(str(error).split()).partition(" - at `$")
+    text, _, path = printable(" ".join(str(error).split())).rpartition(" - at `$")
+    if not text:
+        text, path = path, ""
     path = prefix + path.removesuffix("`")
     return lowered(shortened(text)), f"${shortened(path)}" if path else ""
+
+
+def placed(problem: str, place: str) -> str:
+    """What is wrong, behind where."""
+    return f"{place or '$'}: {problem}"
 
 
 def lowered(text: str) -> str:

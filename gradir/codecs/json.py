@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from gradir.codecs.document import BOM, FORMAT, Document, check_head, graph_of, to_graph
-from gradir.codecs.faults import broken, mismatched
+from gradir.codecs.faults import broken, mismatched, placed
 from gradir.codecs.values import check_graph, check_nodes
 from gradir.codecs.versions import NEWEST, Version, lowest_for, needs_steps, upgrade
 from gradir.errors import FormatError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node
 from gradir.ir.nesting import TOO_DEEP, is_too_deep
+from gradir.ir.unknown import converted, known, tolerant
 from gradir.ir.validate import Gathered
 
 if TYPE_CHECKING:
@@ -120,20 +121,25 @@ def _decode_by_lines(data: bytes) -> Graph | None:
     if not found.complete or not gathered.whole():
         return None
     version = _version_of(found.head)
-    return graph_of(gathered.nodes, found.head.scopes, found.head.cuts, found.head.producer, version)
+    return graph_of(gathered.nodes, found.head.scopes, found.head.cuts, found.head.producer, version, unknown="")
 
 
 def _decode_whole(data: bytes) -> Graph:
     if is_too_deep(data):
         raise broken(TOO_DEEP)
+    surplus = None
     try:
-        document = _decoder().decode(data)
+        try:
+            document = _decoder().decode(data)
+        except msgspec.ValidationError as error:
+            document = known(msgspec.json.decode(data, type=tolerant(Document)), Document)
+            surplus = error
     except _BROKEN as error:
         return _decode_plain(data, error)
     version = _version_of(document)
     if needs_steps("json", version):
         return _decode_plain(data)
-    return _graph(document, version)
+    return _graph(document, version, surplus)
 
 
 def survey(data: bytes) -> Survey:
@@ -260,14 +266,17 @@ def _decode_plain(data: bytes, error: Exception | None = None) -> Graph:
     if error is not None and not needs_steps("json", version):
         raise broken(*mismatched(error)) from error
     try:
-        return _graph(msgspec.convert(upgrade("json", head, version), Document), version)
+        document, surplus = converted(upgrade("json", head, version), Document)
     except msgspec.ValidationError as mismatch:
         problem, place = mismatched(mismatch)
         raise broken(f"after its upgrade from GIR {version}: {problem}", place) from mismatch
+    return _graph(document, version, surplus)
 
 
-def _graph(document: Document, version: Version) -> Graph:
-    return to_graph(document.nodes, document.scopes, document.cuts, document.producer, version)
+def _graph(document: Document, version: Version, surplus: Exception | None) -> Graph:
+    """The graph of a document; ``surplus`` is the error that it is to have what nobody knows."""
+    unknown = "" if surplus is None else placed(*mismatched(surplus))
+    return to_graph(document.nodes, document.scopes, document.cuts, document.producer, version, unknown=unknown)
 
 
 @lru_cache(maxsize=1)

@@ -7,9 +7,10 @@ import re
 from typing import Final
 
 from gradir.codecs.document import BOM
-from gradir.codecs.excerpt import shortened
 from gradir.codecs.faults import broken, byte, conflict, damaged, lowered
 from gradir.errors import FormatError
+from gradir.ir.excerpt import shortened
+from gradir.ir.text import printable
 
 __all__ = ["fault_of"]
 
@@ -55,7 +56,7 @@ def _no_json(data: bytes, error: Exception) -> FormatError:
     if isinstance(error, json.JSONDecodeError):
         start = len(BOM) if data.startswith(BOM) else 0
         return broken(f"broken JSON: {lowered(error.msg)}", _at(data, start + len(error.doc[: error.pos].encode())))
-    text = " ".join(str(error).split())
+    text = printable(" ".join(str(error).split()))
     found = _PLACE.fullmatch(text)
     if found is None:
         return broken(f"broken JSON: {lowered(shortened(text))}")

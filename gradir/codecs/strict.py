@@ -10,42 +10,48 @@ from typing import Any
 
 from gradir.codecs.codec import decode, encode, encoding_of
 from gradir.codecs.compression import opened
-from gradir.codecs.excerpt import excerpt, shortened
-from gradir.codecs.faults import broken, byte, too_new
+from gradir.codecs.document import MAGIC
+from gradir.codecs.faults import broken, byte, damaged, too_new
 from gradir.codecs.jsonfault import fault_of
+from gradir.codecs.unknown import version_in
+from gradir.codecs.versions import lowest_for
 from gradir.errors import FormatError
 from gradir.ir import Graph
+from gradir.ir.excerpt import excerpt, shortened
 from gradir.ir.nesting import TOO_DEEP, is_too_deep
 
 __all__ = ["check_canonical", "check_keys"]
 
 _SHOWN = 60
 
+_Hook = Callable[[list[tuple[str, Any]]], object]
+_Parser = Callable[[bytes, _Hook], object]
+
 
 def check_keys(data: bytes) -> None:
-    """Refuse JSON in which an object has a key twice: readers differ in which of the two they take.
+    """Refuse a document in which an object has a key twice: readers differ in which of the two they take.
 
     Raises:
         FormatError: a key occurs twice.
     """
     with opened(data) as document:
-        if encoding_of(document) == "json":
-            _check_keys(document)
-
-
-def _check_keys(data: bytes) -> None:
-    if is_too_deep(data):
-        raise broken(TOO_DEEP)
-    try:
-        text = data.decode("utf-8-sig")
+        is_json = encoding_of(document) == "json"
+        if is_json and is_too_deep(document):
+            raise broken(TOO_DEEP)
+        parsed, fault = (_json, fault_of) if is_json else (_compact, _compact_fault)
         try:
-            _parsed(text, _unique)
-        except _RepeatedError:
-            path, key = _repeated(_parsed(text, _Members))
-            problem = f"the key {excerpt(key)} occurs twice in one object"
-            raise FormatError(problem, place=path, advice="leave one of them") from None
-    except (ValueError, RecursionError) as error:
-        raise fault_of(data, error) from error
+            _check_keys(document, parsed)
+        except (ValueError, RecursionError) as error:
+            raise fault(document, error) from error
+
+
+def _check_keys(data: bytes, parsed: _Parser) -> None:
+    try:
+        parsed(data, _unique)
+    except _RepeatedError:
+        path, key = _repeated(parsed(data, _Members))
+        problem = f"the key {excerpt(key)} occurs twice in one object"
+        raise FormatError(problem, place=path, advice="leave one of them") from None
 
 
 class _RepeatedError(Exception):
@@ -58,9 +64,21 @@ class _Members(tuple[tuple[str, Any], ...]):
     __slots__ = ()
 
 
-def _parsed(text: str, hook: Callable[[list[tuple[str, Any]]], object]) -> object:
+def _json(data: bytes, hook: _Hook) -> object:
     # Numbers are left as they are spelled: no one needs their values, and a long one takes long to make.
-    return json.loads(text, object_pairs_hook=hook, parse_int=_nothing, parse_float=_nothing)
+    return json.loads(data.decode("utf-8-sig"), object_pairs_hook=hook, parse_int=_nothing, parse_float=_nothing)
+
+
+def _compact(data: bytes, hook: _Hook) -> object:
+    import msgpack
+
+    return msgpack.unpackb(memoryview(data)[len(MAGIC) :], object_pairs_hook=hook)
+
+
+def _compact_fault(_: bytes, error: Exception) -> FormatError:
+    from gradir.codecs.compact.unpacker import trouble_of
+
+    return damaged(trouble_of(error))
 
 
 def _nothing(_: str) -> None:
@@ -116,16 +134,18 @@ def _check_canonical(data: bytes) -> Graph:
     graph = decode(data)
     if graph.read_from:
         raise too_new(f"GIR {graph.read_from} is newer than this gradir, which cannot tell its canonical form")
-    expected = encode(graph, encoding_of(data))
+    expected = encode(graph, encoding_of(data), lossy=True)
     if expected == data:
         return graph
+    stated, needed = version_in(data), lowest_for(graph)
+    versions = f", in which its version is {needed}" if stated != needed else ""
     if encoding_of(data) == "msgpack":
         at = next((at for at, pair in enumerate(zip_longest(data, expected)) if pair[0] != pair[1]), 0)
-        raise _not_canonical(byte(at))
+        raise _not_canonical(byte(at), versions)
     lines = zip_longest(data.split(b"\n"), expected.split(b"\n"))
     number, line = next((number, here or b"") for number, (here, there) in enumerate(lines, 1) if here != there)
     shown = line[:_SHOWN].decode(errors="replace") + ("…" if len(line) > _SHOWN else "")
-    raise _not_canonical(f"line {number:,}", f": {shown!r}")
+    raise _not_canonical(f"line {number:,}", f"{versions}: {shown!r}")
 
 
 def _not_canonical(place: str, shown: str = "") -> FormatError:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from gradir.codecs.excerpt import excerpt
 from gradir.errors import FormatError, GraphError
 from gradir.ir import AttrValue, Graph, Node, NonFinite
+from gradir.ir.excerpt import excerpt
 from gradir.ir.records import fault_in, rule_of_attributes
 from gradir.ir.validate import check_all
 

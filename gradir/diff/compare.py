@@ -212,5 +212,5 @@ def _cut_change(kind: Kind, cut: Cut) -> Change:
 
 
 def _node_change(kind: Kind, node: Node) -> Change:
-    tensor = f" {tensor_part(node.outputs[0]).text}" if node.outputs else ""
+    tensor = "" if node.tensor is None else f" {tensor_part(node.tensor).text}"
     return Change(kind, "node", node.id, node.scope, f"{word(node.op or node.role)}{tensor}")

@@ -8,15 +8,17 @@ from typing import Any, Final
 import msgspec
 
 from gradir.diff.model import Diff
-from gradir.errors import FormatError
+from gradir.errors import FormatError, warn
+from gradir.ir.excerpt import excerpt, said
 from gradir.ir.jsontext import printable_json
 from gradir.ir.nesting import TOO_DEEP, is_too_deep
+from gradir.ir.unknown import converted
 
 __all__ = ["FORMAT", "VERSION", "decode", "encode"]
 
 FORMAT: Final = "gir-diff"
 VERSION: Final = "1.0"
-_MAJOR: Final = re.compile(r"1\.(0|[1-9][0-9]*)")
+_READABLE: Final = re.compile(r"1\.(0|[1-9][0-9]{0,5})")
 
 
 def encode(diff: Diff) -> bytes:
@@ -43,16 +45,22 @@ def decode(data: bytes) -> Diff:
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"broken JSON: {' '.join(str(error).split())}") from error
+        raise FormatError(f"broken JSON: {said(error)}") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise FormatError(f'not a diff: its head has no "format": "{FORMAT}"; gradir diff --format json writes one')
     version = document.get("version")
-    if not isinstance(version, str) or not _MAJOR.fullmatch(version):
-        raise FormatError(f"the diff has version {version!r}; this gradir reads {VERSION}")
+    if not isinstance(version, str) or not _READABLE.fullmatch(version):
+        raise FormatError(f"the diff has version {excerpt(version)}; this gradir reads {VERSION}")
+    del document["format"], document["version"]
     try:
-        return msgspec.json.decode(data, type=Diff)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise FormatError(f"broken diff: {' '.join(str(error).split())}") from error
+        diff, surplus = converted(document, Diff)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise FormatError(f"broken diff: {said(error)}") from error
+    if version != VERSION:
+        warn(f"the diff has version {version}, newer than {VERSION}; what this gradir does not know in it is ignored")
+    elif surplus is not None:
+        warn(f"the diff has what this gradir does not know, which is ignored: {said(surplus)}")
+    return diff
 
 
 def _fields(diff: Diff) -> dict[str, Any]:

@@ -24,7 +24,7 @@ _VALUES: Final = ("attrs", "ext", "options")
 """The fields with values that can be equal and yet differ in type."""
 
 
-class Hunk(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True):
+class Hunk(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A run of records that gives way to another.
 
     ``start`` is the place of the run in the first graph, and ``new_start`` that of its replacement in the second.
@@ -36,7 +36,7 @@ class Hunk(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True):
     after: tuple[T, ...] = ()
 
 
-class Script(msgspec.Struct, frozen=True, omit_defaults=True):
+class Script(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What leads from one graph to another; false when that is nothing at all.
 
     ``producer`` holds both producers where they differ.
@@ -88,6 +88,7 @@ def apply(script: Script, graph: Graph) -> Graph:
         _replaced(list(graph.cuts), script.cuts, "cut"),
         producer,
         read_from=graph.read_from,
+        unknown=graph.unknown,
     )
     check(result)
     return result

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from gradir.errors import GraphError
+from gradir.ir.excerpt import excerpt
 from gradir.ir.model import Cut, Node, Producer, Scope
 
 if TYPE_CHECKING:
@@ -61,12 +62,13 @@ class Edges(Collection[Edge]):
         return f"<gradir edges: {len(self)}>"
 
 
-class Graph(msgspec.Struct, frozen=True, dict=True):
+class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
     """An autograd graph as data.
 
     ``nodes`` maps id to `Node` in topological order; ``scopes`` maps module path to `Scope`. Graphs compare by value.
     ``read_from`` is the version of the document that the graph was read from, where this gradir does not know all of
-    it, and empty otherwise.
+    it, and empty otherwise. ``unknown`` says what was ignored in a document of a known version, and makes no difference
+    between graphs; of either, `save` would lose something.
 
     >>> from gradir.ir.model import Ref
     >>> g = Graph.of([Node("x", role="leaf"), Node("exp:1", op="exp", inputs=(Ref("x", 0),))])
@@ -79,6 +81,14 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     cuts: tuple[Cut, ...] = ()
     producer: Producer = Producer()
     read_from: str = ""
+    unknown: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Graph):
+            return NotImplemented
+        return _value_of(self) == _value_of(other)
+
+    __hash__ = None  # type: ignore[assignment]
 
     @classmethod
     def of(
@@ -89,6 +99,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         producer: Producer = Producer(),  # noqa: B008 (frozen)
         *,
         read_from: str = "",
+        unknown: str = "",
     ) -> Graph:
         """Make a graph of records in order.
 
@@ -98,11 +109,11 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         node_list, scope_list = list(nodes), list(scopes)
         by_id = {node.id: node for node in node_list}
         if len(by_id) != len(node_list):
-            raise GraphError(f"node id {_first_repeated(n.id for n in node_list)!r} occurs twice")
+            raise GraphError(f"node id {excerpt(_first_repeated(n.id for n in node_list))} occurs twice")
         by_path = {scope.path: scope for scope in scope_list}
         if len(by_path) != len(scope_list):
-            raise GraphError(f"scope {_first_repeated(s.path for s in scope_list)!r} occurs twice")
-        return cls(by_id, by_path, tuple(cuts), producer, read_from)
+            raise GraphError(f"scope {excerpt(_first_repeated(s.path for s in scope_list))} occurs twice")
+        return cls(by_id, by_path, tuple(cuts), producer, read_from, unknown)
 
     @property
     def edges(self) -> Edges:
@@ -155,6 +166,10 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 def _public() -> Any:
     """The public functions. The package loads them before any module of its own, so that nothing here imports them."""
     return sys.modules["gradir.api"]
+
+
+def _value_of(graph: Graph) -> tuple[object, ...]:
+    return graph.nodes, graph.scopes, graph.cuts, graph.producer, graph.read_from
 
 
 def _first_repeated(keys: Iterable[str]) -> str:

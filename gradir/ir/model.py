@@ -85,8 +85,11 @@ Shape = tuple[Size, ...]
 """Sizes by dimension; a string is a symbolic size."""
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Base of the IR's records: immutable, compared by value, defaults left out of the file."""
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Base of the IR's records: immutable, compared by value, defaults left out of the file.
+
+    What a document has beyond them is not ignored in silence: see `gradir.ir.unknown`.
+    """
 
 
 def share_empty_tuples(record: Record) -> None:
@@ -135,6 +138,14 @@ class TensorMeta(Record, frozen=True, gc=False):
     def __str__(self) -> str:
         sizes = "?" if self.shape is None else ", ".join(map(str, self.shape))
         return f"{'?' if self.dtype is None else self.dtype}[{sizes}]"
+
+
+def first_known(tensors: tuple[TensorMeta, ...]) -> TensorMeta | None:
+    """The tensor to show of several: the first of which anything is known, else the first; ``None`` of none."""
+    for tensor in tensors:
+        if tensor.dtype is not None or tensor.shape is not None:
+            return tensor
+    return tensors[0] if tensors else None
 
 
 class Ref(Record, frozen=True, gc=False, array_like=True):
@@ -220,14 +231,23 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
         return self.names[0] if self.names else self.op or self.id
 
     @property
+    def tensor(self) -> TensorMeta | None:
+        """The output to show where there is room for one, the first of which anything is known; ``None`` without any.
+
+        >>> str(Node("f", outputs=(TensorMeta(), TensorMeta("float32", (3,)))).tensor)
+        'float32[3]'
+        """
+        return first_known(self.outputs)
+
+    @property
     def dtype(self) -> str | None:
-        """The dtype of output 0; ``None`` when unknown or without outputs."""
-        return self.outputs[0].dtype if self.outputs else None
+        """The dtype of the output to show; ``None`` when unknown or without outputs."""
+        return None if self.tensor is None else self.tensor.dtype
 
     @property
     def shape(self) -> Shape | None:
-        """The shape of output 0; ``None`` when unknown or without outputs."""
-        return self.outputs[0].shape if self.outputs else None
+        """The shape of the output to show; ``None`` when unknown or without outputs."""
+        return None if self.tensor is None else self.tensor.shape
 
 
 class Scope(Record, frozen=True, gc=False, rename={"class_name": "class"}):

@@ -38,7 +38,7 @@ def bounded(count: int) -> int:
     return max(-MOST, min(count, MOST))
 
 
-class Totals(msgspec.Struct, frozen=True, gc=False):
+class Totals(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """Counts and sizes of one graph.
 
     ``parameters`` counts elements; ``saved_bytes`` is the memory that lives for backward alone, in bytes: every

@@ -7,6 +7,7 @@ from operator import eq
 from typing import Final
 
 from gradir.errors import GraphError
+from gradir.ir.excerpt import shortened
 from gradir.ir.graph import Graph
 from gradir.ir.model import Cut, Node, Producer, Scope
 from gradir.ir.records import first_fault, sound
@@ -27,7 +28,7 @@ def check(graph: Graph) -> None:
             or stands after its consumer; an id is empty or holds an unprintable character.
     """
     if not _holds(graph):
-        raise GraphError(next(problems(graph)))
+        raise GraphError(shortened(next(problems(graph))))
 
 
 def check_all(graph: Graph) -> None:

@@ -111,7 +111,7 @@ def fold(graph: Graph, depth: int) -> Graph:
             nodes = _canonical(_Contraction(graph, nodes, places).nodes())
         elif len(scopes) == len(graph.scopes):
             return graph
-        return Graph.of(nodes, scopes, graph.cuts, graph.producer, read_from=graph.read_from)
+        return Graph.of(nodes, scopes, graph.cuts, graph.producer, read_from=graph.read_from, unknown=graph.unknown)
 
 
 def _destinations(nodes: Sequence[Node], depth: int) -> list[str | None]:

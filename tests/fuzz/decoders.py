@@ -1,4 +1,6 @@
-"""A coverage-guided fuzzer of both decoders. It needs atheris and runs until stopped, or as libFuzzer is told::
+"""A coverage-guided fuzzer of both decoders, half of whose mutants are made with a look at the structure of a document.
+
+It needs atheris and runs until stopped, or as libFuzzer is told::
 
     python tests/fuzz/decoders.py CORPUS -max_total_time=120
 
@@ -11,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import TypeVar
 
 import atheris
@@ -28,6 +31,7 @@ with atheris.instrument_imports(include=["gradir"]):
     from gradir.errors import FormatError
     from gradir.ir.validate import check
 
+from mutants import mutated  # noqa: E402
 from samples import chain, everything  # noqa: E402
 
 
@@ -52,6 +56,13 @@ def result_of(function: Callable[[bytes], T], data: bytes) -> T | None:
         return None
 
 
+def one_mutant(data: bytes, max_size: int, seed: int) -> bytes:
+    """What libFuzzer tries next."""
+    chance = Random(seed)
+    found = mutated(data, chance) if chance.random() < 0.5 else b""
+    return found if 0 < len(found) <= max_size else atheris.Mutate(data, max_size)
+
+
 def fill(corpus: Path) -> None:
     """Put a few files where there are none."""
     corpus.mkdir(parents=True, exist_ok=True)
@@ -67,5 +78,5 @@ def fill(corpus: Path) -> None:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     fill(Path(sys.argv[1]))
-    atheris.Setup(sys.argv, one_input)
+    atheris.Setup(sys.argv, one_input, custom_mutator=one_mutant)
     atheris.Fuzz()

@@ -59,7 +59,7 @@ def _column(count: int, value: int = 0) -> bytes:
 def _compact(
     kinds: Sequence[object] = (),
     strings: Sequence[str] = ("", "a"),
-    nodes: Mapping[str, bytes] = {},
+    nodes: Mapping[str, object] = {},
     scopes: Mapping[str, bytes] = {},
     cuts: Sequence[object] = (),
 ) -> bytes:
@@ -120,6 +120,8 @@ def _compact_bombs(count: int) -> dict[str, bytes]:
         "compact wide ids": _crowd(count, "\N{GRINNING FACE}"),
         "compact cuts": _compact(cuts=[{"kind": ""}] * count),
         "compact wrong maps": MAGIC + msgpack.packb(head | {"producer": maps}),
+        "compact unknown maps": MAGIC + msgpack.packb(head | {"later": maps}),
+        "compact unknown column": _compact(nodes={"later": maps}),
         "compact wrong head": MAGIC + msgpack.packb(head | {"requires": maps}),
         "compact no document": MAGIC + msgpack.packb({"x": maps}),
     }

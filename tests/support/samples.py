@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gradir.ir import Builder, Cut, Graph, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta
 
 HOSTILE_LABELS = (
@@ -76,11 +78,11 @@ def everything() -> Graph:
     )
 
 
-def hostile() -> Graph:
+def hostile(labels: Sequence[str] = HOSTILE_LABELS) -> Graph:
     """A chain whose names, scopes, ops, attributes and slots are all hostile text."""
     b = Builder()
-    value = b.tensor(HOSTILE_LABELS[0], TensorMeta("float32", (1,)))
-    for number, label in enumerate(HOSTILE_LABELS):
+    value = b.tensor(labels[0], TensorMeta("float32", (1,)))
+    for number, label in enumerate(labels):
         value = b.function(
             label or "empty",
             [value, None],
@@ -91,8 +93,8 @@ def hostile() -> Graph:
             attrs={label: label, "n": number},
             saved=[(Saved(label, label, (label,), number, state=label), value)],
         )
-    b.output(value, HOSTILE_LABELS[2])
-    return b.build(scopes=[Scope(label, label, label) for label in HOSTILE_LABELS])
+    b.output(value, labels[2])
+    return b.build(scopes=[Scope(label, label, label) for label in labels])
 
 
 def chain(length: int) -> Graph:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
+import torch
+
 from gradir.capture.pytorch.attributes import (
     AttributeReader,
     LoneAttributeReader,
@@ -13,7 +15,8 @@ from gradir.capture.pytorch.attributes import (
     no_attributes,
     plain_text,
 )
-from gradir.capture.pytorch.opnames import native_name, neutral_name
+from gradir.capture.pytorch.distributed import Groups
+from gradir.capture.pytorch.opnames import native_name, neutral_name, registered_name
 from gradir.capture.pytorch.walk import GradFn
 from gradir.ir import AttrValue
 
@@ -28,8 +31,9 @@ _ACCUMULATE_OP: Final = neutral_name(_ACCUMULATE)
 _OPAQUE: Final = frozenset({"CheckpointFunctionBackward", "CompiledFunctionBackward", "DifferentiableGraphBackward"})
 """Functions that stand for a graph of their own, which autograd does not show."""
 
-_HIDING: Final = frozenset({"CheckpointFunctionBackward"})
-"""Functions through which gradient reaches tensors that are not their inputs."""
+
+_operators: Final[Callable[[], list[str]]] = torch._C._dispatch_get_all_op_names
+"""The names of all registered operators, such as ``aten::add.Tensor``."""
 
 
 class Slot(NamedTuple):
@@ -65,6 +69,7 @@ class Anatomies:
     def __init__(self, symbols: Callable[[object], str] = str) -> None:
         """``symbols`` gives the text of a symbolic size."""
         self._symbols = symbols
+        self._groups = Groups()
         self.by_type: dict[type, Anatomy] = {}
         self._by_name: dict[str, Anatomy] = {}
 
@@ -75,32 +80,28 @@ class Anatomies:
         if found is not None:
             return found
         if kind.__name__ != "CppFunction":
-            found = self.by_type[kind] = _inspect(kind, plain_text(kind.__name__), self._symbols)
+            found = self.by_type[kind] = _inspect(kind, plain_text(kind.__name__), self._symbols, self._groups)
             return found
         # C++ nodes without a Python type of their own share one, and differ by name only.
         name = fn.name()
         found = self._by_name.get(name)
         if found is None:
-            found = self._by_name[name] = _inspect(kind, plain_text(native_name(name)), self._symbols)
+            found = self._by_name[name] = _inspect(kind, plain_text(native_name(name)), self._symbols, self._groups)
         return found
 
-    def hide_leaves(self) -> bool:
-        """Whether a function was met through which gradient may reach tensors that are not its inputs."""
-        return any(anatomy.native in _HIDING for anatomy in self.by_type.values())
 
-
-def _inspect(kind: type, native: str, symbols: Callable[[object], str]) -> Anatomy:
+def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: Groups) -> Anatomy:
     attributes = [name for name in dir(kind) if name.startswith((_SAVED, _RAW, "needs_input_grad"))]
     slots = tuple(_slots(attributes))
-    accumulates = native == _ACCUMULATE
-    op = neutral_name(native)
+    accumulates = kind.__name__ == _ACCUMULATE
+    op = neutral_name(registered_name(native, _operators))
     if op == _ACCUMULATE_OP and not accumulates:
         # A custom Function of this name would have the ids of leaves.
         op = f"{op}_function"
     return Anatomy(
         native,
         op,
-        _attribute_reader(attributes, {slot.unpacked for slot in slots}, symbols),
+        _attribute_reader(attributes, {slot.unpacked for slot in slots}, symbols, groups),
         slots,
         # With the class beside it, a lone attribute comes as a tuple too.
         attrgetter(*(slot.packed for slot in slots), "__class__"),
@@ -110,13 +111,13 @@ def _inspect(kind: type, native: str, symbols: Callable[[object], str]) -> Anato
 
 
 def _attribute_reader(
-    attributes: list[str], tensors: set[str], symbols: Callable[[object], str]
+    attributes: list[str], tensors: set[str], symbols: Callable[[object], str], groups: Groups
 ) -> Callable[[GradFn], Mapping[str, AttrValue]]:
     own = sorted(name for name in attributes if name.startswith(_SAVED) and name not in tensors)
     named = {name.removeprefix(_SAVED): name for name in own}
     # Only a custom Function says which of its inputs need a gradient.
     if "needs_input_grad" in attributes:
-        return PythonAttributeReader(named, symbols)
+        return PythonAttributeReader(named, groups, symbols)
     if len(named) == 1:
         ((name, attribute),) = named.items()
         return LoneAttributeReader(name, attribute, symbols)

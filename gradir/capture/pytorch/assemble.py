@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
@@ -12,10 +13,12 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from gradir.capture.pytorch.anatomy import Anatomies, Anatomy
+from gradir.capture.pytorch.fake import is_fake
 from gradir.capture.pytorch.flat import FlatParameters
 from gradir.capture.pytorch.keepalive import protect
-from gradir.capture.pytorch.metadata import MetadataReader, layout_name
+from gradir.capture.pytorch.metadata import MetadataReader, dtype_name, layout_name
 from gradir.capture.pytorch.outputs import Captured, flatten
+from gradir.capture.pytorch.reach import hidden_among
 from gradir.capture.pytorch.saved import SavedReader
 from gradir.capture.pytorch.scopes import cuts, is_trainable, module_paths, scope_table
 from gradir.capture.pytorch.sources import SourceLookup
@@ -24,7 +27,7 @@ from gradir.capture.pytorch.tensors import NamedTensors, Owned, TensorNodes, mod
 from gradir.capture.pytorch.walk import GradFn, Walk, walk
 from gradir.errors import CaptureError
 from gradir.gcpause import paused_gc
-from gradir.ir import AttrValue, Cut, Graph, Node, Producer, Ref, Scope
+from gradir.ir import AttrValue, Cut, Graph, Node, Producer, Ref, Scope, TensorMeta
 from gradir.ir.ids import IdAllocator
 from gradir.ir.records import sound
 from gradir.ir.validate import vouch
@@ -32,6 +35,9 @@ from gradir.protocols import Names, Verification
 from gradir.version import __version__
 
 __all__ = ["LiveGraph", "assemble", "capture"]
+
+_DERIVATIVE: Final = re.compile(r"BackwardBackward\d*$")
+"""The grad_fns of derivatives, of which torch computes only those that are needed."""
 
 _NOTHING: Final[Mapping[str, AttrValue]] = {}
 _OPEN_SCOPE: Final[Mapping[str, AttrValue]] = {"scope": "ambiguous"}
@@ -47,6 +53,7 @@ class LiveGraph(NamedTuple):
 
     ``grad_fns`` maps each grad_fn to its node's id, ``leaves`` the id of each leaf's node to its tensor. ``unreached``
     are the parameters that the graph's cuts name, in their order; an empty one stands for what is not initialised.
+    ``roots`` are the modules by their paths' first names.
     """
 
     graph: Graph
@@ -54,13 +61,13 @@ class LiveGraph(NamedTuple):
     grad_fns: dict[GradFn, str]
     leaves: dict[str, torch.Tensor]
     unreached: list[torch.Tensor]
-    hides: bool
+    roots: Mapping[str, nn.Module]
 
-    def verify(self) -> Verification:
+    def verify(self, *, keep_graph: bool = True) -> Verification:
         """Run a real backward and compare it with the graph; see `gradir.verify`."""
         from gradir.capture.pytorch.verify import verify
 
-        return verify(self)
+        return verify(self, keep_graph=keep_graph)
 
 
 def assemble(
@@ -71,14 +78,15 @@ def assemble(
     walked: Walk | None = None,
     scope_of: Callable[[GradFn], str | None] | None = None,
     calls: Mapping[nn.Module, int] | None = None,
+    inside: Collection[nn.Module] = (),
     temporary: Sequence[Owned] = (),
     sources: SourceLookup | None = None,
 ) -> LiveGraph:
     """Make the graph of the captured tensors, which may have been ``walked`` already.
 
     When the forward was recorded, ``scope_of`` gives the module path of a grad_fn or ``None`` where that is open,
-    ``calls`` how often each module ran, ``temporary`` the parameters that modules had only while they ran, and
-    ``sources``, if they were noted, the source lines.
+    ``calls`` how often each module ran, ``inside`` which modules ran inside a custom Function, ``temporary`` the
+    parameters that modules had only while they ran, and ``sources``, if they were noted, the source lines.
 
     Raises:
         CaptureError: called inside torch.compile, or ``params`` holds something else than tensors by name.
@@ -95,6 +103,7 @@ def assemble(
             walk(captured) if walked is None else walked,
             scope_of=scope_of,
             calls=calls or {},
+            inside=inside,
             temporary=temporary,
             sources=sources,
         )
@@ -108,10 +117,12 @@ def _assemble(
     *,
     scope_of: Callable[[GradFn], str | None] | None,
     calls: Mapping[nn.Module, int],
+    inside: Collection[nn.Module],
     temporary: Sequence[Owned],
     sources: SourceLookup | None,
 ) -> LiveGraph:
     owned = owned_tensors(roots)
+    temporary = _with_every_name(temporary, owned)
     known = [*owned, *temporary]
     assembly = _Assembly(captured, walked, NamedTensors(known, params), TensorNodes(known), scope_of, sources=sources)
     nodes = assembly.nodes()
@@ -123,28 +134,46 @@ def _assemble(
         unreached = _without_replaced(unreached, [entry for entry in temporary if id(entry.tensor) in reached])
         known_ids = {id(entry.tensor) for entry in known}
         unreached = _without_parts(unreached, [leaf for leaf in leaves.values() if id(leaf) not in known_ids])
-    hides = assembly.hides_leaves()
+    hidden = hidden_among([entry.tensor for entry in unreached], walked.edges, inside, is_recorded=scope_of is not None)
     graph = Graph.of(
         nodes,
         scope_table(module_paths(roots), owned, calls),
-        cuts(unreached, hides=hides),
+        cuts(unreached, hidden),
         Producer(
             __version__,
             "torch",
             str(torch.__version__),
-            {"scopes": scope_of is not None, "sources": sources is not None},
+            {
+                "scopes": scope_of is not None,
+                "sources": sources is not None,
+                # Only where it is so: what has data need not say it.
+                **({"fake": True} if any(is_fake(entry.tensor) for entry in captured) else {}),
+            },
         ),
     )
     # Every text of the user's in a node is made plain, every kind of tensor described once, and the walk gave the
     # order: a look at each node again would cost more than to write it. The few other records are looked at.
     if sound(list(graph.scopes.values()), Scope) and sound(graph.cuts, Cut):
         vouch(graph)
-    return LiveGraph(graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], hides)
+    return LiveGraph(graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], roots)
 
 
 def _usable(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or one that takes the place of a lazy module's, which refuses every use before the module ran."""
     return torch.empty(0, requires_grad=True) if is_lazy(tensor) else tensor
+
+
+def _with_every_name(temporary: Sequence[Owned], owned: list[Owned]) -> Sequence[Owned]:
+    """The temporary parameters with all names of those in whose place they were; not what a module has anyway."""
+    if not temporary:
+        return temporary
+    own = {id(entry.tensor) for entry in owned}
+    entries = {name: entry for entry in owned for name in entry.names}
+    return [
+        entries.get(entry.names[0], entry)._replace(tensor=entry.tensor)
+        for entry in temporary
+        if id(entry.tensor) not in own
+    ]
 
 
 def _without_replaced(unreached: list[Owned], temporary: list[Owned]) -> list[Owned]:
@@ -195,10 +224,6 @@ class _Assembly:
         """Every node of the graph."""
         self._write(self._assign_ids())
         return self._nodes
-
-    def hides_leaves(self) -> bool:
-        """Whether gradient may reach tensors that the graph does not show."""
-        return self._anatomies.hide_leaves()
 
     def live(self) -> tuple[dict[GradFn, str], dict[str, torch.Tensor]]:
         """The id of every grad_fn, and every leaf tensor by the id of its node."""
@@ -338,7 +363,8 @@ class _Assembly:
         for _, _, tensor, producer, _ in self._captured:
             if producer is not None and tensor.layout is not torch.strided:
                 layouts[Ref(self._ids[producer[0]], producer[1])] = layout_name(tensor.layout)
-        if not (reader.numbers or layouts):
+        undefined = self._undefined_outputs()
+        if not (reader.numbers or layouts or undefined):
             return
         places = {node.id: index for index, node in enumerate(self._nodes)}
         for node_id, numbers in reader.numbers.items():
@@ -349,3 +375,27 @@ class _Assembly:
             outputs = list(node.outputs)
             outputs[ref.output_nr] = replace(outputs[ref.output_nr], layout=layout)
             self._nodes[places[ref.id]] = replace(node, outputs=tuple(outputs))
+        # What torch says of a tensor that there is not.
+        nothing = TensorMeta(dtype_name(torch.get_default_dtype()), ())
+        for ref in undefined:
+            node = self._nodes[places[ref.id]]
+            outputs = list(node.outputs)
+            if outputs[ref.output_nr] == nothing:
+                outputs[ref.output_nr] = TensorMeta()
+                self._nodes[places[ref.id]] = replace(node, outputs=tuple(outputs))
+
+    def _undefined_outputs(self) -> list[Ref]:
+        """The outputs of derivatives that nothing in the graph needs, and torch may not have computed."""
+        kinds = {kind for kind, anatomy in self._anatomies.by_type.items() if _DERIVATIVE.search(anatomy.native)}
+        if not kinds:
+            return []
+        edges = self._walked.edges
+        taken = {edge for inputs in edges.values() for edge in inputs if type(edge[0]) in kinds}
+        taken.update(producer for _, _, _, producer, _ in self._captured if producer is not None)
+        return [
+            Ref(self._ids[fn], number)
+            for fn in edges
+            if type(fn) in kinds
+            for number in range(len(fn._input_metadata))
+            if (fn, number) not in taken
+        ]

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 import torch
 
+from gradir.capture.pytorch.distributed import Groups
 from gradir.ir import AttrValue, NonFinite
 from gradir.ir.model import AttrScalar
 
@@ -19,6 +20,7 @@ __all__ = [
     "AttributeReader",
     "LoneAttributeReader",
     "PythonAttributeReader",
+    "device_name",
     "no_attributes",
     "plain_text",
     "plain_value",
@@ -41,7 +43,6 @@ _MAX_DECIMAL_BITS = 2_000
 
 _NAMED = (
     torch.dtype,
-    torch.device,
     torch.layout,
     torch.memory_format,
     torch.SymFloat,
@@ -133,11 +134,12 @@ def _is_known_by_value(value: object) -> bool:
 class PythonAttributeReader:
     """Reads the attributes of custom Functions, those that their code set among them."""
 
-    def __init__(self, attributes: Mapping[str, str], symbols: Callable[[object], str] = str) -> None:
+    def __init__(self, attributes: Mapping[str, str], groups: Groups, symbols: Callable[[object], str] = str) -> None:
         """``attributes`` has, by name in the IR, the names that torch gives every such grad_fn.
 
-        ``symbols`` names symbolic sizes.
+        ``groups`` labels process groups, ``symbols`` names symbolic sizes.
         """
+        self._groups = groups
         self._symbols = symbols
         self._attributes = attributes
 
@@ -146,7 +148,7 @@ class PythonAttributeReader:
         values = {
             name: plain_value(getattr(fn, attribute), self._symbols) for name, attribute in self._attributes.items()
         }
-        for name, value in vars(fn).items():
+        for name, value in self._groups.in_words(fn):
             if not (name.startswith("_") or issubclass(type(value), torch.Tensor)):
                 values[plain_text(name)] = plain_value(value, self._symbols)
         values["needs_input_grad"] = plain_value(fn.needs_input_grad)
@@ -235,9 +237,20 @@ def _plain_name(value: object, symbols: Callable[[object], str]) -> str:
         return plain_text(cast("str", value))
     if issubclass(kind, torch.SymInt):
         return symbols(value)
+    if issubclass(kind, torch.device):
+        return device_name(cast("torch.device", value))
     if issubclass(kind, _NAMED):
         return str(value).removeprefix("torch.")
     return plain_text(f"<{kind.__name__}>")
+
+
+def device_name(device: torch.device) -> str:
+    """The kind of a device, without the number, which differs between processes that do the same.
+
+    >>> device_name(torch.device("cuda", 3))
+    'cuda'
+    """
+    return plain_text(device.type)
 
 
 def text_of(value: object) -> str:

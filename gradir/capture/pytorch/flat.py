@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from gradir.capture.pytorch.tensors import storage_of
+from gradir.capture.pytorch.tensors import held_by, storage_of
 
 __all__ = ["FlatParameters"]
 
@@ -37,7 +37,7 @@ class FlatParameters:
             storage = storage_of(leaf)
             if storage is None or leaf.dim() != 1 or not isinstance(leaf, nn.Parameter):
                 continue
-            extent = _extent(leaf)
+            extent = _extent(held_by(leaf))
             found[storage].append(extent)
             if getattr(leaf, "_is_flat_param", False):
                 self._whole.add((storage, extent))
@@ -53,7 +53,7 @@ class FlatParameters:
         storage = storage_of(tensor)
         if storage is None or storage not in self._starts:
             return False
-        extent = _extent(tensor)
+        extent = _extent(held_by(tensor))
         starts, ends = self._starts[storage], self._ends[storage]
         before, until = bisect_left(starts, extent.start), bisect_right(starts, extent.start)
         if before and ends[before - 1] >= extent.end:

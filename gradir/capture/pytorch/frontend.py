@@ -55,6 +55,12 @@ class TorchFrontend:
 
         torch.manual_seed(number)
 
+    def release(self) -> int:
+        """Let go of the nodes of deep graphs that nothing but their capture holds; see `gradir.release`."""
+        from gradir.capture.pytorch.keepalive import release_dead
+
+        return release_dead()
+
     def record(self, model: object = None, *, sources: bool = False) -> Recorder:
         """Record which module, and which line, runs which operation; see `gradir.record`."""
         from gradir.capture.pytorch.recorder import Recorder

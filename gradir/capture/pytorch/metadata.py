@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import torch
 
-from gradir.capture.pytorch.attributes import plain_text
+from gradir.capture.pytorch.attributes import device_name, plain_text
 from gradir.ir import TensorMeta
 
 __all__ = ["MetadataReader", "dtype_name", "layout_name", "shape_of"]
@@ -91,9 +91,7 @@ class MetadataReader:
         return meta
 
     def _describe(self, owner: Any, layout: str) -> TensorMeta:
-        return TensorMeta(
-            dtype_name(owner.dtype), shape_of(owner, self._symbols), plain_text(str(owner.device)), layout
-        )
+        return TensorMeta(dtype_name(owner.dtype), shape_of(owner, self._symbols), device_name(owner.device), layout)
 
 
 _of_tensor: Final = attrgetter("dtype", "shape", "device", "layout")

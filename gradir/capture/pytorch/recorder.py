@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from operator import is_
-from types import TracebackType
-from typing import NoReturn
+from operator import is_, itemgetter
+from types import FrameType, TracebackType
+from typing import Any, Final, NamedTuple, NoReturn
 
 import torch
 from torch import nn
+from torch.autograd.function import BackwardCFunction
 from torch.nn.modules import module as module_hooks
 
 from gradir.capture.pytorch.assemble import LiveGraph, assemble
@@ -30,6 +32,20 @@ from gradir.protocols import Names, Verification
 
 __all__ = ["Recorder"]
 
+_CALL: Final = nn.Module._call_impl.__code__
+_Function: Any = torch.autograd.Function
+_APPLY: Final = _Function.apply.__func__.__code__
+_APPLY_BACKWARD: Final = BackwardCFunction.apply.__code__
+_OWN_CALL_AND_THE_ONE_ABOVE: Final = 2
+
+
+class _Temporary(NamedTuple):
+    """A parameter that a module had for a while, and under which name."""
+
+    tensor: torch.Tensor
+    module: nn.Module
+    name: str
+
 
 class Recorder:
     """Notes, while it is entered, between which autograd sequence numbers each module runs.
@@ -46,9 +62,10 @@ class Recorder:
         self._model = model
         self._timelines: list[Timeline] = []
         self._of_thread = threading.local()
-        self._temporary: dict[int, tuple[torch.Tensor, nn.Module, str]] = {}
+        self._temporary: dict[int, _Temporary] = {}
         self._outermost: dict[nn.Module, None] = {}
         self._calls: defaultdict[nn.Module, int] = defaultdict(int)
+        self._inside: dict[nn.Module, None] = {}
         self._hooks: ExitStack | None = None
         self._notes_sources = sources
         self._recording: dict[Timeline, SourceLog] = {}
@@ -59,12 +76,12 @@ class Recorder:
         modules_of(self._model)
         timeline = self._timeline()
         timeline.switch(None)
-        log = self._recording.setdefault(timeline, SourceLog())
+        log = self._recording.setdefault(timeline, SourceLog(timeline))
         with ExitStack() as hooks:
             hooks.callback(module_hooks.register_module_forward_pre_hook(self._enter_module).remove)
             hooks.callback(module_hooks.register_module_forward_hook(self._leave_module, always_call=True).remove)
             if self._notes_sources:
-                hooks.enter_context(SourceMode(log, self._module_call))
+                hooks.enter_context(SourceMode(log))
             self._hooks = hooks.pop_all()
         return self
 
@@ -87,9 +104,11 @@ class Recorder:
         """
         return self.live_capture(outputs, model=model, params=params).graph
 
-    def verify(self, outputs: object, *, model: object = None, params: Names | None = None) -> Verification:
+    def verify(
+        self, outputs: object, *, model: object = None, params: Names | None = None, keep_graph: bool = True
+    ) -> Verification:
         """Capture, run a real backward, and compare; see `gradir.verify`."""
-        return self.live_capture(outputs, model=model, params=params).verify()
+        return self.live_capture(outputs, model=model, params=params).verify(keep_graph=keep_graph)
 
     def live_capture(self, outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
         """Capture, and keep the live objects beside the graph."""
@@ -106,8 +125,9 @@ class Recorder:
         known = module_paths(roots)
         ran = Ran(strays_among(list(self._outermost), known), list(self._timelines), self._recording)
         walked = walk(captured)
+        temporary = self._all_temporary()
         if roots and ran.strays:
-            ran = taking_part(ran, known, walked, {key: module for key, (_, module, _) in self._temporary.items()})
+            ran = taking_part(ran, known, walked, {key: module for key, (_, module, _) in temporary.items()})
         roots = _with_strays(roots, known, ran.strays)
         paths = module_paths(roots)
         return assemble(
@@ -117,7 +137,8 @@ class Recorder:
             walked=walked,
             scope_of=ScopeLookup(ran.timelines, paths),
             calls=self._calls,
-            temporary=list(self._temporary_parameters(paths)),
+            inside=self._inside,
+            temporary=list(_named_by_module(temporary.values(), paths)),
             sources=self._source_lookup(ran.timelines),
         )
 
@@ -131,11 +152,16 @@ class Recorder:
             ]
         )
 
-    def _temporary_parameters(self, paths: Mapping[nn.Module, str]) -> Iterator[Owned]:
-        for tensor, module, name in self._temporary.values():
-            if module in paths:
-                scope, own = paths[module], plain_text(name)
-                yield Owned(tensor, (f"{scope}.{own}" if scope else own,), scope)
+    def _all_temporary(self) -> dict[int, _Temporary]:
+        """By id(), the parameters that modules had while they ran and have no more, whichever module exchanged them."""
+        found = dict(self._temporary)
+        frames = {id(frame): frame for line in self._timelines for frame in line.snapshot()[1] if frame is not None}
+        for frame in frames.values():
+            now = frame.module._parameters
+            for name, tensor in frame.parameters:
+                if tensor is not None and now.get(name) is not tensor:
+                    found.setdefault(id(tensor), _Temporary(tensor, frame.module, name))
+        return found
 
     def _timeline(self) -> Timeline:
         try:
@@ -145,13 +171,6 @@ class Recorder:
             self._timelines.append(timeline)
         return timeline
 
-    def _module_call(self, above: int) -> object:
-        """The running call of a module that stands ``above`` the innermost one."""
-        frame = self._timeline().current
-        for _ in range(above):
-            frame = None if frame is None else frame.caller
-        return frame
-
     def _enter_module(self, module: nn.Module, inputs: object) -> None:  # noqa: ARG002 (torch's signature)
         if torch.compiler.is_compiling():
             return
@@ -159,7 +178,11 @@ class Recorder:
         if timeline.current is None:
             self._outermost[module] = None
         self._calls[module] += 1
-        timeline.switch(Frame(module, timeline.current, tuple(module._parameters.values())))
+        caller = timeline.current
+        inside = (caller is not None and caller.inside) or _in_a_function()
+        if inside:
+            self._inside[module] = None
+        timeline.switch(Frame(module, caller, tuple(module._parameters.items()), inside))
 
     def _leave_module(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002
         if torch.compiler.is_compiling():
@@ -172,14 +195,34 @@ class Recorder:
         if frame is None:
             return
         timeline.switch(frame.caller)
-        if not all(map(is_, module._parameters.values(), frame.parameters)):
-            self._note_temporary(module, frame.parameters)
+        if all(map(is_, module._parameters.values(), map(itemgetter(1), frame.parameters))):
+            return
+        usual = dict(frame.parameters)
+        for name, tensor in module._parameters.items():
+            if tensor is not None and usual.get(name) is not tensor:
+                # It has this one only while it runs, as when each process keeps a part of each parameter.
+                self._temporary[id(tensor)] = _Temporary(tensor, module, name)
 
-    def _note_temporary(self, module: nn.Module, usual: tuple[torch.Tensor | None, ...]) -> None:
-        """Note the parameters that a module has only while it runs, as when each process keeps a part of them."""
-        for (name, tensor), known in zip(module._parameters.items(), usual, strict=False):
-            if tensor is not None and tensor is not known:
-                self._temporary[id(tensor)] = (tensor, module, name)
+
+def _named_by_module(temporary: Iterable[_Temporary], paths: Mapping[nn.Module, str]) -> Iterator[Owned]:
+    for tensor, module, name in temporary:
+        if module in paths:
+            scope, own = paths[module], plain_text(name)
+            yield Owned(tensor, (f"{scope}.{own}" if scope else own,), scope)
+
+
+def _in_a_function() -> bool:
+    """Whether a custom Function runs between the call of a module, from whose hook this is asked, and the one above."""
+    frame: FrameType | None = sys._getframe(1)
+    calls = 0
+    while frame is not None and calls < _OWN_CALL_AND_THE_ONE_ABOVE:
+        code = frame.f_code
+        if code is _CALL:
+            calls += 1
+        elif code is _APPLY or code is _APPLY_BACKWARD:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _with_strays(

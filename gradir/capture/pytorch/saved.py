@@ -14,7 +14,7 @@ from gradir.capture.pytorch.anatomy import Anatomy, Slot
 from gradir.capture.pytorch.metadata import dtype_name, layout_name, shape_of
 from gradir.capture.pytorch.outputs import output_nr_of
 from gradir.capture.pytorch.scalars import PROBES, number_of
-from gradir.capture.pytorch.tensors import Owned, TensorNodes
+from gradir.capture.pytorch.tensors import Owned, TensorNodes, held_by
 from gradir.capture.pytorch.walk import GradFn
 from gradir.ir import AttrValue, Ref, Saved, TensorMeta
 
@@ -143,7 +143,7 @@ class SavedReader:
 
     def _storage(self, tensor: torch.Tensor, node_id: str, name: str) -> tuple[int | None, str]:
         try:
-            storage = tensor.untyped_storage()
+            storage = held_by(tensor).untyped_storage()
         except (NotImplementedError, RuntimeError):
             return None, ""
         handle = storage._cdata

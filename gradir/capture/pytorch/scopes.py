@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import torch
 from torch import nn
@@ -90,14 +90,16 @@ def is_trainable(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, nn.Parameter) and tensor.requires_grad
 
 
-def cuts(unreached: Iterable[Owned], *, hides: bool) -> tuple[Cut, ...]:
+def cuts(unreached: Iterable[Owned], hidden: Collection[int]) -> tuple[Cut, ...]:
     """The trainable parameters that are not in the graph.
 
-    When the graph has a function that hides what it reaches, they may still receive gradient, and are ``hidden``.
+    Those in ``hidden``, by id(), may still receive gradient: a function in the graph may reach them by itself.
     """
-    kind = "hidden" if hides else "unreached"
     metadata = MetadataReader()
-    return tuple(Cut(kind, names, scope, metadata.of_tensor(tensor)) for tensor, names, scope in unreached)
+    return tuple(
+        Cut("hidden" if id(tensor) in hidden else "unreached", names, scope, metadata.of_tensor(tensor))
+        for tensor, names, scope in unreached
+    )
 
 
 def _with_ancestors(path: str) -> list[str]:

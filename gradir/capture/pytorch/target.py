@@ -9,11 +9,13 @@ from typing import TypeVar
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from gradir.capture.pytorch.assemble import LiveGraph
+from gradir.capture.pytorch.fake import LOOKED_AT, without_data
 from gradir.capture.pytorch.outputs import flatten_differentiable
+from gradir.capture.pytorch.paths import ShownPaths
 from gradir.capture.pytorch.recorder import Recorder
+from gradir.capture.pytorch.sources import is_internal
 from gradir.errors import CaptureError, GradirError, SpecError
 from gradir.protocols import Names
 from gradir.spec import own_error
@@ -59,7 +61,7 @@ def capture_fake_target(target: object, inputs: Sequence[str], seed: int, source
     """
     if isinstance(target, (torch.Tensor, nn.Module)) or not callable(target):
         raise SpecError("--fake runs what has no data yet: the SPEC must name a callable, or a class of modules")
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with without_data():
         return capture_target(target, inputs, seed, sources)
 
 
@@ -136,6 +138,23 @@ def _run(call: Callable[[], T], name: str = "") -> T:
         raise
     except KeyboardInterrupt:
         raise
+    except LOOKED_AT as error:
+        name = name or getattr(call, "__qualname__", type(call).__name__)
+        raise SpecError(
+            f"{name} looks at the values of a tensor{_place(error)}, and with --fake only small ones made of numbers "
+            "have any: work it out of Python's numbers there, or capture without --fake"
+        ) from error
     except BaseException as error:
         name = name or getattr(call, "__qualname__", type(call).__name__)
         raise SpecError(f"{name} raised {own_error(error)}") from error
+
+
+def _place(error: BaseException) -> str:
+    """Where in the user's program an error was raised, to be put behind what it was."""
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not is_internal(code):
+            found = f" ({ShownPaths()(code.co_filename)} line {trace.tb_lineno})"
+        trace = trace.tb_next
+    return found

@@ -12,7 +12,16 @@ from gradir.capture.pytorch.attributes import plain_text, text_of
 from gradir.errors import CaptureError
 from gradir.protocols import Names
 
-__all__ = ["NamedTensors", "Owned", "TensorNodes", "modules_of", "named_modules", "owned_tensors", "storage_of"]
+__all__ = [
+    "NamedTensors",
+    "Owned",
+    "TensorNodes",
+    "held_by",
+    "modules_of",
+    "named_modules",
+    "owned_tensors",
+    "storage_of",
+]
 
 T = TypeVar("T")
 
@@ -132,13 +141,34 @@ class TensorNodes:
 def storage_of(tensor: torch.Tensor) -> int | None:
     """What identifies a tensor's storage while it lives; ``None`` for a tensor that has none, such as a sparse one."""
     try:
-        handle: int = tensor.untyped_storage()._cdata
+        handle: int = held_by(tensor).untyped_storage()._cdata
         return handle
     except (NotImplementedError, RuntimeError, ValueError):
         return None
 
 
+def held_by(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with the data: where a class only wraps another tensor, that one.
+
+    A distributed tensor has its global size, and the memory of its local part.
+    """
+    while type(tensor) not in _PLAIN:
+        describe = getattr(type(tensor), "__tensor_flatten__", None)
+        if describe is None:
+            break
+        try:
+            parts = [getattr(tensor, name) for name in describe(tensor)[0]]
+        except Exception:  # noqa: BLE001 (a user's class must not break a capture)
+            break
+        inner = [part for part in parts if isinstance(part, torch.Tensor)]
+        if len(inner) != 1 or inner[0] is tensor:
+            break
+        tensor = inner[0]
+    return tensor
+
+
 _PAIR: Final = 2
+_PLAIN: Final = frozenset({torch.Tensor, nn.Parameter})
 
 
 class NamedTensors:

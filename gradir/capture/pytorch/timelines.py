@@ -21,12 +21,14 @@ _AFTER_FORWARD: Final = "BackwardHookFunctionBackward"
 class Frame(NamedTuple):
     """A running call of a module; ``caller`` is the frame that called it.
 
-    ``parameters`` are those that the module had when it was called.
+    ``parameters`` are those that the module had when it was called, with their names. A call ``inside`` a custom
+    Function is one that the Function's code made, directly or by other modules.
     """
 
     module: nn.Module
     caller: Frame | None
-    parameters: tuple[torch.Tensor | None, ...]
+    parameters: tuple[tuple[str, torch.Tensor | None], ...]
+    inside: bool = False
 
 
 class Timeline:
@@ -42,6 +44,11 @@ class Timeline:
         self.current = frame
         self.numbers.append(torch._C._autograd._get_sequence_nr())
         self.frames.append(frame)
+
+    def ends(self) -> dict[int, int]:
+        """The number at which each call of a module ended, by the identity of its frame."""
+        numbers, frames = self.snapshot()
+        return {id(frame): number for frame, number in zip(frames, numbers[1:], strict=False)}
 
     def snapshot(self) -> tuple[list[int], list[Frame | None]]:
         """The numbers and the frames so far, of a thread that may still run."""

@@ -25,10 +25,10 @@ from gradir.codecs.compact.reader import read
 from gradir.codecs.compact.shares import placed, shares_of
 from gradir.codecs.compact.tables import Tables
 from gradir.codecs.document import graph_of, to_graph
-from gradir.codecs.excerpt import excerpt
 from gradir.codecs.faults import damaged
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved, Scope
+from gradir.ir.excerpt import excerpt
 from gradir.ir.fields import Field, fields_of
 
 __all__ = ["decode"]
@@ -57,8 +57,8 @@ def decode(data: bytes) -> Graph:
         if len(nodes) != len(ids) or not all(ids) or not _printable(tables, ids):
             # All that can be wrong are ids, and it is said of the first of them.
             nodes.clear()
-            return to_graph(list(map(Node, ids)), *rest)
-        return graph_of(nodes, *rest)
+            return to_graph(list(map(Node, ids)), *rest, unknown=tables.unknown)
+        return graph_of(nodes, *rest, unknown=tables.unknown)
 
 
 def _printable(tables: Tables, ids: Sequence[str]) -> bool:

@@ -11,15 +11,17 @@ import msgpack
 import msgspec
 
 from gradir.codecs.compact.at_once import read_at_once
-from gradir.codecs.compact.layout import HEAD, LATER_SCOPE_COLUMNS, NODE_COLUMNS, SCOPE_COLUMNS, Kind
+from gradir.codecs.compact.layout import HEAD, KEYS, LATER_SCOPE_COLUMNS, NODE_COLUMNS, SCOPE_COLUMNS, Kind
 from gradir.codecs.compact.tables import Columns, Tables
 from gradir.codecs.compact.unpacker import PAST_THE_END, refuse_extension, trouble_of, unpacker_of
 from gradir.codecs.document import MAGIC, check_head
-from gradir.codecs.faults import byte, damaged, mismatched
+from gradir.codecs.faults import byte, damaged, mismatched, placed
 from gradir.codecs.values import check_finite
 from gradir.codecs.versions import Version, needs_steps, upgrade
 from gradir.errors import FormatError
 from gradir.ir import Cut, Producer
+from gradir.ir.excerpt import excerpt
+from gradir.ir.unknown import converted
 
 __all__ = ["read"]
 
@@ -61,6 +63,7 @@ class _Reader:
         self._data = data
         self._unpacker = unpacker_of(data)
         self._keys = 0
+        self._unknown = ""
 
     def tables(self, version: Version) -> Tables:
         """What follows the head."""
@@ -75,18 +78,20 @@ class _Reader:
         found: dict[str, Any] = {}
         for _ in range(self._keys - len(HEAD)):
             name = self._name()
-            if name not in parts:
-                self._call(self._unpacker.skip)
+            if name not in KEYS:
+                # Not skipped: what nobody knows is data too, in which a text is a text and there is no extension.
+                self._value()
+                self._note("$", name)
                 continue
-            if name != list(parts)[len(found)]:
-                self._fail(f"the key {name!r} is repeated or out of order; the order is {', '.join((*HEAD, *parts))}")
+            if name != next(islice(parts, len(found), None), None):
+                self._fail(f"the key {name!r} is repeated or out of order; the order is {', '.join(KEYS)}")
             found[name] = parts[name]()
         if len(found) != len(parts):
             self._fail(f"the document has no {list(parts)[len(found)]!r}")
         if self._unpacker.tell() != len(self._data) - len(MAGIC):
             self._fail("there are more bytes after the document")
         check_finite("the producer", found["producer"].options)
-        return Tables.of(len(self._data), version, **found)
+        return Tables.of(len(self._data), version, unknown=self._unknown, **found)
 
     def head(self) -> Version:
         """The version of the document, which this release can read."""
@@ -101,6 +106,10 @@ class _Reader:
         if len(head) != len(HEAD):
             self._fail(f"the document does not start with its head: {', '.join(HEAD)}")
         return version
+
+    def _note(self, place: str, name: str) -> None:
+        """Remember a key that nobody knows, if it is the first."""
+        self._unknown = self._unknown or placed(f"object contains unknown field {excerpt(name)}", place)
 
     def _entries(self) -> range:
         return range(self._call(self._unpacker.read_array_header))
@@ -138,10 +147,13 @@ class _Reader:
     def _typed(self, kind: type[T], place: str) -> T:
         value = self._value()
         try:
-            return msgspec.convert(value, kind)
+            found, surplus = converted(value, kind)
         except msgspec.ValidationError as error:
             problem, path = mismatched(error, f".{place}")
             raise damaged(problem, f"{self._place()}, {path}") from error
+        if surplus is not None and not self._unknown:
+            self._unknown = placed(*mismatched(surplus, f".{place}"))
+        return found
 
     def _kinds(self) -> list[Kind]:
         kinds: list[Kind] = []
@@ -180,10 +192,10 @@ class _Reader:
             name = self._name()
             if name in columns:
                 self._fail(f"column {table}.{name} is repeated")
-            if name not in names and name not in optional:
-                self._call(self._unpacker.skip)
-                continue
             column = self._value()
+            if name not in names and name not in optional:
+                self._note(f"$.{table}", name)
+                continue
             if not isinstance(column, bytes):
                 self._fail(f"column {table}.{name} is not a byte string")
             columns[name] = column

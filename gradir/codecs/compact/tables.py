@@ -88,6 +88,8 @@ class Tables(msgspec.Struct):
     nodes: Columns
     kind_of: Sequence[int]
     """By place of a node, an index of ``kinds``."""
+    unknown: str = ""
+    """Where what nobody knows stands first, and what that is."""
 
     @classmethod
     def of(cls, size: int, version: Version, *, kinds: list[Kind], nodes: Columns, **others: Any) -> Tables:

@@ -8,6 +8,7 @@ import msgpack
 
 from gradir.codecs.document import MAGIC
 from gradir.errors import FormatError
+from gradir.ir.excerpt import said
 
 __all__ = ["PAST_THE_END", "refuse_extension", "trouble_of", "unpacker_of"]
 
@@ -27,7 +28,7 @@ def trouble_of(error: Exception) -> str:
     >>> trouble_of(msgpack.StackError())
     'broken MessagePack: nested too deeply'
     """
-    text = " ".join(str(error).split())
+    text = said(error)
     if "exceeds max_" in text:
         return PAST_THE_END
     if isinstance(error, (msgpack.StackError, RecursionError)):

@@ -17,7 +17,7 @@ __all__ = ["notes"]
 
 
 def notes(diff: Diff, sides: Sides) -> Iterator[str]:
-    """Parameters that were frozen or unfrozen, and what makes up most of the changed nodes.
+    """Which side has no data, what was frozen or unfrozen, and what makes up most of the changed nodes.
 
     >>> from gradir.diff.compare import compare
     >>> from gradir.ir import Graph, Node, TensorMeta
@@ -26,5 +26,9 @@ def notes(diff: Diff, sides: Sides) -> Iterator[str]:
     >>> list(notes(compare(*sides), sides))
     ['all 5 changed nodes: dtype float32 -> bfloat16']
     """
+    fake = [graph.producer.options.get("fake") is True for graph in sides]
+    if fake[0] != fake[1]:
+        nth = "first" if fake[0] else "second"
+        yield f"without data: the {nth} graph (--fake), where torch runs some operations in other ways"
     yield from freezing(diff, sides)
     yield from uniform(diff)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Final
 
-__all__ = ["excerpt", "shortened"]
+from gradir.ir.text import printable
+
+__all__ = ["excerpt", "said", "shortened"]
 
 _QUOTED: Final = 60
 _LINE: Final = 300
+
+# Not repr alone: what stands in the place of a text may be large, or nested deeply.
+_BEGINNING: Final = reprlib.Repr()
+_BEGINNING.maxlevel = 3
+_BEGINNING.maxlist = _BEGINNING.maxdict = _BEGINNING.maxtuple = 20
+_BEGINNING.maxstring = _BEGINNING.maxlong = _BEGINNING.maxother = 2 * _QUOTED
 
 
 def excerpt(value: object) -> str:
@@ -18,7 +27,16 @@ def excerpt(value: object) -> str:
     """
     if isinstance(value, str):
         return repr(value[:_QUOTED]) + "…" * (len(value) > _QUOTED)
-    return shortened(repr(value), _QUOTED)
+    return shortened(_BEGINNING.repr(value), _QUOTED)
+
+
+def said(error: Exception) -> str:
+    r"""What an error of a library says, which may quote a document as it is: on one line, and cut short.
+
+    >>> said(ValueError("no such\n key \x1b"))
+    'no such key \\x1b'
+    """
+    return shortened(printable(" ".join(str(error).split())))
 
 
 def shortened(text: str, most: int = _LINE) -> str:

@@ -1,0 +1,183 @@
+"""What torch.distributed leaves in a graph, in words that are the same in every process that does the same.
+
+A process group has another name in each process, and a device mesh other ranks; what they are for is one word in all.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from types import NoneType
+from typing import Any, Final, cast
+from weakref import ReferenceType
+
+from torch import distributed
+
+__all__ = ["Groups"]
+
+_AS_IS: Final = frozenset({NoneType, bool, int, float, str})
+_NAMES: Final = frozenset({"group_name", "pg_name"})
+_MESH: Final = "mesh_"
+_UNDESCRIBED: Final = "undefined"
+_OWN: Final = ("torch.distributed.", "torch.nn.parallel.")
+"""Where the classes are whose objects a function keeps for its own use."""
+
+_COLLECTIVES: Final = "torch.distributed.nn."
+_RANKS: Final = frozenset({"src", "dst"})
+
+
+_resolve: Any = getattr(getattr(distributed, "distributed_c10d", None), "_resolve_process_group", None)
+
+
+class Groups:
+    """Labels the process groups of one graph: the dimension of a mesh, ``world``, or what a group is described as.
+
+    Different groups with the same label are numbered in the order in which they are met.
+    """
+
+    def __init__(self) -> None:
+        self._labels: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+
+    def in_words(self, fn: object) -> Iterator[tuple[str, object]]:
+        """The attributes that a custom Function's code set, such as the group that it communicates in."""
+        kept = vars(fn)
+        mesh = next(filter(None, map(_mesh_of, kept.values())), None)
+        group = next(filter(_is_group, kept.values()), None)
+        is_collective = _module_of(getattr(type(fn), "_forward_cls", None)).startswith(_COLLECTIVES)
+        for name, value in kept.items():
+            if name == "rank" and (is_collective or group is not None) and value == distributed.get_rank(group):
+                # Which rank this is says nothing of the graph.
+                continue
+            if is_collective and name == "group" and value is None:
+                yield name, "world"
+            elif is_collective and name in _RANKS and group is not None:
+                yield name, distributed.get_group_rank(group, cast("int", value))
+            elif name in _NAMES and type(value) is str:
+                named = _group_called(value)
+                yield name, value if named is None else self._label(named)
+            elif not _is_for_its_own_use(value):
+                yield name, self._words(value, mesh)
+
+    def _words(self, value: object, mesh: Any) -> object:
+        if type(value) in _AS_IS:
+            return value
+        if type(value) in {tuple, list}:
+            return self._row(cast("Sequence[object]", value), mesh)
+        own_mesh = _mesh_of(value)
+        if own_mesh is None:
+            return self._word(value)
+        return _sizes(own_mesh) if own_mesh is value else _placements(cast("Any", value).placements, own_mesh)
+
+    def _row(self, items: Sequence[object], mesh: Any) -> Sequence[object]:
+        if all(type(item) in _AS_IS for item in items):
+            return items
+        if all(map(_is_placement, items)):
+            return _placements(items, mesh)
+        return tuple([_joined(self._words(item, mesh)) for item in items])
+
+    def _word(self, value: object) -> object:
+        if _is_group(value):
+            return self._label(value)
+        if _is_placement(value):
+            return _placement(value)
+        if _is_reduction(value):
+            return str(getattr(value, "op", value)).rpartition(".")[2].lower()
+        return value
+
+    def _label(self, group: Any) -> str:
+        known = self._labels.get(group.group_name)
+        if known is not None:
+            return known
+        word = _word_for(group)
+        count = self._counts[word] = self._counts.get(word, 0) + 1
+        label = self._labels[group.group_name] = word if count == 1 else f"{word}:{count}"
+        return label
+
+
+def _word_for(group: Any) -> str:
+    description: str = getattr(group, "group_desc", _UNDESCRIBED)
+    if description.startswith(_MESH):
+        return description.removeprefix(_MESH)
+    if group.size() == distributed.get_world_size():
+        return "world"
+    return "group" if description == _UNDESCRIBED else description
+
+
+def _group_called(name: str) -> object:
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return None
+    try:
+        return _resolve(name)
+    except (KeyError, RuntimeError, TypeError, ValueError):
+        return None
+
+
+def _is_group(value: object) -> bool:
+    return distributed.is_available() and issubclass(type(value), distributed.ProcessGroup)
+
+
+def _is_reduction(value: object) -> bool:
+    return distributed.is_available() and issubclass(
+        type(value), (distributed.ReduceOp, distributed.ReduceOp.RedOpType)
+    )
+
+
+def _is_placement(value: object) -> bool:
+    return _is_of(value, "torch.distributed.tensor", "Placement")
+
+
+def _is_of(value: object, module: str, name: str) -> bool:
+    # Nobody has a value of a class whose module was never imported, and importing some of these takes long.
+    kind = getattr(sys.modules.get(module), name, None)
+    return isinstance(kind, type) and issubclass(type(value), kind)
+
+
+def _mesh_of(value: object) -> Any:
+    """The mesh that a value is, or that it says a tensor to lie on."""
+    if type(value) in _AS_IS:
+        return None
+    if _is_of(value, "torch.distributed.device_mesh", "DeviceMesh"):
+        return value
+    return (
+        getattr(value, "mesh", None) if _is_of(value, "torch.distributed.tensor._dtensor_spec", "DTensorSpec") else None
+    )
+
+
+def _sizes(mesh: Any) -> tuple[str, ...]:
+    return tuple([f"{dimension}={mesh.size(index)}" for index, dimension in enumerate(_dimensions(mesh))])
+
+
+def _placements(placements: Sequence[object], mesh: Any) -> tuple[str, ...]:
+    dimensions = () if mesh is None else _dimensions(mesh)
+    if len(dimensions) != len(placements):
+        return tuple(map(_placement, placements))
+    return tuple([f"{name}:{_placement(placement)}" for name, placement in zip(dimensions, placements, strict=True)])
+
+
+def _dimensions(mesh: Any) -> Sequence[str]:
+    return mesh.mesh_dim_names or [str(index) for index in range(mesh.ndim)]
+
+
+def _placement(placement: object) -> str:
+    return repr(placement).replace("dim=", "").removesuffix("()")
+
+
+def _joined(words: object) -> object:
+    return ", ".join(words) if type(words) is tuple and all(type(word) is str for word in words) else words
+
+
+def _is_for_its_own_use(value: object) -> bool:
+    if type(value) in _AS_IS:
+        return False
+    target = cast("ReferenceType[object]", value)() if type(value) is ReferenceType else value
+    return _module_of(type(target)).startswith(_OWN) and not _has_words(target)
+
+
+def _has_words(value: object) -> bool:
+    return _is_group(value) or _is_reduction(value) or _is_placement(value) or _mesh_of(value) is not None
+
+
+def _module_of(kind: object) -> str:
+    module = getattr(kind, "__module__", "")
+    return module if type(module) is str else ""

@@ -1,0 +1,109 @@
+"""Tensors without data, except those few whose values a model looks at while it is built."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from types import FrameType
+from typing import Any, Final
+
+import torch
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._mode_utils import no_dispatch
+
+__all__ = ["LOOKED_AT", "is_fake", "without_data"]
+
+_MOST: Final = 1_000
+"""The elements of the largest tensor with values: as many as a model has layers, not as one has channels."""
+
+_MESHES: Final = "torch.distributed.device_mesh"
+
+LOOKED_AT: Final = (DataDependentOutputException, DynamicOutputShapeException)
+"""What torch raises where a program needs the values of a tensor that has none."""
+
+
+class _Fakes(FakeTensorMode):
+    """While entered, tensors have no data, but small ones made of numbers alone know their values.
+
+    So ``[rate.item() for rate in torch.linspace(0, 0.1, depth)]`` works, as models say how much each layer drops. The
+    tensors by which a device mesh says which process is where are real.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(allow_non_fake_inputs=True)  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _in_mesh():
+            with unset_fake_temporarily():
+                return func(*args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def may_turn_const(self, t: torch.Tensor) -> bool:
+        """Whether torch keeps the values of what it computed of values only."""
+        return t.numel() <= _MOST and t.layout is torch.strided and type(t) is torch.Tensor and t.device.type == "cpu"
+
+    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation."""
+        made = super().dispatch(func, types, args, kwargs or {})
+        if type(made) is not FakeTensor or made.constant is not None or not _makes_of_numbers(func):
+            return made
+        if made.numel() > _MOST or made.device.type != "cpu" or made.layout is not torch.strided:
+            return made
+        with no_dispatch():
+            values = func(*args, **(kwargs or {}))
+        return self.fake_tensor_converter.from_real_tensor(self, values, make_constant=True)
+
+
+@contextmanager
+def without_data() -> Iterator[None]:
+    """Make every tensor without data meanwhile, and send none where a model is built that several processes train."""
+    wrapper: Any = DistributedDataParallel
+    build = wrapper.__init__
+
+    def build_alone(self: object, *args: Any, **options: Any) -> None:
+        build(self, *args, **{**options, "init_sync": False})
+
+    wrapper.__init__ = build_alone
+    try:
+        with _Fakes():
+            yield
+    finally:
+        wrapper.__init__ = build
+
+
+def is_fake(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has no data."""
+    return isinstance(tensor, FakeTensor)
+
+
+def _in_mesh() -> bool:
+    """Whether the running operation is one of a device mesh's own."""
+    if _MESHES not in sys.modules:
+        return False
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == _MESHES:
+            return True
+        frame = frame.f_back
+    return False
+
+
+@lru_cache(maxsize=1024)
+def _makes_of_numbers(func: object) -> bool:
+    """Whether an operation makes a tensor of numbers alone, and the same each time."""
+    if not isinstance(func, OpOverload) or torch.Tag.nondeterministic_seeded in func.tags:
+        return False
+    schema = func._schema
+    takes_tensors = any("Tensor" in str(argument.type) for argument in schema.arguments)
+    # What is not initialised has no values to know.
+    return not takes_tensors and not schema.name.startswith("aten::empty")

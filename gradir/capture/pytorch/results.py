@@ -1,0 +1,126 @@
+"""What a program does with the value that an instruction makes, read from its bytecode."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from types import CodeType
+from typing import Final, NamedTuple
+
+__all__ = ["LOST", "MAYBE", "SURE", "UNKNOWN", "Fate", "fates"]
+
+LOST: Final = 0
+"""The function does not return the value, or the instruction is not what makes it."""
+
+MAYBE: Final = 1
+"""It does, or is, unless another value is made after this one."""
+
+SURE: Final = 2
+"""It does, or is."""
+
+_STORES: Final = ("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF")
+_LOADS: Final = ("LOAD_FAST", "LOAD_DEREF", "STORE_FAST_LOAD_FAST")
+_SILENT: Final = ("EXTENDED_ARG", "NOP", "POP_BLOCK", "CACHE")
+_COPIES: Final = ("COPY", "DUP_TOP")
+
+_ADDING: Final = frozenset({"sum", "reduce"})
+"""Functions written in C that run operations one after the other, the last of which makes their own result."""
+
+_GATHERING: Final = frozenset({"dict", "list", "next", "set", "sorted", "tuple"})
+"""Functions written in C whose result is none of the operations that they may run."""
+
+_LONGEST: Final = 500
+"""How many instructions of a call are looked at for what is called."""
+
+
+class Fate(NamedTuple):
+    """What becomes of a value: the variable it is stored in, and whether the function returns it.
+
+    ``direct`` says whether an operation that the instruction runs, without a Python function between, makes the value.
+    """
+
+    variable: str | None
+    returned: int
+    direct: int
+
+
+UNKNOWN: Final = Fate(None, LOST, SURE)
+
+
+@lru_cache(maxsize=4096)
+def fates(code: CodeType) -> Mapping[int, Fate]:
+    """What becomes of the value of each instruction, by where a frame of this code is; `UNKNOWN` of all others."""
+    instructions = [found for found in dis.get_instructions(code) if found.opname not in _SILENT]
+    returned = {
+        _names(load)[-1]
+        for load, following in pairwise(instructions)
+        if following.opname == "RETURN_VALUE" and load.opname.startswith(_LOADS)
+    }
+    found_fates = {}
+    start = 0
+    for place, (found, following) in enumerate(pairwise(instructions)):
+        # Python 3.11 makes some calls in the instruction before the call, and stays at the end of others.
+        if found.opname == "PRECALL":
+            continue
+        known = _fate(instructions, place, returned)
+        if known is not UNKNOWN:
+            found_fates.update(dict.fromkeys(range(start, following.offset, 2), known))
+        start = following.offset
+    return found_fates
+
+
+def _fate(instructions: Sequence[dis.Instruction], place: int, returned: set[str]) -> Fate:
+    following = place + 1
+    while instructions[following].opname in _COPIES and following + 1 < len(instructions):
+        following += 1
+    use = instructions[following]
+    if use.opname == "RETURN_VALUE":
+        return Fate(None, SURE, _direct(instructions, place))
+    # Of a tensor that is unpacked into variables, each gets a part.
+    if not use.opname.startswith(_STORES) or instructions[place].opname.startswith("UNPACK_"):
+        return UNKNOWN
+    variable, *loaded = _names(use)
+    direct = _direct(instructions, place)
+    if variable not in returned:
+        return Fate(variable, LOST, direct)
+    for after in instructions[following + 1 : following + 3]:
+        if after.opname == "RETURN_VALUE":
+            return Fate(variable, SURE, direct)
+        if loaded or not after.opname.startswith(_LOADS) or _names(after)[-1] != variable:
+            break
+        loaded = [variable]
+    return Fate(variable, MAYBE, direct)
+
+
+def _names(instruction: dis.Instruction) -> tuple[str, ...]:
+    # Python 3.13 joins two stores, or a store and a load, in one instruction.
+    value = instruction.argval
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _direct(instructions: Sequence[dis.Instruction], place: int) -> int:
+    if not instructions[place].opname.startswith("CALL"):
+        return SURE
+    callee = _callee(instructions, place)
+    return MAYBE if callee in _ADDING else LOST if callee in _GATHERING else SURE
+
+
+def _callee(instructions: Sequence[dis.Instruction], place: int) -> str:
+    """The global name that is called, empty where there is none or a condition stands among the arguments."""
+    depth = 1
+    for start in range(place, max(place - _LONGEST, -1), -1):
+        depth -= dis.stack_effect(instructions[start].opcode, instructions[start].arg, jump=False)
+        if depth == 0:
+            called = [found for found in instructions[start : start + 4] if found.opname != "PUSH_NULL"]
+            return _global_name(called[0], called[1])
+    return ""
+
+
+def _global_name(first: dis.Instruction, second: dis.Instruction) -> str:
+    if first.opname not in {"LOAD_GLOBAL", "LOAD_NAME"}:
+        return ""
+    if second.opname not in {"LOAD_ATTR", "LOAD_METHOD"}:
+        return str(first.argval)
+    return str(second.argval) if first.argval == "functools" else ""

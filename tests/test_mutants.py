@@ -1,0 +1,55 @@
+"""Mutants of good documents: of each comes a graph that everything can work with, or one clear error."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from document_trees import compact_bytes, json_bytes, parsed_compact, parsed_json
+from mutant_checks import checked, quietly
+from mutant_sources import graphs
+from mutants import KINDS, good_document, mutant, mutated
+
+COUNT = 1_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("quarter", range(2))
+def test_of_a_mutant_comes_a_graph_or_one_clear_error(kind: str, quarter: int) -> None:
+    outcomes = set()
+    with quietly():
+        for seed in range(quarter * COUNT // 2, (quarter + 1) * COUNT // 2):
+            outcomes.add(outcome(kind, seed))
+    assert outcomes == {True, False}
+
+
+def outcome(kind: str, seed: int) -> bool:
+    try:
+        return checked(mutant(kind, seed), seed)
+    except Exception as error:
+        raise AssertionError(f"python tests/fuzz/mutants.py --show {kind}:{seed}") from error
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_seed_gives_one_mutant(kind: str) -> None:
+    made = [mutant(kind, seed).data for seed in range(200)]
+    assert made == [mutant(kind, seed).data for seed in range(200)]
+    assert len(set(made)) > 150
+
+
+@pytest.mark.parametrize(
+    ("encoding", "parsed", "spelled"), [("json", parsed_json, json_bytes), ("msgpack", parsed_compact, compact_bytes)]
+)
+def test_a_tree_is_its_document(encoding: str, parsed: Callable[..., object], spelled: Callable[..., bytes]) -> None:
+    for number in range(len(graphs())):
+        data = good_document(number, encoding)
+        assert spelled(parsed(data)) == data
+
+
+def test_any_bytes_can_be_mutated() -> None:
+    chance = random.Random(0)
+    data = good_document(0, "msgpack")
+    for _ in range(300):
+        data = mutated(data, chance)
+    assert isinstance(data, bytes)
