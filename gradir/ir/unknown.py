@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from types import UnionType
-from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec.structs import fields
@@ -72,6 +72,10 @@ def _record(
 @cache
 def _twin(kind: Any, *, is_tolerant: bool) -> Any:
     origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        twin = _twin(arguments[0], is_tolerant=is_tolerant)
+        # What is said of a type with records in it is nothing that a reader minds.
+        return kind if twin is arguments[0] else twin
     if origin in _CONTAINERS:
         inner = tuple(_twin(entry, is_tolerant=is_tolerant) for entry in arguments)
         return Union[inner] if origin in _UNIONS else origin[inner]
