@@ -1,0 +1,2 @@
+from wide.results import Result
+def page(results): return "x\n"
