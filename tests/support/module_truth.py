@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -27,15 +26,28 @@ class ModuleTruth:
         self.made_by: dict[Any, str] = {}
         self.calls: Counter[str] = Counter()
         self.returned: dict[tuple[Any, int], tuple[torch.dtype, tuple[int, ...]]] = {}
+        self._model = model
+        self._makers: dict[Any, nn.Module] = {}
+        self._called: Counter[nn.Module] = Counter()
         self._there: list[set[Any]] = []
-        self._hooks = []
-        for path, module in model.named_modules():
-            self._hooks.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
-            self._hooks.append(module.register_forward_hook(partial(self._leave, path), with_kwargs=True))
+        self._hooks: list[Any] = []
+        self._watched: set[nn.Module] = set()
+        self._watch(model)
 
     def stop(self) -> None:
+        """Look no longer. Modules have the paths that they have now."""
         for hook in self._hooks:
             hook.remove()
+        paths = {module: path for path, module in self._model.named_modules()}
+        self.made_by = {fn: paths[module] for fn, module in self._makers.items() if module in paths}
+        self.calls = Counter({paths[module]: count for module, count in self._called.items() if module in paths})
+
+    def _watch(self, module: nn.Module) -> None:
+        for part in module.modules():
+            if part not in self._watched:
+                self._watched.add(part)
+                self._hooks.append(part.register_forward_pre_hook(self._enter, with_kwargs=True))
+                self._hooks.append(part.register_forward_hook(self._leave, with_kwargs=True))
 
     @classmethod
     @contextmanager
@@ -48,10 +60,12 @@ class ModuleTruth:
             truth.stop()
 
     def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        # Some models exchange a part of theirs while they run.
+        self._watch(module)
         self._there.append(set(grad_fns_of((args, kwargs))))
 
-    def _leave(self, path: str, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
-        self.calls[path] += 1
+    def _leave(self, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
+        self._called[module] += 1
         seen = set().union(*self._there)
         self._there.pop()
         pending = []
@@ -62,7 +76,7 @@ class ModuleTruth:
             fn = pending.pop()
             if fn not in seen and not hasattr(fn, "variable"):
                 seen.add(fn)
-                self.made_by.setdefault(fn, path)
+                self._makers.setdefault(fn, module)
                 pending += [child for child, _ in fn.next_functions if child is not None]
 
 

@@ -14,9 +14,9 @@ __all__ = ["NotBuiltError", "Recipe", "reason", "total"]
 
 
 class Recipe(NamedTuple):
-    """How to build an architecture, to be called under the same seeds each time; ``how`` in a few words."""
+    """How to build an architecture, to be called under the same seeds each time; ``choice`` finds it again."""
 
-    how: str
+    choice: str
     build: Callable[[], RealModel]
 
 
@@ -56,5 +56,5 @@ def reason(error: Exception, otherwise: str) -> NotBuiltError:
     word = next((word for kind, word in _WORDS if isinstance(error, kind)), otherwise)
     if "allocate" in str(error) and "memory" in str(error):
         word = "memory"
-    first = str(error).strip().partition("\n")[0]
-    return NotBuiltError(word, f"{type(error).__name__}: {first}"[:200])
+    last = str(error).strip().rpartition("\n")[2].strip()
+    return NotBuiltError(word, f"{type(error).__name__}: {last}"[:200])

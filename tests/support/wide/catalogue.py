@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from real_models import RealModel
+
 from wide import image_models, torch_models, transformers_models
 from wide.building import NotBuiltError, Recipe
 
@@ -14,7 +15,7 @@ __all__ = ["NotBuiltError", "RealModel", "Recipe", "keys", "prepare", "recipe"]
 
 class _Family(NamedTuple):
     names: Callable[[], list[str]]
-    recipe: Callable[[str], Recipe]
+    recipe: Callable[[str, str], Recipe]
 
 
 FAMILIES: Final = {
@@ -24,24 +25,29 @@ FAMILIES: Final = {
     "torch": _Family(torch_models.names, torch_models.recipe),
 }
 
+
 def keys() -> list[str]:
     """``family/name`` of each, in the order of the page."""
     return [f"{family}/{name}" for family, (names, _) in FAMILIES.items() for name in names()]
 
 
-def recipe(family: str, name: str) -> Recipe:
-    """How to build one.
+def recipe(family: str, name: str, choice: str = "") -> Recipe:
+    """How to build one; ``choice`` is that of a recipe found earlier.
 
     Raises:
         NotBuiltError: it cannot be built here.
     """
-    return FAMILIES[family].recipe(name)
+    return FAMILIES[family].recipe(name, choice)
 
 
 def prepare() -> None:
     """Import what every architecture needs, once for all."""
     # First, since transformers imports torchvision where it is there.
     image_models.timm_names()
-    import transformers.modeling_utils
+    import transformers
+    from transformers.models.auto import modeling_auto
 
     transformers.logging.set_verbosity_error()
+    for name in ("LlamaModel", "CLIPModel", "BartModel", "Qwen2VLModel", "MixtralModel"):
+        getattr(transformers, name)
+    assert modeling_auto

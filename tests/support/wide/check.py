@@ -9,15 +9,15 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from module_truth import ModuleTruth
-from wide import catalogue
-from wide.oracle import disagreements, engine
-from wide.results import Result
 
 import gradir
 from gradir.capture.pytorch.assemble import LiveGraph
 from gradir.errors import GradirError
 from gradir.ir import Graph
 from gradir.ir.validate import problems
+from wide import catalogue
+from wide.oracle import disagreements, engine
+from wide.results import Result
 
 __all__ = ["FORMATS", "compared", "digested"]
 
@@ -45,44 +45,44 @@ def compared(key: str) -> Result:
     result.mismatches += problems(graph)
     result.mismatches += disagreements(graph, loss, real.model, truth, ran)
     result.mismatches += _of_the_engine(live, result)
-    result.mismatches += _of_the_files(graph)
+    result.mismatches += _of_the_files(graph, result)
     result.class_name = type(real.model).__name__
     result.reached = sum(1 for node in graph.nodes.values() if node.role == "parameter")
     result.parameters = len(ran.learns) + len(ran.rests)
     result.scopes = len(graph.scopes)
     result.saved = sum(len(node.saved) for node in graph.nodes.values())
-    result.digests = _digests(graph)
     return result
 
 
-def digested(key: str) -> Result:
+def digested(key: str, choice: str) -> Result:
     """The bytes of the graph, to be compared with those of another process."""
-    result, build = _begun(key)
+    result, build = _begun(key, choice)
     if build is None:
         return result
     real = _seeded(build)
     with gradir.record(real.model) as recorder:
         loss = real.loss()
-    result.digests = _digests(recorder.capture(loss))
+    graph = recorder.capture(loss)
+    result.digests = {name: hashlib.sha256(gradir.dumps(graph, format=name)).hexdigest() for name in FORMATS}
     return result
 
 
-def _begun(key: str) -> tuple[Result, Callable[[], catalogue.RealModel] | None]:
+def _begun(key: str, choice: str = "") -> tuple[Result, Callable[[], catalogue.RealModel] | None]:
     family, _, name = key.partition("/")
     result = Result(family, name)
     _seed()
     try:
-        recipe = catalogue.recipe(family, name)
+        recipe = catalogue.recipe(family, name, choice)
     except catalogue.NotBuiltError as error:
         result.failure, result.detail = error.word, error.detail
         return result, None
-    result.how = recipe.how
+    result.choice = recipe.choice
     return result, recipe.build
 
 
 def _seed() -> None:
     random.seed(0)
-    np.random.seed(0)  # noqa: NPY002 (what models use)
+    np.random.seed(0)
     torch.manual_seed(0)
 
 
@@ -103,17 +103,14 @@ def _of_the_engine(live: LiveGraph, result: Result) -> list[str]:
     return wrong
 
 
-def _of_the_files(graph: Graph) -> list[str]:
+def _of_the_files(graph: Graph, result: Result) -> list[str]:
     wrong = []
     for name in FORMATS:
         data = gradir.dumps(graph, format=name)
+        result.digests[name] = hashlib.sha256(data).hexdigest()
         again = gradir.loads(data)
         if again != graph:
             wrong.append(f"{name}: what is read is not what was written")
         if gradir.dumps(again, format=name) != data:
             wrong.append(f"{name}: written again, the bytes are others")
     return wrong
-
-
-def _digests(graph: Graph) -> dict[str, str]:
-    return {name: hashlib.sha256(gradir.dumps(graph, format=name)).hexdigest() for name in FORMATS}

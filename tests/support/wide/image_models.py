@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import torch
 from real_models import RealModel
-from torch import Tensor, nn
+from torch import nn
+
 from wide.building import NotBuiltError, Recipe, reason, total
 from wide.torchvision_ready import make_ready
 
@@ -49,19 +50,18 @@ def torchvision_names() -> list[str]:
     return sorted(_smallest(names))
 
 
-def timm_recipe(name: str) -> Recipe:
+def timm_recipe(name: str, choice: str = "") -> Recipe:
     """The model with as few layers and as small an image as it takes."""
     timm = _timm()
-    assert timm is not None
-    return _first_that_runs(lambda **options: timm.create_model(name, pretrained=False, **options), _SHALLOW)
+    return _recipe(lambda **options: timm.create_model(name, pretrained=False, **options), _SHALLOW, choice)
 
 
-def torchvision_recipe(name: str) -> Recipe:
+def torchvision_recipe(name: str, choice: str = "") -> Recipe:
     """The model as it is, on as small an image as it takes."""
     from torchvision import models
 
     weights = {"weights": None} | ({"weights_backbone": None} if _has_backbone(models, name) else {})
-    return _first_that_runs(lambda **options: models.get_model(name, **weights, **options), ({},))
+    return _recipe(lambda **options: models.get_model(name, **weights, **options), ({},), choice)
 
 
 def _has_backbone(models: Any, name: str) -> bool:
@@ -97,30 +97,31 @@ def _size(name: str) -> tuple[int, list[int], int, str]:
     return (0 if words[0] == "test" else rank, numbers, len(name), name)
 
 
-def _first_that_runs(create: Callable[..., nn.Module], shallow: tuple[Mapping[str, Any], ...]) -> Recipe:
+def _recipe(create: Callable[..., nn.Module], shallow: tuple[Mapping[str, Any], ...], choice: str) -> Recipe:
+    choices = list(_choices(shallow))
+    if choice:
+        return Recipe(choice, lambda: _real(create, *choices[int(choice)]))
     failure = NotBuiltError("configuration")
-    for side, options, mode in _choices(shallow):
+    for number, chosen in enumerate(choices):
         try:
-            model = create(**options).train(mode == "train")
-            x = torch.randn(2, 3, side, side)
-            total(model(x)).item()
+            _real(create, *chosen).loss().item()
         except Exception as error:  # noqa: BLE001 (whatever a package raises is why)
             failure = reason(error, "inputs")
             continue
-        how = ", ".join([mode, f"{side} pixels", *options])
-        return Recipe(how, lambda options=options, mode=mode, x=x: _real(create, options, mode, x))
+        return Recipe(str(number), lambda chosen=chosen: _real(create, *chosen))
     raise failure
 
 
-def _choices(shallow: tuple[Mapping[str, Any], ...]) -> Iterator[tuple[int, Mapping[str, Any], str]]:
+def _choices(shallow: tuple[Mapping[str, Any], ...]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
     for mode in ("train", "eval"):
         for side in _SIDES:
             for options in shallow:
                 if shallow != ({},):
-                    yield side, {**options, "img_size": side}, mode
-                yield side, options, mode
+                    yield mode, side, {**options, "img_size": side}
+                yield mode, side, options
 
 
-def _real(create: Callable[..., nn.Module], options: Mapping[str, Any], mode: str, x: Tensor) -> RealModel:
+def _real(create: Callable[..., nn.Module], mode: str, side: int, options: Mapping[str, Any]) -> RealModel:
     model = create(**options).train(mode == "train")
+    x = torch.randn(2, 3, side, side)
     return RealModel(model, lambda: total(model(x)))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 __all__ = ["candidates", "tensor"]
 
-_SETS: Final = 24
+_SETS: Final = 12
 """How many sets of inputs are tried at most."""
 
 _SHAPES: Final[Mapping[str, tuple[str, ...]]] = {

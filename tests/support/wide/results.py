@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -18,13 +19,14 @@ PACKAGES = ("torch", "transformers", "timm", "torchvision", "numpy")
 class Result(msgspec.Struct, omit_defaults=True):
     """One architecture: the numbers, what disagrees, or why it could not be built.
 
-    ``digests`` are of the bytes of its graph, by format. ``failure`` is a word, ``detail`` what stands behind it.
+    ``choice`` is how it was built, ``digests`` are of the bytes of its graph, by format. ``failure`` is a word,
+    ``detail`` what stands behind it.
     """
 
     family: str
     name: str
     class_name: str = ""
-    how: str = ""
+    choice: str = ""
     nodes: int = 0
     edges: int = 0
     reached: int = 0
@@ -44,13 +46,8 @@ class Result(msgspec.Struct, omit_defaults=True):
 
 def versions() -> dict[str, str]:
     """The releases that the numbers depend on, of the packages that are there."""
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package).partition("+")[0]
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    installed = {package: find_spec(package) is not None for package in PACKAGES}
+    return {package: metadata.version(package).partition("+")[0] for package in PACKAGES if installed[package]}
 
 
 def fingerprint() -> str:

@@ -11,18 +11,18 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["FACTORS", "SIDES", "VOCABULARY", "shrunk"]
+__all__ = ["SIZES", "VOCABULARY", "shrunk"]
 
-FACTORS: Final = (16, 8, 4, 2, 1)
-"""What the widths are divided by, in the order in which to try."""
-SIDES: Final = (64, 0)
-"""How large an image is at most, in the order in which to try; 0 leaves it as it is."""
+SIZES: Final = ((16, 64), (8, 64), (4, 64), (2, 64), (1, 64), (16, 0), (4, 0), (1, 0))
+"""What the widths are divided by, and how wide an image is at most (0 leaves it as it is), in the order to try."""
 VOCABULARY: Final = 128
 """How many words there are; the last ones are the special ones."""
 
 _LAYERS: Final = 2
 _EXPERTS: Final = 4
 _POSITIONS: Final = 64
+_NARROW: Final = 16
+"""A width below this may be something else."""
 
 _DERIVED: Final = {"transformers_version", "model_type", "architectures", "id2label", "label2id", "_name_or_path"}
 _COUNT_OF_LAYERS: Final = re.compile(
@@ -69,7 +69,7 @@ class _Shrinking:
             elif isinstance(value, list | tuple) and kept and len(value) == kept[0]:
                 small[key] = type(value)(value[place] for place in kept[1])
             elif isinstance(value, list | tuple):
-                small[key] = type(value)(self._value(key, entry) for entry in value)
+                small[key] = self._values(key, value)
             elif kept and _is_count_of_layers(key, value):
                 small[key] = len(kept[1]) if value == kept[0] else min(value, _LAYERS)
             else:
@@ -77,6 +77,12 @@ class _Shrinking:
         if "model_type" in config:
             small["model_type"] = config["model_type"]
         return small
+
+    def _values(self, key: str, values: Any) -> Any:
+        """Widths from one layer to the next become smaller together or not at all."""
+        if _is_width(key) and any(value % self._factor for value in values if isinstance(value, int)):
+            return values
+        return type(values)(self._value(key, value) for value in values)
 
     def _options(self, value: Mapping[str, Any]) -> dict[str, Any]:
         """Settings that are no configuration: a sum of parts that follows a width is the one thing to be made small."""
@@ -104,7 +110,7 @@ class _Shrinking:
         for pattern, bound in _BOUNDS:
             if pattern.search(key):
                 return min(value, bound)
-        if _WIDTH.search(key) and not _NO_WIDTH.search(key) and value >= _POSITIONS // 4 and value % self._factor == 0:
+        if _is_width(key) and value >= _NARROW and value % self._factor == 0:
             return value // self._factor
         return value
 
@@ -123,6 +129,10 @@ _BOUNDS: Final = (
     (_COUNT_OF_LAYERS, _LAYERS),
     (_PERIOD, 2),
 )
+
+
+def _is_width(key: str) -> bool:
+    return bool(_WIDTH.search(key)) and not _NO_WIDTH.search(key)
 
 
 def _is_config(value: Mapping[str, Any]) -> bool:

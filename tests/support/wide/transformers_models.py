@@ -5,14 +5,18 @@ from __future__ import annotations
 import copy
 import importlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
-from typing import Any
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
+import torch
 from real_models import RealModel
-from torch import Tensor, nn
+from torch import nn
+
 from wide.building import NotBuiltError, Recipe, reason, total
 from wide.inputs import candidates
-from wide.shrinking import FACTORS, SIDES, shrunk
+from wide.shrinking import SIZES, shrunk
 from wide.special import SPECIAL, Special
 
 __all__ = ["names", "recipe"]
@@ -25,8 +29,8 @@ def names() -> list[str]:
     return sorted(name for name in CONFIG_MAPPING_NAMES if name.islower())
 
 
-def recipe(name: str) -> Recipe:
-    """The first configuration and inputs with which a model of this type runs.
+def recipe(name: str, choice: str = "") -> Recipe:
+    """The first configuration and inputs with which a model of this type runs, or those of an earlier choice.
 
     Raises:
         NotBuiltError: none was found.
@@ -37,52 +41,97 @@ def recipe(name: str) -> Recipe:
     special = SPECIAL.get(name, Special())
     try:
         config_class = transformers.models.auto.configuration_auto.CONFIG_MAPPING[name]
-        model_class = _model_class(name, special)
-        defaults = config_class(**special.defaults).to_dict()
-    except Exception as error:  # noqa: BLE001 (whatever a package raises is why)
+        plan = _Plan(config_class, _model_class(name, special), config_class(**special.defaults).to_dict(), special)
+    except Exception as error:
         raise reason(error, "configuration") from error
-    failure = NotBuiltError("configuration")
-    for side in SIDES:
-        for factor in FACTORS:
-            try:
-                config = config_class(**_merged(shrunk(defaults, factor, side), special.config))
-                model_class(copy.deepcopy(config))
-            except Exception as error:  # noqa: BLE001
-                failure = _better(failure, reason(error, "configuration"))
-                continue
-            for mode in ("train", "eval"):
-                try:
-                    inputs = _inputs(model_class, config, mode, special)
-                except Exception as error:  # noqa: BLE001
-                    failure = _better(failure, reason(error, "inputs"))
-                    continue
-                how = f"{model_class.__name__}, {mode}, widths / {factor}, {', '.join(inputs)}"
-                return Recipe(how, lambda config=config, mode=mode, inputs=inputs: _real(model_class, config, mode, inputs))
-    raise failure
-
-
-def _better(one: NotBuiltError, other: NotBuiltError) -> NotBuiltError:
-    """The failure that came later in the making of a model says more."""
-    order = ("configuration", "memory", "download", "package", "inputs", "gradient")
-    return max(one, other, key=lambda failure: (order.index(failure.word), failure is one and bool(one.detail)))
-
-
-def _real(model_class: Any, config: Any, mode: str, inputs: Mapping[str, Tensor]) -> RealModel:
-    model = model_class(copy.deepcopy(config)).float().train(mode == "train")
-    return RealModel(model, lambda: total(model(**inputs)))
-
-
-def _inputs(model_class: Any, config: Any, mode: str, special: Special) -> dict[str, Tensor]:
-    model = model_class(copy.deepcopy(config)).float().train(mode == "train")
-    failure: Exception = NotBuiltError("inputs", "no argument of its forward is known")
-    for inputs in candidates(model, config, special.inputs):
-        try:
-            total(model(**inputs)).item()
-        except Exception as error:  # noqa: BLE001
-            failure = error
+    if choice:
+        side, factor, mode, number = choice.split()
+        return plan.recipe(plan.config(int(factor), int(side)), choice, mode, int(number))
+    failures: list[NotBuiltError] = []
+    for factor, side in SIZES:
+        if _is_always_the_same(failures) and factor not in {1, 16}:
             continue
-        return inputs
-    raise failure
+        try:
+            return plan.tried(factor, side)
+        except NotBuiltError as failure:
+            failures.append(failure)
+        if failures[-1].word == "package":
+            break
+    # What came later in the making of a model says more.
+    raise max(failures, key=lambda failure: _ORDER.index(failure.word))
+
+
+_PARAMETERS: Final = 80_000_000
+_SETS: Final = {"train": 40, "eval": 10}
+"""How many sets of inputs are tried at most."""
+_ORDER: Final = ("package", "configuration", "size", "memory", "download", "inputs", "gradient")
+
+
+def _is_always_the_same(failures: list[NotBuiltError]) -> bool:
+    return len(failures) > 1 and failures[-1].detail == failures[-2].detail
+
+
+class _Plan(NamedTuple):
+    """How the models of one type are made."""
+
+    config_class: Any
+    model_class: Any
+    defaults: Mapping[str, Any]
+    special: Special
+
+    def config(self, factor: int, side: int) -> Any:
+        return self.config_class(**_merged(shrunk(self.defaults, factor, side), self.special.config))
+
+    def model(self, config: Any, mode: str) -> nn.Module:
+        """A new model; the configuration is its own, since some models change theirs."""
+        model: nn.Module = self.model_class(copy.deepcopy(config))
+        return model.float().train(mode == "train")
+
+    def check_size(self, config: Any) -> None:
+        """Refuse a model that is too large to be run many times.
+
+        Raises:
+            NotBuiltError: it is.
+        """
+        with torch.device("meta"), suppress(NotImplementedError, RuntimeError):
+            count = sum(parameter.numel() for parameter in self.model_class(copy.deepcopy(config)).parameters())
+            if count > _PARAMETERS:
+                raise NotBuiltError("size", f"{count:,} parameters")
+
+    def tried(self, factor: int, side: int) -> Recipe:
+        """With the first inputs that it runs with, in training mode if it does.
+
+        Raises:
+            NotBuiltError: the model cannot be built, or no inputs are right.
+        """
+        try:
+            config = self.config(factor, side)
+            self.check_size(config)
+            model = self.model(config, "train")
+        except Exception as error:
+            raise reason(error, "configuration") from error
+        failures: list[Exception] = []
+        for mode in ("train", "eval"):
+            model.train(mode == "train")
+            for number, inputs in enumerate(islice(candidates(model, config, self.special.inputs), _SETS[mode])):
+                try:
+                    total(model(**inputs)).item()
+                except Exception as error:  # noqa: BLE001
+                    failures.append(error)
+                    continue
+                return self.recipe(config, f"{side} {factor} {mode} {number}", mode, number)
+        # The first inputs are those that seemed right.
+        raise reason(failures[0], "inputs") if failures else NotBuiltError("inputs", "it takes none that are known")
+
+    def recipe(self, config: Any, choice: str, mode: str, number: int) -> Recipe:
+        """With the inputs of this number."""
+
+        def build() -> RealModel:
+            model = self.model(config, mode)
+            inputs = next(islice(candidates(model, config, self.special.inputs), number, None))
+            return RealModel(model, lambda: total(model(**inputs)))
+
+        return Recipe(choice, build)
 
 
 def _merged(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

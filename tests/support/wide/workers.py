@@ -7,35 +7,36 @@ which is fast, and clean of what an earlier one left behind.
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import resource
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+
 from wide.results import Result
 
-__all__ = ["Worker", "serve"]
+__all__ = ["Worker", "isolated", "two_workers"]
 
 _SECONDS: Final = 300
 _MEMORY: Final = 9 << 30
-_TASKS: Final = ("compared", "digested")
 
 
 class Worker:
     """A worker process, asked from here; not to be shared by threads."""
 
-    def __init__(self, hash_seed: int, packages: Path) -> None:
-        here = Path(__file__).resolve().parents[1]
-        path = os.pathsep.join([str(here), str(packages)])
+    def __init__(self, hash_seed: int) -> None:
+        support = str(Path(__file__).resolve().parents[1])
         environment = {
             **os.environ,
             "PYTHONHASHSEED": str(hash_seed),
-            "PYTHONPATH": path,
+            "PYTHONPATH": os.pathsep.join([support, *filter(None, [os.environ.get("PYTHONPATH")])]),
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",
         }
@@ -47,27 +48,37 @@ class Worker:
             text=True,
         )
 
-    def ask(self, task: str, key: str) -> Result:
-        """Do a task (``compared`` or ``digested``) for an architecture."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{task} {key}\n")
-        self._process.stdin.flush()
-        return msgspec.json.decode(self._process.stdout.readline(), type=Result)
+    def ask(self, task: str, key: str, *more: str) -> Result:
+        """Do a task (``compared``, or ``digested`` with a choice) for an architecture."""
+        return msgspec.json.decode(self._answer([task, key, *more]), type=Result)
 
     def keys(self) -> list[str]:
         """Every architecture that can be asked for."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write("keys\n")
-        self._process.stdin.flush()
-        return msgspec.json.decode(self._process.stdout.readline(), type=list[str])
+        return msgspec.json.decode(self._answer(["keys"]), type=list[str])
+
+    def _answer(self, words: list[str]) -> str:
+        asked, answered = self._process.stdin, self._process.stdout
+        assert asked is not None
+        assert answered is not None
+        asked.write("\t".join(words) + "\n")
+        asked.flush()
+        return answered.readline()
 
     def close(self) -> None:
-        """Let the process end."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        """Let the process end, also in the middle of something."""
+        self._process.terminate()
+        self._process.communicate()
+
+
+@contextlib.contextmanager
+def two_workers() -> Iterator[list[Worker]]:
+    """Two workers whose hashes differ."""
+    workers = [Worker(seed) for seed in (1, 2)]
+    try:
+        yield workers
+    finally:
+        for worker in workers:
+            worker.close()
 
 
 def serve() -> None:
@@ -78,23 +89,27 @@ def serve() -> None:
     from wide import catalogue, check
 
     catalogue.prepare()
+    # What is there now is looked at by no collector of a process forked from here, which would copy it.
+    gc.freeze()
+    tasks = {"compared": check.compared, "digested": check.digested}
     for line in sys.stdin:
-        task, _, key = line.strip().partition(" ")
-        answer: Any = catalogue.keys() if task == "keys" else _isolated(getattr(check, task), key)
+        task, *words = line.rstrip("\n").split("\t")
+        answer: Any = catalogue.keys() if task == "keys" else isolated(tasks[task], words)
         answers.write(msgspec.json.encode(answer).decode() + "\n")
         answers.flush()
 
 
-def _isolated(function: Any, key: str) -> Result:
+def isolated(function: Callable[..., Result], words: list[str], seconds: float = _SECONDS) -> Result:
+    """Call a function in a process of its own, which has so much time; the first of the words is the key."""
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_run, args=(function, key, there))
+    process = context.Process(target=_run, args=(function, words, there))
     process.start()
     there.close()
-    family, _, name = key.partition("/")
+    family, _, name = words[0].partition("/")
     try:
-        if not here.poll(_SECONDS):
-            return Result(family, name, failure="time", detail=f"more than {_SECONDS} s")
+        if not here.poll(seconds):
+            return Result(family, name, failure="time", detail=f"more than {seconds} s")
         return msgspec.json.decode(here.recv_bytes(), type=Result)
     except EOFError:
         process.join()
@@ -105,15 +120,15 @@ def _isolated(function: Any, key: str) -> Result:
         here.close()
 
 
-def _run(function: Any, key: str, there: Connection) -> None:
+def _run(function: Callable[..., Result], words: list[str], there: Connection) -> None:
     with contextlib.suppress(ValueError):
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.dup2(null, 2)
-    family, _, name = key.partition("/")
+    family, _, name = words[0].partition("/")
     try:
-        result = function(key)
+        result = function(*words)
     except Exception as error:  # noqa: BLE001 (it is told)
         result = Result(family, name, mismatches=[f"{type(error).__name__}: {error}"[:300]])
     there.send_bytes(msgspec.json.encode(result))
