@@ -17,9 +17,8 @@ __all__ = ["ModuleTruth"]
 class ModuleTruth:
     """Which module made each grad_fn.
 
-    When a module returns, whatever lies between its outputs and what was there when it was called was made inside it,
-    and not by a module that it called if no such module has claimed it before. ``calls`` counts the calls that ended,
-    and ``returned`` has the dtype and shape of each tensor that a module returned, by grad_fn and number of the output.
+    When a module is called, whatever is behind its inputs and has no maker yet was made by its caller; when it returns,
+    whatever is behind its outputs and has none was made by itself. ``calls`` counts the calls that ended, and ``returned`` has the dtype and shape of each tensor that a module returned, by grad_fn and number of the output.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -27,9 +26,9 @@ class ModuleTruth:
         self.calls: Counter[str] = Counter()
         self.returned: dict[tuple[Any, int], tuple[torch.dtype, tuple[int, ...]]] = {}
         self._model = model
-        self._makers: dict[Any, nn.Module] = {}
+        self._makers: dict[Any, nn.Module | None] = {}
         self._called: Counter[nn.Module] = Counter()
-        self._there: list[set[Any]] = []
+        self._running: list[nn.Module] = []
         self._hooks: list[Any] = []
         self._watched: set[nn.Module] = set()
         self._watch(model)
@@ -62,26 +61,26 @@ class ModuleTruth:
     def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         # Some models exchange a part of theirs while they run.
         self._watch(module)
-        self._there.append(set(grad_fns_of((args, kwargs))))
+        self._claim(_made((args, kwargs)), self._running[-1] if self._running else None)
+        self._running.append(module)
 
     def _leave(self, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
+        # Those that it called and that raised never returned.
+        while self._running.pop() is not module:
+            pass
         self._called[module] += 1
-        seen = set().union(*self._there)
-        self._there.pop()
-        pending = []
-        for tensor in _made(result):
-            pending.append(tensor.grad_fn)
+        made = _made(result)
+        self._claim(made, module)
+        for tensor in made:
             self.returned[tensor.grad_fn, tensor.output_nr] = tensor.dtype, tuple(tensor.shape)
+
+    def _claim(self, tensors: list[torch.Tensor], maker: nn.Module | None) -> None:
+        pending = [tensor.grad_fn for tensor in tensors]
         while pending:
             fn = pending.pop()
-            if fn not in seen and not hasattr(fn, "variable"):
-                seen.add(fn)
-                self._makers.setdefault(fn, module)
-                pending += [child for child, _ in fn.next_functions if child is not None]
-
-
-def grad_fns_of(nesting: Any) -> list[Any]:
-    return [tensor.grad_fn for tensor in _made(nesting)]
+            if fn is not None and fn not in self._makers and not hasattr(fn, "variable"):
+                self._makers[fn] = maker
+                pending += [child for child, _ in fn.next_functions]
 
 
 def _made(nesting: Any) -> list[torch.Tensor]:

@@ -29,13 +29,14 @@ def compared(key: str) -> Result:
     result, build = _begun(key)
     if build is None:
         return result
-    real = _seeded(build)
-    loss = real.loss()
     try:
+        real = _seeded(build)
+        loss = real.loss()
         ran = engine(real.model, loss)
     except RuntimeError as error:
         # Without gradir too, so it is the model's own doing.
-        result.failure, result.detail = "backward", f"{error}"[:200]
+        result.failure = "memory" if "allocate memory" in str(error) else "backward"
+        result.detail = f"{error}"[:200]
         return result
     real = _seeded(build)
     with ModuleTruth.of(real.model) as truth, gradir.record(real.model) as recorder:

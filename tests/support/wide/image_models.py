@@ -1,4 +1,4 @@
-"""The models of timm and torchvision: of each stem of names in each module the smallest, on small images."""
+"""The smallest model of each module of timm and of each stem of names in torchvision, on small images."""
 
 from __future__ import annotations
 
@@ -30,14 +30,11 @@ _SHALLOW: Final[tuple[Mapping[str, Any], ...]] = (
 
 
 def timm_names() -> list[str]:
-    """One name of each stem, or none where timm is not installed."""
+    """One name of each module, or none where timm is not installed."""
     timm = _timm()
     if timm is None:
         return []
-    chosen = []
-    for module in timm.list_modules():
-        chosen += _smallest(timm.list_models(module=module))
-    return sorted(set(chosen))
+    return [min(timm.list_models(module=module), key=_size) for module in timm.list_modules()]
 
 
 def torchvision_names() -> list[str]:

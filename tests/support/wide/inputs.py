@@ -24,23 +24,46 @@ _SHAPES: Final[Mapping[str, tuple[str, ...]]] = {
     "decoder_input_ids": ("word batch words",),
     "decoder_inputs_embeds": (),
     "inputs_embeds": ("float batch words width",),
-    "hidden_states": ("float batch words width", "float patches inside"),
-    "encoder_hidden_states": ("float batch words width",),
+    "hidden_states": ("float batch words width", "float patches inside", "float patches width"),
+    "inputs": ("float batch words width", "word batch words"),
+    "latents": ("float batch words width", "float batch channels side side"),
+    "spectrogram": ("float batch times mels",),
+    "query_embeds": ("float batch words width",),
+    "patch_embeds": ("float batch patches width",),
+    "image_embeds": ("float batch patches width",),
+    "image_features": ("float batch patches width",),
+    "encoder_outputs": (),
+    "codes": ("word batch books words",),
+    "input_coords": (),
+    "cross_attention_states": ("float batch patches width",),
+    "pixel_position_ids": ("pairs",),
+    "image_position_ids": ("pairs",),
+    "mask_labels": (),
+    "encoder_hidden_states": ("float batch words context", "float batch words width"),
     "pixel_values": (
         "float batch channels side side",
         "float batch frames channels side side",
         "float batch one channels side side",
+        "float batch two channels side side",
         "float batch patches inside",
         "float patches inside",
     ),
     "pixel_values_videos": ("float batch frames channels side side",),
-    "input_values": ("float batch samples", "float batch mels times", "float batch times mels"),
+    "input_values": (
+        "float batch samples",
+        "float batch one samples",
+        "float batch mels times",
+        "float batch times mels",
+    ),
     "input_features": (
         "float batch mels frequent",
         "float batch times mels",
         "float batch one times mels",
         "float batch mels times",
+        "float mels times",
+        "float batch one mels times",
     ),
+    "is_longer": (),
     "bbox": ("box batch words four",),
     "flattened_patches": ("float batch patches flat",),
     "grid_thw": ("grid",),
@@ -81,7 +104,8 @@ def candidates(model: nn.Module, config: Any, special: Mapping[str, str]) -> Ite
     main = getattr(model, "main_input_name", None) or next(iter(arguments), "")
     tried: list[list[str]] = []
     rich = [name for name in _RICH if name in arguments]
-    for names in ([*rich, *needed], [main, *needed], ["input_ids", *needed], ["pixel_values", *needed], needed):
+    mains = [*rich, *needed], [main, *needed], ["input_ids", *needed], ["pixel_values", *needed], needed
+    for names in (*mains, [main, *needed, "encoder_hidden_states"]):
         chosen = list(dict.fromkeys(name for name in names if name in arguments))
         if not chosen or chosen in tried or not all(name in _SHAPES for name in chosen):
             continue
@@ -101,6 +125,9 @@ def tensor(text: str, sizes: Mapping[str, int]) -> Tensor:
     if kind == "grid":
         side = sizes["rows"]
         return torch.tensor([[1, side, side]])
+    if kind == "pairs":
+        side = torch.arange(sizes["rows"])
+        return torch.cartesian_prod(side, side).expand(sizes["batch"], -1, -1).contiguous()
     shape = [int(word) if word.isdigit() else sizes[word] for word in words]
     if kind == "word":
         return torch.randint(_FIRST_WORD, _LAST_WORD, shape)
@@ -130,10 +157,12 @@ def _sizes(config: Any) -> dict[str, int]:
     return {
         "batch": 2,
         "one": 1,
+        "two": 2,
         "four": 4,
         "words": _WORDS,
         "books": _first(config, ("num_codebooks", "num_vq", "audio_channels"), 4),
         "width": _first(config, ("hidden_size", "d_model", "n_embd", "embed_dim", "dim"), 32),
+        "context": _first(config, ("encoder_hidden_size", "cross_attention_hidden_size", "hidden_size"), 32),
         "channels": channels,
         "side": side,
         "frames": _first(config, ("num_frames",), 4),

@@ -15,8 +15,8 @@ _HEAD: Final = """\
 # Verified widely
 
 [verification.md](verification.md) has some models with their losses. This page has as many architectures as the
-installed packages let be built: every model type of transformers, one model of each stem of names in timm and
-torchvision, and the layers of torch.nn. Each has random weights, and is made small without knowing it: the widths of a
+installed packages let be built: every model type of transformers, one model of each module of timm, one of
+each stem of names in torchvision, and the layers of torch.nn. Each has random weights, and is made small without knowing it: the widths of a
 configuration are divided by the largest number with which the model still runs, two or a few of its layers stay (one of
 each kind), and its inputs are made from the names that its `forward` takes. What is captured is the sum of all that it
 returns. `tests/support/wide` has the rules, and the few settings of single models as data.

@@ -24,12 +24,16 @@ _POSITIONS: Final = 64
 _NARROW: Final = 16
 """A width below this may be something else."""
 
-_DERIVED: Final = {"transformers_version", "model_type", "architectures", "id2label", "label2id", "_name_or_path"}
+_DERIVED: Final = {
+    *("transformers_version", "model_type", "architectures", "id2label", "label2id", "_name_or_path"),
+    *("out_features", "out_indices", "_out_features", "_out_indices", "stage_names", "per_layer_config"),
+}
+"""What a configuration finds by itself, and would contradict."""
 _COUNT_OF_LAYERS: Final = re.compile(
     r"(^|_)(n_?|num_?|number_of_)?(hidden_|encoder_|decoder_|attention_|resampler_|res_)*(layers?|blocks?|depth)$"
 )
 _WORDS: Final = re.compile(r"(^|_)vocab_size|vocab_size(_|$)|^n_vocab$|^codebook_size$")
-_SPECIAL_WORD: Final = re.compile(r"_token_id$|_token_ids$|_token_index$|^(eos|bos|pad)_id$|_codebook_\w+_id$")
+_SPECIAL_WORD: Final = re.compile(r"_token$|_token_id$|_token_ids$|_token_index$|^(eos|bos|pad)_id$|_codebook_\w+_id$")
 _POSITION: Final = re.compile(r"^(max_position_embeddings|n_positions|n_ctx|max_\w*_positions|context_length)$")
 _SIDE: Final = re.compile(r"(^|_)(image_size|img_size|input_size|crop_size)$")
 _EXPERT: Final = re.compile(r"^(n_routed_experts|num_experts|num_local_experts|moe_num_experts|n_experts)$")

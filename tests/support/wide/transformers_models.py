@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -163,15 +164,17 @@ def _mappings() -> list[Mapping[str, Any]]:
 
 
 def _by_config(name: str) -> Any:
-    """A class that is for this configuration, of the module that has the model."""
+    """A class that is for this configuration, of the package that has the model."""
     from transformers import PreTrainedModel
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     config_class = CONFIG_MAPPING[name]
-    module = importlib.import_module(config_class.__module__.replace(".configuration_", ".modeling_"))
-    for found in _classes(module):
-        if issubclass(found, PreTrainedModel) and found.config_class is config_class and _has_forward(found):
-            return found
+    package = config_class.__module__.rpartition(".")[0]
+    folder = Path(str(importlib.import_module(package).__file__)).parent
+    for path in sorted(folder.glob("modeling_*.py")):
+        for found in _classes(importlib.import_module(f"{package}.{path.stem}")):
+            if issubclass(found, PreTrainedModel) and found.config_class is config_class and _has_forward(found):
+                return found
     raise NotBuiltError("configuration", "no class is for it")
 
 
@@ -180,4 +183,4 @@ def _classes(module: Any) -> Iterator[type]:
 
 
 def _has_forward(found: type[nn.Module]) -> bool:
-    return "forward" in vars(found)
+    return found.forward is not nn.Module.forward
