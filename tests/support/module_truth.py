@@ -18,7 +18,8 @@ class ModuleTruth:
     """Which module made each grad_fn.
 
     When a module is called, whatever is behind its inputs and has no maker yet was made by its caller; when it returns,
-    whatever is behind its outputs and has none was made by itself. ``calls`` counts the calls that ended, and ``returned`` has the dtype and shape of each tensor that a module returned, by grad_fn and number of the output.
+    whatever is behind its outputs and has none was made by itself. ``calls`` counts the calls that ended, and
+    ``returned`` has the dtype and shape of each tensor that a module returned, by grad_fn and number of the output.
     """
 
     def __init__(self, model: nn.Module) -> None:

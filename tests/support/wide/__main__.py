@@ -40,10 +40,13 @@ def _run(workers: list[Worker], options: argparse.Namespace) -> int:
         print(f"{done}/{len(todo)} {result.key}: {said}", file=sys.stderr, flush=True)
     print(f"{len(todo)} in {(time.monotonic() - started) / 60:.1f} minutes", file=sys.stderr)
     results = [kept.results[key] for key in keys if key in kept.results]
-    if len(results) == len(keys):
+    if options.partial or len(results) == len(keys):
         PAGE.write_text(page(results), encoding="utf-8")
-    else:
-        print(f"{len(keys) - len(results)} are missing, so the page is not written", file=sys.stderr)
+    if len(results) < len(keys):
+        print(
+            f"{len(keys) - len(results)} are missing; the page is written without them by --partial only",
+            file=sys.stderr,
+        )
     chosen = set(wanted)
     wrong = [result for result in results if result.key in chosen and result.mismatches]
     for result in wrong:
@@ -59,6 +62,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--again", choices=("wrong", "failed", "all"), help="look again at these of the chosen ones")
     parser.add_argument("--limit", type=int, metavar="N", help="look at so many at most")
     parser.add_argument("--sample", action="store_true", help="look at the sample of `make test` only")
+    parser.add_argument("--partial", action="store_true", help="write the page also where some were not looked at")
     return parser.parse_args(words)
 
 

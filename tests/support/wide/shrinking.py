@@ -40,6 +40,7 @@ _EXPERT: Final = re.compile(r"^(n_routed_experts|num_experts|num_local_experts|m
 _CHOSEN_EXPERTS: Final = re.compile(r"^(num_experts_per_tok|moe_k|moe_topk|num_selected_experts|top_k_experts)$")
 _GROUPS: Final = re.compile(r"^(n_group|topk_group|num_expert_groups?)$")
 _PERIOD: Final = re.compile(r"_(period|interval|every|step|pattern|frequency)$|^(first_k_dense_replace)$")
+_OFFSET: Final = re.compile(r"_layer_offset$")
 _WIDTH: Final = re.compile(
     r"hidden|dims?($|_)|_dim$|width|d_model|embd|embed|inner|ffn|d_ff|d_kv|channels|filters|_rank$|intermediate|"
     r"^planes$|head_size|_size$|features$|projection|expansion_size"
@@ -64,6 +65,7 @@ class _Shrinking:
 
     def of(self, config: Mapping[str, Any]) -> dict[str, Any]:
         kept = _kept_layers(config)
+        lengths = {len(value) for value in config.values() if isinstance(value, list | tuple)}
         small: dict[str, Any] = {}
         for key, value in config.items():
             if key in _DERIVED:
@@ -74,8 +76,10 @@ class _Shrinking:
                 small[key] = type(value)(value[place] for place in kept[1])
             elif isinstance(value, list | tuple):
                 small[key] = self._values(key, value)
-            elif kept and _is_count_of_layers(key, value):
-                small[key] = len(kept[1]) if value == kept[0] else min(value, _LAYERS)
+            elif kept and _is_count_of_layers(key, value) and value == kept[0]:
+                small[key] = len(kept[1])
+            elif _is_count_of_layers(key, value) and value in lengths:
+                small[key] = value
             else:
                 small[key] = self._value(key, value)
         if "model_type" in config:
@@ -132,6 +136,7 @@ _BOUNDS: Final = (
     (_GROUPS, 1),
     (_COUNT_OF_LAYERS, _LAYERS),
     (_PERIOD, 2),
+    (_OFFSET, 1),
 )
 
 
