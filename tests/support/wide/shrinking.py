@@ -84,6 +84,10 @@ class _Shrinking:
                 small[key] = self._value(key, value)
         if "model_type" in config:
             small["model_type"] = config["model_type"]
+        heads, width = small.get("num_attention_heads"), small.get("hidden_size")
+        if _is_number(heads) and _is_number(width):
+            usual = {"head_dim": width // heads, "num_key_value_heads": heads}
+            small |= {key: value for key, value in usual.items() if key in small and small[key] is None}
         return small
 
     def _values(self, key: str, values: Any) -> Any:
@@ -107,7 +111,7 @@ class _Shrinking:
         return small
 
     def _value(self, key: str, value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, int):
+        if not _is_number(value):
             return False if key == "use_cache" else value
         if _SPECIAL_WORD.search(key):
             return self._word(value)
@@ -149,7 +153,11 @@ def _is_config(value: Mapping[str, Any]) -> bool:
 
 
 def _is_count_of_layers(key: str, value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and bool(_COUNT_OF_LAYERS.search(key))
+    return _is_number(value) and bool(_COUNT_OF_LAYERS.search(key))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _kept_layers(config: Mapping[str, Any]) -> tuple[int, list[int]] | None:

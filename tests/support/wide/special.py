@@ -29,7 +29,6 @@ _SERIES: Final = Special(
     },
     defaults={"prediction_length": 8},
 )
-_HEADS: Final = Special(defaults={"head_dim": 128})
 
 SPECIAL: Final[Mapping[str, Special]] = {
     "autoformer": _SERIES,
@@ -47,8 +46,6 @@ SPECIAL: Final[Mapping[str, Special]] = {
     ),
     "deepseek_v2": Special(defaults={"num_experts_per_tok": 2}),
     "esm": Special(defaults={"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32}),
-    "hunyuan_v1_dense": _HEADS,
-    "hunyuan_v1_moe": _HEADS,
     "informer": _SERIES,
     "lxmert": Special(
         {"visual_feat_dim": 16},
