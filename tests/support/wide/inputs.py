@@ -33,6 +33,7 @@ _SHAPES: Final[Mapping[str, tuple[str, ...]]] = {
     "image_embeds": ("float batch patches width",),
     "image_features": ("float batch patches width",),
     "encoder_outputs": (),
+    "task_inputs": ("word batch words",),
     "codes": ("word batch books words",),
     "input_coords": (),
     "cross_attention_states": ("float batch patches width",),
@@ -101,11 +102,12 @@ def candidates(model: nn.Module, config: Any, special: Mapping[str, str]) -> Ite
         for name, argument in arguments.items()
         if argument.default is argument.empty and argument.kind in _NAMED and name != "self"
     ]
-    main = getattr(model, "main_input_name", None) or next(iter(arguments), "")
+    named = getattr(model, "main_input_name", None) or next(iter(arguments), "")
+    main = [named] if isinstance(named, str) else list(named)
     tried: list[list[str]] = []
     rich = [name for name in _RICH if name in arguments]
-    mains = [*rich, *needed], [main, *needed], ["input_ids", *needed], ["pixel_values", *needed], needed
-    for names in (*mains, [main, *needed, "encoder_hidden_states"]):
+    mains = [*rich, *needed], [*main, *needed], ["input_ids", *needed], ["pixel_values", *needed], needed
+    for names in (*mains, [*main, *needed, "encoder_hidden_states"]):
         chosen = list(dict.fromkeys(name for name in names if name in arguments))
         if not chosen or chosen in tried or not all(name in _SHAPES for name in chosen):
             continue
