@@ -69,7 +69,7 @@ def said_of(change: Callable[[Graph], Graph] = lambda graph: graph) -> list[str]
     """What the oracle says of the graph of a model after a change to the graph."""
     torch.manual_seed(0)
     model, x = Model(), torch.ones(5, 3)
-    ran = engine(model, model(x).sum())
+    ran = engine(model, model(x).sum(), lambda: model(x).sum())
     model.zero_grad()
     with ModuleTruth.of(model) as truth, gradir.record(model) as recorder:
         loss = model(x).sum()

@@ -10,7 +10,7 @@ a second model, which nothing recorded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -52,16 +52,20 @@ def walk(tensor: Tensor) -> Walk:
 
 
 class Engine(NamedTuple):
-    """What a plain backward did: the names of each trainable parameter that has a gradient then, and of the others."""
+    """What a plain backward did: the names of each trainable parameter that has a gradient then, and of the others.
+
+    ``steady`` tells whether another run makes the same loss: some models draw numbers that no seed rules.
+    """
 
     kinds: Counter[str]
     loss: Tensor
+    steady: Callable[[], bool]
     learns: set[frozenset[str]]
     rests: set[frozenset[str]]
 
 
-def engine(model: nn.Module, loss: Tensor) -> Engine:
-    """Run the backward of a model that nothing recorded."""
+def engine(model: nn.Module, loss: Tensor, again: Callable[[], Tensor]) -> Engine:
+    """Run the backward of a model that nothing recorded; ``again`` builds it once more and gives its loss."""
     kinds = walk(loss).kinds
     # torch.cond and the like look at the walked nodes no more than a plain run does: they are gone by now.
     loss.backward()
@@ -70,7 +74,12 @@ def engine(model: nn.Module, loss: Tensor) -> Engine:
         if parameter.requires_grad:
             names.setdefault(parameter, []).append(name)
     learns = {frozenset(own) for parameter, own in names.items() if parameter.grad is not None}
-    return Engine(kinds, loss.detach(), learns, {frozenset(own) for own in names.values()} - learns)
+    rests = {frozenset(own) for own in names.values()} - learns
+    return Engine(kinds, loss.detach(), lambda: _same(loss, again()), learns, rests)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(one.detach().nan_to_num(), other.detach().nan_to_num())
 
 
 def disagreements(graph: Graph, loss: Tensor, model: nn.Module, truth: ModuleTruth, ran: Engine) -> Iterator[str]:
@@ -84,7 +93,7 @@ def disagreements(graph: Graph, loss: Tensor, model: nn.Module, truth: ModuleTru
         yield f"{edges} edges were captured of {walked.edges}"
     if walked.kinds != ran.kinds:
         yield f"recorded, the model makes other nodes: {_change(ran.kinds, walked.kinds)}"
-    if not torch.equal(loss.detach().nan_to_num(), ran.loss.nan_to_num()):
+    if not _same(loss, ran.loss) and ran.steady():
         yield "recorded, the model makes another loss"
     yield from _wrong_parameters(graph, ran)
     yield from _wrong_modules(graph, model, truth)

@@ -45,11 +45,21 @@ SPECIAL: Final[Mapping[str, Special]] = {
         }
     ),
     "deepseek_v2": Special(defaults={"num_experts_per_tok": 2}),
-    "esm": Special(defaults={"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32}),
+    "esm": Special(defaults={"vocab_size": 64, "pad_token_id": 1, "mask_token_id": 63}),
     "informer": _SERIES,
     "lxmert": Special(
         {"visual_feat_dim": 16},
         {"input_ids": "word 2 8", "visual_feats": "float 2 4 16", "visual_pos": "float 2 4 4"},
+    ),
+    "reformer": Special(
+        {
+            "axial_pos_shape": [2, 4],
+            "local_attn_chunk_length": 4,
+            "lsh_attn_chunk_length": 4,
+            "num_buckets": 2,
+            "feed_forward_size": 32,
+        },
+        {"input_ids": "word 2 8"},
     ),
     "time_series_transformer": _SERIES,
 }
