@@ -40,13 +40,11 @@ def _run(workers: list[Worker], options: argparse.Namespace) -> int:
         print(f"{done}/{len(todo)} {result.key}: {said}", file=sys.stderr, flush=True)
     print(f"{len(todo)} in {(time.monotonic() - started) / 60:.1f} minutes", file=sys.stderr)
     results = [kept.results[key] for key in keys if key in kept.results]
-    if options.partial or len(results) == len(keys):
-        PAGE.write_text(page(results), encoding="utf-8")
-    if len(results) < len(keys):
-        print(
-            f"{len(keys) - len(results)} are missing; the page is written without them by --partial only",
-            file=sys.stderr,
-        )
+    missing = len(keys) - len(results)
+    if options.partial or not missing:
+        PAGE.write_text(page(results, missing), encoding="utf-8")
+    else:
+        print(f"{missing} are missing: without them the page is written by --partial only", file=sys.stderr)
     chosen = set(wanted)
     wrong = [result for result in results if result.key in chosen and result.mismatches]
     for result in wrong:

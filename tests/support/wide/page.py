@@ -56,13 +56,15 @@ _WORDS: Final = {
 """What the word for a failure means."""
 
 
-def page(results: Sequence[Result]) -> str:
-    """The whole page, of the results in the order to show."""
+def page(results: Sequence[Result], missing: int = 0) -> str:
+    """The whole page, of the results in the order to show; so many are ``missing``."""
     families: dict[str, list[Result]] = defaultdict(list)
     for result in results:
         families[result.family].append(result)
     releases = [f"{package} {release}" for package, release in versions().items()]
     lines = [_HEAD, f"With {', '.join(releases[:-1])} and {releases[-1]}, on a CPU:", "", *_totals(families)]
+    if missing:
+        lines += ["", f"The run that wrote this was ended early: {missing:,} more were not looked at."]
     wrong = [result for result in results if result.mismatches]
     if wrong:
         lines += ["", "## Mismatches", "", *_mismatches(wrong)]
