@@ -136,6 +136,11 @@ def test_what_hangs_costs_one_row() -> None:
     assert isolated(lambda key: time.sleep(60), ["family/name"], seconds=0.2).failure == "time"
 
 
+def test_what_needs_too_much_memory_costs_one_row() -> None:
+    result = isolated(lambda key: torch.zeros(1 << 40), ["family/name"])
+    assert (result.failure, result.mismatches) == ("memory", [])
+
+
 def test_what_raises_is_a_mismatch() -> None:
     assert isolated(lambda key: 1 / 0, ["family/name"]).mismatches == ["ZeroDivisionError: division by zero"]
 

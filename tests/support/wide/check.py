@@ -35,8 +35,9 @@ def compared(key: str) -> Result:
         ran = engine(real.model, loss, lambda: _seeded(build).loss())
     except Exception as error:  # noqa: BLE001 (whatever a model raises)
         # Without gradir too, so it is the model's own doing.
-        result.failure = "memory" if "allocate memory" in str(error) else "backward"
-        result.detail = f"{error}"[:200]
+        if isinstance(error, MemoryError) or "allocate memory" in str(error):
+            raise
+        result.failure, result.detail = "backward", f"{error}"[:200]
         return result
     real = _seeded(build)
     with ModuleTruth.of(real.model) as truth, gradir.record(real.model) as recorder:

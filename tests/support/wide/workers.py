@@ -130,7 +130,11 @@ def _run(function: Callable[..., Result], words: list[str], there: Connection) -
     try:
         result = function(*words)
     except Exception as error:  # noqa: BLE001 (it is told)
-        result = Result(family, name, mismatches=[f"{type(error).__name__}: {error}"[:300]])
+        said = f"{type(error).__name__}: {error}"[:300]
+        if isinstance(error, MemoryError) or "allocate memory" in said:
+            result = Result(family, name, failure="memory", detail=said)
+        else:
+            result = Result(family, name, mismatches=[said])
     there.send_bytes(msgspec.json.encode(result))
     there.close()
     # Nothing of what a model registered for the end is worth waiting for.
