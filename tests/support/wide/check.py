@@ -33,7 +33,7 @@ def compared(key: str) -> Result:
         real = _seeded(build)
         loss = real.loss()
         ran = engine(real.model, loss, lambda: _seeded(build).loss())
-    except Exception as error:  # noqa: BLE001 (whatever a model raises)
+    except Exception as error:
         # Without gradir too, so it is the model's own doing.
         if isinstance(error, MemoryError) or "allocate memory" in str(error):
             raise
