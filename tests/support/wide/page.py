@@ -16,10 +16,11 @@ _HEAD: Final = """\
 
 [verification.md](verification.md) has some models with their losses. This page has as many architectures as the
 installed packages let be built: every model type of transformers, one model of each module of timm, one of each stem of
-names in torchvision, and the layers of torch.nn. Each has random weights and is made small by rules that know no model:
-the widths of a configuration are divided by the largest number with which the model still runs, two or a few of its
-layers stay (one of each kind), and its inputs are made from the names that its `forward` takes. What is captured is the
-sum of all that it returns. `tests/support/wide` has the rules, and the few settings of single models as data.
+names among the classifiers and segmenters of torchvision, and the layers of torch.nn. Each has random weights and is
+made small by rules that know no model: the widths of a configuration are divided by the largest number with which the
+model still runs, two or a few of its layers stay (one of each kind), and its inputs are made from the names that its
+`forward` takes. What is captured is the sum of all that it returns. `tests/support/wide` has the rules, and the few
+settings of single models as data.
 
 `make verification-wide` installs timm and torchvision beside the environment, compares everything, and writes this
 page. Each architecture runs in a process of its own, so what hangs or crashes costs one row; a run that was ended goes
