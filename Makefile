@@ -8,16 +8,17 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS =
 N = 10000
 CORE_VENV = .venv-core-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+WIDE =
 SUITE = --doctest-modules gradir exporters schemas tests
 # What holds on a torch that does not show what it saved.
 ANY_TORCH = $(addprefix tests/test_,verify.py recorder.py sources.py files.py cli.py cli_check.py pytest_plugin.py)
 
 .SUFFIXES:
-.PHONY: help demo test bench fuzz fuzz-mutants check schema goldens verification reviewing gallery node model-explorer
-.PHONY: test-core core-suite core-mutants test-torch torch-suite clean
+.PHONY: help demo test bench fuzz fuzz-mutants check schema goldens verification verification-wide reviewing gallery
+.PHONY: node model-explorer test-core core-suite core-mutants test-torch torch-suite clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "make %-17s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.ready ## capture a transformer, export it, diff it against a variant; writes demo/
 	$(BIN)/python examples/demo.py
@@ -57,6 +58,9 @@ goldens: $(VENV)/.ready-test ## write the golden files; review what changed
 verification: $(VENV)/.ready-test ## rewrite the table of real models in docs/verification.md
 	$(BIN)/python tests/support/real_models.py
 
+verification-wide: .verification-wide/packages/.ready $(VENV)/.ready-test ## compare all of transformers, timm and torch with torch itself; WIDE="--only bert" reaches it; an hour
+	PYTHONPATH=tests/support:.verification-wide/packages nice -n 5 $(BIN)/python -m wide $(WIDE)
+
 reviewing: $(VENV)/.ready-test ## rewrite the generated parts of docs/reviewing.md
 	$(BIN)/python tests/support/real_changes.py
 
@@ -75,7 +79,7 @@ test-torch: ## the tests that hold on every torch from 2.5 on, on one of them: m
 	$(MAKE) torch-suite VENV=.venv-torch-$(TORCH)
 
 clean: ## remove what the targets above made
-	rm -rf .venv .venv-core-* .venv-torch-* .model-explorer demo dist tests/node/node_modules
+	rm -rf .venv .venv-core-* .venv-torch-* .model-explorer .verification-wide demo dist tests/node/node_modules
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .fuzz
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -121,4 +125,10 @@ tests/node/node_modules/.package-lock.json: tests/node/package.json tests/node/p
 .model-explorer/.ready: Makefile | $(VENV)/.ready
 	rm -rf .model-explorer
 	$(PIP) install --quiet --no-deps --no-compile --target .model-explorer ai-edge-model-explorer==0.1.34
+	@touch $@
+
+# Without what they depend on: the only build of torchvision there is would bring a torch for CUDA.
+.verification-wide/packages/.ready: pyproject.toml | $(VENV)/.ready
+	rm -rf .verification-wide/packages
+	$(PIP) install --quiet --no-deps --no-compile --target .verification-wide/packages --group wide
 	@touch $@

@@ -18,9 +18,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from example_files import EXAMPLES, GRAPHS, attribute  # noqa: E402
+from module_truth import ModuleTruth  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
 from real_models import MODELS, table, versions  # noqa: E402
-from torch.utils import _pytree as pytree  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir import registry  # noqa: E402
@@ -52,45 +52,6 @@ LLAMA_PARAMETERS = 6_738_415_616
 each_model = pytest.mark.parametrize("name", MODELS)
 
 
-class ModuleTruth:
-    """Which module made each grad_fn, found without sequence numbers.
-
-    When a module returns, whatever lies between its outputs and what was there when it was called was made inside it,
-    and not by a module that it called if no such module has claimed it before.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self.made_by: dict[Any, str] = {}
-        self._there: list[set[Any]] = []
-        self._hooks = []
-        for path, module in model.named_modules():
-            self._hooks.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
-            self._hooks.append(module.register_forward_hook(partial(self._leave, path), with_kwargs=True))
-
-    def stop(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-
-    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        self._there.append(set(grad_fns_of((args, kwargs))))
-
-    def _leave(self, path: str, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
-        seen = set().union(*self._there)
-        self._there.pop()
-        pending = grad_fns_of(result)
-        while pending:
-            fn = pending.pop()
-            if fn not in seen and not hasattr(fn, "variable"):
-                seen.add(fn)
-                self.made_by.setdefault(fn, path)
-                pending += [child for child, _ in fn.next_functions if child is not None]
-
-
-def grad_fns_of(nesting: Any) -> list[Any]:
-    tensors = [leaf for leaf in pytree.tree_leaves(nesting) if isinstance(leaf, torch.Tensor)]
-    return [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
-
-
 class Captured(NamedTuple):
     model: nn.Module
     live: LiveGraph
@@ -104,10 +65,8 @@ class Captured(NamedTuple):
 @cache
 def captured(name: str) -> Captured:
     real = MODELS[name]()
-    truth = ModuleTruth(real.model)
-    with gradir.record(real.model) as recorder:
+    with ModuleTruth.of(real.model) as truth, gradir.record(real.model) as recorder:
         loss = real.loss()
-    truth.stop()
     return Captured(real.model, recorder.live_capture(loss), truth)
 
 
