@@ -189,3 +189,12 @@ def test_edges_are_a_collection() -> None:
     assert next(iter(edges))._replace(dst="nobody") not in edges
     assert "x" not in edges
     assert repr(edges) == f"<gradir edges: {len(edges)}>"
+
+
+def test_graphs_compare_by_value_in_both_ways() -> None:
+    one, same, other = Graph.of([Node("x")]), Graph.of([Node("x")], unknown="a key"), Graph.of([Node("y")])
+    assert one == same
+    assert not one != same  # noqa: SIM202 (the other operator is meant)
+    assert one != other
+    assert not one == other  # noqa: SIM201
+    assert one != "x"

@@ -88,6 +88,10 @@ class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
             return NotImplemented
         return _value_of(self) == _value_of(other)
 
+    def __ne__(self, other: object) -> bool:
+        # A struct has one of its own, which does not ask __eq__.
+        return not self == other
+
     __hash__ = None  # type: ignore[assignment]
 
     @classmethod
