@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import re
+from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 import msgpack
 import pytest
@@ -336,3 +338,34 @@ def test_decoding_leaves_the_collector_as_it_was() -> None:
         gc.enable()
     gradir.loads(data)
     assert gc.isenabled()
+
+
+def nodes_of(count: int, **fields: Any) -> list[Node]:
+    return [Node(f"f:{number}", op="f", **fields) for number in range(1, count + 1)]
+
+
+REPETITIVE = {
+    "a scope": lambda: nodes_of(3000, scope="s" * 40_000),
+    "a name": lambda: nodes_of(3000, names=("n" * 40_000,)),
+    "attributes": lambda: nodes_of(3000, attrs={"a": "v" * 40_000}),
+    "an id": lambda: [Node("i" * 40_000), *nodes_of(3000, inputs=(Ref("i" * 40_000, 0),) * 2)],
+    "a base": lambda: [Node("i" * 40_000), *nodes_of(3000, base="i" * 40_000)],
+    "an origin": lambda: [Node("i" * 40_000), *nodes_of(3000, saved=(Saved("x", origin=Ref("i" * 40_000, 0)),))],
+    "a storage": lambda: [Node("i" * 40_000), *nodes_of(3000, saved=(Saved("x", storage="i" * 40_000),))],
+}
+
+
+@pytest.mark.parametrize("make", REPETITIVE.values(), ids=REPETITIVE)
+def test_a_short_file_does_not_say_a_long_thing_very_often(
+    make: Callable[[], list[Node]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = Graph.of(make())
+    with pytest.raises(FormatError, match=r"too much too often for the compact form, .*: write JSON"):
+        codecs.encode(graph, "msgpack")
+    writer = import_module("gradir.codecs.compact.encode")
+    monkeypatch.setattr(writer, "is_in_proportion", lambda *columns, **tables: True)
+    monkeypatch.setattr(writer, "fit", lambda *texts: True)
+    data = codecs.encode(graph, "msgpack")
+    assert len(data) < 200_000
+    with pytest.raises(FormatError, match="out of proportion to"):
+        codecs.decode(data)

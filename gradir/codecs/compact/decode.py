@@ -18,7 +18,7 @@ import msgspec
 from msgspec.inspect import StrType
 from msgspec.structs import force_setattr
 
-from gradir.codecs.compact.fit import check_fit
+from gradir.codecs.compact.fit import check_fit, is_in_proportion
 from gradir.codecs.compact.keys import node_ids, storage_keys
 from gradir.codecs.compact.layout import FLAGS, LATER_SCOPE_COLUMNS, Kind, common_fields, is_flag
 from gradir.codecs.compact.reader import read
@@ -52,7 +52,13 @@ def decode(data: bytes) -> Graph:
         tables = read(data)
         check_fit(tables)
         ids = node_ids(tables)
-        nodes = _nodes(tables, ids)
+        keys = storage_keys(tables, ids)
+        longest = max(map(len, ids), default=0), max(map(len, keys))
+        if not is_in_proportion(
+            tables.size, tables.nodes.__getitem__, strings=tables.strings, kinds=tables.kinds, longest=longest
+        ):
+            raise damaged("it says the same long things too often: what it says is out of proportion to its bytes")
+        nodes = _nodes(tables, ids, keys)
         rest = _scopes(tables), tables.cuts, tables.producer, tables.version
         if len(nodes) != len(ids) or not all(ids) or not _printable(tables, ids):
             # All that can be wrong are ids, and it is said of the first of them.
@@ -67,7 +73,7 @@ def _printable(tables: Tables, ids: Sequence[str]) -> bool:
     return texts.isprintable() or all(map(str.isprintable, ids))
 
 
-def _nodes(tables: Tables, ids: Sequence[str]) -> dict[str, Node]:
+def _nodes(tables: Tables, ids: Sequence[str], keys: Sequence[str]) -> dict[str, Node]:
     """The nodes by id; fewer than there are ids where one occurs twice."""
     kinds, kind_of = tables.kinds, tables.kind_of
     templates = [_template(kind) for kind in kinds]
@@ -78,7 +84,7 @@ def _nodes(tables: Tables, ids: Sequence[str]) -> dict[str, Node]:
     scopes = map(tables.strings.__getitem__, tables.nodes["scope"])
     names = _names(tables, named)
     inputs = filter(None, _inputs(tables, fed, ids, refs))
-    saved = _saved(tables, holding, ids, refs)
+    saved = _saved(tables, holding, ids, refs, keys)
     viewing = shares_of(kind_of, [int(kind.base) for kind in kinds])
     bases = _bases(tables, viewing, ids)
     nodes: dict[str, Node] = {}
@@ -175,7 +181,7 @@ def _set_numbers(
 
 
 def _saved(
-    tables: Tables, shares: Sequence[int], ids: Sequence[str], refs: Sequence[Ref]
+    tables: Tables, shares: Sequence[int], ids: Sequence[str], refs: Sequence[Ref], keys: Sequence[str]
 ) -> Iterator[tuple[Saved, ...]]:
     templates = [
         [Saved(**{name: getattr(slot, name) for name in common_fields(Saved)}) for slot in kind.saved]
@@ -193,7 +199,6 @@ def _saved(
     _set(compress(slots, codes), "origin", map(refs.__getitem__, compress(places, codes)))
     for at, number in zip(*_exceptions(tables, "origin", codes), strict=True):
         force_setattr(slots[at], "origin", Ref(ids[places[at]], number))
-    keys = storage_keys(tables, ids)
     numbers = tables.nodes.indexes("storage", len(slots), "saved slot", len(keys), "the storages")
     _set(compress(slots, numbers), "storage", map(keys.__getitem__, filter(None, numbers)))
     return _dealt(iter(slots), shares)

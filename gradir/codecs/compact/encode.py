@@ -10,6 +10,7 @@ import msgpack
 import msgspec
 
 from gradir.codecs.compact.columns import pack
+from gradir.codecs.compact.fit import is_in_proportion
 from gradir.codecs.compact.keys import fit
 from gradir.codecs.compact.layout import (
     FLAGS,
@@ -73,6 +74,9 @@ def _encode(graph: Graph) -> bytes:
     packed: bytes = MAGIC + packer.bytes()
     if not fit(graph.nodes, writer.storages(), len(packed)):
         raise FormatError("its ids are too long for the compact form, which no reader would take: write JSON")
+    longest = max(map(len, graph.nodes), default=0), max(map(len, writer.storages()), default=0)
+    if not is_in_proportion(len(packed), writer.column, strings=strings.texts(), kinds=writer.kinds, longest=longest):
+        raise FormatError("it says too much too often for the compact form, which no reader would take: write JSON")
     return packed
 
 
@@ -119,6 +123,10 @@ class _NodeWriter:
     def columns(self) -> dict[str, bytes]:
         """The packed columns."""
         return {name: pack(column) for name, column in self._columns.items()}
+
+    def column(self, name: str) -> list[int]:
+        """The integers of a column."""
+        return self._columns[name]
 
     def storages(self) -> Iterable[str]:
         """The keys of the storages."""
