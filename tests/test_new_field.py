@@ -17,8 +17,14 @@ FIELDS = """    stream: str = ""
     pinned: bool = False
     tags: tuple[str, ...] = ()
     fused: Source | None = None
+    spots: tuple[int, ...] = ()
 """
-"""A text, a number, a flag, a list and a record."""
+"""A text, a number, a flag, a list, a record, and a list of numbers."""
+
+REFERENCES = """    alias: Annotated[Ref | None, About("structure", refers=True)] = None
+    twin: Annotated[str | None, About("structure", refers=True)] = None
+    others: Annotated[tuple[Ref, ...], About("structure", refers=True)] = ()
+"""
 
 FIELDS_OF_SCOPES = "".join(
     f"    {name}: Annotated[{kind}, About(since=(1, 1))] = {default}\n"
@@ -33,11 +39,12 @@ from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope, Source, TensorMeta
 from msgspec.structs import replace
 from gradir import registry
 
-VALUES = {"stream": "side", "lane": 7, "pinned": True, "tags": ("hot", "a b"), "fused": Source("m.py", 3)}
+VALUES = {"stream": "side", "lane": 7, "pinned": True, "tags": ("hot", "a b"), "spots": (1, 7)}
+VALUES["fused"] = Source("m.py", 3)
 FINITE = {"fused": gradir.ir.NonFinite("nan")}, {"fused": gradir.ir.NonFinite("inf")}
-OTHERS = {"stream": "main", "lane": 8, "pinned": False, "tags": ("hot",), "fused": Source("m.py", 4)}
-SHOWN = {"stream": "side", "lane": "7", "pinned": "true", "tags": "a b", "fused": "m.py"}
-WRONG = {"stream": 3, "lane": "3", "pinned": 1, "tags": ["hot"], "fused": "m.py"}
+OTHERS = {"stream": "main", "lane": 8, "pinned": False, "tags": ("hot",), "fused": Source("m.py", 4), "spots": (7,)}
+SHOWN = {"stream": "side", "lane": "7", "pinned": "true", "tags": "a b", "fused": "m.py", "spots": "7"}
+WRONG = {"stream": 3, "lane": "3", "pinned": 1, "tags": ["hot"], "fused": "m.py", "spots": [7]}
 BARE = Node("exp:1", op="exp", inputs=(Ref("x", 0),), outputs=(TensorMeta("float32", (2,)),))
 ALONE = replace(BARE, inputs=())
 
@@ -57,6 +64,15 @@ def graph(*, of="node", **values):
 """
 
 CHECKS = {
+    "both forms keep references": """
+for name, value in {"alias": Ref("x", 0), "twin": "x", "others": (Ref("x", 0), Ref("x", 0))}.items():
+    whole = graph(**{name: value})
+    for form in ("json", "msgpack"):
+        assert gradir.loads(gradir.dumps(whole, format=form)) == whole != graph(), (name, form)
+    assert gradir.diff(graph(), whole).changes[0].id == "exp:1", name
+    for exporter in registry.exporter_names():
+        assert whole.to(exporter)
+""",
     "both forms keep it in every record": """
 for of in ("scope", "cut", "slot", "tensor", "source"):
     for name, value in {**VALUES, **(FINITE[0] if of == "source" else {})}.items():
@@ -142,7 +158,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = tree / "gradir" / "ir" / "model.py"
     text = model.read_text(encoding="utf-8")
     for record, behind, fields in (
-        ("Node", "\n\n    def __post_init__", FIELDS),
+        ("Node", "\n\n    def __post_init__", FIELDS + REFERENCES),
         ("Scope", "\n\n\nclass Cut", FIELDS_OF_SCOPES),
         ("Cut", "\n\n    def __post_init__", FIELDS),
         ("Saved", "\n\n    def __post_init__", FIELDS),
@@ -177,7 +193,7 @@ def test_a_new_field(copy: Path, check: str) -> None:
 def test_the_check_of_schemas_asks_for_a_version(copy: Path) -> None:
     done = run(copy, "schemas/gir_schemas.py", "--check")
     assert done.returncode == 1
-    for name in ("stream", "lane", "pinned", "tags", "fused"):
+    for name in ("stream", "lane", "pinned", "tags", "fused", "spots", "alias", "twin", "others"):
         assert f"Node: {name} is new after 1.1: declare since which version it is there" in done.stderr
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -147,3 +149,36 @@ def test_an_output_that_retains_its_gradient_has_it_as_before() -> None:
     kept = y.grad
     gradir.verify(y)
     assert y.grad is kept
+
+
+def test_tensors_that_retain_their_gradient_have_the_one_they_had() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    gradients = []
+    for verifies in (False, True):
+        model.zero_grad()
+        hidden = model[0](torch.ones(2, 4))
+        hidden.retain_grad()
+        loss = model[2](model[1](hidden)).sum()
+        if verifies:
+            assert gradir.verify(loss, model=model)
+            assert hidden.grad is None
+        loss.backward()
+        gradients.append(hidden.grad)
+    assert torch.equal(*gradients)
+
+
+def test_gradients_do_not_outlive_their_node() -> None:
+    arrived: list[weakref.ref[torch.Tensor]] = []
+    alive: list[int] = []
+
+    def note(gradient: torch.Tensor) -> None:
+        alive.append(sum(reference() is not None for reference in arrived))
+        arrived.append(weakref.ref(gradient))
+
+    x = torch.ones(3, requires_grad=True)
+    for _ in range(50):
+        x = x.sin()
+        x.register_hook(note)
+    assert gradir.verify(x.sum())
+    assert len(alive) == 50
+    assert max(alive) < 5

@@ -116,8 +116,9 @@ def _plain_part(default: object, path: str, value: str | float | bool | None) ->
     return {path: Part(word(value) if isinstance(value, str) else value_text(value))}
 
 
-def _names_parts(path: str, names: tuple[str, ...]) -> Mapping[str, Part]:
-    return {path: Part(_listed(map(word, names)))} if names else {}
+def _names_parts(path: str, names: tuple[str | float, ...]) -> Mapping[str, Part]:
+    texts = (word(name) if isinstance(name, str) else value_text(name) for name in names)
+    return {path: Part(_listed(texts))} if names else {}
 
 
 def _value_parts(path: str, values: Mapping[str, AttrValue]) -> Mapping[str, Part]:

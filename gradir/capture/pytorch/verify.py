@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -43,9 +44,15 @@ _ACCUMULATES: Final = "AccumulateGrad"
 
 
 class _Arrived(NamedTuple):
-    """The gradients with which the engine ran a node."""
+    """What the gradients were with which the engine ran a node: a gradient itself would live until the end."""
 
-    gradients: tuple[torch.Tensor | None, ...]
+    gradients: tuple[TensorMeta | None, ...]
+
+    @classmethod
+    def of(cls, gradients: Iterable[torch.Tensor | None]) -> _Arrived:
+        return cls(
+            tuple([None if each is None else TensorMeta(dtype_name(each.dtype), shape_of(each)) for each in gradients])
+        )
 
 
 class _Watch:
@@ -70,7 +77,7 @@ class _Watch:
             # What was noted so far ran inside this backward, before its own first node.
             self.arrived.clear()
             self._number = number
-        self.arrived[fn] = _Arrived(gradients)
+        self.arrived[fn] = _Arrived.of(gradients)
 
     def note_gradient(self, leaf: torch.Tensor) -> None:
         """Note that a leaf has a gradient; a hook for after the accumulation."""
@@ -82,7 +89,7 @@ class _Watch:
         """Note what would have been added to leaves, by id()."""
         for fn in grad_fns:
             if type(fn).__name__ == _ACCUMULATES:
-                self.arrived[fn] = _Arrived((gradients.get(id(fn.variable)),))
+                self.arrived[fn] = _Arrived.of((gradients.get(id(fn.variable)),))
         self.received = {leaf: {self._number} for leaf, gradient in gradients.items() if gradient is not None}
 
     def accumulated(self) -> set[int]:
@@ -106,11 +113,11 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     that arrives at each output must have the recorded dtype and shape. The leaves of the graph, and no parameter that
     is said to be unreached, must receive a gradient.
 
-    The gradients in ``.grad`` of the leaves, of the model's parameters, of the outputs, and of what the graph's custom
-    Functions can be seen to reach are as before afterwards.
+    The gradients in ``.grad`` of the leaves, of the model's parameters, of tensors with `retain_grad`, and of what the
+    graph's custom Functions can be seen to reach are as before afterwards.
     With ``keep_graph`` so is the graph, and what can run only once is refused; without it the graph is used up. What
-    else runs in a backward runs in this one: hooks that the user put on tensors and nodes, `retain_grad` of
-    intermediate tensors, the recomputation of checkpoints. All of it runs in the calling thread, where the order of
+    else runs in a backward runs in this one: hooks that the user put on tensors and nodes, the
+    recomputation of checkpoints. All of it runs in the calling thread, where the order of
     what runs inside what can be seen. Where a profiler is on already, the nodes are counted by the hooks alone. In a
     process group the engine is asked for what would be added to the leaves: see `gradir.capture.pytorch.asking`.
 
@@ -121,7 +128,6 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     if keep_graph:
         refuse_what_runs_once(live)
     watch = _Watch()
-    outputs = [found.tensor for found in live.captured if found.tensor.retains_grad]
     tensors = [*live.leaves.values(), *live.unreached]
     hooks = [fn.register_prehook(partial(watch.note, fn)) for fn in live.grad_fns]
     asks = in_process_group()
@@ -133,7 +139,7 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     backward = partial(_ask, live, watch) if asks else partial(_backward, live)
     try:
         with (
-            _grads_put_aside([*tensors, *outputs, *_reached_aside(live)]),
+            _grads_put_aside([*tensors, *_retaining(live), *_reached_aside(live)]),
             state_kept(live) if keep_graph else nullcontext(),
         ):
             engine = _run_backward(partial(backward, keep_graph=keep_graph))
@@ -148,6 +154,14 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     ]
     edges = sum(1 for edge in live.graph.edges if live.graph.nodes[edge.dst].role == "function")
     return Verification(len(live.grad_fns), edges, len(watch.arrived), tuple(mismatches))
+
+
+def _retaining(live: LiveGraph) -> list[torch.Tensor]:
+    """The tensors made in the graph that keep their gradient on request; no node knows its tensor, so all are asked."""
+    tensors = [found.tensor for found in live.captured]
+    with torch._C.DisableTorchFunction():
+        tensors += [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
+        return [tensor for tensor in tensors if tensor.retains_grad and tensor.grad_fn in live.grad_fns]
 
 
 def _reached_aside(live: LiveGraph) -> list[torch.Tensor]:
@@ -260,13 +274,12 @@ def _wrong_gradients(live: LiveGraph, arrived: dict[GradFn, _Arrived]) -> Iterat
             continue
         for number, (gradient, meta) in enumerate(zip(gradients, node.outputs, strict=True)):
             if gradient is not None and not _agrees(gradient, meta):
-                said = TensorMeta(dtype_name(gradient.dtype), shape_of(gradient))
-                yield f"{node.id}: {tensor_text(said)} arrived at output {number}, recorded as {tensor_text(meta)}"
+                yield f"{node.id}: {tensor_text(gradient)} arrived at output {number}, recorded as {tensor_text(meta)}"
 
 
-def _agrees(gradient: Any, meta: TensorMeta) -> bool:
-    shape = shape_of(gradient)
-    if dtype_name(gradient.dtype) != meta.dtype:
+def _agrees(gradient: TensorMeta, meta: TensorMeta) -> bool:
+    shape = gradient.shape
+    if gradient.dtype != meta.dtype:
         return False
     if shape is None or meta.shape is None or len(shape) != len(meta.shape):
         return shape is None or meta.shape is None

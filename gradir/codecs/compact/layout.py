@@ -15,7 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from gradir.ir.fields import Field, fields_of, is_list, records_in
-from gradir.ir.model import Count, Node, Record, Ref, Saved, Scope, share_empty_tuples
+from gradir.ir.model import Count, Node, Record, Saved, Scope, share_empty_tuples
 
 __all__ = [
     "FLAGS",
@@ -65,6 +65,8 @@ NODE_COLUMNS: Final = (
 )
 
 
+_COLUMNS: Final = frozenset({"id", "scope", "names", "inputs", "base", "origin", "storage"})
+
 _SLOT: Final = "What the saved slots of many nodes have in common: a `Saved` without origin and storage."
 _KIND: Final = """What many nodes have in common: a `Node` without its id, its scope and what names other nodes.
 
@@ -95,7 +97,8 @@ def _in_common(record: type[Record], name: str, doc: str) -> type[Record]:
 
 
 def _in_columns(field: Field) -> bool:
-    return field.about.compared == "place" or field.about.refers or records_in(field) is Ref
+    """Whether the columns of nodes hold a field; any other stands in what many have in common, references too."""
+    return field.name in _COLUMNS
 
 
 def _is_counted(field: Field) -> bool:
