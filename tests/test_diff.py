@@ -12,6 +12,7 @@ import pytest
 from diff_pairs import META, NODE_EDITS, SCOPE_EDITS, edited, pairs
 from edit_scripts import Plan, drawn, plan, script
 from hypothesis import given
+from reports import render_text
 from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import graphs, texts
 
@@ -20,8 +21,8 @@ from gradir.diff.compare import compare
 from gradir.diff.fields import descriptions
 from gradir.diff.matching import match
 from gradir.diff.model import Change, Diff, FieldChange, Kind, Totals
-from gradir.diff.report.text import ANSI, Palette, render_text
 from gradir.ir import Builder, Cut, Graph, Node, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta
+from gradir.review.text import ANSI, Palette
 
 MIRRORED = {"added": "removed", "removed": "added"}
 

@@ -14,19 +14,17 @@ from edit_scripts import plan, script
 from hypothesis import given
 from msgspec.structs import replace
 from range_notation import expanded
+from reports import UNKNOWN, headline, markdown, outline, render_brief, render_text
 from samples import HOSTILE_LABELS, everything, hostile
 
 import gradir
 from gradir.cli import main
 from gradir.diff.compare import compare
 from gradir.diff.model import Change, Diff, FieldChange, Totals
-from gradir.diff.report.headline import headline
-from gradir.diff.report.lines import change_line, change_lines, module_name
-from gradir.diff.report.outline import Group, Modules, cut_kind, outline, told
-from gradir.diff.report.places import UNKNOWN
-from gradir.diff.report.text import ANSI, Palette, render_brief, render_text
 from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
-from gradir.review import markdown
+from gradir.review.lines import change_line, change_lines, module_name
+from gradir.review.outline import Group, Modules, cut_kind, told
+from gradir.review.text import ANSI, Palette
 
 META = [TensorMeta("float32", (2, 4))]
 

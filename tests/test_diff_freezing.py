@@ -9,9 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from reports import outline, render_brief, render_text  # noqa: E402
+
 import gradir  # noqa: E402
-from gradir.diff.report.outline import outline, told  # noqa: E402
-from gradir.diff.report.text import render_brief, render_text  # noqa: E402
+from gradir.review.outline import told  # noqa: E402
 
 nn = torch.nn
 

@@ -14,10 +14,10 @@ from samples import HOSTILE_LABELS
 
 from gradir.diff.compare import compare
 from gradir.diff.model import Change, FieldChange
-from gradir.diff.report.forms import Name, changes_in, form_of, name_in, name_seen_from
-from gradir.diff.report.ranges import ranges
 from gradir.ir import Graph
 from gradir.ir.text import quoted
+from gradir.review.forms import Name, changes_in, form_of, name_in, name_seen_from
+from gradir.review.ranges import ranges
 
 components = st.sampled_from(
     [

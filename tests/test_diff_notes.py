@@ -11,20 +11,15 @@ from diff_pairs import valid_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from reports import freezing, headline, markdown, notes, outline, render_brief, render_text, table
 from samples import HOSTILE_LABELS
 
 from gradir.diff.compare import compare
 from gradir.diff.model import Change, Diff, FieldChange, Totals
-from gradir.diff.report.freezing import freezing
-from gradir.diff.report.headline import headline
-from gradir.diff.report.notes import notes
-from gradir.diff.report.outline import outline, told
-from gradir.diff.report.table import table
-from gradir.diff.report.text import render_brief, render_text
-from gradir.diff.report.uniform import uniform
-from gradir.diff.report.wrap import wrapped
 from gradir.ir import Builder, Graph, Node, Ref, Scope, TensorMeta
-from gradir.review import markdown
+from gradir.review.outline import told
+from gradir.review.uniform import uniform
+from gradir.review.wrap import wrapped
 
 
 def linear(*frozen: str, roles: bool = True) -> Graph:

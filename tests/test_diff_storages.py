@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
+from reports import render_brief
 
 from gradir import patch
 from gradir.diff.compare import compare
-from gradir.diff.report.text import render_brief
 from gradir.ir import Graph, Node, Ref, Saved
 
 

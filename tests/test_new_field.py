@@ -200,9 +200,8 @@ assert [edge.kind for edge in graph.edges] == ["data", "inplace"]
 for name in registry.exporter_names():
     assert graph.to(name), name
 other = Graph.of(list(graph.nodes.values())[:1], cuts=[Cut("sublimed", ("w",))])
-from gradir.diff.report.text import render_brief, render_text
 for a, b in ((graph, other), (other, graph)):
-    assert render_brief(gradir.diff(a, b), (a, b)) and render_text(gradir.diff(a, b), (a, b))
+    assert gradir.diff(a, b).to("text") and gradir.diff(a, b).to("text", full=True)
 """
 
 

@@ -14,14 +14,13 @@ pytest.importorskip("transformers")
 
 from real_changes import CHANGES, COMMANDS, PAGE, pair, updated  # noqa: E402
 from real_models import versions  # noqa: E402
+from reports import markdown, outline, render_brief  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.cli import main  # noqa: E402
 from gradir.diff.model import Change, Diff  # noqa: E402
-from gradir.diff.report.outline import outline, told  # noqa: E402
-from gradir.diff.report.text import render_brief  # noqa: E402
 from gradir.ir import Graph  # noqa: E402
-from gradir.review import markdown  # noqa: E402
+from gradir.review.outline import told  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,6 +13,7 @@ from diff_pairs import edited, pairs, valid_pairs
 from hypothesis import given
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
+from reports import UNKNOWN, changed_part, findings, markdown, render_text, union
 from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import graphs
 
@@ -23,16 +24,13 @@ from gradir.diff.document import decode, encode
 from gradir.diff.growth import sizes
 from gradir.diff.ignoring import ignoring, normalized
 from gradir.diff.model import Change, Diff, FieldChange, Totals
-from gradir.diff.report.conditions import findings, parsed
-from gradir.diff.report.places import UNKNOWN
-from gradir.diff.report.text import ANSI, render_text
-from gradir.diff.union import union
 from gradir.errors import FormatError, GradirError
 from gradir.ir import Builder, Cut, Graph, Node, Saved, Scope, TensorMeta
 from gradir.ir.marks import SIGNS, status
 from gradir.ir.totals import totals
 from gradir.ir.validate import check
-from gradir.review import changed_part, markdown
+from gradir.review.conditions import parsed
+from gradir.review.text import ANSI
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = json.loads((ROOT / "schemas" / "gir-diff-1.0.schema.json").read_text(encoding="utf-8"))

@@ -35,22 +35,23 @@ __all__ = ["compare"]
 T = TypeVar("T")
 
 
-def compare(a: Graph, b: Graph) -> Diff:
+def compare(a: Graph, b: Graph, names: Correspondence | None = None) -> Diff:
     """What changed from ``a`` to ``b``. The producers are not compared: what made a graph is no part of it.
+
+    ``names`` is what is called how in both, where that is known already.
 
     >>> from gradir.ir import Graph, Node
     >>> diff = compare(Graph.of([Node("exp:1", op="exp")]), Graph.of([Node("exp:1", op="exp", attrs={"dim": 1})]))
     >>> diff.changes[0].fields
     (FieldChange(path='attrs.dim', before=None, after='1'),)
     """
-    matching = match(a, b)
     with paused_gc():
-        names = Correspondence(a, b, matching)
-        changes = tuple(_Comparison(a, b, names).changes())
+        names = names or Correspondence(a, b, match(a, b))
+        changes = tuple(_Changes(a, b, names).found())
         return Diff(totals(a), totals(b), changes, tuple(growth(a, b, names.paths)), script(a, b))
 
 
-class _Comparison:
+class _Changes:
     """Both graphs, the records of the first by the keys of the second."""
 
     def __init__(self, a: Graph, b: Graph, correspondence: Correspondence) -> None:
@@ -63,7 +64,7 @@ class _Comparison:
         self._own_cut_keys = dict(zip(cut_keys, _cut_keys(a.cuts), strict=True))
         self._shifted: dict[str, tuple[str, str]] = {}
 
-    def changes(self) -> list[Change]:
+    def found(self) -> list[Change]:
         """Renames of modules, scopes, cuts, nodes, and what belongs to no single record."""
         found = [
             *(

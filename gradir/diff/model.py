@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Literal
 
 import msgspec
@@ -78,7 +79,7 @@ class Growth(Record, frozen=True, gc=False):
     gone: bool = False
 
 
-class Diff(Record, frozen=True):
+class Diff(Record, frozen=True, dict=True):
     """What changed from one graph to another; false when nothing did that was asked for, whatever made the graphs.
 
     ``changes`` is for reading. It holds the renamed modules, then the scopes, the cuts and the nodes, each in the order
@@ -96,3 +97,24 @@ class Diff(Record, frozen=True):
 
     def __bool__(self) -> bool:
         return bool(self.changes)
+
+    def to(self, renderer: str, **options: object) -> str:
+        """What ``gradir diff --format RENDERER`` prints: ``diff.to("markdown")``.
+
+        What `gradir.diff` returned knows both graphs. Of a diff that was read from a file, or that was changed since,
+        the text tells every change by itself, and nothing can be drawn.
+
+        Raises:
+            ExportError: there is no such renderer or option, or it cannot tell this diff.
+        """
+        # As `gradir.Graph.to`: the package loads the public functions before any module of its own.
+        text: str = sys.modules["gradir.api"].diff_text(self, renderer, **options)
+        return text
+
+    def __str__(self) -> str:
+        """What ``gradir diff`` prints, without the last line end."""
+        return self.to("text").removesuffix("\n")
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
+        """What a notebook shows: the report for a pull request."""
+        return {"text/plain": str(self), "text/markdown": self.to("markdown")}

@@ -6,9 +6,10 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from gradir.diff.report.forms import changes_in
-from gradir.diff.report.headline import SIGNS, unknown_sizes
-from gradir.diff.report.lines import (
+from gradir.ir.text import amount, counted, short_bytes, word
+from gradir.review.forms import changes_in
+from gradir.review.headline import SIGNS, unknown_sizes
+from gradir.review.lines import (
     BLANK,
     Line,
     change_line,
@@ -19,16 +20,15 @@ from gradir.diff.report.lines import (
     one_line,
     sign_line,
 )
-from gradir.diff.report.outline import Cuts, Group, Modules, Outline, cut_kind
-from gradir.diff.report.ranges import ranges
-from gradir.ir.text import amount, counted, short_bytes, word
+from gradir.review.outline import Cuts, Group, Modules, Outline, cut_kind
+from gradir.review.ranges import ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from gradir.diff.model import Change, FieldChange, Kind
-    from gradir.diff.report.outline import Entry
-    from gradir.diff.report.whole_modules import Contents
+    from gradir.review.outline import Entry
+    from gradir.review.whole_modules import Contents
 
 __all__ = ["brief_lines", "cut_line", "modules_text"]
 

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gradir.diff.report.freezing import freezing
-from gradir.diff.report.uniform import uniform
+from gradir.review.freezing import freezing
+from gradir.review.uniform import uniform
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gradir.diff.model import Diff
-    from gradir.diff.report.places import Sides
+    from gradir.review.comparison import Comparison
 
 __all__ = ["notes"]
 
 
-def notes(diff: Diff, sides: Sides) -> Iterator[str]:
+def notes(comparison: Comparison) -> Iterator[str]:
     """Parameters that were frozen or unfrozen, and what makes up most of the changed nodes.
 
-    >>> from gradir.diff.compare import compare
     >>> from gradir.ir import Graph, Node, TensorMeta
+    >>> from gradir.review.comparison import Comparison
     >>> def cast(dtype): return Graph.of([Node(f"exp:{n}", outputs=(TensorMeta(dtype, (2,)),)) for n in range(1, 6)])
-    >>> sides = cast("float32"), cast("bfloat16")
-    >>> list(notes(compare(*sides), sides))
+    >>> list(notes(Comparison(cast("float32"), cast("bfloat16"))))
     ['all 5 changed nodes: dtype float32 -> bfloat16']
     """
-    yield from freezing(diff, sides)
-    yield from uniform(diff)
+    yield from freezing(comparison)
+    yield from uniform(comparison.diff)

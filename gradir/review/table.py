@@ -6,21 +6,22 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diff.model import Size
-from gradir.diff.report.forms import Name, name_in, name_seen_from
-from gradir.diff.report.places import Place, Places
-from gradir.diff.report.ranges import ranges
-from gradir.diff.report.renamed import Renamed
-from gradir.diff.report.settings import settings
-from gradir.diff.report.whole_modules import WholeModule, WholeModules
 from gradir.ir.text import amount, short_bytes
 from gradir.markdown import code_span
+from gradir.review.forms import Name, name_in, name_seen_from
+from gradir.review.places import Place
+from gradir.review.ranges import ranges
+from gradir.review.settings import settings
+from gradir.review.whole_modules import WholeModule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Union
 
-    from gradir.diff.model import Change, Diff, Growth
-    from gradir.diff.report.places import Sides
+    from gradir.diff.model import Change, Growth
+    from gradir.review.comparison import Comparison
+    from gradir.review.places import Places
+    from gradir.review.whole_modules import WholeModules
 
     Module = Union[Place, WholeModule]
 
@@ -44,16 +45,16 @@ class _Row(NamedTuple):
     settings: str
 
 
-def table(diff: Diff, sides: Sides) -> Iterator[str]:
+def table(comparison: Comparison) -> Iterator[str]:
     """One row for each module with changes, or for several that have as many of the same; a row counts all of its own.
 
-    >>> from gradir.diff.compare import compare
     >>> from gradir.ir import Graph, Node
+    >>> from gradir.review.comparison import Comparison
     >>> a, b = (Graph.of([Node(f"h.{n}/f:1", op=op, scope=f"h.{n}") for n in range(12)]) for op in ("exp", "sin"))
-    >>> list(table(compare(a, b), (a, b)))[2:]
+    >>> list(table(Comparison(a, b)))[2:]
     ['| `h.{0..11}` (12 modules) |  |  | 12 |  |  |  |']
     """
-    places, wholes = Places(diff, sides), WholeModules(diff, sides)
+    diff, places, wholes = comparison.diff, comparison.places, comparison.whole_modules
     counts: dict[Module, Counter[str]] = {}
     for change in diff.changes:
         if change.subject == "node":
@@ -71,9 +72,8 @@ def table(diff: Diff, sides: Sides) -> Iterator[str]:
         if growth.was and isinstance(module, Place):
             was[module] = growth.was
     was.update((module, scope.was) for module, scope in said.items() if scope.was and isinstance(module, Place))
-    renamed = Renamed(diff.changes)
     # What a renamed module explains is said of that module.
-    was = {module: before for module, before in was.items() if before != renamed.before(module.path)}
+    was = {module: before for module, before in was.items() if before != comparison.renamed.before(module.path)}
     together: dict[_Row, list[str]] = {}
     for module in sorted(
         dict.fromkeys((*counts, *grown, *said)), key=lambda module: places.position(_place(module, places))

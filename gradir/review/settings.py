@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from gradir.diff.report.lines import one_line
+from gradir.review.lines import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

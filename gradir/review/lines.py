@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diff.report.headline import SIGNS
 from gradir.ir.text import quoted, word
+from gradir.review.headline import SIGNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

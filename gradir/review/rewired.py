@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from gradir.diff.report.forms import names_a_record
+from gradir.review.forms import names_a_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradir.diff.model import Change
-    from gradir.diff.report.whole_modules import WholeModule
+    from gradir.review.whole_modules import WholeModule
 
 __all__ = ["readers"]
 
@@ -27,7 +27,7 @@ def readers(changes: Sequence[Change], owners: Mapping[int, WholeModule]) -> dic
     ``owners`` are the modules that came or went, by the places of the changes in them.
 
     >>> from gradir.diff.model import Change, FieldChange
-    >>> from gradir.diff.report.whole_modules import WholeModule
+    >>> from gradir.review.whole_modules import WholeModule
     >>> edge = FieldChange("in[0]", "exp:1", "new/exp:1")
     >>> changes = [Change("added", "node", "new/exp:1"), Change("changed", "node", "sin:1", fields=(edge,))]
     >>> readers(changes, {0: WholeModule(True, "new", True)})

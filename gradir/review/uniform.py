@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diff.report.lines import one_line
+from gradir.review.lines import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

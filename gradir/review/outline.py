@@ -10,19 +10,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple, Union
 
-from gradir.diff.report.follows import follows
-from gradir.diff.report.forms import Form, changes_in, form_of
-from gradir.diff.report.places import Place, Places
-from gradir.diff.report.renamed import Renamed
-from gradir.diff.report.rewired import readers
-from gradir.diff.report.whole_modules import Contents, WholeModule, WholeModules
 from gradir.gcpause import paused_gc
+from gradir.review.follows import follows
+from gradir.review.forms import Form, changes_in, form_of
+from gradir.review.rewired import readers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from gradir.diff.model import Change, Diff
-    from gradir.diff.report.places import Sides
+    from gradir.diff.model import Change
+    from gradir.review.comparison import Comparison
+    from gradir.review.places import Place, Places
+    from gradir.review.renamed import Renamed
+    from gradir.review.whole_modules import Contents, WholeModule, WholeModules
 
 __all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "cut_kind", "folds", "outline", "told"]
 
@@ -89,17 +89,17 @@ class Outline(NamedTuple):
     follows: tuple[Change, ...] = ()
 
 
-def outline(diff: Diff, sides: Sides) -> Outline:
-    """Arrange the changes of a diff between two graphs.
+def outline(comparison: Comparison) -> Outline:
+    """Arrange the changes between two graphs.
 
-    >>> from gradir.diff.compare import compare
-    >>> from gradir.ir import Graph, Node, Scope
+    >>> from gradir.ir import Graph, Node
+    >>> from gradir.review.comparison import Comparison
     >>> a, b = (Graph.of([Node(f"{n}/f:1", op=op, scope=f"{n}") for n in range(3)]) for op in ("exp", "sin"))
-    >>> [entry.paths for entry in outline(compare(a, b), (a, b)).entries]
+    >>> [entry.paths for entry in outline(Comparison(a, b)).entries]
     [('0', '1', '2')]
     """
     with paused_gc():
-        return _outline(diff, sides)
+        return _outline(comparison)
 
 
 def told(outline: Outline) -> Iterator[Change]:
@@ -130,10 +130,10 @@ def cut_kind(change: Change) -> str:
     return found[0] if found else ""
 
 
-def _outline(diff: Diff, sides: Sides) -> Outline:
-    places, wholes = Places(diff, sides), WholeModules(diff, sides)
-    changes = diff.changes
-    following = follows(diff, sides)
+def _outline(comparison: Comparison) -> Outline:
+    places, wholes = comparison.places, comparison.whole_modules
+    changes = comparison.diff.changes
+    following = follows(comparison)
     inside = {
         at: whole
         for at, change in enumerate(changes)
@@ -149,7 +149,7 @@ def _outline(diff: Diff, sides: Sides) -> Outline:
     ]
     entries: list[tuple[int, Entry]] = [
         *_modules(_by_module(changes, inside), _by_module(changes, reading), wholes, places),
-        *_groups([change for change in left if change.subject in _IN_MODULES], places, Renamed(changes)),
+        *_groups([change for change in left if change.subject in _IN_MODULES], places, comparison.renamed),
     ]
     return Outline(
         tuple(
