@@ -22,8 +22,9 @@ from gradir.cli import main
 from gradir.diff.compare import compare
 from gradir.diff.model import Change, Diff, FieldChange, Totals
 from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
+from gradir.ir.text import word
 from gradir.review.lines import change_line, change_lines, module_name
-from gradir.review.outline import Group, Modules, cut_kind, told
+from gradir.review.outline import Group, Modules, told
 from gradir.review.text import ANSI, Palette
 
 META = [TensorMeta("float32", (2, 4))]
@@ -214,7 +215,7 @@ def check_text(diff: Diff, sides: tuple[Graph, Graph]) -> None:
 def _is_of(line: str, cuts: tuple[Change, ...]) -> bool:
     if len(cuts) == 1:
         return line.startswith(f"  {change_line(cuts[0]).text}")
-    start = f"  {'+' if cuts[0].kind == 'added' else '-'} {len(cuts)} cuts, {cut_kind(cuts[0])}"
+    start = f"  {'+' if cuts[0].kind == 'added' else '-'} {len(cuts)} cuts, {word(cuts[0].what)}"
     ends = [found.end() for found in re.finditer(": ", line)] if line.startswith(start) else []
     return any(set(expanded(line[end:])[0]) == {change.id for change in cuts} for end in ends)
 
@@ -298,7 +299,7 @@ def test_colour_only_decorates(pair: tuple[Graph, Graph]) -> None:
 def test_a_diff_from_elsewhere_cannot_break_a_line() -> None:
     evil = "a\n\x1b[31m\u202e"
     changes = [
-        Change(kind, subject, f"{evil}{number}", evil, evil, (FieldChange(evil, evil, evil),))
+        Change(kind, subject, f"{evil}{number}", evil, evil, (FieldChange((evil,), evil, evil),))
         for kind in ("added", "removed", "changed")
         for subject in ("cut", "node", "scope", "graph")
         for number in range(2)
@@ -321,8 +322,8 @@ def many(modules: int, equal: bool) -> Diff:
                 f"h.{module}",
                 "f",
                 (
-                    FieldChange("attrs.v", "0", "1" if equal else str(module)),
-                    FieldChange("in[0]", f"h.{module}/x", "y"),
+                    FieldChange(("attrs", "v"), 0, 1 if equal else module),
+                    FieldChange(("in", 0), Ref(f"h.{module}/x", 0), Ref("y", 0)),
                 ),
             )
             for module in range(modules)

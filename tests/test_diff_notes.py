@@ -147,10 +147,13 @@ def test_another_batch_is_one_line_of_those_nodes_alone() -> None:
 
 
 def test_a_node_with_two_answers_has_none() -> None:
-    fields = FieldChange("out[0].dtype", "float32", "float16"), FieldChange("out[1].dtype", "float32", "bfloat16")
+    fields = (
+        FieldChange(("out", 0, "dtype"), "float32", "float16"),
+        FieldChange(("out", 1, "dtype"), "float32", "bfloat16"),
+    )
     changes = tuple(Change("changed", "node", f"exp:{at}", fields=fields) for at in range(9))
     assert list(uniform(Diff(Totals(), Totals(), changes))) == []
-    gone = FieldChange("out[0].dtype", "float32", None), FieldChange("out[1].shape", "[?]", "[2]")
+    gone = FieldChange(("out", 0, "dtype"), "float32"), FieldChange(("out", 1, "shape"), ("s0",), (2,))
     changes = tuple(replace(change, fields=gone) for change in changes)
     assert list(uniform(Diff(Totals(), Totals(), changes))) == []
 

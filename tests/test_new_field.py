@@ -70,7 +70,7 @@ for of in ("scope", "cut", "slot", "tensor", "source"):
     for name, value in values.items():
         a, b = graph(of=of, **{name: value}), graph(of=of, **{name: others[name]})
         (change,) = gradir.diff(a, b).changes
-        assert name in change.fields[0].path or of == "source", change
+        assert name in change.fields[0].name or of == "source", change
         for exporter in ("plain", "nodelink", "cytoscape", "graphml", "model-explorer"):
             texts = {a.to(exporter), b.to(exporter), graph(of=of).to(exporter)}
             assert len(texts) == (2 if others[name] is False else 3), (of, name, exporter)
@@ -103,7 +103,7 @@ for name, value in WRONG.items():
 for name, value in VALUES.items():
     found = gradir.diff(graph(**{name: value}), graph(**{name: OTHERS[name]}))
     (change,) = found.changes
-    assert change.id == "exp:1" and change.fields[0].path.partition(".")[0] == name, change
+    assert change.id == "exp:1" and change.fields[0].name.partition(".")[0] == name, change
     assert not gradir.diff(graph(**{name: value}), graph(**{name: OTHERS[name]}), ignore=[name])
     assert gradir.patch(graph(**{name: value}), found) == graph(**{name: OTHERS[name]})
 """,

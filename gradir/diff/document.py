@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gradir.diff.model import Diff
+from gradir.diff.fields import type_at
+from gradir.diff.model import UNSET, Change, Diff, FieldChange
 from gradir.errors import FormatError
+from gradir.ir import AttrValue, Cut, Node, Scope
 from gradir.ir.jsontext import printable_json
 from gradir.ir.nesting import TOO_DEEP, is_too_deep
+
+if TYPE_CHECKING:
+    from gradir.ir.model import Record
 
 __all__ = ["FORMAT", "VERSION", "decode", "encode"]
 
 FORMAT: Final = "gir-diff"
 VERSION: Final = "1.0"
+_KINDS: Final[dict[str, type[Record]]] = {"node": Node, "scope": Scope, "cut": Cut}
 _MAJOR: Final = re.compile(r"1\.(0|[1-9][0-9]*)")
 
 
@@ -50,7 +56,8 @@ def decode(data: bytes) -> Diff:
     if not isinstance(version, str) or not _MAJOR.fullmatch(version):
         raise FormatError(f"the diff has version {version!r}; this gradir reads {VERSION}")
     try:
-        return msgspec.json.decode(data, type=Diff)
+        diff = msgspec.json.decode(data, type=Diff)
+        return msgspec.structs.replace(diff, changes=tuple(map(_with_values, diff.changes)))
     except (msgspec.DecodeError, RecursionError) as error:
         raise FormatError(f"broken diff: {' '.join(str(error).split())}") from error
 
@@ -58,3 +65,28 @@ def decode(data: bytes) -> Diff:
 def _fields(diff: Diff) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(diff)
     return found
+
+
+def _with_values(change: Change) -> Change:
+    """The change with the values of its fields as the records have them, which JSON does not tell."""
+    if not change.fields:
+        return change
+    kind = _KINDS.get(change.subject)
+    fields = tuple(
+        FieldChange(field.path, *(_value(kind, field, value) for value in (field.before, field.after)))
+        for field in change.fields
+    )
+    return msgspec.structs.replace(change, fields=fields)
+
+
+def _value(kind: type[Record] | None, field: FieldChange, value: Any) -> Any:
+    if value is UNSET or value is None:
+        return value
+    found = None if kind is None else type_at(kind, field.path)
+    if found is not None:
+        return msgspec.convert(value, found)
+    try:
+        return msgspec.convert(value, AttrValue)
+    except msgspec.ValidationError:
+        # A field of a newer version.
+        return msgspec.json.encode(value).decode()

@@ -9,7 +9,6 @@ from gradir.errors import GradirError
 from gradir.ir.model import MOST
 from gradir.ir.text import amount
 from gradir.review.headline import unknown_sizes
-from gradir.review.outline import cut_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -127,12 +126,12 @@ def _cut_findings(comparison: Comparison, conditions: Sequence[Condition]) -> It
 
 def _is_sure_now(change: Change) -> bool:
     """Whether a parameter that may have had a gradient, out of sight, surely has none now."""
-    return any(field.path == "kind" for field in change.fields) and cut_kind(change) != _MAY_BE_REACHED
+    return any(field.path == ("kind",) for field in change.fields) and change.what != _MAY_BE_REACHED
 
 
 def _new_cuts_text(new: Sequence[Change]) -> str:
     """How many parameters get no gradient any more, or may not."""
-    unsure = sum(cut_kind(change) == _MAY_BE_REACHED for change in new)
+    unsure = sum(change.what == _MAY_BE_REACHED for change in new)
     texts = []
     for count, what in ((len(new) - unsure, "no gradient"), (unsure, "no gradient that can be seen")):
         if count:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -14,10 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["follows"]
 
-_INPUT: Final = re.compile(r"in\[(\d+)\]")
-_NO_EDGE: Final = "-"
 _ORDER: Final = frozenset({"order", "indices"})
-_OF_BACKWARD: Final = ("saved.", "attrs.")
+_OF_BACKWARD: Final = ("saved", "attrs")
 """What an operation keeps for a backward to more or fewer of its inputs."""
 
 
@@ -86,31 +83,31 @@ class _Explained:
 
     def _is_role(self, change: Change) -> bool:
         """Whether a parameter is now in the graph because an operation saved it, and for nothing else."""
-        if change.subject != "node" or [field.path for field in change.fields] != ["role"]:
+        if change.subject != "node" or [field.path for field in change.fields] != [("role",)]:
             return False
         node = self._trained.nodes.get(self._name(change))
         other = change.fields[0].after if self._is_frozen else change.fields[0].before
         return node is not None and node.role == "parameter" and other == "buffer" and node.scope in self._owners
 
     def _is_count(self, change: Change) -> bool:
-        return change.subject == "scope" and [field.path for field in change.fields] == ["trainable"]
+        return change.subject == "scope" and [field.path for field in change.fields] == [("trainable",)]
 
     def _is_reader(self, change: Change, dead: Collection[str]) -> bool:
         """Whether a node changed only in that it has no input where one of the gone nodes was."""
         node = self._trained.nodes.get(self._name(change)) if change.subject == "node" else None
         if node is None or change.kind != "changed":
             return False
-        slots = [match for field in change.fields if (match := _INPUT.fullmatch(field.path))]
-        others = [field.after if self._is_frozen else field.before for field in change.fields]
-        told = zip(change.fields, others, strict=True)
+        slots = [field for field in change.fields if field.path[0] == "in"]
         if not slots or not all(
-            other == _NO_EDGE if _INPUT.fullmatch(field.path) else field.path.startswith(_OF_BACKWARD)
-            for field, other in told
+            (field.after if self._is_frozen else field.before) is None
+            if field.path[0] == "in"
+            else field.path[0] in _OF_BACKWARD and len(field.path) > 1
+            for field in change.fields
         ):
             return False
-        return all(_source(node, int(slot[1])) in dead for slot in slots)
+        return all(_source(node, field.path[-1]) in dead for field in slots)
 
 
-def _source(node: Node, slot: int) -> str:
-    ref = node.inputs[slot] if slot < len(node.inputs) else None
+def _source(node: Node, slot: object) -> str:
+    ref = node.inputs[slot] if isinstance(slot, int) and slot < len(node.inputs) else None
     return "" if ref is None else ref.id

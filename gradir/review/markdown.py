@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from gradir.ir.text import amount, short_bytes
+from gradir.ir.text import amount, short_bytes, word
 from gradir.markdown import code_span, fenced
 from gradir.review.headline import unknown_sizes
-from gradir.review.outline import cut_kind, folds
+from gradir.review.lines import change_summary
+from gradir.review.outline import folds
 from gradir.review.ranges import ranges
 from gradir.review.table import LONGEST_RANGE, table
 from gradir.review.text import render_brief, render_text
@@ -73,7 +74,7 @@ def _figures(comparison: Comparison) -> Iterator[str]:
     renamed = [change for change in diff.changes if change.subject == "module"]
     for change in renamed[:_MOST_RENAMED]:
         was, now = (code_span(name or "(top level)") for name in (change.was, change.id))
-        yield f"**Renamed:** {was} → {now}, {change.summary}  "
+        yield f"**Renamed:** {was} → {now}, {change_summary(change)}  "
     if len(renamed) > _MOST_RENAMED:
         yield f"**Renamed:** {len(renamed) - _MOST_RENAMED:,} more modules  "
 
@@ -94,7 +95,7 @@ def _cuts(outline: Outline) -> Iterator[str]:
         else:
             rest = f" and {len(names) - _MOST_CUTS:,} more" if len(names) > _MOST_CUTS else ""
             listed = f"{', '.join(map(code_span, names[:_MOST_CUTS]))}{rest}"
-        yield f"**Cuts:** {len(changes):,} {code_span(cut_kind(changes[0]))} {changes[0].kind}: {listed}  "
+        yield f"**Cuts:** {len(changes):,} {code_span(word(changes[0].what))} {changes[0].kind}: {listed}  "
     if len(outline.cuts) > _MOST_CUTS:
         yield f"**Cuts:** {len(outline.cuts) - _MOST_CUTS:,} more kinds  "
 

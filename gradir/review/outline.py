@@ -7,7 +7,6 @@ exactly one entry.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final, NamedTuple, Union
 
 from gradir.gcpause import paused_gc
@@ -24,10 +23,9 @@ if TYPE_CHECKING:
     from gradir.review.renamed import Renamed
     from gradir.review.whole_modules import Contents, WholeModule, WholeModules
 
-__all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "cut_kind", "folds", "outline", "told"]
+__all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "folds", "outline", "told"]
 
 _IN_MODULES: Final = ("node", "scope")
-_FIRST_WORD: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\S*')
 
 
 class Cuts(NamedTuple):
@@ -124,12 +122,6 @@ def folds(outline: Outline) -> bool:
     )
 
 
-def cut_kind(change: Change) -> str:
-    """The kind of a cut, which its summary starts with."""
-    found = _FIRST_WORD.match(change.summary)
-    return found[0] if found else ""
-
-
 def _outline(comparison: Comparison) -> Outline:
     places, wholes = comparison.places, comparison.whole_modules
     changes = comparison.diff.changes
@@ -172,7 +164,7 @@ def _cuts(changes: Sequence[Change], taken: Collection[int]) -> Iterator[tuple[l
         if change.kind not in {"added", "removed"}:
             continue
         if change.subject == "cut":
-            groups.setdefault((change.kind, cut_kind(change)), []).append(at)
+            groups.setdefault((change.kind, change.what), []).append(at)
         elif change.subject == "node" and at not in taken:
             nodes.setdefault((change.kind, _tensor(change.id)), []).append(at)
     for key in sorted(groups, key=lambda key: key[0]):

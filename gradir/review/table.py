@@ -137,7 +137,7 @@ def _note(module: Module, scope: Change | None) -> str:
 
 def _follows(change: Change, wholes: WholeModules) -> bool:
     """Whether the counts of a module are all that is another, and the row of one that it lies in tells why."""
-    if change.kind in {"added", "removed"} or not all(field.path in _COUNTS for field in change.fields):
+    if change.kind in {"added", "removed"} or not all(field.path[0] in _COUNTS for field in change.fields):
         return False
     return bool(wholes.at(change.id, added=True) or wholes.at(change.was or change.id, added=False))
 
@@ -145,7 +145,7 @@ def _follows(change: Change, wholes: WholeModules) -> bool:
 def _settings(scope: Change | None, grown: Size) -> str:
     """What a module has of its own that differs; its counts only where the column of parameters does not tell them."""
     fields = () if scope is None else scope.fields
-    return settings(field for field in fields if not (grown.parameters and field.path in _COUNTS))
+    return settings(field for field in fields if not (grown.parameters and field.path[0] in _COUNTS))
 
 
 def _title(row: _Row, paths: Sequence[str]) -> str:

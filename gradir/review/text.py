@@ -48,13 +48,14 @@ def render_text(comparison: Comparison, *, palette: Palette = NO_COLOUR, width: 
     known, modules stand in the order of the model.
 
     >>> from gradir.diff.model import Change, Diff, FieldChange, Totals
+    >>> from gradir.ir import Ref
     >>> from gradir.review.comparison import Comparison
-    >>> change = Change("changed", "node", "fc/addmm:1", "fc", "addmm float32[8, 3]", (FieldChange("in[0]", "-", "b"),))
+    >>> change = Change("changed", "node", "fc/addmm:1", "fc", "addmm", (FieldChange(("in", 0), None, Ref("b", 0)),))
     >>> print(render_text(Comparison.of(Diff(Totals(2, 1), Totals(2, 2), (change,)))), end="")
     +0 -0 ~1 nodes; edges +1
     <BLANKLINE>
     fc
-      ~ fc/addmm:1  addmm float32[8, 3]
+      ~ fc/addmm:1  addmm
           in[0]: - -> b
     """
     if not comparison.diff:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gradir import registry
-from gradir.diff.model import Diff
+from gradir.diff.model import UNSET, Diff, FieldChange
 from gradir.ir import Graph
 from gradir.review import conditions, text
 from gradir.review import freezing as frozen_modules
@@ -15,9 +15,16 @@ from gradir.review import outline as outlines
 from gradir.review import table as tables
 from gradir.review.comparison import Comparison
 from gradir.review.lines import NO_COLOUR, Palette
+from gradir.review.values import words
 
 Sides = tuple[Graph, Graph]
 UNKNOWN: Sides = (Graph.of([]), Graph.of([]))
+
+
+def words_of(field: FieldChange) -> tuple[str | None, str | None]:
+    """Both values of a field as text; nothing where it is absent."""
+    both = (field.before, field.after)
+    return tuple(None if value is UNSET else words(field.path, value) for value in both)  # type: ignore[return-value]
 
 
 def render_brief(diff: Diff, sides: Sides, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
