@@ -21,8 +21,9 @@ from gradir.diff.compare import compare
 from gradir.diff.document import decode, encode
 from gradir.diff.fields import descriptions
 from gradir.diff.matching import match
-from gradir.diff.model import Change, Diff, FieldChange, Kind, Totals
+from gradir.diff.model import UNSET, Change, Diff, FieldChange, Kind, Totals
 from gradir.ir import Builder, Cut, Graph, Node, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta
+from gradir.ir.fields import fields_of as fields_of_record
 from gradir.review.text import ANSI, Palette
 
 MIRRORED = {"added": "removed", "removed": "added"}
@@ -491,3 +492,37 @@ def test_references_before_have_the_names_of_the_first_graph() -> None:
 def test_a_diff_with_renames_has_a_golden(golden: Callable[[str, str], None]) -> None:
     made = script(plan(60, 3), ["insert layer", "rename prefix", "swap op"], 4)
     golden("diff/renamed.txt", render_text(compare(made.before, made.after)))
+
+
+def value_at(record: Any, path: tuple[str | int, ...]) -> Any:
+    """What a record holds at the path of a changed field."""
+    key, *rest = path
+    (name,) = (field.name for field in fields_of_record(type(record)) if field.key == key)
+    value = getattr(record, name)
+    if name == "saved":
+        slot, *rest = rest
+        nth = rest.pop(0) if rest and isinstance(rest[0], int) else 1
+        value = [saved for saved in value if saved.slot == slot][int(nth) - 1]
+    elif rest:
+        value = value[rest.pop(0)] if not isinstance(value, msgspec.Struct) else value
+    return value_at(value, tuple(rest)) if rest else value
+
+
+@given(pairs())
+def test_a_field_holds_the_values_that_the_records_have(pair: tuple[Graph, Graph]) -> None:
+    a, b = pair
+    tables: dict[str, tuple[Any, Any]] = {"node": (a.nodes, b.nodes), "scope": (a.scopes, b.scopes)}
+    for change in compare(a, b).changes:
+        if change.subject in tables:
+            before, after = tables[change.subject]
+            for field in change.fields:
+                if field.path == ("saved",):
+                    continue
+                sides = (before.get(change.was or change.id), field.before), (after[change.id], field.after)
+                for record, value in sides:
+                    if value is UNSET:
+                        continue
+                    held = value_at(record, field.path)
+                    if isinstance(held, Saved) and held != value:
+                        held = msgspec.structs.replace(held, origin=None, storage="")
+                    assert repr(value) == repr(held), (change, field)

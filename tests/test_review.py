@@ -279,6 +279,11 @@ def test_the_schema_of_diffs_accepts_what_is_written(pair: tuple[Graph, Graph]) 
         (b'{"format":"gir-diff","version":"2.0"}', "version '2.0'; this gradir reads 1.0"),
         (b'{"format":"gir-diff","version":"1.0"}', "missing required field `before`"),
         (b'{"format":"gir-diff","version":"1.0","before":{},"after":{},"changes":[{}]}', r"changes\[0\]"),
+        (
+            b'{"format":"gir-diff","version":"1.0","before":{},"after":{},"changes":[{"kind":"changed","subject":"scope",'
+            b'"id":"m","fields":[{"path":["own"],"before":"many"}]}]}',
+            "broken diff: Expected `int`, got `str`",
+        ),
         (b'{"a":' * 10_000, "broken JSON"),
         (b'{"format":"gir-diff","version":"1.0","before":{},"after":{},"changes":' + b"[" * 10_000, "broken JSON"),
     ],
