@@ -24,7 +24,7 @@ from gradir.diff.model import Change, Diff, FieldChange, Totals
 from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.text import word
 from gradir.review.lines import change_line, change_lines, module_name
-from gradir.review.outline import Group, Modules, told
+from gradir.review.outline import Group, Modules, changes_told
 from gradir.review.text import ANSI, Palette
 
 META = [TensorMeta("float32", (2, 4))]
@@ -180,7 +180,7 @@ def test_a_long_text_starts_with_what_changed_in_which_modules() -> None:
 def test_every_change_is_told_exactly_once(pair: tuple[Graph, Graph]) -> None:
     found = compare(*pair)
     for sides in (pair, UNKNOWN):
-        assert Counter(told(outline(found, sides))) == Counter(found.changes)
+        assert Counter(changes_told(outline(found, sides))) == Counter(found.changes)
 
 
 @given(pairs())

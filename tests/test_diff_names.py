@@ -15,8 +15,8 @@ from samples import HOSTILE_LABELS
 from gradir.diff.compare import compare
 from gradir.diff.model import Change, FieldChange
 from gradir.ir import Graph, Ref
-from gradir.review.forms import Name, changes_in, form_of, name_in, name_seen_from
-from gradir.review.ranges import ranges
+from gradir.review.name_ranges import ranges
+from gradir.review.relative_changes import Name, changes_in, form_of, name_in, name_seen_from
 
 components = st.sampled_from(
     [

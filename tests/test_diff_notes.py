@@ -17,8 +17,8 @@ from samples import HOSTILE_LABELS
 from gradir.diff.compare import compare
 from gradir.diff.model import Change, Diff, FieldChange, Totals
 from gradir.ir import Builder, Graph, Node, Ref, Scope, TensorMeta
-from gradir.review.outline import told
-from gradir.review.uniform import uniform
+from gradir.review.outline import changes_told
+from gradir.review.shared_changes import uniform
 from gradir.review.wrap import wrapped
 
 
@@ -228,7 +228,7 @@ def test_equal_edits_below_a_renamed_module_are_told_once() -> None:
 
     a, b = stack("blocks", "gelu"), stack("layers", "silu")
     found = compare(a, b)
-    assert Counter(told(outline(found, (a, b)))) == Counter(found.changes)
+    assert Counter(changes_told(outline(found, (a, b)))) == Counter(found.changes)
     headings = [line for line in render_brief(found, (a, b)).splitlines()[1:] if line[:1] not in {"", " "}]
     same = "the same 2 changes in each of 4 modules, here in layers.0.act"
     assert headings == ["(whole graph)", f"layers.{{0..3}}.act: {same}"]

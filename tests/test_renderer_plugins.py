@@ -167,9 +167,9 @@ def test_a_report_makes_each_part_once(monkeypatch: pytest.MonkeyPatch) -> None:
         "gradir.diff.union": ("union",),
         "gradir.review.outline": ("outline",),
         "gradir.review.notes": ("notes",),
-        "gradir.review.places": ("Places", "module_tree"),
+        "gradir.review.module_order": ("Places", "module_tree"),
         "gradir.review.whole_modules": ("WholeModules",),
-        "gradir.review.freezing": ("frozen_modules",),
+        "gradir.review.frozen_parameters": ("frozen_modules",),
     }.items():
         for name in names:
             counted(home, name)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from gradir.diff.matching import Matching
     from gradir.diff.model import Diff
     from gradir.ir.module_tree import ModuleTree
-    from gradir.review.freezing import Frozen
+    from gradir.review.frozen_parameters import Frozen
+    from gradir.review.module_order import Places
     from gradir.review.outline import Outline
-    from gradir.review.places import Places
-    from gradir.review.renamed import Renamed
+    from gradir.review.renamed_modules import Renamed
     from gradir.review.whole_modules import WholeModules
 
 __all__ = ["Comparison"]
@@ -114,7 +114,7 @@ class Comparison:
     @cached_property
     def trees(self) -> tuple[ModuleTree, ModuleTree]:
         """The modules of both graphs, with those that only their nodes name."""
-        from gradir.review.places import module_tree
+        from gradir.review.module_order import module_tree
 
         return module_tree(self.before), module_tree(self.after)
 
@@ -128,7 +128,7 @@ class Comparison:
     @cached_property
     def places(self) -> Places:
         """Where in the model each change stands."""
-        from gradir.review.places import Places
+        from gradir.review.module_order import Places
 
         return Places(self)
 
@@ -142,14 +142,14 @@ class Comparison:
     @cached_property
     def renamed(self) -> Renamed:
         """What modules were called before a module around them was renamed."""
-        from gradir.review.renamed import Renamed
+        from gradir.review.renamed_modules import Renamed
 
         return Renamed(self.diff.changes)
 
     @cached_property
     def frozen(self) -> Mapping[str, Sequence[Frozen]]:
         """The modules of which parameters were ``frozen``, and those of which some were ``unfrozen``."""
-        from gradir.review.freezing import frozen_modules
+        from gradir.review.frozen_parameters import frozen_modules
 
         return dict(frozen_modules(self))
 

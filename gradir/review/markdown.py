@@ -10,8 +10,8 @@ from gradir.ir.text import amount, short_bytes, word
 from gradir.markdown import code_span, fenced
 from gradir.review.headline import unknown_sizes
 from gradir.review.lines import change_summary
+from gradir.review.name_ranges import ranges
 from gradir.review.outline import folds
-from gradir.review.ranges import ranges
 from gradir.review.table import LONGEST_RANGE, table
 from gradir.review.text import render_brief, render_text
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gradir.review.freezing import freezing
-from gradir.review.uniform import uniform
+from gradir.review.frozen_parameters import freezing
+from gradir.review.shared_changes import uniform
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,20 +10,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, Union
 
 from gradir.gcpause import paused_gc
-from gradir.review.follows import follows
-from gradir.review.forms import Form, changes_in, form_of
-from gradir.review.rewired import readers
+from gradir.review.frozen_consequences import consequences
+from gradir.review.module_readers import readers
+from gradir.review.relative_changes import Form, changes_in, form_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gradir.diff.model import Change
     from gradir.review.comparison import Comparison
-    from gradir.review.places import Place, Places
-    from gradir.review.renamed import Renamed
+    from gradir.review.module_order import Place, Places
+    from gradir.review.renamed_modules import Renamed
     from gradir.review.whole_modules import Contents, WholeModule, WholeModules
 
-__all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "folds", "outline", "told"]
+__all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "changes_told", "folds", "outline"]
 
 _IN_MODULES: Final = ("node", "scope")
 
@@ -100,7 +100,7 @@ def outline(comparison: Comparison) -> Outline:
         return _outline(comparison)
 
 
-def told(outline: Outline) -> Iterator[Change]:
+def changes_told(outline: Outline) -> Iterator[Change]:
     """Every change that an outline tells, those of equal modules again for each."""
     for cut in outline.cuts:
         yield from (*cut.changes, *cut.nodes)
@@ -125,7 +125,7 @@ def folds(outline: Outline) -> bool:
 def _outline(comparison: Comparison) -> Outline:
     places, wholes = comparison.places, comparison.whole_modules
     changes = comparison.diff.changes
-    following = follows(comparison)
+    following = consequences(comparison)
     inside = {
         at: whole
         for at, change in enumerate(changes)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gradir.diff.model import Size
 from gradir.ir.text import amount, short_bytes
 from gradir.markdown import code_span
-from gradir.review.forms import Name, name_in, name_seen_from
-from gradir.review.places import Place
-from gradir.review.ranges import ranges
-from gradir.review.settings import settings
+from gradir.review.module_order import Place
+from gradir.review.module_settings import settings
+from gradir.review.name_ranges import ranges
+from gradir.review.relative_changes import Name, name_in, name_seen_from
 from gradir.review.whole_modules import WholeModule
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gradir.diff.model import Change, Growth
     from gradir.review.comparison import Comparison
-    from gradir.review.places import Places
+    from gradir.review.module_order import Places
     from gradir.review.whole_modules import WholeModules
 
     Module = Union[Place, WholeModule]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gradir.review.brief import brief_lines
 from gradir.review.headline import headline
 from gradir.review.lines import ANSI, BLANK, NO_COLOUR, Line, Palette, change_lines, heading, module_name, written
+from gradir.review.outline_text import brief_lines
 from gradir.review.wrap import wrapped
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from gradir import registry
 from gradir.diff.model import UNSET, Diff, FieldChange
 from gradir.ir import Graph
-from gradir.review import conditions, text
-from gradir.review import freezing as frozen_modules
+from gradir.review import conditions, frozen_parameters, text
 from gradir.review import headline as first_line
 from gradir.review import notes as all_notes
 from gradir.review import outline as outlines
@@ -62,7 +61,7 @@ def notes(diff: Diff, sides: Sides) -> Sequence[str]:
 
 
 def freezing(diff: Diff, sides: Sides) -> Iterator[str]:
-    return frozen_modules.freezing(Comparison.of(diff, *sides))
+    return frozen_parameters.freezing(Comparison.of(diff, *sides))
 
 
 def table(diff: Diff, sides: Sides) -> Iterator[str]:

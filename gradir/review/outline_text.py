@@ -6,7 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from gradir.ir.text import amount, counted, short_bytes, word
-from gradir.review.forms import changes_in
 from gradir.review.headline import SIGNS, unknown_sizes
 from gradir.review.lines import (
     BLANK,
@@ -18,8 +17,9 @@ from gradir.review.lines import (
     module_name,
     sign_line,
 )
+from gradir.review.name_ranges import ranges
 from gradir.review.outline import Cuts, Group, Modules, Outline
-from gradir.review.ranges import ranges
+from gradir.review.relative_changes import changes_in
 from gradir.review.values import both_words, one_line
 
 if TYPE_CHECKING:

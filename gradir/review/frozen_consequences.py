@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from gradir.ir import Graph, Node
     from gradir.review.comparison import Comparison
 
-__all__ = ["follows"]
+__all__ = ["consequences"]
 
 _ORDER: Final = frozenset({"order", "indices"})
 _OF_BACKWARD: Final = ("saved", "attrs")
 """What an operation keeps for a backward to more or fewer of its inputs."""
 
 
-def follows(comparison: Comparison) -> frozenset[int]:
+def consequences(comparison: Comparison) -> frozenset[int]:
     """The places among the changes of what is no more than a consequence of parameters that were frozen or unfrozen.
 
     That is: the parameter leaves the graph, or is in it as what an operation saved; what accumulated its gradient goes;
@@ -31,7 +31,7 @@ def follows(comparison: Comparison) -> frozenset[int]:
     ...     weight = Node("fc.w", role=role, scope="fc", outputs=(TensorMeta("float32", (6,)),))
     ...     return Graph.of([weight], [Scope("fc", own=6, total=6, trainable=trainable)])
     >>> found = Comparison(layer("parameter", 6), layer("buffer", 0))
-    >>> [found.diff.changes[at].id for at in sorted(follows(found))]
+    >>> [found.diff.changes[at].id for at in sorted(consequences(found))]
     ['fc', 'fc.w']
     """
     found: set[int] = set()

@@ -8,7 +8,7 @@ from gradir.ir.module_tree import OUTSIDE
 from gradir.ir.text import amount
 from gradir.ir.totals import elements
 from gradir.review.lines import module_name
-from gradir.review.ranges import ranges
+from gradir.review.name_ranges import ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

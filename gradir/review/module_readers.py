@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.diff.model import UNSET
 from gradir.ir import Ref
-from gradir.review.forms import names_a_record
+from gradir.review.relative_changes import names_a_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
