@@ -51,7 +51,7 @@ from gradir.version import __version__
 if TYPE_CHECKING:
     from gradir.diff.model import Change, Diff
     from gradir.ir import Builder, Cut, Edge, Graph, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
-    from gradir.protocols import Exporter, Frontend, Options, Recorder, Verification
+    from gradir.protocols import Exporter, Frontend, Options, Recorder, Renderer, Verification
 
 __all__ = [
     "Builder",
@@ -77,6 +77,7 @@ __all__ = [
     "Producer",
     "Recorder",
     "Ref",
+    "Renderer",
     "Saved",
     "Scope",
     "Source",
@@ -115,7 +116,7 @@ _HOMES = {
         "Source",
         "TensorMeta",
     ),
-    "gradir.protocols": ("Exporter", "Frontend", "Options", "Recorder", "Verification"),
+    "gradir.protocols": ("Exporter", "Frontend", "Options", "Recorder", "Renderer", "Verification"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "capture",
     "diff",
+    "diff_text",
     "dumps",
     "export",
     "load",
@@ -318,6 +319,8 @@ def mimebundle(graph: Graph) -> dict[str, str]:
 def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = False) -> Diff:
     """What changed from ``a`` to ``b``, as data; false when nothing did.
 
+    Printed, it is the text of ``gradir diff``, and `Diff.to` gives the other forms. For these it keeps both graphs.
+
     Args:
         a: the graph before.
         b: the graph after.
@@ -332,13 +335,18 @@ def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = Fa
     >>> bool(diff(Graph.of([Node("x")]), Graph.of([Node("x")])))
     False
     """
-    from gradir.diff.compare import compare
-    from gradir.diff.ignoring import check_names, ignoring, normalized
+    from gradir.review.comparison import Comparison
 
     _check_graphs(a, b)
-    check_names(ignore)
-    found = ignoring(compare(a, b), ignore)
-    return normalized(found) if normalize else found
+    return Comparison(a, b, ignore=ignore, normalize=normalize).linked_diff()
+
+
+def diff_text(diff: Diff, renderer: str, **options: object) -> str:
+    """A diff as the named renderer writes it, see `gradir.Diff.to`."""
+    from gradir import registry
+    from gradir.review.comparison import Comparison
+
+    return registry.rendered(renderer, Comparison.behind(diff), options)
 
 
 def patch(graph: Graph, diff: Diff) -> Graph:

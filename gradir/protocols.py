@@ -1,4 +1,4 @@
-"""What gradir asks of a plug-in: an exporter, a pass or a front-end.
+"""What gradir asks of a plug-in: an exporter, a renderer of a diff, a pass or a front-end.
 
 All are found by entry point, the built-in ones too. An exporter is one class in one file, registered by one line::
 
@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from gradir.ir import Graph
 from gradir.options import NoOptions, Options
+
+if TYPE_CHECKING:
+    from gradir.review.comparison import Comparison
 
 __all__ = [
     "Exporter",
@@ -24,6 +27,7 @@ __all__ = [
     "Options",
     "Pass",
     "Recorder",
+    "Renderer",
     "Verification",
 ]
 
@@ -53,6 +57,31 @@ class Exporter(Protocol[OptionsT_contra]):
 
         Raises:
             ExportError: the format cannot hold this graph.
+        """
+        ...
+
+
+class Renderer(Protocol[OptionsT_contra]):
+    """Turns a comparison of two graphs into text: a pure function with a name, no I/O, no clock, no globals.
+
+    ``gradir diff --format`` and `gradir.Diff.to` take its name. The first line of the class's docstring is its summary
+    in ``gradir diff --format NAME --help``.
+    """
+
+    suffix: ClassVar[str]
+    """The file suffix of the format, with its dot."""
+
+    options: ClassVar[type[Options]]
+    """The type of the options that `render` takes."""
+
+    def render(self, comparison: Comparison, options: OptionsT_contra) -> str:
+        """What changed, in the renderer's format, ending in a newline.
+
+        ``comparison`` has the diff, both graphs, and what is derived from them when it is asked for. Of a diff that was
+        read from a file it has no graphs: `Comparison.has_graphs` tells.
+
+        Raises:
+            ExportError: the format cannot hold this diff.
         """
         ...
 

@@ -101,11 +101,8 @@ class GraphSnapshot:
         found = compare(expected, graph)
         if not found:
             return
-        from gradir.diff.report.text import render_brief
-
         shown = f"{FOLDER}/{path.parent.name}/{path.name}"
-        text = render_brief(found, (expected, graph))
-        pytest.fail(f"the graph is not that of {shown}; if it should be, run pytest {_UPDATE}\n{text}")
+        pytest.fail(f"the graph is not that of {shown}; if it should be, run pytest {_UPDATE}\n{found.to('text')}")
 
     def _write(self, graph: Graph, path: Path, compare: Comparison) -> None:
         __tracebackhide__ = True

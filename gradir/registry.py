@@ -1,10 +1,10 @@
-"""Finds exporters, passes and front-ends by entry point, and fills in an exporter's options."""
+"""Finds exporters, renderers, passes and front-ends by entry point, and fills in the options of those that write."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gradir.entrypoints import EntryPoint, entry_points
 from gradir.errors import ExportError, GradirError, PassError, warn
@@ -13,9 +13,13 @@ from gradir.hints import did_you_mean
 from gradir.ir import Graph
 from gradir.options import OptionError, Options, filled
 from gradir.pictures import PICTURES
-from gradir.protocols import Exporter, Frontend, Pass
+from gradir.protocols import Exporter, Frontend, Pass, Renderer
+
+if TYPE_CHECKING:
+    from gradir.review.comparison import Comparison
 
 __all__ = [
+    "DRAWN",
     "export",
     "exporter",
     "exporter_names",
@@ -23,9 +27,17 @@ __all__ = [
     "frontend",
     "frontend_names",
     "passes",
+    "rendered",
+    "renderer",
+    "renderer_names",
+    "renderer_options",
     "run_pass",
     "suffix",
 ]
+
+
+DRAWN: Final = "svg"
+"""The picture that a diff can be drawn as, from the text of its renderer ``dot``."""
 
 
 class _Group(NamedTuple):
@@ -37,6 +49,7 @@ class _Group(NamedTuple):
 
 
 _EXPORTERS: Final = _Group("gradir.exporters", "exporter", ExportError)
+_RENDERERS: Final = _Group("gradir.renderers", "renderer", ExportError)
 _FRONTENDS: Final = _Group("gradir.frontends", "front-end", GradirError)
 _PASSES: Final = _Group("gradir.passes", "pass", PassError)
 
@@ -44,6 +57,11 @@ _PASSES: Final = _Group("gradir.passes", "pass", PassError)
 def exporter_names() -> tuple[str, ...]:
     """The names of the installed exporters, sorted."""
     return tuple(sorted(_found(_EXPORTERS)))
+
+
+def renderer_names() -> tuple[str, ...]:
+    """The names of the installed renderers of a diff, sorted."""
+    return tuple(sorted(_found(_RENDERERS)))
 
 
 def frontend_names() -> tuple[str, ...]:
@@ -68,21 +86,44 @@ def export(name: str, graph: Graph, values: Mapping[str, object]) -> str:
         ExportError: there is no such exporter or option, the format cannot hold the graph, or the exporter fails.
     """
     options = exporter_options(name, values)
+    return _text_of(f"exporter {name!r}", lambda: exporter(name).export(graph, options))
+
+
+def renderer(name: str) -> Renderer[Any]:
+    """The renderer of that name.
+
+    Raises:
+        ExportError: there is none, its module cannot be imported, or it is no renderer.
+    """
+    found: Renderer[Any] = _loaded(_RENDERERS, name)
+    return found
+
+
+def rendered(name: str, comparison: Comparison, values: Mapping[str, object]) -> str:
+    """Run the renderer of that name with options given as values or as text.
+
+    Raises:
+        ExportError: there is no such renderer or option, the format cannot hold the diff, or the renderer fails.
+    """
+    options = renderer_options(name, values)
+    return _text_of(f"renderer {name!r}", lambda: renderer(name).render(comparison, options))
+
+
+def _text_of(whose: str, make: Callable[[], object]) -> str:
+    """What a plug-in makes, the cyclic garbage collector paused; whatever it raises beside errors is its failure."""
     try:
         with paused_gc():
-            text = exporter(name).export(graph, options)
+            text = make()
     except (GradirError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise ExportError(f"exporter {name!r} failed: {_said(error)}") from error
+        raise ExportError(f"{whose} failed: {_said(error)}") from error
     if not isinstance(text, str):
-        raise ExportError(f"exporter {name!r} failed: it returned {type(text).__name__}, not text")
+        raise ExportError(f"{whose} failed: it returned {type(text).__name__}, not text")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ExportError(
-            f"exporter {name!r} failed: its text holds {text[error.start]!r}, which no file can"
-        ) from error
+        raise ExportError(f"{whose} failed: its text holds {text[error.start]!r}, which no file can") from error
     return text
 
 
@@ -109,9 +150,21 @@ def exporter_options(name: str, values: Mapping[str, object], whose: str = "") -
     Raises:
         ExportError: an option that the exporter does not have, or a value that the option does not take.
     """
-    kind = exporter(name).options
+    return _options(exporter(name).options, values, whose or f"exporter {name!r}")
+
+
+def renderer_options(name: str, values: Mapping[str, object]) -> Options:
+    """The options of the named renderer; a value given as text is read as its option's type.
+
+    Raises:
+        ExportError: an option that the renderer does not have, or a value that the option does not take.
+    """
+    return _options(renderer(name).options, values, f"renderer {name!r}")
+
+
+def _options(kind: type[Options], values: Mapping[str, object], whose: str) -> Options:
     try:
-        return filled(kind, values, whose or f"exporter {name!r}", strict=False)
+        return filled(kind, values, whose, strict=False)
     except OptionError as error:
         raise ExportError(str(error)) from error
 
@@ -211,6 +264,10 @@ def _find(group: _Group, name: str) -> EntryPoint:
 
 def _advice(group: _Group, name: str, registered: Mapping[str, object]) -> str:
     choices = f"choose from {', '.join(sorted(registered))}"
+    if group == _RENDERERS:
+        drawn = f"{DRAWN} is a picture, drawn by 'gradir diff --format {DRAWN}'"
+        near = did_you_mean(name.lower(), [*registered, DRAWN])
+        return f": {drawn}" if name == DRAWN else f"{near}: {choices}; {drawn}"
     if group != _EXPORTERS:
         return f"{did_you_mean(name.lower(), registered)}: {choices}"
     *most, last = PICTURES
@@ -227,10 +284,9 @@ def _problems(group: _Group, loaded: object) -> Iterator[str]:
     options = getattr(loaded, "options", None)
     if not (isinstance(options, type) and issubclass(options, Options)):
         yield "its 'options' are not a subclass of gradir.Options"
-    if group == _EXPORTERS and not (
-        callable(getattr(loaded, "export", None)) and isinstance(getattr(loaded, "suffix", None), str)
-    ):
-        yield "it needs a method 'export' and a file 'suffix'"
+    method = {_EXPORTERS: "export", _RENDERERS: "render"}.get(group, "")
+    if method and not (callable(getattr(loaded, method, None)) and isinstance(getattr(loaded, "suffix", None), str)):
+        yield f"it needs a method {method!r} and a file 'suffix'"
     if group == _PASSES and not (
         callable(getattr(loaded, "run", None)) and isinstance(getattr(loaded, "order", None), int)
     ):

@@ -138,6 +138,6 @@ def test_a_backward_that_freed_its_tensors_leaves_no_number():
 
 def test_another_number_is_a_change_of_the_graph():
     changes = gradir.diff(gradir.capture(leaf(3) * 0.5), gradir.capture(leaf(3) * 0.25))
-    assert [(field.path, field.before, field.after) for field in changes.changes[-1].fields] == [
-        ("attrs.other", "0.5", "0.25")
+    assert [(field.name, field.before, field.after) for field in changes.changes[-1].fields] == [
+        ("attrs.other", 0.5, 0.25)
     ]

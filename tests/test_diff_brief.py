@@ -14,19 +14,18 @@ from edit_scripts import plan, script
 from hypothesis import given
 from msgspec.structs import replace
 from range_notation import expanded
+from reports import UNKNOWN, headline, markdown, outline, render_brief, render_text
 from samples import HOSTILE_LABELS, everything, hostile
 
 import gradir
 from gradir.cli import main
 from gradir.diff.compare import compare
 from gradir.diff.model import Change, Diff, FieldChange, Totals
-from gradir.diff.report.headline import headline
-from gradir.diff.report.lines import change_line, change_lines, module_name
-from gradir.diff.report.outline import Group, Modules, cut_kind, outline, told
-from gradir.diff.report.places import UNKNOWN
-from gradir.diff.report.text import ANSI, Palette, render_brief, render_text
 from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
-from gradir.review import markdown
+from gradir.ir.text import word
+from gradir.review.lines import change_line, change_lines, module_name
+from gradir.review.outline import Group, Modules, changes_told
+from gradir.review.text import ANSI, Palette
 
 META = [TensorMeta("float32", (2, 4))]
 
@@ -181,7 +180,7 @@ def test_a_long_text_starts_with_what_changed_in_which_modules() -> None:
 def test_every_change_is_told_exactly_once(pair: tuple[Graph, Graph]) -> None:
     found = compare(*pair)
     for sides in (pair, UNKNOWN):
-        assert Counter(told(outline(found, sides))) == Counter(found.changes)
+        assert Counter(changes_told(outline(found, sides))) == Counter(found.changes)
 
 
 @given(pairs())
@@ -216,7 +215,7 @@ def check_text(diff: Diff, sides: tuple[Graph, Graph]) -> None:
 def _is_of(line: str, cuts: tuple[Change, ...]) -> bool:
     if len(cuts) == 1:
         return line.startswith(f"  {change_line(cuts[0]).text}")
-    start = f"  {'+' if cuts[0].kind == 'added' else '-'} {len(cuts)} cuts, {cut_kind(cuts[0])}"
+    start = f"  {'+' if cuts[0].kind == 'added' else '-'} {len(cuts)} cuts, {word(cuts[0].what)}"
     ends = [found.end() for found in re.finditer(": ", line)] if line.startswith(start) else []
     return any(set(expanded(line[end:])[0]) == {change.id for change in cuts} for end in ends)
 
@@ -300,7 +299,7 @@ def test_colour_only_decorates(pair: tuple[Graph, Graph]) -> None:
 def test_a_diff_from_elsewhere_cannot_break_a_line() -> None:
     evil = "a\n\x1b[31m\u202e"
     changes = [
-        Change(kind, subject, f"{evil}{number}", evil, evil, (FieldChange(evil, evil, evil),))
+        Change(kind, subject, f"{evil}{number}", evil, evil, (FieldChange((evil,), evil, evil),))
         for kind in ("added", "removed", "changed")
         for subject in ("cut", "node", "scope", "graph")
         for number in range(2)
@@ -323,8 +322,8 @@ def many(modules: int, equal: bool) -> Diff:
                 f"h.{module}",
                 "f",
                 (
-                    FieldChange("attrs.v", "0", "1" if equal else str(module)),
-                    FieldChange("in[0]", f"h.{module}/x", "y"),
+                    FieldChange(("attrs", "v"), 0, 1 if equal else module),
+                    FieldChange(("in", 0), Ref(f"h.{module}/x", 0), Ref("y", 0)),
                 ),
             )
             for module in range(modules)

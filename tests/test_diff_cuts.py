@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from reports import findings
 
 import gradir
 from gradir.cli import main
 from gradir.diff.compare import compare
 from gradir.diff.ignoring import ignoring
-from gradir.diff.report.conditions import findings, parsed
 from gradir.ir import Cut, Graph, Node
+from gradir.review.conditions import parsed
 
 ONE = "1 parameter now gets no gradient"
 TWO = "2 parameters now get no gradient"

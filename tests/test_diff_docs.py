@@ -13,7 +13,7 @@ import pytest
 from gradir.cli import main
 from gradir.diff.document import encode
 from gradir.diff.model import Diff, Kind, Totals
-from gradir.diff.report.headline import SIGNS
+from gradir.review.headline import SIGNS
 
 ROOT = Path(__file__).parents[1]
 DOCS = (ROOT / "docs" / "diff.md").read_text(encoding="utf-8")

@@ -9,9 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from reports import outline, render_brief, render_text  # noqa: E402
+
 import gradir  # noqa: E402
-from gradir.diff.report.outline import outline, told  # noqa: E402
-from gradir.diff.report.text import render_brief, render_text  # noqa: E402
+from gradir.review.outline import changes_told  # noqa: E402
 
 nn = torch.nn
 
@@ -55,7 +56,7 @@ def test_freezing_is_one_line_and_back_again(what: str) -> None:
         lines = render_brief(diff, sides).splitlines()
         names = {line.replace("{stem,blocks}", "stem, blocks") for line in lines[1:]}
         assert names == {f"{word}: {what}"}
-        assert Counter(told(outline(diff, sides))) == Counter(diff.changes)
+        assert Counter(changes_told(outline(diff, sides))) == Counter(diff.changes)
         assert "accumulate_grad" in render_text(diff, sides)
         assert gradir.patch(sides[0], diff) == sides[1]
 

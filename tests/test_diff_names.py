@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from itertools import product
 
 import pytest
@@ -14,10 +14,9 @@ from samples import HOSTILE_LABELS
 
 from gradir.diff.compare import compare
 from gradir.diff.model import Change, FieldChange
-from gradir.diff.report.forms import Name, changes_in, form_of, name_in, name_seen_from
-from gradir.diff.report.ranges import ranges
-from gradir.ir import Graph
-from gradir.ir.text import quoted
+from gradir.ir import Graph, Ref
+from gradir.review.name_ranges import ranges
+from gradir.review.relative_changes import Name, changes_in, form_of, name_in, name_seen_from
 
 components = st.sampled_from(
     [
@@ -119,8 +118,8 @@ def test_a_name_seen_from_a_module_is_that_name(path: str, name: str, tail: str)
 
 @given(dotted, st.tuples(dotted, tails).map("".join))
 def test_a_quoted_name_seen_from_a_module_is_that_name(path: str, name: str) -> None:
-    for text in (quoted(name), quoted(path), f"{quoted(path + '/f:1')}[2]"):
-        change = Change("changed", "node", path, fields=(FieldChange("in[0]", text, None),))
+    for ref in (Ref(name, 0), Ref(path, 0), Ref(f"{path}/f:1", 2)):
+        change = Change("changed", "node", path, fields=(FieldChange(("in", 0), ref),))
         assert changes_in(form_of([change], path), path) == (change,)
 
 
@@ -143,22 +142,30 @@ def test_a_name_is_seen_from_a_module(path: str, name: str, seen: Name) -> None:
     assert name_seen_from(path, name) == seen
 
 
-def told(path: str, **fields: tuple[str, str]) -> Change:
+def told(path: str, fields: Mapping[tuple[str | int, ...], tuple[object, object]]) -> Change:
     return Change(
-        "changed", "node", f"{path}/f:1", path, "f", tuple(FieldChange(name, *value) for name, value in fields.items())
+        "changed", "node", f"{path}/f:1", path, "f", tuple(FieldChange(at, *value) for at, value in fields.items())
     )
 
 
 def test_only_names_of_records_are_seen_from_a_module() -> None:
-    assert form_of([told("x", **{"in[0]": ("x/a", "y")})], "x") == form_of([told("z", **{"in[0]": ("z/a", "y")})], "z")
-    for field in ("class", "detail", "native", "names", "role", "attrs.mode", "saved.x.bytes"):
-        one, other = (form_of([told(path, **{field: (path, "q")})], path) for path in "xz")
+    one, other = (form_of([told(path, {("in", 0): (Ref(f"{path}/a", 0), Ref("y", 0))})], path) for path in "xz")
+    assert one == other
+    fields = ("class", "detail", "native", "names", "role", "attrs mode", "saved x bytes")
+    for field in (tuple(words.split()) for words in fields):
+        one, other = (form_of([told(path, {field: (path, "q")})], path) for path in "xz")
         assert one != other, f"the value of {field} is its own, and no name of the module"
 
 
 def test_strings_as_hostile_as_names_are_told_apart() -> None:
-    values = [json.dumps(label) for label in HOSTILE_LABELS]
-    forms = {form_of([told("x", **{"in[0]": (value, "y")})], "x") for value in values}
+    values = [Ref(label, 0) for label in HOSTILE_LABELS]
+    forms = {form_of([told("x", {("in", 0): (value, Ref("y", 0))})], "x") for value in values}
+    assert len(forms) == len(values)
+
+
+def test_values_of_other_types_are_told_apart() -> None:
+    values = [1, 1.0, True, "1", None, (1,), (1.0,), (True,)]
+    forms = {form_of([told("x", {("attrs", "v"): (value, 0)})], "x") for value in values}
     assert len(forms) == len(values)
 
 

@@ -11,20 +11,15 @@ from diff_pairs import valid_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from reports import freezing, headline, markdown, notes, outline, render_brief, render_text, table
 from samples import HOSTILE_LABELS
 
 from gradir.diff.compare import compare
 from gradir.diff.model import Change, Diff, FieldChange, Totals
-from gradir.diff.report.freezing import freezing
-from gradir.diff.report.headline import headline
-from gradir.diff.report.notes import notes
-from gradir.diff.report.outline import outline, told
-from gradir.diff.report.table import table
-from gradir.diff.report.text import render_brief, render_text
-from gradir.diff.report.uniform import uniform
-from gradir.diff.report.wrap import wrapped
 from gradir.ir import Builder, Graph, Node, Ref, Scope, TensorMeta
-from gradir.review import markdown
+from gradir.review.outline import changes_told
+from gradir.review.shared_changes import uniform
+from gradir.review.wrap import wrapped
 
 
 def linear(*frozen: str, roles: bool = True) -> Graph:
@@ -152,10 +147,13 @@ def test_another_batch_is_one_line_of_those_nodes_alone() -> None:
 
 
 def test_a_node_with_two_answers_has_none() -> None:
-    fields = FieldChange("out[0].dtype", "float32", "float16"), FieldChange("out[1].dtype", "float32", "bfloat16")
+    fields = (
+        FieldChange(("out", 0, "dtype"), "float32", "float16"),
+        FieldChange(("out", 1, "dtype"), "float32", "bfloat16"),
+    )
     changes = tuple(Change("changed", "node", f"exp:{at}", fields=fields) for at in range(9))
     assert list(uniform(Diff(Totals(), Totals(), changes))) == []
-    gone = FieldChange("out[0].dtype", "float32", None), FieldChange("out[1].shape", "[?]", "[2]")
+    gone = FieldChange(("out", 0, "dtype"), "float32"), FieldChange(("out", 1, "shape"), ("s0",), (2,))
     changes = tuple(replace(change, fields=gone) for change in changes)
     assert list(uniform(Diff(Totals(), Totals(), changes))) == []
 
@@ -230,7 +228,7 @@ def test_equal_edits_below_a_renamed_module_are_told_once() -> None:
 
     a, b = stack("blocks", "gelu"), stack("layers", "silu")
     found = compare(a, b)
-    assert Counter(told(outline(found, (a, b)))) == Counter(found.changes)
+    assert Counter(changes_told(outline(found, (a, b)))) == Counter(found.changes)
     headings = [line for line in render_brief(found, (a, b)).splitlines()[1:] if line[:1] not in {"", " "}]
     same = "the same 2 changes in each of 4 modules, here in layers.0.act"
     assert headings == ["(whole graph)", f"layers.{{0..3}}.act: {same}"]

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from reports import findings, markdown, render_brief, render_text
 
 import gradir
 from gradir.cli import main
 from gradir.diff.compare import compare
-from gradir.diff.report.conditions import findings, parsed
-from gradir.diff.report.text import render_brief, render_text
 from gradir.ir import Graph, Node, Saved
-from gradir.review import markdown
+from gradir.review.conditions import parsed
 
 
 def slots(*sizes: int | None) -> Graph:

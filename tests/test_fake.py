@@ -9,13 +9,12 @@ pytest.importorskip("transformers")
 
 from example_files import attribute  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
+from reports import markdown, render_brief, render_text  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir import registry  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
-from gradir.diff.report.text import render_brief, render_text  # noqa: E402
 from gradir.ir.totals import totals  # noqa: E402
-from gradir.review import markdown  # noqa: E402
 
 nn = torch.nn
 

@@ -196,7 +196,7 @@ def test_nothing_in_markdown_is_live(text: str) -> None:
     )
     word = text.strip(" `|\\") or text
     for a, b in ((before, after), (after, before), (Graph.of([]), after)):
-        report = gradir.review.markdown(a, b, gradir.diff(a, b))
+        report = gradir.diff(a, b).to("markdown")
         assert report.startswith("### Autograd graph\n")
         assert not [part for part in live_parts(report) if word in part]
     for graph in (before, after):

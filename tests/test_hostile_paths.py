@@ -14,18 +14,17 @@ from exporter_names import BUILT_IN
 from hypothesis import given
 from hypothesis import strategies as st
 from long_paths import pairs
+from reports import changed_part, findings, markdown, render_brief, render_text
 
 import gradir
 from gradir import codecs, passes, registry
 from gradir.diff.document import encode
 from gradir.diff.ignoring import ignoring, normalized
 from gradir.diff.model import Diff
-from gradir.diff.report.conditions import findings, parsed
-from gradir.diff.report.text import render_brief, render_text
 from gradir.errors import GradirError
 from gradir.ir import Graph, Node, Ref, Scope, TensorMeta
 from gradir.ir.module_tree import DEEPEST, Above, scope_depth, split_path, upwards
-from gradir.review import changed_part, markdown
+from gradir.review.conditions import parsed
 
 SIZE = 3_000
 PROMISED_PER_BYTE = 300

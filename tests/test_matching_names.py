@@ -234,5 +234,5 @@ def test_operations_that_change_places_in_a_row_are_two_changes(far: int) -> Non
             continue
         diff = compare(row(OPERATIONS), row(edited))
         nodes = [change for change in diff.changes if change.subject == "node"]
-        assert [change.fields[0].path for change in nodes] == ["op", "op"], (first, far, diff.changes)
+        assert [change.fields[0].name for change in nodes] == ["op", "op"], (first, far, diff.changes)
         assert all(change.subject == "node" or change.id == "indices" for change in diff.changes)

@@ -86,7 +86,7 @@ for of in ("scope", "cut", "slot", "tensor", "source"):
     for name, value in values.items():
         a, b = graph(of=of, **{name: value}), graph(of=of, **{name: others[name]})
         (change,) = gradir.diff(a, b).changes
-        assert name in change.fields[0].path or of == "source", change
+        assert name in change.fields[0].name or of == "source", change
         for exporter in ("plain", "nodelink", "cytoscape", "graphml", "model-explorer"):
             texts = {a.to(exporter), b.to(exporter), graph(of=of).to(exporter)}
             assert len(texts) == (2 if others[name] is False else 3), (of, name, exporter)
@@ -119,7 +119,7 @@ for name, value in WRONG.items():
 for name, value in VALUES.items():
     found = gradir.diff(graph(**{name: value}), graph(**{name: OTHERS[name]}))
     (change,) = found.changes
-    assert change.id == "exp:1" and change.fields[0].path.partition(".")[0] == name, change
+    assert change.id == "exp:1" and change.fields[0].name.partition(".")[0] == name, change
     assert not gradir.diff(graph(**{name: value}), graph(**{name: OTHERS[name]}), ignore=[name])
     assert gradir.patch(graph(**{name: value}), found) == graph(**{name: OTHERS[name]})
 """,
@@ -216,9 +216,8 @@ assert [edge.kind for edge in graph.edges] == ["data", "inplace"]
 for name in registry.exporter_names():
     assert graph.to(name), name
 other = Graph.of(list(graph.nodes.values())[:1], cuts=[Cut("sublimed", ("w",))])
-from gradir.diff.report.text import render_brief, render_text
 for a, b in ((graph, other), (other, graph)):
-    assert render_brief(gradir.diff(a, b), (a, b)) and render_text(gradir.diff(a, b), (a, b))
+    assert gradir.diff(a, b).to("text") and gradir.diff(a, b).to("text", full=True)
 """
 
 

@@ -82,6 +82,7 @@ def test_the_wheel_registers_the_command_and_the_plugins(wheel: Path) -> None:
         "gradir.exporters",
         "gradir.frontends",
         "gradir.passes",
+        "gradir.renderers",
         "pytest11",
     }
     assert dict(points["pytest11"]) == {"gradir": "gradir.pytest_plugin"}

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import csv
 import re
-import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
-from plugins import PLUGIN, gir, gradir, installed, register
+from plugins import gir, gradir, installed, recipe, register
 from samples import everything
 
 __all__ = ["gir", "installed"]
@@ -131,16 +129,6 @@ def test_two_packages_with_one_name_clash_over_that_name_only(tmp_path: Path, gi
     assert result.stderr.count("\n") == 1
     assert "their_plain" in result.stderr
     assert "gradir_exporters.plain" in result.stderr
-
-
-def recipe(name: str) -> Any:
-    """The class of that name in the recipes of CONTRIBUTING."""
-    contributing = (PLUGIN.parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    recipes = re.findall(r"^   ```python\n(.*?)^   ```$", contributing, re.DOTALL | re.MULTILINE)
-    (found,) = [text for text in recipes if f"class {name}" in text]
-    namespace: dict[str, Any] = {}
-    exec(textwrap.dedent(found).replace("from __future__ import annotations", ""), namespace)
-    return namespace[name]()
 
 
 def test_the_recipe_for_an_exporter_works() -> None:

@@ -14,14 +14,13 @@ pytest.importorskip("transformers")
 
 from real_changes import CHANGES, COMMANDS, PAGE, pair, updated  # noqa: E402
 from real_models import versions  # noqa: E402
+from reports import markdown, outline, render_brief, words_of  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.cli import main  # noqa: E402
 from gradir.diff.model import Change, Diff  # noqa: E402
-from gradir.diff.report.outline import outline, told  # noqa: E402
-from gradir.diff.report.text import render_brief  # noqa: E402
 from gradir.ir import Graph  # noqa: E402
-from gradir.review import markdown  # noqa: E402
+from gradir.review.outline import changes_told  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -41,7 +40,7 @@ def changes(diff: Diff, subject: str, kind: str) -> list[Change]:
 
 
 def fields(change: Change) -> dict[str, tuple[str | None, str | None]]:
-    return {field.path: (field.before, field.after) for field in change.fields}
+    return {field.name: words_of(field) for field in change.fields}
 
 
 def parameters(graph: Graph) -> set[str]:
@@ -78,7 +77,7 @@ def test_ten_lines_say_what_changed_and_all_is_told(name: str) -> None:
     if "(by module)" in lines:
         lines = lines[: lines.index("", lines.index("(by module)"))]
     assert sum(map(bool, lines)) <= 10
-    assert Counter(told(outline(found, (a, b)))) == Counter(found.changes)
+    assert Counter(changes_told(outline(found, (a, b)))) == Counter(found.changes)
 
 
 def test_one_more_layer_is_that_layer_and_what_reads_from_it() -> None:
@@ -120,7 +119,7 @@ def test_fewer_key_value_heads_change_shapes_alone() -> None:
     weights = [f"model.layers.{n}.self_attn.{which}_proj.weight" for n in range(2) for which in "kv"]
     shrunk = {change.id: fields(change) for change in found.changes if change.id.endswith("_proj.weight")}
     assert shrunk == {weight: {"out[0].shape": ("[16, 16]", "[8, 16]")} for weight in weights}
-    touched = {field.path.rpartition(".")[2] for change in changes(found, "node", "changed") for field in change.fields}
+    touched = {field.name.rpartition(".")[2] for change in changes(found, "node", "changed") for field in change.fields}
     assert touched == {"shape", "bytes", "self_sym_sizes", "mat2_sym_sizes"}
 
 
@@ -153,7 +152,7 @@ def test_another_normalization_is_another_operation_and_lost_buffers() -> None:
 def test_a_rename_is_one_line() -> None:
     (change,) = diff_of("rename").changes
     assert (change.kind, change.subject, change.was, change.id) == ("renamed", "module", "encoder", "blocks")
-    assert change.summary == "57 nodes"
+    assert change.nodes == 57
     assert change.fields == ()
 
 
@@ -162,7 +161,7 @@ def test_a_detach_cuts_exactly_the_parameters_above_it() -> None:
     found = diff_of("detach-by-accident")
     cut = {f"encoder.1.{name}.{kind}" for name in ("norm", "up", "down") for kind in ("weight", "bias")}
     assert {change.id for change in changes(found, "cut", "added")} == cut == parameters(a) - parameters(b)
-    assert all(change.summary.startswith("unreached ") for change in changes(found, "cut", "added"))
+    assert all(change.what == "unreached" for change in changes(found, "cut", "added"))
     gone = changes(found, "node", "removed")
     assert {change.id for change in gone} == a.nodes.keys() - b.nodes.keys()
     assert all(f"{change.scope}.".startswith("encoder.1.") for change in gone)
@@ -182,18 +181,18 @@ def test_checkpointing_hooks_what_is_saved_in_one_line_a_slot() -> None:
         if saved.state == "hooked" and node.id in a.nodes
     }
     said = [
-        (change.id, field.path.removeprefix("saved."))
+        (change.id, field.name.removeprefix("saved."))
         for change in changes(found, "node", "changed")
         for field in change.fields
-        if field.after == "hooked"
+        if words_of(field)[1] == "hooked"
     ]
     assert len(said) == len(set(said)) > 0
     assert set(said) == slots
     assert all(
-        field.path.count(".") == 1
+        field.name.count(".") == 1
         for change in found.changes
         for field in change.fields
-        if field.path.startswith("saved.") and field.after == "hooked"
+        if field.name.startswith("saved.") and words_of(field)[1] == "hooked"
     )
     assert not changes(found, "cut", "added")
     assert parameters(a) == parameters(b)
@@ -210,7 +209,7 @@ def test_a_reentrant_checkpoint_hides_the_layers() -> None:
     found = diff_of("checkpointing-reentrant")
     hidden = {name for name in parameters(a) if name.startswith("transformer.h.")}
     assert {change.id for change in changes(found, "cut", "added")} == hidden == parameters(a) - parameters(b)
-    assert all(change.summary.startswith("hidden ") for change in changes(found, "cut", "added"))
+    assert all(change.what == "hidden" for change in changes(found, "cut", "added"))
     assert [change.id for change in changes(found, "node", "added")] == [
         f"transformer.h.{n}/checkpoint_function:1" for n in range(2)
     ]

@@ -5,17 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from reports import changed_part, markdown, union
 
 import gradir
 from gradir.cli import main
 from gradir.diff.compare import compare
-from gradir.diff.union import union
 from gradir.errors import GradirError
 from gradir.git.attributes import with_block, without_block
 from gradir.ir import Builder, Graph, Node, Saved, Scope, TensorMeta
 from gradir.ir.marks import status
 from gradir.passes import fold
-from gradir.review import changed_part, markdown
 
 
 def sequential(*layers: tuple[str, int, int]) -> Graph:

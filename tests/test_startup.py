@@ -19,7 +19,7 @@ Loaded = Callable[..., "frozenset[str]"]
 SLOW = (
     *("csv", "difflib", "email", "importlib.metadata", "json", "logging", "pathlib", "subprocess", "tempfile"),
     *("threading", "urllib.parse", "zipfile", "graphviz", "mermaid", "msgpack", "pydot", "requests", "rich"),
-    *("gradir.capture.pytorch", "gradir.codecs.compact", "gradir.replacing", "gradir.review", "gradir.spec"),
+    *("gradir.capture.pytorch", "gradir.codecs.compact", "gradir.replacing", "gradir.review.markdown", "gradir.spec"),
 )
 LIBRARY = ("msgspec", "gradir.ir", "gradir.codecs", "gradir.passes", "gradir.registry", "gradir.protocols")
 UNASKED = ("gradir.codecs.strict", "gradir.codecs.surveyor", "gradir.diff.model", "gradir.git", "gradir.passes")
@@ -51,7 +51,7 @@ ABSENT = {
         "gradir.registry",
         "gradir.passes",
         "gradir.diff.union",
-        "gradir.diff.report.conditions",
+        "gradir.review.conditions",
     ),
     "convert a.gir -": (*SLOW, *WIDTH, *UNASKED, "gradir.registry"),
 }
@@ -63,7 +63,7 @@ PRESENT = {
     "export a.gir --to plain -o a.txt": ("gradir.replacing",),
     "export a.gir --to summary -O style=csv": ("csv",),
     "convert a.gir - --format msgpack": ("msgpack",),
-    "diff a.gir a.gir --fail-on nodes": ("gradir.diff.report.conditions",),
+    "diff a.gir a.gir --fail-on nodes": ("gradir.review.conditions",),
 }
 
 

@@ -7,11 +7,20 @@ import sys
 from typing import TYPE_CHECKING
 
 from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
-from gradir.cli.comparing import add_comparison_options, check_comparison_options, compared, loaded, show, status_of
+from gradir.cli.comparing import (
+    add_comparison_options,
+    add_help,
+    check_comparison_options,
+    compared,
+    loaded,
+    show,
+    status_of,
+)
 from gradir.cli.program_output import program_output
 from gradir.errors import GradirError
 
 if TYPE_CHECKING:
+    from gradir.cli.parser import Parser
     from gradir.stored import Found
 
 __all__ = ["register"]
@@ -27,7 +36,7 @@ exit status: 0 the graph is that of the file, 1 it is another, 2 trouble
 """
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def register(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "check",
@@ -36,7 +45,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         f"where the file has them.\n\n{SPEC_HELP}",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
     )
+    add_help(parser)
     add_capture_options(parser)
     parser.add_argument(
         "--against",
@@ -74,9 +85,9 @@ def run(options: argparse.Namespace) -> int:
         graph = captured(options)
     if expected is not None:
         found = compared(expected, graph, options)
-        show(expected, graph, found, options)
-        if not found or not options.update:
-            return status_of(expected, graph, found, options)
+        show(found, options)
+        if not found.diff or not options.update:
+            return status_of(found, options)
     stored.write(graph, path, before)
     if before.fault:
         report(f"{options.against}: {before.fault}; rewritten")

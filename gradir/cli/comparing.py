@@ -5,28 +5,57 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from gradir.cli.options_help import PluginHelp, add_option, given_options
 from gradir.errors import FormatError, GradirError
 
 if TYPE_CHECKING:
-    from gradir.diff.model import Diff
+    from gradir.cli.parser import Parser
     from gradir.git.sides import Side
     from gradir.ir import Graph
+    from gradir.protocols import Options
+    from gradir.review.comparison import Comparison
 
-__all__ = ["add_comparison_options", "check_comparison_options", "compared", "loaded", "show", "status_of"]
+__all__ = [
+    "add_comparison_options",
+    "add_help",
+    "check_comparison_options",
+    "compared",
+    "loaded",
+    "show",
+    "status_of",
+]
 
 _NTH: Final = ("first", "second")
+_TEXT: Final = "text"
+_DRAWN: Final = ("mermaid", "dot", "svg")
+"""The formats that show nothing of what belongs to no node."""
 
 
-def add_comparison_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say how a diff is made and shown."""
+class _Help(PluginHelp):
+    """Prints the help, with the options of the renderer that was named before."""
+
+    @staticmethod
+    def options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:
+        """The renderer, and its options."""
+        from gradir import registry
+
+        return namespace.format, registry.renderer(_renderer(namespace)).options
+
+
+def add_help(parser: argparse.ArgumentParser) -> None:
+    """Add the option that prints the help."""
     parser.add_argument(
-        "--format",
-        choices=["text", "markdown", "json", "mermaid", "dot", "svg"],
-        default="text",
-        help="text (default), a report for a pull request, data, or a picture of what changed and what is near it",
+        "-h", "--help", action=_Help, help="show this help; after --format NAME also that renderer's options"
     )
+
+
+def add_comparison_options(parser: Parser) -> None:
+    """Add the options that say how a diff is made and shown."""
+    form = parser.add_argument("--format", metavar="NAME", default=_TEXT)
+    parser.add_later(lambda: _tell_formats(form))
+    add_option(parser, "renderer")
     parser.add_argument(
         "--full",
         action="store_true",
@@ -62,19 +91,23 @@ def check_comparison_options(options: argparse.Namespace) -> None:
 
     check_names(_ignored(options))
     if options.fail_on is not None:
-        from gradir.diff.report.conditions import parsed
+        from gradir.review.conditions import parsed
 
         if not options.fail_on.strip():
             raise GradirError("--fail-on needs a condition, such as cuts; leave it out to fail on any difference")
         parsed(options.fail_on)
+    if options.format != _TEXT or options.option:
+        from gradir import registry
+
+        registry.renderer_options(_renderer(options), _values(options))
 
 
-def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Diff:
-    """The diff that the options ask for; says where another release, or other options, made one of the two."""
-    from gradir import api
+def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Comparison:
+    """The comparison that the options ask for; says where another release, or other options, made one of the two."""
     from gradir.cli.report import report
+    from gradir.review.comparison import Comparison
 
-    found = api.diff(a, b, ignore=_ignored(options), normalize=options.normalize)
+    found = Comparison(a, b, ignore=_ignored(options), normalize=options.normalize)
     made = [(graph.producer.framework, graph.producer.framework_version) for graph in (a, b)]
     if all(name for name, _ in made) and made[0] != made[1]:
         hint = "" if options.normalize or made[0][0] != made[1][0] else "; --normalize leaves out what that changes"
@@ -103,22 +136,22 @@ def loaded(side: Side, other: Side | None = None) -> Graph:
         raise error.moved(file=side.name) from error
 
 
-def show(a: Graph, b: Graph, diff: Diff, options: argparse.Namespace) -> None:
+def show(comparison: Comparison, options: argparse.Namespace) -> None:
     """Print a diff."""
     from gradir import files
 
-    files.write_bytes("-", _shown(a, b, diff, options))
+    files.write_bytes("-", _shown(comparison, options))
 
 
-def status_of(a: Graph, b: Graph, diff: Diff, options: argparse.Namespace) -> int:
+def status_of(comparison: Comparison, options: argparse.Namespace) -> int:
     """The exit status: 1 for a difference or, with conditions, where one holds, which is then said."""
     if not options.fail_on:
-        return 1 if diff else 0
+        return 1 if comparison.diff else 0
     from gradir.cli.report import report
-    from gradir.diff.report.conditions import findings, parsed
+    from gradir.review.conditions import findings, parsed
 
     fails = False
-    for finding in findings(diff, (a, b), parsed(options.fail_on)):
+    for finding in findings(comparison, parsed(options.fail_on)):
         report(finding.text)
         fails = fails or finding.fails
     return 1 if fails else 0
@@ -128,29 +161,49 @@ def _ignored(options: argparse.Namespace) -> list[str]:
     return [name for words in options.ignore for name in words.split(",")]
 
 
-def _shown(a: Graph, b: Graph, diff: Diff, options: argparse.Namespace) -> bytes:
-    if options.format == "json":
-        from gradir.diff.document import encode
+def _shown(comparison: Comparison, options: argparse.Namespace) -> bytes:
+    values = _values(options)
+    if options.format == _TEXT and not options.option:
+        # Not by the registry: to find what else there is takes longer than to write a small diff.
+        from gradir.renderers.text import TextOptions, TextRenderer
 
-        return encode(diff)
-    if options.format == "text":
-        from gradir.diff.report.text import ANSI, NO_COLOUR, render_brief, render_text
+        return TextRenderer().render(comparison, TextOptions(**values)).encode()
+    from gradir import registry
 
-        palette = ANSI if _wants_colour(options.color) else NO_COLOUR
-        render = render_text if options.full else render_brief
-        return render(diff, (a, b), palette=palette, width=_columns()).encode()
-    from gradir import api
-    from gradir.cli.report import report
-    from gradir.review import changed_part, markdown
+    if options.format in _DRAWN and comparison.diff and not comparison.changed_part().nodes:
+        from gradir.cli.report import report
 
-    if options.format == "markdown":
-        return markdown(a, b, diff).encode()
-    part = changed_part(a, b, diff)
-    if diff and not part.nodes:
         report("no node changed by itself: there is nothing to draw; --format text says what there is")
-    return (
-        api.render(part, "svg", legend=True) if options.format == "svg" else api.export(part, options.format).encode()
-    )
+    renderer = _renderer(options)
+    text = registry.rendered(renderer, comparison, values)
+    if options.format == renderer:
+        return text.encode()
+    from gradir.pictures import render
+
+    return render(text, options.format)
+
+
+def _renderer(options: argparse.Namespace) -> str:
+    """The renderer of a format; a picture is drawn of the text of ``dot``."""
+    from gradir import registry
+
+    name: str = options.format
+    return "dot" if name == registry.DRAWN and name not in registry.renderer_names() else name
+
+
+def _values(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of the renderer; those with a word of their own are the text form's."""
+    values = given_options(options)
+    if options.format == _TEXT:
+        return {"full": options.full, "color": _wants_colour(options.color), "width": _columns(), **values}
+    return {"legend": True, **values} if options.format != _renderer(options) else values
+
+
+def _tell_formats(action: argparse.Action) -> None:
+    from gradir import registry
+
+    names = ", ".join(sorted({*registry.renderer_names(), registry.DRAWN}, key=lambda name: (name != _TEXT, name)))
+    action.help = f"how the diff is shown: {names} (default: {_TEXT})".replace("%", "%%")
 
 
 def _columns() -> int | None:

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-from gradir.cli.comparing import add_comparison_options, check_comparison_options, compared, loaded, show, status_of
+from gradir.cli.comparing import (
+    add_comparison_options,
+    add_help,
+    check_comparison_options,
+    compared,
+    loaded,
+    show,
+    status_of,
+)
+
+if TYPE_CHECKING:
+    from gradir.cli.parser import Parser
 
 __all__ = ["register"]
 
@@ -22,7 +34,7 @@ exit status: 0 no difference (or, with --fail-on, no condition holds), 1 a diffe
 """
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def register(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "diff",
@@ -30,7 +42,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         description="Compare two captured graphs node by node, and group the differences by module.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
     )
+    add_help(parser)
     parser.usage = "gradir diff [options] A B | REVISION [--] FILE | REVISION REVISION [--] FILE"
     parser.add_argument(
         "sides",
@@ -52,8 +66,8 @@ def run(options: argparse.Namespace) -> int:
     before, after = sides(options.sides, _paths(options))
     a, b = loaded(before, after), loaded(after, before)
     found = compared(a, b, options)
-    show(a, b, found, options)
-    status = status_of(a, b, found, options)
+    show(found, options)
+    status = status_of(found, options)
     return 0 if options.exit_zero else status
 
 

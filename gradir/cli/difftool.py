@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     found = compared(a, b, options)
     try:
         files.write_bytes("-", f"{printable(options.name)}{change}\n\n".encode())
-        show(a, b, found, options)
+        show(found, options)
         files.write_bytes("-", b"\n")
     except BrokenPipeError:
         # git takes a status of 126 and above for a tool that is not there, and says so.

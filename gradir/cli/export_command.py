@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
-from gradir.cli.options_help import option_lines
+from gradir.cli.options_help import PluginHelp, add_option, given_options
 from gradir.cli.parser import Parser
 from gradir.cli.pass_options import add_pass_options, chosen_passes
 from gradir.errors import ExportError
+
+if TYPE_CHECKING:
+    from gradir.protocols import Options
 
 __all__ = ["add_exporter_options", "exporter_values", "register"]
 
@@ -39,29 +41,19 @@ _MARKDOWN: Final = ".md"
 _LANGUAGES: Final = {".mmd": "mermaid", ".txt": "text", ".graphml": "xml", _MARKDOWN: "markdown"}
 
 
-class _Help(argparse.Action):
+class _Help(PluginHelp):
     """Prints the help, with the options of the exporter that was named before."""
 
-    def __init__(self, option_strings: Sequence[str], dest: str, **more: Any) -> None:
-        super().__init__(option_strings, dest, nargs=0, **more)
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,  # noqa: ARG002 (argparse's signature)
-        option_string: str | None = None,  # noqa: ARG002
-    ) -> None:
-        parser.print_help()
+    @staticmethod
+    def options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:
+        """The exporter, and its options."""
         name = getattr(namespace, "to", None)
-        if name is not None:
-            from gradir import registry
-            from gradir.pictures import PICTURES
+        if name is None:
+            return None
+        from gradir import registry
+        from gradir.pictures import PICTURES
 
-            exporter = "dot" if name in PICTURES else name
-            lines = option_lines(registry.exporter(exporter).options) or ["it has none"]
-            print(f"\noptions of {name}, each as -O KEY=VALUE:", *lines, sep="\n  ")
-        parser.exit()
+        return name, registry.exporter("dot" if name in PICTURES else name).options
 
 
 def register(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -95,9 +87,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def add_exporter_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that reach the exporter, and the time limit of pictures."""
-    parser.add_argument(
-        "-O", "--option", metavar="KEY=VALUE", action="append", default=[], help="an option of the exporter"
-    )
+    add_option(parser, "exporter")
     parser.add_argument(
         "--seconds",
         metavar="S",
@@ -123,7 +113,7 @@ def exporter_values(options: argparse.Namespace) -> dict[str, object]:
     Raises:
         ExportError: one is no KEY=VALUE.
     """
-    values: dict[str, object] = dict(_key_value(text) for text in options.option)
+    values = given_options(options)
     return {**values, "fold": "false"} if getattr(options, "no_fold", False) else values
 
 
@@ -200,10 +190,3 @@ def _embed(options: argparse.Namespace, block: str) -> int:
         return 1
     files.write_bytes(options.into, changed)
     return 0
-
-
-def _key_value(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise ExportError(f"-O {text!r}: expected KEY=VALUE")
-    return key.replace("-", "_"), value

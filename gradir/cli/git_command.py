@@ -66,7 +66,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     difftool.add_argument("local", metavar="BEFORE")
     difftool.add_argument("remote", metavar="AFTER")
     difftool.add_argument("name", metavar="NAME", help="what the file is called")
-    difftool.set_defaults(run=_show_change, format="text", full=False, color="auto", ignore=[], normalize=False)
+    difftool.set_defaults(
+        run=_show_change, format="text", option=[], full=False, color="auto", ignore=[], normalize=False
+    )
 
 
 def _install(options: argparse.Namespace) -> int:

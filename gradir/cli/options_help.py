@@ -1,13 +1,60 @@
-"""The options of an exporter, as a help text lists them."""
+"""The options of an exporter or a renderer: giving them, and a help text that lists them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from gradir.errors import ExportError
 
 if TYPE_CHECKING:
     from gradir.protocols import Options
 
-__all__ = ["option_lines"]
+__all__ = ["PluginHelp", "add_option", "given_options", "option_lines"]
+
+
+class PluginHelp(argparse.Action):
+    """Prints the help, with the options of the plug-in that was named before it."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **more: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, **more)
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,  # noqa: ARG002 (argparse's signature)
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        """Print both, and end the program."""
+        parser.print_help()
+        found = self.options_of(namespace)
+        if found is not None:
+            name, kind = found
+            print(f"\noptions of {name}, each as -O KEY=VALUE:", *(option_lines(kind) or ["it has none"]), sep="\n  ")
+        parser.exit()
+
+    @staticmethod
+    def options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:
+        """The plug-in that was named, and its options."""
+        raise NotImplementedError
+
+
+def add_option(parser: argparse.ArgumentParser, noun: str) -> None:
+    """Add ``-O``, by which a kind of plug-in is given its options."""
+    parser.add_argument(
+        "-O", "--option", metavar="KEY=VALUE", action="append", default=[], help=f"an option of the {noun}"
+    )
+
+
+def given_options(options: argparse.Namespace) -> dict[str, object]:
+    """The values of ``-O``.
+
+    Raises:
+        ExportError: one is no KEY=VALUE.
+    """
+    return dict(map(_key_value, options.option))
 
 
 def option_lines(kind: type[Options]) -> list[str]:
@@ -19,3 +66,10 @@ def option_lines(kind: type[Options]) -> list[str]:
         about = "required" if default is None else f"default: {default}"
         lines.append(f"{name}={takes}  {f'{help_text} ({about})'.lstrip()}")
     return lines
+
+
+def _key_value(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ExportError(f"-O {text!r}: expected KEY=VALUE")
+    return key.replace("-", "_"), value

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from gradir.diff.correspondence import Correspondence
-from gradir.diff.fields import compared_fields, descriptions, field_changes, numbered, tensor_part
+from gradir.diff.fields import compared_fields, descriptions, field_changes, numbered
 from gradir.diff.growth import growth
 from gradir.diff.ignoring import same_operation
 from gradir.diff.matching import match
@@ -19,38 +19,39 @@ from gradir.diff.sequence import crossed
 from gradir.diff.subtotals import COUNTS, Subtotals
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Node, Scope
-from gradir.ir.text import word
 from gradir.ir.totals import totals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
     from gradir.diff.correspondence import Verdict
-    from gradir.diff.fields import Fields
+    from gradir.diff.fields import Fields, Path
     from gradir.diff.model import Kind
     from gradir.ir import Graph
 
 __all__ = ["compare"]
 
+K = TypeVar("K", bound="Hashable")
 T = TypeVar("T")
 
 
-def compare(a: Graph, b: Graph) -> Diff:
+def compare(a: Graph, b: Graph, names: Correspondence | None = None) -> Diff:
     """What changed from ``a`` to ``b``. The producers are not compared: what made a graph is no part of it.
+
+    ``names`` is what is called how in both, where that is known already.
 
     >>> from gradir.ir import Graph, Node
     >>> diff = compare(Graph.of([Node("exp:1", op="exp")]), Graph.of([Node("exp:1", op="exp", attrs={"dim": 1})]))
     >>> diff.changes[0].fields
-    (FieldChange(path='attrs.dim', before=None, after='1'),)
+    (FieldChange(path=('attrs', 'dim'), before=UNSET, after=1),)
     """
-    matching = match(a, b)
     with paused_gc():
-        names = Correspondence(a, b, matching)
-        changes = tuple(_Comparison(a, b, names).changes())
+        names = names or Correspondence(a, b, match(a, b))
+        changes = tuple(_Changes(a, b, names).found())
         return Diff(totals(a), totals(b), changes, tuple(growth(a, b, names.paths)), script(a, b))
 
 
-class _Comparison:
+class _Changes:
     """Both graphs, the records of the first by the keys of the second."""
 
     def __init__(self, a: Graph, b: Graph, correspondence: Correspondence) -> None:
@@ -63,11 +64,11 @@ class _Comparison:
         self._own_cut_keys = dict(zip(cut_keys, _cut_keys(a.cuts), strict=True))
         self._shifted: dict[str, tuple[str, str]] = {}
 
-    def changes(self) -> list[Change]:
+    def found(self) -> list[Change]:
         """Renames of modules, scopes, cuts, nodes, and what belongs to no single record."""
         found = [
             *(
-                Change("renamed", "module", renamed.after, summary=_nodes(count), was=renamed.before)
+                Change("renamed", "module", renamed.after, was=renamed.before, nodes=count)
                 for renamed, count in self._names.modules.items()
             ),
             *self._scope_changes(),
@@ -132,7 +133,7 @@ class _Comparison:
         if scopes:
             found["scopes"] = _apart(self._scopes[0][scopes[0]].path, *scopes)
         if cuts:
-            found["cuts"] = _apart(self._own_cut_keys[cuts[0]], *cuts)
+            found["cuts"] = _apart(*map(_cut_label, (self._own_cut_keys[cuts[0]], *cuts)))
         if found:
             yield _of_graph("order", found)
 
@@ -151,9 +152,7 @@ def _without_counts() -> Fields:
 
 def _of_graph(what: str, found: Mapping[str, tuple[str, str]]) -> Change:
     """A change of the whole graph, with an example of each kind."""
-    return Change(
-        "changed", "graph", what, fields=tuple(FieldChange(name, *map(word, pair)) for name, pair in found.items())
-    )
+    return Change("changed", "graph", what, fields=tuple(FieldChange((name,), *pair) for name, pair in found.items()))
 
 
 def _apart(old: str, now: str, new: str) -> tuple[str, str]:
@@ -161,7 +160,7 @@ def _apart(old: str, now: str, new: str) -> tuple[str, str]:
     return (now if old == new else old), new
 
 
-def _pairs(before: Mapping[str, T], after: Mapping[str, T]) -> Iterator[tuple[T | None, T | None]]:
+def _pairs(before: Mapping[K, T], after: Mapping[K, T]) -> Iterator[tuple[T | None, T | None]]:
     return ((old, new) for _, old, new in matched(before, after))
 
 
@@ -189,28 +188,25 @@ def _same_node(old: Node, new: Node) -> bool:
     return not (old.attrs or old.ext) or (repr(old.attrs) == repr(new.attrs) and repr(old.ext) == repr(new.ext))
 
 
-def _cut_keys(cuts: Iterable[Cut]) -> list[str]:
-    return list(numbered(word(_cut_name(cut)) for cut in cuts))
+def _cut_keys(cuts: Iterable[Cut]) -> list[Path]:
+    return list(numbered(map(_cut_name, cuts)))
+
+
+def _cut_label(key: Path) -> str:
+    return "#".join(map(str, key))
 
 
 def _cut_name(cut: Cut) -> str:
     return cut.names[0] if cut.names else cut.kind
 
 
-def _nodes(count: int) -> str:
-    return f"{count:,} node{'s'[: count != 1]}"
-
-
 def _scope_change(kind: Kind, scope: Scope) -> Change:
-    summary = word(scope.class_name) if scope.class_name else ""
-    return Change(kind, "scope", scope.path, scope.path, summary)
+    return Change(kind, "scope", scope.path, scope.path, scope.class_name)
 
 
 def _cut_change(kind: Kind, cut: Cut) -> Change:
-    tensor = "" if cut.tensor is None else f" {tensor_part(cut.tensor).text}"
-    return Change(kind, "cut", _cut_name(cut), cut.scope, f"{word(cut.kind)}{tensor}")
+    return Change(kind, "cut", _cut_name(cut), cut.scope, cut.kind, tensor=cut.tensor)
 
 
 def _node_change(kind: Kind, node: Node) -> Change:
-    tensor = "" if node.tensor is None else f" {tensor_part(node.tensor).text}"
-    return Change(kind, "node", node.id, node.scope, f"{word(node.op or node.role)}{tensor}")
+    return Change(kind, "node", node.id, node.scope, node.op or node.role, tensor=node.tensor)

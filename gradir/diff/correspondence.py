@@ -46,6 +46,11 @@ class Correspondence:
         self.storages: Mapping[str, str] = renamed_storages(a, b, self._id)
 
     @property
+    def matched(self) -> Mapping[str, str]:
+        """Ids of nodes in the first graph to those in the second."""
+        return self._nodes
+
+    @property
     def paths(self) -> Mapping[str, str]:
         """Paths of modules in the first graph to those in the second."""
         return self._scopes

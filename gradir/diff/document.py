@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gradir.diff.model import Diff
+from gradir.diff.fields import type_at
+from gradir.diff.model import UNSET, Change, Diff, FieldChange
 from gradir.errors import FormatError, warn
+from gradir.ir import AttrValue, Cut, Node, Scope
 from gradir.ir.excerpt import excerpt, said
 from gradir.ir.jsontext import printable_json
 from gradir.ir.nesting import TOO_DEEP, is_too_deep
 from gradir.ir.unknown import converted
 
+if TYPE_CHECKING:
+    from gradir.ir.model import Record
+
 __all__ = ["FORMAT", "VERSION", "decode", "encode"]
 
 FORMAT: Final = "gir-diff"
 VERSION: Final = "1.0"
+_KINDS: Final[dict[str, type[Record]]] = {"node": Node, "scope": Scope, "cut": Cut}
 _READABLE: Final = re.compile(r"1\.(0|[1-9][0-9]{0,5})")
 
 
@@ -54,6 +60,7 @@ def decode(data: bytes) -> Diff:
     del document["format"], document["version"]
     try:
         diff, surplus = converted(document, Diff)
+        diff = msgspec.structs.replace(diff, changes=tuple(map(_with_values, diff.changes)))
     except (msgspec.ValidationError, RecursionError) as error:
         raise FormatError(f"broken diff: {said(error)}") from error
     if version != VERSION:
@@ -66,3 +73,28 @@ def decode(data: bytes) -> Diff:
 def _fields(diff: Diff) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(diff)
     return found
+
+
+def _with_values(change: Change) -> Change:
+    """The change with the values of its fields as the records have them, which JSON does not tell."""
+    if not change.fields:
+        return change
+    kind = _KINDS.get(change.subject)
+    fields = tuple(
+        FieldChange(field.path, *(_value(kind, field, value) for value in (field.before, field.after)))
+        for field in change.fields
+    )
+    return msgspec.structs.replace(change, fields=fields)
+
+
+def _value(kind: type[Record] | None, field: FieldChange, value: Any) -> Any:
+    if value is UNSET or value is None:
+        return value
+    found = None if kind is None else type_at(kind, field.path)
+    if found is not None:
+        return msgspec.convert(value, found)
+    try:
+        return msgspec.convert(value, AttrValue)
+    except msgspec.ValidationError:
+        # A field of a newer version.
+        return msgspec.json.encode(value).decode()

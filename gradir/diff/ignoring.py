@@ -48,7 +48,7 @@ def ignoring(diff: Diff, patterns: Sequence[str]) -> Diff:
         GradirError: a pattern names no field.
 
     >>> from gradir.diff.model import Totals
-    >>> change = Change("changed", "node", "x", fields=(FieldChange("attrs.eps", "1", "2"),))
+    >>> change = Change("changed", "node", "x", fields=(FieldChange(("attrs", "eps"), 1, 2),))
     >>> ignoring(Diff(Totals(), Totals(), (change,)), ["attrs.e*"]).changes
     ()
     """
@@ -100,7 +100,7 @@ def _kept(changes: Sequence[Change], patterns: Sequence[str]) -> Iterator[Change
     for change in changes:
         if f"{change.subject}s" in whole or (change.subject == "graph" and change.id in whole):
             continue
-        fields = tuple(field for field in change.fields if not any(_names(given, field.path) for given in patterns))
+        fields = tuple(field for field in change.fields if not any(_names(given, field.name) for given in patterns))
         found = _with(change, fields)
         if found is not None:
             yield found
@@ -128,6 +128,6 @@ def same_operation(one: str, other: str) -> bool:
 
 
 def _says_the_same(field: FieldChange) -> bool:
-    if field.path != "op" or field.before is None or field.after is None:
+    if field.path != ("op",) or not (isinstance(field.before, str) and isinstance(field.after, str)):
         return False
     return same_operation(field.before, field.after)

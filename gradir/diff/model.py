@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+import sys
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec import UNSET
 
 from gradir.diff.script import Script
+from gradir.ir import TensorMeta
+from gradir.ir.text import quoted
 from gradir.ir.totals import Totals
 
-__all__ = ["Change", "Diff", "FieldChange", "Growth", "Kind", "Size", "Subject", "Totals"]
+__all__ = ["UNSET", "Change", "Diff", "FieldChange", "Growth", "Kind", "Size", "Subject", "Totals"]
 
 Kind = Literal["added", "removed", "changed", "renamed", "moved"]
 Subject = Literal["node", "scope", "cut", "module", "graph"]
+
+
+_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -20,27 +28,46 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 
 class FieldChange(Record, frozen=True, gc=False):
-    """One field that differs: its path (``out[0].shape``, ``attrs.dim``) and both values as text.
+    """One field that differs: its path and both values, as the records of the graph have them.
 
-    A value is ``None`` where the field is absent, and otherwise one printable line: names as they are or, when they
-    are no plain word, as JSON strings; attribute values as JSON; ``-`` for an input slot without a gradient.
+    The path starts with the key of the field; a number is the place in a list, and what follows are keys in what the
+    field holds: ``["out", 0, "shape"]``, ``["attrs", "dim"]``, ``["saved", "mat1", "bytes"]``. Of saved slots of one
+    name, a number behind the name says which, from the second on. A value is left out where the field is absent, and
+    null is what the graph holds: an input slot without a gradient, or an attribute that is null. Of a whole saved slot
+    the value has its type and size, not the names of other nodes.
     """
 
-    path: str
-    before: str | None
-    after: str | None
+    path: Annotated[tuple[str | int, ...], msgspec.Meta(min_length=1)]
+    before: Any = UNSET
+    after: Any = UNSET
+
+    @property
+    def name(self) -> str:
+        """The path as text, which a pattern of ``--ignore`` is compared with.
+
+        >>> FieldChange(("out", 0, "shape")).name, FieldChange(("saved", "a b", 2)).name
+        ('out[0].shape', 'saved."a b"#2')
+        """
+        first, *rest = self.path
+        texts = [str(first)]
+        for at, key in enumerate(rest):
+            if isinstance(key, str):
+                texts.append(f".{key if _KEY.fullmatch(key) else quoted(key)}")
+            else:
+                texts.append(f"#{key}" if at else f"[{key}]")
+        return "".join(texts)
 
 
 class Change(Record, frozen=True, gc=False):
     """One node, scope or cut that was added, removed, changed, renamed or moved to another module.
 
-    ``id`` is a node's id, a scope's path, or the first name of a cut's parameter, and ``summary`` says in a few words
-    what it is (``addmm float32[8, 3]``). ``was`` is what the first graph calls it, where that is something else.
-    ``id``, ``scope`` and ``was`` are the graph's own text, to be escaped where they are shown; ``summary`` is one
-    printable line. The fields before name nodes as the first graph does, those after as the second.
+    ``id`` is a node's id, a scope's path, or the first name of a cut's parameter. ``what`` is a node's operation or
+    role, a scope's class or a cut's kind, and ``tensor`` the first output of a node, or the parameter of a cut. ``was``
+    is what the first graph calls it, where that is something else. All texts are the graph's own, to be escaped where
+    they are shown. The fields before name nodes as the first graph does, those after as the second.
 
     The subject ``module`` is a prefix of names that became another for every node below it, from ``was`` to ``id``;
-    ``*`` stands for any index. Nothing else is said of a node that only follows it.
+    ``*`` stands for any index, and ``nodes`` counts them. Nothing else is said of a node that only follows it.
 
     The subject ``graph`` is what belongs to no single record. Its fields are ``nodes``, ``scopes`` or ``cuts``, the
     values the first that differ. A change ``order`` says that what both graphs hold stands in another order, a change
@@ -52,9 +79,11 @@ class Change(Record, frozen=True, gc=False):
     subject: Subject
     id: str
     scope: str = ""
-    summary: str = ""
+    what: str = ""
     fields: tuple[FieldChange, ...] = ()
     was: str = ""
+    tensor: TensorMeta | None = None
+    nodes: int = 0
 
 
 class Size(Record, frozen=True, gc=False):
@@ -78,7 +107,7 @@ class Growth(Record, frozen=True, gc=False):
     gone: bool = False
 
 
-class Diff(Record, frozen=True):
+class Diff(Record, frozen=True, dict=True):
     """What changed from one graph to another; false when nothing did that was asked for, whatever made the graphs.
 
     ``changes`` is for reading. It holds the renamed modules, then the scopes, the cuts and the nodes, each in the order
@@ -96,3 +125,24 @@ class Diff(Record, frozen=True):
 
     def __bool__(self) -> bool:
         return bool(self.changes)
+
+    def to(self, renderer: str, **options: object) -> str:
+        """What ``gradir diff --format RENDERER`` prints: ``diff.to("markdown")``.
+
+        What `gradir.diff` returned knows both graphs. Of a diff that was read from a file, or that was changed since,
+        the text tells every change by itself, and nothing can be drawn.
+
+        Raises:
+            ExportError: there is no such renderer or option, or it cannot tell this diff.
+        """
+        # As `gradir.Graph.to`: the package loads the public functions before any module of its own.
+        text: str = sys.modules["gradir.api"].diff_text(self, renderer, **options)
+        return text
+
+    def __str__(self) -> str:
+        """What ``gradir diff`` prints, without the last line end."""
+        return self.to("text").removesuffix("\n")
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
+        """What a notebook shows: the report for a pull request."""
+        return {"text/plain": str(self), "text/markdown": self.to("markdown")}

@@ -30,7 +30,7 @@ def matched(before: Mapping[K, T], after: Mapping[K, T]) -> Iterator[tuple[K, T 
             yield gone, before[gone], None
 
 
-def out_of_place(before: Iterable[str], after: Iterable[str]) -> tuple[str, str] | None:
+def out_of_place(before: Iterable[K], after: Iterable[K]) -> tuple[K, K] | None:
     """The first two keys that differ when only common keys are kept."""
     keys_before, keys_after = dict.fromkeys(before), dict.fromkeys(after)
     kept = zip(filter(keys_after.__contains__, keys_before), filter(keys_before.__contains__, keys_after), strict=True)

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from gradir.diff.correspondence import Correspondence
-from gradir.diff.matching import match
 from gradir.ir import Graph, Node, Ref
 from gradir.ir.marks import LOST, STATUS
 
 if TYPE_CHECKING:
+    from gradir.diff.correspondence import Correspondence
     from gradir.diff.model import Diff
     from gradir.ir import Scope
 
@@ -21,22 +20,21 @@ __all__ = ["union"]
 _GONE: Final = " (removed)"
 
 
-def union(a: Graph, b: Graph, diff: Diff) -> Graph:
+def union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence) -> Graph:
     """The nodes of ``b``, and among them those that only ``a`` has, where they stood.
 
     What the diff says of a node is its mark, see `gradir.ir.marks`; a renamed or moved node counts as changed, and a
     node without an entry is as it was. An input that only the node of ``a`` had is a further slot of it in the union,
     unless it would lead backwards.
 
-    >>> from gradir.diff.compare import compare
+    >>> from gradir.review.comparison import Comparison
     >>> a, b = Graph.of([Node("x"), Node("y")]), Graph.of([Node("x"), Node("z", op="exp")])
-    >>> [(node.id, dict(node.ext)) for node in union(a, b, compare(a, b)).nodes.values()]
+    >>> [(node.id, dict(node.ext)) for node in Comparison(a, b).union.nodes.values()]
     [('x', {}), ('y', {'diff': 'removed'}), ('z', {'diff': 'added'})]
     """
-    matching = match(a, b)
-    there = matching.nodes
+    there = correspondence.matched
     names = _names(a, b, there)
-    places = _places(a, Correspondence(a, b, matching).paths)
+    places = _places(a, correspondence.paths)
     # A removed node may have the name of another that is there.
     kinds = {change.id: change.kind for change in diff.changes if change.subject == "node" and change.kind != "removed"}
     backwards = {after: a.nodes[before] for before, after in there.items()}

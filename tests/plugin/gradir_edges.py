@@ -1,4 +1,4 @@
-"""The edges of a graph as CSV, for a spreadsheet, a data frame or a graph database; and a pass."""
+"""The edges of a graph as CSV, for a spreadsheet, a data frame or a graph database; a pass; and changes as CSV."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from msgspec import Meta
 from gradir.ir import Edge, Graph, TensorMeta
 from gradir.passes import within
 from gradir.protocols import Options
+from gradir.review.comparison import Comparison
 
-__all__ = ["EdgesExporter", "EdgesOptions", "OnlyOpsOptions", "OnlyOpsPass"]
+__all__ = ["ChangesOptions", "ChangesRenderer", "EdgesExporter", "EdgesOptions", "OnlyOpsOptions", "OnlyOpsPass"]
 
 
 class EdgesOptions(Options, frozen=True, kw_only=True):
@@ -71,6 +72,31 @@ class OnlyOpsPass:
             if node.op in options.only_ops and len(node.inputs) >= options.least_inputs
         }
         return within(graph, kept)
+
+
+class ChangesOptions(Options, frozen=True, kw_only=True):
+    """Which changes are listed."""
+
+    subject: Annotated[Literal["all", "cut", "node", "scope"], Meta(description="which changes to list")] = "all"
+
+
+class ChangesRenderer:
+    """The changes of a diff as CSV: kind, subject, id."""
+
+    suffix: ClassVar[str] = ".csv"
+    options: ClassVar[type[Options]] = ChangesOptions
+
+    def render(self, comparison: Comparison, options: ChangesOptions) -> str:
+        """One line per change, in the order of the diff."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(("kind", "subject", "id"))
+        writer.writerows(
+            (change.kind, change.subject, change.id)
+            for change in comparison.diff.changes
+            if options.subject in ("all", change.subject)
+        )
+        return text.getvalue()
 
 
 def _row(graph: Graph, edge: Edge) -> tuple[object, ...]:

@@ -12,6 +12,7 @@ from unittest.mock import patch
 import msgspec
 from exporter_names import BUILT_IN
 from mutants import Mutant
+from reports import markdown, render_brief, render_text
 
 import gradir
 from gradir import codecs, registry
@@ -19,12 +20,10 @@ from gradir.cli import info_command, validate_command
 from gradir.codecs.compression import room
 from gradir.diff import document
 from gradir.diff.model import Diff
-from gradir.diff.report.text import render_brief, render_text
 from gradir.errors import GradirError
 from gradir.ir import Graph
 from gradir.ir.totals import totals
 from gradir.ir.validate import check_all
-from gradir.review import markdown
 
 __all__ = ["checked", "quietly"]
 

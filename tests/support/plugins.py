@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from samples import everything
@@ -40,3 +43,13 @@ def register(plugins: Path, name: str, value: str, group: str = "gradir.exporter
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {value}\n")
+
+
+def recipe(name: str) -> Any:
+    """The class of that name in the recipes of CONTRIBUTING."""
+    contributing = (PLUGIN.parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    recipes = re.findall(r"^   ```python\n(.*?)^   ```$", contributing, re.DOTALL | re.MULTILINE)
+    (found,) = [text for text in recipes if f"class {name}" in text]
+    namespace: dict[str, Any] = {}
+    exec(textwrap.dedent(found).replace("from __future__ import annotations", ""), namespace)
+    return namespace[name]()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-from gradir.diff.report.lines import one_line
+from gradir.review.values import both_words, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["settings"]
 
-_NOTHING = "(absent)"
 _UNNAMED = ("class", "detail")
 
 
@@ -22,17 +20,17 @@ def settings(fields: Iterable[FieldChange]) -> str:
     """The fields of a module that differ; of its description only the parts that do, those of equal values together.
 
     >>> from gradir.diff.model import FieldChange
-    >>> settings([FieldChange("detail", '"p=0.1, inplace=False"', '"p=0.5, inplace=False"')])
+    >>> settings([FieldChange(("detail",), "p=0.1, inplace=False", "p=0.5, inplace=False")])
     'p=0.1 → p=0.5'
-    >>> settings([FieldChange("own", "8", "6"), FieldChange("total", "8", "6"), FieldChange("calls", "1", "2")])
+    >>> settings([*(FieldChange((name,), 8, 6) for name in ("own", "total")), FieldChange(("calls",), 1, 2)])
     'own, total: 8 → 6; calls: 1 → 2'
     """
     together: dict[tuple[str, str], list[str]] = {}
     for field in fields:
-        before, after = (_NOTHING if text is None else one_line(text) for text in (field.before, field.after))
-        if field.path == "detail":
-            before, after = _differing(_unquoted(before), _unquoted(after))
-        together.setdefault((before, after), []).append(one_line(field.path))
+        before, after = both_words(field)
+        if field.path == ("detail",):
+            before, after = _differing(_plain(field.before, before), _plain(field.after, after))
+        together.setdefault((before, after), []).append(one_line(field.name))
     return "; ".join(
         f"{before} → {after}" if names[0] in _UNNAMED else f"{', '.join(names)}: {before} → {after}"
         for (before, after), names in together.items()
@@ -49,12 +47,6 @@ def _differing(before: str, after: str) -> tuple[str, str]:
     return ", ".join(was), ", ".join(now)
 
 
-def _unquoted(text: str) -> str:
-    """A JSON string as the text that it spells, where that is one printable line."""
-    if not text.startswith('"'):
-        return text
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return text
-    return found if isinstance(found, str) and found.isprintable() else text
+def _plain(value: object, text: str) -> str:
+    """A description as it is, where that is one printable line."""
+    return value if isinstance(value, str) and value.isprintable() else text

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gradir.diff.order import matched
-from gradir.ir import Graph, Scope
+from gradir.ir import Scope
 from gradir.ir.module_tree import ModuleTree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gradir.diff.model import Change, Diff
+    from gradir.diff.model import Change
+    from gradir.ir import Graph
+    from gradir.review.comparison import Comparison
 
-__all__ = ["UNKNOWN", "Place", "Places", "Sides", "module_tree"]
-
-Sides = tuple[Graph, Graph]
-"""The graphs that a diff leads from and to."""
-
-UNKNOWN: Final[Sides] = (Graph.of([]), Graph.of([]))
-"""For a diff whose graphs are not at hand."""
+__all__ = ["Place", "Places", "module_tree"]
 
 
 class Place(NamedTuple):
@@ -36,11 +32,12 @@ class Places:
     it stood. Modules that no graph knows come last, in the order in which they are asked for.
     """
 
-    def __init__(self, diff: Diff, sides: Sides) -> None:
+    def __init__(self, comparison: Comparison) -> None:
+        diff = comparison.diff
         self._gone = {change.id for change in diff.changes if (change.subject, change.kind) == ("scope", "removed")}
         self._gone.update(growth.path for growth in diff.modules if growth.gone)
         self._now = {growth.was: growth.path for growth in diff.modules if growth.was}
-        before, after = (module_tree(graph).scopes for graph in sides)
+        before, after = (tree.scopes for tree in comparison.trees)
         # Twice may be said to be at one path where the diff is none of these graphs.
         there = {self._before(scope.path): scope for scope in before}, {Place(scope.path): scope for scope in after}
         self._order = {place: at for at, (place, _, _) in enumerate(matched(*there))}
@@ -71,7 +68,7 @@ class Places:
 def module_tree(graph: Graph) -> ModuleTree:
     """The modules of a graph, with those that only its nodes name.
 
-    >>> from gradir.ir import Node
+    >>> from gradir.ir import Graph, Node
     >>> module_tree(Graph.of([Node("f:1", scope="fc")], [Scope("")])).names
     ['', 'fc']
     """

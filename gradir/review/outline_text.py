@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from gradir.diff.report.forms import changes_in
-from gradir.diff.report.headline import SIGNS, unknown_sizes
-from gradir.diff.report.lines import (
+from gradir.ir.text import amount, counted, short_bytes, word
+from gradir.review.headline import SIGNS, unknown_sizes
+from gradir.review.lines import (
     BLANK,
     Line,
     change_line,
@@ -16,19 +15,19 @@ from gradir.diff.report.lines import (
     field_text,
     heading,
     module_name,
-    one_line,
     sign_line,
 )
-from gradir.diff.report.outline import Cuts, Group, Modules, Outline, cut_kind
-from gradir.diff.report.ranges import ranges
-from gradir.ir.text import amount, counted, short_bytes, word
+from gradir.review.name_ranges import ranges
+from gradir.review.outline import Cuts, Group, Modules, Outline
+from gradir.review.relative_changes import changes_in
+from gradir.review.values import both_words, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from gradir.diff.model import Change, FieldChange, Kind
-    from gradir.diff.report.outline import Entry
-    from gradir.diff.report.whole_modules import Contents
+    from gradir.review.outline import Entry
+    from gradir.review.whole_modules import Contents
 
 __all__ = ["brief_lines", "cut_line", "modules_text"]
 
@@ -73,7 +72,7 @@ def cut_line(cuts: Cuts) -> Line:
         line = change_line(first)
         return line._replace(text=f"{line.text}{nodes}")
     names = ranges(change.id for change in cuts.changes)
-    return sign_line(first.kind, f"{counted(len(cuts.changes), 'cut')}, {one_line(cut_kind(first))}{nodes}: {names}")
+    return sign_line(first.kind, f"{counted(len(cuts.changes), 'cut')}, {word(first.what)}{nodes}: {names}")
 
 
 def modules_text(paths: Sequence[str], *, gone: bool = False) -> str:
@@ -129,13 +128,10 @@ def _contents_text(contents: Contents) -> str:
 
 def _edges(change: Change) -> str:
     """From where to where a node reads, fields of the same values together."""
-    together: dict[tuple[str | None, str | None], list[str]] = {}
+    together: dict[tuple[str, str], list[str]] = {}
     for field in change.fields:
-        together.setdefault((field.before, field.after), []).append(one_line(field.path))
-    return "; ".join(
-        f"{', '.join(paths)}: {one_line(before or '')} -> {one_line(after or '')}"
-        for (before, after), paths in together.items()
-    )
+        together.setdefault(both_words(field), []).append(one_line(field.name))
+    return "; ".join(f"{', '.join(paths)}: {before} -> {after}" for (before, after), paths in together.items())
 
 
 def _overview(blocks: Iterable[tuple[Entry, list[Line]]]) -> list[Line]:
@@ -186,4 +182,4 @@ def _kinds(changes: Iterable[Change]) -> str:
 
 def _field_name(field: FieldChange) -> str:
     """A field without its parts; a module's class, which says most, with its values."""
-    return field_text(field) if field.path == "class" else one_line(re.split(r"[.\[]", field.path, maxsplit=1)[0])
+    return field_text(field) if field.path == ("class",) else one_line(str(field.path[0]))

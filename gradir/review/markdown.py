@@ -1,34 +1,25 @@
-"""A diff where people review: as Markdown for a pull request, and as a picture of what changed and what is near it."""
+"""A comparison as Markdown for a pull request."""
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from gradir import registry
-from gradir.diff.report.headline import unknown_sizes
-from gradir.diff.report.notes import notes
-from gradir.diff.report.outline import cut_kind, folds, outline
-from gradir.diff.report.ranges import ranges
-from gradir.diff.report.table import LONGEST_RANGE, table
-from gradir.diff.report.text import render_brief, render_text
-from gradir.diff.union import union
-from gradir.errors import ExportError, GradirWarning
-from gradir.ir.marks import status
-from gradir.ir.text import amount, short_bytes
-from gradir.ir.totals import unknown_slots
+from gradir.ir.text import amount, short_bytes, word
 from gradir.markdown import code_span, fenced
-from gradir.passes import around
+from gradir.review.headline import unknown_sizes
+from gradir.review.lines import change_summary
+from gradir.review.name_ranges import ranges
+from gradir.review.outline import folds
+from gradir.review.table import LONGEST_RANGE, table
+from gradir.review.text import render_brief, render_text
 
 if TYPE_CHECKING:
-    from gradir.diff.model import Diff
-    from gradir.diff.report.outline import Outline
-    from gradir.diff.report.places import Sides
-    from gradir.ir import Graph
+    from gradir.review.comparison import Comparison
+    from gradir.review.outline import Outline
 
-__all__ = ["changed_part", "markdown"]
+__all__ = ["markdown"]
 
 _MOST_CHARACTERS: Final = 60_000
 """A comment on GitHub holds 65,536; what surrounds the report has to fit too."""
@@ -36,49 +27,35 @@ _MOST_CHARACTERS: Final = 60_000
 _KINDS: Final = ("added", "removed", "changed", "renamed", "moved")
 _MOST_CUTS: Final = 4
 _MOST_RENAMED: Final = 10
-_MOST_PICTURED: Final = 120
-_HOPS: Final = 1
+_LEGEND: Final = "`+` added, `-` removed, `~` changed; what is gray is as it was."
 _LEAST_ROOM: Final = 200
 
 
-def changed_part(a: Graph, b: Graph, diff: Diff, hops: int = _HOPS) -> Graph:
-    """What changed from ``a`` to ``b``, each node marked, with what is at most ``hops`` edges away.
-
-    >>> from gradir import diff
-    >>> from gradir.ir import Graph, Node, Ref
-    >>> a = Graph.of([Node("a"), Node("b", inputs=(Ref("a", 0),)), Node("c", inputs=(Ref("b", 0),))])
-    >>> b = Graph.of([*list(a.nodes.values())[:2], Node("c", op="exp", inputs=(Ref("b", 0),))])
-    >>> list(changed_part(a, b, diff(a, b)).nodes)
-    ['b', 'c']
-    """
-    whole = union(a, b, diff)
-    return around(whole, [node.id for node in whole.nodes.values() if status(node)], hops)
-
-
-def markdown(a: Graph, b: Graph, diff: Diff, *, title: str = "Autograd graph") -> str:
+def markdown(comparison: Comparison, *, title: str = "Autograd graph", picture: str = "") -> str:
     """A report that fits into a comment: the figures, a table by module, a picture, and the details folded.
 
-    >>> from gradir import diff
-    >>> from gradir.ir import Graph, Node
-    >>> print(markdown(Graph.of([]), Graph.of([]), diff(Graph.of([]), Graph.of([]))), end="")
+    ``picture`` is Mermaid source of what changed.
+
+    >>> from gradir.ir import Graph
+    >>> from gradir.review.comparison import Comparison
+    >>> print(markdown(Comparison(Graph.of([]), Graph.of([]))), end="")
     ### Autograd graph: no difference
     """
-    if not diff:
+    if not comparison.diff:
         return f"### {title}: no difference\n"
-    sides = (a, b)
-    found = outline(diff, sides)
-    head = "\n".join([f"### {title}", "", *_figures(diff, found, sides), "", *table(diff, sides)])
-    picture = _picture(a, b, diff)
-    room = _MOST_CHARACTERS - len(head) - len(picture)
-    details = _folded("What changed", render_brief(diff, sides), room)
-    if folds(found):
-        details += _folded("Every change by itself", render_text(diff, sides), room - len(details))
-    return f"{head}\n{picture}{details}"
+    head = "\n".join([f"### {title}", "", *_figures(comparison), "", *table(comparison)])
+    drawn = f"\n{fenced(picture, 'mermaid')}\n{_LEGEND}\n" if picture else ""
+    room = _MOST_CHARACTERS - len(head) - len(drawn)
+    details = _folded("What changed", render_brief(comparison), room)
+    if folds(comparison.outline):
+        details += _folded("Every change by itself", render_text(comparison), room - len(details))
+    return f"{head}\n{drawn}{details}"
 
 
-def _figures(diff: Diff, outline: Outline, sides: Sides) -> Iterator[str]:
-    yield from _cuts(outline)
-    for note in notes(diff, sides):
+def _figures(comparison: Comparison) -> Iterator[str]:
+    diff = comparison.diff
+    yield from _cuts(comparison.outline)
+    for note in comparison.notes:
         what, _, text = note.partition(": ")
         yield f"**{what.capitalize()}:** {code_span(text, LONGEST_RANGE)}  "
     counts = Counter(change.kind for change in diff.changes if change.subject == "node")
@@ -91,13 +68,13 @@ def _figures(diff: Diff, outline: Outline, sides: Sides) -> Iterator[str]:
         (getattr(diff.before, name), getattr(diff.after, name)) for name in ("parameters", "saved_bytes")
     )
     yield f"**Parameters in the graph:** {_figure(*parameters, *map(amount, parameters))}  "
-    unknown = unknown_sizes(*(unknown_slots(graph.nodes.values()) for graph in sides))
+    unknown = unknown_sizes(*comparison.unknown_slots)
     figure = _figure(*saved, *map(short_bytes, saved))
     yield f"**Saved for backward:** {figure}{f', {unknown}' if unknown else ''}  "
     renamed = [change for change in diff.changes if change.subject == "module"]
     for change in renamed[:_MOST_RENAMED]:
         was, now = (code_span(name or "(top level)") for name in (change.was, change.id))
-        yield f"**Renamed:** {was} → {now}, {change.summary}  "
+        yield f"**Renamed:** {was} → {now}, {change_summary(change)}  "
     if len(renamed) > _MOST_RENAMED:
         yield f"**Renamed:** {len(renamed) - _MOST_RENAMED:,} more modules  "
 
@@ -118,24 +95,9 @@ def _cuts(outline: Outline) -> Iterator[str]:
         else:
             rest = f" and {len(names) - _MOST_CUTS:,} more" if len(names) > _MOST_CUTS else ""
             listed = f"{', '.join(map(code_span, names[:_MOST_CUTS]))}{rest}"
-        yield f"**Cuts:** {len(changes):,} {code_span(cut_kind(changes[0]))} {changes[0].kind}: {listed}  "
+        yield f"**Cuts:** {len(changes):,} {code_span(word(changes[0].what))} {changes[0].kind}: {listed}  "
     if len(outline.cuts) > _MOST_CUTS:
         yield f"**Cuts:** {len(outline.cuts) - _MOST_CUTS:,} more kinds  "
-
-
-def _picture(a: Graph, b: Graph, diff: Diff) -> str:
-    """The changed part as a Mermaid block; nothing where it is too large to read."""
-    part = changed_part(a, b, diff)
-    if not part.nodes or len(part.nodes) > _MOST_PICTURED:
-        return ""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", GradirWarning)
-            source = registry.export("mermaid", part, {"fold": False})
-    except ExportError:
-        return ""
-    legend = "`+` added, `-` removed, `~` changed; what is gray is as it was."
-    return f"\n{fenced(source, 'mermaid')}\n{legend}\n"
 
 
 def _folded(title: str, text: str, room: int) -> str:

@@ -2,61 +2,55 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
-
-from gradir.diff.report.freezing import frozen_modules
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from gradir.diff.model import Change, Diff
-    from gradir.diff.report.places import Sides
+    from gradir.diff.model import Change
     from gradir.ir import Graph, Node
+    from gradir.review.comparison import Comparison
 
-__all__ = ["follows"]
+__all__ = ["consequences"]
 
-_INPUT: Final = re.compile(r"in\[(\d+)\]")
-_NO_EDGE: Final = "-"
 _ORDER: Final = frozenset({"order", "indices"})
-_OF_BACKWARD: Final = ("saved.", "attrs.")
+_OF_BACKWARD: Final = ("saved", "attrs")
 """What an operation keeps for a backward to more or fewer of its inputs."""
 
 
-def follows(diff: Diff, sides: Sides) -> frozenset[int]:
+def consequences(comparison: Comparison) -> frozenset[int]:
     """The places among the changes of what is no more than a consequence of parameters that were frozen or unfrozen.
 
     That is: the parameter leaves the graph, or is in it as what an operation saved; what accumulated its gradient goes;
     an operation goes whose every input has gone so; and one that had such an input has none there any more, with what
     it keeps for that. Only where the tables of modules prove that all these parameters are frozen.
 
-    >>> from gradir.diff.compare import compare
     >>> from gradir.ir import Graph, Node, Scope, TensorMeta
+    >>> from gradir.review.comparison import Comparison
     >>> def layer(role, trainable):
     ...     weight = Node("fc.w", role=role, scope="fc", outputs=(TensorMeta("float32", (6,)),))
     ...     return Graph.of([weight], [Scope("fc", own=6, total=6, trainable=trainable)])
-    >>> sides = layer("parameter", 6), layer("buffer", 0)
-    >>> diff = compare(*sides)
-    >>> [diff.changes[at].id for at in sorted(follows(diff, sides))]
+    >>> found = Comparison(layer("parameter", 6), layer("buffer", 0))
+    >>> [found.diff.changes[at].id for at in sorted(consequences(found))]
     ['fc', 'fc.w']
     """
     found: set[int] = set()
-    for word, modules in frozen_modules(diff, sides):
+    for word, modules in comparison.frozen.items():
         owners = {module.trained for module in modules if module.proven}
         if owners:
-            found.update(_Explained(diff, sides, owners, is_frozen=word == "frozen").places())
-    left = [change for at, change in enumerate(diff.changes) if at not in found]
+            found.update(_Explained(comparison, owners, is_frozen=word == "frozen").places())
+    left = [change for at, change in enumerate(comparison.diff.changes) if at not in found]
     if found and all(change.subject == "graph" and change.id in _ORDER for change in left):
-        return frozenset(range(len(diff.changes)))
+        return frozenset(range(len(comparison.diff.changes)))
     return frozenset(found)
 
 
 class _Explained:
     """The changes on the side of the graph in which the parameters are trained."""
 
-    def __init__(self, diff: Diff, sides: Sides, owners: Collection[str], *, is_frozen: bool) -> None:
-        self._changes = diff.changes
-        self._trained: Graph = sides[0] if is_frozen else sides[1]
+    def __init__(self, comparison: Comparison, owners: Collection[str], *, is_frozen: bool) -> None:
+        self._changes = comparison.diff.changes
+        self._trained: Graph = comparison.before if is_frozen else comparison.after
         self._owners = owners
         self._is_frozen = is_frozen
 
@@ -89,31 +83,31 @@ class _Explained:
 
     def _is_role(self, change: Change) -> bool:
         """Whether a parameter is now in the graph because an operation saved it, and for nothing else."""
-        if change.subject != "node" or [field.path for field in change.fields] != ["role"]:
+        if change.subject != "node" or [field.path for field in change.fields] != [("role",)]:
             return False
         node = self._trained.nodes.get(self._name(change))
         other = change.fields[0].after if self._is_frozen else change.fields[0].before
         return node is not None and node.role == "parameter" and other == "buffer" and node.scope in self._owners
 
     def _is_count(self, change: Change) -> bool:
-        return change.subject == "scope" and [field.path for field in change.fields] == ["trainable"]
+        return change.subject == "scope" and [field.path for field in change.fields] == [("trainable",)]
 
     def _is_reader(self, change: Change, dead: Collection[str]) -> bool:
         """Whether a node changed only in that it has no input where one of the gone nodes was."""
         node = self._trained.nodes.get(self._name(change)) if change.subject == "node" else None
         if node is None or change.kind != "changed":
             return False
-        slots = [match for field in change.fields if (match := _INPUT.fullmatch(field.path))]
-        others = [field.after if self._is_frozen else field.before for field in change.fields]
-        told = zip(change.fields, others, strict=True)
+        slots = [field for field in change.fields if field.path[0] == "in"]
         if not slots or not all(
-            other == _NO_EDGE if _INPUT.fullmatch(field.path) else field.path.startswith(_OF_BACKWARD)
-            for field, other in told
+            (field.after if self._is_frozen else field.before) is None
+            if field.path[0] == "in"
+            else field.path[0] in _OF_BACKWARD and len(field.path) > 1
+            for field in change.fields
         ):
             return False
-        return all(_source(node, int(slot[1])) in dead for slot in slots)
+        return all(_source(node, field.path[-1]) in dead for field in slots)
 
 
-def _source(node: Node, slot: int) -> str:
-    ref = node.inputs[slot] if slot < len(node.inputs) else None
+def _source(node: Node, slot: object) -> str:
+    ref = node.inputs[slot] if isinstance(slot, int) and slot < len(node.inputs) else None
     return "" if ref is None else ref.id

@@ -6,21 +6,22 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diff.model import Size
-from gradir.diff.report.forms import Name, name_in, name_seen_from
-from gradir.diff.report.places import Place, Places
-from gradir.diff.report.ranges import ranges
-from gradir.diff.report.renamed import Renamed
-from gradir.diff.report.settings import settings
-from gradir.diff.report.whole_modules import WholeModule, WholeModules
 from gradir.ir.text import amount, short_bytes
 from gradir.markdown import code_span
+from gradir.review.module_order import Place
+from gradir.review.module_settings import settings
+from gradir.review.name_ranges import ranges
+from gradir.review.relative_changes import Name, name_in, name_seen_from
+from gradir.review.whole_modules import WholeModule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Union
 
-    from gradir.diff.model import Change, Diff, Growth
-    from gradir.diff.report.places import Sides
+    from gradir.diff.model import Change, Growth
+    from gradir.review.comparison import Comparison
+    from gradir.review.module_order import Places
+    from gradir.review.whole_modules import WholeModules
 
     Module = Union[Place, WholeModule]
 
@@ -44,16 +45,16 @@ class _Row(NamedTuple):
     settings: str
 
 
-def table(diff: Diff, sides: Sides) -> Iterator[str]:
+def table(comparison: Comparison) -> Iterator[str]:
     """One row for each module with changes, or for several that have as many of the same; a row counts all of its own.
 
-    >>> from gradir.diff.compare import compare
     >>> from gradir.ir import Graph, Node
+    >>> from gradir.review.comparison import Comparison
     >>> a, b = (Graph.of([Node(f"h.{n}/f:1", op=op, scope=f"h.{n}") for n in range(12)]) for op in ("exp", "sin"))
-    >>> list(table(compare(a, b), (a, b)))[2:]
+    >>> list(table(Comparison(a, b)))[2:]
     ['| `h.{0..11}` (12 modules) |  |  | 12 |  |  |  |']
     """
-    places, wholes = Places(diff, sides), WholeModules(diff, sides)
+    diff, places, wholes = comparison.diff, comparison.places, comparison.whole_modules
     counts: dict[Module, Counter[str]] = {}
     for change in diff.changes:
         if change.subject == "node":
@@ -71,9 +72,8 @@ def table(diff: Diff, sides: Sides) -> Iterator[str]:
         if growth.was and isinstance(module, Place):
             was[module] = growth.was
     was.update((module, scope.was) for module, scope in said.items() if scope.was and isinstance(module, Place))
-    renamed = Renamed(diff.changes)
     # What a renamed module explains is said of that module.
-    was = {module: before for module, before in was.items() if before != renamed.before(module.path)}
+    was = {module: before for module, before in was.items() if before != comparison.renamed.before(module.path)}
     together: dict[_Row, list[str]] = {}
     for module in sorted(
         dict.fromkeys((*counts, *grown, *said)), key=lambda module: places.position(_place(module, places))
@@ -137,7 +137,7 @@ def _note(module: Module, scope: Change | None) -> str:
 
 def _follows(change: Change, wholes: WholeModules) -> bool:
     """Whether the counts of a module are all that is another, and the row of one that it lies in tells why."""
-    if change.kind in {"added", "removed"} or not all(field.path in _COUNTS for field in change.fields):
+    if change.kind in {"added", "removed"} or not all(field.path[0] in _COUNTS for field in change.fields):
         return False
     return bool(wholes.at(change.id, added=True) or wholes.at(change.was or change.id, added=False))
 
@@ -145,7 +145,7 @@ def _follows(change: Change, wholes: WholeModules) -> bool:
 def _settings(scope: Change | None, grown: Size) -> str:
     """What a module has of its own that differs; its counts only where the column of parameters does not tell them."""
     fields = () if scope is None else scope.fields
-    return settings(field for field in fields if not (grown.parameters and field.path in _COUNTS))
+    return settings(field for field in fields if not (grown.parameters and field.path[0] in _COUNTS))
 
 
 def _title(row: _Row, paths: Sequence[str]) -> str:

@@ -7,27 +7,25 @@ exactly one entry.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final, NamedTuple, Union
 
-from gradir.diff.report.follows import follows
-from gradir.diff.report.forms import Form, changes_in, form_of
-from gradir.diff.report.places import Place, Places
-from gradir.diff.report.renamed import Renamed
-from gradir.diff.report.rewired import readers
-from gradir.diff.report.whole_modules import Contents, WholeModule, WholeModules
 from gradir.gcpause import paused_gc
+from gradir.review.frozen_consequences import consequences
+from gradir.review.module_readers import readers
+from gradir.review.relative_changes import Form, changes_in, form_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from gradir.diff.model import Change, Diff
-    from gradir.diff.report.places import Sides
+    from gradir.diff.model import Change
+    from gradir.review.comparison import Comparison
+    from gradir.review.module_order import Place, Places
+    from gradir.review.renamed_modules import Renamed
+    from gradir.review.whole_modules import Contents, WholeModule, WholeModules
 
-__all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "cut_kind", "folds", "outline", "told"]
+__all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "changes_told", "folds", "outline"]
 
 _IN_MODULES: Final = ("node", "scope")
-_FIRST_WORD: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\S*')
 
 
 class Cuts(NamedTuple):
@@ -89,20 +87,20 @@ class Outline(NamedTuple):
     follows: tuple[Change, ...] = ()
 
 
-def outline(diff: Diff, sides: Sides) -> Outline:
-    """Arrange the changes of a diff between two graphs.
+def outline(comparison: Comparison) -> Outline:
+    """Arrange the changes between two graphs.
 
-    >>> from gradir.diff.compare import compare
-    >>> from gradir.ir import Graph, Node, Scope
+    >>> from gradir.ir import Graph, Node
+    >>> from gradir.review.comparison import Comparison
     >>> a, b = (Graph.of([Node(f"{n}/f:1", op=op, scope=f"{n}") for n in range(3)]) for op in ("exp", "sin"))
-    >>> [entry.paths for entry in outline(compare(a, b), (a, b)).entries]
+    >>> [entry.paths for entry in outline(Comparison(a, b)).entries]
     [('0', '1', '2')]
     """
     with paused_gc():
-        return _outline(diff, sides)
+        return _outline(comparison)
 
 
-def told(outline: Outline) -> Iterator[Change]:
+def changes_told(outline: Outline) -> Iterator[Change]:
     """Every change that an outline tells, those of equal modules again for each."""
     for cut in outline.cuts:
         yield from (*cut.changes, *cut.nodes)
@@ -124,16 +122,10 @@ def folds(outline: Outline) -> bool:
     )
 
 
-def cut_kind(change: Change) -> str:
-    """The kind of a cut, which its summary starts with."""
-    found = _FIRST_WORD.match(change.summary)
-    return found[0] if found else ""
-
-
-def _outline(diff: Diff, sides: Sides) -> Outline:
-    places, wholes = Places(diff, sides), WholeModules(diff, sides)
-    changes = diff.changes
-    following = follows(diff, sides)
+def _outline(comparison: Comparison) -> Outline:
+    places, wholes = comparison.places, comparison.whole_modules
+    changes = comparison.diff.changes
+    following = consequences(comparison)
     inside = {
         at: whole
         for at, change in enumerate(changes)
@@ -149,7 +141,7 @@ def _outline(diff: Diff, sides: Sides) -> Outline:
     ]
     entries: list[tuple[int, Entry]] = [
         *_modules(_by_module(changes, inside), _by_module(changes, reading), wholes, places),
-        *_groups([change for change in left if change.subject in _IN_MODULES], places, Renamed(changes)),
+        *_groups([change for change in left if change.subject in _IN_MODULES], places, comparison.renamed),
     ]
     return Outline(
         tuple(
@@ -172,7 +164,7 @@ def _cuts(changes: Sequence[Change], taken: Collection[int]) -> Iterator[tuple[l
         if change.kind not in {"added", "removed"}:
             continue
         if change.subject == "cut":
-            groups.setdefault((change.kind, cut_kind(change)), []).append(at)
+            groups.setdefault((change.kind, change.what), []).append(at)
         elif change.subject == "node" and at not in taken:
             nodes.setdefault((change.kind, _tensor(change.id)), []).append(at)
     for key in sorted(groups, key=lambda key: key[0]):

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diff.report.lines import module_name
-from gradir.diff.report.places import module_tree
-from gradir.diff.report.ranges import ranges
 from gradir.ir.module_tree import OUTSIDE
 from gradir.ir.text import amount
 from gradir.ir.totals import elements
+from gradir.review.lines import module_name
+from gradir.review.name_ranges import ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gradir.diff.model import Diff
-    from gradir.diff.report.places import Sides
     from gradir.ir import Graph, Scope
+    from gradir.ir.module_tree import ModuleTree
+    from gradir.review.comparison import Comparison
 
-__all__ = ["freezing", "frozen_modules"]
+__all__ = ["Frozen", "freezing", "frozen_modules"]
 
 
 class _Size(NamedTuple):
@@ -29,7 +28,7 @@ class _Size(NamedTuple):
 _NONE: Final = _Size(0, 0)
 
 
-class _Frozen(NamedTuple):
+class Frozen(NamedTuple):
     """A module of whose own parameters some require grad on one side alone: how many elements, and whether all.
 
     ``lost`` are the parameters that one graph has of it and the other has not. ``trained`` is its path in the graph
@@ -48,29 +47,29 @@ class _Frozen(NamedTuple):
         return self.lost.elements == self.elements
 
 
-def freezing(diff: Diff, sides: Sides) -> Iterator[str]:
+def freezing(comparison: Comparison) -> Iterator[str]:
     """One line for the parameters that were frozen, and one for those that were unfrozen.
 
     The tables of modules have to prove it: a module owns as many elements as before, and fewer of them require grad. Of
     a module with others in it that shows only where all of them did before and none does now, or the other way round.
     How much that is is said where the parameters that one graph has more of each module are exactly these elements.
 
-    >>> from gradir.diff.compare import compare
     >>> from gradir.ir import Graph, Scope
+    >>> from gradir.review.comparison import Comparison
     >>> before, after = (Graph.of([], [Scope("fc", "Linear", own=6, total=6, trainable=count)]) for count in (6, 0))
-    >>> list(freezing(compare(before, after), (before, after)))
+    >>> list(freezing(Comparison(before, after)))
     ['frozen: fc']
     """
-    for word, modules in frozen_modules(diff, sides):
-        yield f"{word}: {_text(modules, sides[1])}"
+    for word, modules in comparison.frozen.items():
+        yield f"{word}: {_text(modules, comparison.trees[1])}"
 
 
-def frozen_modules(diff: Diff, sides: Sides) -> Iterator[tuple[str, list[_Frozen]]]:
+def frozen_modules(comparison: Comparison) -> Iterator[tuple[str, list[Frozen]]]:
     """The modules of whose own parameters some were ``frozen``, and those of whose some were ``unfrozen``."""
-    matched = list(_matched_scopes(diff, sides))
+    matched = list(_matched_scopes(comparison))
     if not any(old.trainable != new.trainable for old, new in matched):
         return
-    before, after = (_parameters(graph) for graph in sides)
+    before, after = (_parameters(graph) for graph in comparison.graphs)
     for word, found in (
         ("frozen", [_frozen(old, new, before, after, new.path) for old, new in matched]),
         ("unfrozen", [_frozen(new, old, after, before, new.path) for old, new in matched]),
@@ -80,10 +79,10 @@ def frozen_modules(diff: Diff, sides: Sides) -> Iterator[tuple[str, list[_Frozen
             yield word, modules
 
 
-def _matched_scopes(diff: Diff, sides: Sides) -> Iterator[tuple[Scope, Scope]]:
+def _matched_scopes(comparison: Comparison) -> Iterator[tuple[Scope, Scope]]:
     """Modules of both graphs that the diff says have changed."""
-    before, after = (graph.scopes for graph in sides)
-    for change in diff.changes:
+    before, after = (graph.scopes for graph in comparison.graphs)
+    for change in comparison.diff.changes:
         if change.subject == "scope" and change.kind not in {"added", "removed"}:
             old, new = before.get(change.was or change.id), after.get(change.id)
             if old is not None and new is not None:
@@ -92,7 +91,7 @@ def _matched_scopes(diff: Diff, sides: Sides) -> Iterator[tuple[Scope, Scope]]:
 
 def _frozen(
     more: Scope, less: Scope, parameters: Mapping[str, _Size], others: Mapping[str, _Size], path: str
-) -> _Frozen | None:
+) -> Frozen | None:
     """A module in the table where more of it is trained and in the one where less is, with the parameters of both."""
     if (more.own, more.total) != (less.own, less.total) or not more.own:
         return None
@@ -103,15 +102,15 @@ def _frozen(
     count, size = parameters.get(more.path, _NONE)
     count_left, size_left = others.get(less.path, _NONE)
     lost = _Size(count - count_left, size - size_left)
-    return _Frozen(path, more.own if everything else fewer, everything, lost, more.path)
+    return Frozen(path, more.own if everything else fewer, everything, lost, more.path)
 
 
-def _text(frozen: Sequence[_Frozen], after: Graph) -> str:
+def _text(frozen: Sequence[Frozen], tree: ModuleTree) -> str:
     """The modules, the topmost ones of which all are found, and how much that is."""
     count, size = (sum(sizes) for sizes in zip(*(module.lost for module in frozen), strict=True))
     exact = all(module.proven for module in frozen)
     figure = f" ({count:,} parameter{'s'[: count != 1]}, {amount(size)} element{'s'[: size != 1]})" if exact else ""
-    whole = _topmost([module.path for module in frozen if module.whole], after)
+    whole = _topmost([module.path for module in frozen if module.whole], tree)
     part = [module.path for module in frozen if not module.whole]
     names = [_names(whole), f"part of {_names(part)}" if part else ""]
     return f"{', '.join(filter(None, names))}{figure}"
@@ -121,9 +120,8 @@ def _names(paths: Sequence[str]) -> str:
     return ranges(paths) if len(paths) > 1 and all(paths) else ", ".join(map(module_name, paths))
 
 
-def _topmost(paths: Sequence[str], graph: Graph) -> list[str]:
+def _topmost(paths: Sequence[str], tree: ModuleTree) -> list[str]:
     """These modules, or those above them in which no other module owns parameters."""
-    tree = module_tree(graph)
     listed = set(paths)
     others = [scope.own > 0 and scope.path not in listed for scope in tree.scopes]
     among = [scope.path in listed for scope in tree.scopes]

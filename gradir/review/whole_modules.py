@@ -6,7 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diff.model import Size
-from gradir.diff.report.places import module_tree
 from gradir.ir.module_tree import OUTSIDE
 from gradir.ir.totals import elements, unknown_slots
 
@@ -14,8 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gradir.diff.model import Change, Diff
-    from gradir.diff.report.places import Sides
     from gradir.ir import Graph
+    from gradir.ir.module_tree import ModuleTree
+    from gradir.review.comparison import Comparison
 
 __all__ = ["Contents", "WholeModule", "WholeModules"]
 
@@ -48,17 +48,18 @@ class Contents(NamedTuple):
 class WholeModules:
     """Finds the topmost modules that came or went as a whole, and what belongs to them.
 
-    >>> from gradir.diff.compare import compare
     >>> from gradir.ir import Graph, Node, Scope
+    >>> from gradir.review.comparison import Comparison
     >>> a, b = Graph.of([]), Graph.of([Node("m.n/exp:1", scope="m.n")], [Scope("m"), Scope("m.n")])
-    >>> wholes = WholeModules(compare(a, b), (a, b))
-    >>> {wholes.of(change) for change in compare(a, b).changes}
+    >>> found = Comparison(a, b)
+    >>> {WholeModules(found).of(change) for change in found.diff.changes}
     {WholeModule(added=True, path='m', itself=True)}
     """
 
-    def __init__(self, diff: Diff, sides: Sides) -> None:
+    def __init__(self, comparison: Comparison) -> None:
         self._before, self._after = (
-            _Side(diff, graph, added=added) for graph, added in zip(sides, (False, True), strict=True)
+            _Side(comparison.diff, graph, tree, added=added)
+            for graph, tree, added in zip(comparison.graphs, comparison.trees, (False, True), strict=True)
         )
 
     def of(self, change: Change) -> WholeModule | None:
@@ -87,9 +88,9 @@ class WholeModules:
 class _Side:
     """One graph, and for each module of it the topmost whole one that it lies in."""
 
-    def __init__(self, diff: Diff, graph: Graph, *, added: bool) -> None:
+    def __init__(self, diff: Diff, graph: Graph, tree: ModuleTree, *, added: bool) -> None:
         self.graph = graph
-        self._tree = module_tree(graph)
+        self._tree = tree
         kind = "added" if added else "removed"
         mine = [change for change in diff.changes if change.kind == kind]
         own = {change.id for change in mine if change.subject == "scope"}

@@ -6,13 +6,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from gradir.ir.text import amount, short_bytes
-from gradir.ir.totals import unknown_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gradir.diff.model import Diff
-    from gradir.diff.report.places import Sides
+    from gradir.review.comparison import Comparison
 
 __all__ = ["SIGNS", "headline", "unknown_sizes"]
 
@@ -20,15 +18,16 @@ SIGNS: Final = {"added": "+", "removed": "-", "changed": "~", "renamed": ">", "m
 _ALWAYS: Final = ("added", "removed", "changed")
 
 
-def headline(diff: Diff, sides: Sides) -> str:
+def headline(comparison: Comparison) -> str:
     """How much changed, in one line; cuts first, since they are parameters that lost their gradient.
 
-    >>> from gradir.diff.compare import compare
     >>> from gradir.ir import Cut, Graph, Node
+    >>> from gradir.review.comparison import Comparison
     >>> a, b = Graph.of([Node("x")]), Graph.of([], [], [Cut("unreached", ("x",))])
-    >>> headline(compare(a, b), (a, b))
+    >>> headline(Comparison(a, b))
     '+1 -0 ~0 cuts; +0 -1 ~0 nodes'
     """
+    diff = comparison.diff
     counts: Counter[tuple[str, str]] = Counter((change.subject, change.kind) for change in diff.changes)
     texts = []
     for subject in ("cut", "node", "scope"):
@@ -42,16 +41,16 @@ def headline(diff: Diff, sides: Sides) -> str:
         texts.append(f"{modules} module{'s'[: modules != 1]} renamed")
     if any(change.id == "order" for change in diff.changes if change.subject == "graph"):
         texts.append("order changed")
-    return "; ".join([*texts, *_growth(diff, sides)])
+    return "; ".join([*texts, *_growth(comparison)])
 
 
-def _growth(diff: Diff, sides: Sides) -> Iterator[str]:
-    before, after = diff.before, diff.after
+def _growth(comparison: Comparison) -> Iterator[str]:
+    before, after = comparison.diff.before, comparison.diff.after
     for what, grown in (("edges", after.edges - before.edges), ("parameters", after.parameters - before.parameters)):
         if grown:
             yield f"{what} {amount(grown, signed=True)}"
     grown = after.saved_bytes - before.saved_bytes
-    slots = [unknown_slots(graph.nodes.values()) for graph in sides]
+    slots = comparison.unknown_slots
     if grown or slots[0] != slots[1]:
         share = f" ({100 * grown / before.saved_bytes:+,.1f} %)" if before.saved_bytes and grown else ""
         figure = f"saved bytes {short_bytes(grown, signed=True) if grown else 'as before'}{share}"

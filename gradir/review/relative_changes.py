@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gradir.diff.model import Change, FieldChange
-from gradir.ir.text import quoted
+from gradir.ir import Ref, TensorMeta
+from gradir.review.values import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from gradir.diff.fields import Path
     from gradir.diff.model import Kind, Subject
 
 __all__ = ["Form", "Name", "changes_in", "form_of", "name_in", "name_seen_from", "names_a_record"]
 
 _OWN_INDEX: Final = re.compile(r"(?:0|[1-9][0-9]{0,8})(?=\.|\Z)", re.ASCII)
-_INDEX: Final = re.compile(r"(?:0|[1-9][0-9]{0,8})(?=[./\[\"]|\Z)", re.ASCII)
-_BEHIND: Final = './["'
-"""What can stand behind a path in a name: a component, an operation, the number of an output, the end of a string."""
+_INDEX: Final = re.compile(r"(?:0|[1-9][0-9]{0,8})(?=[./]|\Z)", re.ASCII)
+_BEHIND: Final = "./"
+"""What can stand behind a path in a name: a component or an operation."""
 
 _ELSEWHERE: Final = -1
+_WITH_SLOT: Final = 2
+"""Keys in the path of a saved slot; of slots with one name there are more."""
 
 
 class Name(NamedTuple):
@@ -28,13 +32,20 @@ class Name(NamedTuple):
 
     ``above`` levels up from the module lies the path that the name starts with; ``rest`` is what follows it, and
     ``step`` how far the first index behind it lies from the module's own (-1 for the layer before). A name that starts
-    with no path above the module is all ``rest``. ``string`` tells that the name is spelled as a JSON string.
+    with no path above the module is all ``rest``.
     """
 
     above: int
     rest: str
     step: int = 0
-    string: bool = False
+
+
+class _Value(NamedTuple):
+    """A value of a field: ``name`` is what it calls a node or a module, else its text tells apart what is equal."""
+
+    name: Name | None
+    text: str
+    value: Any
 
 
 class _ChangeForm(NamedTuple):
@@ -42,8 +53,10 @@ class _ChangeForm(NamedTuple):
     subject: Subject
     id: Name
     scope: Name
-    summary: str
-    fields: tuple[tuple[str, Name | str | None, Name | str | None], ...]
+    what: str
+    tensor: TensorMeta | None
+    nodes: int
+    fields: tuple[tuple[Path, _Value, _Value], ...]
     was: Name
 
 
@@ -72,7 +85,7 @@ def name_seen_from(path: str, name: str) -> Name:
     """A name as the module at ``path`` sees it.
 
     >>> name_seen_from("h.1.fc", "h.1.fc/exp:1"), name_seen_from("h.1.fc", "h.0/add:2")
-    (Name(above=0, rest='/exp:1', step=0, string=False), Name(above=2, rest='/add:2', step=-1, string=False))
+    (Name(above=0, rest='/exp:1', step=0), Name(above=2, rest='/add:2', step=-1))
     """
     common = _common_path(path, name)
     if common == len(path):
@@ -86,8 +99,6 @@ def name_seen_from(path: str, name: str) -> Name:
 
 def name_in(name: Name, path: str) -> str:
     """The name as it is, for the module at ``path``: ``name_in(name_seen_from(path, name), path) == name``."""
-    if name.string:
-        path = quoted(path)[:-1]
     if name.above == _ELSEWHERE:
         return name.rest
     if not name.above:
@@ -99,27 +110,31 @@ def name_in(name: Name, path: str) -> str:
     return f"{common}{int(parts[-name.above]) + name.step}{name.rest}"
 
 
-def names_a_record(field: str) -> bool:
+def names_a_record(field: Path) -> bool:
     """Whether the values of a field are names of nodes or modules, and no other text.
 
-    >>> names_a_record("in[0]"), names_a_record("saved.mat1.storage"), names_a_record("detail")
+    >>> names_a_record(("in", 0)), names_a_record(("saved", "mat1", "storage")), names_a_record(("detail",))
     (True, True, False)
     """
-    if field.startswith("saved."):
-        return field.endswith((".origin", ".storage"))
-    return field.startswith("in[") or field in {"base", "scope"}
+    if field[0] == "saved":
+        return len(field) > _WITH_SLOT and field[-1] in {"origin", "storage"}
+    return field[0] == "in" or field in {("base",), ("scope",)}
 
 
 def _change(form: _ChangeForm, path: str, was: str) -> Change:
-    fields = tuple([FieldChange(name, _text(before, was), _text(after, path)) for name, before, after in form.fields])
+    fields = tuple(
+        [FieldChange(at, _value_in(before, was), _value_in(after, path)) for at, before, after in form.fields]
+    )
     return Change(
         form.kind,
         form.subject,
         name_in(form.id, path),
         name_in(form.scope, path),
-        form.summary,
+        form.what,
         fields,
         name_in(form.was, was),
+        form.tensor,
+        form.nodes,
     )
 
 
@@ -129,26 +144,32 @@ def _form(change: Change, path: str, was: str) -> _ChangeForm:
         change.subject,
         name_seen_from(path, change.id),
         name_seen_from(path, change.scope),
-        change.summary,
+        change.what,
+        change.tensor,
+        change.nodes,
         tuple([_field(field, path, was) for field in change.fields]),
         name_seen_from(was, change.was),
     )
 
 
-def _field(field: FieldChange, path: str, was: str) -> tuple[str, Name | str | None, Name | str | None]:
-    if not names_a_record(field.path):
-        return field.path, field.before, field.after
-    return field.path, _name(field.before, was), _name(field.after, path)
+def _field(field: FieldChange, path: str, was: str) -> tuple[Path, _Value, _Value]:
+    return field.path, _seen(field, field.before, was), _seen(field, field.after, path)
 
 
-def _name(text: str | None, path: str) -> Name | None:
-    if text is None or not text.startswith('"'):
-        return None if text is None else name_seen_from(path, text)
-    return name_seen_from(quoted(path)[:-1], text)._replace(string=True)
+def _seen(field: FieldChange, value: Any, path: str) -> _Value:
+    if names_a_record(field.path):
+        if isinstance(value, Ref):
+            return _Value(name_seen_from(path, value.id), "", value.output_nr)
+        if isinstance(value, str):
+            return _Value(name_seen_from(path, value), "", None)
+    return _Value(None, words(field.path, value), value)
 
 
-def _text(value: Name | str | None, path: str) -> str | None:
-    return name_in(value, path) if isinstance(value, Name) else value
+def _value_in(seen: _Value, path: str) -> Any:
+    if seen.name is None:
+        return seen.value
+    name = name_in(seen.name, path)
+    return name if seen.value is None else Ref(name, seen.value)
 
 
 def _common_path(path: str, name: str) -> int:

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diff.report.lines import one_line
+from gradir.review.values import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gradir.diff.model import Change, Diff
+    from gradir.diff.model import Change, Diff, FieldChange
 
 __all__ = ["uniform"]
 
 _FEWEST: Final = 5
 """Fewer changed nodes are read as they are."""
 
-_OUTPUT: Final = re.compile(r"out\[\d+\]\.(?P<what>dtype|device|layout|shape)")
-_WHOLE: Final = re.compile(r"0|[1-9][0-9]{0,17}")
+_PROPERTIES: Final = ("dtype", "device", "layout", "shape")
+_OF_OUTPUT: Final = 3
+"""Keys in the path of a property of an output."""
 
 
 class _Same(NamedTuple):
     """One change of a node's outputs: of a property, or of the size of one dimension."""
 
     what: str
-    before: str
-    after: str
+    before: str | int
+    after: str | int
 
     def text(self) -> str:
-        before, after = one_line(self.before), one_line(self.after)
+        before, after = (words((self.what,), value) for value in (self.before, self.after))
         if self.what.startswith("dimension"):
             return f"{self.what} is {after}, was {before}"
         return f"{self.what} {before} -> {after}"
@@ -44,7 +44,7 @@ def uniform(diff: Diff) -> Iterator[str]:
     other sizes changed in the same ratio, as those of a batch that is folded into another dimension, are counted apart.
 
     >>> from gradir.diff.model import Change, Diff, FieldChange, Totals
-    >>> field = FieldChange("out[0].shape", "[2, 8]", "[4, 8]")
+    >>> field = FieldChange(("out", 0, "shape"), (2, 8), (4, 8))
     >>> changes = tuple(Change("changed", "node", f"exp:{n}", fields=(field,)) for n in range(1, 7))
     >>> list(uniform(Diff(Totals(), Totals(), changes)))
     ['all 6 changed nodes: dimension 0 is 4, was 2']
@@ -64,55 +64,50 @@ def uniform(diff: Diff) -> Iterator[str]:
 def _of_a_node(change: Change) -> Iterator[_Same]:
     found: dict[str, set[_Same | None]] = {}
     for field in change.fields:
-        match = _OUTPUT.fullmatch(field.path)
-        if match is None:
-            continue
-        before, after = field.before, field.after
-        if before is None or after is None:
-            same = None
-        elif match["what"] == "shape":
-            same = _dimension(_sizes(before), _sizes(after))
-        else:
-            same = _Same(match["what"], before, after)
-        found.setdefault(match["what"], set()).add(same)
+        what = _property(field)
+        if what == "shape":
+            found.setdefault(what, set()).add(_dimension(_sizes(field.before), _sizes(field.after)))
+        elif what:
+            known = isinstance(field.before, str) and isinstance(field.after, str)
+            found.setdefault(what, set()).add(_Same(what, field.before, field.after) if known else None)
     for values in found.values():
         if len(values) == 1:
             yield from filter(None, values)
 
 
 def _in_ratio_text(same: _Same, changed: Iterable[Change]) -> str:
-    if not same.what.startswith("dimension") or "0" in (same.before, same.after):
+    before, after = same.before, same.after
+    if not (isinstance(before, int) and isinstance(after, int) and before and after):
         return ""
-    ratio = int(same.before), int(same.after)
-    count = sum(same not in _of_a_node(change) and _is_in_ratio(change, *ratio) for change in changed)
+    count = sum(same not in _of_a_node(change) and _is_in_ratio(change, before, after) for change in changed)
     return f"; in {count:,} more, other sizes changed in that ratio" if count else ""
 
 
 def _is_in_ratio(change: Change, before: int, after: int) -> bool:
     """Whether every size of a node's outputs that changed is a multiple, and as many times another as this one."""
-    shapes = [
-        (_sizes(field.before or ""), _sizes(field.after or ""))
-        for field in change.fields
-        if (match := _OUTPUT.fullmatch(field.path)) is not None and match["what"] == "shape"
-    ]
+    shapes = [(_sizes(field.before), _sizes(field.after)) for field in change.fields if _property(field) == "shape"]
     return bool(shapes) and all(
         len(was) == len(now) > 0
         and all(
-            int(old) % before == 0 and int(old) * after == int(new) * before
-            for old, new in zip(was, now, strict=True)
-            if old != new
+            old % before == 0 and old * after == new * before for old, new in zip(was, now, strict=True) if old != new
         )
         for was, now in shapes
     )
 
 
-def _sizes(text: str) -> list[str]:
-    """The sizes of a shape of numbers; none for any other text."""
-    sizes = text[1:-1].split(", ") if text[:1] == "[" and text[-1:] == "]" else []
-    return sizes if all(map(_WHOLE.fullmatch, sizes)) else []
+def _property(field: FieldChange) -> str:
+    """The property of an output that a field is; nothing for any other field."""
+    if len(field.path) != _OF_OUTPUT or field.path[0] != "out":
+        return ""
+    return next((what for what in _PROPERTIES if field.path[-1] == what), "")
 
 
-def _dimension(before: list[str], after: list[str]) -> _Same | None:
+def _sizes(shape: object) -> tuple[int, ...]:
+    """The sizes of a shape of numbers; none for any other value."""
+    return shape if isinstance(shape, tuple) and all(isinstance(size, int) for size in shape) else ()
+
+
+def _dimension(before: tuple[int, ...], after: tuple[int, ...]) -> _Same | None:
     """The only dimension in which two shapes differ, with both sizes."""
     if len(before) != len(after):
         return None

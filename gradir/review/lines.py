@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diff.report.headline import SIGNS
-from gradir.ir.text import quoted, word
+from gradir.ir.text import counted, tensor_text, word
+from gradir.review.headline import SIGNS
+from gradir.review.values import both_words, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,10 +21,10 @@ __all__ = [
     "Palette",
     "change_line",
     "change_lines",
+    "change_summary",
     "field_text",
     "heading",
     "module_name",
-    "one_line",
     "sign_line",
     "written",
 ]
@@ -85,19 +86,23 @@ def change_line(change: Change) -> Line:
     """A change in one line, without its fields."""
     subject = f"{change.subject} " if change.subject in {"scope", "cut", "module"} else ""
     was = f"{_name(change.was, change)} -> " if change.was or change.subject == "module" else ""
-    summary = f"  {one_line(change.summary)}" if change.summary else ""
-    return sign_line(change.kind, f"{subject}{was}{_name(change.id, change)}{summary}")
+    summary = change_summary(change)
+    return sign_line(change.kind, f"{subject}{was}{_name(change.id, change)}{f'  {summary}' if summary else ''}")
+
+
+def change_summary(change: Change) -> str:
+    """What a change is about, in a few words: ``addmm float32[8, 3]``."""
+    if change.subject == "module":
+        return counted(change.nodes, "node") if change.nodes else ""
+    tensor = "" if change.tensor is None else tensor_text(change.tensor)
+    what = word(change.what) if change.what or change.subject in {"cut", "node"} else ""
+    return " ".join(filter(None, (what, tensor)))
 
 
 def field_text(field: FieldChange) -> str:
     """A field that differs, with both values."""
-    before, after = ("(absent)" if text is None else one_line(text) for text in (field.before, field.after))
-    return f"{one_line(field.path)}: {before} -> {after}"
-
-
-def one_line(text: str) -> str:
-    """What is one printable line already stays as it is; a Diff read from a file may hold anything."""
-    return text if text.isprintable() else quoted(text)
+    before, after = both_words(field)
+    return f"{one_line(field.name)}: {before} -> {after}"
 
 
 def _written(line: Line, palette: Palette, width: int | None) -> str:

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from gradir.diff.report.forms import names_a_record
+from gradir.diff.model import UNSET
+from gradir.ir import Ref
+from gradir.review.relative_changes import names_a_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradir.diff.model import Change
-    from gradir.diff.report.whole_modules import WholeModule
+    from gradir.review.whole_modules import WholeModule
 
 __all__ = ["readers"]
 
 _MOST: Final = 4
 """More readers of one module are changes of their own modules, where equal ones are told together."""
 
-_NO_EDGE: Final = (None, "-")
+_NO_EDGE: Final = (None, UNSET)
 
 
 def readers(changes: Sequence[Change], owners: Mapping[int, WholeModule]) -> dict[int, WholeModule]:
@@ -27,8 +29,8 @@ def readers(changes: Sequence[Change], owners: Mapping[int, WholeModule]) -> dic
     ``owners`` are the modules that came or went, by the places of the changes in them.
 
     >>> from gradir.diff.model import Change, FieldChange
-    >>> from gradir.diff.report.whole_modules import WholeModule
-    >>> edge = FieldChange("in[0]", "exp:1", "new/exp:1")
+    >>> from gradir.review.whole_modules import WholeModule
+    >>> edge = FieldChange(("in", 0), Ref("exp:1", 0), Ref("new/exp:1", 0))
     >>> changes = [Change("added", "node", "new/exp:1"), Change("changed", "node", "sin:1", fields=(edge,))]
     >>> readers(changes, {0: WholeModule(True, "new", True)})
     {1: WholeModule(added=True, path='new', itself=True)}
@@ -56,18 +58,7 @@ def _read(change: Change, nodes: Mapping[tuple[bool, str], WholeModule]) -> Whol
     return modules.pop() if len(modules) == 1 else None
 
 
-def _owner(text: str | None, *, added: bool, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
-    """The module of the node that a value names: ``id``, ``id[2]``, or ``id.slot`` for a storage."""
-    name = _unquoted(text or "")
+def _owner(value: Ref | str, *, added: bool, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
+    """The module of the node that a value names: a reference, an id, or ``id.slot`` for a storage."""
+    name = value.id if isinstance(value, Ref) else value
     return nodes.get((added, name)) or nodes.get((added, name.rpartition(".")[0]))
-
-
-def _unquoted(text: str) -> str:
-    if not text.startswith('"'):
-        return text.partition("[")[0]
-    import json
-
-    try:
-        return str(json.JSONDecoder().raw_decode(text)[0])
-    except ValueError:
-        return ""

@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diff.report.headline import unknown_sizes
-from gradir.diff.report.outline import cut_kind
 from gradir.errors import GradirError
 from gradir.ir.model import MOST
 from gradir.ir.text import amount
-from gradir.ir.totals import unknown_slots
+from gradir.review.headline import unknown_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gradir.diff.model import Change, Diff, Totals
-    from gradir.diff.report.places import Sides
+    from gradir.diff.model import Change, Totals
+    from gradir.review.comparison import Comparison
 
 __all__ = ["Condition", "Finding", "findings", "parsed"]
 
@@ -79,7 +77,7 @@ class Finding(NamedTuple):
     fails: bool
 
 
-def findings(diff: Diff, sides: Sides, conditions: Sequence[Condition]) -> Iterator[Finding]:
+def findings(comparison: Comparison, conditions: Sequence[Condition]) -> Iterator[Finding]:
     """Each condition that holds between two graphs, or that cannot be known not to.
 
     Saved bytes leave out the slots of unknown size. Where there are more of those than before, a condition on saved
@@ -87,15 +85,15 @@ def findings(diff: Diff, sides: Sides, conditions: Sequence[Condition]) -> Itera
     A figure that is beyond counting on both sides may have grown by any number, and fails wherever anything changed.
     Where no condition names ``cuts``, new ones fail nothing, and a line says that there are any.
 
-    >>> from gradir.diff.compare import compare
     >>> from gradir.ir import Graph, Node, Saved
+    >>> from gradir.review.comparison import Comparison
     >>> slots = Saved("self", bytes=8), Saved("self", state="hooked")
     >>> a, b = (Graph.of([Node("x", saved=(slot,))]) for slot in slots)
-    >>> list(findings(compare(a, b), (a, b), parsed("nodes,saved-bytes>5%")))
+    >>> list(findings(Comparison(a, b), parsed("nodes,saved-bytes>5%")))
     [Finding(text='saved-bytes>5%: 8 -> 0 (-100.0 %), unknown for 1 slot', fails=True)]
     """
-    slots = [unknown_slots(graph.nodes.values()) for graph in sides]
-    yield from _cut_findings(diff, sides, conditions)
+    diff, slots = comparison.diff, comparison.unknown_slots
+    yield from _cut_findings(comparison, conditions)
     for condition in conditions:
         if condition.metric == _CUTS:
             continue
@@ -110,15 +108,15 @@ def findings(diff: Diff, sides: Sides, conditions: Sequence[Condition]) -> Itera
             yield Finding(", ".join(filter(None, (figure, rest))), fails)
 
 
-def _cut_findings(diff: Diff, sides: Sides, conditions: Sequence[Condition]) -> Iterator[Finding]:
+def _cut_findings(comparison: Comparison, conditions: Sequence[Condition]) -> Iterator[Finding]:
     """What the conditions on cuts come to; where there are none, that there are new cuts."""
-    changes = [change for change in diff.changes if change.subject == "cut"]
+    changes = [change for change in comparison.diff.changes if change.subject == "cut"]
     new = [change for change in changes if change.kind == "added" or _is_sure_now(change)]
     said = _new_cuts_text(new)
     named = [condition for condition in conditions if condition.metric == _CUTS]
     if new and not named:
         yield Finding(f"{said}; --fail-on {_CUTS} fails on that", fails=False)
-    before, after = (len(graph.cuts) for graph in sides)
+    before, after = (len(graph.cuts) for graph in comparison.graphs)
     for condition in named:
         grown = max(len(new), after - before)
         fails = bool(new or before != after) if condition.limit is None else _holds(condition, before, before + grown)
@@ -128,12 +126,12 @@ def _cut_findings(diff: Diff, sides: Sides, conditions: Sequence[Condition]) -> 
 
 def _is_sure_now(change: Change) -> bool:
     """Whether a parameter that may have had a gradient, out of sight, surely has none now."""
-    return any(field.path == "kind" for field in change.fields) and cut_kind(change) != _MAY_BE_REACHED
+    return any(field.path == ("kind",) for field in change.fields) and change.what != _MAY_BE_REACHED
 
 
 def _new_cuts_text(new: Sequence[Change]) -> str:
     """How many parameters get no gradient any more, or may not."""
-    unsure = sum(cut_kind(change) == _MAY_BE_REACHED for change in new)
+    unsure = sum(change.what == _MAY_BE_REACHED for change in new)
     texts = []
     for count, what in ((len(new) - unsure, "no gradient"), (unsure, "no gradient that can be seen")):
         if count:

@@ -1,0 +1,189 @@
+"""Two graphs compared: what is derived from both, made once and only when somebody asks."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from gradir.ir import Graph
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gradir.diff.correspondence import Correspondence
+    from gradir.diff.matching import Matching
+    from gradir.diff.model import Diff
+    from gradir.ir.module_tree import ModuleTree
+    from gradir.review.frozen_parameters import Frozen
+    from gradir.review.module_order import Places
+    from gradir.review.outline import Outline
+    from gradir.review.renamed_modules import Renamed
+    from gradir.review.whole_modules import WholeModules
+
+__all__ = ["Comparison"]
+
+_HOPS: Final = 1
+_LINK: Final = "comparison"
+
+
+class Comparison:
+    """Two graphs, ``before`` and ``after``, and all that is derived from both.
+
+    Each part is made when it is first asked for, and kept. ``ignore`` and ``normalize`` are those of `gradir.diff`.
+
+    Raises:
+        GradirError: a field to ignore that there is not.
+
+    >>> from gradir.ir import Node
+    >>> found = Comparison(Graph.of([Node("x")]), Graph.of([Node("y", op="exp")]))
+    >>> [change.kind for change in found.diff.changes], len(found.union.nodes)
+    (['removed', 'added'], 2)
+    """
+
+    before: Graph
+    after: Graph
+    has_graphs: bool
+    """Whether the graphs are known; without them, as for a diff in a file, both are empty."""
+
+    def __init__(self, before: Graph, after: Graph, *, ignore: Sequence[str] = (), normalize: bool = False) -> None:
+        from gradir.diff.ignoring import check_names
+
+        check_names(ignore)
+        self.before, self.after = before, after
+        self.has_graphs = True
+        self._ignore, self._normalize = ignore, normalize
+
+    @classmethod
+    def of(cls, diff: Diff, before: Graph | None = None, after: Graph | None = None) -> Comparison:
+        """What is to be told of a diff that there is already, between these graphs or between ones not at hand."""
+        made = cls(before or Graph.of([]), after or Graph.of([]))
+        made.has_graphs = before is not None and after is not None
+        made.__dict__["diff"] = diff
+        return made
+
+    @classmethod
+    def behind(cls, diff: Diff) -> Comparison:
+        """The comparison that made a diff, or one without graphs, where it was read from a file or changed since."""
+        found: Comparison | None = diff.__dict__.get(_LINK)
+        return found or cls.of(diff)
+
+    def linked_diff(self) -> Diff:
+        """The diff with the way back to this comparison, which is no part of its value."""
+        # Not the diff that is kept here: the two would hold each other until the garbage collector comes by.
+        diff = replace(self.diff)
+        diff.__dict__[_LINK] = self
+        return diff
+
+    @property
+    def graphs(self) -> tuple[Graph, Graph]:
+        """Both graphs."""
+        return self.before, self.after
+
+    @cached_property
+    def matching(self) -> Matching:
+        """Which node of the one graph is which of the other."""
+        from gradir.diff.matching import match
+
+        return match(self.before, self.after)
+
+    @cached_property
+    def correspondence(self) -> Correspondence:
+        """The records of the first graph in the words of the second."""
+        from gradir.diff.correspondence import Correspondence
+        from gradir.gcpause import paused_gc
+
+        matching = self.matching
+        with paused_gc():
+            return Correspondence(self.before, self.after, matching)
+
+    @cached_property
+    def diff(self) -> Diff:
+        """What changed, without what is ignored."""
+        from gradir.diff.compare import compare
+
+        found = compare(self.before, self.after, self.correspondence)
+        if not (self._ignore or self._normalize):
+            return found
+        from gradir.diff.ignoring import ignoring, normalized
+
+        found = ignoring(found, self._ignore)
+        return normalized(found) if self._normalize else found
+
+    @cached_property
+    def trees(self) -> tuple[ModuleTree, ModuleTree]:
+        """The modules of both graphs, with those that only their nodes name."""
+        from gradir.review.module_order import module_tree
+
+        return module_tree(self.before), module_tree(self.after)
+
+    @cached_property
+    def unknown_slots(self) -> tuple[int, int]:
+        """How many saved slots of each graph are of unknown size."""
+        from gradir.ir.totals import unknown_slots
+
+        return unknown_slots(self.before.nodes.values()), unknown_slots(self.after.nodes.values())
+
+    @cached_property
+    def places(self) -> Places:
+        """Where in the model each change stands."""
+        from gradir.review.module_order import Places
+
+        return Places(self)
+
+    @cached_property
+    def whole_modules(self) -> WholeModules:
+        """The modules that came or went with all that is in them."""
+        from gradir.review.whole_modules import WholeModules
+
+        return WholeModules(self)
+
+    @cached_property
+    def renamed(self) -> Renamed:
+        """What modules were called before a module around them was renamed."""
+        from gradir.review.renamed_modules import Renamed
+
+        return Renamed(self.diff.changes)
+
+    @cached_property
+    def frozen(self) -> Mapping[str, Sequence[Frozen]]:
+        """The modules of which parameters were ``frozen``, and those of which some were ``unfrozen``."""
+        from gradir.review.frozen_parameters import frozen_modules
+
+        return dict(frozen_modules(self))
+
+    @cached_property
+    def outline(self) -> Outline:
+        """What a reader is told: what matters most first, each thing once."""
+        from gradir.review.outline import outline
+
+        return outline(self)
+
+    @cached_property
+    def notes(self) -> Sequence[str]:
+        """What many changes come to, in one line each."""
+        from gradir.review.notes import notes
+
+        return tuple(notes(self))
+
+    @cached_property
+    def union(self) -> Graph:
+        """Both graphs in one, every node marked with what became of it."""
+        from gradir.diff.union import union
+
+        return union(self.before, self.after, self.diff, self.correspondence)
+
+    def changed_part(self, hops: int = _HOPS) -> Graph:
+        """What changed, each node marked, with what is at most ``hops`` edges away.
+
+        >>> from gradir.ir import Node, Ref
+        >>> a = Graph.of([Node("a"), Node("b", inputs=(Ref("a", 0),)), Node("c", inputs=(Ref("b", 0),))])
+        >>> b = Graph.of([*list(a.nodes.values())[:2], Node("c", op="exp", inputs=(Ref("b", 0),))])
+        >>> list(Comparison(a, b).changed_part().nodes)
+        ['b', 'c']
+        """
+        from gradir.ir.marks import status
+        from gradir.passes import around
+
+        return around(self.union, [node.id for node in self.union.nodes.values() if status(node)], hops)

@@ -1,0 +1,74 @@
+"""The reports of a diff that there is already, given with both of its graphs or without any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gradir import registry
+from gradir.diff.model import UNSET, Diff, FieldChange
+from gradir.ir import Graph
+from gradir.review import conditions, frozen_parameters, text
+from gradir.review import headline as first_line
+from gradir.review import notes as all_notes
+from gradir.review import outline as outlines
+from gradir.review import table as tables
+from gradir.review.comparison import Comparison
+from gradir.review.lines import NO_COLOUR, Palette
+from gradir.review.values import words
+
+Sides = tuple[Graph, Graph]
+UNKNOWN: Sides = (Graph.of([]), Graph.of([]))
+
+
+def words_of(field: FieldChange) -> tuple[str | None, str | None]:
+    """Both values of a field as text; nothing where it is absent."""
+    both = (field.before, field.after)
+    return tuple(None if value is UNSET else words(field.path, value) for value in both)  # type: ignore[return-value]
+
+
+def render_brief(diff: Diff, sides: Sides, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
+    return text.render_brief(Comparison.of(diff, *sides), palette=palette, width=width)
+
+
+def render_text(
+    diff: Diff, sides: Sides | None = None, *, palette: Palette = NO_COLOUR, width: int | None = None
+) -> str:
+    return text.render_text(Comparison.of(diff, *(sides or ())), palette=palette, width=width)
+
+
+def markdown(a: Graph, b: Graph, diff: Diff) -> str:
+    return registry.rendered("markdown", Comparison.of(diff, a, b), {})
+
+
+def changed_part(a: Graph, b: Graph, diff: Diff, hops: int = 1) -> Graph:
+    return Comparison.of(diff, a, b).changed_part(hops)
+
+
+def union(a: Graph, b: Graph, diff: Diff) -> Graph:
+    return Comparison.of(diff, a, b).union
+
+
+def outline(diff: Diff, sides: Sides) -> outlines.Outline:
+    return Comparison.of(diff, *sides).outline
+
+
+def headline(diff: Diff, sides: Sides) -> str:
+    return first_line.headline(Comparison.of(diff, *sides))
+
+
+def notes(diff: Diff, sides: Sides) -> Sequence[str]:
+    return all_notes.notes(Comparison.of(diff, *sides))
+
+
+def freezing(diff: Diff, sides: Sides) -> Iterator[str]:
+    return frozen_parameters.freezing(Comparison.of(diff, *sides))
+
+
+def table(diff: Diff, sides: Sides) -> Iterator[str]:
+    return tables.table(Comparison.of(diff, *sides))
+
+
+def findings(
+    diff: Diff, sides: Sides, conditions_given: Sequence[conditions.Condition]
+) -> Iterator[conditions.Finding]:
+    return conditions.findings(Comparison.of(diff, *sides), conditions_given)
