@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from tensors import leaf  # noqa: E402
 
 import gradir  # noqa: E402
+from gradir import registry  # noqa: E402
 from gradir.capture.pytorch.outputs import flatten  # noqa: E402
 from gradir.capture.pytorch.walk import walk  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
