@@ -117,7 +117,9 @@ def _wrong_parameters(graph: Graph, ran: Engine) -> Iterator[str]:
     cut = {frozenset(cut.names): cut.kind for cut in graph.cuts}
     for names in sorted(map(min, reached - ran.learns)):
         yield f"{names}: said to be reached, and has no gradient"
-    for names in sorted(map(min, ran.learns - reached)):
+    # A custom Function runs what it likes: what it may reach is said to be hidden, and may have a gradient or none.
+    hidden = {names for names, kind in cut.items() if kind == "hidden"}
+    for names in sorted(map(min, ran.learns - reached - hidden)):
         yield f"{names}: has a gradient, and is not said to be reached"
     for names in sorted(map(min, ran.rests - set(cut))):
         yield f"{names}: has no gradient, and is not said to be cut"

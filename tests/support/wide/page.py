@@ -32,6 +32,7 @@ Compared with what torch itself says, by code that asks gradir nothing:
   names and numbers of outputs; a model that nothing records makes the same nodes and the same loss;
 - **outputs**: dtype and shape of each, also of what modules returned;
 - **parameters**: those that have a `.grad` after a plain backward of an unrecorded model, and those that have none;
+  what a custom Function may reach by itself is said to be hidden, and may have one or not;
 - **scopes**: what lies between what a module was given and what it returned; classes, calls and sizes of modules;
 - **saved tensors**: dtype, shape and bytes of each unpacked tensor, and the bytes that all keep together;
 - **the engine**: `gradir.verify` finds no mismatch, and every node fires;
