@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("torch") else ["gradir/api.py", "gradir/capture"]
+collect_ignore = [] if find_spec("torch") else ["gradir/api.py", "gradir/frontends"]

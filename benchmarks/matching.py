@@ -1,4 +1,4 @@
-"""How near the edit scripts of `gradir.diff.matching` come to the true ones, and how long they take.
+"""How near the edit scripts of `gradir.diffs.matching` come to the true ones, and how long they take.
 
 python benchmarks/matching.py [--smoke]
 """
@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from edit_scripts import EDITS, Script, plan, script
 from measure import table
 
-from gradir.diff.matching import edit_cost, match
+from gradir.diffs.matching import edit_cost, match
 
 MIXED = {
     "insert, delete, rename": ["insert layer", "delete layer", "rename prefix"],

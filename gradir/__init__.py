@@ -12,11 +12,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-# The packages gradir.capture and gradir.diff bind their own names here when first imported. They are imported before
-# the functions of the same names so that the functions are what stays.
-for _package in ("capture", "diff"):
-    import_module(f"gradir.{_package}")
-
 from gradir.api import (
     capture,
     diff,
@@ -49,7 +44,7 @@ from gradir.errors import (
 from gradir.version import __version__
 
 if TYPE_CHECKING:
-    from gradir.diff.model import Change, Diff
+    from gradir.diffs.model import Change, Diff
     from gradir.ir import Builder, Cut, Edge, Graph, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
     from gradir.protocols import Exporter, Frontend, Options, Recorder, Renderer, Verification
 
@@ -102,7 +97,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "gradir.diff.model": ("Change", "Diff"),
+    "gradir.diffs.model": ("Change", "Diff"),
     "gradir.ir": (
         "Builder",
         "Cut",

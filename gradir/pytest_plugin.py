@@ -24,7 +24,7 @@ import pytest
 from gradir.errors import GradirError
 
 if TYPE_CHECKING:
-    from gradir.diff.model import Diff
+    from gradir.diffs.model import Diff
     from gradir.ir import Graph
 
     Comparison: TypeAlias = Callable[[Graph, Graph], Diff]
@@ -137,7 +137,7 @@ class GraphSnapshot:
 def _comparison(ignore: Sequence[str], *, normalize: bool) -> Comparison:
     """The diff of two graphs with these options, which are checked even where nothing is compared."""
     import gradir
-    from gradir.diff.ignoring import check_names
+    from gradir.diffs.ignoring import check_names
 
     check_names(ignore)
     return partial(gradir.diff, ignore=ignore, normalize=normalize)

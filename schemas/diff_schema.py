@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 from definitions import components
 
-from gradir.diff.document import FORMAT, VERSION
-from gradir.diff.model import Diff
+from gradir.diffs.document import FORMAT, VERSION
+from gradir.diffs.model import Diff
 
 __all__ = ["PUBLISHED", "diff_schema", "schema_text"]
 

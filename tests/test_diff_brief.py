@@ -19,8 +19,8 @@ from samples import HOSTILE_LABELS, everything, hostile
 
 import gradir
 from gradir.cli import main
-from gradir.diff.compare import compare
-from gradir.diff.model import Change, Diff, FieldChange, Totals
+from gradir.diffs.compare import compare
+from gradir.diffs.model import Change, Diff, FieldChange, Totals
 from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.text import word
 from gradir.review.lines import change_line, change_lines, module_name

@@ -9,8 +9,8 @@ from reports import findings
 
 import gradir
 from gradir.cli import main
-from gradir.diff.compare import compare
-from gradir.diff.ignoring import ignoring
+from gradir.diffs.compare import compare
+from gradir.diffs.ignoring import ignoring
 from gradir.ir import Cut, Graph, Node
 from gradir.review.conditions import parsed
 

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from gradir.cli import main
-from gradir.diff.document import encode
-from gradir.diff.model import Diff, Kind, Totals
+from gradir.diffs.document import encode
+from gradir.diffs.model import Diff, Kind, Totals
 from gradir.review.headline import SIGNS
 
 ROOT = Path(__file__).parents[1]

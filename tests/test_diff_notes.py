@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from reports import freezing, headline, markdown, notes, outline, render_brief, render_text, table
 from samples import HOSTILE_LABELS
 
-from gradir.diff.compare import compare
-from gradir.diff.model import Change, Diff, FieldChange, Totals
+from gradir.diffs.compare import compare
+from gradir.diffs.model import Change, Diff, FieldChange, Totals
 from gradir.ir import Builder, Graph, Node, Ref, Scope, TensorMeta
 from gradir.review.outline import changes_told
 from gradir.review.shared_changes import uniform

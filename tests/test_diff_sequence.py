@@ -6,7 +6,7 @@ import pytest
 
 import gradir
 from gradir.cli import main
-from gradir.diff.ignoring import normalized
+from gradir.diffs.ignoring import normalized
 from gradir.ir import Builder, Graph, Scope, TensorMeta
 
 META = [TensorMeta("float32", (2,))]

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from reports import render_brief
 
 from gradir import patch
-from gradir.diff.compare import compare
+from gradir.diffs.compare import compare
 from gradir.ir import Graph, Node, Ref, Saved
 
 

@@ -9,7 +9,7 @@ from reports import findings, markdown, render_brief, render_text
 
 import gradir
 from gradir.cli import main
-from gradir.diff.compare import compare
+from gradir.diffs.compare import compare
 from gradir.ir import Graph, Node, Saved
 from gradir.review.conditions import parsed
 

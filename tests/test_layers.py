@@ -55,12 +55,12 @@ FORBIDDEN = {
     "a codec imports numpy": ("gradir/codecs/json.py", "import numpy", "Only front-ends know a framework"),
     "the api imports a front-end": (
         "gradir/api.py",
-        "import gradir.capture.pytorch.frontend",
+        "import gradir.frontends.pytorch.frontend",
         "Front-ends are reached through the registry only",
     ),
     "the IR imports a codec": ("gradir/ir/ids.py", "import gradir.codecs", "Data flows one way"),
     "the registry imports the command line": ("gradir/registry.py", "import gradir.cli", "Data flows one way"),
-    "a diff imports a codec": ("gradir/diff/model.py", "import gradir.codecs", "Data flows one way"),
+    "a diff imports a codec": ("gradir/diffs/model.py", "import gradir.codecs", "Data flows one way"),
     "an exporter imports another": (
         "exporters/gradir_exporters/dot.py",
         "import gradir_exporters.tree",
@@ -80,7 +80,7 @@ FORBIDDEN = {
     "the package imports a framework": ("gradir/__init__.py", "import torch", "Only front-ends know a framework"),
     "the command line imports a front-end": (
         "gradir/cli/main.py",
-        "import gradir.capture.pytorch.frontend",
+        "import gradir.frontends.pytorch.frontend",
         "Front-ends are reached through the registry only",
     ),
     "an exporter imports a framework": (

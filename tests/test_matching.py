@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from samples import chain, everything, hostile
 from strategies import graphs
 
-from gradir.diff.increasing import increasing
-from gradir.diff.matching import Matching, Rename, edit_cost, engine, match
-from gradir.diff.matching.align import Gap, align
-from gradir.diff.matching.costs import Costs
-from gradir.diff.matching.crossing import crossed
-from gradir.diff.matching.myers import common_subsequence
-from gradir.diff.matching.renames import Naming
-from gradir.diff.matching.sides import FREE, NOTHING, Labels, Side
+from gradir.diffs.increasing import increasing
+from gradir.diffs.matching import Matching, Rename, edit_cost, engine, match
+from gradir.diffs.matching.align import Gap, align
+from gradir.diffs.matching.costs import Costs
+from gradir.diffs.matching.crossing import crossed
+from gradir.diffs.matching.myers import common_subsequence
+from gradir.diffs.matching.renames import Naming
+from gradir.diffs.matching.sides import FREE, NOTHING, Labels, Side
 from gradir.ir import Graph, Node, Ref, Saved, Source, TensorMeta
 
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "matching.py"
@@ -355,7 +355,7 @@ def test_the_result_does_not_depend_on_hashes(tmp_path: Path) -> None:
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from edit_scripts import plan, script\n"
-        "from gradir.diff.matching import match\n"
+        "from gradir.diffs.matching import match\n"
         "made = script(plan(150, 5), ['insert layer', 'delete layer', 'rename prefix', 'widen', 'shuffle order'], 5)\n"
         "found = match(made.before, made.after)\n"
         "print(list(found.nodes.items()), found.renames, found.cost)\n"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gradir.diff.compare import compare
+from gradir.diffs.compare import compare
 from gradir.ir import Graph, Node, Ref, Scope, TensorMeta
 
 INPUT = ""

@@ -18,8 +18,8 @@ from samples import everything
 import gradir as library
 from gradir import Graph, registry
 from gradir.cli import main
-from gradir.diff.correspondence import Correspondence
-from gradir.diff.document import decode, encode
+from gradir.diffs.correspondence import Correspondence
+from gradir.diffs.document import decode, encode
 from gradir.errors import ExportError
 from gradir.review.comparison import Comparison
 from gradir.review.text import render_text
@@ -162,9 +162,9 @@ def test_a_report_makes_each_part_once(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, count)
 
     for home, names in {
-        "gradir.diff.matching": ("match",),
-        "gradir.diff.compare": ("compare",),
-        "gradir.diff.union": ("union",),
+        "gradir.diffs.matching": ("match",),
+        "gradir.diffs.compare": ("compare",),
+        "gradir.diffs.union": ("union",),
         "gradir.review.outline": ("outline",),
         "gradir.review.notes": ("notes",),
         "gradir.review.module_order": ("Places", "module_tree"),

@@ -9,7 +9,7 @@ from reports import changed_part, markdown, union
 
 import gradir
 from gradir.cli import main
-from gradir.diff.compare import compare
+from gradir.diffs.compare import compare
 from gradir.errors import GradirError
 from gradir.git.attributes import with_block, without_block
 from gradir.ir import Builder, Graph, Node, Saved, Scope, TensorMeta

@@ -87,7 +87,7 @@ def check_comparison_options(options: argparse.Namespace) -> None:
     Raises:
         GradirError: a field or a condition that there is not.
     """
-    from gradir.diff.ignoring import check_names
+    from gradir.diffs.ignoring import check_names
 
     check_names(_ignored(options))
     if options.fail_on is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from gradir.diff.document import encode
+from gradir.diffs.document import encode
 from gradir.options import NoOptions, Options
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class JsonRenderer:
     options: ClassVar[type[Options]] = NoOptions
 
     def render(self, comparison: Comparison, options: NoOptions) -> str:  # noqa: ARG002 (there are none)
-        """The document that `gradir.diff.document` describes.
+        """The document that `gradir.diffs.document` describes.
 
         Raises:
             FormatError: a record holds what JSON cannot spell.

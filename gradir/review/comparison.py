@@ -12,9 +12,9 @@ from gradir.ir import Graph
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gradir.diff.correspondence import Correspondence
-    from gradir.diff.matching import Matching
-    from gradir.diff.model import Diff
+    from gradir.diffs.correspondence import Correspondence
+    from gradir.diffs.matching import Matching
+    from gradir.diffs.model import Diff
     from gradir.ir.module_tree import ModuleTree
     from gradir.review.frozen_parameters import Frozen
     from gradir.review.module_order import Places
@@ -48,7 +48,7 @@ class Comparison:
     """Whether the graphs are known; without them, as for a diff in a file, both are empty."""
 
     def __init__(self, before: Graph, after: Graph, *, ignore: Sequence[str] = (), normalize: bool = False) -> None:
-        from gradir.diff.ignoring import check_names
+        from gradir.diffs.ignoring import check_names
 
         check_names(ignore)
         self.before, self.after = before, after
@@ -84,14 +84,14 @@ class Comparison:
     @cached_property
     def matching(self) -> Matching:
         """Which node of the one graph is which of the other."""
-        from gradir.diff.matching import match
+        from gradir.diffs.matching import match
 
         return match(self.before, self.after)
 
     @cached_property
     def correspondence(self) -> Correspondence:
         """The records of the first graph in the words of the second."""
-        from gradir.diff.correspondence import Correspondence
+        from gradir.diffs.correspondence import Correspondence
         from gradir.gcpause import paused_gc
 
         matching = self.matching
@@ -101,12 +101,12 @@ class Comparison:
     @cached_property
     def diff(self) -> Diff:
         """What changed, without what is ignored."""
-        from gradir.diff.compare import compare
+        from gradir.diffs.compare import compare
 
         found = compare(self.before, self.after, self.correspondence)
         if not (self._ignore or self._normalize):
             return found
-        from gradir.diff.ignoring import ignoring, normalized
+        from gradir.diffs.ignoring import ignoring, normalized
 
         found = ignoring(found, self._ignore)
         return normalized(found) if self._normalize else found
@@ -170,7 +170,7 @@ class Comparison:
     @cached_property
     def union(self) -> Graph:
         """Both graphs in one, every node marked with what became of it."""
-        from gradir.diff.union import union
+        from gradir.diffs.union import union
 
         return union(self.before, self.after, self.diff, self.correspondence)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from gradir.diff.model import Change
+    from gradir.diffs.model import Change
     from gradir.ir import Graph, Node
     from gradir.review.comparison import Comparison
 

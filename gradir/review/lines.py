@@ -11,7 +11,7 @@ from gradir.review.values import both_words, one_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gradir.diff.model import Change, FieldChange, Kind
+    from gradir.diffs.model import Change, FieldChange, Kind
 
 __all__ = [
     "ANSI",

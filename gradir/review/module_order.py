@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradir.diff.order import matched
+from gradir.diffs.order import matched
 from gradir.ir import Scope
 from gradir.ir.module_tree import ModuleTree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gradir.diff.model import Change
+    from gradir.diffs.model import Change
     from gradir.ir import Graph
     from gradir.review.comparison import Comparison
 

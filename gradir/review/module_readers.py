@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from gradir.diff.model import UNSET
+from gradir.diffs.model import UNSET
 from gradir.ir import Ref
 from gradir.review.relative_changes import names_a_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gradir.diff.model import Change
+    from gradir.diffs.model import Change
     from gradir.review.whole_modules import WholeModule
 
 __all__ = ["readers"]
@@ -28,7 +28,7 @@ def readers(changes: Sequence[Change], owners: Mapping[int, WholeModule]) -> dic
 
     ``owners`` are the modules that came or went, by the places of the changes in them.
 
-    >>> from gradir.diff.model import Change, FieldChange
+    >>> from gradir.diffs.model import Change, FieldChange
     >>> from gradir.review.whole_modules import WholeModule
     >>> edge = FieldChange(("in", 0), Ref("exp:1", 0), Ref("new/exp:1", 0))
     >>> changes = [Change("added", "node", "new/exp:1"), Change("changed", "node", "sin:1", fields=(edge,))]

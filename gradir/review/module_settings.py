@@ -9,7 +9,7 @@ from gradir.review.values import both_words, one_line
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gradir.diff.model import FieldChange
+    from gradir.diffs.model import FieldChange
 
 __all__ = ["settings"]
 
@@ -19,7 +19,7 @@ _UNNAMED = ("class", "detail")
 def settings(fields: Iterable[FieldChange]) -> str:
     """The fields of a module that differ; of its description only the parts that do, those of equal values together.
 
-    >>> from gradir.diff.model import FieldChange
+    >>> from gradir.diffs.model import FieldChange
     >>> settings([FieldChange(("detail",), "p=0.1, inplace=False", "p=0.5, inplace=False")])
     'p=0.1 → p=0.5'
     >>> settings([*(FieldChange((name,), 8, 6) for name in ("own", "total")), FieldChange(("calls",), 1, 2)])

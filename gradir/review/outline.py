@@ -17,7 +17,7 @@ from gradir.review.relative_changes import Form, changes_in, form_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from gradir.diff.model import Change
+    from gradir.diffs.model import Change
     from gradir.review.comparison import Comparison
     from gradir.review.module_order import Place, Places
     from gradir.review.renamed_modules import Renamed

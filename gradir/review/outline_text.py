@@ -25,7 +25,7 @@ from gradir.review.values import both_words, one_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gradir.diff.model import Change, FieldChange, Kind
+    from gradir.diffs.model import Change, FieldChange, Kind
     from gradir.review.outline import Entry
     from gradir.review.whole_modules import Contents
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gradir.diff.model import Change
+    from gradir.diffs.model import Change
 
 __all__ = ["Renamed"]
 
@@ -19,7 +19,7 @@ _ANY: Final = "*"
 class Renamed:
     """Looks up paths of the second graph among the modules that a diff says were renamed.
 
-    >>> from gradir.diff.model import Change
+    >>> from gradir.diffs.model import Change
     >>> renamed = Renamed([Change("renamed", "module", "layers.*.ffn", was="h.*.mlp")])
     >>> renamed.before("layers.3.ffn.act"), renamed.before("layers.3.attn")
     ('h.3.mlp.act', 'layers.3.attn')

@@ -10,7 +10,7 @@ from gradir.review.values import words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gradir.diff.model import Change, Diff, FieldChange
+    from gradir.diffs.model import Change, Diff, FieldChange
 
 __all__ = ["uniform"]
 
@@ -43,7 +43,7 @@ def uniform(diff: Diff) -> Iterator[str]:
     of these. Of shapes, only those count that differ in one dimension alone. Where that is most of them, nodes in which
     other sizes changed in the same ratio, as those of a batch that is folded into another dimension, are counted apart.
 
-    >>> from gradir.diff.model import Change, Diff, FieldChange, Totals
+    >>> from gradir.diffs.model import Change, Diff, FieldChange, Totals
     >>> field = FieldChange(("out", 0, "shape"), (2, 8), (4, 8))
     >>> changes = tuple(Change("changed", "node", f"exp:{n}", fields=(field,)) for n in range(1, 7))
     >>> list(uniform(Diff(Totals(), Totals(), changes)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diff.model import Size
+from gradir.diffs.model import Size
 from gradir.ir.text import amount, short_bytes
 from gradir.markdown import code_span
 from gradir.review.module_order import Place
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Union
 
-    from gradir.diff.model import Change, Growth
+    from gradir.diffs.model import Change, Growth
     from gradir.review.comparison import Comparison
     from gradir.review.module_order import Places
     from gradir.review.whole_modules import WholeModules

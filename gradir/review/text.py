@@ -47,7 +47,7 @@ def render_text(comparison: Comparison, *, palette: Palette = NO_COLOUR, width: 
     Signs: ``+`` added, ``-`` removed, ``~`` changed, ``>`` renamed, ``^`` moved to another module. Where the graphs are
     known, modules stand in the order of the model.
 
-    >>> from gradir.diff.model import Change, Diff, FieldChange, Totals
+    >>> from gradir.diffs.model import Change, Diff, FieldChange, Totals
     >>> from gradir.ir import Ref
     >>> from gradir.review.comparison import Comparison
     >>> change = Change("changed", "node", "fc/addmm:1", "fc", "addmm", (FieldChange(("in", 0), None, Ref("b", 0)),))

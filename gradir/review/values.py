@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET
 
-from gradir.diff.fields import further_parts, numbered
-from gradir.diff.model import FieldChange
+from gradir.diffs.fields import further_parts, numbered
+from gradir.diffs.model import FieldChange
 from gradir.ir import Cut, Node, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.fields import fields_of
 from gradir.ir.model import NonFinite, Record
@@ -16,7 +16,7 @@ from gradir.ir.text import quoted, ref_text, size_text, tensor_text, value_text,
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gradir.diff.fields import Path
+    from gradir.diffs.fields import Path
 
 __all__ = ["both_words", "one_line", "words"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.diff.model import Size
+from gradir.diffs.model import Size
 from gradir.ir.module_tree import OUTSIDE
 from gradir.ir.totals import elements, unknown_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gradir.diff.model import Change, Diff
+    from gradir.diffs.model import Change, Diff
     from gradir.ir import Graph
     from gradir.ir.module_tree import ModuleTree
     from gradir.review.comparison import Comparison

@@ -18,8 +18,8 @@ import gradir
 from gradir import codecs, registry
 from gradir.cli import info_command, validate_command
 from gradir.codecs.compression import room
-from gradir.diff import document
-from gradir.diff.model import Diff
+from gradir.diffs import document
+from gradir.diffs.model import Diff
 from gradir.errors import GradirError
 from gradir.ir import Graph
 from gradir.ir.totals import totals

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gradir import registry
-from gradir.diff.model import UNSET, Diff, FieldChange
+from gradir.diffs.model import UNSET, Diff, FieldChange
 from gradir.ir import Graph
 from gradir.review import conditions, frozen_parameters, text
 from gradir.review import headline as first_line

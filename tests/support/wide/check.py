@@ -11,8 +11,8 @@ import torch
 from module_truth import ModuleTruth
 
 import gradir
-from gradir.capture.pytorch.assemble import LiveGraph
 from gradir.errors import GradirError
+from gradir.frontends.pytorch.assemble import LiveGraph
 from gradir.ir import Graph
 from gradir.ir.validate import problems
 from wide import catalogue

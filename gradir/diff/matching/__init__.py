@@ -1,8 +1,0 @@
-"""Which node of one graph is which of another, found by the cheapest edit script."""
-
-from __future__ import annotations
-
-from gradir.diff.matching.engine import Matching, edit_cost, match
-from gradir.diff.matching.renames import Rename
-
-__all__ = ["Matching", "Rename", "edit_cost", "match"]

@@ -1,0 +1,1 @@
+"""The difference between two graphs, as data."""

@@ -1,0 +1,221 @@
+"""What the second graph calls the nodes, scopes and cuts of the first, and what explains that it calls them so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from gradir.diffs.matching.renames import Naming, Rename, pattern, rename
+from gradir.diffs.storages import renamed_storages
+from gradir.ir.module_tree import Above, split_path, upwards
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from gradir.diffs.matching import Matching
+    from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope
+
+__all__ = ["Correspondence", "Verdict"]
+
+Verdict = Literal["", "renumbered", "renamed", "moved"]
+"""What happened to a name; nothing where it is the same or another change says it."""
+
+_GONE = "\0"
+"""Marks the id of a node that the second graph lacks, which may call another node so."""
+
+
+class Correspondence:
+    """Reads the records of the first graph in the words of the second.
+
+    ``modules`` are the renames that hold for a whole module: the old prefix is gone, or the new one is new. Each comes
+    with the number of nodes that it renames. ``storages`` are those that the same slots share under another name.
+    """
+
+    def __init__(self, a: Graph, b: Graph, matching: Matching) -> None:
+        self._nodes = matching.nodes
+        self._taken = b.nodes
+        self._known = a.nodes
+        self._same = all(key in b.nodes and self._nodes.get(key) == key for key in a.nodes.keys() & b.nodes.keys())
+        self._same = self._same and all(before == after for before, after in self._nodes.items())
+        self._renames = frozenset(matching.renames)
+        pairs = [(a.nodes[before], b.nodes[after]) for before, after in self._nodes.items()]
+        self.modules: Counter[Rename] = _modules(a, b, pairs) if self._renames else Counter()
+        self._scopes = _matched_scopes(a, b, pairs)
+        self.storages: Mapping[str, str] = renamed_storages(a, b, self._id)
+
+    @property
+    def matched(self) -> Mapping[str, str]:
+        """Ids of nodes in the first graph to those in the second."""
+        return self._nodes
+
+    @property
+    def paths(self) -> Mapping[str, str]:
+        """Paths of modules in the first graph to those in the second."""
+        return self._scopes
+
+    def nodes(self, nodes: Mapping[str, Node]) -> Mapping[str, Node]:
+        """Nodes of the first graph by the ids of the second."""
+        return nodes if self._same else {self._id(key): node for key, node in nodes.items()}
+
+    def scopes(self, scopes: Mapping[str, Scope]) -> Mapping[str, Scope]:
+        """Scopes of the first graph by the paths of the second."""
+        return {self._scopes.get(path, path + _GONE): scope for path, scope in scopes.items()}
+
+    def node(self, old: Node, new: Node) -> Node:
+        """A node of the first graph in the words of the second; its names follow where renames explain them."""
+        if self._same and old.scope == new.scope and old.names == new.names and not (self.storages and old.saved):
+            return old
+        names = new.names if self._names_follow(old, new) else old.names
+        saved = tuple([self._slot(slot, old.id, new.id) for slot in old.saved])
+        inputs = tuple([self._ref(ref) for ref in old.inputs])
+        base = None if old.base is None else self._id(old.base)
+        return msgspec.structs.replace(
+            old, id=new.id, scope=new.scope, names=names, inputs=inputs, saved=saved, base=base
+        )
+
+    def scope(self, old: Scope, new: Scope) -> Scope:
+        """A scope of the first graph under its path in the second."""
+        return old if old.path == new.path else msgspec.structs.replace(old, path=new.path)
+
+    def cut(self, cut: Cut) -> Cut:
+        """A cut of the first graph, its parameter named after the module's path in the second."""
+        path = self._scopes.get(cut.scope, cut.scope)
+        if path == cut.scope:
+            return cut
+        names = tuple([_moved_below(name, cut.scope, path) for name in cut.names])
+        return msgspec.structs.replace(cut, scope=path, names=names)
+
+    def verdict(self, old: Node, new: Node) -> Verdict:
+        """What happened to the name of a node; nothing that is said elsewhere."""
+        if old.id == new.id and old.scope == new.scope:
+            return ""
+        before, after = Naming.of(old), Naming.of(new)
+        renames = set(before.renames(after))
+        if not renames:
+            return "renumbered" if old.op == new.op else ""
+        if renames <= self.modules.keys():
+            return ""
+        if before.scope != after.scope and rename(before.scope, after.scope) not in self.modules:
+            return "moved"
+        return "renamed"
+
+    def scope_verdict(self, old: Scope, new: Scope) -> Verdict:
+        """What happened to the path of a scope; nothing that is said elsewhere."""
+        if old.path == new.path:
+            return ""
+        before, after = pattern(old.path), pattern(new.path)
+        if before == after:
+            return "renumbered"
+        return "" if rename(before, after) in self.modules else "renamed"
+
+    def _id(self, node_id: str) -> str:
+        found = self._nodes.get(node_id)
+        if found is not None:
+            return found
+        return node_id + _GONE if node_id in self._known and node_id in self._taken else node_id
+
+    def _ref(self, ref: Ref | None) -> Ref | None:
+        if ref is None:
+            return None
+        node_id = self._id(ref.id)
+        return ref if node_id == ref.id else msgspec.structs.replace(ref, id=node_id)
+
+    def _slot(self, slot: Saved, was: str, now: str) -> Saved:
+        storage = slot.storage
+        renamed = self.storages.get(storage or f"{was}.{slot.slot}") if self.storages else None
+        if renamed is not None:
+            storage = "" if renamed == f"{now}.{slot.slot}" else renamed
+        elif storage in self._known:
+            storage = self._id(storage)
+        elif storage:
+            first, dot, name = storage.rpartition(".")
+            storage = f"{self._id(first)}{dot}{name}"
+        return msgspec.structs.replace(slot, origin=self._ref(slot.origin), storage=storage)
+
+    def _names_follow(self, old: Node, new: Node) -> bool:
+        if old.names == new.names or len(old.names) != len(new.names):
+            return False
+        return all(
+            before == after or (old.id != new.id if pattern(before) == pattern(after) else self._renamed(before, after))
+            for before, after in zip(old.names, new.names, strict=True)
+        )
+
+    def _renamed(self, before: str, after: str) -> bool:
+        return rename(pattern(before), pattern(after)) in self._renames
+
+
+def _modules(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> Counter[Rename]:
+    counts: Counter[Rename] = Counter()
+    for old, new in pairs:
+        if old.id != new.id or old.scope != new.scope:
+            counts.update(set(_prefixes(old, new)))
+    before, after = (Above(pattern(node.scope) for node in graph.nodes.values()) for graph in (a, b))
+    return Counter({found: count for found, count in counts.items() if found[0] not in after or found[1] not in before})
+
+
+def _prefixes(old: Node, new: Node) -> Iterator[Rename]:
+    """The renames of modules that two nodes show; that of a tensor's own name is none."""
+    before, after = Naming.of(old), Naming.of(new)
+    if before.path != after.path:
+        found = rename(before.path, after.path)
+        if old.op or found.before != before.path:
+            yield found
+    if before.scope != after.scope:
+        yield rename(before.scope, after.scope)
+
+
+def _matched_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> dict[str, str]:
+    """Paths of the first graph to paths of the second: as most of their nodes say, then as their parents are."""
+    found: dict[str, str] = {}
+    free = dict.fromkeys(b.scopes)
+
+    def add(old: str, new: str | None) -> None:
+        if new is not None and new in free and old in a.scopes and old not in found:
+            # Of equal paths always one object: to look it up again is not to compare it.
+            found[old] = b.scopes[new].path
+            del free[new]
+
+    votes = _scope_votes(a, b, pairs)
+    for old, new in sorted(votes, key=lambda pair: (-votes[pair], pair[0] != pair[1], sorted(pair))):
+        add(old, new)
+    children = _children(b)
+    by_depth: dict[int, list[str]] = {}
+    for path in a.scopes:
+        by_depth.setdefault(path.count(".") + bool(path), []).append(path)
+    for _, paths in sorted(by_depth.items()):
+        for path in paths:
+            parent, name = split_path(path)
+            if parent in found:
+                add(path, children.get((found[parent], name)))
+        for path in paths:
+            add(path, path)
+    return found
+
+
+def _children(graph: Graph) -> dict[tuple[str, str], str]:
+    """The paths of a table by the path around each, and by the name in there."""
+    found = {}
+    for path in graph.scopes:
+        parent, name = split_path(path)
+        if path and parent in graph.scopes:
+            found[graph.scopes[parent].path, name] = path
+    return found
+
+
+def _scope_votes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> Counter[tuple[str, str]]:
+    """How many matched nodes stand below the paths of both tables, and equally far below."""
+    votes: Counter[tuple[str, str]] = Counter()
+    for (old, new), count in Counter([(old.scope, new.scope) for old, new in pairs]).items():
+        for before, after in zip(upwards(old), upwards(new), strict=False):
+            if before in a.scopes and after in b.scopes:
+                votes[a.scopes[before].path, b.scopes[after].path] += count
+    return votes
+
+
+def _moved_below(name: str, before: str, after: str) -> str:
+    if not name.startswith(f"{before}.") and before:
+        return name
+    rest = name[len(before) + 1 :] if before else name
+    return f"{after}.{rest}" if after else rest

@@ -1,0 +1,230 @@
+"""The values of the fields of records, part by part, and what differs between two records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
+from typing import Any, Final, NamedTuple, TypeAlias, Union
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from gradir.diffs.model import FieldChange
+from gradir.diffs.order import matched, out_of_place
+from gradir.ir import AttrValue, Node, Ref, Saved, Scope, Source, TensorMeta
+from gradir.ir.fields import Field, fields_of, is_list, other_fields, records_in
+from gradir.ir.model import Record
+
+__all__ = [
+    "Fields",
+    "Part",
+    "Path",
+    "compared_fields",
+    "descriptions",
+    "field_changes",
+    "further_parts",
+    "numbered",
+    "type_at",
+]
+
+Path: TypeAlias = tuple["str | int", ...]
+
+
+class Part(NamedTuple):
+    """One part of a field, with what is compared one by one where it has several values."""
+
+    value: Any
+    values: Mapping[Path, Any] = {}
+
+
+_SLOT: Final = frozenset({"slot", "dtype", "shape", "bytes", "origin", "storage", "state"})
+_TENSOR: Final = frozenset({"dtype", "shape", "device", "layout"})
+"""The fields that are compared in ways of their own."""
+
+
+def field_changes(old: object, new: object, fields: Fields, shown: object) -> Iterator[FieldChange]:
+    """What differs between two records of one kind.
+
+    ``old`` names nodes as the second graph does, so that equal references are equal; ``shown`` is the same record in
+    the words of the first graph, from which the values before are taken.
+    """
+    for field, describe in fields.items():
+        was, becomes = getattr(old, field), getattr(new, field)
+        # Values of attributes can be equal and yet differ in type.
+        if was != becomes or (was and isinstance(was, dict)):
+            parts, own = describe(was), getattr(shown, field)
+            yield from _part_changes(parts, describe(becomes), parts if own is was else describe(own))
+
+
+def _part_changes(
+    old: Mapping[Path, Part], new: Mapping[Path, Part], shown: Mapping[Path, Part]
+) -> Iterator[FieldChange]:
+    for path, before, after in matched(old, new):
+        if before is None or after is None:
+            yield FieldChange(path, shown[path].value if before else UNSET, after.value if after else UNSET)
+        elif not (before.values and after.values):
+            if bool(before.values) != bool(after.values) or not _same(before.value, after.value):
+                yield FieldChange(path, shown[path].value, after.value)
+        else:
+            for key in dict.fromkeys(key for key, _, _ in matched(before.values, after.values)):
+                was, becomes = before.values.get(key, UNSET), after.values.get(key, UNSET)
+                if not _same(was, becomes):
+                    yield FieldChange((*path, *key), _own(shown[path].values, key, was), becomes)
+    if out_of_place(old, new):
+        # Only saved slots can: everything else is numbered, sorted or alone.
+        yield FieldChange(("saved",), *(tuple(part.value.slot for part in parts.values()) for parts in (old, new)))
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two values are equal in type too (``1``, ``1.0`` and ``true`` are not)."""
+    return one == other and repr(one) == repr(other)
+
+
+def _own(values: Mapping[Path, Any], key: Path, was: object) -> Any:
+    return UNSET if isinstance(was, UnsetType) else values[key]
+
+
+def numbered(words: Iterable[str]) -> Iterator[tuple[str | int, ...]]:
+    """Each word by itself, followed by 2, 3 … where it repeats."""
+    seen: Counter[str] = Counter()
+    for text in words:
+        seen[text] += 1
+        yield (text,) if seen[text] == 1 else (text, seen[text])
+
+
+Fields: TypeAlias = Mapping[str, Callable[[Any], Mapping[Path, Part]]]
+"""How each field of a record is described."""
+
+_KEYS: Final[Mapping[type[Record], str]] = {Node: "id", Scope: "path"}
+"""What records of two graphs are matched by: names, of which a diff says more than that they differ."""
+
+
+def compared_fields(kind: type[Record]) -> tuple[Field, ...]:
+    """The fields of a record that a diff looks at.
+
+    >>> from gradir.ir import Cut
+    >>> [field.key for field in compared_fields(Cut)]
+    ['kind', 'names', 'scope', 'tensor']
+    """
+    return tuple(field for field in fields_of(kind) if field.name != _KEYS.get(kind))
+
+
+@cache
+def descriptions(kind: type[Record]) -> Fields:
+    """How each field of a record that a diff looks at is described, by the type of the field."""
+    return {field.name: partial(_describer(field), (field.key,)) for field in compared_fields(kind)}
+
+
+def type_at(kind: type[Record], path: Path) -> Any:
+    """The type of the values at a path in records of a kind; ``None`` where no field has that path.
+
+    >>> type_at(Node, ("in", 0)) == Union[Ref, None]
+    True
+    >>> type_at(Node, ("saved", "mat1", 2, "bytes")) == type_at(Saved, ("bytes",))
+    True
+    """
+    inside: type[Record] | None = kind
+    keys = list(path)
+    while inside is not None:
+        field = next((field for field in fields_of(inside) if field.key == keys[0]), None)
+        if field is None:
+            return None
+        del keys[0]
+        if isinstance(field.default, dict):
+            return AttrValue if keys else field.hint
+        inside = records_in(field)
+        if inside is Saved and not keys:
+            return tuple[str, ...]
+        if inside is Saved:
+            # The name of a slot, which no field has.
+            del keys[0]
+        while keys and isinstance(keys[0], int):
+            del keys[0]
+        if not keys:
+            return field.hint if inside is None else Union[inside, None]
+    return None
+
+
+def _describer(field: Field) -> Callable[[Path, Any], Mapping[Path, Part]]:
+    inner = records_in(field)
+    if inner is Saved:
+        return _saved_parts
+    if inner is not None:
+        describe = partial(_RECORDS.get(inner, _record_part))
+        return partial(_numbered_parts if is_list(field) else _single_part, describe)
+    if is_list(field):
+        return _names_parts
+    return _value_parts if isinstance(field.default, dict) else partial(_plain_part, field.default)
+
+
+def _plain_part(default: object, path: Path, value: str | float | bool | None) -> Mapping[Path, Part]:
+    """A text, number or flag; what says nothing is left out, and no number does."""
+    if value is None or value == "" or (value is False and default is False):
+        return {}
+    return {path: Part(value)}
+
+
+def _names_parts(path: Path, names: tuple[str | float, ...]) -> Mapping[Path, Part]:
+    return {path: Part(names)} if names else {}
+
+
+def _value_parts(path: Path, values: Mapping[str, AttrValue]) -> Mapping[Path, Part]:
+    return {(*path, key): Part(values[key]) for key in sorted(values)}
+
+
+def _single_part(describe: Callable[[Any], Part], path: Path, record: Record | None) -> Mapping[Path, Part]:
+    return {} if record is None else {path: describe(record)}
+
+
+def _numbered_parts(
+    describe: Callable[[Any], Part], path: Path, records: tuple[Record | None, ...]
+) -> Mapping[Path, Part]:
+    # An input slot without a gradient is a value too.
+    return {
+        (*path, number): Part(None) if record is None else describe(record) for number, record in enumerate(records)
+    }
+
+
+def _saved_parts(path: Path, slots: tuple[Saved, ...]) -> Mapping[Path, Part]:
+    paths = ((*path, *key) for key in numbered(saved.slot for saved in slots))
+    return dict(zip(paths, map(_saved, slots), strict=True))
+
+
+def _record_part(record: Record) -> Part:
+    """A record of a kind that is compared field by field."""
+    return Part(record, further_parts(record, frozenset()))
+
+
+def further_parts(record: Record, told: frozenset[str]) -> dict[Path, Any]:
+    """The fields beside those that are told in other words, part by part."""
+    return {
+        path: part.value
+        for field in other_fields(type(record), told)
+        for path, part in _describer(field)((field.key,), getattr(record, field.name)).items()
+    }
+
+
+def _tensor(tensor: TensorMeta) -> Part:
+    """A tensor, and what is known of it."""
+    known = {"dtype": tensor.dtype, "shape": tensor.shape, "device": tensor.device, "layout": tensor.layout}
+    values: dict[Path, Any] = {(key,): value for key, value in known.items() if value is not None}
+    return Part(tensor, {**values, **further_parts(tensor, _TENSOR)})
+
+
+def _saved(saved: Saved) -> Part:
+    """A saved slot; one of which the state is all that is known, as a hook leaves it, has no further values."""
+    known = {"dtype": saved.dtype, "shape": saved.shape, "bytes": saved.bytes, "origin": saved.origin}
+    values: dict[Path, Any] = {(key,): value for key, value in known.items() if value is not None}
+    if saved.storage:
+        values["storage",] = saved.storage
+    if not values and saved.state != "held":
+        return Part(saved)
+    values["state",] = saved.state
+    # Of a slot that came or went the type tells what it was, wherever it is from; in equal modules that is equal.
+    own = replace(saved, origin=None, storage="") if values.keys() & {("dtype",), ("shape",), ("bytes",)} else saved
+    return Part(own, {**values, **further_parts(saved, _SLOT)})
+
+
+_RECORDS: Final[Mapping[type[Record], Callable[[Any], Part]]] = {Ref: Part, Source: Part, TensorMeta: _tensor}
+"""The records that are compared in ways of their own; a reference and a source as one value."""

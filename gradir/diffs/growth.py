@@ -1,0 +1,57 @@
+"""How much each module grew: its operations, its parameters, what it saves for backward."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from gradir.diffs.model import Growth, Size
+from gradir.ir.totals import SavedBytes, bounded, elements, folded
+
+if TYPE_CHECKING:
+    from gradir.ir import Graph
+
+__all__ = ["growth", "sizes"]
+
+
+def growth(a: Graph, b: Graph, paths: Mapping[str, str]) -> Iterator[Growth]:
+    """Each module whose size differs, those of ``b`` first in the order of its nodes; ``paths`` are a's paths in b."""
+    before, after = sizes(a), sizes(b)
+    # Where there is no table of modules, equal paths are one module.
+    kept = {path: paths.get(path, path) for path in before if path in paths or path not in a.scopes}
+    was = {new: path for path, new in kept.items()}
+    for path, size in after.items():
+        old = before.get(was.get(path, ""), Size()) if path in was else Size()
+        if old != size:
+            yield Growth(path, old, size, "" if was.get(path, path) == path else was[path])
+    for path, size in before.items():
+        if path not in kept:
+            yield Growth(path, size, Size(), gone=True)
+        elif kept[path] not in after:
+            yield Growth(kept[path], size, Size(), "" if kept[path] == path else path)
+
+
+def sizes(graph: Graph) -> dict[str, Size]:
+    """The size of each module without those below it; a storage counts where it was saved first.
+
+    What a folded module holds counts where that stands.
+
+    >>> from gradir.ir import Graph, Node
+    >>> sizes(Graph.of([Node("fc/exp:1", scope="fc")]))
+    {'fc': Size(nodes=1, parameters=0, saved_bytes=0)}
+    """
+    counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    saved = SavedBytes(graph.nodes)
+    for node in graph.nodes.values():
+        found = counts[node.scope]
+        if node.role == "function":
+            found[0] += 1
+        elif node.role == "parameter":
+            found[1] += elements(node)
+        elif node.role == "module":
+            parameters, saved_bytes = folded(node)
+            found[1] += parameters
+            found[2] += saved_bytes
+        found[2] += saved.add(node)
+    return {path: Size(*map(bounded, found)) for path, found in counts.items()}

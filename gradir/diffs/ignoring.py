@@ -1,0 +1,133 @@
+"""Leave out of a diff what its reader does not care for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from gradir.diffs.fields import compared_fields
+from gradir.diffs.model import Change, Diff, FieldChange
+from gradir.errors import GradirError
+from gradir.hints import did_you_mean
+from gradir.ir import Cut, Node, Scope
+
+__all__ = ["check_names", "ignoring", "normalized", "same_operation"]
+
+_WHOLE: Final = ("scopes", "cuts", "order", "indices", "sequence")
+"""What a pattern can name beside fields: all changes of scopes or cuts, another order, shifted indices."""
+
+_CHURN: Final = ("native", "source", "detail", "ext", "attrs.*_sym_*", "order", "indices")
+"""What differs between releases of a framework although the program is the same."""
+
+_SYNONYMS: Final = {
+    "unsafe_view": "view",
+    "reshape_alias": "view",
+    "alias": "view",
+    "scaled_dot_product_flash_attention_for_cpu": "scaled_dot_product_attention",
+    "scaled_dot_product_flash_attention": "scaled_dot_product_attention",
+    "scaled_dot_product_efficient_attention": "scaled_dot_product_attention",
+    "scaled_dot_product_cudnn_attention": "scaled_dot_product_attention",
+    "scaled_dot_product_fused_attention_overrideable": "scaled_dot_product_attention",
+    "cudnn_batch_norm": "native_batch_norm",
+    "miopen_batch_norm": "native_batch_norm",
+}
+"""Names of operations that do the same; which of them a framework takes depends on its release and the device."""
+
+
+def ignoring(diff: Diff, patterns: Sequence[str]) -> Diff:
+    """The diff without the fields that the patterns name, and without the changes that say nothing then.
+
+    A pattern is the path of a field or a beginning of it (``source``, ``attrs``, ``attrs.eps``, ``saved.mat1.bytes``),
+    with ``*`` for any text, or one of ``scopes``, ``cuts``, ``order``, ``indices`` and ``sequence``. The `Diff.script`
+    stays whole.
+
+    Raises:
+        GradirError: a pattern names no field.
+
+    >>> from gradir.diffs.model import Totals
+    >>> change = Change("changed", "node", "x", fields=(FieldChange(("attrs", "eps"), 1, 2),))
+    >>> ignoring(Diff(Totals(), Totals(), (change,)), ["attrs.e*"]).changes
+    ()
+    """
+    check_names(patterns)
+    if not patterns:
+        return diff
+    return replace(diff, changes=tuple(_kept(diff.changes, patterns)))
+
+
+def normalized(diff: Diff) -> Diff:
+    """The diff without what another release of the framework changes by itself.
+
+    Left out are the framework's own names, source lines, descriptions of modules, ``ext``, sizes kept as attributes,
+    the order, and an operation that became one which does the same (``unsafe_view`` and ``view``).
+    """
+    diff = ignoring(diff, _CHURN)
+    changes = tuple(
+        changed
+        for change in diff.changes
+        if (changed := _with(change, tuple(field for field in change.fields if not _says_the_same(field)))) is not None
+    )
+    return replace(diff, changes=changes)
+
+
+def _fits(text: str, pattern: str) -> bool:
+    """Whether a pattern is the text; ``*`` stands for any text, and no other character for another."""
+    return re.fullmatch(_expression(pattern), text, re.DOTALL) is not None
+
+
+def _expression(pattern: str) -> str:
+    return ".*".join(map(re.escape, pattern.split("*")))
+
+
+def check_names(patterns: Sequence[str]) -> None:
+    """Refuse a pattern that names no field.
+
+    Raises:
+        GradirError: the first that does not, with what it may have meant.
+    """
+    known = (*dict.fromkeys(field.key for kind in (Node, Scope, Cut) for field in compared_fields(kind)), *_WHOLE)
+    for given in patterns:
+        name = re.split(r"[.\[]", given, maxsplit=1)[0]
+        if not any(_fits(field, name) for field in known):
+            raise GradirError(f"cannot ignore {given!r}{did_you_mean(name, known)}: choose from {', '.join(known)}")
+
+
+def _kept(changes: Sequence[Change], patterns: Sequence[str]) -> Iterator[Change]:
+    whole = {name for name in _WHOLE if any(_fits(name, pattern) for pattern in patterns)}
+    for change in changes:
+        if f"{change.subject}s" in whole or (change.subject == "graph" and change.id in whole):
+            continue
+        fields = tuple(field for field in change.fields if not any(_names(given, field.name) for given in patterns))
+        found = _with(change, fields)
+        if found is not None:
+            yield found
+
+
+def _with(change: Change, fields: tuple[FieldChange, ...]) -> Change | None:
+    """The change with these fields; ``None`` where it then says nothing."""
+    if change.kind == "changed" and change.fields and not fields:
+        return None
+    return change if fields == change.fields else replace(change, fields=fields)
+
+
+def _names(pattern: str, path: str) -> bool:
+    """Whether a pattern is a path or a beginning of it, up to a dot or a bracket."""
+    return re.match(rf"{_expression(pattern)}(?=[.\[]|\Z)", path, re.DOTALL) is not None
+
+
+def same_operation(one: str, other: str) -> bool:
+    """Whether two operations do the same, so that their attributes and saved tensors can be compared.
+
+    >>> same_operation("unsafe_view", "view"), same_operation("view", "exp")
+    (True, False)
+    """
+    return _SYNONYMS.get(one, one) == _SYNONYMS.get(other, other)
+
+
+def _says_the_same(field: FieldChange) -> bool:
+    if field.path != ("op",) or not (isinstance(field.before, str) and isinstance(field.after, str)):
+        return False
+    return same_operation(field.before, field.after)

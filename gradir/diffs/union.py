@@ -1,0 +1,129 @@
+"""Both graphs in one, every node marked with what became of it, for any exporter to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from gradir.ir import Graph, Node, Ref
+from gradir.ir.marks import LOST, STATUS
+
+if TYPE_CHECKING:
+    from gradir.diffs.correspondence import Correspondence
+    from gradir.diffs.model import Diff
+    from gradir.ir import Scope
+
+__all__ = ["union"]
+
+_GONE: Final = " (removed)"
+
+
+def union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence) -> Graph:
+    """The nodes of ``b``, and among them those that only ``a`` has, where they stood.
+
+    What the diff says of a node is its mark, see `gradir.ir.marks`; a renamed or moved node counts as changed, and a
+    node without an entry is as it was. An input that only the node of ``a`` had is a further slot of it in the union,
+    unless it would lead backwards.
+
+    >>> from gradir.review.comparison import Comparison
+    >>> a, b = Graph.of([Node("x"), Node("y")]), Graph.of([Node("x"), Node("z", op="exp")])
+    >>> [(node.id, dict(node.ext)) for node in Comparison(a, b).union.nodes.values()]
+    [('x', {}), ('y', {'diff': 'removed'}), ('z', {'diff': 'added'})]
+    """
+    there = correspondence.matched
+    names = _names(a, b, there)
+    places = _places(a, correspondence.paths)
+    # A removed node may have the name of another that is there.
+    kinds = {change.id: change.kind for change in diff.changes if change.subject == "node" and change.kind != "removed"}
+    backwards = {after: a.nodes[before] for before, after in there.items()}
+    nodes: dict[str, Node] = {}
+    for node, gone in _merged(a, b, there):
+        if gone:
+            removed = _removed(node, names, nodes)
+            nodes[removed.id] = replace(removed, scope=places.get(node.scope, node.scope))
+            continue
+        lost = list(_lost(backwards[node.id], node, names, nodes)) if node.id in backwards else []
+        kind = kinds.get(node.id, "")
+        ext = node.ext if not kind else {**node.ext, STATUS: "added" if kind == "added" else "changed"}
+        if lost:
+            ext = {**ext, LOST: tuple(range(len(node.inputs), len(node.inputs) + len(lost)))}
+        nodes[node.id] = replace(node, inputs=(*node.inputs, *lost), ext=ext)
+    return Graph.of(nodes.values(), _scopes(a, b, places), b.cuts, b.producer)
+
+
+def _places(a: Graph, paths: Mapping[str, str]) -> dict[str, str]:
+    """Where the union shows each module of ``a``; one that is gone does not share a frame with another of its name."""
+    places: dict[str, str] = {}
+    for path in sorted({*a.scopes, *(node.scope for node in a.nodes.values())}, key=lambda path: path.count(".")):
+        if path in paths or not path:
+            places[path] = paths.get(path, path)
+            continue
+        parent, dot, name = path.rpartition(".")
+        above = places.get(parent, parent)
+        # Below a module that is gone, names mean nothing else.
+        fresh = path not in a.scopes or above.endswith(_GONE) or f"{_GONE}." in above
+        places[path] = f"{above}{dot}{name}" + ("" if fresh else _GONE)
+    return places
+
+
+def _names(a: Graph, b: Graph, there: Mapping[str, str]) -> dict[str, str]:
+    """What the union calls each node of ``a``."""
+    taken = set(b.nodes)
+    names = dict(there)
+    for node_id in a.nodes:
+        if node_id not in names:
+            free, count = node_id, 1
+            while free in taken:
+                count += 1
+                free = f"{node_id}~{count}"
+            taken.add(free)
+            names[node_id] = free
+    return names
+
+
+def _merged(a: Graph, b: Graph, there: Mapping[str, str]) -> Iterator[tuple[Node, bool]]:
+    """The nodes of ``b`` in order, and behind the node that they stood behind those that are gone."""
+    behind: dict[str, list[tuple[Node, bool]]] = {}
+    previous = ""
+    for node in a.nodes.values():
+        if node.id in there:
+            previous = there[node.id]
+        else:
+            behind.setdefault(previous, []).append((node, True))
+    yield from behind.get("", ())
+    for node in b.nodes.values():
+        yield node, False
+        yield from behind.get(node.id, ())
+
+
+def _removed(node: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Node:
+    inputs = tuple(_known(ref, names, nodes) for ref in node.inputs)
+    saved = tuple(replace(slot, origin=None, storage="") for slot in node.saved)
+    return replace(node, id=names[node.id], inputs=inputs, saved=saved, base=None, ext={**node.ext, STATUS: "removed"})
+
+
+def _lost(old: Node, new: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Iterator[Ref]:
+    """The inputs that a node had and has no more."""
+    present = {ref.id for ref in new.inputs if ref is not None}
+    for ref in old.inputs:
+        found = _known(ref, names, nodes)
+        if found is not None and found.id not in present:
+            present.add(found.id)
+            yield found
+
+
+def _known(ref: Ref | None, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Ref | None:
+    if ref is None or names[ref.id] not in nodes:
+        return None
+    source = nodes[names[ref.id]]
+    fits = not source.outputs or ref.output_nr < len(source.outputs)
+    return Ref(source.id, ref.output_nr) if fits else None
+
+
+def _scopes(a: Graph, b: Graph, places: Mapping[str, str]) -> Iterator[Scope]:
+    yield from b.scopes.values()
+    for path, scope in a.scopes.items():
+        if places[path] not in b.scopes:
+            yield replace(scope, path=places[path])

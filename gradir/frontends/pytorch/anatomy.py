@@ -1,0 +1,131 @@
+"""What the grad_fns of each type are called and have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from gradir.frontends.pytorch.attributes import (
+    AttributeReader,
+    LoneAttributeReader,
+    PythonAttributeReader,
+    no_attributes,
+    plain_text,
+)
+from gradir.frontends.pytorch.distributed import Groups
+from gradir.frontends.pytorch.opnames import native_name, neutral_name, registered_name
+from gradir.frontends.pytorch.walk import GradFn
+from gradir.ir import AttrValue
+
+__all__ = ["Anatomies", "Anatomy", "Slot"]
+
+_SAVED: Final = "_saved_"
+_RAW: Final = "_raw_saved_"
+
+_ACCUMULATE: Final = "AccumulateGrad"
+_ACCUMULATE_OP: Final = neutral_name(_ACCUMULATE)
+
+_OPAQUE: Final = frozenset({"CheckpointFunctionBackward", "CompiledFunctionBackward", "DifferentiableGraphBackward"})
+"""Functions that stand for a graph of their own, which autograd does not show."""
+
+
+_operators: Final[Callable[[], list[str]]] = torch._C._dispatch_get_all_op_names
+"""The names of all registered operators, such as ``aten::add.Tensor``."""
+
+
+class Slot(NamedTuple):
+    """A saved slot: its name, and the attributes with the packed and with the unpacked tensor."""
+
+    name: str
+    packed: str
+    unpacked: str
+
+
+class Anatomy(NamedTuple):
+    """What the grad_fns of one type are called and have.
+
+    ``attributes`` reads the attributes that are no tensors; ``packed`` gives what is in each of the ``slots``. The node
+    that adds to a leaf's ``.grad`` ``accumulates``; ``opaque`` stands for nodes that autograd hides.
+    """
+
+    native: str
+    op: str
+    attributes: Callable[[GradFn], Mapping[str, AttrValue]]
+    slots: tuple[Slot, ...]
+    packed: Callable[[GradFn], tuple[Any, ...]]
+    accumulates: bool
+    opaque: bool
+
+
+class Anatomies:
+    """Inspects each type of grad_fn once.
+
+    ``by_type`` are the anatomies of the types met so far whose name tells what they are.
+    """
+
+    def __init__(self, symbols: Callable[[object], str] = str) -> None:
+        """``symbols`` gives the text of a symbolic size."""
+        self._symbols = symbols
+        self._groups = Groups()
+        self.by_type: dict[type, Anatomy] = {}
+        self._by_name: dict[str, Anatomy] = {}
+
+    def of(self, fn: GradFn) -> Anatomy:
+        """The anatomy of a grad_fn."""
+        kind = type(fn)
+        found = self.by_type.get(kind)
+        if found is not None:
+            return found
+        if kind.__name__ != "CppFunction":
+            found = self.by_type[kind] = _inspect(kind, plain_text(kind.__name__), self._symbols, self._groups)
+            return found
+        # C++ nodes without a Python type of their own share one, and differ by name only.
+        name = fn.name()
+        found = self._by_name.get(name)
+        if found is None:
+            found = self._by_name[name] = _inspect(kind, plain_text(native_name(name)), self._symbols, self._groups)
+        return found
+
+
+def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: Groups) -> Anatomy:
+    attributes = [name for name in dir(kind) if name.startswith((_SAVED, _RAW, "needs_input_grad"))]
+    slots = tuple(_slots(attributes))
+    accumulates = kind.__name__ == _ACCUMULATE
+    op = neutral_name(registered_name(native, _operators))
+    if op == _ACCUMULATE_OP and not accumulates:
+        # A custom Function of this name would have the ids of leaves.
+        op = f"{op}_function"
+    return Anatomy(
+        native,
+        op,
+        _attribute_reader(attributes, {slot.unpacked for slot in slots}, symbols, groups),
+        slots,
+        # With the class beside it, a lone attribute comes as a tuple too.
+        attrgetter(*(slot.packed for slot in slots), "__class__"),
+        accumulates=accumulates,
+        opaque=native in _OPAQUE,
+    )
+
+
+def _attribute_reader(
+    attributes: list[str], tensors: set[str], symbols: Callable[[object], str], groups: Groups
+) -> Callable[[GradFn], Mapping[str, AttrValue]]:
+    own = sorted(name for name in attributes if name.startswith(_SAVED) and name not in tensors)
+    named = {name.removeprefix(_SAVED): name for name in own}
+    # Only a custom Function says which of its inputs need a gradient.
+    if "needs_input_grad" in attributes:
+        return PythonAttributeReader(named, groups, symbols)
+    if len(named) == 1:
+        ((name, attribute),) = named.items()
+        return LoneAttributeReader(name, attribute, symbols)
+    return AttributeReader(named, symbols) if named else no_attributes
+
+
+def _slots(attributes: list[str]) -> Iterator[Slot]:
+    for packed in sorted(name for name in attributes if name.startswith(_RAW)):
+        name = packed.removeprefix(_RAW)
+        # A custom Function has its saved tensors under a name of their own.
+        yield Slot(name, packed, "saved_tensors" if name == "tensors" else _SAVED + name)

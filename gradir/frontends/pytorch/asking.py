@@ -1,0 +1,121 @@
+"""A backward for the gradients alone, which leaves distributed training as it was.
+
+A gradient that is added to a leaf is also sent to the other processes: hooks behind the addition count it, and a
+wrapper such as DistributedDataParallel takes each forward for one such backward. So in a process of a group the engine
+is asked for the gradients, and adds up none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
+
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from gradir.errors import CaptureError
+from gradir.frontends.pytorch.walk import GradFn
+
+__all__ = ["asked_for", "in_process_group", "refuse_addition", "refuse_lasting", "undisturbed"]
+
+_ADDING: Final = "CheckpointFunctionBackward"
+"""A function whose backward adds to the leaves below it, whatever the engine was asked for."""
+
+_SINK: Final = "_DDPSinkBackward"
+
+
+def in_process_group() -> bool:
+    """Whether this process trains together with others."""
+    return distributed.is_available() and distributed.is_initialized()
+
+
+def refuse_lasting(grad_fns: Iterable[GradFn], leaves: Sequence[torch.Tensor]) -> None:
+    """Refuse a graph on which every backward leaves something behind.
+
+    Raises:
+        CaptureError: it has a reentrant checkpoint or a flat parameter, or a hook on a leaf communicates.
+    """
+    if any(type(fn).__name__ == _ADDING for fn in grad_fns):
+        raise CaptureError(
+            "a reentrant checkpoint adds up gradients that a process group then sends, so verifying would change the "
+            "next backward: use checkpoint(..., use_reentrant=False), or verify in a process without a group"
+        )
+    if any(getattr(leaf, "_is_flat_param", False) for leaf in leaves):
+        raise CaptureError(
+            "FullyShardedDataParallel runs one backward for each forward, so verifying would break the next: "
+            "verify the module without it, or under fully_shard"
+        )
+    delayed = getattr(DistributedDataParallel, "_delayed_all_reduce_hook", None)
+    hooks = [hook for leaf in leaves for hook in (leaf._backward_hooks or {}).values()]
+    if delayed is not None and any(getattr(hook, "__func__", None) is delayed for hook in hooks):
+        raise CaptureError(
+            "DistributedDataParallel with delay_all_reduce_named_params reduces what it has in every backward, so "
+            "verifying would change the next one: verify the module without it"
+        )
+
+
+def refuse_addition(_: torch.Tensor) -> NoReturn:
+    """The hook of a leaf to which nothing may be added; what comes behind the addition is not reached.
+
+    Raises:
+        CaptureError: always.
+    """
+    raise CaptureError(
+        "a function of the graph runs a backward of its own, whose gradients a process group would send: "
+        "verify in a process without a group"
+    )
+
+
+def asked_for(
+    leaves: Sequence[torch.Tensor],
+    tensors: Sequence[torch.Tensor],
+    seeds: Sequence[torch.Tensor],
+    *,
+    keep_graph: bool = True,
+) -> Sequence[torch.Tensor | None]:
+    """The gradients of leaves, ``None`` where none arrives."""
+    if not leaves:
+        return ()
+    return torch.autograd.grad(tensors, leaves, seeds, retain_graph=keep_graph, allow_unused=True)
+
+
+@contextmanager
+def undisturbed(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Iterator[None]:
+    """Let nothing be reduced meanwhile, neither gradients that wait for a later backward nor a first one's all at once.
+
+    A graph that DistributedDataParallel calls static is reduced by a function on top of it at first; what `fully_shard`
+    has added up already, by the functions that end a module's backward.
+    """
+    grad_fns = list(grad_fns)
+    parts: dict[int, tuple[Any, str, object]] = {}
+    for fn in grad_fns:
+        if type(fn).__name__ == _SINK:
+            wrapper = fn.ddp_weakref()
+            if getattr(wrapper, "static_graph", False):
+                parts[id(wrapper)] = wrapper, "_static_graph_delay_allreduce_enqueued", True
+    for group in _sharded_groups(grad_fns, roots):
+        parts[id(group)] = group, "reduce_grads", False
+    kept = [(part, name, getattr(part, name)) for part, name, _ in parts.values()]
+    try:
+        for part, name, quiet in parts.values():
+            setattr(part, name, quiet)
+        yield
+    finally:
+        for part, name, value in kept:
+            setattr(part, name, value)
+
+
+def _sharded_groups(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Iterator[object]:
+    """What reduces the parameters of each module that `fully_shard` was applied to."""
+    for fn in grad_fns:
+        if type(fn).__name__ == "RegisterPostBackwardFunctionBackward":
+            yield fn.param_group
+    for root in roots:
+        for module in root.modules():
+            state_of: Any = getattr(type(module), "_get_fsdp_state", None)
+            state = None if state_of is None else state_of(module)
+            # Of one group until torch 2.9 or so, since then of several.
+            groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+            yield from (group for group in groups if group is not None)

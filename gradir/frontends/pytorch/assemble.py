@@ -1,0 +1,401 @@
+"""From captured tensors to a Graph."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import torch
+from msgspec.structs import replace
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from gradir.errors import CaptureError
+from gradir.frontends.pytorch.anatomy import Anatomies, Anatomy
+from gradir.frontends.pytorch.fake import is_fake
+from gradir.frontends.pytorch.flat import FlatParameters
+from gradir.frontends.pytorch.keepalive import protect
+from gradir.frontends.pytorch.metadata import MetadataReader, dtype_name, layout_name
+from gradir.frontends.pytorch.outputs import Captured, flatten
+from gradir.frontends.pytorch.reach import hidden_among
+from gradir.frontends.pytorch.saved import SavedReader
+from gradir.frontends.pytorch.scopes import cuts, is_trainable, module_paths, scope_table
+from gradir.frontends.pytorch.sources import SourceLookup
+from gradir.frontends.pytorch.symbols import Symbols
+from gradir.frontends.pytorch.tensors import NamedTensors, Owned, TensorNodes, modules_of, owned_tensors
+from gradir.frontends.pytorch.walk import GradFn, Walk, walk
+from gradir.gcpause import paused_gc
+from gradir.ir import AttrValue, Cut, Graph, Node, Producer, Ref, Scope, TensorMeta
+from gradir.ir.ids import IdAllocator
+from gradir.ir.records import sound
+from gradir.ir.validate import vouch
+from gradir.protocols import Names, Verification
+from gradir.version import __version__
+
+__all__ = ["LiveGraph", "assemble", "capture"]
+
+_DERIVATIVE: Final = re.compile(r"BackwardBackward\d*$")
+"""The grad_fns of derivatives, of which torch computes only those that are needed."""
+
+_NOTHING: Final[Mapping[str, AttrValue]] = {}
+_OPEN_SCOPE: Final[Mapping[str, AttrValue]] = {"scope": "ambiguous"}
+
+
+def capture(outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
+    """Capture the graph behind tensors; see `gradir.capture`."""
+    return assemble(flatten(outputs), modules_of(model), params=params)
+
+
+class LiveGraph(NamedTuple):
+    """A graph together with the live objects it was made of.
+
+    ``grad_fns`` maps each grad_fn to its node's id, ``leaves`` the id of each leaf's node to its tensor. ``unreached``
+    are the parameters that the graph's cuts name, in their order; an empty one stands for what is not initialised.
+    ``roots`` are the modules by their paths' first names.
+    """
+
+    graph: Graph
+    captured: list[Captured]
+    grad_fns: dict[GradFn, str]
+    leaves: dict[str, torch.Tensor]
+    unreached: list[torch.Tensor]
+    roots: Mapping[str, nn.Module]
+
+    def verify(self, *, keep_graph: bool = True) -> Verification:
+        """Run a real backward and compare it with the graph; see `gradir.verify`."""
+        from gradir.frontends.pytorch.verify import verify
+
+        return verify(self, keep_graph=keep_graph)
+
+
+def assemble(
+    captured: list[Captured],
+    roots: Mapping[str, nn.Module],
+    *,
+    params: Names | None = None,
+    walked: Walk | None = None,
+    scope_of: Callable[[GradFn], str | None] | None = None,
+    calls: Mapping[nn.Module, int] | None = None,
+    inside: Collection[nn.Module] = (),
+    temporary: Sequence[Owned] = (),
+    sources: SourceLookup | None = None,
+) -> LiveGraph:
+    """Make the graph of the captured tensors, which may have been ``walked`` already.
+
+    When the forward was recorded, ``scope_of`` gives the module path of a grad_fn or ``None`` where that is open,
+    ``calls`` how often each module ran, ``inside`` which modules ran inside a custom Function, ``temporary`` the
+    parameters that modules had only while they ran, and ``sources``, if they were noted, the source lines.
+
+    Raises:
+        CaptureError: called inside torch.compile, or ``params`` holds something else than tensors by name.
+    """
+    if torch.compiler.is_compiling():
+        raise CaptureError("capture inside torch.compile sees no grad_fn: capture outside the compiled function")
+    # What is dropped before the collector runs again need not be looked at by it, and no class or mode of the user's
+    # need be told of what is read.
+    with paused_gc(), torch._C.DisableTorchFunction():
+        return _assemble(
+            captured,
+            roots,
+            params,
+            walk(captured) if walked is None else walked,
+            scope_of=scope_of,
+            calls=calls or {},
+            inside=inside,
+            temporary=temporary,
+            sources=sources,
+        )
+
+
+def _assemble(
+    captured: list[Captured],
+    roots: Mapping[str, nn.Module],
+    params: Names | None,
+    walked: Walk,
+    *,
+    scope_of: Callable[[GradFn], str | None] | None,
+    calls: Mapping[nn.Module, int],
+    inside: Collection[nn.Module],
+    temporary: Sequence[Owned],
+    sources: SourceLookup | None,
+) -> LiveGraph:
+    owned = owned_tensors(roots)
+    temporary = _with_every_name(temporary, owned)
+    known = [*owned, *temporary]
+    assembly = _Assembly(captured, walked, NamedTensors(known, params), TensorNodes(known), scope_of, sources=sources)
+    nodes = assembly.nodes()
+    protect(walked)
+    grad_fns, leaves = assembly.live()
+    reached = {id(tensor) for tensor in leaves.values()}
+    unreached = [entry for entry in owned if is_trainable(entry.tensor) and id(entry.tensor) not in reached]
+    if unreached:
+        unreached = _without_replaced(unreached, [entry for entry in temporary if id(entry.tensor) in reached])
+        known_ids = {id(entry.tensor) for entry in known}
+        unreached = _without_parts(unreached, [leaf for leaf in leaves.values() if id(leaf) not in known_ids])
+    hidden = hidden_among([entry.tensor for entry in unreached], walked.edges, inside, is_recorded=scope_of is not None)
+    graph = Graph.of(
+        nodes,
+        scope_table(module_paths(roots), owned, calls),
+        cuts(unreached, hidden),
+        Producer(
+            __version__,
+            "torch",
+            str(torch.__version__),
+            {
+                "scopes": scope_of is not None,
+                "sources": sources is not None,
+                # Only where it is so: what has data need not say it.
+                **({"fake": True} if any(is_fake(entry.tensor) for entry in captured) else {}),
+            },
+        ),
+    )
+    # Every text of the user's in a node is made plain, every kind of tensor described once, and the walk gave the
+    # order: a look at each node again would cost more than to write it. The few other records are looked at.
+    if sound(list(graph.scopes.values()), Scope) and sound(graph.cuts, Cut):
+        vouch(graph)
+    return LiveGraph(graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], roots)
+
+
+def _usable(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or one that takes the place of a lazy module's, which refuses every use before the module ran."""
+    return torch.empty(0, requires_grad=True) if is_lazy(tensor) else tensor
+
+
+def _with_every_name(temporary: Sequence[Owned], owned: list[Owned]) -> Sequence[Owned]:
+    """The temporary parameters with all names of those in whose place they were; not what a module has anyway."""
+    if not temporary:
+        return temporary
+    own = {id(entry.tensor) for entry in owned}
+    entries = {name: entry for entry in owned for name in entry.names}
+    return [
+        entries.get(entry.names[0], entry)._replace(tensor=entry.tensor)
+        for entry in temporary
+        if id(entry.tensor) not in own
+    ]
+
+
+def _without_replaced(unreached: list[Owned], temporary: list[Owned]) -> list[Owned]:
+    """Drop the parameters in whose place the model had others while it ran."""
+    replaced = {name for entry in temporary for name in entry.names}
+    return [entry for entry in unreached if replaced.isdisjoint(entry.names)]
+
+
+def _without_parts(unreached: list[Owned], leaves: list[torch.Tensor]) -> list[Owned]:
+    """Drop the parameters that lie inside a flat leaf which no module has."""
+    flat = FlatParameters(leaves)
+    return [entry for entry in unreached if not flat.contain(entry.tensor)]
+
+
+_Step: TypeAlias = tuple[Any, Anatomy | None, str | None]
+"""A grad_fn, its anatomy, and its scope or ``None`` if that is open; or a place in the captured tensors."""
+
+
+class _Assembly:
+    """The state of one capture: first every id, then every node, both in canonical order."""
+
+    def __init__(
+        self,
+        captured: list[Captured],
+        walked: Walk,
+        named: NamedTensors,
+        tensors: TensorNodes,
+        scope_of: Callable[[GradFn], str | None] | None,
+        *,
+        sources: SourceLookup | None,
+    ) -> None:
+        self._captured = captured
+        self._walked = walked
+        self._named = named
+        self._tensors = tensors
+        self._scope_of = scope_of
+        self._sources = sources
+        self._allocator = IdAllocator()
+        self._symbols = Symbols()
+        self._anatomies = Anatomies(self._symbols)
+        self._metadata = MetadataReader(self._symbols)
+        self._ids: dict[GradFn, str] = {}
+        self._captured_ids: dict[int, str] = {}
+        self._leaves: dict[GradFn, torch.Tensor] = {}
+        self._nodes: list[Node] = []
+
+    def nodes(self) -> list[Node]:
+        """Every node of the graph."""
+        self._write(self._assign_ids())
+        return self._nodes
+
+    def live(self) -> tuple[dict[GradFn, str], dict[str, torch.Tensor]]:
+        """The id of every grad_fn, and every leaf tensor by the id of its node."""
+        return self._ids, {self._tensors.id_of(tensor) or "": tensor for tensor in self._leaves.values()}
+
+    def _assign_ids(self) -> list[_Step]:
+        """Give everything its id; returns the canonical order with what was looked up on the way."""
+        steps: list[_Step] = []
+        ids, scope_of, functions = self._ids, self._scope_of, self._allocator.functions
+        anatomies, anatomy_of = self._anatomies.by_type, self._anatomies.of
+        scope: str | None = ""
+        for key in self._walked.order:
+            anatomy = anatomies.get(type(key))
+            if anatomy is None:
+                if isinstance(key, int):
+                    self._captured_ids[key] = self._captured_id(key)
+                    steps.append((key, None, ""))
+                    continue
+                anatomy = anatomy_of(key)
+            if anatomy.accumulates:
+                ids[key] = self._accumulator_id(key)
+                steps.append((key, anatomy, ""))
+                continue
+            if scope_of is not None:
+                scope = scope_of(key)
+            ids[key] = functions[scope or "", anatomy.op]()
+            steps.append((key, anatomy, scope))
+        return steps
+
+    def _captured_id(self, index: int) -> str:
+        role, path, tensor, _, _ = self._captured[index]
+        if role == "output":
+            return self._allocator.output(path)
+        return self._tensors.id_of(tensor) or self._allocator.base(path)
+
+    def _accumulator_id(self, fn: GradFn) -> str:
+        tensor = self._leaves[fn] = fn.variable
+        tensor_id = self._tensors.id_of(tensor)
+        if tensor_id is None:
+            names = self._named.names(tensor)
+            tensor_id = self._allocator.tensor(names[0] if names else "")
+            self._tensors.place(tensor, tensor_id)
+        return self._allocator.accumulator(tensor_id)
+
+    def _write(self, steps: list[_Step]) -> None:
+        reader = SavedReader(self._ids, self._tensors, self._add_buffer, self._symbols)
+        ids, edges, outputs_of, add = self._ids, self._walked.edges, self._metadata.of_node, self._nodes.append
+        names, sources = self._intermediate_names(), self._sources
+        written: set[str] = set()
+        for key, anatomy, scope in steps:
+            if anatomy is None:
+                self._add_captured(key)
+                continue
+            if anatomy.accumulates:
+                self._add_leaf(key, anatomy, written)
+                continue
+            node_id, outputs = ids[key], outputs_of(key)
+            # Fields by position: this runs once a node, and keywords would have to be matched each time.
+            add(
+                Node(
+                    node_id,
+                    "function",
+                    anatomy.op,
+                    anatomy.native,
+                    scope or "",
+                    tuple(names[key]) if key in names else (),
+                    tuple([None if child is None else Ref(ids[child], number) for child, number in edges[key]]),
+                    outputs,
+                    anatomy.attributes(key),
+                    reader.read(key, anatomy, node_id, outputs) if anatomy.slots else (),
+                    None,
+                    anatomy.opaque,
+                    None if sources is None else sources.source(key._sequence_nr()),
+                    _NOTHING if scope is not None else _OPEN_SCOPE,
+                )
+            )
+        self._complete(reader)
+
+    def _intermediate_names(self) -> dict[GradFn, list[str]]:
+        names: defaultdict[GradFn, list[str]] = defaultdict(list)
+        for tensor, name in self._named.intermediates:
+            names[tensor.grad_fn].append(name)
+        if self._sources is not None:
+            for fn in self._walked.edges:
+                variable = self._sources.variable(fn._sequence_nr())
+                if variable is not None and fn not in names:
+                    names[fn].append(variable)
+        return names
+
+    def _add_leaf(self, accumulator: GradFn, anatomy: Anatomy, written: set[str]) -> None:
+        tensor = self._leaves[accumulator]
+        tensor_id = self._tensors.id_of(tensor) or ""
+        owner = self._named.owner(tensor)
+        scope = owner.scope if owner else ""
+        meta = self._metadata.of_tensor(tensor)
+        if tensor_id not in written:
+            written.add(tensor_id)
+            role = "parameter" if isinstance(tensor, nn.Parameter) else "leaf"
+            names = self._named.names(tensor)
+            self._nodes.append(Node(tensor_id, role, scope=scope, names=names, outputs=(meta,)))
+        self._nodes.append(
+            Node(
+                self._ids[accumulator],
+                op=anatomy.op,
+                native=anatomy.native,
+                scope=scope,
+                inputs=(Ref(tensor_id, 0),),
+                outputs=(meta,),
+            )
+        )
+
+    def _add_buffer(self, owned: Owned) -> str:
+        node_id = self._allocator.tensor(owned.names[0])
+        self._tensors.place(owned.tensor, node_id)
+        meta = self._metadata.of_tensor(owned.tensor)
+        self._nodes.append(Node(node_id, "buffer", scope=owned.scope, names=owned.names, outputs=(meta,)))
+        return node_id
+
+    def _add_captured(self, index: int) -> None:
+        role, _, tensor, producer, base = self._captured[index]
+        if role == "view_base" and self._tensors.id_of(tensor) is not None:
+            return
+        self._nodes.append(
+            Node(
+                self._captured_ids[index],
+                role,
+                names=self._named.names(tensor),
+                inputs=() if producer is None else (Ref(self._ids[producer[0]], producer[1]),),
+                outputs=(self._metadata.of_tensor(tensor),),
+                base=None if base is None else self._captured_ids[base],
+            )
+        )
+
+    def _complete(self, reader: SavedReader) -> None:
+        """Write what only saved and captured tensors tell of a function: numbers among its attributes, and layouts."""
+        layouts = reader.layouts
+        for _, _, tensor, producer, _ in self._captured:
+            if producer is not None and tensor.layout is not torch.strided:
+                layouts[Ref(self._ids[producer[0]], producer[1])] = layout_name(tensor.layout)
+        undefined = self._undefined_outputs()
+        if not (reader.numbers or layouts or undefined):
+            return
+        places = {node.id: index for index, node in enumerate(self._nodes)}
+        for node_id, numbers in reader.numbers.items():
+            node = self._nodes[places[node_id]]
+            self._nodes[places[node_id]] = replace(node, attrs=dict(sorted({**node.attrs, **numbers}.items())))
+        for ref, layout in layouts.items():
+            node = self._nodes[places[ref.id]]
+            outputs = list(node.outputs)
+            outputs[ref.output_nr] = replace(outputs[ref.output_nr], layout=layout)
+            self._nodes[places[ref.id]] = replace(node, outputs=tuple(outputs))
+        # What torch says of a tensor that there is not.
+        nothing = TensorMeta(dtype_name(torch.get_default_dtype()), ())
+        for ref in undefined:
+            node = self._nodes[places[ref.id]]
+            outputs = list(node.outputs)
+            if outputs[ref.output_nr] == nothing:
+                outputs[ref.output_nr] = TensorMeta()
+                self._nodes[places[ref.id]] = replace(node, outputs=tuple(outputs))
+
+    def _undefined_outputs(self) -> list[Ref]:
+        """The outputs of derivatives that nothing in the graph needs, and torch may not have computed."""
+        kinds = {kind for kind, anatomy in self._anatomies.by_type.items() if _DERIVATIVE.search(anatomy.native)}
+        if not kinds:
+            return []
+        edges = self._walked.edges
+        taken = {edge for inputs in edges.values() for edge in inputs if type(edge[0]) in kinds}
+        taken.update(producer for _, _, _, producer, _ in self._captured if producer is not None)
+        return [
+            Ref(self._ids[fn], number)
+            for fn in edges
+            if type(fn) in kinds
+            for number in range(len(fn._input_metadata))
+            if (fn, number) not in taken
+        ]

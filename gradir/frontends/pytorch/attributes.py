@@ -1,0 +1,272 @@
+"""The non-tensor state of a grad_fn, as plain values."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
+from types import NoneType
+from typing import Any, Final, cast
+
+import torch
+
+from gradir.frontends.pytorch.distributed import Groups
+from gradir.ir import AttrValue, NonFinite
+from gradir.ir.model import AttrScalar
+
+__all__ = [
+    "AttributeReader",
+    "LoneAttributeReader",
+    "PythonAttributeReader",
+    "device_name",
+    "no_attributes",
+    "plain_text",
+    "plain_value",
+    "text_of",
+]
+
+_INT64 = range(-(2**63), 2**63)
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_SMALL = range(-(2**31), 2**31)
+_INTEGERS = {int}
+_AS_IS = frozenset({bool, type(None)})
+_NUMBERS = frozenset({bool, int, float})
+_NUMPY_NUMBERS = "biuf"
+"""The kinds of numpy's dtypes that are booleans, integers and floats: spans of time are not, and have a unit."""
+
+_SEQUENCES: Final[tuple[type[Any], ...]] = (tuple, list)
+_MAX_ITEMS = 10_000
+_MAX_DECIMAL_BITS = 2_000
+"""Python writes an int as decimal slowly, and may refuse to from 640 digits on."""
+
+_NAMED = (
+    torch.dtype,
+    torch.layout,
+    torch.memory_format,
+    torch.SymFloat,
+    torch.SymBool,
+    complex,
+)
+
+_NONE: Final[Mapping[str, AttrValue]] = {}
+_KNOWN_BY_VALUE: Final = frozenset(
+    {int, bool, NoneType, str, torch.dtype, torch.device, torch.layout, torch.memory_format}
+)
+"""Types whose equal values are the same value."""
+
+
+def no_attributes(fn: object) -> Mapping[str, AttrValue]:  # noqa: ARG001 (the signature of the readers)
+    """The attributes of a grad_fn that has none."""
+    return _NONE
+
+
+class LoneAttributeReader:
+    """Reads the attribute of the grad_fns of one type that have just one; what was met before is not converted again.
+
+    Most types of grad_fn that have attributes at all are such.
+    """
+
+    def __init__(self, name: str, attribute: str, symbols: Callable[[object], str] = str) -> None:
+        """``name`` is the one in the IR, ``attribute`` the one on the grad_fn; ``symbols`` names symbolic sizes."""
+        self._symbols = symbols
+        self._name = name
+        self._read = attrgetter(attribute)
+        self._known: dict[tuple[Any, type], dict[str, AttrValue]] = {}
+
+    def __call__(self, fn: object) -> Mapping[str, AttrValue]:
+        """The attribute by name."""
+        value = self._read(fn)
+        try:
+            # 1, 1.0 and True are equal, and have to stay apart.
+            return self._known[value, value.__class__]
+        except (KeyError, TypeError):
+            plain = {self._name: plain_value(_signed(value), self._symbols)}
+        if _is_known_by_value(value):
+            self._known[value, value.__class__] = plain
+        return plain
+
+
+class AttributeReader:
+    """Reads the attributes of the grad_fns of one type; what was met before is not converted again."""
+
+    def __init__(self, attributes: Mapping[str, str], symbols: Callable[[object], str] = str) -> None:
+        """``attributes`` has, by name in the IR, the names on the grad_fn, two or more; ``symbols`` is as above."""
+        self._symbols = symbols
+        self._names = tuple(attributes)
+        self._read = attrgetter(*attributes.values())
+        self._known: dict[tuple[Any, ...], dict[str, AttrValue]] = {}
+
+    def __call__(self, fn: object) -> Mapping[str, AttrValue]:
+        """The attributes by name, sorted."""
+        values = self._read(fn)
+        try:
+            return self._known[(values, *map(type, values))]
+        except (KeyError, TypeError):
+            plain = {
+                name: plain_value(_signed(value), self._symbols)
+                for name, value in zip(self._names, values, strict=True)
+            }
+        if all(map(_is_known_by_value, values)):
+            self._known[(values, *map(type, values))] = plain
+        return plain
+
+
+def _signed(value: Any) -> Any:
+    """Undo that torch shows a negative int64 as its two's complement."""
+    if value.__class__ is int:
+        return value - 2**64 if value >= 2**63 else value
+    if value.__class__ is tuple and not _are_small(value):
+        return tuple(map(_signed, value))
+    return value
+
+
+def _is_known_by_value(value: object) -> bool:
+    if type(value) is float:
+        # 0.0 equals -0.0, and no nan equals any.
+        return value != 0 and math.isfinite(value)
+    if type(value) is tuple:
+        return all(type(item) is int for item in value)
+    return type(value) in _KNOWN_BY_VALUE
+
+
+class PythonAttributeReader:
+    """Reads the attributes of custom Functions, those that their code set among them."""
+
+    def __init__(self, attributes: Mapping[str, str], groups: Groups, symbols: Callable[[object], str] = str) -> None:
+        """``attributes`` has, by name in the IR, the names that torch gives every such grad_fn.
+
+        ``groups`` labels process groups, ``symbols`` names symbolic sizes.
+        """
+        self._groups = groups
+        self._symbols = symbols
+        self._attributes = attributes
+
+    def __call__(self, fn: Any) -> Mapping[str, AttrValue]:
+        """The attributes by name, sorted."""
+        values = {
+            name: plain_value(getattr(fn, attribute), self._symbols) for name, attribute in self._attributes.items()
+        }
+        for name, value in self._groups.in_words(fn):
+            if not (name.startswith("_") or issubclass(type(value), torch.Tensor)):
+                values[plain_text(name)] = plain_value(value, self._symbols)
+        values["needs_input_grad"] = plain_value(fn.needs_input_grad)
+        return dict(sorted(values.items()))
+
+
+def plain_value(value: object, symbols: Callable[[object], str] = str) -> AttrValue:
+    """A value of the IR for an attribute of a grad_fn.
+
+    Whatever its class, a value becomes one of Python's own. What has no plain form becomes text without addresses, an
+    integer that does not fit 64 bits its digits, hexadecimal ones if they are very many. ``symbols`` gives the text of
+    a symbolic integer.
+
+    >>> plain_value(2**64), plain_value(torch.float16), plain_value((1, float("inf")))
+    ('18446744073709551616', 'float16', (1, NonFinite(float='inf')))
+    """
+    if type(value) in _AS_IS or (type(value) is int and value in _SMALL):
+        return cast("AttrValue", value)
+    if type(value) is tuple and _are_small(value):
+        return cast("AttrValue", value)
+    items = _items(value)
+    return _plain_scalar(value, symbols) if items is None else tuple([_plain_row(item, symbols) for item in items])
+
+
+def _items(value: object) -> Iterator[object] | None:
+    """What is in a tuple or list that is not too long; a class derived from these is not asked for its own account."""
+    for kind in _SEQUENCES:
+        if issubclass(type(value), kind):
+            sequence = cast("list[object]", value)
+            return kind.__iter__(sequence) if kind.__len__(sequence) <= _MAX_ITEMS else None
+    return None
+
+
+def _are_small(values: object) -> bool:
+    # By far the most frequent attributes are sizes and strides.
+    items = cast("tuple[int, ...]", values)
+    return {*map(type, items)} == _INTEGERS and max(items) < 2**31 and min(items) >= -(2**31)
+
+
+def _plain_row(value: object, symbols: Callable[[object], str]) -> AttrScalar | tuple[AttrScalar, ...]:
+    items = _items(value)
+    return _plain_scalar(value, symbols) if items is None else tuple([_plain_scalar(item, symbols) for item in items])
+
+
+def _plain_scalar(value: object, symbols: Callable[[object], str]) -> AttrScalar:
+    # What a class says of itself in __str__, __int__ or __class__ differs from what it inherits.
+    kind = type(value)
+    if value is None or kind is bool:
+        return cast("bool | None", value)
+    if issubclass(kind, int):
+        return _plain_int(int.__index__(cast("int", value)))
+    if issubclass(kind, float):
+        return _plain_float(float.__float__(cast("float", value)))
+    number = _number_of_numpy(value)
+    return _plain_name(value, symbols) if number is None else _plain_scalar(number, symbols)
+
+
+def _number_of_numpy(value: object) -> bool | int | float | None:
+    # Nobody has a scalar of numpy's without numpy being imported. A class of a user's own may well look like a number,
+    # but asking it for its value would run its code.
+    scalar = getattr(sys.modules.get("numpy"), "generic", None)
+    if scalar is None or not issubclass(type(value), scalar):
+        return None
+    if scalar.dtype.__get__(value).kind not in _NUMPY_NUMBERS:
+        return None
+    number = scalar.item(value)
+    # A long double has no Python type of its own.
+    return number if type(number) in _NUMBERS else None
+
+
+def _plain_int(value: int) -> AttrScalar:
+    if value in _INT64:
+        return value
+    return str(value) if value.bit_length() <= _MAX_DECIMAL_BITS else hex(value)
+
+
+def _plain_float(value: float) -> AttrScalar:
+    if math.isfinite(value):
+        return value
+    return NonFinite("nan" if math.isnan(value) else "inf" if value > 0 else "-inf")
+
+
+def _plain_name(value: object, symbols: Callable[[object], str]) -> str:
+    kind = type(value)
+    if issubclass(kind, str):
+        return plain_text(cast("str", value))
+    if issubclass(kind, torch.SymInt):
+        return symbols(value)
+    if issubclass(kind, torch.device):
+        return device_name(cast("torch.device", value))
+    if issubclass(kind, _NAMED):
+        return str(value).removeprefix("torch.")
+    return plain_text(f"<{kind.__name__}>")
+
+
+def device_name(device: torch.device) -> str:
+    """The kind of a device, without the number, which differs between processes that do the same.
+
+    >>> device_name(torch.device("cuda", 3))
+    'cuda'
+    """
+    return plain_text(device.type)
+
+
+def text_of(value: object) -> str:
+    """The characters of a str, whatever its class shows instead; for all else what ``str`` says.
+
+    >>> from enum import Enum
+    >>> text_of(Enum("Mode", {"SUM": "sum"}, type=str).SUM), text_of(1)
+    ('sum', '1')
+    """
+    return plain_text(cast("str", value) if issubclass(type(value), str) else str(value))
+
+
+def plain_text(text: str) -> str:
+    """A plain str without object addresses and lone surrogates, which would differ between runs or fit in no file."""
+    if type(text) is not str:
+        text = "".join((text,))
+    if " at 0x" in text:
+        text = _ADDRESS.sub("", text)
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,164 @@
+"""Free a deep graph without overflowing the C stack.
+
+From torch 2.13 on, a grad_fn that Python has seen keeps its Python object until the node dies, and the death of such a
+node runs through Python into the death of the next, one C stack frame deep for each. A chain of some 2,400 nodes then
+overflows a stack of 512 kB, one of 40,000 the usual 8 MB. torch frees nodes that Python never saw in a loop, but a
+capture has to see them all.
+
+So capture holds the nodes of a deep graph itself, and lets go of a node only when nobody else owns it, consumers
+before producers. A node then never dies while it owns the last reference to another one. The check runs after each
+cyclic garbage collection and at each further capture of a deep graph. As long as the captured tensors live, so does
+everything below them: the last graph is held whole, and taken apart only when one of its roots has died.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import sys
+import threading
+from typing import Any, Final
+
+import torch
+from torch.autograd.function import FunctionCtx
+
+from gradir.frontends.pytorch.walk import Walk
+
+__all__ = ["SAFE_DEPTH", "held_nodes", "protect", "release_dead"]
+
+SAFE_DEPTH = 1_000
+"""The longest path, in nodes, that every supported stack size frees by itself."""
+
+_NODES_KEEP_THEIR_OBJECTS: Final = torch.__version__ >= torch.torch_version.TorchVersion("2.13")
+"""Whether freeing a node frees a Python object too, even one that Python let go."""
+
+_whole: list[Any] = []
+"""Every node of the last deep graph, while its roots live."""
+
+_roots: list[Any] = []
+"""The nodes of that graph that made the captured tensors."""
+
+_consumers: dict[Any, int] = {}
+"""Each node that is held by itself, with the number of edges into it from such nodes."""
+
+_frontier: dict[Any, None] = {}
+"""Those of them without a held consumer, the only ones that can be released next."""
+
+_python_producers: dict[int, list[Any]] = {}
+"""The producers of held nodes that Python defines, by id(): these cannot be asked once torch has freed the node."""
+_changing = threading.Lock()
+
+
+def protect(walked: Walk) -> None:
+    """Hold the nodes of a graph that is too deep to free itself."""
+    release_dead()
+    if not _NODES_KEEP_THEIR_OBJECTS or not walked.has_path_of(SAFE_DEPTH + 1):
+        return
+    with _changing:
+        _take_apart()
+        _whole.extend(fn for fn, edges in walked.edges.items() if edges)
+        _roots.extend(dict.fromkeys(walked.roots))
+        for fn in _whole:
+            if isinstance(fn, FunctionCtx):
+                _python_producers[id(fn)] = [child for child, _ in walked.edges[fn]]
+    if _on_collection not in gc.callbacks:
+        gc.callbacks.append(_on_collection)
+
+
+def held_nodes() -> int:
+    """The number of nodes that are held at the moment."""
+    return len(_consumers.keys() | set(_whole))
+
+
+def release_dead() -> int:
+    """Let go of the nodes that nobody else owns; returns how many."""
+    if not _changing.acquire(blocking=False):
+        # A collection may begin anywhere, in the midst of a change too.
+        return 0
+    try:
+        if _a_root_died():
+            _take_apart()
+        before = len(_consumers)
+        pending = list(_frontier)
+        while pending:
+            # Rebinding the name is what frees the node of the round before, and its hold on its producers.
+            fn = pending.pop()
+            if _references(fn) == _OWN_REFERENCES:
+                pending.extend(_let_go(fn))
+        return before - len(_consumers)
+    finally:
+        _changing.release()
+
+
+def _a_root_died() -> bool:
+    # The lists _whole and _roots hold a root once each.
+    return any(_references(fn) == _LOOP_REFERENCES + 2 + (fn in _consumers) + (fn in _frontier) for fn in _roots)
+
+
+def _take_apart() -> None:
+    """Hold each node of the last deep graph by itself."""
+    added = [fn for fn in _whole if fn not in _consumers]
+    _consumers.update(dict.fromkeys(added, 0))
+    for fn in added:
+        for producer in _producers(fn):
+            _consumers[producer] += 1
+            _frontier.pop(producer, None)
+    _frontier.update(dict.fromkeys(fn for fn in added if not _consumers[fn]))
+    _whole.clear()
+    _roots.clear()
+
+
+def _producers(fn: Any) -> list[Any]:
+    known = _python_producers.get(id(fn))
+    following = [child for child, _ in fn.next_functions] if known is None else known
+    return [child for child in following if child in _consumers]
+
+
+def _let_go(fn: Any) -> list[Any]:
+    """Forget a node; returns the nodes that this leaves without a held consumer."""
+    producers = _producers(fn)
+    _python_producers.pop(id(fn), None)
+    del _consumers[fn], _frontier[fn]
+    freed = []
+    for producer in producers:
+        _consumers[producer] -= 1
+        if _consumers[producer] == 0:
+            _frontier[producer] = None
+            freed.append(producer)
+    return freed
+
+
+def _own_references() -> int:
+    # What getrefcount says of an object that only this module holds, counted in the very shape of release_dead.
+    key = object()
+    held, frontier, pending = {key: 0}, {key: None}, [key]
+    del key
+    fn = pending.pop()
+    count = _references(fn)
+    held.clear()
+    frontier.clear()
+    return count
+
+
+def _references(fn: Any) -> int:
+    return sys.getrefcount(fn)
+
+
+_OWN_REFERENCES = _own_references()
+"""What getrefcount says of a node that only _consumers and _frontier hold, in the loop of release_dead."""
+
+_LOOP_REFERENCES = _OWN_REFERENCES - 2
+"""What it says of an object that nothing but the variable of a loop holds."""
+
+
+def _on_collection(phase: str, info: dict[str, int]) -> None:  # noqa: ARG001
+    if phase == "stop":
+        release_dead()
+
+
+@atexit.register
+def _leave_to_the_system() -> None:
+    # The interpreter would empty the dicts in an order of its own while the user's tensors still own nodes.
+    for holder in (_whole, _roots, _consumers, _frontier, _python_producers):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))

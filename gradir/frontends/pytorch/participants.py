@@ -1,0 +1,67 @@
+"""Which of the modules and threads that ran beside a given model took part in what is captured."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from torch import nn
+
+from gradir.frontends.pytorch.timelines import ScopeLookup, Timeline
+from gradir.frontends.pytorch.walk import Walk
+
+__all__ = ["Ran", "strays_among", "taking_part"]
+
+
+class Ran(NamedTuple):
+    """What ran while a recorder was entered.
+
+    ``strays`` are the modules that no other module called, and that have nothing to do with the given model. The
+    threads in ``recording`` entered the recorder, and are among the ``timelines`` of all that ran modules.
+    """
+
+    strays: Sequence[nn.Module]
+    timelines: Sequence[Timeline]
+    recording: Collection[Timeline]
+
+
+def strays_among(outermost: Iterable[nn.Module], known: Mapping[nn.Module, str]) -> list[nn.Module]:
+    """The modules that have nothing to do with the known ones.
+
+    What wraps a known model, such as its compiled or its distributed form, gives nothing a second name.
+    """
+    return [module for module in outermost if known.keys().isdisjoint(module.modules())]
+
+
+def taking_part(ran: Ran, known: Mapping[nn.Module, str], walked: Walk, with_temporary: Mapping[int, nn.Module]) -> Ran:
+    """Leave out the strays that made no captured node and have no captured leaf, and the threads that ran only such.
+
+    ``known`` are the given model's modules, and ``with_temporary`` those that had a parameter only while they ran, by
+    its id(). Sequence numbers alone do not tell a thread that ran a criterion of this model from one that runs another
+    model, so a thread of strays counts for nothing unless one of them has a captured leaf.
+    """
+    leaves = {id(fn.variable) for fn in walked.edges if type(fn).__name__ == "AccumulateGrad"}
+    holding = {with_temporary[leaf] for leaf in leaves & with_temporary.keys()}
+    place_of: dict[nn.Module, str] = {}
+    idle: dict[nn.Module, None] = {}
+    owning: dict[nn.Module, None] = {}
+    for place, stray in enumerate(ran.strays):
+        members = list(stray.modules())
+        owns = any(member in holding or _has_any(member, leaves) for member in members)
+        (owning if owns else idle).update(dict.fromkeys(members))
+        for member in members:
+            place_of.setdefault(member, str(place))
+    ignored = idle.keys() - owning.keys()
+    timelines = [line for line in ran.timelines if line in ran.recording or not _ran_only(line, ignored)]
+    lookup = ScopeLookup(timelines, {**dict.fromkeys(known, ""), **place_of})
+    used = {lookup(fn) for fn in walked.edges}
+    strays = [stray for place, stray in enumerate(ran.strays) if stray in owning or str(place) in used]
+    return Ran(strays, timelines, ran.recording)
+
+
+def _ran_only(timeline: Timeline, modules: Collection[nn.Module]) -> bool:
+    return all(frame is None or frame.module in modules for frame in timeline.snapshot()[1])
+
+
+def _has_any(module: nn.Module, leaves: set[int]) -> bool:
+    return not leaves.isdisjoint(map(id, module._parameters.values()))

@@ -1,0 +1,78 @@
+"""How the file of a source line is shown: the same wherever the program and its libraries lie."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from gradir.frontends.pytorch.attributes import plain_text
+from gradir.ir.text import printable
+
+__all__ = ["ShownPaths"]
+
+_INSTALLED: Final = ("site-packages", "dist-packages")
+_CELL: Final = re.compile(r"ipykernel_\d+")
+"""The folder of the cells of a notebook, named after its process."""
+
+
+class ShownPaths:
+    """The working directory and the folders to import from, as they are when it is made.
+
+    A file is shown relative to the deepest folder that holds it, of the working directory and those that libraries are
+    installed in, else to where it is imported from, else by its name alone.
+    """
+
+    def __init__(self) -> None:
+        self._roots = _standard()
+        # The working directory may have been deleted.
+        with suppress(OSError):
+            self._roots.append(Path.cwd())
+        self._imports = [Path(entry) for entry in sys.path if entry]
+        self._known: dict[str, str] = {}
+
+    def __call__(self, filename: str) -> str:
+        """The file that Python calls so."""
+        shown = self._known.get(filename)
+        if shown is None:
+            shown = self._known[filename] = printable(plain_text(self._relative(Path(filename)).as_posix()))
+        return shown
+
+    def _relative(self, path: Path) -> Path:
+        if not path.is_absolute():
+            return path
+        name = Path(path.name)
+        if _CELL.fullmatch(path.parent.name):
+            return name
+        spellings = [path, *_real([path])]
+        for roots in (self._roots, self._imports):
+            for spelling in spellings:
+                folders = [*roots, *_real(roots), *_installed(spelling)]
+                found = [root for root in folders if spelling.is_relative_to(root)]
+                if found:
+                    return spelling.relative_to(max(found, key=lambda root: len(root.parts)))
+        return name
+
+
+def _standard() -> list[Path]:
+    """The folders of Python's own modules."""
+    paths = sysconfig.get_paths()
+    return [Path(paths[name]) for name in ("stdlib", "platstdlib") if paths.get(name)]
+
+
+def _installed(path: Path) -> Iterator[Path]:
+    """The folders of installed packages that a file lies in."""
+    return (parent for parent in path.parents if parent.name in _INSTALLED)
+
+
+def _real(paths: Iterable[Path]) -> Iterator[Path]:
+    """The same without symbolic links."""
+    for path in paths:
+        # A name that a program makes up may hold what no path does.
+        with suppress(OSError, ValueError):
+            yield Path(os.path.realpath(path))

@@ -1,0 +1,227 @@
+"""Which parameters a graph's custom Functions may reach in their backward, without taking them as inputs.
+
+The backward of a custom Function is any Python code, and may run modules and a backward of its own: reversible layers,
+the adjoint of a solver and reentrant checkpoints do. What it can run it has to come to: through the attributes of
+its context, the tensors it saved, and what its code closes over or names.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, KeysView, Mapping
+from contextlib import suppress
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.autograd.function import FunctionCtx
+
+from gradir.frontends.pytorch.keepalive import protect
+from gradir.frontends.pytorch.outputs import Captured, output_nr_of
+from gradir.frontends.pytorch.walk import GradFn, walk
+
+__all__ = [
+    "backward_code",
+    "class_of",
+    "hidden_among",
+    "hiding_functions",
+    "is_reentrant_checkpoint",
+    "is_torchs_own",
+    "leaves_reached_by",
+    "names_in",
+    "reached_by",
+]
+
+_MAX_STEPS: Final = 300_000
+"""So many objects are looked at, or a function that holds the whole program would cost more than its capture."""
+
+_TORCHS_OWN: Final = "torch."
+_TORCHS_THAT_RUN_ANYTHING: Final = ("torch.utils.checkpoint", "torch._library.")
+"""Modules of torch whose Functions run code of the user's; all others reach what they have as input, and no more."""
+
+_END: Final = (type, ModuleType, FrameType, str, bytes, bytearray, int, float, complex, type(None))
+"""Types of objects that lead nowhere, or everywhere."""
+
+
+def hidden_among(
+    tensors: Iterable[torch.Tensor], grad_fns: Collection[GradFn], inside: Iterable[nn.Module], *, is_recorded: bool
+) -> Collection[int]:
+    """Which of the parameters, by id(), a function of the graph may reach without taking them as inputs.
+
+    That are those of modules that ran ``inside`` a custom Function, and what the functions of the graph can come to.
+    """
+    functions = hiding_functions(grad_fns)
+    wanted = {id(tensor) for tensor in tensors}
+    if not functions or not wanted:
+        return ()
+    if not is_recorded and any(map(is_reentrant_checkpoint, functions)):
+        # It surely runs something again, and what that is was not seen.
+        return wanted
+    ran = {id(tensor) for module in inside for tensor in module._parameters.values()}
+    return (wanted & ran) | reached_by(functions, grad_fns, wanted - ran)
+
+
+def hiding_functions(grad_fns: Iterable[GradFn]) -> list[GradFn]:
+    """Those of the grad_fns whose backward may run code that is not known."""
+    return [fn for fn in grad_fns if isinstance(fn, FunctionCtx) and not is_torchs_own(class_of(fn).__module__)]
+
+
+def is_reentrant_checkpoint(fn: GradFn) -> bool:
+    """Whether a grad_fn surely runs its forward again, as a part of backward."""
+    return type(fn).__name__ == "CheckpointFunctionBackward"
+
+
+def class_of(fn: GradFn) -> type:
+    """The class of a custom Function that a grad_fn belongs to."""
+    return getattr(type(fn), "_forward_cls", type(fn))
+
+
+def is_torchs_own(module: object) -> bool:
+    """Whether what a module of this name defines is torch's, and runs no code but torch's."""
+    name = str(module)
+    return name.startswith(_TORCHS_OWN) and not name.startswith(_TORCHS_THAT_RUN_ANYTHING)
+
+
+def reached_by(functions: Iterable[GradFn], known: Collection[GradFn], wanted: Collection[int]) -> set[int]:
+    """Which of the wanted tensors, by id(), the functions can come to.
+
+    ``known`` are the grad_fns of the graph. All are said to be reached where that cannot be told.
+    """
+    search = _Search(known, wanted)
+    return set(search.found) if search.all_of(functions) else set(wanted)
+
+
+def leaves_reached_by(functions: Iterable[GradFn], known: Collection[GradFn]) -> list[torch.Tensor]:
+    """The leaves that the functions can come to, as far as that can be told."""
+    search = _Search(known, None)
+    search.all_of(functions)
+    return list(search.found.values())
+
+
+class _Search:
+    """What was met so far: the objects, and the tensors of graphs that a function keeps for itself.
+
+    ``found`` are the wanted tensors among them by id(), or all leaves that require a gradient.
+    """
+
+    def __init__(self, known: Collection[GradFn], wanted: Collection[int] | None) -> None:
+        self._known = known
+        self._wanted = wanted
+        self.found: dict[int, torch.Tensor] = {}
+        self._met: set[int] = set()
+        # Whatever has an id() here has to live, or another object may get it.
+        self._alive: list[Any] = []
+        self._steps = _MAX_STEPS
+        self._elsewhere: list[Captured] = []
+        self._searched: dict[GradFn, None] = {}
+
+    def all_of(self, functions: Iterable[GradFn]) -> bool:
+        """Look at all that some functions lead to; returns whether that had an end."""
+        pending = list(functions)
+        while pending:
+            if not self._look_through(start for fn in pending for start in _starts(fn)):
+                return False
+            pending = self._functions_of_other_graphs()
+        return True
+
+    def _look_through(self, things: Iterable[Any]) -> bool:
+        # Nearest first, and most that is wanted is near.
+        pending = deque(things)
+        while pending and not self._has_all():
+            if not self._steps:
+                return False
+            self._steps -= 1
+            thing = pending.popleft()
+            if id(thing) in self._met:
+                continue
+            self._met.add(id(thing))
+            self._alive.append(thing)
+            if issubclass(type(thing), torch.Tensor):
+                self._note(thing)
+            else:
+                # Numbers and names, of which there may be millions, are no steps.
+                pending.extend(other for other in _referents(thing) if not issubclass(type(other), _END))
+        return True
+
+    def _has_all(self) -> bool:
+        return self._wanted is not None and len(self.found) == len(self._wanted)
+
+    def _note(self, tensor: torch.Tensor) -> None:
+        if id(tensor) in self._wanted if self._wanted is not None else tensor.is_leaf and tensor.requires_grad:
+            self.found[id(tensor)] = tensor
+        producer = tensor.grad_fn
+        if producer is not None and producer not in self._known:
+            self._elsewhere.append(Captured("output", "", tensor, (producer, output_nr_of(tensor))))
+
+    def _functions_of_other_graphs(self) -> list[GradFn]:
+        """Note the leaves of the graphs of tensors that were met; returns the functions there that may run anything."""
+        if not self._elsewhere or self._has_all():
+            return []
+        walked = walk(self._elsewhere)
+        self._elsewhere = []
+        protect(walked)
+        self._look_through(fn.variable for fn in walked.edges if type(fn).__name__ == "AccumulateGrad")
+        new = [fn for fn in hiding_functions(walked.edges) if fn not in self._searched and fn not in self._known]
+        self._searched.update(dict.fromkeys(new))
+        return new
+
+
+def _starts(fn: GradFn) -> Iterator[Any]:
+    yield vars(fn)
+    # A backward that ran may have freed them.
+    with suppress(RuntimeError):
+        yield from [getattr(packed, "data", None) for packed in fn._raw_saved_tensors]
+    yield from backward_code(fn)
+
+
+def backward_code(fn: GradFn) -> Iterator[Any]:
+    """The functions of a custom Function's class that run in its backward."""
+    cls = class_of(fn)
+    for name in ("backward", "vjp"):
+        code = getattr(cls, name, None)
+        if code is not None and not is_torchs_own(getattr(code, "__module__", "")):
+            yield code
+
+
+def _referents(thing: Any) -> Iterable[Any]:
+    kind = type(thing)
+    if kind is FunctionType:
+        return _used_by(thing)
+    if issubclass(kind, weakref.ReferenceType):
+        return (weakref.ReferenceType.__call__(thing),)
+    return gc.get_referents(thing)
+
+
+def _used_by(function: FunctionType) -> Iterator[Any]:
+    yield function.__closure__
+    yield function.__defaults__
+    yield function.__kwdefaults__
+    if not is_torchs_own(function.__module__):
+        yield from _named(names_in(function), function.__globals__)
+
+
+def _named(names: Collection[str], namespace: Mapping[str, Any]) -> Iterator[Any]:
+    """The globals that some code names, and what it names of modules and classes among them."""
+    for name in names:
+        thing = namespace.get(name)
+        if not issubclass(type(thing), (type, ModuleType)):
+            yield thing
+            continue
+        # Asked of a module itself, a lazy one would import more.
+        members = vars(thing)
+        if not is_torchs_own(f"{members.get('__module__') or members.get('__name__')}."):
+            yield from (members[member] for member in names if member in members)
+
+
+def names_in(function: FunctionType) -> KeysView[str]:
+    """The globals and attributes that the code of a function names, with what is defined inside it."""
+    names: dict[str, None] = {}
+    pending = [function.__code__]
+    while pending:
+        code = pending.pop()
+        names.update(dict.fromkeys(code.co_names))
+        pending += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return names.keys()

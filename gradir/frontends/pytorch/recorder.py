@@ -1,0 +1,250 @@
+"""Record which module runs which operation."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from operator import is_, itemgetter
+from types import FrameType, TracebackType
+from typing import Any, Final, NamedTuple, NoReturn
+
+import torch
+from torch import nn
+from torch.autograd.function import BackwardCFunction
+from torch.nn.modules import module as module_hooks
+
+from gradir.errors import CaptureError
+from gradir.frontends.pytorch.assemble import LiveGraph, assemble
+from gradir.frontends.pytorch.attributes import plain_text
+from gradir.frontends.pytorch.outputs import Captured, flatten
+from gradir.frontends.pytorch.participants import Ran, strays_among, taking_part
+from gradir.frontends.pytorch.scopes import module_paths
+from gradir.frontends.pytorch.sources import SourceLog, SourceLookup, SourceMode
+from gradir.frontends.pytorch.tensors import Owned, modules_of
+from gradir.frontends.pytorch.timelines import Coverage, Frame, ScopeLookup, Timeline
+from gradir.frontends.pytorch.walk import walk
+from gradir.gcpause import paused_gc
+from gradir.ir import Graph
+from gradir.protocols import Names, Verification
+
+__all__ = ["Recorder"]
+
+_CALL: Final = nn.Module._call_impl.__code__
+_Function: Any = torch.autograd.Function
+_APPLY: Final = _Function.apply.__func__.__code__
+_APPLY_BACKWARD: Final = BackwardCFunction.apply.__code__
+_OWN_CALL_AND_THE_ONE_ABOVE: Final = 2
+
+
+class _Temporary(NamedTuple):
+    """A parameter that a module had for a while, and under which name."""
+
+    tensor: torch.Tensor
+    module: nn.Module
+    name: str
+
+
+class Recorder:
+    """Notes, while it is entered, between which autograd sequence numbers each module runs.
+
+    torch numbers the nodes that a thread makes, so the numbers tell afterwards which module made a node. See
+    `gradir.record`.
+    """
+
+    def __init__(self, model: object = None, *, sources: bool = False) -> None:
+        """``model`` is a module, a dict of modules by name, or None: the modules called from outside any other.
+
+        ``sources`` also notes the source line of each node and the variable its result was assigned to.
+        """
+        self._model = model
+        self._timelines: list[Timeline] = []
+        self._of_thread = threading.local()
+        self._temporary: dict[int, _Temporary] = {}
+        self._outermost: dict[nn.Module, None] = {}
+        self._calls: defaultdict[nn.Module, int] = defaultdict(int)
+        self._inside: dict[nn.Module, None] = {}
+        self._hooks: ExitStack | None = None
+        self._notes_sources = sources
+        self._recording: dict[Timeline, SourceLog] = {}
+
+    def __enter__(self) -> Recorder:
+        if self._hooks is not None:
+            raise CaptureError("this recorder is already recording")
+        modules_of(self._model)
+        timeline = self._timeline()
+        timeline.switch(None)
+        log = self._recording.setdefault(timeline, SourceLog(timeline))
+        with ExitStack() as hooks:
+            hooks.callback(module_hooks.register_module_forward_pre_hook(self._enter_module).remove)
+            hooks.callback(module_hooks.register_module_forward_hook(self._leave_module, always_call=True).remove)
+            if self._notes_sources:
+                hooks.enter_context(SourceMode(log))
+            self._hooks = hooks.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        hooks, self._hooks = self._hooks, None
+        if hooks is not None:
+            hooks.close()
+        self._timeline().switch(None)
+
+    def __reduce__(self) -> NoReturn:
+        raise CaptureError("a recorder cannot be copied or pickled: it belongs to the threads that it records")
+
+    def capture(self, outputs: object, *, model: object = None, params: Names | None = None) -> Graph:
+        """Capture what was made inside the recorder, with scopes; ``model`` overrides the recorder's.
+
+        Raises:
+            CaptureError: an output is not a tensor, or has no graph.
+        """
+        return self.live_capture(outputs, model=model, params=params).graph
+
+    def verify(
+        self, outputs: object, *, model: object = None, params: Names | None = None, keep_graph: bool = True
+    ) -> Verification:
+        """Capture, run a real backward, and compare; see `gradir.verify`."""
+        return self.live_capture(outputs, model=model, params=params).verify(keep_graph=keep_graph)
+
+    def live_capture(self, outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
+        """Capture, and keep the live objects beside the graph."""
+        return self.assemble(flatten(outputs), model=model, params=params)
+
+    def assemble(self, captured: list[Captured], *, model: object = None, params: Names | None = None) -> LiveGraph:
+        """Capture tensors that are flattened already."""
+        # The walk made here is the whole graph's, and its objects live until the end.
+        with paused_gc():
+            return self._assemble(captured, model, params)
+
+    def _assemble(self, captured: list[Captured], model: object, params: Names | None) -> LiveGraph:
+        roots = modules_of(self._model if model is None else model)
+        known = module_paths(roots)
+        ran = Ran(strays_among(list(self._outermost), known), list(self._timelines), self._recording)
+        walked = walk(captured)
+        temporary = self._all_temporary()
+        if roots and ran.strays:
+            ran = taking_part(ran, known, walked, {key: module for key, (_, module, _) in temporary.items()})
+        roots = _with_strays(roots, known, ran.strays)
+        paths = module_paths(roots)
+        return assemble(
+            captured,
+            roots,
+            params=params,
+            walked=walked,
+            scope_of=ScopeLookup(ran.timelines, paths),
+            calls=self._calls,
+            inside=self._inside,
+            temporary=list(_named_by_module(temporary.values(), paths)),
+            sources=self._source_lookup(ran.timelines),
+        )
+
+    def _source_lookup(self, timelines: Sequence[Timeline]) -> SourceLookup | None:
+        if not self._notes_sources:
+            return None
+        return SourceLookup(
+            [
+                (log, Coverage([other for other in timelines if other is not timeline]))
+                for timeline, log in self._recording.items()
+            ]
+        )
+
+    def _all_temporary(self) -> dict[int, _Temporary]:
+        """By id(), the parameters that modules had while they ran and have no more, whichever module exchanged them."""
+        found = dict(self._temporary)
+        frames = {id(frame): frame for line in self._timelines for frame in line.snapshot()[1] if frame is not None}
+        for frame in frames.values():
+            now = frame.module._parameters
+            for name, tensor in frame.parameters:
+                if tensor is not None and now.get(name) is not tensor:
+                    found.setdefault(id(tensor), _Temporary(tensor, frame.module, name))
+        return found
+
+    def _timeline(self) -> Timeline:
+        try:
+            timeline: Timeline = self._of_thread.timeline
+        except AttributeError:
+            timeline = self._of_thread.timeline = Timeline()
+            self._timelines.append(timeline)
+        return timeline
+
+    def _enter_module(self, module: nn.Module, inputs: object) -> None:  # noqa: ARG002 (torch's signature)
+        if torch.compiler.is_compiling():
+            return
+        timeline = self._timeline()
+        if timeline.current is None:
+            self._outermost[module] = None
+        self._calls[module] += 1
+        caller = timeline.current
+        inside = (caller is not None and caller.inside) or _in_a_function()
+        if inside:
+            self._inside[module] = None
+        timeline.switch(Frame(module, caller, tuple(module._parameters.items()), inside))
+
+    def _leave_module(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002
+        if torch.compiler.is_compiling():
+            return
+        timeline = self._timeline()
+        frame = timeline.current
+        # A call whose own end was never seen ends with its caller.
+        while frame is not None and frame.module is not module:
+            frame = frame.caller
+        if frame is None:
+            return
+        timeline.switch(frame.caller)
+        if all(map(is_, module._parameters.values(), map(itemgetter(1), frame.parameters))):
+            return
+        usual = dict(frame.parameters)
+        for name, tensor in module._parameters.items():
+            if tensor is not None and usual.get(name) is not tensor:
+                # It has this one only while it runs, as when each process keeps a part of each parameter.
+                self._temporary[id(tensor)] = _Temporary(tensor, module, name)
+
+
+def _named_by_module(temporary: Iterable[_Temporary], paths: Mapping[nn.Module, str]) -> Iterator[Owned]:
+    for tensor, module, name in temporary:
+        if module in paths:
+            scope, own = paths[module], plain_text(name)
+            yield Owned(tensor, (f"{scope}.{own}" if scope else own,), scope)
+
+
+def _in_a_function() -> bool:
+    """Whether a custom Function runs between the call of a module, from whose hook this is asked, and the one above."""
+    frame: FrameType | None = sys._getframe(1)
+    calls = 0
+    while frame is not None and calls < _OWN_CALL_AND_THE_ONE_ABOVE:
+        code = frame.f_code
+        if code is _CALL:
+            calls += 1
+        elif code is _APPLY or code is _APPLY_BACKWARD:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _with_strays(
+    roots: dict[str, nn.Module], known: Mapping[nn.Module, str], strays: Sequence[nn.Module]
+) -> dict[str, nn.Module]:
+    """The roots, and every stray under the name of its class; without any root a lone stray model is the root."""
+    named = dict(roots)
+    if not roots:
+        # Beside a lone model there may be modules without parameters, such as its criterion.
+        models = [module for module in strays if next(module.parameters(), None) is not None] or strays
+        if len(models) == 1:
+            named[""] = models[0]
+            strays = [module for module in strays if module is not models[0]]
+            known = module_paths(named)
+    taken = {*known.values(), *(path.partition(".")[0] for path in known.values())}
+    counts: dict[str, int] = {}
+    for module in strays:
+        wanted = plain_text(type(module).__name__)
+        count = counts.get(wanted, 0) + 1
+        while (name := wanted if count == 1 else f"{wanted}_{count}") in taken:
+            count += 1
+        counts[wanted] = count
+        taken.add(name)
+        named[name] = module
+    return named

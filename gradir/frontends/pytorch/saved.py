@@ -1,0 +1,193 @@
+"""What a grad_fn keeps for its backward, read without unpacking, recomputing or copying anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from gradir.frontends.pytorch.anatomy import Anatomy, Slot
+from gradir.frontends.pytorch.metadata import dtype_name, layout_name, shape_of
+from gradir.frontends.pytorch.outputs import output_nr_of
+from gradir.frontends.pytorch.scalars import PROBES, number_of
+from gradir.frontends.pytorch.tensors import Owned, TensorNodes, held_by
+from gradir.frontends.pytorch.walk import GradFn
+from gradir.ir import AttrValue, Ref, Saved, TensorMeta
+
+__all__ = ["SavedReader"]
+
+_RESULT: Final = re.compile(r"result(\d*)")
+_kind_of: Final = attrgetter("dtype", "shape", "layout")
+
+
+class _Kind(NamedTuple):
+    """What the saved tensors of one kind have in common.
+
+    ``layout`` is set where it is not strided, ``probe`` where a tensor of this kind may stand for a number.
+    """
+
+    dtype: str
+    shape: tuple[int | str, ...] | None
+    layout: str | None
+    probe: torch.Tensor | None
+
+
+class SavedReader:
+    """Reads saved slots and remembers which storage was met where.
+
+    ``layouts`` collects what the saved tensors show of the layout of outputs, where that is not strided, and
+    ``numbers`` by node and slot the numbers among them.
+    """
+
+    def __init__(
+        self,
+        ids: Mapping[GradFn, str],
+        tensors: TensorNodes,
+        place: Callable[[Owned], str],
+        symbols: Callable[[object], str],
+    ) -> None:
+        """Read for the nodes of one graph.
+
+        ``ids`` gives the id of a grad_fn and ``symbols`` the text of a symbolic size; ``place`` makes a node of a
+        module's tensor and returns its id.
+        """
+        self._symbols = symbols
+        self._ids = ids
+        self._tensors = tensors
+        self._place = place
+        self._kinds: dict[tuple[Any, ...], _Kind] = {}
+        self._storages: dict[int, tuple[int | None, str, str]] = {}
+        self.layouts: dict[Ref, str] = {}
+        self.numbers: dict[str, dict[str, AttrValue]] = {}
+
+    def read(self, fn: GradFn, anatomy: Anatomy, node_id: str, outputs: tuple[TensorMeta, ...]) -> tuple[Saved, ...]:
+        """Every saved slot of a grad_fn."""
+        try:
+            packed = anatomy.packed(fn)
+        except RuntimeError:
+            packed = tuple([_packed(fn, slot) for slot in anatomy.slots])
+        read: list[Saved] = []
+        for slot, raw in zip(anatomy.slots, packed, strict=False):
+            entries = ((slot, raw),) if raw.__class__ is not tuple else _numbered(slot, raw)
+            for entry_slot, entry in entries:
+                saved = self._read(fn, node_id, outputs, entry_slot, entry)
+                if saved is not None:
+                    read.append(saved)
+        return tuple(read)
+
+    def _read(self, fn: GradFn, node_id: str, outputs: tuple[TensorMeta, ...], slot: Slot, raw: Any) -> Saved | None:
+        name = slot.name
+        try:
+            if raw.unpack_hook is not None:
+                return Saved(name, state="hooked")
+        except AttributeError:
+            return Saved(name, state="freed" if raw is _FREED else "unread")
+        tensor = raw.data
+        if tensor is None:
+            return Saved(name, state="freed") if _raises(raw.unpack) else None
+        try:
+            dtype, shape, layout, probe = self._kinds[_kind_of(tensor)]
+        except (KeyError, RuntimeError, TypeError):
+            dtype, shape, layout, probe = self._new_kind(tensor)
+        size, storage = self._storage(tensor, node_id, name)
+        try:
+            is_stale = tensor._version != 0 and _is_stale(raw, fn, slot)
+        except RuntimeError:
+            # An inference tensor has no version, and cannot be changed.
+            is_stale = False
+        if is_stale:
+            return Saved(name, dtype, shape, size, None, storage, "stale")
+        grad_fn = tensor.grad_fn
+        if grad_fn is None:
+            if probe is not None:
+                self._note_number(tensor, probe, node_id, name)
+            origin = self._origin_without_grad_fn(tensor, name, node_id, outputs)
+        else:
+            producer = self._ids.get(grad_fn)
+            origin = None if producer is None else Ref(producer, output_nr_of(tensor))
+        if layout is not None and origin is not None:
+            self.layouts[origin] = layout
+        return Saved(name, dtype, shape, size, origin, storage)
+
+    def _new_kind(self, tensor: torch.Tensor) -> _Kind:
+        layout = None if tensor.layout is torch.strided else layout_name(tensor.layout)
+        shape = shape_of(tensor, self._symbols)
+        kind = _Kind(dtype_name(tensor.dtype), shape, layout, PROBES.get(tensor.dtype) if shape == () else None)
+        # Without one shape, or with a symbolic and so unhashable one, it is described each time.
+        with suppress(RuntimeError, TypeError):
+            self._kinds[_kind_of(tensor)] = kind
+        return kind
+
+    def _note_number(self, tensor: torch.Tensor, probe: torch.Tensor, node_id: str, slot: str) -> None:
+        number = number_of(tensor, probe)
+        if number is not None:
+            self.numbers.setdefault(node_id, {})[slot] = number
+
+    def _origin_without_grad_fn(
+        self, tensor: torch.Tensor, name: str, node_id: str, outputs: tuple[TensorMeta, ...]
+    ) -> Ref | None:
+        known = self._tensors.id_of(tensor)
+        if known is not None:
+            return Ref(known, 0)
+        match = _RESULT.fullmatch(name) if name.startswith("result") else None
+        if match is None:
+            return None
+        # torch saves an output without its grad_fn, in a slot named after the output's number.
+        number = int(match[1] or 0)
+        matches = number < len(outputs) and outputs[number].shape == shape_of(tensor, self._symbols)
+        return Ref(node_id, number) if matches else None
+
+    def _storage(self, tensor: torch.Tensor, node_id: str, name: str) -> tuple[int | None, str]:
+        try:
+            storage = held_by(tensor).untyped_storage()
+        except (NotImplementedError, RuntimeError):
+            return None, ""
+        handle = storage._cdata
+        known = self._storages.get(handle)
+        if known is not None:
+            size, keeper_id, slot = known
+            return size, f"{keeper_id}.{slot}" if slot else keeper_id
+        size = storage.nbytes()
+        if type(size) is not int:
+            # It depends on a symbolic size.
+            size = None
+        owner = self._tensors.owner_of(handle)
+        if owner is None:
+            self._storages[handle] = size, node_id, name
+            return size, ""
+        if isinstance(owner, Owned):
+            owner = self._place(owner)
+        self._storages[handle] = size, owner, ""
+        return size, owner
+
+
+def _numbered(slot: Slot, entries: tuple[object, ...]) -> Iterator[tuple[Slot, object]]:
+    return ((slot._replace(name=f"{slot.name}[{number}]"), entry) for number, entry in enumerate(entries))
+
+
+_FREED: Final = object()
+
+
+def _packed(fn: GradFn, slot: Slot) -> object:
+    try:
+        return getattr(fn, slot.packed)
+    except RuntimeError:
+        return _FREED
+
+
+def _is_stale(raw: Any, fn: GradFn, slot: Slot) -> bool:
+    # torch hides the version it saved; unpacking compares it, and with no hook set does nothing else. A function's
+    # own output that was made in place refuses to be unpacked by itself: only the function can give it its grad_fn.
+    return _raises(raw.unpack) and _raises(lambda: getattr(fn, slot.unpacked))
+
+
+def _raises(unpack: Callable[[], object]) -> bool:
+    try:
+        unpack()
+    except RuntimeError:
+        return True
+    return False

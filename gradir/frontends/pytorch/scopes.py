@@ -1,0 +1,124 @@
+"""The module tree as a table of scopes, and the parameters that gradient does not reach."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from gradir.errors import CaptureError
+from gradir.frontends.pytorch.attributes import plain_text
+from gradir.frontends.pytorch.metadata import MetadataReader
+from gradir.frontends.pytorch.tensors import Owned, named_modules
+from gradir.ir import Cut, Scope
+
+__all__ = ["cuts", "is_trainable", "module_paths", "scope_table"]
+
+_MAX_DETAIL = 1_000
+
+
+def module_paths(roots: Mapping[str, nn.Module]) -> dict[nn.Module, str]:
+    """The path of every module; a module registered twice has its first path.
+
+    Raises:
+        CaptureError: two modules have the same path, or they are nested too deeply.
+    """
+    paths: dict[nn.Module, str] = {}
+    for prefix, root in roots.items():
+        for path, module in named_modules(root):
+            full = f"{prefix}.{path}" if prefix and path else prefix or path
+            paths.setdefault(module, plain_text(full))
+    if len(set(paths.values())) < len(paths):
+        twice = next(path for path, count in Counter(paths.values()).items() if count > 1)
+        raise CaptureError(f"two modules are called {twice!r}")
+    return paths
+
+
+def scope_table(
+    paths: Mapping[nn.Module, str], owned: Iterable[Owned], calls: Mapping[nn.Module, int]
+) -> tuple[Scope, ...]:
+    """One `Scope` per module, in registration order."""
+    own, total, trainable = _parameter_counts(owned)
+    return tuple(
+        Scope(
+            path,
+            plain_text(type(module).__name__),
+            _detail(module),
+            calls.get(module, 0),
+            own[path],
+            total[path],
+            trainable[path],
+            bool(module.training),
+        )
+        for module, path in paths.items()
+    )
+
+
+def _parameter_counts(owned: Iterable[Owned]) -> tuple[Mapping[str, int], Mapping[str, int], Mapping[str, int]]:
+    """By path: the elements of the module's own parameters, of those of its whole subtree, the trainable of these."""
+    elements: defaultdict[tuple[str, ...], int] = defaultdict(int)
+    requiring: defaultdict[tuple[str, ...], int] = defaultdict(int)
+    for tensor, names, scope in owned:
+        if isinstance(tensor, nn.Parameter) and not is_lazy(tensor):
+            owners = (scope,) if len(names) == 1 else tuple(dict.fromkeys(name.rpartition(".")[0] for name in names))
+            count = tensor.numel()
+            if type(count) is not int:
+                # It depends on a symbolic size.
+                continue
+            elements[owners] += count
+            if tensor.requires_grad:
+                requiring[owners] += count
+    own: defaultdict[str, int] = defaultdict(int)
+    total: defaultdict[str, int] = defaultdict(int)
+    trainable: defaultdict[str, int] = defaultdict(int)
+    for owners, count in elements.items():
+        for path in owners:
+            own[path] += count
+        # What is tied counts once in a module above all its owners.
+        above = _with_ancestors(owners[0]) if len(owners) == 1 else _with_ancestors_of_all(owners)
+        for path in above:
+            total[path] += count
+            trainable[path] += requiring[owners]
+    return own, total, trainable
+
+
+def is_trainable(tensor: torch.Tensor) -> bool:
+    """Whether a module's tensor is a parameter that asks for a gradient."""
+    return isinstance(tensor, nn.Parameter) and tensor.requires_grad
+
+
+def cuts(unreached: Iterable[Owned], hidden: Collection[int]) -> tuple[Cut, ...]:
+    """The trainable parameters that are not in the graph.
+
+    Those in ``hidden``, by id(), may still receive gradient: a function in the graph may reach them by itself.
+    """
+    metadata = MetadataReader()
+    return tuple(
+        Cut("hidden" if id(tensor) in hidden else "unreached", names, scope, metadata.of_tensor(tensor))
+        for tensor, names, scope in unreached
+    )
+
+
+def _with_ancestors(path: str) -> list[str]:
+    paths = [path]
+    while path:
+        path = path.rpartition(".")[0]
+        paths.append(path)
+    return paths
+
+
+def _with_ancestors_of_all(owners: tuple[str, ...]) -> Iterable[str]:
+    return dict.fromkeys(ancestor for owner in owners for ancestor in _with_ancestors(owner))
+
+
+def _detail(module: nn.Module) -> str:
+    if type(module).extra_repr is nn.Module.extra_repr:
+        return ""
+    try:
+        text = module.extra_repr()
+    except Exception:  # noqa: BLE001 (a user's extra_repr must not break a capture)
+        return ""
+    return plain_text(" ".join(str(text).split()))[:_MAX_DETAIL]

@@ -1,0 +1,338 @@
+"""Which line of the user's program made each node, and the variable its result was assigned to."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from operator import itemgetter
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import nn
+from torch.autograd.function import BackwardCFunction
+from torch.overrides import TorchFunctionMode, handle_torch_function
+
+from gradir.frontends.pytorch.attributes import plain_text
+from gradir.frontends.pytorch.paths import ShownPaths
+from gradir.frontends.pytorch.results import LOST, MAYBE, SURE, UNKNOWN, Fate, fates
+from gradir.frontends.pytorch.timelines import Coverage, Frame, Timeline
+from gradir.ir import Source
+from gradir.ir.text import printable
+
+__all__ = ["SourceLog", "SourceLookup", "SourceMode", "is_internal"]
+
+
+def _folders(file: str | None) -> tuple[str, ...]:
+    parent = Path(file or "").parent
+    return tuple(f"{folder}{os.sep}" for folder in dict.fromkeys((parent, parent.resolve())))
+
+
+_OWN: Final = _folders(sys.modules["gradir"].__file__)
+_INTERNAL: Final = (*_folders(torch.__file__), *_OWN)
+_COMMANDS: Final = tuple(f"{folder}cli{os.sep}" for folder in _OWN)
+_CALL_MODULE: Final = nn.Module._call_impl.__code__
+_PASSES_ON: Final = handle_torch_function.__code__
+_OVERRIDES: Final = frozenset({"__torch_function__", "__torch_dispatch__"})
+
+_number_of_next: Final = torch._C._autograd._get_sequence_nr
+
+
+_USER: Final = 1
+_INSIDE: Final = 2
+_MODULE: Final = 3
+_OVERRIDE: Final = 4
+
+
+class _Call(NamedTuple):
+    """One call into torch: the sequence numbers that it used up, and the place in the user's program.
+
+    ``variable`` is what the program stores the value of its instruction in, and ``within`` tells whether the call made
+    that value: it did where this is ``None``, where it is a running call of a module that made nothing afterwards, and
+    where it is ``MAYBE`` if the instruction made no later call.
+    """
+
+    start: int
+    end: int
+    code: CodeType
+    instruction: int
+    variable: str | None
+    within: Frame | int | None
+
+
+class SourceLog:
+    """What one thread called, in the order of its sequence numbers."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.calls: list[_Call] = []
+        self.starts: list[int] = []
+        # By identity, since code takes long to hash; the list keeps it in memory.
+        self._kinds: dict[int, int] = {}
+        self._fates: dict[int, Mapping[int, Fate]] = {}
+        self._codes: list[CodeType] = []
+        self._overridden_nowhere: set[int] = set()
+
+    def note(self, start: int, end: int, frame: FrameType, *, whole: bool = True) -> None:
+        """Note that a call from a frame made the nodes from ``start`` to before ``end``.
+
+        ``whole`` says that the last of them made what the call returns. The place is the innermost frame of the user's
+        that no override of torch's functions runs in.
+        """
+        user, modules = self._user(frame)
+        # A module that a command runs is called by no line of the user's.
+        if user is None or user.f_code.co_filename.startswith(_COMMANDS):
+            return
+        code, instruction = user.f_code, user.f_lasti
+        variable = self._fate(code, instruction).variable if whole else None
+        within: Frame | int | None = None
+        if variable is not None:
+            certainty = self._certainty(frame, user)
+            if certainty == LOST:
+                variable = None
+            elif modules:
+                within = self._module_call(modules - 1)
+            elif certainty == MAYBE:
+                within = MAYBE
+        self.starts.append(start)
+        self.calls.append(_Call(start, end, code, instruction, variable, within))
+
+    def index(self, number: int) -> int | None:
+        """The place of the call that made this thread's node of this number."""
+        index = bisect_right(self.starts, number) - 1
+        return index if index >= 0 and number < self.calls[index].end else None
+
+    def _user(self, frame: FrameType) -> tuple[FrameType | None, int]:
+        """The frame of the user's, and how many calls of modules run below it."""
+        kinds, nowhere = self._kinds, self._overridden_nowhere
+        user: FrameType | None = None
+        below, modules, searching, is_overridden = 0, 0, True, False
+        running: list[int] = []
+        call = self.timeline.current
+        at: FrameType | None = frame
+        while at is not None and (searching or user is None):
+            code = at.f_code
+            kind = kinds.get(id(code)) or self._kind(code)
+            if kind == _USER:
+                if user is None:
+                    user, below = at, modules
+            elif kind == _MODULE:
+                modules += 1
+                # The timeline keeps each call, so none takes the place of another in memory.
+                searching = searching and id(call) not in nowhere
+                if searching:
+                    running.append(id(call))
+                    call = None if call is None else call.caller
+            elif kind == _OVERRIDE:
+                user, is_overridden = None, True
+            at = at.f_back
+        if running and not is_overridden:
+            nowhere.update(running)
+        return user, below
+
+    def _kind(self, code: CodeType) -> int:
+        if code is _CALL_MODULE:
+            kind = _MODULE
+        elif code.co_name in _OVERRIDES and code is not _NOTES:
+            kind = _OVERRIDE
+        else:
+            kind = _INSIDE if is_internal(code) else _USER
+        self._codes.append(code)
+        self._kinds[id(code)] = kind
+        return kind
+
+    def _fate(self, code: CodeType, instruction: int) -> Fate:
+        known = self._fates.get(id(code))
+        if known is None:
+            self._codes.append(code)
+            known = self._fates[id(code)] = fates(code)
+        return known.get(instruction, UNKNOWN)
+
+    def _certainty(self, frame: FrameType | None, user: FrameType) -> int:
+        """Whether a call from a frame, at or below the user's, made the value of the user's instruction."""
+        if frame is user:
+            return self._fate(user.f_code, user.f_lasti).direct
+        certainty = SURE
+        while frame is not None and frame is not user:
+            if frame.f_code is not _PASSES_ON:
+                certainty = min(certainty, self._fate(frame.f_code, frame.f_lasti).returned)
+            frame = frame.f_back
+        return certainty
+
+    def _module_call(self, above: int) -> Frame | None:
+        """The running call of a module that stands ``above`` the innermost one."""
+        call = self.timeline.current
+        for _ in range(above):
+            call = None if call is None else call.caller
+        return call
+
+
+class SourceLookup:
+    """Looks up the source line and the variable of a node by its autograd sequence number."""
+
+    def __init__(self, logs: Sequence[tuple[SourceLog, Coverage]]) -> None:
+        """``logs`` are those of the threads that were recorded, each with the numbers that may be other threads'."""
+        self._logs = [(log, others, _Superseded(log)) for log, others in logs]
+        self._shown = ShownPaths()
+        self._lines: dict[int, list[tuple[int, int, int | None]]] = {}
+        self._sources: dict[tuple[int, int], Source] = {}
+
+    def source(self, number: int) -> Source | None:
+        """Where the node of this number was made."""
+        for log, others, _ in self._logs:
+            index = log.index(number)
+            if index is not None and number not in others:
+                call = log.calls[index]
+                return self._source(call.code, call.instruction)
+        return None
+
+    def variable(self, number: int) -> str | None:
+        """The variable that was assigned the result of the node of this number."""
+        for log, others, superseded in self._logs:
+            index = log.index(number)
+            if index is not None and number not in others:
+                call = log.calls[index]
+                if call.variable is None or number != call.end - 1 or index in superseded:
+                    return None
+                return plain_text(call.variable)
+        return None
+
+    def _source(self, code: CodeType, instruction: int) -> Source:
+        # The logs keep the code in memory.
+        key = id(code), instruction
+        found = self._sources.get(key)
+        if found is None:
+            lines = self._lines.get(id(code))
+            if lines is None:
+                lines = self._lines[id(code)] = list(code.co_lines())
+            place = bisect_right(lines, instruction, key=itemgetter(0)) - 1
+            line = lines[place][2] if place >= 0 else None
+            name = getattr(code, "co_qualname", code.co_name)
+            found = Source(self._shown(code.co_filename), max(line or 0, 0), printable(plain_text(name)))
+            self._sources[key] = found
+        return found
+
+
+class _Superseded:
+    """The calls whose instruction made its value after them."""
+
+    def __init__(self, log: SourceLog) -> None:
+        self._calls = log.calls
+        self._ends = log.timeline.ends()
+        self._repeated: set[int] | None = None
+
+    def __contains__(self, index: int) -> bool:
+        call = self._calls[index]
+        if call.within is MAYBE:
+            if self._repeated is None:
+                self._repeated = self._find_repeated()
+            return index in self._repeated
+        return call.within is not None and self._ends.get(id(call.within)) != call.end
+
+    def _find_repeated(self) -> set[int]:
+        found, later = set(), dict[int, int | None]()
+        for index in range(len(self._calls) - 1, -1, -1):
+            call = self._calls[index]
+            instruction = call.instruction if call.within is MAYBE else None
+            if instruction is not None and later.get(id(call.code)) == instruction:
+                found.add(index)
+            later[id(call.code)] = instruction
+        return found
+
+
+class SourceMode(TorchFunctionMode):
+    """While entered, notes every call of this thread that makes nodes, into torch and of the user's own Functions."""
+
+    def __init__(self, log: SourceLog) -> None:
+        super().__init__()
+        self._log = log
+        self._thread = threading.get_ident()
+        self._calling = False
+
+    def __enter__(self) -> SourceMode:
+        _has_number()
+        with _LOCK:
+            _RUNNING.append(self)
+            BackwardCFunction.__init__ = _note_function  # type: ignore[method-assign, assignment]
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        with _LOCK:
+            _RUNNING.remove(self)
+            if not _RUNNING:
+                del BackwardCFunction.__init__
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call through."""
+        if torch.compiler.is_compiling():
+            return func(*args, **(kwargs or {}))
+        start = _number_of_next()
+        self._calling = True
+        try:
+            result = func(*args, **(kwargs or {}))
+        finally:
+            self._calling = False
+        end = _number_of_next()
+        if end != start:
+            self._log.note(start, end, sys._getframe(1), whole=end == start + 1 or isinstance(result, torch.Tensor))
+        return result
+
+    def note_function(self, number: int, frame: FrameType) -> None:
+        """Note that a frame applies a custom Function, whose node has this number."""
+        if self._thread == threading.get_ident() and not (self._calling or torch.compiler.is_compiling()):
+            self._log.note(number, number + 1, frame)
+
+
+_NOTES: Final = SourceMode.__torch_function__.__code__
+_LOCK: Final = threading.Lock()
+_RUNNING: Final[list[SourceMode]] = []
+
+
+def _note_function(node: BackwardCFunction) -> None:  # noqa: ARG001 (an __init__)
+    # Function modes are not told of custom Functions, and programs keep `apply` in variables, so that nothing can be
+    # put in its place. This runs where it makes the node.
+    number = _number_of_next() - _has_number()
+    for mode in _RUNNING:
+        mode.note_function(number, sys._getframe(1))
+
+
+@lru_cache(maxsize=1)
+def _has_number() -> bool:
+    """Whether the node of a custom Function has its number before it is initialised, which depends on the release."""
+    numbers = []
+
+    class Probe(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 (torch's signature)
+            return x.clone()
+
+    class Node(Probe._backward_cls):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            numbers.append(_number_of_next())
+
+    def apply() -> None:
+        made = Probe.apply(torch.ones(1, device="cpu", requires_grad=True))  # type: ignore[no-untyped-call]
+        numbers.append(made.grad_fn._sequence_nr())
+
+    Probe._backward_cls = Node
+    # Another thread has none of the modes of this one, and takes none of its numbers.
+    thread = threading.Thread(target=apply)
+    thread.start()
+    thread.join()
+    return numbers[:1] != numbers[1:]
+
+
+def is_internal(code: CodeType) -> bool:
+    """Whether code is torch's, or gradir's own below its commands."""
+    return code.co_filename.startswith(_INTERNAL) and not code.co_filename.startswith(_COMMANDS)

@@ -1,0 +1,160 @@
+"""Run what a SPEC named, recorded, and capture what comes out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from gradir.errors import CaptureError, GradirError, SpecError
+from gradir.frontends.pytorch.assemble import LiveGraph
+from gradir.frontends.pytorch.fake import LOOKED_AT, without_data
+from gradir.frontends.pytorch.outputs import flatten_differentiable
+from gradir.frontends.pytorch.paths import ShownPaths
+from gradir.frontends.pytorch.recorder import Recorder
+from gradir.frontends.pytorch.sources import is_internal
+from gradir.protocols import Names
+from gradir.spec import own_error
+
+__all__ = ["capture_fake_target", "capture_module", "capture_target", "parse_input"]
+
+T = TypeVar("T")
+
+_INPUT = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<dtype>[a-z]\w*)\[(?P<shape>[\d,\s]*)\]")
+
+
+def capture_target(target: object, inputs: Sequence[str], seed: int, sources: bool) -> LiveGraph:
+    """The graph of a tensor, a callable or a module.
+
+    A callable returns a tensor, any nesting of tensors, or ``(model, outputs)``. A class or factory of modules is
+    called without arguments first. A module runs on ``inputs``, each ``dtype[shape]`` or ``name=dtype[shape]``.
+
+    Raises:
+        SpecError: the target raises, or cannot be run on what was given.
+        CaptureError: what comes out has no graph.
+    """
+    torch.manual_seed(seed)
+    recorder = Recorder(sources=sources)
+    result = target
+    if callable(target) and not isinstance(target, nn.Module):
+        with recorder:
+            result = _run(target)
+    if isinstance(result, nn.Module):
+        return _capture_on_described_inputs(result, inputs, sources)
+    if inputs:
+        raise SpecError("--input is for a module; the SPEC names a tensor or a callable that returns tensors")
+    if isinstance(result, (tuple, list)) and len(result) == 2 and isinstance(result[0], nn.Module):
+        model, outputs = result
+        return recorder.live_capture(outputs, model=model)
+    return recorder.live_capture(result)
+
+
+def capture_fake_target(target: object, inputs: Sequence[str], seed: int, sources: bool) -> LiveGraph:
+    """The same on tensors that have a shape and no data, whatever the size of the model.
+
+    Raises:
+        SpecError: also when the target exists already, with data: a tensor, or an instance of a module.
+    """
+    if isinstance(target, (torch.Tensor, nn.Module)) or not callable(target):
+        raise SpecError("--fake runs what has no data yet: the SPEC must name a callable, or a class of modules")
+    with without_data():
+        return capture_target(target, inputs, seed, sources)
+
+
+def capture_module(
+    module: nn.Module,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    *,
+    model: object = None,
+    params: Names | None = None,
+    sources: bool = False,
+) -> LiveGraph:
+    """Run a module, recorded, and capture the differentiable tensors that it returns.
+
+    Raises:
+        CaptureError: it returns none.
+    """
+    with Recorder(module if model is None else model, sources=sources) as recorder:
+        result = module(*args, **kwargs)
+    return recorder.assemble(flatten_differentiable(result), params=params)
+
+
+def parse_input(text: str) -> tuple[str | None, torch.Tensor]:
+    """A tensor made from ``dtype[shape]``, with its keyword when given as ``name=dtype[shape]``.
+
+    Floating-point and complex values are drawn from a normal distribution, all others are zero, which any embedding
+    accepts.
+
+    >>> name, tensor = parse_input("ids=int64[1,8]")
+    >>> name, tensor.dtype, tuple(tensor.shape)
+    ('ids', torch.int64, (1, 8))
+
+    Raises:
+        CaptureError: the text has no such form, or names no dtype of torch.
+    """
+    match = _INPUT.fullmatch(text.strip())
+    if match is None:
+        raise CaptureError(
+            f"--input {text!r}: expected dtype[sizes] or name=dtype[sizes], such as float32[1,3,224,224]"
+        )
+    dtype = getattr(torch, match["dtype"], None)
+    if not isinstance(dtype, torch.dtype):
+        raise CaptureError(f"--input {text!r}: torch has no dtype {match['dtype']!r}")
+    try:
+        shape = [int(size) for size in match["shape"].split(",")] if match["shape"].strip() else []
+    except ValueError as error:
+        raise CaptureError(f"--input {text!r}: the sizes must be integers separated by commas") from error
+    try:
+        return match["name"], _make(shape, dtype)
+    except (RuntimeError, MemoryError) as error:
+        raise CaptureError(f"--input {text!r}: {own_error(error)}") from error
+
+
+def _make(shape: list[int], dtype: torch.dtype) -> torch.Tensor:
+    if dtype.is_floating_point or dtype.is_complex:
+        drawn = torch.randn(shape, dtype=torch.complex64 if dtype.is_complex else torch.float32)
+        return drawn.to(dtype)
+    return torch.zeros(shape, dtype=dtype)
+
+
+def _capture_on_described_inputs(module: nn.Module, inputs: Sequence[str], sources: bool) -> LiveGraph:
+    if not inputs:
+        raise SpecError(f"{type(module).__name__} is a module: say what to run it on, such as --input 'float32[1,3]'")
+    made = [parse_input(text) for text in inputs]
+    positional = [tensor for name, tensor in made if name is None]
+    named = {name: tensor for name, tensor in made if name is not None}
+    return _run(partial(capture_module, module, positional, named, sources=sources), name=type(module).__name__)
+
+
+def _run(call: Callable[[], T], name: str = "") -> T:
+    try:
+        return call()
+    except GradirError:
+        raise
+    except KeyboardInterrupt:
+        raise
+    except LOOKED_AT as error:
+        name = name or getattr(call, "__qualname__", type(call).__name__)
+        raise SpecError(
+            f"{name} looks at the values of a tensor{_place(error)}, and with --fake only small ones made of numbers "
+            "have any: work it out of Python's numbers there, or capture without --fake"
+        ) from error
+    except BaseException as error:
+        name = name or getattr(call, "__qualname__", type(call).__name__)
+        raise SpecError(f"{name} raised {own_error(error)}") from error
+
+
+def _place(error: BaseException) -> str:
+    """Where in the user's program an error was raised, to be put behind what it was."""
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not is_internal(code):
+            found = f" ({ShownPaths()(code.co_filename)} line {trace.tb_lineno})"
+        trace = trace.tb_next
+    return found

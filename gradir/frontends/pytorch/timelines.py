@@ -1,0 +1,174 @@
+"""Which module a thread was running at each autograd sequence number."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+import torch
+from torch import nn
+
+from gradir.frontends.pytorch.walk import GradFn
+
+__all__ = ["Coverage", "Frame", "ScopeLookup", "Timeline"]
+
+_AFTER_FORWARD: Final = "BackwardHookFunctionBackward"
+"""The node that torch puts behind a module with a full backward hook, when the module's call seems to have ended."""
+
+
+class Frame(NamedTuple):
+    """A running call of a module; ``caller`` is the frame that called it.
+
+    ``parameters`` are those that the module had when it was called, with their names. A call ``inside`` a custom
+    Function is one that the Function's code made, directly or by other modules.
+    """
+
+    module: nn.Module
+    caller: Frame | None
+    parameters: tuple[tuple[str, torch.Tensor | None], ...]
+    inside: bool = False
+
+
+class Timeline:
+    """What one thread ran: the frame from each sequence number on."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.frames: list[Frame | None] = []
+        self.current: Frame | None = None
+
+    def switch(self, frame: Frame | None) -> None:
+        """Note that the nodes made from now on belong to a frame."""
+        self.current = frame
+        self.numbers.append(torch._C._autograd._get_sequence_nr())
+        self.frames.append(frame)
+
+    def ends(self) -> dict[int, int]:
+        """The number at which each call of a module ended, by the identity of its frame."""
+        numbers, frames = self.snapshot()
+        return {id(frame): number for frame, number in zip(frames, numbers[1:], strict=False)}
+
+    def snapshot(self) -> tuple[list[int], list[Frame | None]]:
+        """The numbers and the frames so far, of a thread that may still run."""
+        frames = self.frames.copy()
+        return self.numbers[: len(frames)], frames
+
+
+class ScopeLookup:
+    """The module path in which a grad_fn was made: empty when no module ran, ``None`` when threads leave it open."""
+
+    def __init__(self, timelines: Iterable[Timeline], paths: Mapping[nn.Module, str]) -> None:
+        self._paths = paths
+        self._tracks = [_Track(numbers, frames, self._resolve(frames)) for numbers, frames in map(_snapshot, timelines)]
+        self._starts, self._scopes = _merged([(track.numbers, track.scopes) for track in self._tracks])
+        self._after_forward: tuple[list[int], list[str | None]] | None = None
+
+    def __call__(self, fn: GradFn) -> str | None:
+        """Look a grad_fn up by its sequence number."""
+        number = fn._sequence_nr()
+        index = bisect_right(self._starts, number)
+        if index and self._starts[index - 1] == number and type(fn).__name__ == _AFTER_FORWARD:
+            return self._scope_after_forward(number)
+        return self._scopes[index]
+
+    def _scope_after_forward(self, number: int) -> str | None:
+        if self._after_forward is None:
+            self._after_forward = _merged([_delayed(track) for track in self._tracks])
+        starts, scopes = self._after_forward
+        return scopes[bisect_right(starts, number)]
+
+    def _resolve(self, frames: list[Frame | None]) -> list[str]:
+        known: dict[int, str] = {}
+        scopes = []
+        for frame in frames:
+            path = known.get(id(frame))
+            if path is None:
+                path = known[id(frame)] = self._path(frame)
+            scopes.append(path)
+        return scopes
+
+    def _path(self, frame: Frame | None) -> str:
+        while frame is not None and frame.module not in self._paths:
+            frame = frame.caller
+        return "" if frame is None else self._paths[frame.module]
+
+
+class Coverage:
+    """The sequence numbers of which some thread may have made a node while it was watched."""
+
+    def __init__(self, timelines: Iterable[Timeline]) -> None:
+        watched = [numbers for numbers, _ in map(_snapshot, timelines) if numbers]
+        self._starts, self._covered = _merged([([numbers[0], numbers[-1]], ["covered", ""]) for numbers in watched])
+
+    def __contains__(self, number: int) -> bool:
+        return self._covered[bisect_right(self._starts, number)] != ""
+
+
+class _Track(NamedTuple):
+    """What one thread ran: the frame, and its scope, from each number on, up to the last number."""
+
+    numbers: list[int]
+    frames: list[Frame | None]
+    scopes: list[str]
+
+
+_snapshot: Final = Timeline.snapshot
+
+
+def _delayed(track: _Track) -> tuple[list[int], list[str]]:
+    """The track for the nodes behind a module, which still belong to the call that has just ended."""
+    numbers, scopes = [], []
+    for index, (number, frame, scope) in enumerate(zip(*track, strict=True)):
+        left = track.frames[index - 1] if index else None
+        is_last = index + 1 < len(track.numbers) and track.numbers[index + 1] > number
+        if is_last and left is not None and left.caller is frame:
+            numbers.append(number)
+            scopes.append(track.scopes[index - 1])
+            number += 1  # noqa: PLW2901
+        numbers.append(number)
+        scopes.append(scope)
+    return numbers, scopes
+
+
+def _merged(tracks: Sequence[tuple[list[int], list[str]]]) -> tuple[list[int], list[str | None]]:
+    """The numbers where some track changes, and the scope before the first, and from each one on.
+
+    It is empty where no track is, and ``None`` where they differ.
+    """
+    tracks = [(numbers, scopes) for numbers, scopes in tracks if numbers and numbers[0] < numbers[-1]]
+    if len(tracks) == 1:
+        ((numbers, scopes),) = tracks
+        return numbers, ["", *scopes[:-1], ""]
+    changes = [
+        (number, which, scope)
+        for which, (numbers, scopes) in enumerate(tracks)
+        for number, scope in zip(numbers, scopes, strict=True)
+    ]
+    ends = {which: numbers[-1] for which, (numbers, _) in enumerate(tracks)}
+    changes.sort(key=itemgetter(0))
+    starts: list[int] = []
+    merged: list[str | None] = [""]
+    running: dict[int, str] = {}
+    threads: dict[str, int] = {}
+    for number, which, scope in changes:
+        _count(threads, running.pop(which, None), -1)
+        if number < ends[which]:
+            running[which] = scope
+            _count(threads, scope, 1)
+        if not (starts and starts[-1] == number):
+            starts.append(number)
+            merged.append("")
+        merged[-1] = next(iter(threads), "") if len(threads) < 2 else None
+    return starts, merged
+
+
+def _count(threads: dict[str, int], scope: str | None, change: int) -> None:
+    if scope is None:
+        return
+    count = threads.get(scope, 0) + change
+    if count:
+        threads[scope] = count
+    else:
+        del threads[scope]

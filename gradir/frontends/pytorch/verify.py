@@ -1,0 +1,297 @@
+"""Check a captured graph against the autograd engine itself, by running a backward."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from gradir.errors import CaptureError
+from gradir.frontends.pytorch.asking import asked_for, in_process_group, refuse_addition, refuse_lasting, undisturbed
+from gradir.frontends.pytorch.assemble import LiveGraph
+from gradir.frontends.pytorch.metadata import dtype_name, shape_of
+from gradir.frontends.pytorch.reach import hiding_functions, leaves_reached_by
+from gradir.frontends.pytorch.reuse import refuse_what_runs_once, state_kept
+from gradir.frontends.pytorch.walk import GradFn
+from gradir.ir import TensorMeta
+from gradir.ir.text import tensor_text
+from gradir.protocols import Verification
+from gradir.spec import own_error
+
+__all__ = ["verify"]
+
+_autograd: Any = torch._C._autograd
+_profiler: Any = torch._C._profiler
+
+_register_accumulated: Any = torch.Tensor.register_post_accumulate_grad_hook
+
+_EVENT: Final = "autograd::engine::evaluate_function: "
+
+_BEGUN: Final = "__start_profile"
+"""The first event of the thread that switched the profile on."""
+
+_ENGINES_OWN: Final = "torch::autograd::GraphRoot"
+"""The node from which the engine starts when there is more than one output."""
+
+
+_ACCUMULATES: Final = "AccumulateGrad"
+
+
+class _Arrived(NamedTuple):
+    """What the gradients were with which the engine ran a node: a gradient itself would live until the end."""
+
+    gradients: tuple[TensorMeta | None, ...]
+
+    @classmethod
+    def of(cls, gradients: Iterable[torch.Tensor | None]) -> _Arrived:
+        return cls(
+            tuple([None if each is None else TensorMeta(dtype_name(each.dtype), shape_of(each)) for each in gradients])
+        )
+
+
+class _Watch:
+    """What the backward does that is verified, apart from what others do that run inside it.
+
+    A function or a hook may run a backward of its own, also over nodes of the same graph. The engine numbers them all:
+    the first to begin has the lowest number.
+    """
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self._number: int | None = None
+        self.arrived: dict[GradFn, _Arrived] = {}
+        self.received: dict[int, set[int | None]] = {}
+
+    def note(self, fn: GradFn, gradients: tuple[torch.Tensor | None, ...]) -> None:
+        """Note that a node runs; a prehook."""
+        number = torch._C._current_graph_task_id()
+        if threading.get_ident() != self._thread or (self._number is not None and number > self._number):
+            return
+        if number != self._number:
+            # What was noted so far ran inside this backward, before its own first node.
+            self.arrived.clear()
+            self._number = number
+        self.arrived[fn] = _Arrived.of(gradients)
+
+    def note_gradient(self, leaf: torch.Tensor) -> None:
+        """Note that a leaf has a gradient; a hook for after the accumulation."""
+        # The engine also comes to a leaf with no gradient at all.
+        if leaf.grad is not None:
+            self.received.setdefault(id(leaf), set()).add(torch._C._current_graph_task_id())
+
+    def note_asked(self, gradients: Mapping[int, torch.Tensor | None], grad_fns: Iterable[GradFn]) -> None:
+        """Note what would have been added to leaves, by id()."""
+        for fn in grad_fns:
+            if type(fn).__name__ == _ACCUMULATES:
+                self.arrived[fn] = _Arrived.of((gradients.get(id(fn.variable)),))
+        self.received = {leaf: {self._number} for leaf, gradient in gradients.items() if gradient is not None}
+
+    def accumulated(self) -> set[int]:
+        """The leaves that a gradient came to; a hook of the user may have taken it away again."""
+        return {
+            id(fn.variable)
+            for fn, (gradients,) in self.arrived.items()
+            if type(fn).__name__ == _ACCUMULATES and any(gradient is not None for gradient in gradients)
+        }
+
+    def came_from_inside(self, leaf: int) -> bool:
+        """Whether only a backward that ran inside this one gave a leaf its gradient."""
+        return self._number not in self.received.get(leaf, {self._number})
+
+
+def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
+    """Run a real backward, and compare.
+
+    Every captured node must run, and nothing else: the nodes are counted by hooks on each of them and, independently,
+    by the engine's own profile. A backward that a function or a hook runs inside this one is not counted. The gradient
+    that arrives at each output must have the recorded dtype and shape. The leaves of the graph, and no parameter that
+    is said to be unreached, must receive a gradient.
+
+    The gradients in ``.grad`` of the leaves, of the model's parameters, of tensors with `retain_grad`, and of what the
+    graph's custom Functions can be seen to reach are as before afterwards.
+    With ``keep_graph`` so is the graph, and what can run only once is refused; without it the graph is used up. What
+    else runs in a backward runs in this one: hooks that the user put on tensors and nodes, the
+    recomputation of checkpoints. All of it runs in the calling thread, where the order of
+    what runs inside what can be seen. Where a profiler is on already, the nodes are counted by the hooks alone. In a
+    process group the engine is asked for what would be added to the leaves: see `gradir.frontends.pytorch.asking`.
+
+    Raises:
+        CaptureError: backward cannot run, because an earlier one freed the graph, say, or could run only once, or in a
+            process group would change the next one.
+    """
+    if keep_graph:
+        refuse_what_runs_once(live)
+    watch = _Watch()
+    tensors = [*live.leaves.values(), *live.unreached]
+    hooks = [fn.register_prehook(partial(watch.note, fn)) for fn in live.grad_fns]
+    asks = in_process_group()
+    if asks:
+        refuse_lasting(live.grad_fns, list(live.leaves.values()))
+    # Not asked for afterwards: a distributed model takes gradients away as they come.
+    added = refuse_addition if asks else watch.note_gradient
+    hooks += [_register_accumulated(tensor, added) for tensor in tensors]
+    backward = partial(_ask, live, watch) if asks else partial(_backward, live)
+    try:
+        with (
+            _grads_put_aside([*tensors, *_retaining(live), *_reached_aside(live)]),
+            state_kept(live) if keep_graph else nullcontext(),
+        ):
+            engine = _run_backward(partial(backward, keep_graph=keep_graph))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    mismatches = [
+        *_missing_nodes(live, watch.arrived),
+        *_unknown_nodes(live, engine),
+        *_wrong_gradients(live, watch.arrived),
+        *_wrong_leaves(live, watch),
+    ]
+    edges = sum(1 for edge in live.graph.edges if live.graph.nodes[edge.dst].role == "function")
+    return Verification(len(live.grad_fns), edges, len(watch.arrived), tuple(mismatches))
+
+
+def _retaining(live: LiveGraph) -> list[torch.Tensor]:
+    """The tensors made in the graph that keep their gradient on request; no node knows its tensor, so all are asked."""
+    tensors = [found.tensor for found in live.captured]
+    with torch._C.DisableTorchFunction():
+        tensors += [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
+        return [tensor for tensor in tensors if tensor.retains_grad and tensor.grad_fn in live.grad_fns]
+
+
+def _reached_aside(live: LiveGraph) -> list[torch.Tensor]:
+    """The leaves, of modules that were not given too, that functions of the graph may reach by themselves."""
+    with torch._C.DisableTorchFunction():
+        return leaves_reached_by(hiding_functions(live.grad_fns), live.grad_fns)
+
+
+@contextmanager
+def _grads_put_aside(tensors: list[torch.Tensor]) -> Iterator[None]:
+    kept = [(tensor, tensor.grad) for tensor in {id(tensor): tensor for tensor in tensors}.values()]
+    for tensor, _ in kept:
+        tensor.grad = None
+    try:
+        yield
+    finally:
+        for tensor, grad in kept:
+            tensor.grad = grad
+
+
+def _run_backward(backward: Callable[[], None]) -> Counter[str]:
+    """Run backward; returns how often the engine ran nodes of each name, nothing where a profiler is on already."""
+    if _autograd._profiler_enabled():
+        backward()
+        return Counter()
+    # The legacy profiler prints nothing; its Python class fails on events that end in another thread.
+    quiet = [False] * 5
+    config = _profiler.ProfilerConfig(_profiler.ProfilerState.CPU, *quiet, _profiler._ExperimentalConfig())
+    _autograd._enable_profiler_legacy(config)
+    try:
+        backward()
+    finally:
+        threads = _autograd._disable_profiler_legacy()
+    return Counter(name for thread in threads for name in _outermost(thread))
+
+
+def _outermost(events: list[Any]) -> Iterator[str]:
+    """The nodes that a thread ran, but for those that it ran while it ran another.
+
+    Of a thread that did not begin the backward there are none: where backwards are nested so deep that the stack
+    would not hold them, the engine goes on in another thread.
+    """
+    if not any(event.name() == _BEGUN for event in events):
+        return
+    running: set[int] = set()
+    for event in events:
+        if event.kind() == "pop":
+            running.discard(event.handle())
+        elif event.kind() == "push" and event.name().startswith(_EVENT):
+            if not running:
+                yield event.name().removeprefix(_EVENT)
+            running.add(event.handle())
+
+
+def _backward(live: LiveGraph, *, keep_graph: bool) -> None:
+    with _one_error():
+        tensors, seeds = _seeded(live)
+        torch.autograd.backward(tensors, seeds, retain_graph=keep_graph)
+
+
+def _ask(live: LiveGraph, watch: _Watch, *, keep_graph: bool) -> None:
+    """Note what would be added to each leaf, beside what the nodes' hooks note."""
+    leaves = [*live.leaves.values(), *live.unreached]
+    with _one_error(), undisturbed(live.grad_fns, live.roots.values()):
+        tensors, seeds = _seeded(live)
+        gradients = asked_for(leaves, tensors, seeds, keep_graph=keep_graph)
+    watch.note_asked({id(leaf): gradient for leaf, gradient in zip(leaves, gradients, strict=True)}, live.grad_fns)
+
+
+def _seeded(live: LiveGraph) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    tensors = [captured.tensor for captured in live.captured if captured.role == "output"]
+    # Of some layouts no ones can be made; what arrives has the same shape and dtype with any values.
+    return tensors, [
+        torch.ones_like(tensor) if tensor.layout is torch.strided else tensor.detach().clone() for tensor in tensors
+    ]
+
+
+@contextmanager
+def _one_error() -> Iterator[None]:
+    try:
+        with torch.autograd.set_multithreading_enabled(False):
+            yield
+    except (CaptureError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        # A hook of the user may even leave the interpreter, which must not pass for success.
+        raise CaptureError(f"verifying needs a backward, which failed: {own_error(error)}") from error
+
+
+def _missing_nodes(live: LiveGraph, arrived: dict[GradFn, _Arrived]) -> Iterator[str]:
+    for fn, node_id in live.grad_fns.items():
+        if fn not in arrived:
+            yield f"{node_id}: the engine did not run it"
+
+
+def _unknown_nodes(live: LiveGraph, engine: Counter[str]) -> Iterator[str]:
+    # A custom function may keep an attribute called name.
+    captured = Counter(type(fn).name(fn) for fn in live.grad_fns)
+    for name, count in sorted((engine - captured).items()):
+        if name == _ENGINES_OWN:
+            continue
+        yield f"the engine ran {count} more {name} than were captured"
+
+
+def _wrong_gradients(live: LiveGraph, arrived: dict[GradFn, _Arrived]) -> Iterator[str]:
+    for fn, (gradients,) in arrived.items():
+        node = live.graph.nodes[live.grad_fns[fn]]
+        if len(gradients) != len(node.outputs):
+            yield f"{node.id}: {len(gradients)} gradients arrived for {len(node.outputs)} outputs"
+            continue
+        for number, (gradient, meta) in enumerate(zip(gradients, node.outputs, strict=True)):
+            if gradient is not None and not _agrees(gradient, meta):
+                yield f"{node.id}: {tensor_text(gradient)} arrived at output {number}, recorded as {tensor_text(meta)}"
+
+
+def _agrees(gradient: TensorMeta, meta: TensorMeta) -> bool:
+    shape = gradient.shape
+    if gradient.dtype != meta.dtype:
+        return False
+    if shape is None or meta.shape is None or len(shape) != len(meta.shape):
+        return shape is None or meta.shape is None
+    return all(size == recorded for size, recorded in zip(shape, meta.shape, strict=True) if isinstance(recorded, int))
+
+
+def _wrong_leaves(live: LiveGraph, watch: _Watch) -> Iterator[str]:
+    received = watch.received.keys() | watch.accumulated()
+    for node_id, tensor in live.leaves.items():
+        if id(tensor) not in received:
+            yield f"{node_id}: said to be reached, and got no gradient"
+    for cut, tensor in zip(live.graph.cuts, live.unreached, strict=True):
+        if cut.kind == "unreached" and id(tensor) in received:
+            inside = ", by a backward inside this one" if watch.came_from_inside(id(tensor)) else ""
+            yield f"{', '.join(cut.names)}: said to be {cut.kind}, and got a gradient{inside}"
