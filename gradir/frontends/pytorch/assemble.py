@@ -21,10 +21,10 @@ from gradir.frontends.pytorch.metadata import MetadataReader, dtype_name, layout
 from gradir.frontends.pytorch.outputs import Captured, flatten
 from gradir.frontends.pytorch.reach import hidden_among
 from gradir.frontends.pytorch.saved import SavedReader
-from gradir.frontends.pytorch.scopes import cuts, is_trainable, module_paths, scope_table
+from gradir.frontends.pytorch.scopes import cuts, is_trainable, scope_table
 from gradir.frontends.pytorch.sources import SourceLookup
 from gradir.frontends.pytorch.symbols import Symbols
-from gradir.frontends.pytorch.tensors import NamedTensors, Owned, TensorNodes, modules_of, owned_tensors
+from gradir.frontends.pytorch.tensors import Modules, NamedTensors, Owned, TensorNodes, modules_below, modules_of
 from gradir.frontends.pytorch.walk import GradFn, Walk, walk
 from gradir.gcpause import paused_gc
 from gradir.ir import AttrValue, Cut, Graph, Node, Producer, Ref, Scope, TensorMeta
@@ -45,7 +45,8 @@ _OPEN_SCOPE: Final[Mapping[str, AttrValue]] = {"scope": "ambiguous"}
 
 def capture(outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
     """Capture the graph behind tensors; see `gradir.capture`."""
-    return assemble(flatten(outputs), modules_of(model), params=params)
+    with paused_gc():
+        return assemble(flatten(outputs), modules_below(modules_of(model)), params=params)
 
 
 class LiveGraph(NamedTuple):
@@ -72,7 +73,7 @@ class LiveGraph(NamedTuple):
 
 def assemble(
     captured: list[Captured],
-    roots: Mapping[str, nn.Module],
+    modules: Modules,
     *,
     params: Names | None = None,
     walked: Walk | None = None,
@@ -98,7 +99,7 @@ def assemble(
     with paused_gc(), torch._C.DisableTorchFunction():
         return _assemble(
             captured,
-            roots,
+            modules,
             params,
             walk(captured) if walked is None else walked,
             scope_of=scope_of,
@@ -111,7 +112,7 @@ def assemble(
 
 def _assemble(
     captured: list[Captured],
-    roots: Mapping[str, nn.Module],
+    modules: Modules,
     params: Names | None,
     walked: Walk,
     *,
@@ -121,7 +122,7 @@ def _assemble(
     temporary: Sequence[Owned],
     sources: SourceLookup | None,
 ) -> LiveGraph:
-    owned = owned_tensors(roots)
+    owned = modules.owned
     temporary = _with_every_name(temporary, owned)
     known = [*owned, *temporary]
     assembly = _Assembly(captured, walked, NamedTensors(known, params), TensorNodes(known), scope_of, sources=sources)
@@ -129,7 +130,7 @@ def _assemble(
     protect(walked)
     grad_fns, leaves = assembly.live()
     reached = {id(tensor) for tensor in leaves.values()}
-    unreached = [entry for entry in owned if is_trainable(entry.tensor) and id(entry.tensor) not in reached]
+    unreached = [entry for entry in owned if id(entry.tensor) not in reached and is_trainable(entry.tensor)]
     if unreached:
         unreached = _without_replaced(unreached, [entry for entry in temporary if id(entry.tensor) in reached])
         known_ids = {id(entry.tensor) for entry in known}
@@ -137,7 +138,7 @@ def _assemble(
     hidden = hidden_among([entry.tensor for entry in unreached], walked.edges, inside, is_recorded=scope_of is not None)
     graph = Graph.of(
         nodes,
-        scope_table(module_paths(roots), owned, calls),
+        scope_table(modules.paths, owned, calls),
         cuts(unreached, hidden),
         Producer(
             __version__,
@@ -155,7 +156,7 @@ def _assemble(
     # order: a look at each node again would cost more than to write it. The few other records are looked at.
     if sound(list(graph.scopes.values()), Scope) and sound(graph.cuts, Cut):
         vouch(graph)
-    return LiveGraph(graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], roots)
+    return LiveGraph(graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], modules.roots)
 
 
 def _usable(tensor: torch.Tensor) -> torch.Tensor:
@@ -163,7 +164,7 @@ def _usable(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, requires_grad=True) if is_lazy(tensor) else tensor
 
 
-def _with_every_name(temporary: Sequence[Owned], owned: list[Owned]) -> Sequence[Owned]:
+def _with_every_name(temporary: Sequence[Owned], owned: Sequence[Owned]) -> Sequence[Owned]:
     """The temporary parameters with all names of those in whose place they were; not what a module has anyway."""
     if not temporary:
         return temporary
@@ -189,7 +190,7 @@ def _without_parts(unreached: list[Owned], leaves: list[torch.Tensor]) -> list[O
 
 
 _Step: TypeAlias = tuple[Any, Anatomy | None, str | None]
-"""A grad_fn, its anatomy, and its scope or ``None`` if that is open; or a place in the captured tensors."""
+"""A grad_fn, its anatomy, and its scope, ``None`` if open, or its leaf's id; or a place in the captured tensors."""
 
 
 class _Assembly:
@@ -217,7 +218,7 @@ class _Assembly:
         self._metadata = MetadataReader(self._symbols)
         self._ids: dict[GradFn, str] = {}
         self._captured_ids: dict[int, str] = {}
-        self._leaves: dict[GradFn, torch.Tensor] = {}
+        self._leaves: dict[str, torch.Tensor] = {}
         self._nodes: list[Node] = []
 
     def nodes(self) -> list[Node]:
@@ -227,25 +228,25 @@ class _Assembly:
 
     def live(self) -> tuple[dict[GradFn, str], dict[str, torch.Tensor]]:
         """The id of every grad_fn, and every leaf tensor by the id of its node."""
-        return self._ids, {self._tensors.id_of(tensor) or "": tensor for tensor in self._leaves.values()}
+        return self._ids, self._leaves
 
     def _assign_ids(self) -> list[_Step]:
         """Give everything its id; returns the canonical order with what was looked up on the way."""
         steps: list[_Step] = []
-        ids, scope_of, functions = self._ids, self._scope_of, self._allocator.functions
+        ids, scope_of = self._ids, self._scope_of
+        functions, accumulator = self._allocator.functions, self._allocator.accumulator
         anatomies, anatomy_of = self._anatomies.by_type, self._anatomies.of
         scope: str | None = ""
         for key in self._walked.order:
-            anatomy = anatomies.get(type(key))
-            if anatomy is None:
-                if isinstance(key, int):
-                    self._captured_ids[key] = self._captured_id(key)
-                    steps.append((key, None, ""))
-                    continue
-                anatomy = anatomy_of(key)
+            if type(key) is int:
+                self._captured_ids[key] = self._captured_id(key)
+                steps.append((key, None, ""))
+                continue
+            anatomy = anatomies.get(type(key)) or anatomy_of(key)
             if anatomy.accumulates:
-                ids[key] = self._accumulator_id(key)
-                steps.append((key, anatomy, ""))
+                leaf = self._leaf_id(key.variable)
+                ids[key] = accumulator(leaf)
+                steps.append((key, anatomy, leaf))
                 continue
             if scope_of is not None:
                 scope = scope_of(key)
@@ -259,14 +260,14 @@ class _Assembly:
             return self._allocator.output(path)
         return self._tensors.id_of(tensor) or self._allocator.base(path)
 
-    def _accumulator_id(self, fn: GradFn) -> str:
-        tensor = self._leaves[fn] = fn.variable
+    def _leaf_id(self, tensor: torch.Tensor) -> str:
         tensor_id = self._tensors.id_of(tensor)
         if tensor_id is None:
             names = self._named.names(tensor)
             tensor_id = self._allocator.tensor(names[0] if names else "")
             self._tensors.place(tensor, tensor_id)
-        return self._allocator.accumulator(tensor_id)
+            self._leaves[tensor_id] = tensor
+        return tensor_id
 
     def _write(self, steps: list[_Step]) -> None:
         reader = SavedReader(self._ids, self._tensors, self._add_buffer, self._symbols)
@@ -278,7 +279,7 @@ class _Assembly:
                 self._add_captured(key)
                 continue
             if anatomy.accumulates:
-                self._add_leaf(key, anatomy, written)
+                self._add_leaf(ids[key], anatomy, scope or "", written)
                 continue
             node_id, outputs = ids[key], outputs_of(key)
             # Fields by position: this runs once a node, and keywords would have to be matched each time.
@@ -313,26 +314,17 @@ class _Assembly:
                     names[fn].append(variable)
         return names
 
-    def _add_leaf(self, accumulator: GradFn, anatomy: Anatomy, written: set[str]) -> None:
-        tensor = self._leaves[accumulator]
-        tensor_id = self._tensors.id_of(tensor) or ""
+    def _add_leaf(self, node_id: str, anatomy: Anatomy, tensor_id: str, written: set[str]) -> None:
+        tensor = self._leaves[tensor_id]
         owner = self._named.owner(tensor)
         scope = owner.scope if owner else ""
-        meta = self._metadata.of_tensor(tensor)
+        outputs = (self._metadata.of_tensor(tensor),)
         if tensor_id not in written:
             written.add(tensor_id)
             role = "parameter" if isinstance(tensor, nn.Parameter) else "leaf"
-            names = self._named.names(tensor)
-            self._nodes.append(Node(tensor_id, role, scope=scope, names=names, outputs=(meta,)))
+            self._nodes.append(Node(tensor_id, role, "", "", scope, self._named.names(tensor), (), outputs))
         self._nodes.append(
-            Node(
-                self._ids[accumulator],
-                op=anatomy.op,
-                native=anatomy.native,
-                scope=scope,
-                inputs=(Ref(tensor_id, 0),),
-                outputs=(meta,),
-            )
+            Node(node_id, "function", anatomy.op, anatomy.native, scope, (), (Ref(tensor_id, 0),), outputs)
         )
 
     def _add_buffer(self, owned: Owned) -> str:

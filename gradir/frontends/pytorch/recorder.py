@@ -21,9 +21,8 @@ from gradir.frontends.pytorch.assemble import LiveGraph, assemble
 from gradir.frontends.pytorch.attributes import plain_text
 from gradir.frontends.pytorch.outputs import Captured, flatten
 from gradir.frontends.pytorch.participants import Ran, strays_among, taking_part
-from gradir.frontends.pytorch.scopes import module_paths
 from gradir.frontends.pytorch.sources import SourceLog, SourceLookup, SourceMode
-from gradir.frontends.pytorch.tensors import Owned, modules_of
+from gradir.frontends.pytorch.tensors import Modules, Owned, modules_below, modules_of
 from gradir.frontends.pytorch.timelines import Coverage, Frame, ScopeLookup, Timeline
 from gradir.frontends.pytorch.walk import walk
 from gradir.gcpause import paused_gc
@@ -121,24 +120,22 @@ class Recorder:
             return self._assemble(captured, model, params)
 
     def _assemble(self, captured: list[Captured], model: object, params: Names | None) -> LiveGraph:
-        roots = modules_of(self._model if model is None else model)
-        known = module_paths(roots)
-        ran = Ran(strays_among(list(self._outermost), known), list(self._timelines), self._recording)
+        modules = modules_below(modules_of(self._model if model is None else model))
+        ran = Ran(strays_among(list(self._outermost), modules.paths), list(self._timelines), self._recording)
         walked = walk(captured)
         temporary = self._all_temporary()
-        if roots and ran.strays:
-            ran = taking_part(ran, known, walked, {key: module for key, (_, module, _) in temporary.items()})
-        roots = _with_strays(roots, known, ran.strays)
-        paths = module_paths(roots)
+        if modules.roots and ran.strays:
+            ran = taking_part(ran, modules.paths, walked, {key: module for key, (_, module, _) in temporary.items()})
+        modules = _with_strays(modules, ran.strays)
         return assemble(
             captured,
-            roots,
+            modules,
             params=params,
             walked=walked,
-            scope_of=ScopeLookup(ran.timelines, paths),
+            scope_of=ScopeLookup(ran.timelines, modules.paths),
             calls=self._calls,
             inside=self._inside,
-            temporary=list(_named_by_module(temporary.values(), paths)),
+            temporary=list(_named_by_module(temporary.values(), modules.paths)),
             sources=self._source_lookup(ran.timelines),
         )
 
@@ -225,19 +222,18 @@ def _in_a_function() -> bool:
     return False
 
 
-def _with_strays(
-    roots: dict[str, nn.Module], known: Mapping[nn.Module, str], strays: Sequence[nn.Module]
-) -> dict[str, nn.Module]:
-    """The roots, and every stray under the name of its class; without any root a lone stray model is the root."""
-    named = dict(roots)
-    if not roots:
+def _with_strays(modules: Modules, strays: Sequence[nn.Module]) -> Modules:
+    """With every stray as a root under the name of its class; without any root a lone stray model is the root."""
+    if strays and not modules.roots:
         # Beside a lone model there may be modules without parameters, such as its criterion.
         models = [module for module in strays if next(module.parameters(), None) is not None] or strays
         if len(models) == 1:
-            named[""] = models[0]
+            modules = modules_below({"": models[0]})
             strays = [module for module in strays if module is not models[0]]
-            known = module_paths(named)
-    taken = {*known.values(), *(path.partition(".")[0] for path in known.values())}
+    if not strays:
+        return modules
+    named = dict(modules.roots)
+    taken = {*modules.paths.values(), *(path.partition(".")[0] for path in modules.paths.values())}
     counts: dict[str, int] = {}
     for module in strays:
         wanted = plain_text(type(module).__name__)
@@ -247,4 +243,4 @@ def _with_strays(
         counts[wanted] = count
         taken.add(name)
         named[name] = module
-    return named
+    return modules_below(named)

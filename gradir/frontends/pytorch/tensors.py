@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
@@ -12,16 +13,7 @@ from gradir.errors import CaptureError
 from gradir.frontends.pytorch.attributes import plain_text, text_of
 from gradir.protocols import Names
 
-__all__ = [
-    "NamedTensors",
-    "Owned",
-    "TensorNodes",
-    "held_by",
-    "modules_of",
-    "named_modules",
-    "owned_tensors",
-    "storage_of",
-]
+__all__ = ["Modules", "NamedTensors", "Owned", "TensorNodes", "held_by", "modules_below", "modules_of", "storage_of"]
 
 T = TypeVar("T")
 
@@ -32,6 +24,18 @@ class Owned(NamedTuple):
     tensor: torch.Tensor
     names: tuple[str, ...]
     scope: str
+
+
+class Modules(NamedTuple):
+    """What is below the root modules, which stand by their paths' first names.
+
+    ``paths`` has every module once, by its first path, and ``owned`` every parameter and buffer, tied ones once; both
+    in registration order.
+    """
+
+    roots: Mapping[str, nn.Module]
+    paths: Mapping[nn.Module, str]
+    owned: Sequence[Owned]
 
 
 def modules_of(model: object) -> dict[str, nn.Module]:
@@ -52,23 +56,35 @@ def modules_of(model: object) -> dict[str, nn.Module]:
     raise CaptureError(f"model must be a torch.nn.Module or a dict of modules by name, not {type(model).__name__}")
 
 
-def owned_tensors(roots: Mapping[str, nn.Module]) -> list[Owned]:
-    """Every parameter and buffer below the roots, tied ones once, in registration order."""
+def modules_below(roots: Mapping[str, nn.Module]) -> Modules:
+    """What is below the roots.
+
+    Raises:
+        CaptureError: two modules have the same path, or they are nested too deeply.
+    """
+    paths: dict[nn.Module, str] = {}
     found: dict[int, tuple[torch.Tensor, list[str]]] = {}
     for prefix, root in roots.items():
-        for name, tensor in _named_tensors(root):
-            full = f"{prefix}.{name}" if prefix else name
-            found.setdefault(id(tensor), (tensor, []))[1].append(plain_text(full))
-    return [Owned(tensor, tuple(names), names[0].rpartition(".")[0]) for tensor, names in found.values()]
+        modules = _every_path(root)
+        for path, module in _finite(root.named_modules()) if modules is None else modules:
+            if module not in paths:
+                paths[module] = plain_text(f"{prefix}.{path}" if prefix and path else prefix or path)
+        for name, tensor in _named_tensors(root, modules):
+            full = plain_text(f"{prefix}.{name}" if prefix else name)
+            found.setdefault(id(tensor), (tensor, []))[1].append(full)
+    if len(set(paths.values())) < len(paths):
+        twice = next(path for path, count in Counter(paths.values()).items() if count > 1)
+        raise CaptureError(f"two modules are called {twice!r}")
+    owned = [Owned(tensor, tuple(names), names[0].rpartition(".")[0]) for tensor, names in found.values()]
+    return Modules(roots, paths, owned)
 
 
-def _named_tensors(root: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    modules = _every_path(root)
+def _named_tensors(root: nn.Module, modules: list[tuple[str, nn.Module]] | None) -> Iterator[tuple[str, torch.Tensor]]:
     if modules is None:
         yield from _every_name(root.named_parameters)
         yield from _every_name(root.named_buffers)
         return
-    # Parameters and buffers of one walk over the modules: torch's own methods would walk once for each.
+    # Of the walk over the modules that was made already: torch's own methods would walk once for each.
     for members in ("_parameters", "_buffers"):
         for path, module in modules:
             for name, tensor in getattr(module, members).items():
@@ -100,15 +116,6 @@ def _finite(members: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
         return list(members)
     except RecursionError as error:
         raise CaptureError("the modules are nested too deeply") from error
-
-
-def named_modules(root: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Every module below a root once, with its path.
-
-    Raises:
-        CaptureError: they are nested too deeply.
-    """
-    return _finite(root.named_modules())
 
 
 class TensorNodes:
