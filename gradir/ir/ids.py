@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from itertools import count
 
 __all__ = ["IdAllocator", "encode_component"]
@@ -46,6 +47,10 @@ def _is_plain(char: str) -> bool:
 
 def _percent(char: str) -> str:
     return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
+
+
+_encoded = lru_cache(maxsize=4096)(encode_component)
+"""For modules and operations, which come again and again."""
 
 
 class IdAllocator:
@@ -96,7 +101,7 @@ class _Numbered(dict[tuple[str, str], Callable[[], str]]):
 
     def __missing__(self, key: tuple[str, str]) -> Callable[[], str]:
         scope, op = key
-        prefix = f"{encode_component(scope)}/{encode_component(op)}:" if scope else f"{encode_component(op)}:"
+        prefix = f"{_encoded(scope)}/{_encoded(op)}:" if scope else f"{_encoded(op)}:"
         # Ids are made a million at a time, so the loop over the ordinals runs in C.
         following = self[key] = map(prefix.__add__, map(str, count(1))).__next__
         return following

@@ -237,6 +237,7 @@ class _Assembly:
         functions, accumulator = self._allocator.functions, self._allocator.accumulator
         anatomies, anatomy_of = self._anatomies.by_type, self._anatomies.of
         scope: str | None = ""
+        key: Any
         for key in self._walked.order:
             if type(key) is int:
                 self._captured_ids[key] = self._captured_id(key)

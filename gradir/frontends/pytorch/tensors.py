@@ -124,16 +124,15 @@ class TensorNodes:
     def __init__(self, owned: list[Owned]) -> None:
         self._ids: dict[int, str] = {}
         self._alive: list[torch.Tensor] = []
-        self._owners: dict[int, Owned | str] = {
-            storage: entry for entry in owned if (storage := storage_of(entry.tensor)) is not None
-        }
+        self._storages = {id(entry.tensor): storage_of(entry.tensor) for entry in owned}
+        self._owners: dict[int | None, Owned | str] = {self._storages[id(entry.tensor)]: entry for entry in owned}
 
     def place(self, tensor: torch.Tensor, node_id: str) -> None:
         """Note that a tensor has a node."""
         self._alive.append(tensor)
         self._ids[id(tensor)] = node_id
-        storage = storage_of(tensor)
-        if storage is not None and not isinstance(self._owners.get(storage), str):
+        storage = self._storages.get(id(tensor)) or storage_of(tensor)
+        if type(self._owners.get(storage)) is not str:
             self._owners[storage] = node_id
 
     def id_of(self, tensor: torch.Tensor) -> str | None:
