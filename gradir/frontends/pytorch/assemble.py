@@ -218,7 +218,7 @@ class _Assembly:
         self._metadata = MetadataReader(self._symbols)
         self._ids: dict[GradFn, str] = {}
         self._captured_ids: dict[int, str] = {}
-        self._leaves: dict[str, torch.Tensor] = {}
+        self._leaves: dict[str, Owned] = {}
         self._nodes: list[Node] = []
 
     def nodes(self) -> list[Node]:
@@ -228,7 +228,7 @@ class _Assembly:
 
     def live(self) -> tuple[dict[GradFn, str], dict[str, torch.Tensor]]:
         """The id of every grad_fn, and every leaf tensor by the id of its node."""
-        return self._ids, self._leaves
+        return self._ids, {tensor_id: leaf.tensor for tensor_id, leaf in self._leaves.items()}
 
     def _assign_ids(self) -> list[_Step]:
         """Give everything its id; returns the canonical order with what was looked up on the way."""
@@ -264,10 +264,10 @@ class _Assembly:
     def _leaf_id(self, tensor: torch.Tensor) -> str:
         tensor_id = self._tensors.id_of(tensor)
         if tensor_id is None:
-            names = self._named.names(tensor)
-            tensor_id = self._allocator.tensor(names[0] if names else "")
+            leaf = self._named.of(tensor)
+            tensor_id = self._allocator.tensor(leaf.names[0] if leaf.names else "")
             self._tensors.place(tensor, tensor_id)
-            self._leaves[tensor_id] = tensor
+            self._leaves[tensor_id] = leaf
         return tensor_id
 
     def _write(self, steps: list[_Step]) -> None:
@@ -316,14 +316,12 @@ class _Assembly:
         return names
 
     def _add_leaf(self, node_id: str, anatomy: Anatomy, tensor_id: str, written: set[str]) -> None:
-        tensor = self._leaves[tensor_id]
-        owner = self._named.owner(tensor)
-        scope = owner.scope if owner else ""
+        tensor, names, scope = self._leaves[tensor_id]
         outputs = (self._metadata.of_tensor(tensor),)
         if tensor_id not in written:
             written.add(tensor_id)
             role = "parameter" if isinstance(tensor, nn.Parameter) else "leaf"
-            self._nodes.append(Node(tensor_id, role, "", "", scope, self._named.names(tensor), (), outputs))
+            self._nodes.append(Node(tensor_id, role, "", "", scope, names, (), outputs))
         self._nodes.append(
             Node(node_id, "function", anatomy.op, anatomy.native, scope, (), (Ref(tensor_id, 0),), outputs)
         )
@@ -343,7 +341,7 @@ class _Assembly:
             Node(
                 self._captured_ids[index],
                 role,
-                names=self._named.names(tensor),
+                names=self._named.of(tensor).names,
                 inputs=() if producer is None else (Ref(self._ids[producer[0]], producer[1]),),
                 outputs=(self._metadata.of_tensor(tensor),),
                 base=None if base is None else self._captured_ids[base],

@@ -124,8 +124,11 @@ class TensorNodes:
     def __init__(self, owned: list[Owned]) -> None:
         self._ids: dict[int, str] = {}
         self._alive: list[torch.Tensor] = []
-        self._storages = {id(entry.tensor): storage_of(entry.tensor) for entry in owned}
-        self._owners: dict[int | None, Owned | str] = {self._storages[id(entry.tensor)]: entry for entry in owned}
+        self._storages: dict[int, int | None] = {}
+        self._owners: dict[int | None, Owned | str] = {}
+        for entry in owned:
+            storage = self._storages[id(entry.tensor)] = storage_of(entry.tensor)
+            self._owners[storage] = entry
 
     def place(self, tensor: torch.Tensor, node_id: str) -> None:
         """Note that a tensor has a node."""
@@ -147,7 +150,8 @@ class TensorNodes:
 def storage_of(tensor: torch.Tensor) -> int | None:
     """What identifies a tensor's storage while it lives; ``None`` for a tensor that has none, such as a sparse one."""
     try:
-        handle: int = held_by(tensor).untyped_storage()._cdata
+        held = tensor if type(tensor) in _PLAIN else held_by(tensor)
+        handle: int = held.untyped_storage()._cdata
         return handle
     except (NotImplementedError, RuntimeError, ValueError):
         return None
@@ -196,21 +200,17 @@ class NamedTensors:
             if not tensor.is_leaf:
                 self.intermediates.append((tensor, text_of(name)))
 
-    def owner(self, tensor: torch.Tensor) -> Owned | None:
-        """The module entry that holds this very tensor."""
-        return self._owned.get(id(tensor))
-
-    def names(self, tensor: torch.Tensor) -> tuple[str, ...]:
-        """Every name of the tensor, the one to show first."""
-        entry = self._owned.get(id(tensor))
+    def of(self, tensor: torch.Tensor) -> Owned:
+        """The tensor with every name, the one to show first, and the module that holds it, empty if none does."""
+        entry = self._owned.get(id(tensor)) or Owned(tensor, (), "")
         given = self._given.get(id(tensor), ())
         own = _own_name(tensor)
-        if entry is not None and not given and not own:
-            return entry.names
-        names = [*(entry.names if entry else ()), *given]
+        if not given and not own:
+            return entry
+        names = [*entry.names, *given]
         if isinstance(own, str) and own:
             names.append(plain_text(own))
-        return tuple(dict.fromkeys(names))
+        return entry._replace(names=tuple(dict.fromkeys(names)))
 
 
 def _pairs(params: Names | None) -> Iterator[tuple[str, Any]]:
