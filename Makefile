@@ -28,6 +28,7 @@ test: check ## every check and the whole test suite; PYTEST_ARGS="..." reaches p
 
 bench: $(VENV)/.ready-test ## measure beside the peers; some minutes
 	$(BIN)/python benchmarks/capture.py
+	$(BIN)/python benchmarks/versions.py $(if $(BEFORE),--before $(BEFORE))
 	$(BIN)/python benchmarks/codecs.py
 	$(BIN)/python benchmarks/exporters.py
 	$(BIN)/python benchmarks/matching.py

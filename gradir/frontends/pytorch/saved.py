@@ -13,7 +13,7 @@ from gradir.frontends.pytorch.anatomy import Anatomy, Slot
 from gradir.frontends.pytorch.metadata import dtype_name, layout_name, shape_of
 from gradir.frontends.pytorch.outputs import output_nr_of
 from gradir.frontends.pytorch.scalars import PROBES, number_of
-from gradir.frontends.pytorch.tensors import Owned, TensorNodes, held_by
+from gradir.frontends.pytorch.tensors import PLAIN, Owned, TensorNodes, held_by
 from gradir.frontends.pytorch.walk import GradFn
 from gradir.ir import AttrValue, Ref, Saved, TensorMeta
 from gradir.ir.model import Shape
@@ -128,7 +128,7 @@ class SavedReader:
 
     def _storage(self, tensor: torch.Tensor, node_id: str, name: str) -> tuple[int | None, str]:
         try:
-            storage = held_by(tensor).untyped_storage()
+            storage = (tensor if type(tensor) in PLAIN else held_by(tensor)).untyped_storage()
         except (NotImplementedError, RuntimeError):
             return None, ""
         handle = storage._cdata

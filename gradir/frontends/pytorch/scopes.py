@@ -44,7 +44,7 @@ def _parameter_counts(owned: Iterable[Owned]) -> tuple[Mapping[str, int], Mappin
     elements: defaultdict[tuple[str, ...], int] = defaultdict(int)
     requiring: defaultdict[tuple[str, ...], int] = defaultdict(int)
     for tensor, names, scope in owned:
-        if isinstance(tensor, nn.Parameter) and not is_lazy(tensor):
+        if type(tensor) is nn.Parameter or (isinstance(tensor, nn.Parameter) and not is_lazy(tensor)):
             owners = (scope,) if len(names) == 1 else tuple(dict.fromkeys(name.rpartition(".")[0] for name in names))
             count = tensor.numel()
             if type(count) is not int:

@@ -13,7 +13,17 @@ from gradir.errors import CaptureError
 from gradir.frontends.pytorch.attributes import plain_text, text_of
 from gradir.protocols import Names
 
-__all__ = ["Modules", "NamedTensors", "Owned", "TensorNodes", "held_by", "modules_below", "modules_of", "storage_of"]
+__all__ = [
+    "PLAIN",
+    "Modules",
+    "NamedTensors",
+    "Owned",
+    "TensorNodes",
+    "held_by",
+    "modules_below",
+    "modules_of",
+    "storage_of",
+]
 
 T = TypeVar("T")
 
@@ -87,9 +97,10 @@ def _named_tensors(root: nn.Module, modules: list[tuple[str, nn.Module]] | None)
     # Of the walk over the modules that was made already: torch's own methods would walk once for each.
     for members in ("_parameters", "_buffers"):
         for path, module in modules:
-            for name, tensor in getattr(module, members).items():
-                if tensor is not None:
-                    yield f"{path}.{name}" if path else name, tensor
+            # Most modules have none, or no buffers.
+            if tensors := getattr(module, members):
+                start = f"{path}." if path else ""
+                yield from [(start + name, tensor) for name, tensor in tensors.items() if tensor is not None]
 
 
 def _every_path(root: nn.Module) -> list[tuple[str, nn.Module]] | None:
@@ -150,7 +161,7 @@ class TensorNodes:
 def storage_of(tensor: torch.Tensor) -> int | None:
     """What identifies a tensor's storage while it lives; ``None`` for a tensor that has none, such as a sparse one."""
     try:
-        held = tensor if type(tensor) in _PLAIN else held_by(tensor)
+        held = tensor if type(tensor) in PLAIN else held_by(tensor)
         handle: int = held.untyped_storage()._cdata
         return handle
     except (NotImplementedError, RuntimeError, ValueError):
@@ -162,7 +173,7 @@ def held_by(tensor: torch.Tensor) -> torch.Tensor:
 
     A distributed tensor has its global size, and the memory of its local part.
     """
-    while type(tensor) not in _PLAIN:
+    while type(tensor) not in PLAIN:
         describe = getattr(type(tensor), "__tensor_flatten__", None)
         if describe is None:
             break
@@ -178,7 +189,8 @@ def held_by(tensor: torch.Tensor) -> torch.Tensor:
 
 
 _PAIR: Final = 2
-_PLAIN: Final = frozenset({torch.Tensor, nn.Parameter})
+PLAIN: Final = frozenset({torch.Tensor, nn.Parameter})
+"""The classes that wrap no other tensor."""
 
 
 class NamedTensors:
