@@ -14,8 +14,8 @@ from tensors import leaf  # noqa: E402
 import gradir  # noqa: E402
 from gradir import registry  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
-from gradir.frontends.pytorch.outputs import flatten  # noqa: E402
-from gradir.frontends.pytorch.walk import walk  # noqa: E402
+from gradir.frontends.pytorch.reading.outputs import flatten  # noqa: E402
+from gradir.frontends.pytorch.reading.walk import walk  # noqa: E402
 from gradir.ir import Cut, Edge, Graph, Ref, TensorMeta  # noqa: E402
 from gradir.ir.order import postorder  # noqa: E402
 from gradir.ir.validate import problems  # noqa: E402

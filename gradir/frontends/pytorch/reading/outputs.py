@@ -9,7 +9,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.utils import _pytree as pytree
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.attributes import text_of
+from gradir.frontends.pytorch.reading.attributes import text_of
 
 __all__ = ["Captured", "flatten", "flatten_differentiable", "output_nr_of", "why_no_graph"]
 

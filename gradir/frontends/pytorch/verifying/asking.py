@@ -16,7 +16,7 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.walk import GradFn
+from gradir.frontends.pytorch.reading.walk import GradFn
 
 __all__ = ["asked_for", "in_process_group", "refuse_addition", "refuse_lasting", "undisturbed"]
 

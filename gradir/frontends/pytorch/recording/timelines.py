@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import nn
 
-from gradir.frontends.pytorch.walk import GradFn
+from gradir.frontends.pytorch.reading.walk import GradFn
 
 __all__ = ["Coverage", "Frame", "ScopeLookup", "Timeline"]
 

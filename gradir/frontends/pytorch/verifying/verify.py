@@ -13,12 +13,18 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.asking import asked_for, in_process_group, refuse_addition, refuse_lasting, undisturbed
-from gradir.frontends.pytorch.assemble import LiveGraph
-from gradir.frontends.pytorch.metadata import dtype_name, shape_of
-from gradir.frontends.pytorch.reach import hiding_functions, leaves_reached_by
-from gradir.frontends.pytorch.reuse import refuse_what_runs_once, state_kept
-from gradir.frontends.pytorch.walk import GradFn
+from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.metadata import dtype_name, shape_of
+from gradir.frontends.pytorch.reading.reach import hiding_functions, leaves_reached_by
+from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.verifying.asking import (
+    asked_for,
+    in_process_group,
+    refuse_addition,
+    refuse_lasting,
+    undisturbed,
+)
+from gradir.frontends.pytorch.verifying.reuse import refuse_what_runs_once, state_kept
 from gradir.ir import TensorMeta
 from gradir.ir.text import tensor_text
 from gradir.protocols import Verification
@@ -119,7 +125,7 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     else runs in a backward runs in this one: hooks that the user put on tensors and nodes, the
     recomputation of checkpoints. All of it runs in the calling thread, where the order of
     what runs inside what can be seen. Where a profiler is on already, the nodes are counted by the hooks alone. In a
-    process group the engine is asked for what would be added to the leaves: see `gradir.frontends.pytorch.asking`.
+    process group the engine is asked for what would be added to the leaves: see ``asking``.
 
     Raises:
         CaptureError: backward cannot run, because an earlier one freed the graph, say, or could run only once, or in a

@@ -10,9 +10,9 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.attributes import plain_text
-from gradir.frontends.pytorch.metadata import MetadataReader
-from gradir.frontends.pytorch.tensors import Owned, named_modules
+from gradir.frontends.pytorch.reading.attributes import plain_text
+from gradir.frontends.pytorch.reading.metadata import MetadataReader
+from gradir.frontends.pytorch.reading.tensors import Owned, named_modules
 from gradir.ir import Cut, Scope
 
 __all__ = ["cuts", "is_trainable", "module_paths", "scope_table"]

@@ -13,19 +13,19 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.anatomy import Anatomies, Anatomy
 from gradir.frontends.pytorch.fake import is_fake
-from gradir.frontends.pytorch.flat import FlatParameters
-from gradir.frontends.pytorch.keepalive import protect
-from gradir.frontends.pytorch.metadata import MetadataReader, dtype_name, layout_name
-from gradir.frontends.pytorch.outputs import Captured, flatten
-from gradir.frontends.pytorch.reach import hidden_among
-from gradir.frontends.pytorch.saved import SavedReader
-from gradir.frontends.pytorch.scopes import cuts, is_trainable, module_paths, scope_table
-from gradir.frontends.pytorch.sources import SourceLookup
-from gradir.frontends.pytorch.symbols import Symbols
-from gradir.frontends.pytorch.tensors import NamedTensors, Owned, TensorNodes, modules_of, owned_tensors
-from gradir.frontends.pytorch.walk import GradFn, Walk, walk
+from gradir.frontends.pytorch.reading.anatomy import Anatomies, Anatomy
+from gradir.frontends.pytorch.reading.flat import FlatParameters
+from gradir.frontends.pytorch.reading.keepalive import protect
+from gradir.frontends.pytorch.reading.metadata import MetadataReader, dtype_name, layout_name
+from gradir.frontends.pytorch.reading.outputs import Captured, flatten
+from gradir.frontends.pytorch.reading.reach import hidden_among
+from gradir.frontends.pytorch.reading.recorded import NotedSources
+from gradir.frontends.pytorch.reading.saved import SavedReader
+from gradir.frontends.pytorch.reading.scopes import cuts, is_trainable, module_paths, scope_table
+from gradir.frontends.pytorch.reading.symbols import Symbols
+from gradir.frontends.pytorch.reading.tensors import NamedTensors, Owned, TensorNodes, modules_of, owned_tensors
+from gradir.frontends.pytorch.reading.walk import GradFn, Walk, walk
 from gradir.gcpause import paused_gc
 from gradir.ir import AttrValue, Cut, Graph, Node, Producer, Ref, Scope, TensorMeta
 from gradir.ir.ids import IdAllocator
@@ -65,7 +65,7 @@ class LiveGraph(NamedTuple):
 
     def verify(self, *, keep_graph: bool = True) -> Verification:
         """Run a real backward and compare it with the graph; see `gradir.verify`."""
-        from gradir.frontends.pytorch.verify import verify
+        from gradir.frontends.pytorch.verifying.verify import verify
 
         return verify(self, keep_graph=keep_graph)
 
@@ -80,7 +80,7 @@ def assemble(
     calls: Mapping[nn.Module, int] | None = None,
     inside: Collection[nn.Module] = (),
     temporary: Sequence[Owned] = (),
-    sources: SourceLookup | None = None,
+    sources: NotedSources | None = None,
 ) -> LiveGraph:
     """Make the graph of the captured tensors, which may have been ``walked`` already.
 
@@ -119,7 +119,7 @@ def _assemble(
     calls: Mapping[nn.Module, int],
     inside: Collection[nn.Module],
     temporary: Sequence[Owned],
-    sources: SourceLookup | None,
+    sources: NotedSources | None,
 ) -> LiveGraph:
     owned = owned_tensors(roots)
     temporary = _with_every_name(temporary, owned)
@@ -203,7 +203,7 @@ class _Assembly:
         tensors: TensorNodes,
         scope_of: Callable[[GradFn], str | None] | None,
         *,
-        sources: SourceLookup | None,
+        sources: NotedSources | None,
     ) -> None:
         self._captured = captured
         self._walked = walked

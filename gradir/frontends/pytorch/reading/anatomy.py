@@ -8,16 +8,16 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from gradir.frontends.pytorch.attributes import (
+from gradir.frontends.pytorch.reading.attributes import (
     AttributeReader,
     LoneAttributeReader,
     PythonAttributeReader,
     no_attributes,
     plain_text,
 )
-from gradir.frontends.pytorch.distributed import Groups
-from gradir.frontends.pytorch.opnames import native_name, neutral_name, registered_name
-from gradir.frontends.pytorch.walk import GradFn
+from gradir.frontends.pytorch.reading.distributed import Groups
+from gradir.frontends.pytorch.reading.opnames import native_name, neutral_name, registered_name
+from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.ir import AttrValue
 
 __all__ = ["Anatomies", "Anatomy", "Slot"]

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.attributes import plain_text, text_of
+from gradir.frontends.pytorch.reading.attributes import plain_text, text_of
 from gradir.protocols import Names
 
 __all__ = [

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from torch import nn
 
-from gradir.frontends.pytorch.timelines import ScopeLookup, Timeline
-from gradir.frontends.pytorch.walk import Walk
+from gradir.frontends.pytorch.reading.walk import Walk
+from gradir.frontends.pytorch.recording.timelines import ScopeLookup, Timeline
 
 __all__ = ["Ran", "strays_among", "taking_part"]
 

@@ -18,10 +18,10 @@ from torch import nn
 from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode, handle_torch_function
 
-from gradir.frontends.pytorch.attributes import plain_text
-from gradir.frontends.pytorch.paths import ShownPaths
-from gradir.frontends.pytorch.results import LOST, MAYBE, SURE, UNKNOWN, Fate, fates
-from gradir.frontends.pytorch.timelines import Coverage, Frame, Timeline
+from gradir.frontends.pytorch.reading.attributes import plain_text
+from gradir.frontends.pytorch.recording.paths import ShownPaths
+from gradir.frontends.pytorch.recording.results import LOST, MAYBE, SURE, UNKNOWN, Fate, fates
+from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, Timeline
 from gradir.ir import Source
 from gradir.ir.text import printable
 

@@ -19,9 +19,9 @@ import torch
 from torch import nn
 from torch.autograd.function import FunctionCtx
 
-from gradir.frontends.pytorch.keepalive import protect
-from gradir.frontends.pytorch.outputs import Captured, output_nr_of
-from gradir.frontends.pytorch.walk import GradFn, walk
+from gradir.frontends.pytorch.reading.keepalive import protect
+from gradir.frontends.pytorch.reading.outputs import Captured, output_nr_of
+from gradir.frontends.pytorch.reading.walk import GradFn, walk
 
 __all__ = [
     "backward_code",

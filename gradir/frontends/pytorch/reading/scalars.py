@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from gradir.frontends.pytorch.attributes import plain_value
+from gradir.frontends.pytorch.reading.attributes import plain_value
 from gradir.ir import AttrValue
 
 __all__ = ["PROBES", "number_of"]

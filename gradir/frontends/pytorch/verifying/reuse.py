@@ -13,11 +13,11 @@ from torch.autograd.function import FunctionCtx
 from torch.utils import checkpoint
 
 from gradir.errors import CaptureError, warn
-from gradir.frontends.pytorch.reach import backward_code, class_of, hiding_functions, is_torchs_own, names_in
-from gradir.frontends.pytorch.walk import GradFn
+from gradir.frontends.pytorch.reading.reach import backward_code, class_of, hiding_functions, is_torchs_own, names_in
+from gradir.frontends.pytorch.reading.walk import GradFn
 
 if TYPE_CHECKING:
-    from gradir.frontends.pytorch.assemble import LiveGraph
+    from gradir.frontends.pytorch.reading.assemble import LiveGraph
 
 __all__ = ["refuse_what_runs_once", "state_kept"]
 

@@ -17,15 +17,15 @@ from torch.autograd.function import BackwardCFunction
 from torch.nn.modules import module as module_hooks
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.assemble import LiveGraph, assemble
-from gradir.frontends.pytorch.attributes import plain_text
-from gradir.frontends.pytorch.outputs import Captured, flatten
-from gradir.frontends.pytorch.participants import Ran, strays_among, taking_part
-from gradir.frontends.pytorch.scopes import module_paths
-from gradir.frontends.pytorch.sources import SourceLog, SourceLookup, SourceMode
-from gradir.frontends.pytorch.tensors import Owned, modules_of
-from gradir.frontends.pytorch.timelines import Coverage, Frame, ScopeLookup, Timeline
-from gradir.frontends.pytorch.walk import walk
+from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
+from gradir.frontends.pytorch.reading.attributes import plain_text
+from gradir.frontends.pytorch.reading.outputs import Captured, flatten
+from gradir.frontends.pytorch.reading.scopes import module_paths
+from gradir.frontends.pytorch.reading.tensors import Owned, modules_of
+from gradir.frontends.pytorch.reading.walk import walk
+from gradir.frontends.pytorch.recording.participants import Ran, strays_among, taking_part
+from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
+from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph
 from gradir.protocols import Names, Verification

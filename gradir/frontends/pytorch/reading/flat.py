@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from gradir.frontends.pytorch.tensors import held_by, storage_of
+from gradir.frontends.pytorch.reading.tensors import held_by, storage_of
 
 __all__ = ["FlatParameters"]
 

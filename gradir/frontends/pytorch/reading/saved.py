@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from gradir.frontends.pytorch.anatomy import Anatomy, Slot
-from gradir.frontends.pytorch.metadata import dtype_name, layout_name, shape_of
-from gradir.frontends.pytorch.outputs import output_nr_of
-from gradir.frontends.pytorch.scalars import PROBES, number_of
-from gradir.frontends.pytorch.tensors import Owned, TensorNodes, held_by
-from gradir.frontends.pytorch.walk import GradFn
+from gradir.frontends.pytorch.reading.anatomy import Anatomy, Slot
+from gradir.frontends.pytorch.reading.metadata import dtype_name, layout_name, shape_of
+from gradir.frontends.pytorch.reading.outputs import output_nr_of
+from gradir.frontends.pytorch.reading.scalars import PROBES, number_of
+from gradir.frontends.pytorch.reading.tensors import Owned, TensorNodes, held_by
+from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.ir import AttrValue, Ref, Saved, TensorMeta
 
 __all__ = ["SavedReader"]
