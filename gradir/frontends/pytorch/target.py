@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from gradir.errors import CaptureError, GradirError, SpecError
-from gradir.frontends.pytorch.fake import LOOKED_AT, without_data
+from gradir.frontends.pytorch.fake import without_data
+from gradir.frontends.pytorch.private import LOOKED_AT
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.outputs import flatten_differentiable
 from gradir.frontends.pytorch.recording.paths import ShownPaths

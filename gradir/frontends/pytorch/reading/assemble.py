@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.fake import is_fake
+from gradir.frontends.pytorch.private import FakeTensor, output_metadata, sequence_number, without_overrides
 from gradir.frontends.pytorch.reading.anatomy import Anatomies, Anatomy
 from gradir.frontends.pytorch.reading.flat import FlatParameters
 from gradir.frontends.pytorch.reading.keepalive import protect
@@ -95,7 +95,7 @@ def assemble(
         raise CaptureError("capture inside torch.compile sees no grad_fn: capture outside the compiled function")
     # What is dropped before the collector runs again need not be looked at by it, and no class or mode of the user's
     # need be told of what is read.
-    with paused_gc(), torch._C.DisableTorchFunction():
+    with paused_gc(), without_overrides():
         return _assemble(
             captured,
             roots,
@@ -147,7 +147,7 @@ def _assemble(
                 "scopes": scope_of is not None,
                 "sources": sources is not None,
                 # Only where it is so: what has data need not say it.
-                **({"fake": True} if any(is_fake(entry.tensor) for entry in captured) else {}),
+                **({"fake": True} if any(isinstance(entry.tensor, FakeTensor) for entry in captured) else {}),
             },
         ),
     )
@@ -296,7 +296,7 @@ class _Assembly:
                     reader.read(key, anatomy, node_id, outputs) if anatomy.slots else (),
                     None,
                     anatomy.opaque,
-                    None if sources is None else sources.source(key._sequence_nr()),
+                    None if sources is None else sources.source(sequence_number(key)),
                     _NOTHING if scope is not None else _OPEN_SCOPE,
                 )
             )
@@ -308,7 +308,7 @@ class _Assembly:
             names[tensor.grad_fn].append(name)
         if self._sources is not None:
             for fn in self._walked.edges:
-                variable = self._sources.variable(fn._sequence_nr())
+                variable = self._sources.variable(sequence_number(fn))
                 if variable is not None and fn not in names:
                     names[fn].append(variable)
         return names
@@ -396,6 +396,6 @@ class _Assembly:
             Ref(self._ids[fn], number)
             for fn in edges
             if type(fn) in kinds
-            for number in range(len(fn._input_metadata))
+            for number in range(len(output_metadata(fn)))
             if (fn, number) not in taken
         ]

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from gradir.frontends.pytorch.private import output_nr_of, storage_handle, version_of
 from gradir.frontends.pytorch.reading.anatomy import Anatomy, Slot
 from gradir.frontends.pytorch.reading.metadata import dtype_name, layout_name, shape_of
-from gradir.frontends.pytorch.reading.outputs import output_nr_of
 from gradir.frontends.pytorch.reading.scalars import PROBES, number_of
 from gradir.frontends.pytorch.reading.tensors import Owned, TensorNodes, held_by
 from gradir.frontends.pytorch.reading.walk import GradFn
@@ -95,7 +95,7 @@ class SavedReader:
             dtype, shape, layout, probe = self._new_kind(tensor)
         size, storage = self._storage(tensor, node_id, name)
         try:
-            is_stale = tensor._version != 0 and _is_stale(raw, fn, slot)
+            is_stale = version_of(tensor) != 0 and _is_stale(raw, fn, slot)
         except RuntimeError:
             # An inference tensor has no version, and cannot be changed.
             is_stale = False
@@ -146,7 +146,7 @@ class SavedReader:
             storage = held_by(tensor).untyped_storage()
         except (NotImplementedError, RuntimeError):
             return None, ""
-        handle = storage._cdata
+        handle = storage_handle(storage)
         known = self._storages.get(handle)
         if known is not None:
             size, keeper_id, slot = known

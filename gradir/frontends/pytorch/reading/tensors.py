@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from gradir.errors import CaptureError
+from gradir.frontends.pytorch.private import own_buffers, own_parameters, storage_handle
 from gradir.frontends.pytorch.reading.attributes import plain_text, text_of
 from gradir.protocols import Names
 
@@ -69,9 +70,9 @@ def _named_tensors(root: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
         yield from _every_name(root.named_buffers)
         return
     # Parameters and buffers of one walk over the modules: torch's own methods would walk once for each.
-    for members in ("_parameters", "_buffers"):
+    for members_of in (own_parameters, own_buffers):
         for path, module in modules:
-            for name, tensor in getattr(module, members).items():
+            for name, tensor in members_of(module).items():
                 if tensor is not None:
                     yield f"{path}.{name}" if path else name, tensor
 
@@ -141,8 +142,7 @@ class TensorNodes:
 def storage_of(tensor: torch.Tensor) -> int | None:
     """What identifies a tensor's storage while it lives; ``None`` for a tensor that has none, such as a sparse one."""
     try:
-        handle: int = held_by(tensor).untyped_storage()._cdata
-        return handle
+        return storage_handle(held_by(tensor).untyped_storage())
     except (NotImplementedError, RuntimeError, ValueError):
         return None
 

@@ -8,11 +8,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from gradir.errors import CaptureError
+from gradir.frontends.pytorch.private import (
+    ACCUMULATOR,
+    BEGUN,
+    ENGINES_OWN,
+    EVENT,
+    current_backward,
+    profiler_enabled,
+    start_profile,
+    stop_profile,
+    without_overrides,
+)
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.metadata import dtype_name, shape_of
 from gradir.frontends.pytorch.reading.reach import hiding_functions, leaves_reached_by
@@ -32,21 +43,7 @@ from gradir.spec import own_error
 
 __all__ = ["verify"]
 
-_autograd: Any = torch._C._autograd
-_profiler: Any = torch._C._profiler
-
 _register_accumulated: Any = torch.Tensor.register_post_accumulate_grad_hook
-
-_EVENT: Final = "autograd::engine::evaluate_function: "
-
-_BEGUN: Final = "__start_profile"
-"""The first event of the thread that switched the profile on."""
-
-_ENGINES_OWN: Final = "torch::autograd::GraphRoot"
-"""The node from which the engine starts when there is more than one output."""
-
-
-_ACCUMULATES: Final = "AccumulateGrad"
 
 
 class _Arrived(NamedTuple):
@@ -76,7 +73,7 @@ class _Watch:
 
     def note(self, fn: GradFn, gradients: tuple[torch.Tensor | None, ...]) -> None:
         """Note that a node runs; a prehook."""
-        number = torch._C._current_graph_task_id()
+        number = current_backward()
         if threading.get_ident() != self._thread or (self._number is not None and number > self._number):
             return
         if number != self._number:
@@ -89,12 +86,12 @@ class _Watch:
         """Note that a leaf has a gradient; a hook for after the accumulation."""
         # The engine also comes to a leaf with no gradient at all.
         if leaf.grad is not None:
-            self.received.setdefault(id(leaf), set()).add(torch._C._current_graph_task_id())
+            self.received.setdefault(id(leaf), set()).add(current_backward())
 
     def note_asked(self, gradients: Mapping[int, torch.Tensor | None], grad_fns: Iterable[GradFn]) -> None:
         """Note what would have been added to leaves, by id()."""
         for fn in grad_fns:
-            if type(fn).__name__ == _ACCUMULATES:
+            if type(fn).__name__ == ACCUMULATOR:
                 self.arrived[fn] = _Arrived.of((gradients.get(id(fn.variable)),))
         self.received = {leaf: {self._number} for leaf, gradient in gradients.items() if gradient is not None}
 
@@ -103,7 +100,7 @@ class _Watch:
         return {
             id(fn.variable)
             for fn, (gradients,) in self.arrived.items()
-            if type(fn).__name__ == _ACCUMULATES and any(gradient is not None for gradient in gradients)
+            if type(fn).__name__ == ACCUMULATOR and any(gradient is not None for gradient in gradients)
         }
 
     def came_from_inside(self, leaf: int) -> bool:
@@ -165,14 +162,14 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
 def _retaining(live: LiveGraph) -> list[torch.Tensor]:
     """The tensors made in the graph that keep their gradient on request; no node knows its tensor, so all are asked."""
     tensors = [found.tensor for found in live.captured]
-    with torch._C.DisableTorchFunction():
+    with without_overrides():
         tensors += [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
         return [tensor for tensor in tensors if tensor.retains_grad and tensor.grad_fn in live.grad_fns]
 
 
 def _reached_aside(live: LiveGraph) -> list[torch.Tensor]:
     """The leaves, of modules that were not given too, that functions of the graph may reach by themselves."""
-    with torch._C.DisableTorchFunction():
+    with without_overrides():
         return leaves_reached_by(hiding_functions(live.grad_fns), live.grad_fns)
 
 
@@ -190,17 +187,14 @@ def _grads_put_aside(tensors: list[torch.Tensor]) -> Iterator[None]:
 
 def _run_backward(backward: Callable[[], None]) -> Counter[str]:
     """Run backward; returns how often the engine ran nodes of each name, nothing where a profiler is on already."""
-    if _autograd._profiler_enabled():
+    if profiler_enabled():
         backward()
         return Counter()
-    # The legacy profiler prints nothing; its Python class fails on events that end in another thread.
-    quiet = [False] * 5
-    config = _profiler.ProfilerConfig(_profiler.ProfilerState.CPU, *quiet, _profiler._ExperimentalConfig())
-    _autograd._enable_profiler_legacy(config)
+    start_profile()
     try:
         backward()
     finally:
-        threads = _autograd._disable_profiler_legacy()
+        threads = stop_profile()
     return Counter(name for thread in threads for name in _outermost(thread))
 
 
@@ -210,15 +204,15 @@ def _outermost(events: list[Any]) -> Iterator[str]:
     Of a thread that did not begin the backward there are none: where backwards are nested so deep that the stack
     would not hold them, the engine goes on in another thread.
     """
-    if not any(event.name() == _BEGUN for event in events):
+    if not any(event.name() == BEGUN for event in events):
         return
     running: set[int] = set()
     for event in events:
         if event.kind() == "pop":
             running.discard(event.handle())
-        elif event.kind() == "push" and event.name().startswith(_EVENT):
+        elif event.kind() == "push" and event.name().startswith(EVENT):
             if not running:
-                yield event.name().removeprefix(_EVENT)
+                yield event.name().removeprefix(EVENT)
             running.add(event.handle())
 
 
@@ -267,7 +261,7 @@ def _unknown_nodes(live: LiveGraph, engine: Counter[str]) -> Iterator[str]:
     # A custom function may keep an attribute called name.
     captured = Counter(type(fn).name(fn) for fn in live.grad_fns)
     for name, count in sorted((engine - captured).items()):
-        if name == _ENGINES_OWN:
+        if name == ENGINES_OWN:
             continue
         yield f"the engine ran {count} more {name} than were captured"
 

@@ -1,0 +1,281 @@
+"""The names of torch's that no release promises to keep: what each is used for, and what happens without it.
+
+The rest of the front-end has them from here, under names that say what they mean.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from operator import attrgetter, methodcaller
+from types import CodeType
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch.utils import checkpoint
+
+from gradir.errors import CaptureError
+
+__all__ = ["NAMES", "PrivateName"]
+
+
+class PrivateName(NamedTuple):
+    """A name of torch's, and the releases that have it: from ``since`` on, and none from ``until`` on.
+
+    The name is one to import; ``module:word``, a word in the source of a module; ``library:text``, a text in one of
+    torch's libraries; or an attribute of such a thing as a ``grad_fn``.
+    """
+
+    name: str
+    use: str
+    without: str = "nothing can be captured"
+    since: str = ""
+    until: str = ""
+
+
+NAMES: Final[list[PrivateName]] = []
+
+
+def _word(name: str, *rest: str, **releases: str) -> str:
+    """Note a name, which is not looked up; returns its last word."""
+    NAMES.append(PrivateName(name, *rest, **releases))
+    return name.replace(":", ".").rpartition(".")[2]
+
+
+def _found(name: str, use: str) -> Any:
+    """What has a name without which nothing can be captured.
+
+    Raises:
+        CaptureError: this torch has none.
+    """
+    _word(name, use)
+    try:
+        return pkgutil.resolve_name(name)
+    except (AttributeError, ImportError) as error:
+        raise CaptureError(
+            f"torch {torch.__version__} has no {name}, which is needed {use}: use an older torch, or a newer gradir"
+        ) from error
+
+
+def _code(function: Any) -> CodeType | None:
+    """The code of a function; ``None`` of what is written in C."""
+    return getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
+
+
+# The order of what a thread makes.
+next_sequence_number: Final[Callable[[], int]] = _found(
+    "torch._C._autograd._get_sequence_nr", "to tell which module and line made a node"
+)
+sequence_number: Final[Callable[[Any], int]] = methodcaller(
+    _word("grad_fn._sequence_nr", "to tell which module and line made a node")
+)
+FUNCTION_NODE: Final = _word("function._backward_cls", "to find out when a custom Function's node gets its number")
+
+# What runs, in a stack of frames.
+MODULE_CALL: Final = _code(_found("torch.nn.Module._call_impl", "to tell calls of modules"))
+OVERRIDES_CALL: Final = _code(_found("torch.overrides.handle_torch_function", "to tell what only passes on a result"))
+_FUNCTION_CALL: Final = _code(_found("torch.autograd.Function.apply", "to tell what runs inside a custom Function"))
+_FUNCTION_CALLS: Final = (
+    _FUNCTION_CALL,
+    _code(_found("torch.autograd.function.BackwardCFunction.apply", "to tell what runs inside a custom Function")),
+    _code(
+        getattr(
+            torch.autograd.function.BackwardCFunction,
+            _word(
+                "torch.autograd.function.BackwardCFunction.apply_boxed",
+                "to tell what runs inside a custom Function",
+                "modules there are said to run outside",
+                since="2.15",
+            ),
+            None,
+        )
+    ),
+)
+
+
+def runs_a_function(code: CodeType) -> bool:
+    """Whether code is the last of torch's, or the first of the user's, before what a custom Function does."""
+    return any(code is known for known in _FUNCTION_CALLS) or (_FUNCTION_CALL is None and _is_forward(code))
+
+
+@lru_cache(maxsize=4096)
+def _is_forward(code: CodeType) -> bool:
+    """Whether code is that of a custom Function; from torch 2.15 on, none of torch's runs between it and the call."""
+    classes = [torch.autograd.Function]
+    for kind in classes:
+        if _code(vars(kind).get("forward")) is code:
+            return True
+        classes += kind.__subclasses__()
+    return False
+
+
+# Modules and tensors.
+own_parameters: Final[Callable[[Any], dict[str, torch.Tensor | None]]] = attrgetter(
+    _word("module._parameters", "to name the parameters of a module while it runs")
+)
+own_buffers: Final[Callable[[Any], dict[str, torch.Tensor | None]]] = attrgetter(
+    _word("module._buffers", "to name the buffers of a module")
+)
+output_nr_of: Final[Callable[[torch.Tensor], int]] = vars(
+    _found("torch._C.TensorBase", "to ask a tensor for its output number, whatever its class says")
+)["output_nr"].__get__
+base_of: Final[Callable[[torch.Tensor], torch.Tensor | None]] = attrgetter(
+    _word("tensor._base", "to show what an output is a view of")
+)
+version_of: Final[Callable[[torch.Tensor], int]] = attrgetter(
+    _word("tensor._version", "to tell what changed after it was saved")
+)
+hooks_of: Final[Callable[[torch.Tensor], Mapping[int, Any] | None]] = attrgetter(
+    _word("tensor._backward_hooks", "to refuse what communicates in every backward")
+)
+storage_handle: Final[Callable[[torch.UntypedStorage], int]] = attrgetter(
+    _word("storage._cdata", "to tell which tensors share their memory")
+)
+FLAT_PARAMETER: Final = _word(
+    "torch.distributed.fsdp._flat_param:_is_flat_param",
+    "to find the parameters in a flat one",
+    "they are said to be unreached, and verifying breaks the next forward",
+)
+flattened_with_paths: Final[Callable[[object], tuple[list[tuple[Any, Any]], Any]]] = _found(
+    "torch.utils._pytree.tree_flatten_with_path", "to find the tensors in what is captured"
+)
+without_overrides: Final[Callable[[], AbstractContextManager[None]]] = _found(
+    "torch._C.DisableTorchFunction", "to read tensors without running overrides"
+)
+without_dispatch_modes: Final[Callable[[], AbstractContextManager[None]]] = _found(
+    "torch._C._DisableTorchDispatch", "to read tensors without telling modes"
+)
+
+# Nodes.
+output_metadata: Final[Callable[[Any], Any]] = attrgetter(
+    _word("grad_fn._input_metadata", "to read the shape and dtype of a node's outputs")
+)
+SAVED: Final = _word("grad_fn._saved_", "to find the attributes of a node")
+PACKED: Final = _word("grad_fn._raw_saved_", "to look at what is saved without unpacking it")
+packed_tensors: Final[Callable[[Any], tuple[Any, ...]]] = attrgetter(
+    _word("context._raw_saved_tensors", "to look at what a custom Function saved without unpacking it")
+)
+FORWARD_CLASS: Final = _word("context._forward_cls", "to find the class of a custom Function")
+registered_operators: Final[Callable[[], list[str]]] = _found(
+    "torch._C._dispatch_get_all_op_names", "to name the nodes of registered operators"
+)
+GENERATED: Final = _word(
+    "torch._library.autograd:GeneratedBackwardFor_", "to name the nodes of registered operators", "their names are long"
+)
+UNTYPED_NODE: Final = _word(
+    "libtorch_python:CppFunction", "to tell nodes of C++ apart that share a type", "they are said to be one operation"
+)
+ACCUMULATOR: Final = _word("libtorch_python:AccumulateGrad", "to find the leaves")
+_HIDDEN: Final = "what it hides is not said to be hidden"
+CHECKPOINT: Final = _word("torch.utils.checkpoint:CheckpointFunction", "to find checkpoints", _HIDDEN) + "Backward"
+OPAQUE: Final = frozenset(
+    {
+        CHECKPOINT,
+        _word("torch._functorch._aot_autograd.runtime_wrappers:CompiledFunction", "to find compiled parts", _HIDDEN)
+        + "Backward",
+        _word("libtorch_cpu:DifferentiableGraphBackward", "to find scripted parts", _HIDDEN),
+    }
+)
+"""Functions that stand for a graph of their own, which autograd does not show."""
+AFTER_FORWARD: Final = (
+    _word("torch.nn.modules._functions.BackwardHookFunction", "to tell its module", "it is the caller's") + "Backward"
+)
+"""The node that torch puts behind a module with a full backward hook, when the module's call seems to have ended."""
+RUN_ANYTHING: Final = ("torch.utils.checkpoint", "torch._library.")
+"""Modules of torch whose Functions run code of the user's; all others reach what they have as input, and no more."""
+
+
+# Tensors without data.
+FakeTensor: Final = _found("torch._subclasses.fake_tensor.FakeTensor", "to tell tensors that have no data")
+FakeTensorMode: Final = _found("torch._subclasses.fake_tensor.FakeTensorMode", "to capture without data")
+unset_fake_temporarily: Final = _found("torch._subclasses.fake_tensor.unset_fake_temporarily", "to keep meshes real")
+LOOKED_AT: Final = tuple(
+    _found(f"torch._subclasses.fake_tensor.{name}", "to tell what looks at values that there are not")
+    for name in ("DataDependentOutputException", "DynamicOutputShapeException")
+)
+"""What torch raises where a program needs the values of a tensor that has none."""
+Operator: Final = _found("torch._ops.OpOverload", "to tell what makes tensors of numbers alone")
+schema_of: Final = attrgetter(_word("operator._schema", "to tell what makes tensors of numbers alone"))
+no_dispatch: Final = _found("torch.utils._mode_utils.no_dispatch", "to compute the values of small tensors")
+
+# The engine.
+current_backward: Final[Callable[[], int]] = _found("torch._C._current_graph_task_id", "to tell which backward runs")
+profiler_enabled: Final[Callable[[], bool]] = _found("torch._C._autograd._profiler_enabled", "to count what runs")
+_start: Final = _found("torch._C._autograd._enable_profiler_legacy", "to count what runs")
+stop_profile: Final[Callable[[], list[Any]]] = _found(
+    "torch._C._autograd._disable_profiler_legacy", "to count what runs"
+)
+_profiler: Final = _found("torch._C._profiler", "to count what runs")
+EVENT: Final = "autograd::engine::evaluate_function: "
+_word(f"libtorch_cpu:{EVENT}", "to count what runs")
+BEGUN: Final = _word("libtorch_cpu:__start_profile", "to tell which thread began the backward")
+"""The first event of the thread that switched the profile on."""
+ENGINES_OWN: Final = "torch::autograd::" + _word("libtorch_cpu:GraphRoot", "to leave out where the engine starts")
+"""The node from which the engine starts when there is more than one output."""
+
+
+def start_profile() -> None:
+    """Switch the legacy profiler on, which prints nothing; its Python class fails on events that end elsewhere."""
+    quiet = [False] * 5
+    _start(_profiler.ProfilerConfig(_profiler.ProfilerState.CPU, *quiet, _profiler._ExperimentalConfig()))
+
+
+# Training on many processes.
+_CHANGED: Final = "verifying changes the next backward"
+_REDUCED: Final = "to let `fully_shard` reduce nothing"
+group_called: Any = getattr(
+    getattr(torch.distributed, "distributed_c10d", None),
+    _word("torch.distributed.distributed_c10d:_resolve_process_group", "to label groups", "they have numbers"),
+    None,
+)
+TENSOR_SPEC: Final = "torch.distributed.tensor._dtensor_spec"
+_word(f"{TENSOR_SPEC}.DTensorSpec", "to say how a tensor is placed", "it is not said")
+DDP_SINK: Final = _word("torch.nn.parallel.distributed:_DDPSink", "to let it reduce nothing", _CHANGED) + "Backward"
+DDP_ENQUEUED: Final = _word(
+    "torch.nn.parallel.distributed:_static_graph_delay_allreduce_enqueued",
+    "to let a static graph reduce nothing",
+    _CHANGED,
+)
+DDP_DELAYED: Final = _word(
+    "torch.nn.parallel.distributed:_delayed_all_reduce_hook", "to refuse what reduces in every backward", _CHANGED
+)
+FSDP_FUNCTION: Final = (
+    _word(
+        "torch.distributed.fsdp._fully_shard._fsdp_param_group:RegisterPostBackwardFunction",
+        _REDUCED,
+        _CHANGED,
+        since="2.6",
+    )
+    + "Backward"
+)
+FSDP_STATE: Final = _word(
+    "torch.distributed.fsdp._fully_shard._fully_shard:_get_fsdp_state",
+    _REDUCED,
+    _CHANGED,
+    since="2.6",
+)
+FSDP_GROUPS: Final = (
+    _word("torch.distributed.fsdp._fully_shard._fsdp_state:_fsdp_param_groups", _REDUCED, _CHANGED, since="2.11"),
+    _word("torch.distributed.fsdp._fully_shard._fsdp_state:_fsdp_param_group", _REDUCED, _CHANGED, since="2.6"),
+)
+"""Where the state of a module has its groups, or its only one."""
+
+# What runs backward only once.
+SelectiveCheckpoint: Final = getattr(
+    checkpoint,
+    _word("torch.utils.checkpoint:_CachedTorchDispatchMode", "to refuse what runs once", "the graph is used up"),
+    (),
+)
+RESIZE: Final = _word("storage._resize_", "to find what frees storages", "the graph is used up")
+TYPED_STORAGE: Final = _word("tensor._typed_storage", "to find what frees storages", "the graph is used up")
+COMPILED: Final = "torch._functorch."
+DONATES: Final = f"{COMPILED}config.donated_buffer"
+_word(DONATES, "to refuse what runs once", "the graph is used up")
+
+
+def donates_buffers() -> bool:
+    """Whether compiled functions may use up what they saved."""
+    return bool(pkgutil.resolve_name(DONATES))
