@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fnmatch
 import importlib.util
 import mmap
 import pkgutil
@@ -57,7 +58,7 @@ def has(name: str) -> bool:
         return bool(re.search(rf"\b{word}", source(place)))
     thing, _, attribute = name.partition(".")
     if thing in things():
-        return any(known.startswith(attribute) for known in dir(things()[thing]))
+        return bool(fnmatch.filter(dir(things()[thing]), attribute))
     try:
         pkgutil.resolve_name(name)
     except (AttributeError, ImportError):

@@ -13,7 +13,7 @@ from weakref import ReferenceType
 
 from torch import distributed
 
-from gradir.frontends.pytorch.private import FORWARD_CLASS, TENSOR_SPEC, group_called
+from gradir.frontends.pytorch.private import FORWARD_CLASS, GROUP_CALLED, TENSOR_SPEC
 
 __all__ = ["Groups"]
 
@@ -107,8 +107,9 @@ def _group_called(name: str) -> object:
     if not (distributed.is_available() and distributed.is_initialized()):
         return None
     try:
-        return group_called(name)
-    except (KeyError, RuntimeError, TypeError, ValueError):
+        resolve: Any = getattr(distributed.distributed_c10d, GROUP_CALLED)
+        return resolve(name)
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
         return None
 
 
