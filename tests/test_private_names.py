@@ -40,8 +40,8 @@ def things() -> dict[str, Any]:
     x = torch.ones(2, requires_grad=True)
     return {
         "grad_fn": (x * x).grad_fn,
+        "packed": (x * x).grad_fn._raw_saved_self,
         "context": Doubled.apply(x).grad_fn,
-        "function": Doubled,
         "tensor": x,
         "storage": x.untyped_storage(),
         "module": torch.nn.Linear(1, 1),
@@ -136,6 +136,23 @@ def test_a_user_is_told_what_a_torch_lacks() -> None:
         f"torch {torch.__version__} has no torch._C._gone, which is needed to see: "
         "use an older torch, or a newer gradir"
     )
+
+
+def test_the_node_of_a_custom_function_has_its_number_as_the_table_says() -> None:
+    numbers = []
+
+    class Probe(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+    class Node(Probe._backward_cls):
+        def __init__(self):
+            numbers.append(private.next_sequence_number())
+
+    Probe._backward_cls = Node
+    made = Probe.apply(torch.ones(1, requires_grad=True))
+    assert private.sequence_number(made.grad_fn) == numbers[0] - private.NUMBERED_FIRST
 
 
 OURS = {"_replace", "_getframe"}

@@ -79,7 +79,8 @@ def _code(function: Any) -> CodeType | None:
 _ORDER: Final = "to tell which module and line made a node"
 next_sequence_number: Final[Callable[[], int]] = _found("torch._C._autograd._get_sequence_nr", _ORDER)
 sequence_number: Final[Callable[[Any], int]] = methodcaller(_word("grad_fn._sequence_nr", _ORDER))
-FUNCTION_NODE: Final = _word("function._backward_cls", "to find out when a custom Function's node gets its number")
+NUMBERED_FIRST: Final = torch.__version__ >= torch.torch_version.TorchVersion("2.12")
+"""Whether the node of a custom Function has its number before it is initialised."""
 
 # What runs, in a stack of frames.
 _INSIDE: Final = "to tell what runs inside a custom Function"
@@ -136,6 +137,9 @@ _HIDDEN: Final = "what it hides is not said to be hidden"
 output_metadata: Final = _reader("grad_fn._input_metadata", "to read the shape and dtype of a node's outputs")
 SAVED: Final = _word("grad_fn._saved_*", "to find the attributes of a node")
 PACKED: Final = _word("grad_fn._raw_saved_*", "to look at what is saved without unpacking it")
+_word("packed.data", "to look at what is saved without unpacking it", "saved slots are unread", since="2.11")
+_word("packed.unpack_hook", "to tell what a hook packed", "saved slots are unread", since="2.11")
+_word("packed.unpack", "to tell what is stale or freed", "saved slots are unread", since="2.12")
 packed_tensors: Final = _reader("context._raw_saved_tensors", "to look at what is saved without unpacking it")
 FORWARD_CLASS: Final = _word("context._forward_cls", "to find the class of a custom Function")
 registered_operators: Final[Callable[[], list[str]]] = _found("torch._C._dispatch_get_all_op_names", _REGISTERED)

@@ -133,20 +133,17 @@ def _capture_on_described_inputs(module: nn.Module, inputs: Sequence[str], sourc
 
 
 def _run(call: Callable[[], T], name: str = "") -> T:
+    name = name or getattr(call, "__qualname__", type(call).__name__)
     try:
         return call()
-    except GradirError:
-        raise
-    except KeyboardInterrupt:
+    except (GradirError, KeyboardInterrupt):
         raise
     except LOOKED_AT as error:
-        name = name or getattr(call, "__qualname__", type(call).__name__)
         raise SpecError(
             f"{name} looks at the values of a tensor{_place(error)}, and with --fake only small ones made of numbers "
             "have any: work it out of Python's numbers there, or capture without --fake"
         ) from error
     except BaseException as error:
-        name = name or getattr(call, "__qualname__", type(call).__name__)
         raise SpecError(f"{name} raised {own_error(error)}") from error
 
 

@@ -84,18 +84,19 @@ class SavedReader:
         try:
             if raw.unpack_hook is not None:
                 return Saved(name, state="hooked")
+            unpack = raw.unpack
         except AttributeError:
             return Saved(name, state="freed" if raw is _FREED else "unread")
         tensor = raw.data
         if tensor is None:
-            return Saved(name, state="freed") if _raises(raw.unpack) else None
+            return Saved(name, state="freed") if _raises(unpack) else None
         try:
             dtype, shape, layout, probe = self._kinds[_kind_of(tensor)]
         except (KeyError, RuntimeError, TypeError):
             dtype, shape, layout, probe = self._new_kind(tensor)
         size, storage = self._storage(tensor, node_id, name)
         try:
-            is_stale = version_of(tensor) != 0 and _is_stale(raw, fn, slot)
+            is_stale = version_of(tensor) != 0 and _is_stale(unpack, fn, slot)
         except RuntimeError:
             # An inference tensor has no version, and cannot be changed.
             is_stale = False
@@ -179,10 +180,10 @@ def _packed(fn: GradFn, slot: Slot) -> object:
         return _FREED
 
 
-def _is_stale(raw: Any, fn: GradFn, slot: Slot) -> bool:
+def _is_stale(unpack: Callable[[], object], fn: GradFn, slot: Slot) -> bool:
     # torch hides the version it saved; unpacking compares it, and with no hook set does nothing else. A function's
     # own output that was made in place refuses to be unpacked by itself: only the function can give it its grad_fn.
-    return _raises(raw.unpack) and _raises(lambda: getattr(fn, slot.unpacked))
+    return _raises(unpack) and _raises(lambda: getattr(fn, slot.unpacked))
 
 
 def _raises(unpack: Callable[[], object]) -> bool:

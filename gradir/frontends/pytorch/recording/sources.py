@@ -7,7 +7,6 @@ import sys
 import threading
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
@@ -18,11 +17,10 @@ from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
 
 from gradir.frontends.pytorch.private import (
-    FUNCTION_NODE,
     MODULE_CALL,
+    NUMBERED_FIRST,
     OVERRIDES_CALL,
     next_sequence_number,
-    sequence_number,
 )
 from gradir.frontends.pytorch.reading.attributes import plain_text
 from gradir.frontends.pytorch.recording.paths import ShownPaths
@@ -257,7 +255,6 @@ class SourceMode(TorchFunctionMode):
         self._calling = False
 
     def __enter__(self) -> SourceMode:
-        _has_number()
         with _LOCK:
             _RUNNING.append(self)
             BackwardCFunction.__init__ = _note_function  # type: ignore[method-assign, assignment]
@@ -304,35 +301,9 @@ _RUNNING: Final[list[SourceMode]] = []
 def _note_function(node: BackwardCFunction) -> None:  # noqa: ARG001 (an __init__)
     # Function modes are not told of custom Functions, and programs keep `apply` in variables, so that nothing can be
     # put in its place. This runs where it makes the node.
-    number = next_sequence_number() - _has_number()
+    number = next_sequence_number() - NUMBERED_FIRST
     for mode in _RUNNING:
         mode.note_function(number, sys._getframe(1))
-
-
-@lru_cache(maxsize=1)
-def _has_number() -> bool:
-    """Whether the node of a custom Function has its number before it is initialised, which depends on the release."""
-    numbers = []
-
-    class Probe(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 (torch's signature)
-            return x.clone()
-
-    class Node(getattr(Probe, FUNCTION_NODE)):  # type: ignore[misc]
-        def __init__(self) -> None:
-            numbers.append(next_sequence_number())
-
-    def apply() -> None:
-        made = Probe.apply(torch.ones(1, device="cpu", requires_grad=True))  # type: ignore[no-untyped-call]
-        numbers.append(sequence_number(made.grad_fn))
-
-    setattr(Probe, FUNCTION_NODE, Node)
-    # Another thread has none of the modes of this one, and takes none of its numbers.
-    thread = threading.Thread(target=apply)
-    thread.start()
-    thread.join()
-    return numbers[:1] != numbers[1:]
 
 
 def is_internal(code: CodeType) -> bool:

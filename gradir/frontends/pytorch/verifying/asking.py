@@ -29,7 +29,7 @@ from gradir.frontends.pytorch.private import (
 from gradir.frontends.pytorch.reading.reach import is_reentrant_checkpoint
 from gradir.frontends.pytorch.reading.walk import GradFn
 
-__all__ = ["asked_for", "in_process_group", "refuse_addition", "refuse_lasting", "undisturbed"]
+__all__ = ["in_process_group", "refuse_addition", "refuse_lasting", "undisturbed"]
 
 
 def in_process_group() -> bool:
@@ -72,19 +72,6 @@ def refuse_addition(_: torch.Tensor) -> NoReturn:
         "a function of the graph runs a backward of its own, whose gradients a process group would send: "
         "verify in a process without a group"
     )
-
-
-def asked_for(
-    leaves: Sequence[torch.Tensor],
-    tensors: Sequence[torch.Tensor],
-    seeds: Sequence[torch.Tensor],
-    *,
-    keep_graph: bool = True,
-) -> Sequence[torch.Tensor | None]:
-    """The gradients of leaves, ``None`` where none arrives."""
-    if not leaves:
-        return ()
-    return torch.autograd.grad(tensors, leaves, seeds, retain_graph=keep_graph, allow_unused=True)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import torch
 
@@ -29,7 +29,6 @@ from gradir.frontends.pytorch.reading.metadata import dtype_name, shape_of
 from gradir.frontends.pytorch.reading.reach import hiding_functions, leaves_reached_by
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying.asking import (
-    asked_for,
     in_process_group,
     refuse_addition,
     refuse_lasting,
@@ -46,16 +45,12 @@ __all__ = ["verify"]
 _register_accumulated: Any = torch.Tensor.register_post_accumulate_grad_hook
 
 
-class _Arrived(NamedTuple):
-    """What the gradients were with which the engine ran a node: a gradient itself would live until the end."""
+_Gradients: TypeAlias = tuple[TensorMeta | None, ...]
+"""What the gradients were with which the engine ran a node: a gradient itself would live until the end."""
 
-    gradients: tuple[TensorMeta | None, ...]
 
-    @classmethod
-    def of(cls, gradients: Iterable[torch.Tensor | None]) -> _Arrived:
-        return cls(
-            tuple([None if each is None else TensorMeta(dtype_name(each.dtype), shape_of(each)) for each in gradients])
-        )
+def _described(gradients: Iterable[torch.Tensor | None]) -> _Gradients:
+    return tuple([None if each is None else TensorMeta(dtype_name(each.dtype), shape_of(each)) for each in gradients])
 
 
 class _Watch:
@@ -68,7 +63,7 @@ class _Watch:
     def __init__(self) -> None:
         self._thread = threading.get_ident()
         self._number: int | None = None
-        self.arrived: dict[GradFn, _Arrived] = {}
+        self.arrived: dict[GradFn, _Gradients] = {}
         self.received: dict[int, set[int | None]] = {}
 
     def note(self, fn: GradFn, gradients: tuple[torch.Tensor | None, ...]) -> None:
@@ -80,7 +75,7 @@ class _Watch:
             # What was noted so far ran inside this backward, before its own first node.
             self.arrived.clear()
             self._number = number
-        self.arrived[fn] = _Arrived.of(gradients)
+        self.arrived[fn] = _described(gradients)
 
     def note_gradient(self, leaf: torch.Tensor) -> None:
         """Note that a leaf has a gradient; a hook for after the accumulation."""
@@ -92,14 +87,14 @@ class _Watch:
         """Note what would have been added to leaves, by id()."""
         for fn in grad_fns:
             if type(fn).__name__ == ACCUMULATOR:
-                self.arrived[fn] = _Arrived.of((gradients.get(id(fn.variable)),))
+                self.arrived[fn] = _described((gradients.get(id(fn.variable)),))
         self.received = {leaf: {self._number} for leaf, gradient in gradients.items() if gradient is not None}
 
     def accumulated(self) -> set[int]:
         """The leaves that a gradient came to; a hook of the user may have taken it away again."""
         return {
             id(fn.variable)
-            for fn, (gradients,) in self.arrived.items()
+            for fn, gradients in self.arrived.items()
             if type(fn).__name__ == ACCUMULATOR and any(gradient is not None for gradient in gradients)
         }
 
@@ -227,7 +222,9 @@ def _ask(live: LiveGraph, watch: _Watch, *, keep_graph: bool) -> None:
     leaves = [*live.leaves.values(), *live.unreached]
     with _one_error(), undisturbed(live.grad_fns, live.roots.values()):
         tensors, seeds = _seeded(live)
-        gradients = asked_for(leaves, tensors, seeds, keep_graph=keep_graph)
+        gradients = (
+            torch.autograd.grad(tensors, leaves, seeds, retain_graph=keep_graph, allow_unused=True) if leaves else ()
+        )
     watch.note_asked({id(leaf): gradient for leaf, gradient in zip(leaves, gradients, strict=True)}, live.grad_fns)
 
 
@@ -251,7 +248,7 @@ def _one_error() -> Iterator[None]:
         raise CaptureError(f"verifying needs a backward, which failed: {own_error(error)}") from error
 
 
-def _missing_nodes(live: LiveGraph, arrived: dict[GradFn, _Arrived]) -> Iterator[str]:
+def _missing_nodes(live: LiveGraph, arrived: dict[GradFn, _Gradients]) -> Iterator[str]:
     for fn, node_id in live.grad_fns.items():
         if fn not in arrived:
             yield f"{node_id}: the engine did not run it"
@@ -266,8 +263,8 @@ def _unknown_nodes(live: LiveGraph, engine: Counter[str]) -> Iterator[str]:
         yield f"the engine ran {count} more {name} than were captured"
 
 
-def _wrong_gradients(live: LiveGraph, arrived: dict[GradFn, _Arrived]) -> Iterator[str]:
-    for fn, (gradients,) in arrived.items():
+def _wrong_gradients(live: LiveGraph, arrived: dict[GradFn, _Gradients]) -> Iterator[str]:
+    for fn, gradients in arrived.items():
         node = live.graph.nodes[live.grad_fns[fn]]
         if len(gradients) != len(node.outputs):
             yield f"{node.id}: {len(gradients)} gradients arrived for {len(node.outputs)} outputs"
