@@ -155,6 +155,20 @@ def test_the_node_of_a_custom_function_has_its_number_as_the_table_says() -> Non
     assert private.sequence_number(made.grad_fn) == numbers[0] - private.NUMBERED_FIRST
 
 
+def test_the_code_of_a_custom_function_is_told_where_torch_runs_none_above_it() -> None:
+    class Decorated(torch.autograd.Function):
+        @staticmethod
+        @torch.no_grad()
+        def forward(ctx, x):
+            return x * 2
+
+    assert private._is_forward(Doubled.forward.__code__)
+    assert private._is_forward(Decorated.forward.__wrapped__.__code__)
+    # What the decorator runs is around other functions too.
+    assert not private._is_forward(Decorated.forward.__code__)
+    assert not private._is_forward(torch.nn.Linear.forward.__code__)
+
+
 OURS = {"_replace", "_getframe"}
 """Names of NamedTuple and of sys."""
 

@@ -147,11 +147,11 @@ GENERATED: Final = _word("torch._library.autograd:GeneratedBackwardFor_", _REGIS
 UNTYPED_NODE: Final = _word("libtorch_python:CppFunction", "to tell nodes of C++ apart", "they are one operation")
 ACCUMULATOR: Final = _word("libtorch_python:AccumulateGrad", "to find the leaves")
 CHECKPOINT: Final = _node("torch.utils.checkpoint:CheckpointFunction", "to find checkpoints", _HIDDEN)
-_COMPILED: Final = "torch._functorch._aot_autograd.runtime_wrappers:CompiledFunction"
+_AOT: Final = "torch._functorch._aot_autograd"
 OPAQUE: Final = frozenset(
     {
         CHECKPOINT,
-        _node(_COMPILED, "to find compiled parts", _HIDDEN),
+        _node(f"{_AOT}.runtime_wrappers:CompiledFunction", "to find compiled parts", _HIDDEN),
         _word("libtorch_cpu:DifferentiableGraphBackward", "to find scripted parts", _HIDDEN),
     }
 )
@@ -208,6 +208,7 @@ _word(f"{TENSOR_SPEC}:DTensorSpec", "to say how a tensor is placed", "it is not 
 DDP_SINK: Final = _node(f"{_DDP}:_DDPSink", "to let a static graph reduce nothing", _CHANGED)
 DDP_ENQUEUED: Final = _word(f"{_DDP}:_static_graph_delay_allreduce_enqueued", "to let it reduce nothing", _CHANGED)
 DDP_DELAYED: Final = _word(f"{_DDP}:_delayed_all_reduce_hook", "to refuse what reduces in every backward", _CHANGED)
+_word(f"{_DDP}:ddp_weakref", "to find the model of a static graph", _CHANGED)
 # torch 2.5 has these in torch.distributed._composable.fsdp.
 FSDP_FUNCTION: Final = _node(f"{_FSDP}._fsdp_param_group:RegisterPostBackwardFunction", _SHARDED, _CHANGED, since="2.6")
 FSDP_STATE: Final = _word(f"{_FSDP}._fully_shard:_get_fsdp_state", _SHARDED, _CHANGED, since="2.6")
@@ -216,16 +217,21 @@ FSDP_GROUPS: Final = (
     _word(f"{_FSDP}._fsdp_state:_fsdp_param_group", _SHARDED, _CHANGED, since="2.6"),
 )
 """Where the state of a module has its groups, or its only one."""
+_word(f"{_FSDP}._fsdp_param_group:reduce_grads", _SHARDED, _CHANGED, since="2.6")
 
 # What runs backward only once.
 _USED_UP: Final = "verifying uses the graph up"
 _SELECTIVE: Final = _word("torch.utils.checkpoint:_CachedTorchDispatchMode", "to refuse such checkpoints", _USED_UP)
+_word("torch.utils.checkpoint:recompute_fn", "to refuse such checkpoints", _USED_UP)
+_word("torch.utils.checkpoint:recompute_context", "to refuse such checkpoints", _USED_UP)
 SelectiveCheckpoint: Final = getattr(checkpoint, _SELECTIVE, ())
 RESIZE: Final = _word("torch.TypedStorage._resize_", "to refuse what frees storages", _USED_UP)
 TYPED_STORAGE: Final = _word("tensor._typed_storage", "to refuse what frees storages", _USED_UP)
 COMPILED: Final = "torch._functorch."
 DONATES: Final = f"{COMPILED}config.donated_buffer"
 _word(DONATES, "to refuse what was compiled to run once", _USED_UP)
+_word(f"{_AOT}.runtime_wrappers:compiled_bw", "to refuse what was compiled to run once", _USED_UP)
+_word(f"{_AOT}.schemas:bw_donated_idxs", "to refuse what was compiled to run once", _USED_UP)
 
 
 def donates_buffers() -> bool:
