@@ -155,6 +155,11 @@ def test_the_node_of_a_custom_function_has_its_number_as_the_table_says() -> Non
     assert private.sequence_number(made.grad_fn) == numbers[0] - private.NUMBERED_FIRST
 
 
+def test_what_is_looked_for_in_a_stack_is_pythons() -> None:
+    assert private.MODULE_CALL is not None
+    assert private.OVERRIDES_CALL is not None
+
+
 def test_the_code_of_a_custom_function_is_told_where_torch_runs_none_above_it() -> None:
     class Decorated(torch.autograd.Function):
         @staticmethod
@@ -249,11 +254,12 @@ def test_what_the_table_gives_is_used() -> None:
         for target in ([node.target] if isinstance(node, ast.AnnAssign) else [])
         if isinstance(target, ast.Name)
     } | {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    taken = {
-        alias.name
-        for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and node.module == private.__name__
-        for alias in node.names
+    nodes = [node for path in MODULES for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    imports = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module == private.__name__]
+    taken = {alias.name for node in imports for alias in node.names}
+    taken |= {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "private"
     }
     assert taken == {name for name in defined - {"NAMES"} if not name.startswith("_")}

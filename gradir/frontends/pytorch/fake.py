@@ -12,14 +12,7 @@ from typing import Any, Final
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from gradir.frontends.pytorch.private import (
-    FakeTensor,
-    FakeTensorMode,
-    Operator,
-    no_dispatch,
-    schema_of,
-    unset_fake_temporarily,
-)
+from gradir.frontends.pytorch import private
 
 __all__ = ["without_data"]
 
@@ -29,7 +22,7 @@ _MOST: Final = 1_000
 _MESHES: Final = "torch.distributed.device_mesh"
 
 
-class _Fakes(FakeTensorMode):  # type: ignore[misc]
+class _Fakes(private.FakeTensorMode):  # type: ignore[misc]
     """While entered, tensors have no data, but small ones made of numbers alone know their values.
 
     So ``[rate.item() for rate in torch.linspace(0, 0.1, depth)]`` works, as models say how much each layer drops. The
@@ -41,7 +34,7 @@ class _Fakes(FakeTensorMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _in_mesh():
-            with unset_fake_temporarily():
+            with private.unset_fake_temporarily():
                 return func(*args, **(kwargs or {}))
         return super().__torch_dispatch__(func, types, args, kwargs)
 
@@ -52,11 +45,11 @@ class _Fakes(FakeTensorMode):  # type: ignore[misc]
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation."""
         made = super().dispatch(func, types, args, kwargs or {})
-        if type(made) is not FakeTensor or made.constant is not None or not _makes_of_numbers(func):
+        if type(made) is not private.FakeTensor or made.constant is not None or not _makes_of_numbers(func):
             return made
         if made.numel() > _MOST or made.device.type != "cpu" or made.layout is not torch.strided:
             return made
-        with no_dispatch():
+        with private.no_dispatch():
             values = func(*args, **(kwargs or {}))
         return self.fake_tensor_converter.from_real_tensor(self, values, make_constant=True)
 
@@ -93,9 +86,9 @@ def _in_mesh() -> bool:
 @lru_cache(maxsize=1024)
 def _makes_of_numbers(func: object) -> bool:
     """Whether an operation makes a tensor of numbers alone, and the same each time."""
-    if not isinstance(func, Operator) or torch.Tag.nondeterministic_seeded in func.tags:
+    if not isinstance(func, private.Operator) or torch.Tag.nondeterministic_seeded in func.tags:
         return False
-    schema = schema_of(func)
+    schema = private.schema_of(func)
     takes_tensors = any("Tensor" in str(argument.type) for argument in schema.arguments)
     # What is not initialised has no values to know.
     return not takes_tensors and not schema.name.startswith("aten::empty")

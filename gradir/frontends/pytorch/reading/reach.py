@@ -19,15 +19,7 @@ import torch
 from torch import nn
 from torch.autograd.function import FunctionCtx
 
-from gradir.frontends.pytorch.private import (
-    ACCUMULATOR,
-    CHECKPOINT,
-    FORWARD_CLASS,
-    RUN_ANYTHING,
-    output_nr_of,
-    own_parameters,
-    packed_tensors,
-)
+from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.keepalive import protect
 from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.frontends.pytorch.reading.walk import GradFn, walk
@@ -67,7 +59,7 @@ def hidden_among(
     if not is_recorded and any(map(is_reentrant_checkpoint, functions)):
         # It surely runs something again, and what that is was not seen.
         return wanted
-    ran = {id(tensor) for module in inside for tensor in own_parameters(module).values()}
+    ran = {id(tensor) for module in inside for tensor in private.own_parameters(module).values()}
     return (wanted & ran) | reached_by(functions, grad_fns, wanted - ran)
 
 
@@ -78,18 +70,18 @@ def hiding_functions(grad_fns: Iterable[GradFn]) -> list[GradFn]:
 
 def is_reentrant_checkpoint(fn: GradFn) -> bool:
     """Whether a grad_fn surely runs its forward again, as a part of backward."""
-    return type(fn).__name__ == CHECKPOINT
+    return type(fn).__name__ == private.CHECKPOINT
 
 
 def class_of(fn: GradFn) -> type:
     """The class of a custom Function that a grad_fn belongs to."""
-    return getattr(type(fn), FORWARD_CLASS, type(fn))
+    return getattr(type(fn), private.FORWARD_CLASS, type(fn))
 
 
 def is_torchs_own(module: object) -> bool:
     """Whether what a module of this name defines is torch's, and runs no code but torch's."""
     name = str(module)
-    return name.startswith(_TORCHS_OWN) and not name.startswith(RUN_ANYTHING)
+    return name.startswith(_TORCHS_OWN) and not name.startswith(private.RUN_ANYTHING)
 
 
 def reached_by(functions: Iterable[GradFn], known: Collection[GradFn], wanted: Collection[int]) -> set[int]:
@@ -161,7 +153,7 @@ class _Search:
             self.found[id(tensor)] = tensor
         producer = tensor.grad_fn
         if producer is not None and producer not in self._known:
-            self._elsewhere.append(Captured("output", "", tensor, (producer, output_nr_of(tensor))))
+            self._elsewhere.append(Captured("output", "", tensor, (producer, private.output_nr_of(tensor))))
 
     def _functions_of_other_graphs(self) -> list[GradFn]:
         """Note the leaves of the graphs of tensors that were met; returns the functions there that may run anything."""
@@ -170,7 +162,7 @@ class _Search:
         walked = walk(self._elsewhere)
         self._elsewhere = []
         protect(walked)
-        self._look_through(fn.variable for fn in walked.edges if type(fn).__name__ == ACCUMULATOR)
+        self._look_through(fn.variable for fn in walked.edges if type(fn).__name__ == private.ACCUMULATOR)
         new = [fn for fn in hiding_functions(walked.edges) if fn not in self._searched and fn not in self._known]
         self._searched.update(dict.fromkeys(new))
         return new
@@ -180,7 +172,7 @@ def _starts(fn: GradFn) -> Iterator[Any]:
     yield vars(fn)
     # A backward that ran may have freed them.
     with suppress(RuntimeError):
-        yield from [getattr(packed, "data", None) for packed in packed_tensors(fn)]
+        yield from [getattr(packed, "data", None) for packed in private.packed_tensors(fn)]
     yield from backward_code(fn)
 
 

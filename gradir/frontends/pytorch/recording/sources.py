@@ -16,12 +16,7 @@ import torch
 from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
 
-from gradir.frontends.pytorch.private import (
-    MODULE_CALL,
-    NUMBERED_FIRST,
-    OVERRIDES_CALL,
-    next_sequence_number,
-)
+from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import plain_text
 from gradir.frontends.pytorch.recording.paths import ShownPaths
 from gradir.frontends.pytorch.recording.results import LOST, MAYBE, SURE, UNKNOWN, Fate, fates
@@ -136,7 +131,7 @@ class SourceLog:
         return user, below
 
     def _kind(self, code: CodeType) -> int:
-        if code is MODULE_CALL:
+        if code is private.MODULE_CALL:
             kind = _MODULE
         elif code.co_name in _OVERRIDES and code is not _NOTES:
             kind = _OVERRIDE
@@ -159,7 +154,7 @@ class SourceLog:
             return self._fate(user.f_code, user.f_lasti).direct
         certainty = SURE
         while frame is not None and frame is not user:
-            if frame.f_code is not OVERRIDES_CALL:
+            if frame.f_code is not private.OVERRIDES_CALL:
                 certainty = min(certainty, self._fate(frame.f_code, frame.f_lasti).returned)
             frame = frame.f_back
         return certainty
@@ -276,13 +271,13 @@ class SourceMode(TorchFunctionMode):
         """Call through."""
         if torch.compiler.is_compiling():
             return func(*args, **(kwargs or {}))
-        start = next_sequence_number()
+        start = private.next_sequence_number()
         self._calling = True
         try:
             result = func(*args, **(kwargs or {}))
         finally:
             self._calling = False
-        end = next_sequence_number()
+        end = private.next_sequence_number()
         if end != start:
             self._log.note(start, end, sys._getframe(1), whole=end == start + 1 or isinstance(result, torch.Tensor))
         return result
@@ -301,7 +296,7 @@ _RUNNING: Final[list[SourceMode]] = []
 def _note_function(node: BackwardCFunction) -> None:  # noqa: ARG001 (an __init__)
     # Function modes are not told of custom Functions, and programs keep `apply` in variables, so that nothing can be
     # put in its place. This runs where it makes the node.
-    number = next_sequence_number() - NUMBERED_FIRST
+    number = private.next_sequence_number() - private.NUMBERED_FIRST
     for mode in _RUNNING:
         mode.note_function(number, sys._getframe(1))
 

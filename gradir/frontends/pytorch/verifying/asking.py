@@ -16,16 +16,7 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.private import (
-    DDP_DELAYED,
-    DDP_ENQUEUED,
-    DDP_SINK,
-    FLAT_PARAMETER,
-    FSDP_FUNCTION,
-    FSDP_GROUPS,
-    FSDP_STATE,
-    hooks_of,
-)
+from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.reach import is_reentrant_checkpoint
 from gradir.frontends.pytorch.reading.walk import GradFn
 
@@ -48,13 +39,13 @@ def refuse_lasting(grad_fns: Iterable[GradFn], leaves: Sequence[torch.Tensor]) -
             "a reentrant checkpoint adds up gradients that a process group then sends, so verifying would change the "
             "next backward: use checkpoint(..., use_reentrant=False), or verify in a process without a group"
         )
-    if any(getattr(leaf, FLAT_PARAMETER, False) for leaf in leaves):
+    if any(getattr(leaf, private.FLAT_PARAMETER, False) for leaf in leaves):
         raise CaptureError(
             "FullyShardedDataParallel runs one backward for each forward, so verifying would break the next: "
             "verify the module without it, or under fully_shard"
         )
-    delayed = getattr(DistributedDataParallel, DDP_DELAYED, None)
-    hooks = [hook for leaf in leaves for hook in (hooks_of(leaf) or {}).values()]
+    delayed = getattr(DistributedDataParallel, private.DDP_DELAYED, None)
+    hooks = [hook for leaf in leaves for hook in (private.hooks_of(leaf) or {}).values()]
     if delayed is not None and any(getattr(hook, "__func__", None) is delayed for hook in hooks):
         raise CaptureError(
             "DistributedDataParallel with delay_all_reduce_named_params reduces what it has in every backward, so "
@@ -84,10 +75,10 @@ def undisturbed(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Itera
     grad_fns = list(grad_fns)
     parts: dict[int, tuple[Any, str, object]] = {}
     for fn in grad_fns:
-        if type(fn).__name__ == DDP_SINK:
+        if type(fn).__name__ == private.DDP_SINK:
             wrapper = fn.ddp_weakref()
             if getattr(wrapper, "static_graph", False):
-                parts[id(wrapper)] = wrapper, DDP_ENQUEUED, True
+                parts[id(wrapper)] = wrapper, private.DDP_ENQUEUED, True
     for group in _sharded_groups(grad_fns, roots):
         parts[id(group)] = group, "reduce_grads", False
     kept = [(part, name, getattr(part, name)) for part, name, _ in parts.values()]
@@ -103,12 +94,12 @@ def undisturbed(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Itera
 def _sharded_groups(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Iterator[object]:
     """What reduces the parameters of each module that `fully_shard` was applied to."""
     for fn in grad_fns:
-        if type(fn).__name__ == FSDP_FUNCTION:
+        if type(fn).__name__ == private.FSDP_FUNCTION:
             yield fn.param_group
     for root in roots:
         for module in root.modules():
-            state_of: Any = getattr(type(module), FSDP_STATE, None)
+            state_of: Any = getattr(type(module), private.FSDP_STATE, None)
             state = None if state_of is None else state_of(module)
-            several, lone = FSDP_GROUPS
+            several, lone = private.FSDP_GROUPS
             groups = getattr(state, several, None) or [getattr(state, lone, None)]
             yield from (group for group in groups if group is not None)

@@ -13,17 +13,7 @@ from typing import Any, TypeAlias
 import torch
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.private import (
-    ACCUMULATOR,
-    BEGUN,
-    ENGINES_OWN,
-    EVENT,
-    current_backward,
-    profiler_enabled,
-    start_profile,
-    stop_profile,
-    without_overrides,
-)
+from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.metadata import dtype_name, shape_of
 from gradir.frontends.pytorch.reading.reach import hiding_functions, leaves_reached_by
@@ -68,7 +58,7 @@ class _Watch:
 
     def note(self, fn: GradFn, gradients: tuple[torch.Tensor | None, ...]) -> None:
         """Note that a node runs; a prehook."""
-        number = current_backward()
+        number = private.current_backward()
         if threading.get_ident() != self._thread or (self._number is not None and number > self._number):
             return
         if number != self._number:
@@ -81,12 +71,12 @@ class _Watch:
         """Note that a leaf has a gradient; a hook for after the accumulation."""
         # The engine also comes to a leaf with no gradient at all.
         if leaf.grad is not None:
-            self.received.setdefault(id(leaf), set()).add(current_backward())
+            self.received.setdefault(id(leaf), set()).add(private.current_backward())
 
     def note_asked(self, gradients: Mapping[int, torch.Tensor | None], grad_fns: Iterable[GradFn]) -> None:
         """Note what would have been added to leaves, by id()."""
         for fn in grad_fns:
-            if type(fn).__name__ == ACCUMULATOR:
+            if type(fn).__name__ == private.ACCUMULATOR:
                 self.arrived[fn] = _described((gradients.get(id(fn.variable)),))
         self.received = {leaf: {self._number} for leaf, gradient in gradients.items() if gradient is not None}
 
@@ -95,7 +85,7 @@ class _Watch:
         return {
             id(fn.variable)
             for fn, gradients in self.arrived.items()
-            if type(fn).__name__ == ACCUMULATOR and any(gradient is not None for gradient in gradients)
+            if type(fn).__name__ == private.ACCUMULATOR and any(gradient is not None for gradient in gradients)
         }
 
     def came_from_inside(self, leaf: int) -> bool:
@@ -157,14 +147,14 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
 def _retaining(live: LiveGraph) -> list[torch.Tensor]:
     """The tensors made in the graph that keep their gradient on request; no node knows its tensor, so all are asked."""
     tensors = [found.tensor for found in live.captured]
-    with without_overrides():
+    with private.without_overrides():
         tensors += [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
         return [tensor for tensor in tensors if tensor.retains_grad and tensor.grad_fn in live.grad_fns]
 
 
 def _reached_aside(live: LiveGraph) -> list[torch.Tensor]:
     """The leaves, of modules that were not given too, that functions of the graph may reach by themselves."""
-    with without_overrides():
+    with private.without_overrides():
         return leaves_reached_by(hiding_functions(live.grad_fns), live.grad_fns)
 
 
@@ -182,14 +172,14 @@ def _grads_put_aside(tensors: list[torch.Tensor]) -> Iterator[None]:
 
 def _run_backward(backward: Callable[[], None]) -> Counter[str]:
     """Run backward; returns how often the engine ran nodes of each name, nothing where a profiler is on already."""
-    if profiler_enabled():
+    if private.profiler_enabled():
         backward()
         return Counter()
-    start_profile()
+    private.start_profile()
     try:
         backward()
     finally:
-        threads = stop_profile()
+        threads = private.stop_profile()
     return Counter(name for thread in threads for name in _outermost(thread))
 
 
@@ -199,15 +189,15 @@ def _outermost(events: list[Any]) -> Iterator[str]:
     Of a thread that did not begin the backward there are none: where backwards are nested so deep that the stack
     would not hold them, the engine goes on in another thread.
     """
-    if not any(event.name() == BEGUN for event in events):
+    if not any(event.name() == private.BEGUN for event in events):
         return
     running: set[int] = set()
     for event in events:
         if event.kind() == "pop":
             running.discard(event.handle())
-        elif event.kind() == "push" and event.name().startswith(EVENT):
+        elif event.kind() == "push" and event.name().startswith(private.EVENT):
             if not running:
-                yield event.name().removeprefix(EVENT)
+                yield event.name().removeprefix(private.EVENT)
             running.add(event.handle())
 
 
@@ -258,7 +248,7 @@ def _unknown_nodes(live: LiveGraph, engine: Counter[str]) -> Iterator[str]:
     # A custom function may keep an attribute called name.
     captured = Counter(type(fn).name(fn) for fn in live.grad_fns)
     for name, count in sorted((engine - captured).items()):
-        if name == ENGINES_OWN:
+        if name == private.ENGINES_OWN:
             continue
         yield f"the engine ran {count} more {name} than were captured"
 
