@@ -117,7 +117,7 @@ def every_captured_graph_is_as_good_as_its_word(monkeypatch: pytest.MonkeyPatch)
     """Check in full what capture vouches for, whatever a test captures."""
     if "torch" not in sys.modules:
         return
-    from gradir.frontends.pytorch import assemble
+    from gradir.frontends.pytorch.reading import assemble
     from gradir.ir.validate import check_all, vouch
 
     def checked(graph: Graph) -> None:

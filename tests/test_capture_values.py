@@ -204,7 +204,7 @@ def test_a_device_has_no_number() -> None:
 def test_the_device_of_a_tensor_has_no_number() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from gradir.frontends.pytorch.metadata import MetadataReader
+    from gradir.frontends.pytorch.reading.metadata import MetadataReader
 
     with FakeTensorMode():
         reader = MetadataReader()
@@ -238,7 +238,7 @@ def test_an_operator_of_a_library_has_its_own_name() -> None:
     ],
 )
 def test_a_node_of_c_plus_plus_has_the_name_of_what_it_wraps(qualified: str, name: str) -> None:
-    from gradir.frontends.pytorch.opnames import native_name
+    from gradir.frontends.pytorch.reading.opnames import native_name
 
     assert native_name(qualified) == name
 

@@ -21,7 +21,7 @@ nn = torch.nn
 
 MILLION = """
 import gc, torch, gradir
-from gradir.frontends.pytorch import keepalive
+from gradir.frontends.pytorch.reading import keepalive
 
 y = x = torch.ones(1, requires_grad=True)
 for step in range(1_000_000):

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from tensors import leaf  # noqa: E402
 
 import gradir  # noqa: E402
-from gradir.frontends.pytorch import keepalive  # noqa: E402
+from gradir.frontends.pytorch.reading import keepalive  # noqa: E402
 
 nn = torch.nn
 

@@ -83,6 +83,21 @@ FORBIDDEN = {
         "import gradir.frontends.pytorch.frontend",
         "Front-ends are reached through the registry only",
     ),
+    "reading imports recording": (
+        "gradir/frontends/pytorch/reading/walk.py",
+        "import gradir.frontends.pytorch.recording.sources",
+        "Reading a live graph knows nothing of recording and verifying",
+    ),
+    "recording imports verifying": (
+        "gradir/frontends/pytorch/recording/recorder.py",
+        "import gradir.frontends.pytorch.verifying.verify",
+        "Reading a live graph knows nothing of recording and verifying",
+    ),
+    "a part of the front-end has no place": (
+        "gradir/frontends/pytorch/misplaced.py",
+        "",
+        "Reading a live graph knows nothing of recording and verifying",
+    ),
     "an exporter imports a framework": (
         "exporters/gradir_exporters/plain.py",
         "import torch",

@@ -24,7 +24,7 @@ from real_models import MODELS, table, versions  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir import registry  # noqa: E402
-from gradir.frontends.pytorch.assemble import LiveGraph, capture  # noqa: E402
+from gradir.frontends.pytorch.reading.assemble import LiveGraph, capture  # noqa: E402
 from gradir.ir import Graph, Node  # noqa: E402
 from gradir.ir.totals import totals  # noqa: E402
 from gradir.ir.validate import problems  # noqa: E402

@@ -16,7 +16,7 @@ from tensors import leaf  # noqa: E402
 from threads import in_new_thread  # noqa: E402
 
 import gradir  # noqa: E402
-from gradir.frontends.pytorch.timelines import Coverage, Frame, ScopeLookup, Timeline  # noqa: E402
+from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline  # noqa: E402
 
 nn = torch.nn
 

@@ -7,7 +7,7 @@ from types import CodeType
 
 import pytest
 
-from gradir.frontends.pytorch.results import LOST, MAYBE, SURE, fates
+from gradir.frontends.pytorch.recording.results import LOST, MAYBE, SURE, fates
 
 
 def forms(f, x):

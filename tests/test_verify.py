@@ -15,7 +15,7 @@ from tensors import leaf  # noqa: E402
 import gradir  # noqa: E402
 from gradir import registry  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
-from gradir.frontends.pytorch.assemble import capture  # noqa: E402
+from gradir.frontends.pytorch.reading.assemble import capture  # noqa: E402
 from gradir.ir import Graph, TensorMeta  # noqa: E402
 
 nn = torch.nn

@@ -1,6 +1,6 @@
 """The PyTorch front-end.
 
-``walk`` finds the nodes, ``keepalive`` frees deep graphs safely, ``metadata``, ``attributes`` and ``saved`` read one
-node, ``tensors`` names tensors, ``scopes`` records modules, ``assemble`` makes the graph, ``target`` runs what a SPEC
-names.
+``frontend`` is the entry point, and ``target`` runs what a SPEC names, on tensors without data (``fake``) if asked to.
+``reading`` makes a graph of live autograd nodes, ``recording`` notes what a forward does, and ``verifying`` runs a
+backward and compares.
 """

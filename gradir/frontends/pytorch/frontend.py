@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from gradir.errors import CaptureError
 
 if TYPE_CHECKING:
-    from gradir.frontends.pytorch.assemble import LiveGraph
-    from gradir.frontends.pytorch.recorder import Recorder
+    from gradir.frontends.pytorch.reading.assemble import LiveGraph
+    from gradir.frontends.pytorch.recording.recorder import Recorder
     from gradir.protocols import Names
 
 __all__ = ["TorchFrontend"]
@@ -40,7 +40,7 @@ class TorchFrontend:
         """Capture tensors, or a module run on inputs; see `gradir.capture`."""
         from torch import nn
 
-        from gradir.frontends.pytorch.assemble import capture
+        from gradir.frontends.pytorch.reading.assemble import capture
         from gradir.frontends.pytorch.target import capture_module
 
         if isinstance(target, nn.Module):
@@ -57,13 +57,13 @@ class TorchFrontend:
 
     def release(self) -> int:
         """Let go of the nodes of deep graphs that nothing but their capture holds; see `gradir.release`."""
-        from gradir.frontends.pytorch.keepalive import release_dead
+        from gradir.frontends.pytorch.reading.keepalive import release_dead
 
         return release_dead()
 
     def record(self, model: object = None, *, sources: bool = False) -> Recorder:
         """Record which module, and which line, runs which operation; see `gradir.record`."""
-        from gradir.frontends.pytorch.recorder import Recorder
+        from gradir.frontends.pytorch.recording.recorder import Recorder
 
         return Recorder(model, sources=sources)
 

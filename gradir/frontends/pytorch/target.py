@@ -11,12 +11,13 @@ import torch
 from torch import nn
 
 from gradir.errors import CaptureError, GradirError, SpecError
-from gradir.frontends.pytorch.assemble import LiveGraph
-from gradir.frontends.pytorch.fake import LOOKED_AT, without_data
-from gradir.frontends.pytorch.outputs import flatten_differentiable
-from gradir.frontends.pytorch.paths import ShownPaths
-from gradir.frontends.pytorch.recorder import Recorder
-from gradir.frontends.pytorch.sources import is_internal
+from gradir.frontends.pytorch.fake import without_data
+from gradir.frontends.pytorch.private import LOOKED_AT
+from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.outputs import flatten_differentiable
+from gradir.frontends.pytorch.recording.paths import ShownPaths
+from gradir.frontends.pytorch.recording.recorder import Recorder
+from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.protocols import Names
 from gradir.spec import own_error
 
@@ -132,20 +133,17 @@ def _capture_on_described_inputs(module: nn.Module, inputs: Sequence[str], sourc
 
 
 def _run(call: Callable[[], T], name: str = "") -> T:
+    name = name or getattr(call, "__qualname__", type(call).__name__)
     try:
         return call()
-    except GradirError:
-        raise
-    except KeyboardInterrupt:
+    except (GradirError, KeyboardInterrupt):
         raise
     except LOOKED_AT as error:
-        name = name or getattr(call, "__qualname__", type(call).__name__)
         raise SpecError(
             f"{name} looks at the values of a tensor{_place(error)}, and with --fake only small ones made of numbers "
             "have any: work it out of Python's numbers there, or capture without --fake"
         ) from error
     except BaseException as error:
-        name = name or getattr(call, "__qualname__", type(call).__name__)
         raise SpecError(f"{name} raised {own_error(error)}") from error
 
 

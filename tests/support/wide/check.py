@@ -12,7 +12,7 @@ from module_truth import ModuleTruth
 
 import gradir
 from gradir.errors import GradirError
-from gradir.frontends.pytorch.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.ir import Graph
 from gradir.ir.validate import problems
 from wide import catalogue

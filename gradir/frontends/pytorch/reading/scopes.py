@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from gradir.frontends.pytorch.attributes import plain_text
-from gradir.frontends.pytorch.metadata import MetadataReader
-from gradir.frontends.pytorch.tensors import Owned
+from gradir.frontends.pytorch.reading.attributes import plain_text
+from gradir.frontends.pytorch.reading.metadata import MetadataReader
+from gradir.frontends.pytorch.reading.tensors import Owned
 from gradir.ir import Cut, Scope
 
 __all__ = ["cuts", "is_trainable", "scope_table"]

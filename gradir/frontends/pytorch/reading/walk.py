@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from gradir.frontends.pytorch.outputs import Captured
+from gradir.frontends.pytorch.reading.outputs import Captured
 
 __all__ = ["GradFn", "Walk", "walk"]
 

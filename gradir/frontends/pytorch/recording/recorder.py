@@ -9,32 +9,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from operator import is_, itemgetter
 from types import FrameType, TracebackType
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 import torch
 from torch import nn
-from torch.autograd.function import BackwardCFunction
 from torch.nn.modules import module as module_hooks
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.assemble import LiveGraph, assemble
-from gradir.frontends.pytorch.attributes import plain_text
-from gradir.frontends.pytorch.outputs import Captured, flatten
-from gradir.frontends.pytorch.participants import Ran, strays_among, taking_part
-from gradir.frontends.pytorch.sources import SourceLog, SourceLookup, SourceMode
-from gradir.frontends.pytorch.tensors import Modules, Owned, modules_below, modules_of
-from gradir.frontends.pytorch.timelines import Coverage, Frame, ScopeLookup, Timeline
-from gradir.frontends.pytorch.walk import walk
+from gradir.frontends.pytorch.private import MODULE_CALL, own_parameters, runs_a_function
+from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
+from gradir.frontends.pytorch.reading.attributes import plain_text
+from gradir.frontends.pytorch.reading.outputs import Captured, flatten
+from gradir.frontends.pytorch.reading.tensors import Modules, Owned, modules_below, modules_of
+from gradir.frontends.pytorch.reading.walk import walk
+from gradir.frontends.pytorch.recording.participants import Ran, strays_among, taking_part
+from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
+from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph
 from gradir.protocols import Names, Verification
 
 __all__ = ["Recorder"]
 
-_CALL: Final = nn.Module._call_impl.__code__
-_Function: Any = torch.autograd.Function
-_APPLY: Final = _Function.apply.__func__.__code__
-_APPLY_BACKWARD: Final = BackwardCFunction.apply.__code__
 _OWN_CALL_AND_THE_ONE_ABOVE: Final = 2
 
 
@@ -154,7 +150,7 @@ class Recorder:
         found = dict(self._temporary)
         frames = {id(frame): frame for line in self._timelines for frame in line.snapshot()[1] if frame is not None}
         for frame in frames.values():
-            now = frame.module._parameters
+            now = own_parameters(frame.module)
             for name, tensor in frame.parameters:
                 if tensor is not None and now.get(name) is not tensor:
                     found.setdefault(id(tensor), _Temporary(tensor, frame.module, name))
@@ -179,7 +175,7 @@ class Recorder:
         inside = (caller is not None and caller.inside) or _in_a_function()
         if inside:
             self._inside[module] = None
-        timeline.switch(Frame(module, caller, tuple(module._parameters.items()), inside))
+        timeline.switch(Frame(module, caller, tuple(own_parameters(module).items()), inside))
 
     def _leave_module(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002
         if torch.compiler.is_compiling():
@@ -192,10 +188,10 @@ class Recorder:
         if frame is None:
             return
         timeline.switch(frame.caller)
-        if all(map(is_, module._parameters.values(), map(itemgetter(1), frame.parameters))):
+        if all(map(is_, own_parameters(module).values(), map(itemgetter(1), frame.parameters))):
             return
         usual = dict(frame.parameters)
-        for name, tensor in module._parameters.items():
+        for name, tensor in own_parameters(module).items():
             if tensor is not None and usual.get(name) is not tensor:
                 # It has this one only while it runs, as when each process keeps a part of each parameter.
                 self._temporary[id(tensor)] = _Temporary(tensor, module, name)
@@ -214,9 +210,9 @@ def _in_a_function() -> bool:
     calls = 0
     while frame is not None and calls < _OWN_CALL_AND_THE_ONE_ABOVE:
         code = frame.f_code
-        if code is _CALL:
+        if code is MODULE_CALL:
             calls += 1
-        elif code is _APPLY or code is _APPLY_BACKWARD:
+        elif runs_a_function(code):
             return True
         frame = frame.f_back
     return False

@@ -23,7 +23,7 @@ from typing import Any, Final
 import torch
 from torch.autograd.function import FunctionCtx
 
-from gradir.frontends.pytorch.walk import Walk
+from gradir.frontends.pytorch.reading.walk import Walk
 
 __all__ = ["SAFE_DEPTH", "held_nodes", "protect", "release_dead"]
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import torch
 
-from gradir.frontends.pytorch.attributes import device_name, plain_text
+from gradir.frontends.pytorch.private import output_metadata
+from gradir.frontends.pytorch.reading.attributes import device_name, plain_text
 from gradir.ir import TensorMeta
 
 __all__ = ["MetadataReader", "dtype_name", "layout_name", "shape_of"]
@@ -58,7 +59,7 @@ class MetadataReader:
 
         torch does not keep their layout: it is strided unless they are jagged.
         """
-        entries = fn._input_metadata
+        entries = output_metadata(fn)
         if len(entries) == 1:
             (entry,) = entries
             try:

@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from gradir.frontends.pytorch.anatomy import Anatomy, Slot
-from gradir.frontends.pytorch.metadata import dtype_name, layout_name, shape_of
-from gradir.frontends.pytorch.outputs import output_nr_of
-from gradir.frontends.pytorch.scalars import PROBES, number_of
-from gradir.frontends.pytorch.tensors import PLAIN, Owned, TensorNodes, held_by
-from gradir.frontends.pytorch.walk import GradFn
+from gradir.frontends.pytorch.private import output_nr_of, storage_handle, version_of
+from gradir.frontends.pytorch.reading.anatomy import Anatomy, Slot
+from gradir.frontends.pytorch.reading.metadata import dtype_name, layout_name, shape_of
+from gradir.frontends.pytorch.reading.scalars import PROBES, number_of
+from gradir.frontends.pytorch.reading.tensors import PLAIN, Owned, TensorNodes, held_by
+from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.ir import AttrValue, Ref, Saved, TensorMeta
 from gradir.ir.model import Shape
 
@@ -82,18 +82,19 @@ class SavedReader:
         try:
             if raw.unpack_hook is not None:
                 return Saved(name, state="hooked")
+            unpack = raw.unpack
         except AttributeError:
             return Saved(name, state="freed" if raw is _FREED else "unread")
         tensor = raw.data
         if tensor is None:
-            return Saved(name, state="freed") if _raises(raw.unpack) else None
+            return Saved(name, state="freed") if _raises(unpack) else None
         try:
             dtype, shape, layout, probe = self._kinds[_kind_of(tensor)]
         except (KeyError, RuntimeError, TypeError):
             dtype, shape, layout, probe = self._new_kind(tensor)
         size, storage = self._storage(tensor, node_id, name)
         try:
-            is_stale = tensor._version != 0 and _is_stale(raw, fn, slot)
+            is_stale = version_of(tensor) != 0 and _is_stale(unpack, fn, slot)
         except RuntimeError:
             # An inference tensor has no version, and cannot be changed.
             is_stale = False
@@ -131,7 +132,7 @@ class SavedReader:
             storage = (tensor if type(tensor) in PLAIN else held_by(tensor)).untyped_storage()
         except (NotImplementedError, RuntimeError):
             return None, ""
-        handle = storage._cdata
+        handle = storage_handle(storage)
         known = self._storages.get(handle)
         if known is not None:
             return known
@@ -172,10 +173,10 @@ def _packed(fn: GradFn, slot: Slot) -> object:
         return _FREED
 
 
-def _is_stale(raw: Any, fn: GradFn, slot: Slot) -> bool:
+def _is_stale(unpack: Callable[[], object], fn: GradFn, slot: Slot) -> bool:
     # torch hides the version it saved; unpacking compares it, and with no hook set does nothing else. A function's
     # own output that was made in place refuses to be unpacked by itself: only the function can give it its grad_fn.
-    return _raises(raw.unpack) and _raises(lambda: getattr(fn, slot.unpacked))
+    return _raises(unpack) and _raises(lambda: getattr(fn, slot.unpacked))
 
 
 def _raises(unpack: Callable[[], object]) -> bool:

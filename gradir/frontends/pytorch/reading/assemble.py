@@ -13,19 +13,26 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.anatomy import Anatomies, Anatomy
-from gradir.frontends.pytorch.fake import is_fake
-from gradir.frontends.pytorch.flat import FlatParameters
-from gradir.frontends.pytorch.keepalive import protect
-from gradir.frontends.pytorch.metadata import MetadataReader, dtype_name, layout_name
-from gradir.frontends.pytorch.outputs import Captured, flatten
-from gradir.frontends.pytorch.reach import hidden_among
-from gradir.frontends.pytorch.saved import SavedReader
-from gradir.frontends.pytorch.scopes import cuts, is_trainable, scope_table
-from gradir.frontends.pytorch.sources import SourceLookup
-from gradir.frontends.pytorch.symbols import Symbols
-from gradir.frontends.pytorch.tensors import Modules, NamedTensors, Owned, TensorNodes, modules_below, modules_of
-from gradir.frontends.pytorch.walk import GradFn, Walk, walk
+from gradir.frontends.pytorch.private import FakeTensor, output_metadata, sequence_number, without_overrides
+from gradir.frontends.pytorch.reading.anatomy import Anatomies, Anatomy
+from gradir.frontends.pytorch.reading.flat import FlatParameters
+from gradir.frontends.pytorch.reading.keepalive import protect
+from gradir.frontends.pytorch.reading.metadata import MetadataReader, dtype_name, layout_name
+from gradir.frontends.pytorch.reading.outputs import Captured, flatten
+from gradir.frontends.pytorch.reading.reach import hidden_among
+from gradir.frontends.pytorch.reading.recorded import NotedSources
+from gradir.frontends.pytorch.reading.saved import SavedReader
+from gradir.frontends.pytorch.reading.scopes import cuts, is_trainable, scope_table
+from gradir.frontends.pytorch.reading.symbols import Symbols
+from gradir.frontends.pytorch.reading.tensors import (
+    Modules,
+    NamedTensors,
+    Owned,
+    TensorNodes,
+    modules_below,
+    modules_of,
+)
+from gradir.frontends.pytorch.reading.walk import GradFn, Walk, walk
 from gradir.gcpause import paused_gc
 from gradir.ir import AttrValue, Cut, Graph, Node, Producer, Ref, Scope, TensorMeta
 from gradir.ir.ids import IdAllocator
@@ -66,7 +73,7 @@ class LiveGraph(NamedTuple):
 
     def verify(self, *, keep_graph: bool = True) -> Verification:
         """Run a real backward and compare it with the graph; see `gradir.verify`."""
-        from gradir.frontends.pytorch.verify import verify
+        from gradir.frontends.pytorch.verifying.verify import verify
 
         return verify(self, keep_graph=keep_graph)
 
@@ -81,7 +88,7 @@ def assemble(
     calls: Mapping[nn.Module, int] | None = None,
     inside: Collection[nn.Module] = (),
     temporary: Sequence[Owned] = (),
-    sources: SourceLookup | None = None,
+    sources: NotedSources | None = None,
 ) -> LiveGraph:
     """Make the graph of the captured tensors, which may have been ``walked`` already.
 
@@ -96,7 +103,7 @@ def assemble(
         raise CaptureError("capture inside torch.compile sees no grad_fn: capture outside the compiled function")
     # What is dropped before the collector runs again need not be looked at by it, and no class or mode of the user's
     # need be told of what is read.
-    with paused_gc(), torch._C.DisableTorchFunction():
+    with paused_gc(), without_overrides():
         return _assemble(
             captured,
             modules,
@@ -120,7 +127,7 @@ def _assemble(
     calls: Mapping[nn.Module, int],
     inside: Collection[nn.Module],
     temporary: Sequence[Owned],
-    sources: SourceLookup | None,
+    sources: NotedSources | None,
 ) -> LiveGraph:
     owned = modules.owned
     temporary = _with_every_name(temporary, owned)
@@ -148,7 +155,7 @@ def _assemble(
                 "scopes": scope_of is not None,
                 "sources": sources is not None,
                 # Only where it is so: what has data need not say it.
-                **({"fake": True} if any(is_fake(entry.tensor) for entry in captured) else {}),
+                **({"fake": True} if any(isinstance(entry.tensor, FakeTensor) for entry in captured) else {}),
             },
         ),
     )
@@ -204,7 +211,7 @@ class _Assembly:
         tensors: TensorNodes,
         scope_of: Callable[[GradFn], str | None] | None,
         *,
-        sources: SourceLookup | None,
+        sources: NotedSources | None,
     ) -> None:
         self._captured = captured
         self._walked = walked
@@ -298,7 +305,7 @@ class _Assembly:
                     reader.read(key, anatomy, node_id, outputs) if anatomy.slots else (),
                     None,
                     anatomy.opaque,
-                    None if sources is None else sources.source(key._sequence_nr()),
+                    None if sources is None else sources.source(sequence_number(key)),
                     _NOTHING if scope is not None else _OPEN_SCOPE,
                 )
             )
@@ -310,7 +317,7 @@ class _Assembly:
             names[tensor.grad_fn].append(name)
         if self._sources is not None:
             for fn in self._walked.edges:
-                variable = self._sources.variable(fn._sequence_nr())
+                variable = self._sources.variable(sequence_number(fn))
                 if variable is not None and fn not in names:
                     names[fn].append(variable)
         return names
@@ -387,6 +394,6 @@ class _Assembly:
             Ref(self._ids[fn], number)
             for fn in edges
             if type(fn) in kinds
-            for number in range(len(fn._input_metadata))
+            for number in range(len(output_metadata(fn)))
             if (fn, number) not in taken
         ]

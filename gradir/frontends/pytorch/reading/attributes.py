@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import torch
 
-from gradir.frontends.pytorch.distributed import Groups
+from gradir.frontends.pytorch.reading.distributed import Groups
 from gradir.ir import AttrValue, NonFinite
 from gradir.ir.model import AttrScalar
 

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.attributes import plain_text, text_of
+from gradir.frontends.pytorch.private import own_buffers, own_parameters, storage_handle
+from gradir.frontends.pytorch.reading.attributes import plain_text, text_of
 from gradir.protocols import Names
 
 __all__ = [
@@ -95,10 +96,10 @@ def _named_tensors(root: nn.Module, modules: list[tuple[str, nn.Module]] | None)
         yield from _every_name(root.named_buffers)
         return
     # Of the walk over the modules that was made already: torch's own methods would walk once for each.
-    for members in ("_parameters", "_buffers"):
+    for members_of in (own_parameters, own_buffers):
         for path, module in modules:
             # Most modules have none, or no buffers.
-            if tensors := getattr(module, members):
+            if tensors := members_of(module):
                 start = f"{path}." if path else ""
                 yield from [(start + name, tensor) for name, tensor in tensors.items() if tensor is not None]
 
@@ -161,9 +162,7 @@ class TensorNodes:
 def storage_of(tensor: torch.Tensor) -> int | None:
     """What identifies a tensor's storage while it lives; ``None`` for a tensor that has none, such as a sparse one."""
     try:
-        held = tensor if type(tensor) in PLAIN else held_by(tensor)
-        handle: int = held.untyped_storage()._cdata
-        return handle
+        return storage_handle((tensor if type(tensor) in PLAIN else held_by(tensor)).untyped_storage())
     except (NotImplementedError, RuntimeError, ValueError):
         return None
 
