@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import cache, partial
 from importlib.util import find_spec
-from types import FunctionType, ModuleType
 from typing import Final, TypeVar
 
 from gradir import registry
@@ -38,7 +37,7 @@ def able(name: str, ability: type[AbilityT]) -> AbilityT:
     found = registry.frontend(name)
     if isinstance(found, ability):
         return found
-    others = [other for other, kind in kinds().items() if issubclass(kind, ability)] if name in kinds() else []
+    others = [other for other, kind in kinds().items() if issubclass(kind, ability)]
     raise CaptureError(
         f"front-end {name!r} cannot {ABILITIES[ability]}: of those installed {' and '.join(others) or 'none'} can"
     )
@@ -87,9 +86,8 @@ def running(target: object, chosen: str | None = None) -> str:
     """
     if chosen is not None or not callable(target):
         return claiming(target, chosen=chosen)
-    around = _usable()
     claimed = [name for name, kind in _loaded().items() if kind.claims(target)]
-    return _only(claimed or (len(around) > 1 and _of_module(target, around)) or around, _told(target))
+    return _only(claimed or _usable(), _told(target))
 
 
 def recording(model: object, chosen: str | None) -> str:
@@ -107,30 +105,26 @@ def recording(model: object, chosen: str | None) -> str:
 
 def releasing() -> Iterator[Releases]:
     """The front-ends that may hold something."""
-    found = map(registry.frontend, _loaded())
-    return (each for each in found if isinstance(each, Releases))
+    return (each for each in map(registry.frontend, _loaded()) if isinstance(each, Releases))
 
 
 def seeding(number: int) -> AbstractContextManager[None]:
     """Have every framework start from a seed: now where it is loaded, else when it is imported inside the context."""
-    later = {}
-    for name, kind in kinds().items():
-        if issubclass(kind, Seeds):
-            later[kind.framework] = partial(_seed, name, number)
-    for framework in [*later]:
+    calls = {kind.framework: partial(_seed, name, number) for name, kind in kinds().items() if issubclass(kind, Seeds)}
+    for framework, seed in calls.items():
         if sys.modules.get(framework) is not None:
-            later.pop(framework)()
-    return calling_on_import(later)
+            seed()
+    return calling_on_import(calls)
+
+
+def _seed(name: str, number: int) -> None:
+    able(name, Seeds).seed(number)
 
 
 def advice(error: BaseException | None) -> str:
     """How to get the framework that an import did not find, to be put behind what was wrong."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     return "".join(f"; {kind.install}" for kind in kinds().values() if kind.framework == name)
-
-
-def _seed(name: str, number: int) -> None:
-    able(name, Seeds).seed(number)
 
 
 def _loaded() -> dict[str, type[Frontend]]:
@@ -140,20 +134,6 @@ def _loaded() -> dict[str, type[Frontend]]:
 def _usable() -> dict[str, type[Frontend]]:
     """Those whose framework is loaded, or could be where none is."""
     return _loaded() or {name: kind for name, kind in kinds().items() if find_spec(kind.framework) is not None}
-
-
-def _of_module(target: object, around: Mapping[str, type[Frontend]]) -> list[str]:
-    """Of some front-ends those whose framework has a part in the module that a callable was written in."""
-    names = vars(sys.modules.get(getattr(target, "__module__", ""), ModuleType("")))
-    values = getattr(target, "__globals__", names).values()
-    owners = {
-        value.__name__
-        if isinstance(value, ModuleType)
-        else (value if isinstance(value, (type, FunctionType)) else type(value)).__module__
-        for value in [*values]
-    }
-    found = {str(owner).partition(".")[0] for owner in owners}
-    return [name for name, kind in around.items() if kind.framework in found]
 
 
 def _parts(objects: Iterable[object]) -> Iterator[object]:
@@ -184,14 +164,14 @@ def _only(names: Iterable[str], what: str) -> str:
             f"{' and '.join(found)} may all capture {what}: choose one with frontend={found[0]!r}, "
             f"on the command line --frontend {found[0]}"
         )
-    offers = "; ".join(f"{name} takes {each.takes}{_lack(each)}" for name, each in kinds().items())
+    offers = "; ".join(
+        f"{name} takes {kind.takes}{_lack(kind.framework, kind.install)}" for name, kind in kinds().items()
+    )
     raise CaptureError(f"no front-end captures {what}: {offers or 'none is installed'}")
 
 
-def _lack(kind: type[Frontend]) -> str:
-    """What keeps a front-end from claiming anything."""
-    if sys.modules.get(kind.framework) is not None:
+def _lack(framework: str, install: str) -> str:
+    """What keeps the front-end of a framework from claiming anything."""
+    if sys.modules.get(framework) is not None:
         return ""
-    if find_spec(kind.framework) is None:
-        return f" ({kind.framework} is not installed: {kind.install})"
-    return f" ({kind.framework} is not loaded)"
+    return f" ({framework} is not loaded)" if find_spec(framework) else f" ({framework} is not installed: {install})"
