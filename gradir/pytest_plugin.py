@@ -70,6 +70,7 @@ class GraphSnapshot:
         kwargs: Mapping[str, object] | None = None,
         model: object = None,
         params: Mapping[str, Any] | None = None,
+        frontend: str | None = None,
         name: str = "",
         ignore: Sequence[str] = (),
         normalize: bool = False,
@@ -88,7 +89,7 @@ class GraphSnapshot:
         from gradir import stored
 
         compare = _comparison(ignore, normalize=normalize)
-        graph = self._graph(target, inputs, kwargs=kwargs, model=model, params=params)
+        graph = self._graph(target, inputs, kwargs=kwargs, model=model, params=params, frontend=frontend)
         path = self._next_path(name)
         self._used.add(str(path))
         if self._update:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
-from gradir.errors import SpecError
+from gradir.errors import GradirError, SpecError
 
-__all__ = ["load_target", "own_error"]
+__all__ = ["called", "calling_on_import", "load_target", "own_error"]
+
+T = TypeVar("T")
 
 
 def load_target(spec: str) -> object:
@@ -35,6 +40,56 @@ def load_target(spec: str) -> object:
         raise SpecError(f"{location} has no attribute {attribute!r}; it defines {_attributes(module)}") from error
     except Exception as error:
         raise SpecError(f"{spec} raised {own_error(error)}") from error
+
+
+def called(target: Callable[[], T], name: str = "") -> T:
+    """What a callable of the user's returns.
+
+    Raises:
+        SpecError: it raises; a `GradirError` is passed on.
+    """
+    try:
+        return target()
+    except (GradirError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        name = name or getattr(target, "__qualname__", type(target).__name__)
+        raise SpecError(f"{name} raised {own_error(error)}") from error
+
+
+@contextmanager
+def calling_on_import(calls: Mapping[str, Callable[[], None]]) -> Iterator[None]:
+    """Call what belongs to a module as soon as that has been imported inside the context, whoever imports it."""
+    finder = _Calling(calls)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _Calling(MetaPathFinder):
+    """Finds nothing by itself, and lets the loader of what the others find make a call."""
+
+    def __init__(self, calls: Mapping[str, Callable[[], None]]) -> None:
+        self._calls = calls
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name not in self._calls:
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_call(module: ModuleType) -> None:
+                execute(module)
+                # One loader may be that of a whole archive.
+                if module.__name__ == name:
+                    self._calls[name]()
+
+            spec.loader.exec_module = execute_and_call  # type: ignore[method-assign]
+        return spec
 
 
 def own_error(error: BaseException) -> str:

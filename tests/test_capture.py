@@ -314,7 +314,7 @@ def test_capture_changes_nothing() -> None:
 def test_a_torch_without_shapes_of_nodes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.4.1+cpu"))
     # A front-end that is loaded already has seen which torch there is.
-    registry._loaded.cache_clear()
+    registry.frontend._made.clear()
     with pytest.raises(CaptureError, match=r"torch 2\.5 or later, and this is 2\.4\.1\+cpu"):
         gradir.capture(leaf(2).exp())
 

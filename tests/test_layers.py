@@ -53,6 +53,7 @@ FORBIDDEN = {
         "Only front-ends know a framework",
     ),
     "a codec imports numpy": ("gradir/codecs/json.py", "import numpy", "Only front-ends know a framework"),
+    "a vocabulary imports torch": ("gradir/vocabulary/pytorch.py", "import torch", "Only front-ends know a framework"),
     "the api imports a front-end": (
         "gradir/api.py",
         "import gradir.frontends.pytorch.frontend",

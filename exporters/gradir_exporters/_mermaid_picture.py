@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gradir.ir.marks import SIGNS, lost_slots, status
 from gradir.ir.text import counted, short_bytes
 from gradir.passes import destination
+from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from gradir.ir import Edge, Graph, Node, Saved, Scope
 
 __all__ = ["Arrow", "Box", "Group", "Picture", "Style", "fewest_arrows"]
-
-_ACCUMULATE = "accumulate_grad"
 
 # Mermaid lays out 60 levels; a deeper module shows the rest of its path in one frame.
 _MAX_NESTING = 32
@@ -147,8 +146,9 @@ def fewest_arrows(graph: Graph, depth: int | None, style: Style, enough: int) ->
     """
     vertices: dict[str, str | tuple[str]] = {}
     found: set[tuple[str | tuple[str], str | tuple[str]]] = set()
+    hidden = () if style.accumulators else vocabulary_of(graph).accumulators
     for node in graph.nodes.values():
-        if node.op == _ACCUMULATE and not style.accumulators:
+        if node.op in hidden:
             continue
         module = None if depth is None else destination(node, depth)
         vertices[node.id] = node.id if module is None else (module,)
@@ -164,8 +164,9 @@ def fewest_arrows(graph: Graph, depth: int | None, style: Style, enough: int) ->
 def _accumulated(graph: Graph) -> dict[str, str]:
     """By gradient accumulator the tensor whose gradient it takes."""
     tensors: dict[str, str] = {}
+    accumulators = vocabulary_of(graph).accumulators
     for node in graph.nodes.values():
-        sources = [ref.id for ref in node.inputs if ref is not None] if node.op == _ACCUMULATE else []
+        sources = [ref.id for ref in node.inputs if ref is not None] if node.op in accumulators else []
         if len(sources) == 1:
             tensors[node.id] = tensors.get(sources[0], sources[0])
     return tensors

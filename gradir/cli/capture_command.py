@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
 from gradir.cli.encoding import add_encoding_options
 from gradir.cli.program_output import program_output
+
+if TYPE_CHECKING:
+    from gradir.cli.parser import Parser
 
 __all__ = ["register"]
 
@@ -20,7 +24,7 @@ examples:
 """
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def register(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "capture",

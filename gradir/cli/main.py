@@ -116,7 +116,7 @@ def _print_anything() -> None:
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     parser = Parser(
         prog="gradir",
-        description="See, keep, compare and explain the autograd graph behind a PyTorch gradient.",
+        description="See, keep, compare and explain the autograd graph behind a gradient.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

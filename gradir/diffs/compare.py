@@ -10,7 +10,6 @@ import msgspec
 from gradir.diffs.correspondence import Correspondence
 from gradir.diffs.fields import compared_fields, descriptions, field_changes, numbered
 from gradir.diffs.growth import growth
-from gradir.diffs.ignoring import same_operation
 from gradir.diffs.matching import match
 from gradir.diffs.model import Change, Diff, FieldChange
 from gradir.diffs.order import matched, out_of_place
@@ -20,6 +19,7 @@ from gradir.diffs.subtotals import COUNTS, Subtotals
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Node, Scope
 from gradir.ir.totals import totals
+from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -55,6 +55,7 @@ class _Changes:
     """Both graphs, the records of the first by the keys of the second."""
 
     def __init__(self, a: Graph, b: Graph, correspondence: Correspondence) -> None:
+        self._graphs = a, b
         self._names = correspondence
         self._nodes = correspondence.nodes(a.nodes), b.nodes
         self._scopes = correspondence.scopes(a.scopes), b.scopes
@@ -117,12 +118,15 @@ class _Changes:
                 continue
             translated = self._names.node(old, new)
             kind = self._names.verdict(old, new)
-            compared = descriptions(Node) if same_operation(old.op, new.op) else _without_details()
+            compared = descriptions(Node) if self._are_same(old.op, new.op) else _without_details()
             fields = () if _same_node(translated, new) else field_changes(translated, new, compared, old)
             if kind == "renumbered":
                 shifted = (old.scope, new.scope) if old.id == new.id else (old.id, new.id)
                 self._shifted.setdefault("nodes", shifted)
             yield from _changed(_node_change, new, kind, tuple(fields), old.id)
+
+    def _are_same(self, old: str, new: str) -> bool:
+        return old == new or vocabulary_of(*self._graphs).are_same(old, new)
 
     def _order(self) -> Iterator[Change]:
         """One change for all that stands elsewhere: in canonical order that is because an edge changed."""

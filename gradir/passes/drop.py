@@ -11,6 +11,7 @@ from gradir.hints import did_you_mean
 from gradir.ir.model import ROLES
 from gradir.options import Options
 from gradir.passes.wiring import has_one_input, without
+from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,11 +80,8 @@ def drop(graph: Graph, what: Iterable[str]) -> Graph:
     """
     words = set(_known(graph, what))
     roles = words | ({"view_base"} if _VIEWS in words else set())
-    gone = {
-        node.id
-        for node in graph.nodes.values()
-        if node.role in roles or (node.op == _ACCUMULATORS and _ACCUMULATORS in words)
-    }
+    operations = vocabulary_of(graph).accumulators if _ACCUMULATORS in words else ()
+    gone = {node.id for node in graph.nodes.values() if node.role in roles or node.op in operations}
     left = without(graph, gone, has_one_input)
     if _SAVED in words:
         left = _without_field(left, "saved", ())

@@ -20,6 +20,7 @@ from gradir.ir.order import postorder
 from gradir.ir.totals import SavedBytes, bounded, elements
 from gradir.options import Options
 from gradir.passes.wiring import claim, inputs, sources
+from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["FoldOptions", "FoldPass", "destination", "fold"]
 
 _ROOT_ID = "/"  # no module path encodes to it
-_ACCUMULATE = "accumulate_grad"
 _KEPT_ROLES = frozenset({"output", "view_base"})
 
 
@@ -148,6 +148,7 @@ class _Contraction:
         self._slots: dict[tuple[int, int], int] = {}
         self._number_outputs()
         self._saved = SavedBytes(graph.nodes)
+        self._accumulators = vocabulary_of(graph).accumulators
 
     def nodes(self) -> Iterator[Node]:
         """The nodes of the result, by first member."""
@@ -242,7 +243,7 @@ class _Contraction:
         yield from (self._nodes[number] for number in dict.fromkeys([*here, *leaves]))
 
     def _accumulated(self, node: Node) -> list[int]:
-        return [self._number[ref.id] for ref in sources(node)] if node.op == _ACCUMULATE else []
+        return [self._number[ref.id] for ref in sources(node)] if node.op in self._accumulators else []
 
     def _class_name(self, path: str) -> str:
         return self._graph.scopes[path].class_name if path in self._graph.scopes else ""

@@ -107,9 +107,10 @@ class Comparison:
         if not (self._ignore or self._normalize):
             return found
         from gradir.diffs.ignoring import ignoring, normalized
+        from gradir.vocabulary import vocabulary_of
 
         found = ignoring(found, self._ignore)
-        return normalized(found) if self._normalize else found
+        return normalized(found, vocabulary_of(*self.graphs)) if self._normalize else found
 
     @cached_property
     def trees(self) -> tuple[ModuleTree, ModuleTree]:

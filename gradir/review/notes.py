@@ -26,7 +26,8 @@ def notes(comparison: Comparison) -> Iterator[str]:
     """
     fake = [graph.producer.options.get("fake") is True for graph in comparison.graphs]
     if fake[0] != fake[1]:
-        nth = "first" if fake[0] else "second"
-        yield f"without data: the {nth} graph (--fake), where torch runs some operations in other ways"
+        nth, graph = ("first", comparison.before) if fake[0] else ("second", comparison.after)
+        framework = graph.producer.framework or "the framework"
+        yield f"without data: the {nth} graph (--fake), where {framework} runs some operations in other ways"
     yield from freezing(comparison)
     yield from uniform(comparison.diff)

@@ -13,6 +13,7 @@ from gradir.gcpause import paused_gc
 from gradir.review.frozen_consequences import consequences
 from gradir.review.module_readers import readers
 from gradir.review.relative_changes import Form, changes_in, form_of
+from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -132,7 +133,7 @@ def _outline(comparison: Comparison) -> Outline:
         if at not in following and (whole := wholes.of(change)) is not None
     }
     reading = {at: whole for at, whole in readers(changes, inside).items() if at not in following}
-    cuts = list(_cuts(changes, {*inside, *following}))
+    cuts = list(_cuts(comparison, {*inside, *following}))
     apart = {at for members, nodes in cuts for at in (*members, *nodes)}
     left = [
         change
@@ -153,29 +154,32 @@ def _outline(comparison: Comparison) -> Outline:
     )
 
 
-def _cuts(changes: Sequence[Change], taken: Collection[int]) -> Iterator[tuple[list[int], list[int]]]:
+def _cuts(comparison: Comparison, taken: Collection[int]) -> Iterator[tuple[list[int], list[int]]]:
     """The places of cuts of each kind, and of what went with them: the parameters, and what accumulates in them.
 
     Cuts that came are parameters that have no gradient any more, so they stand first.
     """
+    changes = comparison.diff.changes
     groups: dict[tuple[str, str], list[int]] = {}
+    for at, change in enumerate(changes):
+        if change.subject == "cut" and change.kind in {"added", "removed"}:
+            groups.setdefault((change.kind, change.what), []).append(at)
+    if not groups:
+        return
+    accumulators = vocabulary_of(*comparison.graphs).accumulators
     nodes: dict[tuple[str, str], list[int]] = {}
     for at, change in enumerate(changes):
-        if change.kind not in {"added", "removed"}:
-            continue
-        if change.subject == "cut":
-            groups.setdefault((change.kind, change.what), []).append(at)
-        elif change.subject == "node" and at not in taken:
-            nodes.setdefault((change.kind, _tensor(change.id)), []).append(at)
+        if change.subject == "node" and change.kind in {"added", "removed"} and at not in taken:
+            nodes.setdefault((change.kind, _tensor(change.id, accumulators)), []).append(at)
     for key in sorted(groups, key=lambda key: key[0]):
         other = "removed" if key[0] == "added" else "added"
         yield groups[key], [node for at in groups[key] for node in nodes.pop((other, changes[at].id), ())]
 
 
-def _tensor(node_id: str) -> str:
+def _tensor(node_id: str, accumulators: Collection[str]) -> str:
     """The tensor whose gradient a node accumulates, or the id itself."""
     tensor, _, operation = node_id.rpartition("/")
-    return tensor if operation.startswith("accumulate_grad:") else node_id
+    return tensor if operation.partition(":")[0] in accumulators else node_id
 
 
 def _by_module(changes: Sequence[Change], owners: Mapping[int, WholeModule]) -> dict[WholeModule, list[Change]]:
