@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
 from gradir.cli.comparing import (
     add_comparison_options,
-    add_help,
     check_comparison_options,
     compared,
     loaded,
@@ -17,15 +16,22 @@ from gradir.cli.comparing import (
     status_of,
 )
 from gradir.cli.program_output import program_output
+from gradir.cli.report import one_line, report
 from gradir.errors import GradirError
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
     from gradir.stored import Found
 
-__all__ = ["register"]
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
 
-_EPILOG = """\
+HELP = "capture, and compare with a .gir file"
+DESCRIPTION = (
+    "Capture what SPEC names and compare it with a .gir file, as a test does. Source lines are noted "
+    f"where the file has them.\n\n{SPEC_HELP}"
+)
+
+EPILOG = """\
 examples:
   gradir check train.py:loss --against loss.gir
   gradir check train.py:loss --against loss.gir --format markdown >> "$GITHUB_STEP_SUMMARY"
@@ -36,18 +42,8 @@ exit status: 0 the graph is that of the file, 1 it is another, 2 trouble
 """
 
 
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the subcommand."""
-    parser = commands.add_parser(
-        "check",
-        help="capture, and compare with a .gir file",
-        description="Capture what SPEC names and compare it with a .gir file, as a test does. Source lines are noted "
-        f"where the file has them.\n\n{SPEC_HELP}",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_help=False,
-    )
-    add_help(parser)
+def add_options(parser: Parser) -> None:
+    """Add what the command takes."""
     add_capture_options(parser)
     parser.add_argument(
         "--against",
@@ -61,7 +57,6 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         help="write the file where it is missing, broken or differs, and exit with status 0",
     )
     add_comparison_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -69,7 +64,6 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from gradir import stored
-    from gradir.cli.report import one_line, report
 
     check_comparison_options(options)
     if options.update and options.against == "-":

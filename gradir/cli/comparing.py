@@ -7,7 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from gradir.cli.options_help import PluginHelp, add_option, given_options
+from gradir.cli.plugin_options import add_option, given_options
+from gradir.cli.report import report
 from gradir.errors import FormatError, GradirError
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "add_comparison_options",
-    "add_help",
     "check_comparison_options",
     "compared",
     "loaded",
@@ -33,26 +33,9 @@ _DRAWN: Final = ("mermaid", "dot", "svg")
 """The formats that show nothing of what belongs to no node."""
 
 
-class _Help(PluginHelp):
-    """Prints the help, with the options of the renderer that was named before."""
-
-    @staticmethod
-    def options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:
-        """The renderer, and its options."""
-        from gradir import registry
-
-        return namespace.format, registry.renderer(_renderer(namespace)).options
-
-
-def add_help(parser: argparse.ArgumentParser) -> None:
-    """Add the option that prints the help."""
-    parser.add_argument(
-        "-h", "--help", action=_Help, help="show this help; after --format NAME also that renderer's options"
-    )
-
-
 def add_comparison_options(parser: Parser) -> None:
     """Add the options that say how a diff is made and shown."""
+    parser.tell_options(_options_of, "after --format NAME also that renderer's options")
     form = parser.add_argument("--format", metavar="NAME", default=_TEXT)
     parser.add_later(lambda: _tell_formats(form))
     add_option(parser, "renderer")
@@ -104,7 +87,6 @@ def check_comparison_options(options: argparse.Namespace) -> None:
 
 def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Comparison:
     """The comparison that the options ask for; says where another release, or other options, made one of the two."""
-    from gradir.cli.report import report
     from gradir.review.comparison import Comparison
 
     found = Comparison(a, b, ignore=_ignored(options), normalize=options.normalize)
@@ -147,7 +129,6 @@ def status_of(comparison: Comparison, options: argparse.Namespace) -> int:
     """The exit status: 1 for a difference or, with conditions, where one holds, which is then said."""
     if not options.fail_on:
         return 1 if comparison.diff else 0
-    from gradir.cli.report import report
     from gradir.review.conditions import findings, parsed
 
     fails = False
@@ -155,6 +136,12 @@ def status_of(comparison: Comparison, options: argparse.Namespace) -> int:
         report(finding.text)
         fails = fails or finding.fails
     return 1 if fails else 0
+
+
+def _options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]]:
+    from gradir import registry
+
+    return namespace.format, registry.renderer(_renderer(namespace)).options
 
 
 def _ignored(options: argparse.Namespace) -> list[str]:
@@ -171,8 +158,6 @@ def _shown(comparison: Comparison, options: argparse.Namespace) -> bytes:
     from gradir import registry
 
     if options.format in _DRAWN and comparison.diff and not comparison.changed_part().nodes:
-        from gradir.cli.report import report
-
         report("no node changed by itself: there is nothing to draw; --format text says what there is")
     renderer = _renderer(options)
     text = registry.rendered(renderer, comparison, values)

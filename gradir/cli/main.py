@@ -114,17 +114,20 @@ def _print_anything() -> None:
 
 
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
-    parser = Parser(
+    whole = Parser(
         prog="gradir",
         description="See, keep, compare and explain the autograd graph behind a PyTorch gradient.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(_VERSION, action="version", version=f"gradir {__version__}")
-    commands = parser.add_subparsers(prog=parser.prog, metavar="COMMAND", required=True)
+    whole.add_argument(_VERSION, action="version", version=f"gradir {__version__}")
+    commands = whole.add_subparsers(prog=whole.prog, metavar="COMMAND", required=True)
     for name in _needed(given):
-        import_module(f"gradir.cli.{name}_command").register(commands)
-    return parser
+        command = import_module(f"gradir.cli.{name}_command")
+        epilog = getattr(command, "EPILOG", None)
+        parser = commands.add_parser(name, help=command.HELP, description=command.DESCRIPTION, epilog=epilog)
+        parser.set_defaults(run=getattr(command, "run", None))
+        command.add_options(parser)
+    return whole
 
 
 def _needed(given: Sequence[str]) -> Sequence[str]:
