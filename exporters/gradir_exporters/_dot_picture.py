@@ -7,10 +7,13 @@ the same picture everywhere.
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
+
+import msgspec
 
 from gradir.errors import ExportError
 from gradir.ir.marks import SIGNS, lost_slots, status
+from gradir.protocols import Options
 from gradir_exporters._dot_labels import Labels, Tooltips, scope_caption, tooltip
 from gradir_exporters._dot_legend import CONTEXT, Legend
 from gradir_exporters._dot_lengths import entry_lengths, past_saved
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from gradir.ir import Graph, Node, Scope
     from gradir_exporters._dot_lengths import Lengths
 
-__all__ = ["Box", "Group", "Line", "Picture", "Style"]
+__all__ = ["Box", "DotOptions", "Group", "Line", "Picture"]
 
 _LEGEND: Final = "\0legend"
 """A name that no part of a module's path has."""
@@ -30,13 +33,20 @@ _LEGEND: Final = "\0legend"
 _MAX_NESTING: Final = 64
 
 
-class Style(NamedTuple):
-    """What to draw of a graph. ``attr_chars`` is the width of attribute values; ``None`` leaves attributes out."""
+class DotOptions(Options, frozen=True, kw_only=True):
+    """The options of the ``dot`` exporter."""
 
-    attr_chars: int | None
-    saved: bool
-    clusters: bool
-    legend: bool = False
+    show_attrs: Annotated[bool, msgspec.Meta(description="list each function's attributes in its box")] = False
+    show_saved: Annotated[bool, msgspec.Meta(description="draw the tensors saved for backward, and buffers")] = False
+    max_attr_chars: Annotated[
+        int, msgspec.Meta(ge=3, le=2000, description="cut the values of attributes to this many characters")
+    ] = 50
+    direction: Annotated[
+        Literal["TB", "LR", "BT", "RL"], msgspec.Meta(description="where arrows point: TB is top to bottom")
+    ] = "TB"
+    clusters: Annotated[bool, msgspec.Meta(description="draw a frame around the boxes of each module")] = True
+    theme: Annotated[Literal["light", "dark"], msgspec.Meta(description="the colours: light is the classic")] = "light"
+    legend: Annotated[bool, msgspec.Meta(description="add a frame that says what the boxes and lines mean")] = False
 
 
 Box: TypeAlias = "tuple[str, str, str, str]"
@@ -78,28 +88,28 @@ class Picture:
     Nodes are known by their number, in the order of the graph: looking ids up would take longer than all the rest.
     """
 
-    def __init__(self, graph: Graph, style: Style) -> None:
+    def __init__(self, graph: Graph, options: DotOptions) -> None:
         """Look at a graph.
 
         Raises:
             ExportError: an edge comes from a node that the graph does not have.
         """
         self._graph = graph
-        self._style = style
+        self._options = options
         self._nodes = list(graph.nodes.values())
         self._keys = [f"n{number}" for number in range(len(graph.nodes))]
         self._tails = _tails(graph.nodes)
-        self._labels = Labels(style.attr_chars)
+        self._labels = Labels(options.max_attr_chars if options.show_attrs else None)
         self._tooltips = Tooltips(graph.nodes)
         self._marked = any(map(status, self._nodes))
-        hidden = frozenset[int]() if style.saved else self._idle_buffers()
+        hidden = frozenset[int]() if options.show_saved else self._idle_buffers()
         groups = _Groups(graph.scopes)
         for number, node in enumerate(self._nodes):
             if not hidden or number not in hidden:
-                groups[node.scope if style.clusters else ""].members.append(number)
+                groups[node.scope if options.clusters else ""].members.append(number)
         self.root = groups[""]
         self._legend = (
-            Legend.of(self._roles(), {kind for _, _, kind, _ in self._drawn_lines()}) if style.legend else None
+            Legend.of(self._roles(), {kind for _, _, kind, _ in self._drawn_lines()}) if options.legend else None
         )
         if self._legend is not None and self._legend.boxes:
             self.root.children[_LEGEND] = Group("cluster_legend", "legend", "what the colours mean")
@@ -110,7 +120,7 @@ class Picture:
             yield from self._legend.boxes if self._legend else ()
             return
         nodes, keys, labels, tooltips = self._nodes, self._keys, self._labels, self._tooltips
-        marked, slots = self._marked, self._style.saved
+        marked, slots = self._marked, self._options.show_saved
         for member in group.members:
             node, key = nodes[member], keys[member]
             role, label = node.role, labels.node(node)
@@ -129,7 +139,7 @@ class Picture:
         return chain(self._drawn_lines(), self._legend.lines if self._legend else ())
 
     def _drawn_lines(self) -> Iterator[Line]:
-        return chain(self._edge_lines(), self._saved_lines() if self._style.saved else ())
+        return chain(self._edge_lines(), self._saved_lines() if self._options.show_saved else ())
 
     def _edge_lines(self) -> Iterator[Line]:
         keys, lengths = self._keys, self._lengths()
@@ -151,13 +161,13 @@ class Picture:
         members = chain.from_iterable(group.members for _, group in self.root.walk())
         nodes = [self._nodes[member] for member in members]
         roles = {status(node) or CONTEXT for node in nodes} if self._marked else {node.role for node in nodes}
-        return roles | {"saved"} if self._style.saved and any(node.saved for node in nodes) else roles
+        return roles | {"saved"} if self._options.show_saved and any(node.saved for node in nodes) else roles
 
     def _lengths(self) -> Lengths:
-        if not self._style.clusters:
+        if not self._options.clusters:
             return {}
         lengths = entry_lengths(self._nodes, self._tails)
-        return past_saved(lengths, self._nodes, self._tails) if self._style.saved else lengths
+        return past_saved(lengths, self._nodes, self._tails) if self._options.show_saved else lengths
 
     def _kinds(self, node: Node) -> Iterator[str]:
         """The kind of each edge into a node, as ``_tails`` has their tails."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple
-
-import msgspec
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from gradir.errors import ExportError
 from gradir.ir import Graph
+from gradir.ir.memo import Memo
 from gradir.options import OptionError, filled
 from gradir.protocols import Options
 from gradir_exporters._dot_legend import LEGEND_LINE, LINE_END, LINE_START
-from gradir_exporters._dot_picture import Picture, Style
+from gradir_exporters._dot_picture import DotOptions, Picture
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -116,22 +115,6 @@ _THEMES: Final[Mapping[str, _Theme]] = {
 }
 
 
-class DotOptions(Options, frozen=True, kw_only=True):
-    """The options of the ``dot`` exporter."""
-
-    show_attrs: Annotated[bool, msgspec.Meta(description="list each function's attributes in its box")] = False
-    show_saved: Annotated[bool, msgspec.Meta(description="draw the tensors saved for backward, and buffers")] = False
-    max_attr_chars: Annotated[
-        int, msgspec.Meta(ge=3, le=2000, description="cut the values of attributes to this many characters")
-    ] = 50
-    direction: Annotated[
-        Literal["TB", "LR", "BT", "RL"], msgspec.Meta(description="where arrows point: TB is top to bottom")
-    ] = "TB"
-    clusters: Annotated[bool, msgspec.Meta(description="draw a frame around the boxes of each module")] = True
-    theme: Annotated[Literal["light", "dark"], msgspec.Meta(description="the colours: light is the classic")] = "light"
-    legend: Annotated[bool, msgspec.Meta(description="add a frame that says what the boxes and lines mean")] = False
-
-
 class DotExporter:
     r"""Graphviz source: the classic picture of an autograd graph, with a frame around each module.
 
@@ -195,7 +178,7 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
     import pydot
 
     filled = _filled(options)
-    picture = _drawn(graph, filled)
+    picture = Picture(graph, filled)
     theme = _THEMES[filled.theme]
     dot = pydot.Dot(_NAME, graph_type="digraph", rankdir=filled.direction, **_GRAPH_LOOK, **_written(theme.graph))
     dot.set_node_defaults(**_NODE_LOOK, **_written(theme.node))
@@ -223,22 +206,10 @@ def _filled(options: Mapping[str, Any]) -> DotOptions:
         raise ExportError(str(error)) from error
 
 
-def _drawn(graph: Graph, options: DotOptions) -> Picture:
-    return Picture(
-        graph,
-        Style(
-            attr_chars=options.max_attr_chars if options.show_attrs else None,
-            saved=options.show_saved,
-            clusters=options.clusters,
-            legend=options.legend,
-        ),
-    )
-
-
 def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
     import graphviz
 
-    picture = _drawn(graph, options)
+    picture = Picture(graph, options)
     theme = _THEMES[options.theme]
     digraph = graphviz.Digraph(
         _NAME,
@@ -252,29 +223,9 @@ def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
     return digraph
 
 
-class _BoxLooks(dict[str, str]):
-    """The attributes of boxes by role, as written."""
-
-    def __init__(self, theme: _Theme) -> None:
-        self._theme = theme
-
-    def __missing__(self, role: str) -> str:
-        look = self[role] = _attributes(_box_look(role, self._theme))
-        return look
-
-
-class _LineLooks(dict["tuple[str, int]", str]):
-    """The attributes of lines by kind and length, as written."""
-
-    def __missing__(self, key: tuple[str, int]) -> str:
-        attributes = _attributes(_line_look(*key))
-        look = self[key] = f" [{attributes[1:]}]" if attributes else ""
-        return look
-
-
 def _box_statements(picture: Picture, theme: _Theme) -> Iterator[str]:
     """The statements of each group, those of its boxes in one piece."""
-    looks = _BoxLooks(theme)
+    looks: Memo[str, str] = Memo(lambda role: _attributes(_box_look(role, theme)))
     cluster_look = _attributes({**_CLUSTER_LOOK, **theme.cluster})
     depth = 0
     for level, group in picture.root.walk():
@@ -297,7 +248,7 @@ def _box_statements(picture: Picture, theme: _Theme) -> Iterator[str]:
 
 
 def _line_statements(lines: Iterable[Line]) -> list[str]:
-    looks = _LineLooks()
+    looks = Memo(_line_attributes)
     return [f"\t{tail} -> {head}{looks[kind, length]}\n" for tail, head, kind, length in lines]
 
 
@@ -308,6 +259,11 @@ def _box_look(role: str, theme: _Theme) -> dict[str, str]:
     if role in _BARE_LOOKS:
         return {**look, **_BARE_LOOKS[role]}
     return {**look, "fillcolor": theme.fills.get(role, theme.unknown), **_BORDERS.get(role, {})}
+
+
+def _line_attributes(line: tuple[str, int]) -> str:
+    attributes = _attributes(_line_look(*line))
+    return f" [{attributes[1:]}]" if attributes else ""
 
 
 def _line_look(kind: str, length: int) -> dict[str, Any]:
