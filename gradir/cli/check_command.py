@@ -6,15 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from gradir.cli import comparing
 from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
-from gradir.cli.comparing import (
-    add_comparison_options,
-    check_comparison_options,
-    compared,
-    loaded,
-    show,
-    status_of,
-)
 from gradir.cli.program_output import program_output
 from gradir.cli.report import one_line, report
 from gradir.errors import GradirError
@@ -56,7 +49,7 @@ def add_options(parser: Parser) -> None:
         action="store_true",
         help="write the file where it is missing, broken or differs, and exit with status 0",
     )
-    add_comparison_options(parser)
+    comparing.add_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -65,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
     from gradir import stored
 
-    check_comparison_options(options)
+    comparing.check_options(options)
     if options.update and options.against == "-":
         raise GradirError("--update writes the file it compares with, and '-' is none: name a file")
     # The file is read first: a capture may take long.
@@ -78,10 +71,10 @@ def run(options: argparse.Namespace) -> int:
     with program_output(for_good=False):
         graph = captured(options)
     if expected is not None:
-        found = compared(expected, graph, options)
-        show(found, options)
+        found = comparing.compared(expected, graph, options)
+        comparing.show(found, options)
         if not found.diff or not options.update:
-            return status_of(found, options)
+            return comparing.status_of(found, options)
     stored.write(graph, path, before)
     if before.fault:
         report(f"{options.against}: {before.fault}; rewritten")
@@ -97,7 +90,7 @@ def _before(options: argparse.Namespace) -> Found:
     if against.revision:
         if options.update:
             raise GradirError(f"--update writes a file, and {options.against} is one of a revision: name a file")
-        return stored.Found(options.against, loaded(against))
+        return stored.Found(options.against, comparing.loaded(against))
     if not options.update:
         return stored.Found(options.against, stored.read(options.against, "--update"))
     return stored.read_to_update(options.against)

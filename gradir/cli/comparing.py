@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gradir.review.comparison import Comparison
 
 __all__ = [
-    "add_comparison_options",
-    "check_comparison_options",
+    "add_options",
+    "check_options",
     "compared",
     "loaded",
     "show",
@@ -33,7 +33,7 @@ _DRAWN: Final = ("mermaid", "dot", "svg")
 """The formats that show nothing of what belongs to no node."""
 
 
-def add_comparison_options(parser: Parser) -> None:
+def add_options(parser: Parser) -> None:
     """Add the options that say how a diff is made and shown."""
     parser.tell_options(_options_of, "after --format NAME also that renderer's options")
     form = parser.add_argument("--format", metavar="NAME", default=_TEXT)
@@ -64,7 +64,7 @@ def add_comparison_options(parser: Parser) -> None:
     )
 
 
-def check_comparison_options(options: argparse.Namespace) -> None:
+def check_options(options: argparse.Namespace) -> None:
     """Refuse wrong values before anything is loaded.
 
     Raises:

@@ -5,14 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gradir.cli.comparing import (
-    add_comparison_options,
-    check_comparison_options,
-    compared,
-    loaded,
-    show,
-    status_of,
-)
+from gradir.cli import comparing
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
@@ -46,7 +39,7 @@ def add_options(parser: Parser) -> None:
         help="the .gir files before and after: a path, '-' for stdin, REVISION:PATH, or :PATH "
         "in the index, as git has them",
     )
-    add_comparison_options(parser)
+    comparing.add_options(parser)
     parser.add_argument("--exit-zero", action="store_true", help="exit with status 0 even when the graphs differ")
 
 
@@ -54,12 +47,12 @@ def run(options: argparse.Namespace) -> int:
     """Compare and print."""
     from gradir.git.sides import sides
 
-    check_comparison_options(options)
+    comparing.check_options(options)
     before, after = sides(options.sides, _paths(options))
-    a, b = loaded(before, after), loaded(after, before)
-    found = compared(a, b, options)
-    show(found, options)
-    status = status_of(found, options)
+    a, b = comparing.loaded(before, after), comparing.loaded(after, before)
+    found = comparing.compared(a, b, options)
+    comparing.show(found, options)
+    status = comparing.status_of(found, options)
     return 0 if options.exit_zero else status
 
 

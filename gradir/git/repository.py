@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "GitError",
     "NoRepositoryError",
+    "answer",
     "git_path",
     "has_git",
     "is_revision",
@@ -72,13 +73,23 @@ def has_git() -> bool:
     return _program() is not None
 
 
+def answer(arguments: Sequence[str]) -> bytes | None:
+    """What git prints where it exits with status 0.
+
+    Raises:
+        GitError: git is not installed.
+    """
+    done = _run(arguments)
+    return None if done.returncode else done.stdout
+
+
 def succeeds(arguments: Sequence[str]) -> bool:
     """Whether git exits with status 0.
 
     Raises:
         GitError: git is not installed.
     """
-    return _run(arguments).returncode == 0
+    return answer(arguments) is not None
 
 
 def is_revision(name: str) -> bool:
