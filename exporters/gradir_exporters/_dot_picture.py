@@ -14,17 +14,52 @@ import msgspec
 from gradir.errors import ExportError
 from gradir.ir.marks import SIGNS, lost_slots, status
 from gradir.protocols import Options
-from gradir_exporters._dot_labels import Labels, Tooltips, scope_caption, tooltip
-from gradir_exporters._dot_legend import CONTEXT, Legend
+from gradir_exporters._dot_labels import Labels, Tooltips, scope_caption, shown, tooltip
 from gradir_exporters._dot_lengths import entry_lengths, past_saved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from gradir.ir import Graph, Node, Scope
     from gradir_exporters._dot_lengths import Lengths
 
-__all__ = ["Box", "DotOptions", "Group", "Line", "Picture"]
+__all__ = ["LEGEND_LINE", "LINE_END", "LINE_START", "Box", "DotOptions", "Group", "Line", "Picture"]
+
+_LINE_LENGTH: Final = 2
+"""Ranks; over one alone, dashes are not seen."""
+
+_CONTEXT: Final = "context"
+"""What stands for the role of a node that is as it was, where others are marked."""
+
+_OTHER: Final = "other"
+"""What stands for every role that gradir has no look for."""
+
+LINE_START: Final = "\0line start"
+LINE_END: Final = "\0line end"
+"""The roles of the ends of a line in the legend; the second has the words."""
+
+LEGEND_LINE: Final = "legend"
+"""The kind of the lines that put the entries of the legend one below the other."""
+
+_LABELS: Final = {
+    "parameter": "parameter",
+    "leaf": "leaf",
+    "function": "function",
+    "module": "folded module",
+    "buffer": "buffer",
+    **{mark: f"{sign} {mark}" for mark, sign in SIGNS.items()},
+    _CONTEXT: "as before",
+    "saved": "saved tensor",
+    "view_base": "base of a view",
+    "output": "output",
+}
+_LINES: Final = {
+    "data": "data",
+    "removed": "data no more",
+    "view": "to its view",
+    "saved": "to a tensor it saved",
+    "buffer": "to where it is saved",
+}
 
 _LEGEND: Final = "\0legend"
 """A name that no part of a module's path has."""
@@ -108,16 +143,16 @@ class Picture:
             if not hidden or number not in hidden:
                 groups[node.scope if options.clusters else ""].members.append(number)
         self.root = groups[""]
-        self._legend = (
-            Legend.of(self._roles(), {kind for _, _, kind, _ in self._drawn_lines()}) if options.legend else None
-        )
-        if self._legend is not None and self._legend.boxes:
+        self._legend: tuple[list[Box], list[Line]] = ([], [])
+        if options.legend:
+            self._legend = _legend(self._roles(), {kind for _, _, kind, _ in self._drawn_lines()})
+        if self._legend[0]:
             self.root.children[_LEGEND] = Group("cluster_legend", "legend", "what the colours mean")
 
     def boxes(self, group: Group) -> Iterator[Box]:
         """The boxes directly in a group."""
         if group.key == "cluster_legend":
-            yield from self._legend.boxes if self._legend else ()
+            yield from self._legend[0]
             return
         nodes, keys, labels, tooltips = self._nodes, self._keys, self._labels, self._tooltips
         marked, slots = self._marked, self._options.show_saved
@@ -126,7 +161,7 @@ class Picture:
             role, label = node.role, labels.node(node)
             if marked:
                 mark = status(node)
-                role = mark or CONTEXT
+                role = mark or _CONTEXT
                 label = f"{SIGNS[mark]} {label}" if mark else label
             yield key, role, label, tooltips.node(node.id)
             if slots and node.saved:
@@ -136,7 +171,7 @@ class Picture:
 
     def lines(self) -> Iterator[Line]:
         """Every line, those of the graph's edges first."""
-        return chain(self._drawn_lines(), self._legend.lines if self._legend else ())
+        return chain(self._drawn_lines(), self._legend[1])
 
     def _drawn_lines(self) -> Iterator[Line]:
         return chain(self._edge_lines(), self._saved_lines() if self._options.show_saved else ())
@@ -160,7 +195,7 @@ class Picture:
         """The roles of the boxes that are drawn."""
         members = chain.from_iterable(group.members for _, group in self.root.walk())
         nodes = [self._nodes[member] for member in members]
-        roles = {status(node) or CONTEXT for node in nodes} if self._marked else {node.role for node in nodes}
+        roles = {status(node) or _CONTEXT for node in nodes} if self._marked else {node.role for node in nodes}
         return roles | {"saved"} if self._options.show_saved and any(node.saved for node in nodes) else roles
 
     def _lengths(self) -> Lengths:
@@ -250,3 +285,25 @@ class _Groups(dict[str, Group]):
         key = f"cluster_{self._count}"
         self._count += 1
         return Group(key, scope_caption(part, known.class_name if known else ""), tooltip(path))
+
+
+def _legend(roles: Collection[str], kinds: Collection[str]) -> tuple[list[Box], list[Line]]:
+    """A box for every look of boxes in a picture and a line for every look of lines; all data, they need no words."""
+    entries = [(role, label, "") for role, label in _LABELS.items() if role in roles]
+    others = sorted(set(roles).difference(_LABELS))
+    if others:
+        entries.append((_OTHER, shown(", ".join(others)), ""))
+    if set(kinds) != {"data"}:
+        entries += [(LINE_END, label, kind) for kind, label in _LINES.items() if kind in kinds]
+    boxes: list[Box] = []
+    lines: list[Line] = []
+    for number, (role, label, kind) in enumerate(entries):
+        key = f"legend{number}"
+        first = f"{key}s" if kind else key
+        if number:
+            lines.append((f"legend{number - 1}", first, LEGEND_LINE, 1))
+        if kind:
+            boxes.append((first, LINE_START, "", f"where a line starts: {label}"))
+            lines.append((first, key, kind, _LINE_LENGTH))
+        boxes.append((key, role, label, f"the look of every line: {label}" if kind else f"the look of: {label}"))
+    return boxes, lines

@@ -10,8 +10,7 @@ from gradir.ir import Graph
 from gradir.ir.memo import Memo
 from gradir.options import OptionError, filled
 from gradir.protocols import Options
-from gradir_exporters._dot_legend import LEGEND_LINE, LINE_END, LINE_START
-from gradir_exporters._dot_picture import DotOptions, Picture
+from gradir_exporters._dot_picture import LEGEND_LINE, LINE_END, LINE_START, DotOptions, Picture
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -70,26 +69,28 @@ class _Theme(NamedTuple):
     unknown: str
 
 
+_FILLS: Final[Mapping[str, tuple[str, str]]] = {
+    "leaf": ("lightblue", "#1f4b70"),
+    "parameter": ("lightblue", "#1f4b70"),
+    "buffer": ("lightgoldenrod1", "#5c4d1a"),
+    "output": ("darkolivegreen1", "#3b5723"),
+    "view_base": ("darkolivegreen3", "#2a4018"),
+    "saved": ("orange", "#8a4b08"),
+    "module": ("thistle", "#54365f"),
+    "context": ("gray95", "#21262d"),
+    "added": ("palegreen", "#1a7f37"),
+    "removed": ("lightpink", "#a40e26"),
+    "changed": ("khaki1", "#7d4e00"),
+}
+"""By role, in the colours that torchviz made classic, and on a dark page."""
+
 _THEMES: Final[Mapping[str, _Theme]] = {
-    # The colours that torchviz made classic.
     "light": _Theme(
         {},
         {"fillcolor": "lightgray"},
         {},
         {"fillcolor": "#00000008", "color": "gray60", "fontcolor": "gray30"},
-        {
-            "leaf": "lightblue",
-            "parameter": "lightblue",
-            "buffer": "lightgoldenrod1",
-            "output": "darkolivegreen1",
-            "view_base": "darkolivegreen3",
-            "saved": "orange",
-            "module": "thistle",
-            "context": "gray95",
-            "added": "palegreen",
-            "removed": "lightpink",
-            "changed": "khaki1",
-        },
+        {role: light for role, (light, _) in _FILLS.items()},
         "white",
     ),
     "dark": _Theme(
@@ -97,19 +98,7 @@ _THEMES: Final[Mapping[str, _Theme]] = {
         {"fillcolor": "#30363d", "color": "#8b949e", "fontcolor": "#e6edf3"},
         {"color": "#8b949e"},
         {"fillcolor": "#ffffff0a", "color": "#484f58", "fontcolor": "#b1bac4"},
-        {
-            "leaf": "#1f4b70",
-            "parameter": "#1f4b70",
-            "buffer": "#5c4d1a",
-            "output": "#3b5723",
-            "view_base": "#2a4018",
-            "saved": "#8a4b08",
-            "module": "#54365f",
-            "context": "#21262d",
-            "added": "#1a7f37",
-            "removed": "#a40e26",
-            "changed": "#7d4e00",
-        },
+        {role: dark for role, (_, dark) in _FILLS.items()},
         "#161b22",
     ),
 }
