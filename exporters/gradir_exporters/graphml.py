@@ -190,8 +190,7 @@ def _in_xml(text: str) -> str:
 
 
 def _jsons(values: Iterable[object]) -> Iterator[str]:
-    for text in json_texts(values):
-        yield _in_xml(text)
+    return map(_in_xml, json_texts(values))
 
 
 def _escaped(text: str) -> str:

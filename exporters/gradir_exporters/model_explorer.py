@@ -193,8 +193,10 @@ class _Facts:
         self._options = options
         self._attrs = MappingMemo(partial(_value_facts, "attr"))
         self._ext = MappingMemo(partial(_value_facts, "ext"))
-        self._tensors = Memo(_typed)
-        self._states = Memo(_state)
+        self._tensors: Memo[tuple[str | None, Shape | None], str] = Memo(
+            lambda tensor: tensor_text(TensorMeta(*tensor))
+        )
+        self._states: Memo[str, str] = Memo(lambda state: f", {word(state)}")
 
     def add(self, node: Node, facts: list[_KeyValue]) -> None:
         """Append the attributes of a node; those of one key stand once."""
@@ -224,14 +226,6 @@ class _Facts:
                 key = f"{name} ({used[name]})"
             used[key] = 1
             yield _KeyValue(key, _saved_text(saved, self._tensors[saved.dtype, saved.shape], self._states[saved.state]))
-
-
-def _typed(tensor: tuple[str | None, Shape | None]) -> str:
-    return tensor_text(TensorMeta(*tensor))
-
-
-def _state(state: str) -> str:
-    return f", {word(state)}"
 
 
 def _source_text(source: Source) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from gradir.cli.plugin_options import add_option, given_options
-from gradir.cli.report import report
+from gradir.cli.report import is_terminal, report
 from gradir.errors import FormatError, GradirError
 
 if TYPE_CHECKING:
@@ -192,19 +191,15 @@ def _tell_formats(action: argparse.Action) -> None:
 
 
 def _columns() -> int | None:
-    if not _is_terminal():
+    if not is_terminal():
         return None
     import shutil
 
     return shutil.get_terminal_size().columns
 
 
-def _is_terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()
-
-
 def _wants_colour(choice: str) -> bool:
     if choice != "auto":
         return choice == "always"
     # https://no-color.org
-    return _is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.cli.parser import Parser
 from gradir.cli.plugin_options import add_option, add_pass_options, chosen_passes, given_options
-from gradir.cli.report import one_line
+from gradir.cli.report import is_terminal, one_line
 from gradir.errors import ExportError
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
     values = exporter_values(options)
     registry.exporter_options(exporter, values, f"a picture ({options.to})" if is_picture else "")
     passes = chosen_passes(options)
-    if options.to in _BINARY and is_picture and options.output == "-" and _is_terminal():
+    if options.to in _BINARY and is_picture and options.output == "-" and is_terminal():
         raise ExportError(f"a {options.to} is nothing for a terminal: give -o FILE, or use 'gradir view'")
     if is_picture and (options.fence or options.into):
         raise ExportError(f"{options.to} is no text to fence: write a file and link to it")
@@ -130,17 +130,14 @@ def run(options: argparse.Namespace) -> int:
         # Some readers of Markdown want an empty line around a table.
         return _embed(options, f"\n{text}\n")
     if options.into or options.fence:
-        text = _fenced(registry.suffix(exporter, values), text)
+        from gradir.markdown import fenced
+
+        suffix = registry.suffix(exporter, values)
+        text = fenced(text, _LANGUAGES.get(suffix, suffix.lstrip(".")))
     if options.into:
         return _embed(options, text)
     files.write_bytes(options.output, text.encode())
     return 0
-
-
-def _is_terminal() -> bool:
-    import sys
-
-    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def _check_combination(options: argparse.Namespace) -> None:
@@ -152,12 +149,6 @@ def _check_combination(options: argparse.Namespace) -> None:
         raise ExportError("--into needs a file: standard input has no place to be put back")
     if options.into and options.output != "-":
         raise ExportError("--into and --output are two places: choose one")
-
-
-def _fenced(suffix: str, text: str) -> str:
-    from gradir.markdown import fenced
-
-    return fenced(text, _LANGUAGES.get(suffix, suffix.lstrip(".")))
 
 
 def _embed(options: argparse.Namespace, block: str) -> int:

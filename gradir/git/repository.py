@@ -70,7 +70,9 @@ def git_path(name: str) -> Path:
 
 def has_git() -> bool:
     """Whether git is installed."""
-    return _program() is not None
+    import shutil
+
+    return shutil.which("git") is not None
 
 
 def answer(arguments: Sequence[str]) -> bytes | None:
@@ -143,15 +145,10 @@ def _submodule(revision: str, path: str) -> str:
 
 def _run(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
     # Imported when git is run: to compare two files it is not.
+    import shutil
     import subprocess
 
-    program = _program()
+    program = shutil.which("git")
     if program is None:
         raise GitError(_MISSING)
     return subprocess.run([program, *arguments], capture_output=True, check=False)  # noqa: S603 (without a shell)
-
-
-def _program() -> str | None:
-    import shutil
-
-    return shutil.which("git")
