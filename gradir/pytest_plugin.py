@@ -72,20 +72,25 @@ class GraphSnapshot:
             GradirError: ``ignore`` names what cannot be ignored.
         """
         __tracebackhide__ = True
+        import gradir
         from gradir import stored
+        from gradir.diffs.ignoring import check_names
 
-        compare = _comparison(ignore, normalize=normalize)
-        graph = self._graph(target, inputs, kwargs=kwargs, model=model, params=params)
+        # Also where nothing is compared.
+        check_names(ignore)
+        compare = partial(gradir.diff, ignore=ignore, normalize=normalize)
+        if not isinstance(target, gradir.Graph):
+            target = gradir.capture(target, *inputs, kwargs=kwargs, model=model, params=params)
         path = self._next_path(name)
         self._run.used.add(str(path))
         if self._update:
-            self._write(graph, path, compare)
+            self._write(target, path, compare)
             return
         if not path.exists():
             pytest.fail(f"there is no {path.name} beside the test: run pytest {_UPDATE} and review what it writes")
         with _plain_failures():
             expected = stored.read(path, f"pytest {_UPDATE}")
-        found = compare(expected, graph)
+        found = compare(expected, target)
         if not found:
             return
         shown = f"{FOLDER}/{path.parent.name}/{path.name}"
@@ -105,13 +110,6 @@ class GraphSnapshot:
         if before.fault:
             self._run.mended.add((str(path), before.fault))
 
-    def _graph(self, target: object, inputs: tuple[object, ...], **options: Any) -> Graph:
-        import gradir
-
-        if isinstance(target, gradir.Graph):
-            return target
-        return gradir.capture(target, *inputs, **options)
-
     def _next_path(self, name: str) -> Path:
         self._count += 1
         suffix = f"-{name}" if name else f"-{self._count}" if self._count > 1 else ""
@@ -119,15 +117,6 @@ class GraphSnapshot:
             pytest.fail(f"two graphs of this test would be kept as {suffix.lstrip('-')!r}: give each a name of its own")
         self._names.add(suffix)
         return self._folder / f"{_file_name(self._test + suffix)}.gir"
-
-
-def _comparison(ignore: Sequence[str], *, normalize: bool) -> Comparison:
-    """The diff of two graphs with these options, which are checked even where nothing is compared."""
-    import gradir
-    from gradir.diffs.ignoring import check_names
-
-    check_names(ignore)
-    return partial(gradir.diff, ignore=ignore, normalize=normalize)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gradir.ir import Graph, Node
 
-__all__ = ["Layer", "Layers", "Row", "Totals", "layers"]
+__all__ = ["Layer", "Row", "Totals", "layers"]
 
 _OPERATIONS: Final = frozenset({"function", "module"})
 _NUMBER: Final = re.compile(r"_\d+\Z")
@@ -74,15 +74,11 @@ class Row(NamedTuple):
     layer: Layer
 
 
-class Layers(NamedTuple):
-    """The table and what stands under it."""
+def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
+    """The modules of at most ``depth`` path components, in the order of the scope table, each before those below it.
 
-    rows: list[Row]
-    totals: Totals
-
-
-def layers(graph: Graph, depth: int | None) -> Layers:
-    """The modules of at most ``depth`` path components, in the order of the scope table, each before those below it."""
+    With them comes what stands under the table.
+    """
     tree = ModuleTree(graph.scopes.values())
     places = places_of(graph, tree)
     savings = Savings(graph, places)
@@ -110,7 +106,7 @@ def layers(graph: Graph, depth: int | None) -> Layers:
         for place, scope in enumerate(tree.scopes)
         if depth is None or scope_depth(scope.path) <= depth
     ]
-    return Layers(rows, _totals(graph, tree, savings))
+    return rows, _totals(graph, tree, savings)
 
 
 def _with_those_below(tree: ModuleTree, own: dict[int, int]) -> list[int]:

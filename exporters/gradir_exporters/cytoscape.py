@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gradir.ir import Graph
+from gradir.ir import Graph, Scope
 from gradir.ir.jsontext import json_lines
 from gradir.ir.memo import Memo
 from gradir.protocols import Options
@@ -107,12 +107,9 @@ class _Scopes(dict[str, str]):
             parent = self[path]
 
     def _data(self, path: str, part: str, parent: str) -> _ScopeData:
-        data = _ScopeData(self[path], part, "scope", path, parent or UNSET)
-        known = self._graph.scopes.get(path)
-        if known is not None:
-            data.class_name = known.class_name or UNSET
-            data.detail = known.detail or UNSET
-        return data
+        known = self._graph.scopes.get(path, Scope(path))
+        words = (parent, known.class_name, known.detail)
+        return _ScopeData(self[path], part, "scope", path, *(text or UNSET for text in words))
 
 
 def _pieces(graph: Graph, options: CytoscapeOptions) -> Iterator[str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gradir.ir import Graph
     from gradir.ir.model import Shape
-    from gradir_exporters._summary_layers import Layers, Totals
+    from gradir_exporters._summary_layers import Row, Totals
     from gradir_exporters._summary_saved import State
 
     Shown = Callable[[str], str]
@@ -86,22 +86,22 @@ class SummaryExporter:
     def export(self, graph: Graph, options: SummaryOptions) -> str:
         """The table in the style asked for."""
         styles = {"table": _as_table, "markdown": _as_markdown, "csv": _as_csv, "json": _as_json}
-        return styles[options.style](layers(graph, options.depth))
+        return styles[options.style](*layers(graph, options.depth))
 
 
-def _as_table(found: Layers) -> str:
+def _as_table(rows: Sequence[Row], totals: Totals) -> str:
     """A table for a terminal. Its width depends on what it holds alone, and no column takes more than 60 places.
 
     The widths are rich's, which knows how many places a character takes. Its own table lays out each cell with styles
     and word wrap, and takes more than ten times as long as the rest of the exporter.
     """
     lines: list[str] = []
-    if found.rows:
-        rows = [_HEADS, *((_INDENT * level + _name(name), *_cells(layer)) for name, level, layer in found.rows)]
-        columns = [_fitted(column, is_text) for column, is_text in zip(zip(*rows, strict=True), _IS_TEXT, strict=True)]
+    if rows:
+        table = [_HEADS, *((_INDENT * level + _name(name), *_cells(layer)) for name, level, layer in rows)]
+        columns = [_fitted(column, is_text) for column, is_text in zip(zip(*table, strict=True), _IS_TEXT, strict=True)]
         drawn = [_GAP.join(cells) for cells in zip(*columns, strict=True)]
         lines = [drawn[0], "─" * _width(drawn[0]), *drawn[1:], ""]
-    lines += _totals_lines(found.totals)
+    lines += _totals_lines(totals)
     return "".join([f"{line.rstrip()}\n" for line in lines])
 
 
@@ -131,23 +131,23 @@ def _fitted_cell(text: str, width: int, is_text: bool) -> str:
     return set_cell_size(text, width - 1) + "…"
 
 
-def _as_markdown(found: Layers) -> str:
+def _as_markdown(rows: Sequence[Row], totals: Totals) -> str:
     """A table of GitHub-flavoured Markdown with whole paths, and the totals as a list.
 
     Every text of the graph is a code span, in which nothing is a link or mentions anybody.
     """
     lines = []
-    if found.rows:
+    if rows:
         lines = [_markdown_row(_HEADS), _markdown_row("---" if is_text else "--:" for is_text in _IS_TEXT)]
-        for row in found.rows:
+        for row in rows:
             name = _code(row.layer.path) or _WHOLE
             lines.append(_markdown_row((name, *_cells(row.layer, _code))))
         lines.append("")
-    lines += [f"- {line}" for line in _totals_lines(found.totals, _code)]
+    lines += [f"- {line}" for line in _totals_lines(totals, _code)]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _as_csv(found: Layers) -> str:
+def _as_csv(rows: Sequence[Row], _: Totals) -> str:
     """Comma-separated values: one line a module, with a head and without the totals.
 
     What cannot be printed is spelled as in Python source, so that a module takes one line whatever its name is. A name
@@ -160,7 +160,7 @@ def _as_csv(found: Layers) -> str:
     writer = csv.writer(page, lineterminator="\n")
     fields = msgspec.structs.fields(Layer)
     writer.writerow([field.encode_name for field in fields])
-    for row in found.rows:
+    for row in rows:
         layer = row.layer
         counts = (getattr(layer, field.name) for field in fields[4:])
         path, class_name = _no_formula(layer.path), _no_formula(layer.class_name)
@@ -172,10 +172,10 @@ def _no_formula(text: str) -> str:
     return f"'{printable(text)}" if text.startswith(_FORMULA) else printable(text)
 
 
-def _as_json(found: Layers) -> str:
+def _as_json(rows: Sequence[Row], totals: Totals) -> str:
     """JSON: ``layers``, one a line, and ``totals``."""
-    rows = "".join(json_lines(row.layer for row in found.rows))
-    return f'{{"layers":[{rows}],\n"totals":{json_text(found.totals)}}}\n'
+    lines = "".join(json_lines(row.layer for row in rows))
+    return f'{{"layers":[{lines}],\n"totals":{json_text(totals)}}}\n'
 
 
 def _cells(layer: Layer, shown: Shown = printable) -> tuple[str, ...]:

@@ -17,14 +17,7 @@ if TYPE_CHECKING:
     from gradir.protocols import Options
     from gradir.review.comparison import Comparison
 
-__all__ = [
-    "add_options",
-    "check_options",
-    "compared",
-    "loaded",
-    "show",
-    "status_of",
-]
+__all__ = ["add_options", "check_options", "compared", "loaded", "show", "status_of"]
 
 _NTH: Final = ("first", "second")
 _TEXT: Final = "text"

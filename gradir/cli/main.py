@@ -37,6 +37,7 @@ _COMMANDS: Final = (
     "git",
 )
 _RUN_PROGRAMS: Final = ("capture", "check")
+"""Then there may be objects of a user's program, which can want to be finalized."""
 _VERSION: Final = "--version"
 _INTERRUPTED: Final = 130
 _UNREAD: Final = 141
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Where the process ends with this command, nothing else will want its streams, nor its memory.
     is_process = arguments is None
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if is_process and not _runs_a_program(given):
+    if is_process and not set(given[:1]).intersection(_RUN_PROGRAMS):
         # Python looks for cycles once more as it ends, which takes longer than most commands have worked.
         atexit.register(gc.freeze)
     try:
@@ -100,11 +101,6 @@ def _run(arguments: Sequence[str], *, is_process: bool) -> int:
         raise
     flush_stdout()
     return status
-
-
-def _runs_a_program(given: Sequence[str]) -> bool:
-    """Whether there may be objects of a user's program, which can want to be finalized."""
-    return bool(given) and given[0] in _RUN_PROGRAMS
 
 
 def _print_anything() -> None:
