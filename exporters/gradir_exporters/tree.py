@@ -139,9 +139,12 @@ class _Drawing:
 
     def _lines_under(self, node: Node, prefix: str, depth: int) -> list[_Line]:
         """The lines of a node's inputs, the first one last: they are popped from a stack."""
-        middle, last, *_ = self._branches
-        children = enumerate(reversed(self._children(node)))
-        return [_Line(prefix, middle if number else last, depth, *child) for number, child in children]
+        children = self._children(node)
+        if not children:
+            return []
+        lines = [_Line(prefix, self._branches.last, depth, *children[-1])]
+        lines += [_Line(prefix, self._branches.middle, depth, *child) for child in children[-2::-1]]
+        return lines
 
     def _draw(self, line: _Line) -> tuple[str, Node | None]:
         """The text of a line, and its node when the node's inputs are to be drawn under it."""
