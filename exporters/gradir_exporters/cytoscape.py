@@ -39,7 +39,7 @@ class CytoscapeOptions(Options, frozen=True, kw_only=True):
 class CytoscapeExporter:
     """Cytoscape.js elements JSON, with modules as compound nodes.
 
-    >>> from gradir.ir import Ref
+    >>> from gradir.ir import Node, Ref
     >>> graph = Graph.of([Node("w", role="leaf"), Node("fc/exp:1", op="exp", scope="fc", inputs=(Ref("w", 0),))])
     >>> for line in CytoscapeExporter().export(graph, CytoscapeOptions(attrs=False)).splitlines()[3:]:
     ...     print(line)

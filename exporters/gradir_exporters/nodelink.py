@@ -32,7 +32,7 @@ class NodelinkOptions(Options, frozen=True, kw_only=True):
 class NodelinkExporter:
     """Node-link JSON: nodes and edges with all they carry, as networkx reads them.
 
-    >>> from gradir.ir import Ref, TensorMeta
+    >>> from gradir.ir import Node, Ref, TensorMeta
     >>> graph = Graph.of([Node("x", role="leaf", outputs=(TensorMeta("float32", (3,)),)),
     ...                   Node("exp:1", op="exp", native="ExpBackward0", inputs=(Ref("x", 0),))])
     >>> print(NodelinkExporter().export(graph, NodelinkOptions()), end="")
