@@ -111,15 +111,11 @@ def _load_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise SpecError(f"{path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
-    with _importable(path.resolve().parent):
+    with _running(str(path), path.resolve().parent):
         previous = sys.modules.get(path.stem)
         sys.modules[path.stem] = module
         try:
             spec.loader.exec_module(module)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            raise SpecError(f"{path} raised {own_error(error)}") from error
         finally:
             if previous is not None:
                 sys.modules[path.stem] = previous
@@ -127,25 +123,24 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def _load_module(name: str) -> ModuleType:
-    with _importable(Path.cwd()):
-        try:
-            return importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-                raise SpecError(f"{name}: no such module here") from error
-            raise SpecError(f"{name} raised {own_error(error)}") from error
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            raise SpecError(f"{name} raised {own_error(error)}") from error
+    with _running(name, Path.cwd(), name):
+        return importlib.import_module(name)
 
 
 @contextmanager
-def _importable(directory: Path) -> Iterator[None]:
+def _running(name: str, directory: Path, module: str = "") -> Iterator[None]:
+    """Let what is imported import from a directory; whatever it raises is said of ``name``."""
     entry = str(directory)
     sys.path.insert(0, entry)
     try:
         yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{module}.".startswith(f"{missing}."):
+            raise SpecError(f"{name}: no such module here") from error
+        raise SpecError(f"{name} raised {own_error(error)}") from error
     finally:
         if entry in sys.path:
             sys.path.remove(entry)

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTupl
 import msgspec
 
 from gradir.ir.marks import ELIDED
+from gradir.ir.memo import Memo
 from gradir.ir.text import quoted, tensor_text, word
 from gradir.protocols import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from gradir.ir import Graph, Node, TensorMeta
+    from gradir.ir import Graph, Node
 
 __all__ = ["TreeExporter", "TreeOptions"]
 
@@ -100,8 +101,8 @@ class _Drawing:
         self._seen: set[str] = set()
         self._waiting: deque[str] = deque()
         self._below: set[str] = set()
-        self._tensors: dict[TensorMeta, str] = {}
-        self._children = _inputs if options.start == "outputs" else _Users(graph)
+        self._tensors = Memo(tensor_text)
+        self._children = _inputs if options.start == "outputs" else _users(graph)
 
     def text(self) -> Iterator[str]:
         """Every section."""
@@ -169,18 +170,12 @@ class _Drawing:
         if node.role != "function" and node.role != node.id.partition(":")[0]:
             parts.append(_word(node.role))
         if self._options.shapes and 0 <= output_nr < len(node.outputs):
-            parts.append(self._tensor(node.outputs[output_nr]))
+            parts.append(self._tensors[node.outputs[output_nr]])
         if node.names and node.names != (node.id,):
             parts.append(f"named {', '.join(map(_word, node.names))}")
         if node.opaque:
             parts.append("opaque")
         return " ".join(parts)
-
-    def _tensor(self, tensor: TensorMeta) -> str:
-        text = self._tensors.get(tensor)
-        if text is None:
-            text = self._tensors[tensor] = tensor_text(tensor)
-        return text
 
 
 _Child: TypeAlias = "tuple[str | None, int, str]"
@@ -200,17 +195,13 @@ def _inputs(node: Node) -> list[_Child]:
     return found
 
 
-class _Users:
+def _users(graph: Graph) -> Callable[[Node], list[_Child]]:
     """What uses each node, in order."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._users: dict[str, list[_Child]] = {}
-        for edge in graph.edges:
-            relation = "base of " if edge.kind == "view" else f"[{edge.output_nr}] " if edge.output_nr else ""
-            self._users.setdefault(edge.src, []).append((edge.dst, 0, relation))
-
-    def __call__(self, node: Node) -> list[_Child]:
-        return self._users.get(node.id, [])
+    users: dict[str, list[_Child]] = {}
+    for edge in graph.edges:
+        relation = "base of " if edge.kind == "view" else f"[{edge.output_nr}] " if edge.output_nr else ""
+        users.setdefault(edge.src, []).append((edge.dst, 0, relation))
+    return lambda node: users.get(node.id, [])
 
 
 def _output_name(node_id: str, output_nr: int) -> str:

@@ -75,23 +75,16 @@ def stacks(graph: Graph, level: int) -> list[Stack]:
     if len(members) < 2:
         return []
     uses = _Uses(graph, block_of)
-    found: list[Stack] = []
-    run: _Run | None = None
+    runs: list[_Run] = []
     before: _Shape | None = None
     for block in sorted(members):
         shape = _Shape(block, members[block])
-        if run is None or before is None or not run.takes(before, shape, uses):
-            found.extend(_finished(run, uses))
-            run = _Run(shape)
+        if before is None or not runs[-1].takes(before, shape, uses):
+            runs.append(_Run(shape))
         before = shape
-    found.extend(_finished(run, uses))
-    return found
-
-
-def _finished(run: _Run | None, uses: _Uses) -> list[Stack]:
-    if run is None or len(run.blocks) < 2 or not uses.come_late(run.blocks):
-        return []
-    return [Stack(run.first, run.blocks, run.carried)]
+    return [
+        Stack(run.first, run.blocks, run.carried) for run in runs if len(run.blocks) > 1 and uses.come_late(run.blocks)
+    ]
 
 
 def _is_number(text: str) -> bool:

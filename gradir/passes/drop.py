@@ -16,7 +16,7 @@ from gradir.vocabulary import vocabulary_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gradir.ir import Graph, Node
+    from gradir.ir import Graph
 
 __all__ = ["DropOptions", "DropPass", "drop"]
 
@@ -100,10 +100,9 @@ def _known(graph: Graph, what: Iterable[str]) -> Iterable[str]:
 
 
 def _without_field(graph: Graph, field: str, empty: object) -> Graph:
-    def emptied(node: Node) -> Node:
-        return msgspec.structs.replace(node, **{field: empty})
-
-    if all(getattr(node, field) == empty for node in graph.nodes.values()):
-        return graph
-    nodes = {key: emptied(node) if getattr(node, field) != empty else node for key, node in graph.nodes.items()}
-    return msgspec.structs.replace(graph, nodes=nodes)
+    found = {
+        key: msgspec.structs.replace(node, **{field: empty})
+        for key, node in graph.nodes.items()
+        if getattr(node, field) != empty
+    }
+    return msgspec.structs.replace(graph, nodes={**graph.nodes, **found}) if found else graph

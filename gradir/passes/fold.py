@@ -6,6 +6,7 @@ back, as in an unrolled recurrent network. Such a module becomes several nodes, 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
@@ -15,6 +16,7 @@ from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, TensorMeta
 from gradir.ir.ids import encode_component
 from gradir.ir.marks import STATUS, status
+from gradir.ir.memo import Memo
 from gradir.ir.module_tree import scope_depth
 from gradir.ir.order import postorder
 from gradir.ir.totals import SavedBytes, bounded, elements
@@ -56,9 +58,12 @@ def destination(node: Node, depth: int) -> str | None:
     >>> destination(Node("a", scope="layers.3.attn"), 2), destination(Node("b", scope="layers"), 2)
     ('layers.3', None)
     """
-    if node.role in _KEPT_ROLES or scope_depth(node.scope) < depth:
-        return None
-    return ".".join(node.scope.split(".", depth)[:depth])
+    return None if node.role in _KEPT_ROLES else _module_at(depth, node.scope)
+
+
+def _module_at(depth: int, scope: str) -> str | None:
+    """The first components of a path, as many as ``depth`` says; ``None`` where it has fewer."""
+    return None if scope_depth(scope) < depth else ".".join(scope.split(".", depth)[:depth])
 
 
 def fold(graph: Graph, depth: int) -> Graph:
@@ -74,8 +79,8 @@ def fold(graph: Graph, depth: int) -> Graph:
     inside are counted there and dropped; a slot that remains keeps an origin that went inside only if that tensor
     leaves the module. A view whose base went inside has the module for its base. Folding what is folded adds up.
 
-    Contraction may close cycles. They run within the strongly connected components of the contracted graph, which the
-    depth-first search of Tarjan finds (SIAM J. Comput. 1, 1972; here without recursion). Within such a component every
+    Contraction may close cycles. They run within the strongly connected components of the contracted graph, which two
+    searches find (Sharir, Comput. Math. Appl. 7, 1981; here without recursion). Within such a component every
     node gets a level: the largest, over its predecessors there, of the predecessor's level when both go into the same
     module and of that level plus one when they do not. What depends on nothing outside its module, such as a parameter,
     then gets the level of its first use, or one less than that where another module uses it. A module is split by
@@ -106,26 +111,13 @@ def fold(graph: Graph, depth: int) -> Graph:
     scopes = [scope for scope in graph.scopes.values() if scope_depth(scope.path) <= depth]
     with paused_gc():
         nodes = list(graph.nodes.values())
-        places = _destinations(nodes, depth)
+        modules = Memo(partial(_module_at, depth))
+        places = [None if node.role in _KEPT_ROLES else modules[node.scope] for node in nodes]
         if any(place is not None for place in places):
             nodes = _canonical(_Contraction(graph, nodes, places).nodes())
         elif len(scopes) == len(graph.scopes):
             return graph
         return Graph.of(nodes, scopes, graph.cuts, graph.producer, read_from=graph.read_from, unknown=graph.unknown)
-
-
-def _destinations(nodes: Sequence[Node], depth: int) -> list[str | None]:
-    """The `destination` of each node; nodes of one module share one path."""
-    known: dict[str, str | None] = {}
-    found: list[str | None] = []
-    for node in nodes:
-        if node.role in _KEPT_ROLES:
-            found.append(None)
-            continue
-        if node.scope not in known:
-            known[node.scope] = destination(node, depth)
-        found.append(known[node.scope])
-    return found
 
 
 class _Contraction:
@@ -136,9 +128,14 @@ class _Contraction:
         self._nodes = nodes
         self._places = places
         self._number = {node.id: number for number, node in enumerate(nodes)}
-        self._groups, parts = _acyclic_groups(
-            [[self._number[ref.id] for ref in sources(node)] for node in nodes], _keys(places)
-        )
+        self._sources = [[self._number[ref.id] for ref in sources(node)] for node in nodes]
+        # What a node contracts to: its module, or itself.
+        vertices: dict[object, int] = {}
+        keys = [
+            vertices.setdefault(number if place is None else place, len(vertices))
+            for number, place in enumerate(places)
+        ]
+        self._groups, parts = _acyclic_groups(self._sources, keys)
         self._group_of = [0] * len(nodes)
         for group, members in enumerate(self._groups):
             for number in members:
@@ -239,11 +236,13 @@ class _Contraction:
         """Those of another part of a module that are among the references, each once."""
         numbers = dict.fromkeys(self._number[ref.id] for ref in refs)
         here = [number for number in numbers if self._places[number] == path]
-        leaves = [source for number in here for source in self._accumulated(self._nodes[number])]
+        leaves = [
+            source
+            for number in here
+            if self._nodes[number].op in self._accumulators
+            for source in self._sources[number]
+        ]
         yield from (self._nodes[number] for number in dict.fromkeys([*here, *leaves]))
-
-    def _accumulated(self, node: Node) -> list[int]:
-        return [self._number[ref.id] for ref in sources(node)] if node.op in self._accumulators else []
 
     def _class_name(self, path: str) -> str:
         return self._graph.scopes[path].class_name if path in self._graph.scopes else ""
@@ -255,21 +254,6 @@ def _marked(members: Sequence[Node]) -> dict[str, AttrValue]:
     if not any(found):
         return {}
     return {STATUS: found.pop() if len(found) == 1 else "changed"}
-
-
-def _keys(places: Sequence[str | None]) -> list[int]:
-    """For each node the number of the vertex it contracts to: its module's, or one of its own."""
-    modules: dict[str, int] = {}
-    keys: list[int] = []
-    fresh = 0
-    for place in places:
-        known = None if place is None else modules.get(place)
-        if known is None:
-            known, fresh = fresh, fresh + 1
-            if place is not None:
-                modules[place] = known
-        keys.append(known)
-    return keys
 
 
 def _acyclic_groups(predecessors: Sequence[Sequence[int]], keys: Sequence[int]) -> tuple[list[list[int]], list[int]]:
@@ -318,50 +302,20 @@ def _levels(predecessors: Sequence[Sequence[int]], keys: Sequence[int], componen
 
 
 def _components(adjacency: Sequence[Sequence[int]]) -> list[int]:
-    """For each vertex the number of its strongly connected component (Tarjan's algorithm with an explicit stack)."""
-    visits = [0] * len(adjacency)
-    low = [0] * len(adjacency)
+    """For each vertex the number of its strongly connected component (the algorithm of Kosaraju and Sharir)."""
+    reverse: list[list[int]] = [[] for _ in adjacency]
+    for vertex, children in enumerate(adjacency):
+        for child in children:
+            reverse[child].append(vertex)
     components = [-1] * len(adjacency)
-    open_vertices: list[int] = []
-    path: list[tuple[int, Iterator[int]]] = []
-    visited = 0
-    for root in range(len(adjacency)):
-        entered = root if not visits[root] else None
-        while entered is not None or path:
-            if entered is not None:
-                visited += 1
-                visits[entered] = low[entered] = visited
-                open_vertices.append(entered)
-                path.append((entered, iter(adjacency[entered])))
-            vertex, remaining = path[-1]
-            entered = _next_unvisited(vertex, remaining, visits, low, components)
-            if entered is None:
-                path.pop()
-                if path:
-                    parent = path[-1][0]
-                    low[parent] = min(low[parent], low[vertex])
-                if low[vertex] == visits[vertex]:
-                    _close(vertex, open_vertices, components)
+    for root in reversed(postorder(range(len(adjacency)), adjacency.__getitem__)):
+        stack = [root]
+        while stack:
+            vertex = stack.pop()
+            if components[vertex] < 0:
+                components[vertex] = root
+                stack += reverse[vertex]
     return components
-
-
-def _next_unvisited(
-    vertex: int, remaining: Iterator[int], visits: Sequence[int], low: list[int], components: Sequence[int]
-) -> int | None:
-    for child in remaining:
-        if not visits[child]:
-            return child
-        if components[child] < 0:
-            low[vertex] = min(low[vertex], visits[child])
-    return None
-
-
-def _close(root: int, open_vertices: list[int], components: list[int]) -> None:
-    """Everything opened since ``root`` is one component; it gets the root's number."""
-    vertex = -1
-    while vertex != root:
-        vertex = open_vertices.pop()
-        components[vertex] = root
 
 
 def _canonical(nodes: Iterator[Node]) -> list[Node]:

@@ -15,7 +15,7 @@ from gradir.ir.ids import encode_component
 from gradir.ir.totals import OWNERS, bounded
 from gradir.options import Options
 from gradir.passes.blocks import Block, Stack, block_reader, stacks
-from gradir.passes.wiring import claim
+from gradir.passes.wiring import claim, with_slots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +29,8 @@ TIMES: Final = "times"
 
 CARRIED: Final = "carried_inputs"
 """The entry of ``ext`` that lists the input slots which in all blocks but the first are fed by the block before."""
+
+_COUNTS: Final = ("calls", "own", "total", "trainable")
 
 # A module that lies deeper is not looked into.
 _DEEPEST: Final = 16
@@ -167,7 +169,9 @@ class _Rolled:
                 scopes[scope.path] = scope
                 continue
             path = _renamed(scope.path, block.path, stack.path)
-            scopes[path] = _together(scopes[path], scope) if path in scopes else _at(scope, path)
+            scopes[path] = (
+                _together(scopes[path], scope) if path in scopes else msgspec.structs.replace(scope, path=path)
+            )
         for stack in self._found:
             scope = scopes.get(stack.path, Scope(stack.path))
             class_name = f"{scope.class_name} ×{len(stack.blocks)}".lstrip()
@@ -182,24 +186,14 @@ def _renamed(text: str, old: str, new: str) -> str:
     return new + text[len(old) :]
 
 
-def _at(scope: Scope, path: str) -> Scope:
-    return msgspec.structs.replace(scope, path=path)
-
-
 def _together(one: Scope, other: Scope) -> Scope:
-    return msgspec.structs.replace(
-        one,
-        calls=bounded(one.calls + other.calls),
-        own=bounded(one.own + other.own),
-        total=bounded(one.total + other.total),
-        trainable=bounded(one.trainable + other.trainable),
-    )
+    sums = {name: bounded(getattr(one, name) + getattr(other, name)) for name in _COUNTS}
+    return msgspec.structs.replace(one, **sums)
 
 
 def _with_rounds(node: Node, rounds: int, carried: Sequence[int]) -> dict[str, AttrValue]:
     """``ext`` of a node that stands for ``rounds`` nodes, of which each may stand for several."""
     before = node.ext.get(TIMES)
     ext = {**node.ext, TIMES: bounded(rounds * (before if isinstance(before, int) else 1))}
-    known = node.ext.get(CARRIED)
-    slots = {*carried, *(slot for slot in known if isinstance(slot, int))} if isinstance(known, tuple) else {*carried}
-    return {**ext, CARRIED: tuple(sorted(slots))} if slots else ext
+    found = with_slots(ext, CARRIED, carried)
+    return found if found[CARRIED] else ext

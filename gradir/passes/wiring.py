@@ -13,9 +13,11 @@ from gradir.ir.module_tree import Above
 from gradir.ir.totals import OWNERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-__all__ = ["claim", "has_one_input", "inputs", "sources", "within", "without"]
+    from gradir.ir import AttrValue
+
+__all__ = ["claim", "has_one_input", "inputs", "sources", "with_slots", "within", "without"]
 
 
 def inputs(node: Node) -> Iterator[Ref]:
@@ -43,6 +45,13 @@ def claim(wanted: str, taken: set[str]) -> str:
         free = f"{wanted}~{count}"
     taken.add(free)
     return free
+
+
+def with_slots(ext: Mapping[str, AttrValue], key: str, slots: Iterable[int]) -> dict[str, AttrValue]:
+    """The entries with these input slots beside those that are listed under a key."""
+    known = ext.get(key)
+    before = [slot for slot in known if isinstance(slot, int)] if isinstance(known, tuple) else []
+    return {**ext, key: tuple(sorted({*before, *slots}))}
 
 
 def without(graph: Graph, gone: Collection[str], joins: Callable[[Node], bool]) -> Graph:
@@ -87,12 +96,8 @@ def within(graph: Graph, kept: set[str]) -> Graph:
     gone = graph.nodes.keys() - kept - buffers
     if not gone:
         return graph
-    part = without(graph, gone, _never)
+    part = without(graph, gone, lambda _: False)
     return msgspec.structs.replace(part, scopes=_scopes_of(part))
-
-
-def _never(_: Node) -> bool:
-    return False
 
 
 def _scopes_of(graph: Graph) -> dict[str, object]:
@@ -125,7 +130,7 @@ class _Removal:
             inputs=moved,
             saved=tuple(map(self._slot, node.saved)),
             base=None if node.base in self._gone else node.base,
-            ext=_with_elided(node, elided) if elided else node.ext,
+            ext=with_slots(node.ext, ELIDED, elided) if elided else node.ext,
         )
 
     def _is_touched(self, node: Node) -> bool:
@@ -145,9 +150,3 @@ class _Removal:
         if slot.storage in self._gone and self._nodes[slot.storage].role in OWNERS:
             slot = msgspec.structs.replace(slot, bytes=None)
         return slot
-
-
-def _with_elided(node: Node, slots: list[int]) -> dict[str, object]:
-    known = node.ext.get(ELIDED)
-    before = [slot for slot in known if isinstance(slot, int)] if isinstance(known, tuple) else []
-    return {**node.ext, ELIDED: tuple(sorted({*before, *slots}))}

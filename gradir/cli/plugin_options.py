@@ -1,10 +1,10 @@
-"""The options of a command that runs passes before it does its own work."""
+"""The options of plug-ins on a command line: of an exporter or a renderer by ``-O``, of passes each by its own word."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gradir.errors import PassError
+from gradir.errors import ExportError, PassError
 
 if TYPE_CHECKING:
     import argparse
@@ -12,14 +12,49 @@ if TYPE_CHECKING:
 
     from gradir.cli.parser import Parser
     from gradir.ir import Graph
+    from gradir.protocols import Options
 
-__all__ = ["add_pass_options", "chosen_passes"]
+__all__ = ["add_option", "add_pass_options", "chosen_passes", "given_options", "option_lines"]
 
 _ABOUT: Final = """\
 Run in the order listed. A PATTERN is a node's id or name, the path of a module, or a glob over these.
 """
 
 _NUMBERS: Final = {"integer": int, "number": float}
+
+
+def add_option(parser: argparse.ArgumentParser, noun: str) -> None:
+    """Add ``-O``, by which a kind of plug-in is given its options."""
+    parser.add_argument(
+        "-O", "--option", metavar="KEY=VALUE", action="append", default=[], help=f"an option of the {noun}"
+    )
+
+
+def given_options(options: argparse.Namespace) -> dict[str, object]:
+    """The values of ``-O``.
+
+    Raises:
+        ExportError: one is no KEY=VALUE.
+    """
+    return dict(map(_key_value, options.option))
+
+
+def option_lines(kind: type[Options]) -> list[str]:
+    """One line for each option: what it takes, what it does, its default."""
+    from gradir.options import option_infos
+
+    lines = []
+    for name, takes, help_text, default in option_infos(kind):
+        about = "required" if default is None else f"default: {default}"
+        lines.append(f"{name}={takes}  {f'{help_text} ({about})'.lstrip()}")
+    return lines
+
+
+def _key_value(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ExportError(f"-O {text!r}: expected KEY=VALUE")
+    return key.replace("-", "_"), value
 
 
 def add_pass_options(parser: Parser) -> None:
