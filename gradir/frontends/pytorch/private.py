@@ -79,7 +79,7 @@ def _code(function: Any) -> CodeType | None:
 _ORDER: Final = "to tell which module and line made a node"
 next_sequence_number: Final[Callable[[], int]] = _found("torch._C._autograd._get_sequence_nr", _ORDER)
 sequence_number: Final[Callable[[Any], int]] = methodcaller(_word("grad_fn._sequence_nr", _ORDER))
-NUMBERED_FIRST: Final = torch.__version__ >= torch.torch_version.TorchVersion("2.12")
+NUMBERED_FIRST: Final = torch.__version__ >= torch.torch_version.TorchVersion("2.13")
 """Whether the node of a custom Function has its number before it is initialised."""
 
 # What runs, in a stack of frames.
@@ -90,16 +90,15 @@ _FUNCTION_CALL: Final = _code(_found("torch.autograd.Function.apply", _INSIDE))
 _BOXED: Final = _word(
     "torch.autograd.function.BackwardCFunction.apply_boxed", _INSIDE, "modules are said to run outside", since="2.13"
 )
-_FUNCTION_CALLS: Final = (
-    _FUNCTION_CALL,
-    _code(_found("torch.autograd.function.BackwardCFunction.apply", _INSIDE)),
-    _code(getattr(BackwardCFunction, _BOXED, None)),
+_FUNCTION_BACKWARD: Final = _code(_found("torch.autograd.function.BackwardCFunction.apply", _INSIDE))
+_FUNCTION_CALLS: Final = frozenset(
+    map(id, (_FUNCTION_CALL, _FUNCTION_BACKWARD, _code(getattr(BackwardCFunction, _BOXED, None))))
 )
 
 
 def runs_a_function(code: CodeType) -> bool:
     """Whether code is the last of torch's, or the first of the user's, before what a custom Function does."""
-    return any(code is known for known in _FUNCTION_CALLS) or (_FUNCTION_CALL is None and _is_forward(code))
+    return id(code) in _FUNCTION_CALLS or (_FUNCTION_CALL is None and _is_forward(code))
 
 
 @lru_cache(maxsize=4096)
