@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from gradir.errors import FormatError, GraphError
-from gradir.ir import AttrValue, Graph, Node, NonFinite
+from gradir.ir import AttrValue, Graph, NonFinite
 from gradir.ir.excerpt import excerpt
-from gradir.ir.records import fault_in, rule_of_attributes
 from gradir.ir.validate import check_all
 
-__all__ = ["check_finite", "check_graph", "check_nodes", "harmless"]
+__all__ = ["check_finite", "check_graph", "harmless"]
 
 _LARGEST: Final = 2**63 - 1
 _DEPTH: Final = 3
@@ -39,26 +38,6 @@ def check_graph(graph: Graph) -> None:
         check_all(graph)
     except GraphError as error:
         raise FormatError(str(error)) from error
-    _check_attributes("the producer", "options", graph.producer.options)
-
-
-def check_nodes(nodes: Sequence[Node]) -> None:
-    """Refuse attributes that were changed, in a graph found good before, to what cannot be read back.
-
-    Raises:
-        FormatError: a value is not an `AttrValue`, such as an integer of 65 bits, or a float that is not finite.
-    """
-    if harmless(nodes):
-        return
-    for node in nodes:
-        _check_attributes(f"node {node.id!r}", "attrs", node.attrs)
-        _check_attributes(f"node {node.id!r}", "ext", node.ext)
-
-
-def _check_attributes(owner: str, field: str, attributes: Mapping[str, AttrValue]) -> None:
-    fault = fault_in(attributes, rule_of_attributes(), field)
-    if fault is not None:
-        raise FormatError(f"{owner}: {fault.place} {fault.problem}")
 
 
 def check_finite(owner: str, attributes: Mapping[str, AttrValue]) -> None:

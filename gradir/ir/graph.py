@@ -7,9 +7,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from gradir.errors import GraphError
 from gradir.ir.excerpt import excerpt
+from gradir.ir.frozen import NOTHING, frozen
 from gradir.ir.model import Cut, Node, Producer, Scope
 
 if TYPE_CHECKING:
@@ -77,11 +79,15 @@ class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
     """
 
     nodes: Mapping[str, Node]
-    scopes: Mapping[str, Scope] = {}
+    scopes: Mapping[str, Scope] = NOTHING
     cuts: tuple[Cut, ...] = ()
     producer: Producer = Producer()
     read_from: str = ""
     unknown: str = ""
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "nodes", frozen(self.nodes))
+        force_setattr(self, "scopes", frozen(self.scopes))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):

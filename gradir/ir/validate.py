@@ -8,6 +8,7 @@ from typing import Final
 
 from gradir.errors import GraphError
 from gradir.ir.excerpt import shortened
+from gradir.ir.frozen import FrozenDict
 from gradir.ir.graph import Graph
 from gradir.ir.model import Cut, Node, Producer, Scope
 from gradir.ir.records import first_fault, sound
@@ -34,7 +35,7 @@ def check(graph: Graph) -> None:
 def check_all(graph: Graph) -> None:
     """Raise for the first field that holds what it must not, or else for the first broken rule.
 
-    A graph that was found good is not looked at again while it holds the same nodes and scopes.
+    A graph that was found good stays good, since nothing in it can be changed, and is not looked at again.
 
     Raises:
         GraphError: see `check`; a field holds what would not come back from a file as it is; a scope is stored under
@@ -43,31 +44,26 @@ def check_all(graph: Graph) -> None:
     >>> from gradir.ir.model import TensorMeta
     >>> check_all(Graph.of([Node("x", outputs=(TensorMeta("float32", ("batch", 3)),))]))
     """
-    if _VOUCHED in graph.__dict__ and graph.__dict__[_VOUCHED] == _held(graph):
-        return
-    _check_records(graph)
-    check(graph)
-    vouch(graph)
+    if _VOUCHED not in graph.__dict__:
+        _check_records(graph)
+        check(graph)
+        vouch(graph)
 
 
 def vouch(graph: Graph) -> None:
     """Remember that `check_all` passes. The graph's value, text and files, and copies of it, know nothing of it."""
-    graph.__dict__[_VOUCHED] = _held(graph)
-
-
-def _held(graph: Graph) -> tuple[list[object], ...]:
-    """What a graph holds now, which is compared fast with what it held: the very same objects are equal."""
-    return tuple([*held] for records in (graph.nodes, graph.scopes) for held in (records, records.values()))
+    graph.__dict__[_VOUCHED] = True
 
 
 def _check_records(graph: Graph) -> None:
     for name, held, wanted in (
-        ("nodes", graph.nodes, dict),
-        ("scopes", graph.scopes, dict),
+        ("nodes", graph.nodes, FrozenDict),
+        ("scopes", graph.scopes, FrozenDict),
         ("cuts", graph.cuts, tuple),
     ):
         if type(held) is not wanted:
-            raise GraphError(f"the {name} of the graph are of type {type(held).__name__}; expected {wanted.__name__}")
+            expected = "dict" if wanted is FrozenDict else "tuple"
+            raise GraphError(f"the {name} of the graph are of type {type(held).__name__}; expected {expected}")
     nodes = list(graph.nodes.values())
     for start in range(0, len(nodes), _CHUNK):
         chunk = nodes[start : start + _CHUNK]

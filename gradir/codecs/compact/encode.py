@@ -26,15 +26,13 @@ from gradir.codecs.compact.layout import (
 )
 from gradir.codecs.compact.strings import StringTable, split_id
 from gradir.codecs.document import FORMAT, MAGIC
-from gradir.codecs.values import check_graph, check_nodes
+from gradir.codecs.values import check_graph
 from gradir.codecs.versions import lowest_for
 from gradir.errors import FormatError
 from gradir.ir import AttrValue, Graph, Node, Saved, Scope
 from gradir.ir.fields import Field, fields_of
 
 __all__ = ["encode"]
-
-_LARGEST: Final = 2**63 - 1
 
 _MAPPINGS: Final = [field.name for field in fields_of(Node) if isinstance(field.default, dict)]
 _ATTRIBUTES: Final = attrgetter(*_MAPPINGS)
@@ -50,16 +48,6 @@ def encode(graph: Graph) -> bytes:
         FormatError: the graph breaks a rule of the IR, or holds what no file can, or ids that are very long.
     """
     check_graph(graph)
-    check_nodes(list(graph.nodes.values()))
-    try:
-        return _encode(graph)
-    except UnicodeEncodeError as error:
-        raise FormatError("a string of the graph holds a lone surrogate, which a file cannot") from error
-    except OverflowError as error:
-        raise FormatError("an integer of the graph does not fit in 64 bits, and so in no file") from error
-
-
-def _encode(graph: Graph) -> bytes:
     packer = msgpack.Packer(autoreset=False)
     strings = StringTable()
     scopes = _scope_columns(graph, strings)
@@ -159,8 +147,6 @@ class _NodeWriter:
         self._append["ordinal"](ordinal)
 
     def _add_number(self, column: str, output_nr: int) -> None:
-        if not 0 <= output_nr <= _LARGEST:
-            raise FormatError(f"a reference names output {output_nr}; an output's number is from 0 to {_LARGEST}")
         self._append[f"{column}_at"](len(self._columns[column]))
         self._append[f"{column}_nr"](output_nr)
 
