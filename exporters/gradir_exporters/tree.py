@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTupl
 
 import msgspec
 
+from gradir.ir.ids import stem
 from gradir.ir.marks import ELIDED
 from gradir.ir.text import quoted, tensor_text, word
 from gradir.protocols import Options
@@ -166,7 +167,7 @@ class _Drawing:
         parts = [_output_name(node.id, output_nr)]
         if self._options.native and node.native:
             parts.append(_word(node.native))
-        if node.role != "function" and node.role != node.id.partition(":")[0]:
+        if node.role != "function" and node.role != stem(node.id):
             parts.append(_word(node.role))
         if self._options.shapes and 0 <= output_nr < len(node.outputs):
             parts.append(self._tensor(node.outputs[output_nr]))

@@ -9,6 +9,7 @@ import msgspec
 
 from gradir.diffs.matching.renames import Naming, Rename, pattern, rename
 from gradir.diffs.storages import renamed_storages
+from gradir.ir.ids import removed, storage_key, storage_of
 from gradir.ir.module_tree import Above, split_path, upwards
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ __all__ = ["Correspondence", "Verdict"]
 
 Verdict = Literal["", "renumbered", "renamed", "moved"]
 """What happened to a name; nothing where it is the same or another change says it."""
-
-_GONE = "\0"
-"""Marks the id of a node that the second graph lacks, which may call another node so."""
 
 
 class Correspondence:
@@ -61,7 +59,7 @@ class Correspondence:
 
     def scopes(self, scopes: Mapping[str, Scope]) -> Mapping[str, Scope]:
         """Scopes of the first graph by the paths of the second."""
-        return {self._scopes.get(path, path + _GONE): scope for path, scope in scopes.items()}
+        return {self._scopes.get(path, removed(path)): scope for path, scope in scopes.items()}
 
     def node(self, old: Node, new: Node) -> Node:
         """A node of the first graph in the words of the second; its names follow where renames explain them."""
@@ -114,7 +112,7 @@ class Correspondence:
         found = self._nodes.get(node_id)
         if found is not None:
             return found
-        return node_id + _GONE if node_id in self._known and node_id in self._taken else node_id
+        return removed(node_id) if node_id in self._known and node_id in self._taken else node_id
 
     def _ref(self, ref: Ref | None) -> Ref | None:
         if ref is None:
@@ -124,14 +122,13 @@ class Correspondence:
 
     def _slot(self, slot: Saved, was: str, now: str) -> Saved:
         storage = slot.storage
-        renamed = self.storages.get(storage or f"{was}.{slot.slot}") if self.storages else None
+        renamed = self.storages.get(storage or storage_key(was, slot.slot)) if self.storages else None
         if renamed is not None:
-            storage = "" if renamed == f"{now}.{slot.slot}" else renamed
+            storage = "" if renamed == storage_key(now, slot.slot) else renamed
         elif storage in self._known:
             storage = self._id(storage)
         elif storage:
-            first, dot, name = storage.rpartition(".")
-            storage = f"{self._id(first)}{dot}{name}"
+            storage = storage_of(storage, self._id)
         return msgspec.structs.replace(slot, origin=self._ref(slot.origin), storage=storage)
 
     def _names_follow(self, old: Node, new: Node) -> bool:

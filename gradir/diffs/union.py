@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from gradir.ir import Graph, Node, Ref
+from gradir.ir.ids import claim
 from gradir.ir.marks import LOST, STATUS
 
 if TYPE_CHECKING:
@@ -74,12 +75,7 @@ def _names(a: Graph, b: Graph, there: Mapping[str, str]) -> dict[str, str]:
     names = dict(there)
     for node_id in a.nodes:
         if node_id not in names:
-            free, count = node_id, 1
-            while free in taken:
-                count += 1
-                free = f"{node_id}~{count}"
-            taken.add(free)
-            names[node_id] = free
+            names[node_id] = claim(node_id, taken)
     return names
 
 

@@ -13,13 +13,14 @@ import msgspec
 from gradir.errors import PassError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, TensorMeta
-from gradir.ir.ids import encode_component
+from gradir.ir.ids import claim, module_id, part_name
 from gradir.ir.marks import STATUS, status
 from gradir.ir.module_tree import scope_depth
 from gradir.ir.order import postorder
-from gradir.ir.totals import SavedBytes, bounded, elements
+from gradir.ir.saved import SavedBytes, folded_bytes
+from gradir.ir.totals import bounded, parameter_elements
 from gradir.options import Options
-from gradir.passes.wiring import claim, inputs, sources
+from gradir.passes.wiring import inputs, sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FoldOptions", "FoldPass", "destination", "fold"]
 
-_ROOT_ID = "/"  # no module path encodes to it
 _ACCUMULATE = "accumulate_grad"
 _KEPT_ROLES = frozenset({"output", "view_base"})
 
@@ -147,18 +147,24 @@ class _Contraction:
         self._outputs: dict[int, list[TensorMeta]] = {}
         self._slots: dict[tuple[int, int], int] = {}
         self._number_outputs()
-        self._saved = SavedBytes(graph.nodes)
+        self._saved = self._saved_bytes()
 
     def nodes(self) -> Iterator[Node]:
         """The nodes of the result, by first member."""
         for group, members in enumerate(self._groups):
             path = self._places[members[0]]
             if path is None:
-                node = self._nodes[members[0]]
-                self._saved.add(node)
-                yield self._kept(node)
+                yield self._kept(self._nodes[members[0]])
             else:
                 yield self._module(group, path)
+
+    def _saved_bytes(self) -> dict[int, int]:
+        """By group the bytes of the storages that it is the first to keep."""
+        saved: SavedBytes[int] = SavedBytes(self._graph.nodes)
+        for group, members in enumerate(self._groups):
+            for number in members:
+                saved.add(self._nodes[number], group)
+        return saved.by_account()
 
     def _named(self, parts: Sequence[int]) -> list[tuple[str, str]]:
         """For each group its id and the name to show."""
@@ -169,9 +175,8 @@ class _Contraction:
             if path is None:
                 names.append((self._nodes[members[0]].id, ""))
                 continue
-            suffixes = (f"#{part}", f" ({part})") if part > 1 else ("", "")
-            wanted = (encode_component(path) or _ROOT_ID) + suffixes[0]
-            names.append((claim(wanted, taken), (path or self._class_name(path) or "module") + suffixes[1]))
+            name = part_name(path or self._class_name(path) or "module", part)
+            names.append((claim(module_id(path, part), taken), name))
         return names
 
     def _number_outputs(self) -> None:
@@ -212,7 +217,7 @@ class _Contraction:
         members = [self._nodes[number] for number in self._groups[group]]
         used = (ref for node in members for ref in sources(node))
         outside = [ref for ref in used if self._group_of[self._number[ref.id]] != group]
-        shared = sum(map(_own_elements, self._parameters(outside, path)))
+        shared = sum(map(parameter_elements, self._parameters(outside, path)))
         return Node(
             self._names[group][0],
             role="module",
@@ -223,11 +228,9 @@ class _Contraction:
             inputs=tuple(dict.fromkeys(map(self._moved, outside))),
             outputs=tuple(self._outputs.get(group, ())),
             attrs={
-                "nodes": bounded(sum(_total(node, "nodes", 1) for node in members)),
-                "parameters": bounded(sum(_total(node, "parameters", _own_elements(node)) for node in members)),
-                "saved_bytes": bounded(
-                    sum(_total(node, "saved_bytes", 0) for node in members) + sum(map(self._saved.add, members))
-                ),
+                "nodes": bounded(sum(map(_nodes_in, members))),
+                "parameters": bounded(sum(map(parameter_elements, members))),
+                "saved_bytes": bounded(self._saved.get(group, 0) + sum(map(folded_bytes, members))),
                 **({"shared_parameters": bounded(shared)} if shared else {}),
             },
             opaque=any(node.opaque for node in members),
@@ -380,11 +383,7 @@ def _canonical(nodes: Iterator[Node]) -> list[Node]:
     return [by_id[key] for key in postorder([*outputs, *by_id], dependencies)]
 
 
-def _total(node: Node, attribute: str, single: int) -> int:
-    """What a node adds to a module's total: an already folded module its own total."""
-    value = node.attrs.get(attribute) if node.role == "module" else None
-    return value if isinstance(value, int) else single
-
-
-def _own_elements(node: Node) -> int:
-    return elements(node) if node.role == "parameter" else 0
+def _nodes_in(node: Node) -> int:
+    """The nodes that one stands for: an already folded module for all in it."""
+    number = node.attrs.get("nodes") if node.role == "module" else None
+    return number if isinstance(number, int) else 1

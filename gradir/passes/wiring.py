@@ -1,4 +1,4 @@
-"""What several passes do to nodes: follow their sources, leave some out, choose ids."""
+"""What several passes do to nodes: follow their sources, leave some out."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved
 from gradir.ir.marks import ELIDED
 from gradir.ir.module_tree import Above
-from gradir.ir.totals import OWNERS
+from gradir.ir.saved import owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-__all__ = ["claim", "has_one_input", "inputs", "sources", "within", "without"]
+__all__ = ["has_one_input", "inputs", "sources", "within", "without"]
 
 
 def inputs(node: Node) -> Iterator[Ref]:
@@ -33,16 +33,6 @@ def sources(node: Node) -> Iterator[Ref]:
 def has_one_input(node: Node) -> bool:
     """Whether there is one input slot, and a node behind it."""
     return len(node.inputs) == 1 and node.inputs[0] is not None
-
-
-def claim(wanted: str, taken: set[str]) -> str:
-    """The id itself, or with the first free suffix that ids of a repeated name get."""
-    free, count = wanted, 1
-    while free in taken:
-        count += 1
-        free = f"{wanted}~{count}"
-    taken.add(free)
-    return free
 
 
 def without(graph: Graph, gone: Collection[str], joins: Callable[[Node], bool]) -> Graph:
@@ -142,7 +132,7 @@ class _Removal:
     def _slot(self, slot: Saved) -> Saved:
         if slot.origin is not None and slot.origin.id in self._gone:
             slot = msgspec.structs.replace(slot, origin=None)
-        if slot.storage in self._gone and self._nodes[slot.storage].role in OWNERS:
+        if slot.storage in self._gone and owner(slot.storage, self._nodes):
             slot = msgspec.structs.replace(slot, bytes=None)
         return slot
 

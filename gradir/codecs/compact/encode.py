@@ -24,13 +24,14 @@ from gradir.codecs.compact.layout import (
     is_flag,
     zigzag,
 )
-from gradir.codecs.compact.strings import StringTable, split_id
+from gradir.codecs.compact.strings import StringTable
 from gradir.codecs.document import FORMAT, MAGIC
 from gradir.codecs.values import check_graph
 from gradir.codecs.versions import lowest_for
 from gradir.errors import FormatError
 from gradir.ir import AttrValue, Graph, Node, Saved, Scope
 from gradir.ir.fields import Field, fields_of
+from gradir.ir.ids import function_prefix, split_last, split_ordinal
 
 __all__ = ["encode"]
 
@@ -141,9 +142,8 @@ class _NodeWriter:
             self._add_saved(place, saved)
 
     def _add_id(self, node: Node) -> None:
-        head, ordinal = split_id(node.id)
-        derived = f"{node.scope}/{node.op}:" if node.scope else f"{node.op}:"
-        self._append["id"](0 if ordinal and head == derived else 1 + self._number(head))
+        head, ordinal = split_ordinal(node.id)
+        self._append["id"](0 if ordinal and head == function_prefix(node.scope, node.op) else 1 + self._number(head))
         self._append["ordinal"](ordinal)
 
     def _add_number(self, column: str, output_nr: int) -> None:
@@ -166,8 +166,8 @@ class _NodeWriter:
     def _new_storage(self, storage: str) -> int:
         node_id, text = storage, ""
         if storage not in self._places:
-            node_id, dot, slot = storage.rpartition(".")
-            text = dot + slot if node_id in self._places else storage
+            node_id, _ = split_last(storage)
+            text = storage[len(node_id) :] if node_id in self._places else storage
         self._append["storage_node"](1 + self._places.get(node_id, -1))
         self._append["storage_text"](self._number(text))
         return self._storage_numbers.setdefault(storage, len(self._storage_numbers))

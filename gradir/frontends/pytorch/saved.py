@@ -17,6 +17,7 @@ from gradir.frontends.pytorch.scalars import PROBES, number_of
 from gradir.frontends.pytorch.tensors import Owned, TensorNodes, held_by
 from gradir.frontends.pytorch.walk import GradFn
 from gradir.ir import AttrValue, Ref, Saved, TensorMeta
+from gradir.ir.ids import storage_key
 
 __all__ = ["SavedReader"]
 
@@ -150,7 +151,7 @@ class SavedReader:
         known = self._storages.get(handle)
         if known is not None:
             size, keeper_id, slot = known
-            return size, f"{keeper_id}.{slot}" if slot else keeper_id
+            return size, storage_key(keeper_id, slot) if slot else keeper_id
         size = storage.nbytes()
         if type(size) is not int:
             # It depends on a symbolic size.

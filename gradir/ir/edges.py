@@ -1,0 +1,91 @@
+"""Edges, which are kept in the nodes that they lead to and told here, all kinds of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+from gradir.ir.model import Node
+
+__all__ = ["DATA", "KINDS", "Edge", "Edges", "edges_into", "number_into"]
+
+DATA: Final = "data"
+
+KINDS: Final = {
+    "inputs": DATA,
+    "base": "view",
+}
+"""The fields of a node that are edges into it, in the order of the edges, each with their kind. A field holds the id of
+a node, for its output 0, or references to any number of outputs."""
+
+_HELD: Final = attrgetter(*KINDS)
+
+
+class Edge(NamedTuple):
+    """One edge, from producer to consumer.
+
+    ``kind`` is ``data`` for an input slot and ``view`` from a view base to its view. ``input_nr`` is -1 where there is
+    no input slot.
+    """
+
+    src: str
+    output_nr: int
+    dst: str
+    input_nr: int
+    kind: str = DATA
+
+
+def edges_into(node: Node) -> Iterator[Edge]:
+    """The edges that lead to a node: by input slot, and then of other kinds.
+
+    >>> from gradir.ir.model import Ref
+    >>> [(edge.src, edge.input_nr, edge.kind) for edge in edges_into(Node("y", inputs=(None, Ref("x", 0)), base="z"))]
+    [('x', 1, 'data'), ('z', -1, 'view')]
+    """
+    values: tuple[Any, ...] = _HELD(node)
+    for held, kind in zip(values, KINDS.values(), strict=True):
+        if type(held) is tuple:
+            for slot, ref in enumerate(held):
+                if ref is not None:
+                    yield Edge(ref.id, ref.output_nr, node.id, slot if kind == DATA else -1, kind)
+        elif held is not None:
+            yield Edge(held, 0, node.id, -1, kind)
+
+
+class Edges(Collection[Edge]):
+    """The edges of nodes, made each time one looks."""
+
+    __slots__ = ("_nodes",)
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        """The edges into ``nodes``, in their order."""
+        self._nodes = nodes
+
+    def __iter__(self) -> Iterator[Edge]:
+        for node in self._nodes.values():
+            yield from edges_into(node)
+
+    def __len__(self) -> int:
+        return sum(map(number_into, self._nodes.values()))
+
+    def __contains__(self, edge: object) -> bool:
+        return isinstance(edge, Edge) and edge.dst in self._nodes and edge in edges_into(self._nodes[edge.dst])
+
+    def __repr__(self) -> str:
+        return f"<gradir edges: {len(self)}>"
+
+
+def number_into(node: Node) -> int:
+    """How many edges lead to a node.
+
+    >>> number_into(Node("y", inputs=(None,), base="z"))
+    1
+    """
+    number = 0
+    for held in _HELD(node):
+        if type(held) is tuple:
+            number += len(held) - held.count(None)
+        elif held is not None:
+            number += 1
+    return number
