@@ -17,19 +17,18 @@ def saved(*slots: tuple[str, int | None, str]) -> tuple[Saved, ...]:
     return tuple(Saved(slot, bytes=size, storage=storage) for slot, size, storage in slots)
 
 
+KEPT = saved(("x", 4, ""), ("x", 16, ""), ("w", 8, "w"))
 GRAPH = Graph.of(
     [
         Node("w", role="parameter", scope="a", outputs=(TensorMeta("float32", (2,)),)),
-        Node(
-            "a/f:1", op="f", scope="a", inputs=(Ref("w", 0),), saved=saved(("x", 4, ""), ("x", 16, ""), ("w", 8, "w"))
-        ),
+        Node("a/f:1", op="f", scope="a", inputs=(Ref("w", 0),), saved=KEPT),
         Node("b/g:1", op="g", scope="b", inputs=(Ref("a/f:1", 0),), saved=saved(("x", 9, "a/f:1.x"), ("y", None, ""))),
         Node("c", role="module", op="module", inputs=(Ref("b/g:1", 0),), attrs={"saved_bytes": 100, "parameters": 3}),
         Node("output", role="output", inputs=(Ref("c", 0),)),
     ],
     [Scope("a"), Scope("b"), Scope("c")],
 )
-# The second slot of the name x has a storage of its own, and what b saved is the first one's, whose size it knew better.
+# The second slot of the name x has a storage of its own; what b saved is the first one, whose size it knew better.
 BYTES = {"a": 9 + 16, "b": 0, "c": 100}
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTupl
 
 import msgspec
 
+from gradir.ir.edges import DATA, edges_into
 from gradir.ir.ids import stem
 from gradir.ir.marks import ELIDED
 from gradir.ir.text import quoted, tensor_text, word
@@ -189,16 +190,20 @@ _Child: TypeAlias = "tuple[str | None, int, str]"
 
 
 def _inputs(node: Node) -> list[_Child]:
-    """Per input slot what is behind it, then the base that the node is a view of."""
+    """Per input slot what is behind it, then what other kinds of edges come from, such as the base of a view."""
     elided = node.ext.get(ELIDED, ()) if node.ext else ()
     gone = elided if isinstance(elided, tuple) else ()
-    found: list[_Child] = [
-        (None, 0, _ELSEWHERE if slot in gone else "") if ref is None else (ref.id, ref.output_nr, "")
-        for slot, ref in enumerate(node.inputs)
-    ]
-    if node.base is not None:
-        found.append((node.base, 0, "view of "))
+    found: list[_Child] = [(None, 0, _ELSEWHERE if slot in gone else "") for slot in range(len(node.inputs))]
+    for src, output_nr, _, slot, kind in edges_into(node):
+        if kind == DATA:
+            found[slot] = (src, output_nr, "")
+        else:
+            found.append((src, output_nr, f"{kind} of "))
     return found
+
+
+_OF_A_USER: Final = {"view": "base of "}
+"""By kind of edge how a node is related to one that uses it, where that is not said by the kind."""
 
 
 class _Users:
@@ -207,7 +212,9 @@ class _Users:
     def __init__(self, graph: Graph) -> None:
         self._users: dict[str, list[_Child]] = {}
         for edge in graph.edges:
-            relation = "base of " if edge.kind == "view" else f"[{edge.output_nr}] " if edge.output_nr else ""
+            relation = f"[{edge.output_nr}] " if edge.output_nr else ""
+            if edge.kind != DATA:
+                relation = _OF_A_USER.get(edge.kind, f"{edge.kind} of ")
             self._users.setdefault(edge.src, []).append((edge.dst, 0, relation))
 
     def __call__(self, node: Node) -> list[_Child]:

@@ -9,6 +9,7 @@ import msgspec
 
 from gradir.diffs.matching.renames import Naming, Rename, pattern, rename
 from gradir.diffs.storages import renamed_storages
+from gradir.ir.edges import rewired
 from gradir.ir.ids import removed, storage_key, storage_of
 from gradir.ir.module_tree import Above, split_path, upwards
 
@@ -67,11 +68,8 @@ class Correspondence:
             return old
         names = new.names if self._names_follow(old, new) else old.names
         saved = tuple([self._slot(slot, old.id, new.id) for slot in old.saved])
-        inputs = tuple([self._ref(ref) for ref in old.inputs])
-        base = None if old.base is None else self._id(old.base)
-        return msgspec.structs.replace(
-            old, id=new.id, scope=new.scope, names=names, inputs=inputs, saved=saved, base=base
-        )
+        edges = rewired(old, lambda ref, _: self._ref(ref))
+        return msgspec.structs.replace(old, id=new.id, scope=new.scope, names=names, saved=saved, **edges)
 
     def scope(self, old: Scope, new: Scope) -> Scope:
         """A scope of the first graph under its path in the second."""

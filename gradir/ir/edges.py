@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from gradir.ir.model import Node
+from gradir.ir.model import Node, Ref
 
-__all__ = ["DATA", "KINDS", "Edge", "Edges", "edges_into", "number_into"]
+__all__ = ["DATA", "KINDS", "Edge", "Edges", "edge_fields", "edges_into", "number_into", "rewired"]
 
 DATA: Final = "data"
 
@@ -19,7 +19,8 @@ KINDS: Final = {
 """The fields of a node that are edges into it, in the order of the edges, each with their kind. A field holds the id of
 a node, for its output 0, or references to any number of outputs."""
 
-_HELD: Final = attrgetter(*KINDS)
+edge_fields: Final = attrgetter(*KINDS)
+"""Reads these fields of a node, for what cannot wait until an edge is made of each."""
 
 
 class Edge(NamedTuple):
@@ -35,15 +36,19 @@ class Edge(NamedTuple):
     input_nr: int
     kind: str = DATA
 
+    @property
+    def ref(self) -> Ref:
+        """The output that it comes from."""
+        return Ref(self.src, self.output_nr)
+
 
 def edges_into(node: Node) -> Iterator[Edge]:
     """The edges that lead to a node: by input slot, and then of other kinds.
 
-    >>> from gradir.ir.model import Ref
     >>> [(edge.src, edge.input_nr, edge.kind) for edge in edges_into(Node("y", inputs=(None, Ref("x", 0)), base="z"))]
     [('x', 1, 'data'), ('z', -1, 'view')]
     """
-    values: tuple[Any, ...] = _HELD(node)
+    values: tuple[Any, ...] = edge_fields(node)
     for held, kind in zip(values, KINDS.values(), strict=True):
         if type(held) is tuple:
             for slot, ref in enumerate(held):
@@ -51,6 +56,26 @@ def edges_into(node: Node) -> Iterator[Edge]:
                     yield Edge(ref.id, ref.output_nr, node.id, slot if kind == DATA else -1, kind)
         elif held is not None:
             yield Edge(held, 0, node.id, -1, kind)
+
+
+def rewired(node: Node, moved: Callable[[Ref, str], Ref | None]) -> dict[str, Any]:
+    """The fields of a node that are edges into it, when each comes from where ``moved`` says.
+
+    ``moved`` takes what an edge comes from and its kind. Where it says ``None``, an input slot is null, and of another
+    kind there is no edge.
+
+    >>> rewired(Node("y", inputs=(None, Ref("x", 0)), base="z"), lambda ref, kind: Ref(f"{kind} {ref.id}", 1))
+    {'inputs': (None, Ref(id='data x', output_nr=1)), 'base': 'view z'}
+    """
+    fields: dict[str, Any] = {}
+    values: tuple[Any, ...] = edge_fields(node)
+    for held, (field, kind) in zip(values, KINDS.items(), strict=True):
+        if type(held) is tuple:
+            fields[field] = tuple([None if ref is None else moved(ref, kind) for ref in held])
+        elif held is not None:
+            ref = moved(Ref(held, 0), kind)
+            fields[field] = None if ref is None else ref.id
+    return fields
 
 
 class Edges(Collection[Edge]):
@@ -83,7 +108,7 @@ def number_into(node: Node) -> int:
     1
     """
     number = 0
-    for held in _HELD(node):
+    for held in edge_fields(node):
         if type(held) is tuple:
             number += len(held) - held.count(None)
         elif held is not None:

@@ -13,6 +13,7 @@ import msgspec
 from gradir.errors import PassError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, TensorMeta
+from gradir.ir.edges import DATA, edges_into, number_into, rewired
 from gradir.ir.ids import claim, module_id, part_name
 from gradir.ir.marks import STATUS, status
 from gradir.ir.module_tree import scope_depth
@@ -20,7 +21,6 @@ from gradir.ir.order import postorder
 from gradir.ir.saved import SavedBytes, folded_bytes
 from gradir.ir.totals import bounded, parameter_elements
 from gradir.options import Options
-from gradir.passes.wiring import inputs, sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -137,7 +137,7 @@ class _Contraction:
         self._places = places
         self._number = {node.id: number for number, node in enumerate(nodes)}
         self._groups, parts = _acyclic_groups(
-            [[self._number[ref.id] for ref in sources(node)] for node in nodes], _keys(places)
+            [[self._number[edge.src] for edge in edges_into(node)] for node in nodes], _keys(places)
         )
         self._group_of = [0] * len(nodes)
         for group, members in enumerate(self._groups):
@@ -183,10 +183,13 @@ class _Contraction:
         """Make an output of every tensor that leaves the module its node goes into."""
         leaving: dict[int, set[int]] = {}
         for number, node in enumerate(self._nodes):
-            for ref in inputs(node) if self._places[number] is None else sources(node):
-                source = self._number[ref.id]
+            is_kept = self._places[number] is None
+            for edge in edges_into(node):
+                if is_kept and edge.kind != DATA:
+                    continue
+                source = self._number[edge.src]
                 if self._places[source] is not None and self._group_of[source] != self._group_of[number]:
-                    leaving.setdefault(source, set()).add(ref.output_nr)
+                    leaving.setdefault(source, set()).add(edge.output_nr)
         for source, node in enumerate(self._nodes):
             for output_nr in sorted(leaving.get(source, ())):
                 outputs = self._outputs.setdefault(self._group_of[source], [])
@@ -200,6 +203,10 @@ class _Contraction:
             return ref
         return Ref(self._names[self._group_of[source]][0], self._slots[source, ref.output_nr])
 
+    def _at(self, ref: Ref) -> Ref:
+        """Where an edge comes from in the result that is no input, and makes no output of a module."""
+        return Ref(self._names[self._group_of[self._number[ref.id]]][0], 0)
+
     def _kept(self, node: Node) -> Node:
         def origin(ref: Ref | None) -> Ref | None:
             if ref is None or self._places[self._number[ref.id]] is None:
@@ -208,15 +215,14 @@ class _Contraction:
 
         return msgspec.structs.replace(
             node,
-            inputs=tuple(None if ref is None else self._moved(ref) for ref in node.inputs),
             saved=tuple(msgspec.structs.replace(slot, origin=origin(slot.origin)) for slot in node.saved),
-            base=None if node.base is None else self._names[self._group_of[self._number[node.base]]][0],
+            **rewired(node, lambda ref, kind: self._moved(ref) if kind == DATA else self._at(ref)),
         )
 
     def _module(self, group: int, path: str) -> Node:
         members = [self._nodes[number] for number in self._groups[group]]
-        used = (ref for node in members for ref in sources(node))
-        outside = [ref for ref in used if self._group_of[self._number[ref.id]] != group]
+        used = (edge for node in members for edge in edges_into(node))
+        outside = [edge.ref for edge in used if self._group_of[self._number[edge.src]] != group]
         shared = sum(map(parameter_elements, self._parameters(outside, path)))
         return Node(
             self._names[group][0],
@@ -245,7 +251,7 @@ class _Contraction:
         yield from (self._nodes[number] for number in dict.fromkeys([*here, *leaves]))
 
     def _accumulated(self, node: Node) -> list[int]:
-        return [self._number[ref.id] for ref in sources(node)] if node.op == _ACCUMULATE else []
+        return [self._number[edge.src] for edge in edges_into(node)] if node.op == _ACCUMULATE else []
 
     def _class_name(self, path: str) -> str:
         return self._graph.scopes[path].class_name if path in self._graph.scopes else ""
@@ -372,12 +378,12 @@ def _canonical(nodes: Iterator[Node]) -> list[Node]:
 
     def dependencies(key: str) -> list[str]:
         node = by_id[key]
-        found = [ref.id for ref in sources(node)]
+        found = [edge.src for edge in edges_into(node)]
         found.extend(slot.origin.id for slot in node.saved if slot.origin is not None and free(slot.origin.id))
         return found
 
     def free(key: str) -> bool:
-        return by_id[key].role == "buffer" and not any(sources(by_id[key]))
+        return by_id[key].role == "buffer" and not number_into(by_id[key])
 
     outputs = [key for key, node in by_id.items() if node.role == "output"]
     return [by_id[key] for key in postorder([*outputs, *by_id], dependencies)]

@@ -11,6 +11,7 @@ import msgspec
 
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved, Scope
+from gradir.ir.edges import rewired
 from gradir.ir.ids import claim, encode_component, renamed
 from gradir.ir.saved import owner
 from gradir.ir.totals import bounded
@@ -127,9 +128,8 @@ class _Rolled:
     def _moved(self, node: Node) -> Node:
         moved = msgspec.structs.replace(
             node,
-            inputs=tuple(None if ref is None else self._ref(ref) for ref in node.inputs),
             saved=tuple(map(self._slot, node.saved)),
-            base=None if node.base is None else self._ids.get(node.base, node.base),
+            **rewired(node, lambda ref, _: self._ref(ref)),
         )
         return self._standing(moved, *self._shown[node.id]) if node.id in self._shown else moved
 
