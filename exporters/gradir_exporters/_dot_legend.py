@@ -83,3 +83,4 @@ def _entries(roles: Collection[str], kinds: Collection[str]) -> Iterator[tuple[s
         yield OTHER, shown(", ".join(others)), ""
     if set(kinds) != {"data"}:
         yield from ((LINE_END, label, kind) for kind, label in _LINES.items() if kind in kinds)
+        yield from ((LINE_END, shown(kind), kind) for kind in sorted(set(kinds).difference(_LINES)))

@@ -10,7 +10,7 @@ import msgspec
 from gradir.diffs.matching.renames import Naming, Rename, pattern, rename
 from gradir.diffs.storages import renamed_storages
 from gradir.ir.edges import rewired
-from gradir.ir.ids import removed, storage_key, storage_of
+from gradir.ir.ids import removed, split_last, storage_key
 from gradir.ir.module_tree import Above, split_path, upwards
 
 if TYPE_CHECKING:
@@ -126,7 +126,8 @@ class Correspondence:
         elif storage in self._known:
             storage = self._id(storage)
         elif storage:
-            storage = storage_of(storage, self._id)
+            owner, name = split_last(storage)
+            storage = storage_key(self._id(owner), name) if owner else storage
         return msgspec.structs.replace(slot, origin=self._ref(slot.origin), storage=storage)
 
     def _names_follow(self, old: Node, new: Node) -> bool:

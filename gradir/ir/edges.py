@@ -71,7 +71,8 @@ def rewired(node: Node, moved: Callable[[Ref, str], Ref | None]) -> dict[str, An
     values: tuple[Any, ...] = edge_fields(node)
     for held, (field, kind) in zip(values, KINDS.items(), strict=True):
         if type(held) is tuple:
-            fields[field] = tuple([None if ref is None else moved(ref, kind) for ref in held])
+            refs = [None if ref is None else moved(ref, kind) for ref in held]
+            fields[field] = tuple(refs if kind == DATA else filter(None, refs))
         elif held is not None:
             ref = moved(Ref(held, 0), kind)
             fields[field] = None if ref is None else ref.id

@@ -44,7 +44,6 @@ __all__ = [
     "split_ordinal",
     "stem",
     "storage_key",
-    "storage_of",
     "whole_name",
     "without_ordinal",
 ]
@@ -207,16 +206,6 @@ def split_last(name: str) -> tuple[str, str]:
     """
     before, _, last = name.rpartition(".")
     return before, last
-
-
-def storage_of(key: str, called: Callable[[str], str]) -> str:
-    """A `storage_key` with another name of its node.
-
-    >>> storage_of("fc/addmm:1.mat1", str.upper)
-    'FC/ADDMM:1.mat1'
-    """
-    node_id, dot, slot = key.rpartition(".")
-    return f"{called(node_id)}{dot}{slot}"
 
 
 class IdAllocator:
