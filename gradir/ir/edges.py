@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from gradir.ir.model import Node, Ref
 
-__all__ = ["DATA", "KINDS", "Edge", "Edges", "edge_fields", "edges_into", "number_into", "rewired"]
+__all__ = ["DATA", "KINDS", "Edge", "Edges", "edges_into", "number_into", "rewired"]
 
 DATA: Final = "data"
 
@@ -19,8 +19,7 @@ KINDS: Final = {
 """The fields of a node that are edges into it, in the order of the edges, each with their kind. A field holds the id of
 a node, for its output 0, or references to any number of outputs."""
 
-edge_fields: Final = attrgetter(*KINDS)
-"""Reads these fields of a node, for what cannot wait until an edge is made of each."""
+_HELD: Final = attrgetter(*KINDS)
 
 
 class Edge(NamedTuple):
@@ -48,7 +47,7 @@ def edges_into(node: Node) -> Iterator[Edge]:
     >>> [(edge.src, edge.input_nr, edge.kind) for edge in edges_into(Node("y", inputs=(None, Ref("x", 0)), base="z"))]
     [('x', 1, 'data'), ('z', -1, 'view')]
     """
-    values: tuple[Any, ...] = edge_fields(node)
+    values: tuple[Any, ...] = _HELD(node)
     for held, kind in zip(values, KINDS.values(), strict=True):
         if type(held) is tuple:
             for slot, ref in enumerate(held):
@@ -68,7 +67,7 @@ def rewired(node: Node, moved: Callable[[Ref, str], Ref | None]) -> dict[str, An
     {'inputs': (None, Ref(id='data x', output_nr=1)), 'base': 'view z'}
     """
     fields: dict[str, Any] = {}
-    values: tuple[Any, ...] = edge_fields(node)
+    values: tuple[Any, ...] = _HELD(node)
     for held, (field, kind) in zip(values, KINDS.items(), strict=True):
         if type(held) is tuple:
             refs = [None if ref is None else moved(ref, kind) for ref in held]
@@ -109,7 +108,7 @@ def number_into(node: Node) -> int:
     1
     """
     number = 0
-    for held in edge_fields(node):
+    for held in _HELD(node):
         if type(held) is tuple:
             number += len(held) - held.count(None)
         elif held is not None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from operator import eq
 from typing import Final
 
 from gradir.errors import GraphError
-from gradir.ir.edges import DATA, KINDS, edge_fields, edges_into
+from gradir.ir.edges import DATA, KINDS, edges_into
 from gradir.ir.excerpt import shortened
 from gradir.ir.frozen import FrozenDict
 from gradir.ir.graph import Graph
@@ -21,6 +21,7 @@ _CHUNK: Final = 512
 
 _VOUCHED: Final = "_vouched"
 _FIELDS: Final = {kind: field for field, kind in KINDS.items()}
+_BESIDE_INPUTS: Final = tuple(field for field in KINDS if field != _FIELDS[DATA])
 
 
 def check(graph: Graph) -> None:
@@ -114,16 +115,14 @@ class Gathered:
         """Whether further nodes break no rule that shows already; without what comes later, not all do."""
         seen, later = self.nodes, self._later
         for node in nodes:
-            for held in edge_fields(node):
-                if type(held) is not tuple:
-                    if held is not None and held not in seen:
-                        return False
+            for ref in node.inputs:
+                if ref is None:
                     continue
-                for ref in held:
-                    if ref is None:
-                        continue
-                    if ref.id not in seen or (ref.output_nr and not _has_output(seen[ref.id], ref.output_nr)):
-                        return False
+                if ref.id not in seen or (ref.output_nr and not _has_output(seen[ref.id], ref.output_nr)):
+                    return False
+            for field in _BESIDE_INPUTS:
+                if getattr(node, field) is not None and any(_wrong_edges(node, seen, seen)):
+                    return False
             for saved in node.saved:
                 if saved.origin is not None and saved.origin.id not in seen:
                     later.append(saved.origin.id)
@@ -162,15 +161,19 @@ def _problems_of(key: str, node: Node, nodes: Mapping[str, Node], seen: set[str]
         yield f"node {node.id!r} is stored under the id {key!r}"
     if not node.id or not node.id.isprintable():
         yield f"node {node.id!r}: an id is not empty and has printable characters only"
+    yield from _wrong_edges(node, nodes, seen)
+    for saved in node.saved:
+        if saved.origin is not None and saved.origin.id not in nodes:
+            yield f"node {node.id!r}: saved tensor {saved.slot!r} names {saved.origin.id!r}, which is not a node"
+
+
+def _wrong_edges(node: Node, nodes: Mapping[str, Node], seen: Container[str]) -> Iterator[str]:
     for edge in edges_into(node):
         what = f"input {edge.input_nr}" if edge.kind == DATA else f"its {_FIELDS[edge.kind]}"
         if edge.src not in seen:
             yield _unseen(nodes, node, what, edge.src)
         elif edge.output_nr and not _has_output(nodes[edge.src], edge.output_nr):
             yield f"node {node.id!r}: {what} names output {edge.output_nr} of {edge.src!r}, which has no such output"
-    for saved in node.saved:
-        if saved.origin is not None and saved.origin.id not in nodes:
-            yield f"node {node.id!r}: saved tensor {saved.slot!r} names {saved.origin.id!r}, which is not a node"
 
 
 def _has_output(node: Node, output_nr: int) -> bool:
