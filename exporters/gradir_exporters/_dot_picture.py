@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from gradir.errors import ExportError
-from gradir.ir.edges import DATA, edges_into
+from gradir.ir.edges import DATA, edges_into, sources
 from gradir.ir.marks import SIGNS, lost_slots, status
 from gradir_exporters._dot_labels import Labels, Tooltips, scope_caption, tooltip
 from gradir_exporters._dot_legend import CONTEXT, Legend
@@ -190,16 +190,14 @@ def _tails(nodes: Mapping[str, Node]) -> tuple[list[Sequence[int]], set[int]]:
     found: list[Sequence[int]] = []
     others: set[int] = set()
     for number, node in enumerate(nodes.values()):
-        tails = []
         try:
-            for src, _, _, _, kind in edges_into(node):
-                tails.append(numbers[src])
-                if kind != DATA:
-                    others.add(number)
+            tails = [numbers[src] for src in sources(node)]
         except KeyError as error:
             src = error.args[0]
             raise ExportError(f"node {node.id!r} has an edge from {src!r}, which is not in the graph") from None
         found.append(tails)
+        if len(tails) != len(node.inputs) - node.inputs.count(None):
+            others.add(number)
     return found, others
 
 

@@ -49,9 +49,10 @@ class Savings:
         kept: SavedBytes[int] = SavedBytes(graph.nodes)
         for node in graph.nodes.values():
             place = places[node.id]
-            kept.add(node, place)
+            if node.saved:
+                kept.add(node, place)
             for saved in node.saved:
-                state = states.setdefault(saved.state, State())
+                state = states.get(saved.state) or states.setdefault(saved.state, State())
                 state.slots += 1
                 if saved.bytes is None:
                     state.unsized += 1

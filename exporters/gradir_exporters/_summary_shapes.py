@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from gradir.ir.edges import DATA, edges_into
 from gradir.ir.module_tree import OUTSIDE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gradir.ir import Graph, Node
-    from gradir.ir.edges import DATA, edges_into
     from gradir.ir.model import Shape
-from gradir.ir.module_tree import ModuleTree
+    from gradir.ir.module_tree import ModuleTree
 
 __all__ = ["output_shapes"]
 
@@ -50,13 +48,13 @@ def output_shapes(graph: Graph, tree: ModuleTree, places: Mapping[str, int]) -> 
         if node.role == "view_base":
             continue
         taker = places[node.id]
-        for edge in edges_into(node):
-            if edge.kind != DATA or edge.src in prepared or places.get(edge.src, taker) == taker:
+        for ref in node.inputs:
+            if ref is None or ref.id in prepared or places.get(ref.id, taker) == taker:
                 continue
-            source = nodes[edge.src]
+            source = nodes[ref.id]
             if source.role not in _OPERATIONS:
                 continue
-            shape = source.outputs[edge.output_nr].shape if edge.output_nr < len(source.outputs) else None
+            shape = source.outputs[ref.output_nr].shape if ref.output_nr < len(source.outputs) else None
             if shape is not None and len(shape) > _MOST_SIZES:
                 shape = None
             leaving.note(places[source.id], taker, shape, is_folded=source.role == "module")

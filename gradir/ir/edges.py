@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from gradir.ir.model import Node, Ref
 
-__all__ = ["DATA", "KINDS", "Edge", "Edges", "edges_into", "number_into", "rewired"]
+__all__ = ["DATA", "KINDS", "Edge", "Edges", "edges_into", "number_into", "rewired", "sources"]
 
 DATA: Final = "data"
 
@@ -114,10 +114,19 @@ def number_into(node: Node) -> int:
     >>> number_into(Node("y", inputs=(None,), base="z"))
     1
     """
-    number = 0
-    for held in _HELD(node):
-        if type(held) is tuple:
-            number += len(held) - held.count(None)
-        elif held is not None:
-            number += 1
+    number = len(node.inputs) - node.inputs.count(None)
+    for field, _ in _BESIDE_INPUTS:
+        held = getattr(node, field)
+        if held is not None:
+            number += len(held) if type(held) is tuple else 1
     return number
+
+
+def sources(node: Node) -> list[str]:
+    """What the edges into a node come from, in their order, without an edge made of each."""
+    found = [ref.id for ref in node.inputs if ref is not None]
+    for field, _ in _BESIDE_INPUTS:
+        held = getattr(node, field)
+        if held is not None:
+            found += [ref.id for ref in held] if type(held) is tuple else [held]
+    return found

@@ -13,7 +13,7 @@ import msgspec
 from gradir.errors import PassError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, TensorMeta
-from gradir.ir.edges import DATA, edges_into, number_into, rewired
+from gradir.ir.edges import DATA, edges_into, number_into, rewired, sources
 from gradir.ir.ids import claim, module_id, part_name
 from gradir.ir.marks import STATUS, status
 from gradir.ir.module_tree import scope_depth
@@ -137,7 +137,7 @@ class _Contraction:
         self._places = places
         self._number = {node.id: number for number, node in enumerate(nodes)}
         self._groups, parts = _acyclic_groups(
-            [[self._number[edge.src] for edge in edges_into(node)] for node in nodes], _keys(places)
+            [[self._number[src] for src in sources(node)] for node in nodes], _keys(places)
         )
         self._group_of = [0] * len(nodes)
         for group, members in enumerate(self._groups):
@@ -251,7 +251,7 @@ class _Contraction:
         yield from (self._nodes[number] for number in dict.fromkeys([*here, *leaves]))
 
     def _accumulated(self, node: Node) -> list[int]:
-        return [self._number[edge.src] for edge in edges_into(node)] if node.op == _ACCUMULATE else []
+        return [self._number[src] for src in sources(node)] if node.op == _ACCUMULATE else []
 
     def _class_name(self, path: str) -> str:
         return self._graph.scopes[path].class_name if path in self._graph.scopes else ""
@@ -378,7 +378,7 @@ def _canonical(nodes: Iterator[Node]) -> list[Node]:
 
     def dependencies(key: str) -> list[str]:
         node = by_id[key]
-        found = [edge.src for edge in edges_into(node)]
+        found = sources(node)
         found.extend(slot.origin.id for slot in node.saved if slot.origin is not None and free(slot.origin.id))
         return found
 
