@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTupl
 
 import msgspec
 
-from gradir.ir.edges import DATA, edges_into
+from gradir.ir.edges import DATA, edges_beside
 from gradir.ir.ids import stem
 from gradir.ir.marks import ELIDED
 from gradir.ir.text import quoted, tensor_text, word
@@ -193,12 +193,11 @@ def _inputs(node: Node) -> list[_Child]:
     """Per input slot what is behind it, then what other kinds of edges come from, such as the base of a view."""
     elided = node.ext.get(ELIDED, ()) if node.ext else ()
     gone = elided if isinstance(elided, tuple) else ()
-    found: list[_Child] = [(None, 0, _ELSEWHERE if slot in gone else "") for slot in range(len(node.inputs))]
-    for src, output_nr, _, slot, kind in edges_into(node):
-        if kind == DATA:
-            found[slot] = (src, output_nr, "")
-        else:
-            found.append((src, output_nr, f"{kind} of "))
+    found: list[_Child] = [
+        (None, 0, _ELSEWHERE if slot in gone else "") if ref is None else (ref.id, ref.output_nr, "")
+        for slot, ref in enumerate(node.inputs)
+    ]
+    found += [(edge.src, edge.output_nr, f"{edge.kind} of ") for edge in edges_beside(node)]
     return found
 
 

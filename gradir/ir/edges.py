@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from gradir.ir.model import Node, Ref
 
-__all__ = ["DATA", "KINDS", "Edge", "Edges", "edges_into", "number_into", "rewired", "sources"]
+__all__ = ["DATA", "KINDS", "Edge", "Edges", "edges_beside", "edges_into", "number_into", "rewired", "sources"]
 
 DATA: Final = "data"
 
@@ -55,12 +55,18 @@ def edges_into(node: Node) -> list[Edge]:
     found = [
         _made(Edge, (ref.id, ref.output_nr, dst, slot, DATA)) for slot, ref in enumerate(node.inputs) if ref is not None
     ]
+    return found + edges_beside(node)
+
+
+def edges_beside(node: Node) -> list[Edge]:
+    """The edges that lead to no input slot of a node."""
+    found: list[Edge] = []
     for field, kind in _BESIDE_INPUTS:
         held = getattr(node, field)
         if type(held) is tuple:
-            found += [Edge(ref.id, ref.output_nr, dst, -1, kind) for ref in held]
+            found += [Edge(ref.id, ref.output_nr, node.id, -1, kind) for ref in held]
         elif held is not None:
-            found.append(Edge(held, 0, dst, -1, kind))
+            found.append(Edge(held, 0, node.id, -1, kind))
     return found
 
 
