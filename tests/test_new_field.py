@@ -171,6 +171,60 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tree
 
 
+EDGES = """
+from gradir.passes.fold import fold
+from gradir.passes.drop import drop
+from gradir.passes.rollup import rollup
+from gradir.passes.lineage import ancestors
+
+def chain(*, scope="layers"):
+    nodes = [Node("x", role="leaf", names=("x",), outputs=(TensorMeta("float32", (2,)),))]
+    for number in range(3):
+        nodes.append(
+            Node(f"{scope}.{number}/exp:1", op="exp", scope=f"{scope}.{number}", inputs=(Ref(nodes[-1].id, 0),),
+                others=(Ref("x", 0),), twin=nodes[-1].id)
+        )
+    return Graph.of([*nodes, Node("output", role="output", inputs=(Ref(nodes[-1].id, 0),))])
+
+whole = chain()
+kinds = [edge.kind for edge in whole.edges]
+assert kinds == [*["data", "inplace", "twinned"] * 3, "data"], kinds
+assert len(whole.edges) == 10 and all(edge in whole.edges for edge in whole.edges)
+for form in ("json", "msgpack"):
+    assert gradir.codecs.survey(gradir.dumps(whole)).totals.edges == 10
+for exporter in registry.exporter_names():
+    assert whole.to(exporter), exporter
+for exporter in ("tree", "nodelink", "cytoscape", "graphml", "model-explorer"):
+    text = whole.to(exporter)
+    assert "inplace" in text and "twinned" in text, exporter
+assert whole.to("dot").count("->") == 10
+assert "inplace" in whole.to("dot", legend=True)
+folded, rolled = fold(whole, 2), rollup(whole)
+assert [edge.kind for edge in folded.edges if edge.dst == "layers.1"] == ["data"] * 2, [*folded.edges]
+assert {edge.kind for edge in rolled.edges} == {"data", "inplace", "twinned"}
+for made in (folded, rolled, drop(whole, ["leaf"]), ancestors(whole, "output"), fold(drop(whole, ["output"]), 1)):
+    gradir.dumps(made)
+for wrong in (replace(BARE, others=(Ref("y", 0),)), replace(BARE, twin="y")):
+    try:
+        gradir.dumps(Graph.of([Node("x"), wrong]))
+    except gradir.FormatError as error:
+        assert "names 'y', which is not a node" in str(error)
+    else:
+        raise AssertionError(wrong)
+"""
+
+
+def test_a_new_kind_of_edge_is_one_line(copy: Path, tmp_path: Path) -> None:
+    tree = shutil.copytree(copy, tmp_path / "tree")
+    edges = tree / "gradir" / "ir" / "edges.py"
+    text = edges.read_text(encoding="utf-8")
+    line = '    "base": "view",\n'
+    assert line in text
+    edges.write_text(text.replace(line, line + '    "others": "inplace",\n    "twin": "twinned",\n'), encoding="utf-8")
+    done = run(tree, "-c", f"{VALUES}\nimport gradir.codecs\n{EDGES}")
+    assert done.returncode == 0, done.stderr
+
+
 def run(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(tree), str(tree / "exporters"), str(tree / "schemas")])
     return subprocess.run(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from gradir.errors import ExportError
+from gradir.ir.edges import DATA, edges_into, sources
 from gradir.ir.marks import SIGNS, lost_slots, status
 from gradir.protocols import Options
 from gradir_exporters._dot_labels import Labels, Tooltips, scope_caption, shown, tooltip
@@ -133,7 +134,7 @@ class Picture:
         self._options = options
         self._nodes = list(graph.nodes.values())
         self._keys = [f"n{number}" for number in range(len(graph.nodes))]
-        self._tails = _tails(graph.nodes)
+        self._tails, self._other_kinds = _tails(graph.nodes)
         self._labels = Labels(options.max_attr_chars if options.show_attrs else None)
         self._tooltips = Tooltips(graph.nodes)
         self._marked = any(map(status, self._nodes))
@@ -181,7 +182,7 @@ class Picture:
         nodes, marked = self._nodes, self._marked
         for head, (key, tails) in enumerate(zip(keys, self._tails, strict=True)):
             node, by_tail = nodes[head], lengths.get(head)
-            if marked or node.base is not None:
+            if marked or head in self._other_kinds:
                 for tail, kind in zip(tails, self._kinds(node), strict=True):
                     yield keys[tail], key, kind, by_tail.get(tail, 1) if by_tail else 1
             elif by_tail:
@@ -206,12 +207,10 @@ class Picture:
 
     def _kinds(self, node: Node) -> Iterator[str]:
         """The kind of each edge into a node, as ``_tails`` has their tails."""
-        for slot, ref in enumerate(node.inputs):
-            if ref is not None:
-                gone = self._marked and _is_gone(self._graph.nodes[ref.id], node, slot)
-                yield "removed" if gone else "data"
-        if node.base is not None:
-            yield "view"
+        for edge in edges_into(node):
+            marked = self._marked and edge.kind == DATA
+            gone = marked and _is_gone(self._graph.nodes[edge.src], node, edge.input_nr)
+            yield "removed" if gone else edge.kind
 
     def _idle_buffers(self) -> frozenset[int]:
         """The buffers that no edge touches: all they do is tell what a saved tensor is."""
@@ -230,26 +229,21 @@ class Picture:
                     yield buffers[saved.origin.id], box, "buffer", 1
 
 
-def _tails(nodes: Mapping[str, Node]) -> list[Sequence[int]]:
-    """The numbers of the nodes that each node has edges from: by input slot, then its view base."""
+def _tails(nodes: Mapping[str, Node]) -> tuple[list[Sequence[int]], set[int]]:
+    """The numbers of the nodes that each node has edges from, and the nodes with edges of other kinds than data."""
     numbers = dict(zip(nodes, range(len(nodes)), strict=True))
     found: list[Sequence[int]] = []
-    for node in nodes.values():
-        if not node.inputs and node.base is None:
-            found.append(())
-            continue
-        tails = []
+    others: set[int] = set()
+    for number, node in enumerate(nodes.values()):
         try:
-            for ref in node.inputs:
-                if ref is not None:
-                    tails.append(numbers[ref.id])  # noqa: PERF401 (a comprehension a node takes longer)
-            if node.base is not None:
-                tails.append(numbers[node.base])
+            tails = [numbers[src] for src in sources(node)]
         except KeyError as error:
             src = error.args[0]
             raise ExportError(f"node {node.id!r} has an edge from {src!r}, which is not in the graph") from None
         found.append(tails)
-    return found
+        if len(tails) != len(node.inputs) - node.inputs.count(None):
+            others.add(number)
+    return found, others
 
 
 def _is_gone(tail: Node, head: Node, slot: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from gradir.ir.edges import edges_into
 from gradir.ir.marks import SIGNS, lost_slots, status
 from gradir.ir.text import counted, short_bytes
 from gradir.passes import destination
@@ -163,9 +164,7 @@ def fewest_arrows(graph: Graph, depth: int | None, style: Style, enough: int) ->
             continue
         module = None if depth is None else destination(node, depth)
         vertices[node.id] = node.id if module is None else (module,)
-        found.update(
-            (vertices[ref.id], vertices[node.id]) for ref in node.inputs if ref is not None and ref.id in vertices
-        )
+        found.update((vertices[edge.src], vertices[node.id]) for edge in edges_into(node) if edge.src in vertices)
         found.discard((vertices[node.id], vertices[node.id]))
         if len(found) >= enough:
             break
@@ -177,7 +176,7 @@ def _accumulated(graph: Graph) -> dict[str, str]:
     tensors: dict[str, str] = {}
     accumulators = vocabulary_of(graph).accumulators
     for node in graph.nodes.values():
-        sources = [ref.id for ref in node.inputs if ref is not None] if node.op in accumulators else []
+        sources = [edge.src for edge in edges_into(node)] if node.op in accumulators else []
         if len(sources) == 1:
             tensors[node.id] = tensors.get(sources[0], sources[0])
     return tensors

@@ -50,6 +50,7 @@ _LINE_LOOKS: Final[Mapping[str, Mapping[str, Any]]] = {
     "buffer": {"dir": "none", "style": "dashed"},
     LEGEND_LINE: {"style": "invis"},
 }
+_OTHER_LINE: Final[Mapping[str, Any]] = {"style": "dotted"}
 _BARE_LOOKS: Final[Mapping[str, Mapping[str, str]]] = {
     LINE_START: {"shape": "point", "style": "invis"},
     LINE_END: {"shape": "plaintext", "style": "solid"},
@@ -256,7 +257,8 @@ def _line_attributes(line: tuple[str, int]) -> str:
 
 
 def _line_look(kind: str, length: int) -> dict[str, Any]:
-    return {**_LINE_LOOKS[kind], "minlen": str(length)} if length > 1 else dict(_LINE_LOOKS[kind])
+    look = _LINE_LOOKS.get(kind, _OTHER_LINE)
+    return {**look, "minlen": str(length)} if length > 1 else dict(look)
 
 
 def _attributes(look: Mapping[str, Any]) -> str:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTupl
 
 import msgspec
 
+from gradir.ir.edges import DATA, edges_beside
+from gradir.ir.ids import stem
 from gradir.ir.marks import ELIDED
 from gradir.ir.memo import Memo
 from gradir.ir.text import quoted, tensor_text, word
@@ -167,7 +169,7 @@ class _Drawing:
         parts = [_output_name(node.id, output_nr)]
         if self._options.native and node.native:
             parts.append(_word(node.native))
-        if node.role != "function" and node.role != node.id.partition(":")[0]:
+        if node.role != "function" and node.role != stem(node.id):
             parts.append(_word(node.role))
         if self._options.shapes and 0 <= output_nr < len(node.outputs):
             parts.append(self._tensors[node.outputs[output_nr]])
@@ -183,23 +185,28 @@ _Child: TypeAlias = "tuple[str | None, int, str]"
 
 
 def _inputs(node: Node) -> list[_Child]:
-    """Per input slot what is behind it, then the base that the node is a view of."""
+    """Per input slot what is behind it, then what other kinds of edges come from, such as the base of a view."""
     elided = node.ext.get(ELIDED, ()) if node.ext else ()
     gone = elided if isinstance(elided, tuple) else ()
     found: list[_Child] = [
         (None, 0, _ELSEWHERE if slot in gone else "") if ref is None else (ref.id, ref.output_nr, "")
         for slot, ref in enumerate(node.inputs)
     ]
-    if node.base is not None:
-        found.append((node.base, 0, "view of "))
+    found += [(edge.src, edge.output_nr, f"{edge.kind} of ") for edge in edges_beside(node)]
     return found
+
+
+_OF_A_USER: Final = {"view": "base of "}
+"""By kind of edge how a node is related to one that uses it, where that is not said by the kind."""
 
 
 def _users(graph: Graph) -> Callable[[Node], list[_Child]]:
     """What uses each node, in order."""
     users: dict[str, list[_Child]] = {}
     for edge in graph.edges:
-        relation = "base of " if edge.kind == "view" else f"[{edge.output_nr}] " if edge.output_nr else ""
+        relation = f"[{edge.output_nr}] " if edge.output_nr else ""
+        if edge.kind != DATA:
+            relation = _OF_A_USER.get(edge.kind, f"{edge.kind} of ")
         users.setdefault(edge.src, []).append((edge.dst, 0, relation))
     return lambda node: users.get(node.id, [])
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from gradir.errors import FormatError, GraphError
-from gradir.ir import AttrValue, Graph, Node, NonFinite
+from gradir.ir import AttrValue, Graph
 from gradir.ir.excerpt import excerpt
-from gradir.ir.records import fault_in, rule_of_attributes
 from gradir.ir.validate import check_all
 
-__all__ = ["check_finite", "check_graph", "check_nodes", "harmless"]
-
-_LARGEST: Final = 2**63 - 1
-_DEPTH: Final = 3
-_KINDS: Final[frozenset[type]] = frozenset({type(None), bool, int, float, str, NonFinite, tuple})
+__all__ = ["check_finite", "check_graph", "harmless"]
 
 
 class _Attributed(Protocol):
@@ -39,26 +34,6 @@ def check_graph(graph: Graph) -> None:
         check_all(graph)
     except GraphError as error:
         raise FormatError(str(error)) from error
-    _check_attributes("the producer", "options", graph.producer.options)
-
-
-def check_nodes(nodes: Sequence[Node]) -> None:
-    """Refuse attributes that were changed, in a graph found good before, to what cannot be read back.
-
-    Raises:
-        FormatError: a value is not an `AttrValue`, such as an integer of 65 bits, or a float that is not finite.
-    """
-    if harmless(nodes):
-        return
-    for node in nodes:
-        _check_attributes(f"node {node.id!r}", "attrs", node.attrs)
-        _check_attributes(f"node {node.id!r}", "ext", node.ext)
-
-
-def _check_attributes(owner: str, field: str, attributes: Mapping[str, AttrValue]) -> None:
-    fault = fault_in(attributes, rule_of_attributes(), field)
-    if fault is not None:
-        raise FormatError(f"{owner}: {fault.place} {fault.problem}")
 
 
 def check_finite(owner: str, attributes: Mapping[str, AttrValue]) -> None:
@@ -85,27 +60,16 @@ def _not_finite(value: AttrValue) -> float | None:
 
 
 def harmless(records: Iterable[_Attributed]) -> bool:
-    """Whether all attributes are of known types, fit and are finite, found out at once; false when in doubt."""
+    """Whether all floats among attributes are finite, found out at once; types were checked as they were read."""
     values: list[Any] = []
     for record in records:
         if record.attrs:
             values += record.attrs.values()
         if record.ext:
             values += record.ext.values()
-    for _ in range(_DEPTH):
-        kinds = set(map(type, values))
-        if not kinds <= _KINDS:
-            return False
+    while values:
         # The same few numbers come again and again.
-        if float in kinds and not all(map(math.isfinite, {value for value in values if type(value) is float})):
+        if not all(map(math.isfinite, {value for value in values if type(value) is float})):
             return False
-        if int in kinds and not _fit({value for value in values if type(value) is int}):
-            return False
-        if tuple not in kinds:
-            return True
         values = [entry for value in values if type(value) is tuple for entry in value]
-    return not values
-
-
-def _fit(integers: set[int]) -> bool:
-    return -_LARGEST - 1 <= min(integers) <= max(integers) <= _LARGEST
+    return True

@@ -9,6 +9,8 @@ import msgspec
 
 from gradir.diffs.matching.renames import Naming, Rename, pattern, rename
 from gradir.diffs.storages import renamed_storages
+from gradir.ir.edges import rewired
+from gradir.ir.ids import removed, split_last, storage_key
 from gradir.ir.module_tree import Above, split_path, upwards
 
 if TYPE_CHECKING:
@@ -21,9 +23,6 @@ __all__ = ["Correspondence", "Verdict"]
 
 Verdict = Literal["", "renumbered", "renamed", "moved"]
 """What happened to a name; nothing where it is the same or another change says it."""
-
-_GONE = "\0"
-"""Marks the id of a node that the second graph lacks, which may call another node so."""
 
 
 class Correspondence:
@@ -61,7 +60,7 @@ class Correspondence:
 
     def scopes(self, scopes: Mapping[str, Scope]) -> Mapping[str, Scope]:
         """Scopes of the first graph by the paths of the second."""
-        return {self._scopes.get(path, path + _GONE): scope for path, scope in scopes.items()}
+        return {self._scopes.get(path, removed(path)): scope for path, scope in scopes.items()}
 
     def node(self, old: Node, new: Node) -> Node:
         """A node of the first graph in the words of the second; its names follow where renames explain them."""
@@ -69,11 +68,8 @@ class Correspondence:
             return old
         names = new.names if self._names_follow(old, new) else old.names
         saved = tuple([self._slot(slot, old.id, new.id) for slot in old.saved])
-        inputs = tuple([self._ref(ref) for ref in old.inputs])
-        base = None if old.base is None else self._id(old.base)
-        return msgspec.structs.replace(
-            old, id=new.id, scope=new.scope, names=names, inputs=inputs, saved=saved, base=base
-        )
+        edges = rewired(old, lambda ref, _: self._ref(ref))
+        return msgspec.structs.replace(old, id=new.id, scope=new.scope, names=names, saved=saved, **edges)
 
     def scope(self, old: Scope, new: Scope) -> Scope:
         """A scope of the first graph under its path in the second."""
@@ -114,7 +110,7 @@ class Correspondence:
         found = self._nodes.get(node_id)
         if found is not None:
             return found
-        return node_id + _GONE if node_id in self._known and node_id in self._taken else node_id
+        return removed(node_id) if node_id in self._known and node_id in self._taken else node_id
 
     def _ref(self, ref: Ref | None) -> Ref | None:
         if ref is None:
@@ -124,14 +120,14 @@ class Correspondence:
 
     def _slot(self, slot: Saved, was: str, now: str) -> Saved:
         storage = slot.storage
-        renamed = self.storages.get(storage or f"{was}.{slot.slot}") if self.storages else None
+        renamed = self.storages.get(storage or storage_key(was, slot.slot)) if self.storages else None
         if renamed is not None:
-            storage = "" if renamed == f"{now}.{slot.slot}" else renamed
+            storage = "" if renamed == storage_key(now, slot.slot) else renamed
         elif storage in self._known:
             storage = self._id(storage)
         elif storage:
-            first, dot, name = storage.rpartition(".")
-            storage = f"{self._id(first)}{dot}{name}"
+            owner, name = split_last(storage)
+            storage = storage_key(self._id(owner), name) if owner else storage
         return msgspec.structs.replace(slot, origin=self._ref(slot.origin), storage=storage)
 
     def _names_follow(self, old: Node, new: Node) -> bool:

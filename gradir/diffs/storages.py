@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gradir.ir.ids import storage_key
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
@@ -36,7 +38,7 @@ def renamed_storages(a: Graph, b: Graph, called: Callable[[str], str]) -> dict[s
         there = names.get(frozenset((called(node_id), slot) for node_id, slot in slots))
         if there is not None:
             node_id, slot = slots[0]
-            if there != f"{called(node_id)}.{slot}":
+            if there != storage_key(called(node_id), slot):
                 found[name] = there
     return found
 
@@ -54,6 +56,6 @@ def _shared(nodes: Collection[Node]) -> Slots:
         name: (node.id, slot.slot)
         for node in nodes
         for slot in node.saved
-        if not slot.storage and (name := f"{node.id}.{slot.slot}") in found
+        if not slot.storage and (name := storage_key(node.id, slot.slot)) in found
     }
     return {name: [own[name], *slots] for name, slots in found.items() if name in own}

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from gradir.ir import Graph, Node, Ref
+from gradir.ir.edges import DATA, edges_into, rewired
+from gradir.ir.ids import claim
 from gradir.ir.marks import LOST, STATUS
 
 if TYPE_CHECKING:
@@ -74,12 +76,7 @@ def _names(a: Graph, b: Graph, there: Mapping[str, str]) -> dict[str, str]:
     names = dict(there)
     for node_id in a.nodes:
         if node_id not in names:
-            free, count = node_id, 1
-            while free in taken:
-                count += 1
-                free = f"{node_id}~{count}"
-            taken.add(free)
-            names[node_id] = free
+            names[node_id] = claim(node_id, taken)
     return names
 
 
@@ -99,23 +96,23 @@ def _merged(a: Graph, b: Graph, there: Mapping[str, str]) -> Iterator[tuple[Node
 
 
 def _removed(node: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Node:
-    inputs = tuple(_known(ref, names, nodes) for ref in node.inputs)
+    edges = rewired(node, lambda ref, kind: _known(ref, names, nodes) if kind == DATA else None)
     saved = tuple(replace(slot, origin=None, storage="") for slot in node.saved)
-    return replace(node, id=names[node.id], inputs=inputs, saved=saved, base=None, ext={**node.ext, STATUS: "removed"})
+    return replace(node, id=names[node.id], saved=saved, ext={**node.ext, STATUS: "removed"}, **edges)
 
 
 def _lost(old: Node, new: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Iterator[Ref]:
     """The inputs that a node had and has no more."""
-    present = {ref.id for ref in new.inputs if ref is not None}
-    for ref in old.inputs:
-        found = _known(ref, names, nodes)
+    present = {edge.src for edge in edges_into(new) if edge.kind == DATA}
+    for edge in edges_into(old):
+        found = _known(edge.ref, names, nodes) if edge.kind == DATA else None
         if found is not None and found.id not in present:
             present.add(found.id)
             yield found
 
 
-def _known(ref: Ref | None, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Ref | None:
-    if ref is None or names[ref.id] not in nodes:
+def _known(ref: Ref, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Ref | None:
+    if names[ref.id] not in nodes:
         return None
     source = nodes[names[ref.id]]
     fits = not source.outputs or ref.output_nr < len(source.outputs)

@@ -14,6 +14,8 @@ from typing import Annotated, Final, Literal, NamedTuple, Union
 import msgspec
 from msgspec.structs import force_setattr
 
+from gradir.ir.frozen import NOTHING, frozen
+
 __all__ = [
     "MOST",
     "ROLES",
@@ -212,16 +214,20 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
     names: Annotated[tuple[str, ...], About("place")] = ()
     inputs: Annotated[tuple[Ref | None, ...], About("structure")] = ()
     outputs: Annotated[tuple[TensorMeta, ...], About("type")] = ()
-    attrs: Mapping[str, AttrValue] = {}
+    attrs: Mapping[str, AttrValue] = NOTHING
     saved: tuple[Saved, ...] = ()
     base: Annotated[str | None, About("structure", refers=True)] = None
     opaque: Annotated[bool, About("structure")] = False
     source: Annotated[Source | None, About("free")] = None
-    ext: Annotated[Mapping[str, AttrValue], About("free")] = {}
+    ext: Annotated[Mapping[str, AttrValue], About("free")] = NOTHING
 
     def __post_init__(self) -> None:
         if self.role is not _FUNCTION and self.role == _FUNCTION:
             force_setattr(self, "role", _FUNCTION)
+        if self.attrs is not NOTHING:
+            force_setattr(self, "attrs", frozen(self.attrs))
+        if self.ext is not NOTHING:
+            force_setattr(self, "ext", frozen(self.ext))
         if sys.version_info < (3, 11):
             share_empty_tuples(self)
 
@@ -295,4 +301,7 @@ class Producer(Record, frozen=True):
     gradir: str = ""
     framework: str = ""
     framework_version: str = ""
-    options: Mapping[str, AttrValue] = {}
+    options: Mapping[str, AttrValue] = NOTHING
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "options", frozen(self.options))

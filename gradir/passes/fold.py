@@ -14,14 +14,15 @@ import msgspec
 from gradir.errors import PassError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, TensorMeta
-from gradir.ir.ids import encode_component
+from gradir.ir.edges import DATA, edges_into, number_into, rewired, sources
+from gradir.ir.ids import claim, module_id, part_name
 from gradir.ir.marks import STATUS, status
 from gradir.ir.memo import Memo
 from gradir.ir.module_tree import scope_depth
 from gradir.ir.order import postorder
-from gradir.ir.totals import SavedBytes, bounded, elements
+from gradir.ir.saved import SavedBytes, folded_bytes
+from gradir.ir.totals import bounded, parameter_elements
 from gradir.options import Options
-from gradir.passes.wiring import claim, inputs, sources
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FoldOptions", "FoldPass", "destination", "fold"]
 
-_ROOT_ID = "/"  # no module path encodes to it
 _KEPT_ROLES = frozenset({"output", "view_base"})
 
 
@@ -128,7 +128,7 @@ class _Contraction:
         self._nodes = nodes
         self._places = places
         self._number = {node.id: number for number, node in enumerate(nodes)}
-        self._sources = [[self._number[ref.id] for ref in sources(node)] for node in nodes]
+        self._sources = [[self._number[src] for src in sources(node)] for node in nodes]
         # What a node contracts to: its module, or itself.
         vertices: dict[object, int] = {}
         keys = [
@@ -144,7 +144,7 @@ class _Contraction:
         self._outputs: dict[int, list[TensorMeta]] = {}
         self._slots: dict[tuple[int, int], int] = {}
         self._number_outputs()
-        self._saved = SavedBytes(graph.nodes)
+        self._saved = self._saved_bytes()
         self._accumulators = vocabulary_of(graph).accumulators
 
     def nodes(self) -> Iterator[Node]:
@@ -152,11 +152,17 @@ class _Contraction:
         for group, members in enumerate(self._groups):
             path = self._places[members[0]]
             if path is None:
-                node = self._nodes[members[0]]
-                self._saved.add(node)
-                yield self._kept(node)
+                yield self._kept(self._nodes[members[0]])
             else:
                 yield self._module(group, path)
+
+    def _saved_bytes(self) -> dict[int, int]:
+        """By group the bytes of the storages that it is the first to keep."""
+        saved: SavedBytes[int] = SavedBytes(self._graph.nodes)
+        for group, members in enumerate(self._groups):
+            for number in members:
+                saved.add(self._nodes[number], group)
+        return saved.by_account()
 
     def _named(self, parts: Sequence[int]) -> list[tuple[str, str]]:
         """For each group its id and the name to show."""
@@ -167,19 +173,21 @@ class _Contraction:
             if path is None:
                 names.append((self._nodes[members[0]].id, ""))
                 continue
-            suffixes = (f"#{part}", f" ({part})") if part > 1 else ("", "")
-            wanted = (encode_component(path) or _ROOT_ID) + suffixes[0]
-            names.append((claim(wanted, taken), (path or self._class_name(path) or "module") + suffixes[1]))
+            name = part_name(path or self._class_name(path) or "module", part)
+            names.append((claim(module_id(path, part), taken), name))
         return names
 
     def _number_outputs(self) -> None:
         """Make an output of every tensor that leaves the module its node goes into."""
         leaving: dict[int, set[int]] = {}
         for number, node in enumerate(self._nodes):
-            for ref in inputs(node) if self._places[number] is None else sources(node):
-                source = self._number[ref.id]
+            is_kept = self._places[number] is None
+            for edge in edges_into(node):
+                if is_kept and edge.kind != DATA:
+                    continue
+                source = self._number[edge.src]
                 if self._places[source] is not None and self._group_of[source] != self._group_of[number]:
-                    leaving.setdefault(source, set()).add(ref.output_nr)
+                    leaving.setdefault(source, set()).add(edge.output_nr)
         for source, node in enumerate(self._nodes):
             for output_nr in sorted(leaving.get(source, ())):
                 outputs = self._outputs.setdefault(self._group_of[source], [])
@@ -193,6 +201,10 @@ class _Contraction:
             return ref
         return Ref(self._names[self._group_of[source]][0], self._slots[source, ref.output_nr])
 
+    def _at(self, ref: Ref) -> Ref:
+        """Where an edge comes from in the result that is no input, and makes no output of a module."""
+        return Ref(self._names[self._group_of[self._number[ref.id]]][0], 0)
+
     def _kept(self, node: Node) -> Node:
         def origin(ref: Ref | None) -> Ref | None:
             if ref is None or self._places[self._number[ref.id]] is None:
@@ -201,16 +213,15 @@ class _Contraction:
 
         return msgspec.structs.replace(
             node,
-            inputs=tuple(None if ref is None else self._moved(ref) for ref in node.inputs),
             saved=tuple(msgspec.structs.replace(slot, origin=origin(slot.origin)) for slot in node.saved),
-            base=None if node.base is None else self._names[self._group_of[self._number[node.base]]][0],
+            **rewired(node, lambda ref, kind: self._moved(ref) if kind == DATA else self._at(ref)),
         )
 
     def _module(self, group: int, path: str) -> Node:
         members = [self._nodes[number] for number in self._groups[group]]
-        used = (ref for node in members for ref in sources(node))
-        outside = [ref for ref in used if self._group_of[self._number[ref.id]] != group]
-        shared = sum(map(_own_elements, self._parameters(outside, path)))
+        used = (edge for node in members for edge in edges_into(node))
+        outside = [edge.ref for edge in used if self._group_of[self._number[edge.src]] != group]
+        shared = sum(map(parameter_elements, self._parameters(outside, path)))
         return Node(
             self._names[group][0],
             role="module",
@@ -221,11 +232,9 @@ class _Contraction:
             inputs=tuple(dict.fromkeys(map(self._moved, outside))),
             outputs=tuple(self._outputs.get(group, ())),
             attrs={
-                "nodes": bounded(sum(_total(node, "nodes", 1) for node in members)),
-                "parameters": bounded(sum(_total(node, "parameters", _own_elements(node)) for node in members)),
-                "saved_bytes": bounded(
-                    sum(_total(node, "saved_bytes", 0) for node in members) + sum(map(self._saved.add, members))
-                ),
+                "nodes": bounded(sum(map(_nodes_in, members))),
+                "parameters": bounded(sum(map(parameter_elements, members))),
+                "saved_bytes": bounded(self._saved.get(group, 0) + sum(map(folded_bytes, members))),
                 **({"shared_parameters": bounded(shared)} if shared else {}),
             },
             opaque=any(node.opaque for node in members),
@@ -324,22 +333,18 @@ def _canonical(nodes: Iterator[Node]) -> list[Node]:
 
     def dependencies(key: str) -> list[str]:
         node = by_id[key]
-        found = [ref.id for ref in sources(node)]
+        found = sources(node)
         found.extend(slot.origin.id for slot in node.saved if slot.origin is not None and free(slot.origin.id))
         return found
 
     def free(key: str) -> bool:
-        return by_id[key].role == "buffer" and not any(sources(by_id[key]))
+        return by_id[key].role == "buffer" and not number_into(by_id[key])
 
     outputs = [key for key, node in by_id.items() if node.role == "output"]
     return [by_id[key] for key in postorder([*outputs, *by_id], dependencies)]
 
 
-def _total(node: Node, attribute: str, single: int) -> int:
-    """What a node adds to a module's total: an already folded module its own total."""
-    value = node.attrs.get(attribute) if node.role == "module" else None
-    return value if isinstance(value, int) else single
-
-
-def _own_elements(node: Node) -> int:
-    return elements(node) if node.role == "parameter" else 0
+def _nodes_in(node: Node) -> int:
+    """The nodes that one stands for: an already folded module for all in it."""
+    number = node.attrs.get("nodes") if node.role == "module" else None
+    return number if isinstance(number, int) else 1

@@ -122,7 +122,7 @@ class Comparison:
     @cached_property
     def unknown_slots(self) -> tuple[int, int]:
         """How many saved slots of each graph are of unknown size."""
-        from gradir.ir.totals import unknown_slots
+        from gradir.ir.saved import unknown_slots
 
         return unknown_slots(self.before.nodes.values()), unknown_slots(self.after.nodes.values())
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gradir.ir.edges import edges_into
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
@@ -78,7 +80,7 @@ class _Explained:
         """Whether a node is there for the gradients of these parameters alone."""
         if node.role == "parameter":
             return node.scope in self._owners
-        sources = [ref.id for ref in node.inputs if ref is not None]
+        sources = [edge.src for edge in edges_into(node)]
         return node.role == "function" and bool(sources) and all(source in dead for source in sources)
 
     def _is_role(self, change: Change) -> bool:

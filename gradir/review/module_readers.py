@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.diffs.model import UNSET
 from gradir.ir import Ref
+from gradir.ir.ids import split_last
 from gradir.review.relative_changes import names_a_record
 
 if TYPE_CHECKING:
@@ -61,4 +62,4 @@ def _read(change: Change, nodes: Mapping[tuple[bool, str], WholeModule]) -> Whol
 def _owner(value: Ref | str, *, added: bool, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
     """The module of the node that a value names: a reference, an id, or ``id.slot`` for a storage."""
     name = value.id if isinstance(value, Ref) else value
-    return nodes.get((added, name)) or nodes.get((added, name.rpartition(".")[0]))
+    return nodes.get((added, name)) or nodes.get((added, split_last(name)[0]))

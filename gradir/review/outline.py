@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, Union
 
 from gradir.gcpause import paused_gc
+from gradir.ir.ids import accumulated
 from gradir.review.frozen_consequences import consequences
 from gradir.review.module_readers import readers
 from gradir.review.relative_changes import Form, changes_in, form_of
@@ -170,16 +171,10 @@ def _cuts(comparison: Comparison, taken: Collection[int]) -> Iterator[tuple[list
     nodes: dict[tuple[str, str], list[int]] = {}
     for at, change in enumerate(changes):
         if change.subject == "node" and change.kind in {"added", "removed"} and at not in taken:
-            nodes.setdefault((change.kind, _tensor(change.id, accumulators)), []).append(at)
+            nodes.setdefault((change.kind, accumulated(change.id, accumulators)), []).append(at)
     for key in sorted(groups, key=lambda key: key[0]):
         other = "removed" if key[0] == "added" else "added"
         yield groups[key], [node for at in groups[key] for node in nodes.pop((other, changes[at].id), ())]
-
-
-def _tensor(node_id: str, accumulators: Collection[str]) -> str:
-    """The tensor whose gradient a node accumulates, or the id itself."""
-    tensor, _, operation = node_id.rpartition("/")
-    return tensor if operation.partition(":")[0] in accumulators else node_id
 
 
 def _by_module(changes: Sequence[Change], owners: Mapping[int, WholeModule]) -> dict[WholeModule, list[Change]]:

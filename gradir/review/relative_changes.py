@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gradir.diffs.model import Change, FieldChange
 from gradir.ir import Ref, TensorMeta
+from gradir.ir.ids import BEHIND_A_PATH
 from gradir.review.values import words
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ __all__ = ["Form", "Name", "changes_in", "form_of", "name_in", "name_seen_from",
 
 _OWN_INDEX: Final = re.compile(r"(?:0|[1-9][0-9]{0,8})(?=\.|\Z)", re.ASCII)
 _INDEX: Final = re.compile(r"(?:0|[1-9][0-9]{0,8})(?=[./]|\Z)", re.ASCII)
-_BEHIND: Final = "./"
-"""What can stand behind a path in a name: a component or an operation."""
-
 _ELSEWHERE: Final = -1
 _WITH_SLOT: Final = 2
 """Keys in the path of a saved slot; of slots with one name there are more."""
@@ -179,6 +177,6 @@ def _common_path(path: str, name: str) -> int:
     else:
         same = next(at for at, char in enumerate(path) if at == len(name) or name[at] != char)
     ends_in_path = same == len(path) or path[same] == "."
-    if ends_in_path and (same == len(name) or name[same] in _BEHIND):
+    if ends_in_path and (same == len(name) or name[same] in BEHIND_A_PATH):
         return same
     return max(path.rfind(".", 0, same), 0)

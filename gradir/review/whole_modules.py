@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diffs.model import Size
 from gradir.ir.module_tree import OUTSIDE
-from gradir.ir.totals import elements, unknown_slots
+from gradir.ir.saved import unknown_slots
+from gradir.ir.totals import elements
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -30,6 +30,7 @@ from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved, Scope
 from gradir.ir.excerpt import excerpt
 from gradir.ir.fields import Field, fields_of
+from gradir.ir.frozen import FrozenDict, grow
 
 __all__ = ["decode"]
 
@@ -62,7 +63,7 @@ def decode(data: bytes) -> Graph:
         rest = _scopes(tables), tables.cuts, tables.producer, tables.version
         if len(nodes) != len(ids) or not all(ids) or not _printable(tables, ids):
             # All that can be wrong are ids, and it is said of the first of them.
-            nodes.clear()
+            del nodes
             return to_graph(list(map(Node, ids)), *rest, unknown=tables.unknown)
         return graph_of(nodes, *rest, unknown=tables.unknown)
 
@@ -73,7 +74,7 @@ def _printable(tables: Tables, ids: Sequence[str]) -> bool:
     return texts.isprintable() or all(map(str.isprintable, ids))
 
 
-def _nodes(tables: Tables, ids: Sequence[str], keys: Sequence[str]) -> dict[str, Node]:
+def _nodes(tables: Tables, ids: Sequence[str], keys: Sequence[str]) -> FrozenDict[str, Node]:
     """The nodes by id; fewer than there are ids where one occurs twice."""
     kinds, kind_of = tables.kinds, tables.kind_of
     templates = [_template(kind) for kind in kinds]
@@ -87,7 +88,7 @@ def _nodes(tables: Tables, ids: Sequence[str], keys: Sequence[str]) -> dict[str,
     saved = _saved(tables, holding, ids, refs, keys)
     viewing = shares_of(kind_of, [int(kind.base) for kind in kinds])
     bases = _bases(tables, viewing, ids)
-    nodes: dict[str, Node] = {}
+    nodes: FrozenDict[str, Node] = FrozenDict()
     for start in range(0, len(ids), _BLOCK):
         block = slice(start, start + _BLOCK)
         made = list(map(_COPY_NODE, map(templates.__getitem__, kind_of[block])))
@@ -97,7 +98,7 @@ def _nodes(tables: Tables, ids: Sequence[str], keys: Sequence[str]) -> dict[str,
         _set(compress(made, fed[block]), "inputs", inputs)
         _set(compress(made, holding[block]), "saved", saved)
         _set(compress(made, viewing[block]), "base", bases)
-        nodes.update(zip(ids[block], made, strict=True))
+        grow(nodes, zip(ids[block], made, strict=True))
     return nodes
 
 

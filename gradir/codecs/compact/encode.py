@@ -24,17 +24,16 @@ from gradir.codecs.compact.layout import (
     is_flag,
     zigzag,
 )
-from gradir.codecs.compact.strings import StringTable, split_id
+from gradir.codecs.compact.strings import StringTable
 from gradir.codecs.document import FORMAT, MAGIC
-from gradir.codecs.values import check_graph, check_nodes
+from gradir.codecs.values import check_graph
 from gradir.codecs.versions import lowest_for
 from gradir.errors import FormatError
 from gradir.ir import AttrValue, Graph, Node, Saved, Scope
 from gradir.ir.fields import Field, fields_of
+from gradir.ir.ids import function_prefix, split_last, split_ordinal
 
 __all__ = ["encode"]
-
-_LARGEST: Final = 2**63 - 1
 
 _MAPPINGS: Final = [field.name for field in fields_of(Node) if isinstance(field.default, dict)]
 _ATTRIBUTES: Final = attrgetter(*_MAPPINGS)
@@ -50,16 +49,6 @@ def encode(graph: Graph) -> bytes:
         FormatError: the graph breaks a rule of the IR, or holds what no file can, or ids that are very long.
     """
     check_graph(graph)
-    check_nodes(list(graph.nodes.values()))
-    try:
-        return _encode(graph)
-    except UnicodeEncodeError as error:
-        raise FormatError("a string of the graph holds a lone surrogate, which a file cannot") from error
-    except OverflowError as error:
-        raise FormatError("an integer of the graph does not fit in 64 bits, and so in no file") from error
-
-
-def _encode(graph: Graph) -> bytes:
     packer = msgpack.Packer(autoreset=False)
     strings = StringTable()
     scopes = _scope_columns(graph, strings)
@@ -153,14 +142,11 @@ class _NodeWriter:
             self._add_saved(place, saved)
 
     def _add_id(self, node: Node) -> None:
-        head, ordinal = split_id(node.id)
-        derived = f"{node.scope}/{node.op}:" if node.scope else f"{node.op}:"
-        self._append["id"](0 if ordinal and head == derived else 1 + self._number(head))
+        head, ordinal = split_ordinal(node.id)
+        self._append["id"](0 if ordinal and head == function_prefix(node.scope, node.op) else 1 + self._number(head))
         self._append["ordinal"](ordinal)
 
     def _add_number(self, column: str, output_nr: int) -> None:
-        if not 0 <= output_nr <= _LARGEST:
-            raise FormatError(f"a reference names output {output_nr}; an output's number is from 0 to {_LARGEST}")
         self._append[f"{column}_at"](len(self._columns[column]))
         self._append[f"{column}_nr"](output_nr)
 
@@ -180,8 +166,8 @@ class _NodeWriter:
     def _new_storage(self, storage: str) -> int:
         node_id, text = storage, ""
         if storage not in self._places:
-            node_id, dot, slot = storage.rpartition(".")
-            text = dot + slot if node_id in self._places else storage
+            node_id, _ = split_last(storage)
+            text = storage[len(node_id) :] if node_id in self._places else storage
         self._append["storage_node"](1 + self._places.get(node_id, -1))
         self._append["storage_text"](self._number(text))
         return self._storage_numbers.setdefault(storage, len(self._storage_numbers))

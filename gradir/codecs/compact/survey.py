@@ -14,7 +14,8 @@ from gradir.codecs.compact.reader import read
 from gradir.codecs.compact.shares import marked, placed, shares_of
 from gradir.codecs.compact.tables import Tables
 from gradir.codecs.surveyor import Output, Survey, by_frequency
-from gradir.ir.totals import OWNERS, Totals, bounded, tensor_elements
+from gradir.ir.saved import OWNERS, whole_number
+from gradir.ir.totals import Totals, bounded, tensor_elements
 
 __all__ = ["survey"]
 
@@ -62,17 +63,12 @@ def _counted(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 def _parameters(kind: Kind) -> int:
     if kind.role == "module":
-        return _whole(kind, "parameters")
+        return whole_number(kind.attrs, "parameters")
     return tensor_elements(kind.outputs[0]) if kind.role == "parameter" and kind.outputs else 0
 
 
 def _folded(kind: Kind) -> int:
-    return _whole(kind, "saved_bytes") if kind.role == "module" else 0
-
-
-def _whole(kind: Kind, attribute: str) -> int:
-    value = kind.attrs.get(attribute)
-    return value if isinstance(value, int) else 0
+    return whole_number(kind.attrs, "saved_bytes") if kind.role == "module" else 0
 
 
 def _saved_bytes(tables: Tables, kind_of: Sequence[int]) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gradir.diffs.matching.renames import Naming, pattern
 from gradir.ir import Node, Ref, Saved
 from gradir.ir.fields import fields_of, records_in
+from gradir.ir.ids import split_id, split_last
 from gradir.ir.order import postorder
 
 if TYPE_CHECKING:
@@ -95,13 +96,13 @@ class Side:
     @cached_property
     def modules(self) -> list[str]:
         """The path of the module in which each node stands; what gathers a tensor's gradient stands with the tensor."""
-        return [tensor.rpartition(".")[0] if tensor else module for module, tensor in self.standing]
+        return [split_last(tensor)[0] if tensor else module for module, tensor in self.standing]
 
     @cached_property
     def places(self) -> list[str]:
         """As a pattern the module of each node, and a tensor's own name."""
         return [
-            f"{pattern(module)}{TENSOR}{pattern(tensor.rpartition('.')[2])}" if tensor else pattern(module)
+            f"{pattern(module)}{TENSOR}{pattern(split_last(tensor)[1])}" if tensor else pattern(module)
             for module, (_, tensor) in zip(self.modules, self.standing, strict=True)
         ]
 
@@ -135,7 +136,7 @@ class Side:
         """For each node the path of its module, or else that of its tensor."""
         found = []
         for node_id, node in zip(self.ids, self.nodes, strict=True):
-            path = node_id.rpartition("/")[0]
+            path, _ = split_id(node_id)
             if not node.op:
                 found.append(("", node_id))
             elif path in self.index:
@@ -175,7 +176,7 @@ class Side:
         else:
             self.kept.append(())
         self.below.append(below)
-        own_name = "" if node.op else pattern(node.id.rpartition(".")[2])
+        own_name = "" if node.op else pattern(split_last(node.id)[1])
         loose = labels[node.role, node.op, len(inputs), own_name]
         outlined = labels[said("type")(node)]
         described = labels[loose, held, said("structure")(node), said("detail")(node)]
@@ -219,7 +220,7 @@ class Side:
             if slot.storage:
                 owner = self.index.get(slot.storage, NOTHING)
                 if owner == NOTHING:
-                    first, _, storage_slot = slot.storage.rpartition(".")
+                    first, storage_slot = split_last(slot.storage)
                     owner = self.index.get(first, NOTHING)
                 if owner == NOTHING:
                     storage_slot = slot.storage

@@ -35,6 +35,7 @@ from gradir.frontends.pytorch.reading.tensors import (
 from gradir.frontends.pytorch.reading.walk import GradFn, Walk, walk
 from gradir.gcpause import paused_gc
 from gradir.ir import AttrValue, Cut, Graph, Node, Producer, Ref, Scope, TensorMeta
+from gradir.ir.frozen import NOTHING, frozen
 from gradir.ir.ids import IdAllocator
 from gradir.ir.records import sound
 from gradir.ir.validate import vouch
@@ -46,8 +47,7 @@ __all__ = ["LiveGraph", "assemble", "capture"]
 _DERIVATIVE: Final = re.compile(r"BackwardBackward\d*$")
 """The grad_fns of derivatives, of which torch computes only those that are needed."""
 
-_NOTHING: Final[Mapping[str, AttrValue]] = {}
-_OPEN_SCOPE: Final[Mapping[str, AttrValue]] = {"scope": "ambiguous"}
+_OPEN_SCOPE: Final[Mapping[str, AttrValue]] = frozen({"scope": "ambiguous"})
 
 
 def capture(outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
@@ -306,7 +306,7 @@ class _Assembly:
                     None,
                     anatomy.opaque,
                     None if sources is None else sources.source(sequence_number(key)),
-                    _NOTHING if scope is not None else _OPEN_SCOPE,
+                    NOTHING if scope is not None else _OPEN_SCOPE,
                 )
             )
         self._complete(reader)
