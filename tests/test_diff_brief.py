@@ -19,13 +19,13 @@ from samples import HOSTILE_LABELS, everything, hostile
 
 import gradir
 from gradir.cli import main
+from gradir.diffs.changes import Change, Diff, FieldChange, Totals
 from gradir.diffs.compare import compare
-from gradir.diffs.model import Change, Diff, FieldChange, Totals
 from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.text import word
-from gradir.review.lines import change_line, change_lines, module_name
 from gradir.review.outline import Group, Modules, changes_told
 from gradir.review.text import ANSI, Palette
+from gradir.review.wording import change_line, change_lines, module_name
 
 META = [TensorMeta("float32", (2, 4))]
 

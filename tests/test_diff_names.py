@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from range_notation import expanded
 from samples import HOSTILE_LABELS
 
+from gradir.diffs.changes import Change, FieldChange
 from gradir.diffs.compare import compare
-from gradir.diffs.model import Change, FieldChange
 from gradir.ir import Graph, Ref
 from gradir.review.name_ranges import ranges
 from gradir.review.relative_changes import Name, changes_in, form_of, name_in, name_seen_from

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from reports import freezing, headline, markdown, notes, outline, render_brief, render_text, table
 from samples import HOSTILE_LABELS
 
+from gradir.diffs.changes import Change, Diff, FieldChange, Totals
 from gradir.diffs.compare import compare
-from gradir.diffs.model import Change, Diff, FieldChange, Totals
 from gradir.ir import Builder, Graph, Node, Ref, Scope, TensorMeta
+from gradir.review.headline import uniform
 from gradir.review.outline import changes_told
-from gradir.review.shared_changes import uniform
-from gradir.review.wrap import wrapped
+from gradir.review.wording import wrapped
 
 
 def linear(*frozen: str, roles: bool = True) -> Graph:

@@ -18,14 +18,12 @@ from hypothesis import strategies as st
 from samples import chain, everything, hostile
 from strategies import graphs
 
-from gradir.diffs.increasing import increasing
-from gradir.diffs.matching import Matching, Rename, edit_cost, engine, match
-from gradir.diffs.matching.align import Gap, align
+from gradir.diffs.matching import Matching, Rename, edit_cost, match, search
 from gradir.diffs.matching.costs import Costs
-from gradir.diffs.matching.crossing import crossed
-from gradir.diffs.matching.myers import common_subsequence
+from gradir.diffs.matching.numbered import FREE, NOTHING, Labels, Side
+from gradir.diffs.matching.pairing import crossed
 from gradir.diffs.matching.renames import Naming
-from gradir.diffs.matching.sides import FREE, NOTHING, Labels, Side
+from gradir.diffs.sequences import Gap, align, common_subsequence, increasing
 from gradir.ir import Graph, Node, Ref, Saved, Source, TensorMeta
 
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "matching.py"
@@ -119,7 +117,7 @@ def test_what_is_near_the_bound_is_not_searched_for_again(monkeypatch: pytest.Mo
     def refused(*_: object) -> list[int]:
         raise AssertionError("another candidate was made")
 
-    monkeypatch.setattr(engine._Search, "_extended", refused)
+    monkeypatch.setattr(search._Search, "_extended", refused)
     assert match(made.before, made.after).cost <= made.cost
 
 

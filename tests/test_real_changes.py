@@ -18,7 +18,7 @@ from reports import markdown, outline, render_brief, words_of  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.cli import main  # noqa: E402
-from gradir.diffs.model import Change, Diff  # noqa: E402
+from gradir.diffs.changes import Change, Diff  # noqa: E402
 from gradir.ir import Graph  # noqa: E402
 from gradir.review.outline import changes_told  # noqa: E402
 

@@ -39,7 +39,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(options: argparse.Namespace) -> int:
     """Load, patch, save."""
     from gradir import api, files
-    from gradir.diffs.document import decode
+    from gradir.diffs.diff_json import decode
 
     try:
         found = decode(files.read_bytes(options.diff))

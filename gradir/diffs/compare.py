@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
+from gradir.diffs.changes import Change, Diff, FieldChange
 from gradir.diffs.correspondence import Correspondence
-from gradir.diffs.fields import compared_fields, descriptions, field_changes, numbered
+from gradir.diffs.field_changes import compared_fields, descriptions, field_changes, numbered
 from gradir.diffs.growth import growth
+from gradir.diffs.hunks import script
 from gradir.diffs.ignoring import same_operation
 from gradir.diffs.matching import match
-from gradir.diffs.model import Change, Diff, FieldChange
-from gradir.diffs.order import matched, out_of_place
-from gradir.diffs.script import script
-from gradir.diffs.sequence import crossed
-from gradir.diffs.subtotals import COUNTS, Subtotals
+from gradir.diffs.sequences import matched, out_of_place, overtaken
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Node, Scope
+from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.totals import totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
+    from gradir.diffs.changes import Kind
     from gradir.diffs.correspondence import Verdict
-    from gradir.diffs.fields import Fields, Path
-    from gradir.diffs.model import Kind
-    from gradir.ir import Graph
+    from gradir.diffs.field_changes import Fields, Path
+    from gradir.ir import Graph, Scope
 
-__all__ = ["compare"]
+__all__ = ["COUNTS", "Subtotals", "compare"]
+
 
 K = TypeVar("K", bound="Hashable")
 T = TypeVar("T")
@@ -77,7 +78,7 @@ class _Changes:
         ]
         if self._shifted:
             found.append(_of_graph("indices", self._shifted))
-        passed = crossed((old.path, new.path) for old, new in _pairs(*self._scopes) if old and new)
+        passed = overtaken((old.path, new.path) for old, new in _pairs(*self._scopes) if old and new)
         if passed is not None:
             found.append(_of_graph("sequence", {"modules": passed}))
         found += self._order()
@@ -210,3 +211,42 @@ def _cut_change(kind: Kind, cut: Cut) -> Change:
 
 def _node_change(kind: Kind, node: Node) -> Change:
     return Change(kind, "node", node.id, node.scope, node.op or node.role, tensor=node.tensor)
+
+
+COUNTS: Final = ("total", "trainable")
+"""The fields of a scope that count what is below it too."""
+
+
+class Subtotals:
+    """What the counts of both scope tables say beyond what the modules below say already.
+
+    >>> from gradir.ir import Scope
+    >>> tables = [{"": Scope("", total=total), "fc": Scope("fc", own=total, total=total)} for total in (3, 4)]
+    >>> Subtotals(*tables).follow(tables[0][""], tables[1][""])
+    True
+    """
+
+    def __init__(self, before: Mapping[str, Scope], after: Mapping[str, Scope]) -> None:
+        self._below = _below(before), _below(after)
+
+    def follow(self, old: Scope, new: Scope) -> bool:
+        """Whether the counts of a matched scope, ``total`` and ``trainable``, differ by what other changes say.
+
+        Those are the scope's ``own``, and the same counts of the scopes right below it. Where they do not add up, as
+        with a parameter that two modules share or one that is frozen, the counts say something.
+        """
+        return self._beyond(old, self._below[0]) == self._beyond(new, self._below[1])
+
+    @staticmethod
+    def _beyond(scope: Scope, below: Mapping[tuple[str, str], int]) -> list[int]:
+        return [getattr(scope, count) - scope.own - below[count, scope.path] for count in COUNTS]
+
+
+def _below(scopes: Mapping[str, Scope]) -> Counter[tuple[str, str]]:
+    """By count and path, the sum over the scopes right below."""
+    sums: Counter[tuple[str, str]] = Counter()
+    tree = ModuleTree(scopes.values())
+    for scope, above in zip(tree.scopes, tree.parents, strict=True):
+        for count in COUNTS if scope.path else ():
+            sums[count, "" if above == OUTSIDE else tree.scopes[above].path] += getattr(scope, count)
+    return sums

@@ -13,7 +13,7 @@ from gradir.review.headline import unknown_sizes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gradir.diffs.model import Change, Totals
+    from gradir.diffs.changes import Change, Totals
     from gradir.review.comparison import Comparison
 
 __all__ = ["Condition", "Finding", "findings", "parsed"]

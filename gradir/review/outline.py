@@ -10,18 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, Union
 
 from gradir.gcpause import paused_gc
-from gradir.review.frozen_consequences import consequences
-from gradir.review.module_readers import readers
+from gradir.review.changed_modules import readers
+from gradir.review.frozen import consequences
 from gradir.review.relative_changes import Form, changes_in, form_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from gradir.diffs.model import Change
+    from gradir.diffs.changes import Change
+    from gradir.review.changed_modules import Contents, Place, Places, Renamed, WholeModule, WholeModules
     from gradir.review.comparison import Comparison
-    from gradir.review.module_order import Place, Places
-    from gradir.review.renamed_modules import Renamed
-    from gradir.review.whole_modules import Contents, WholeModule, WholeModules
 
 __all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "changes_told", "folds", "outline"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gradir.diffs.model import Change, FieldChange
+from gradir.diffs.changes import Change, FieldChange
 from gradir.ir import Ref, TensorMeta
-from gradir.review.values import words
+from gradir.review.wording import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gradir.diffs.fields import Path
-    from gradir.diffs.model import Kind, Subject
+    from gradir.diffs.changes import Kind, Subject
+    from gradir.diffs.field_changes import Path
 
 __all__ = ["Form", "Name", "changes_in", "form_of", "name_in", "name_seen_from", "names_a_record"]
 

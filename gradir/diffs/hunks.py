@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from gradir.diffs.increasing import increasing
+from gradir.diffs.sequences import increasing
 from gradir.errors import PatchError
 from gradir.ir import Cut, Graph, Node, Producer, Scope
 from gradir.ir.validate import check

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gradir.diffs.fields import type_at
-from gradir.diffs.model import UNSET, Change, Diff, FieldChange
+from gradir.diffs.changes import UNSET, Change, Diff, FieldChange
+from gradir.diffs.field_changes import type_at
 from gradir.errors import FormatError, warn
 from gradir.ir import AttrValue, Cut, Node, Scope
 from gradir.ir.excerpt import excerpt, said

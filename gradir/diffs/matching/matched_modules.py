@@ -6,13 +6,12 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from gradir.diffs.matching.align import Gap, align
-from gradir.diffs.matching.lists import aligned
 from gradir.diffs.matching.renames import pattern
+from gradir.diffs.sequences import Gap, align, cheapest_alignment
 from gradir.ir.module_tree import scope_depth, split_path
 
 if TYPE_CHECKING:
-    from gradir.diffs.matching.sides import Labels, Side
+    from gradir.diffs.matching.numbered import Labels, Side
 
 __all__ = ["matched_modules", "same_names"]
 
@@ -187,7 +186,7 @@ class _Modules:
             self._add(old, new)
         olds, news = self._free(children), [path for path in others if path not in self._taken]
         difference = _Difference(self._before, self._after, olds, news)
-        pairs = aligned(difference.weights, difference.other_weights, difference.between)
+        pairs = cheapest_alignment(difference.weights, difference.other_weights, difference.between)
         if pairs is None:
             self._add_aligned(children, others, _LEVELS)
             return

@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gradir.diffs.increasing import increasing
-from gradir.diffs.matching.align import Gap, align, gaps_between
-from gradir.diffs.matching.costs import Costs
-from gradir.diffs.matching.crossing import crossed
-from gradir.diffs.matching.modules import matched_modules, same_names
-from gradir.diffs.matching.neighbours import Pairing
-from gradir.diffs.matching.places import anchors
+from gradir.diffs.matching.costs import Costs, anchors
+from gradir.diffs.matching.matched_modules import matched_modules, same_names
+from gradir.diffs.matching.numbered import FREE, LOOSE_FIRST, NOTHING, TIGHT_FIRST, Labels, Level, Side, Tokens
+from gradir.diffs.matching.pairing import Pairing, crossed, repair
 from gradir.diffs.matching.renames import Rename
-from gradir.diffs.matching.repair import repair
-from gradir.diffs.matching.sides import FREE, NOTHING, Labels, Side
-from gradir.diffs.matching.tokens import LOOSE_FIRST, TIGHT_FIRST, Level, Tokens
+from gradir.diffs.sequences import Gap, align, gaps_between, increasing
 from gradir.gcpause import paused_gc
 
 if TYPE_CHECKING:

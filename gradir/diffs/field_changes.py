@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple, TypeAlias, Union
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from gradir.diffs.model import FieldChange
-from gradir.diffs.order import matched, out_of_place
+from gradir.diffs.changes import FieldChange
+from gradir.diffs.sequences import matched, out_of_place
 from gradir.ir import AttrValue, Node, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.fields import Field, fields_of, is_list, other_fields, records_in
 from gradir.ir.model import Record

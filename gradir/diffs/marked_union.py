@@ -11,8 +11,8 @@ from gradir.ir import Graph, Node, Ref
 from gradir.ir.marks import LOST, STATUS
 
 if TYPE_CHECKING:
+    from gradir.diffs.changes import Diff
     from gradir.diffs.correspondence import Correspondence
-    from gradir.diffs.model import Diff
     from gradir.ir import Scope
 
 __all__ = ["union"]
