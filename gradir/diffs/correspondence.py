@@ -29,31 +29,22 @@ _GONE = "\0"
 class Correspondence:
     """Reads the records of the first graph in the words of the second.
 
+    ``matched`` has the ids of its nodes, ``paths`` those of its modules, by what the first graph calls them.
     ``modules`` are the renames that hold for a whole module: the old prefix is gone, or the new one is new. Each comes
     with the number of nodes that it renames. ``storages`` are those that the same slots share under another name.
     """
 
     def __init__(self, a: Graph, b: Graph, matching: Matching) -> None:
-        self._nodes = matching.nodes
+        self.matched: Mapping[str, str] = matching.nodes
         self._taken = b.nodes
         self._known = a.nodes
-        self._same = all(key in b.nodes and self._nodes.get(key) == key for key in a.nodes.keys() & b.nodes.keys())
-        self._same = self._same and all(before == after for before, after in self._nodes.items())
+        self._same = all(key in b.nodes and self.matched.get(key) == key for key in a.nodes.keys() & b.nodes.keys())
+        self._same = self._same and all(before == after for before, after in self.matched.items())
         self._renames = frozenset(matching.renames)
-        pairs = [(a.nodes[before], b.nodes[after]) for before, after in self._nodes.items()]
+        pairs = [(a.nodes[before], b.nodes[after]) for before, after in self.matched.items()]
         self.modules: Counter[Rename] = _modules(a, b, pairs) if self._renames else Counter()
-        self._scopes = _matched_scopes(a, b, pairs)
+        self.paths: Mapping[str, str] = _matched_scopes(a, b, pairs)
         self.storages: Mapping[str, str] = renamed_storages(a, b, self._id)
-
-    @property
-    def matched(self) -> Mapping[str, str]:
-        """Ids of nodes in the first graph to those in the second."""
-        return self._nodes
-
-    @property
-    def paths(self) -> Mapping[str, str]:
-        """Paths of modules in the first graph to those in the second."""
-        return self._scopes
 
     def nodes(self, nodes: Mapping[str, Node]) -> Mapping[str, Node]:
         """Nodes of the first graph by the ids of the second."""
@@ -61,7 +52,7 @@ class Correspondence:
 
     def scopes(self, scopes: Mapping[str, Scope]) -> Mapping[str, Scope]:
         """Scopes of the first graph by the paths of the second."""
-        return {self._scopes.get(path, path + _GONE): scope for path, scope in scopes.items()}
+        return {self.paths.get(path, path + _GONE): scope for path, scope in scopes.items()}
 
     def node(self, old: Node, new: Node) -> Node:
         """A node of the first graph in the words of the second; its names follow where renames explain them."""
@@ -75,13 +66,9 @@ class Correspondence:
             old, id=new.id, scope=new.scope, names=names, inputs=inputs, saved=saved, base=base
         )
 
-    def scope(self, old: Scope, new: Scope) -> Scope:
-        """A scope of the first graph under its path in the second."""
-        return old if old.path == new.path else msgspec.structs.replace(old, path=new.path)
-
     def cut(self, cut: Cut) -> Cut:
         """A cut of the first graph, its parameter named after the module's path in the second."""
-        path = self._scopes.get(cut.scope, cut.scope)
+        path = self.paths.get(cut.scope, cut.scope)
         if path == cut.scope:
             return cut
         names = tuple([_moved_below(name, cut.scope, path) for name in cut.names])
@@ -111,7 +98,7 @@ class Correspondence:
         return "" if rename(before, after) in self.modules else "renamed"
 
     def _id(self, node_id: str) -> str:
-        found = self._nodes.get(node_id)
+        found = self.matched.get(node_id)
         if found is not None:
             return found
         return node_id + _GONE if node_id in self._known and node_id in self._taken else node_id

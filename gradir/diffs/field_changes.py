@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any, Final, NamedTuple, TypeAlias, Union
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from gradir.diffs.changes import FieldChange
@@ -38,8 +38,9 @@ class Part(NamedTuple):
     values: Mapping[Path, Any] = {}
 
 
-_SLOT: Final = frozenset({"slot", "dtype", "shape", "bytes", "origin", "storage", "state"})
-_TENSOR: Final = frozenset({"dtype", "shape", "device", "layout"})
+_TENSOR: Final = ("dtype", "shape", "device", "layout")
+_SIZE: Final = ("dtype", "shape", "bytes")
+_SLOT: Final = frozenset({"slot", *_SIZE, "origin", "storage", "state"})
 """The fields that are compared in ways of their own."""
 
 
@@ -67,10 +68,10 @@ def _part_changes(
             if bool(before.values) != bool(after.values) or not _same(before.value, after.value):
                 yield FieldChange(path, shown[path].value, after.value)
         else:
-            for key in dict.fromkeys(key for key, _, _ in matched(before.values, after.values)):
+            for key, _, _ in matched(before.values, after.values):
                 was, becomes = before.values.get(key, UNSET), after.values.get(key, UNSET)
                 if not _same(was, becomes):
-                    yield FieldChange((*path, *key), _own(shown[path].values, key, was), becomes)
+                    yield FieldChange((*path, *key), was if was is UNSET else shown[path].values[key], becomes)
     if out_of_place(old, new):
         # Only saved slots can: everything else is numbered, sorted or alone.
         yield FieldChange(("saved",), *(tuple(part.value.slot for part in parts.values()) for parts in (old, new)))
@@ -79,10 +80,6 @@ def _part_changes(
 def _same(one: object, other: object) -> bool:
     """Whether two values are equal in type too (``1``, ``1.0`` and ``true`` are not)."""
     return one == other and repr(one) == repr(other)
-
-
-def _own(values: Mapping[Path, Any], key: Path, was: object) -> Any:
-    return UNSET if isinstance(was, UnsetType) else values[key]
 
 
 def numbered(words: Iterable[str]) -> Iterator[tuple[str | int, ...]]:
@@ -151,22 +148,18 @@ def _describer(field: Field) -> Callable[[Path, Any], Mapping[Path, Part]]:
     if inner is Saved:
         return _saved_parts
     if inner is not None:
-        describe = partial(_RECORDS.get(inner, _record_part))
+        describe = _RECORDS.get(inner, _record_part)
         return partial(_numbered_parts if is_list(field) else _single_part, describe)
-    if is_list(field):
-        return _names_parts
-    return _value_parts if isinstance(field.default, dict) else partial(_plain_part, field.default)
+    if isinstance(field.default, dict):
+        return _value_parts
+    return partial(_plain_part, () if is_list(field) else field.default)
 
 
-def _plain_part(default: object, path: Path, value: str | float | bool | None) -> Mapping[Path, Part]:
-    """A text, number or flag; what says nothing is left out, and no number does."""
-    if value is None or value == "" or (value is False and default is False):
+def _plain_part(default: object, path: Path, value: object) -> Mapping[Path, Part]:
+    """A text, number, flag or list of these; what says nothing is left out, and no number does."""
+    if value is None or value == "" or (value is False and default is False) or (default == () == value):
         return {}
     return {path: Part(value)}
-
-
-def _names_parts(path: Path, names: tuple[str | float, ...]) -> Mapping[Path, Part]:
-    return {path: Part(names)} if names else {}
 
 
 def _value_parts(path: Path, values: Mapping[str, AttrValue]) -> Mapping[Path, Part]:
@@ -205,24 +198,27 @@ def further_parts(record: Record, told: frozenset[str]) -> dict[Path, Any]:
     }
 
 
+def _known(record: Record, fields: Iterable[str]) -> dict[Path, Any]:
+    return {(field,): value for field in fields if (value := getattr(record, field)) is not None}
+
+
 def _tensor(tensor: TensorMeta) -> Part:
     """A tensor, and what is known of it."""
-    known = {"dtype": tensor.dtype, "shape": tensor.shape, "device": tensor.device, "layout": tensor.layout}
-    values: dict[Path, Any] = {(key,): value for key, value in known.items() if value is not None}
-    return Part(tensor, {**values, **further_parts(tensor, _TENSOR)})
+    return Part(tensor, {**_known(tensor, _TENSOR), **further_parts(tensor, frozenset(_TENSOR))})
 
 
 def _saved(saved: Saved) -> Part:
     """A saved slot; one of which the state is all that is known, as a hook leaves it, has no further values."""
-    known = {"dtype": saved.dtype, "shape": saved.shape, "bytes": saved.bytes, "origin": saved.origin}
-    values: dict[Path, Any] = {(key,): value for key, value in known.items() if value is not None}
+    values = _known(saved, _SIZE)
+    has_size = bool(values)
+    values.update(_known(saved, ("origin",)))
     if saved.storage:
         values["storage",] = saved.storage
     if not values and saved.state != "held":
         return Part(saved)
     values["state",] = saved.state
     # Of a slot that came or went the type tells what it was, wherever it is from; in equal modules that is equal.
-    own = replace(saved, origin=None, storage="") if values.keys() & {("dtype",), ("shape",), ("bytes",)} else saved
+    own = replace(saved, origin=None, storage="") if has_size else saved
     return Part(own, {**values, **further_parts(saved, _SLOT)})
 
 

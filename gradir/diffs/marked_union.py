@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from gradir.diffs.sequences import matched
 from gradir.ir import Graph, Node, Ref
 from gradir.ir.marks import LOST, STATUS
 
@@ -37,14 +38,14 @@ def union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence) -> Gra
     places = _places(a, correspondence.paths)
     # A removed node may have the name of another that is there.
     kinds = {change.id: change.kind for change in diff.changes if change.subject == "node" and change.kind != "removed"}
-    backwards = {after: a.nodes[before] for before, after in there.items()}
     nodes: dict[str, Node] = {}
-    for node, gone in _merged(a, b, there):
-        if gone:
-            removed = _removed(node, names, nodes)
-            nodes[removed.id] = replace(removed, scope=places.get(node.scope, node.scope))
+    for _, old, node in matched(correspondence.nodes(a.nodes), b.nodes):
+        if node is None:
+            if old is not None:
+                removed = _removed(old, names, nodes)
+                nodes[removed.id] = replace(removed, scope=places.get(old.scope, old.scope))
             continue
-        lost = list(_lost(backwards[node.id], node, names, nodes)) if node.id in backwards else []
+        lost = list(_lost(old, node, names, nodes)) if old else []
         kind = kinds.get(node.id, "")
         ext = node.ext if not kind else {**node.ext, STATUS: "added" if kind == "added" else "changed"}
         if lost:
@@ -81,21 +82,6 @@ def _names(a: Graph, b: Graph, there: Mapping[str, str]) -> dict[str, str]:
             taken.add(free)
             names[node_id] = free
     return names
-
-
-def _merged(a: Graph, b: Graph, there: Mapping[str, str]) -> Iterator[tuple[Node, bool]]:
-    """The nodes of ``b`` in order, and behind the node that they stood behind those that are gone."""
-    behind: dict[str, list[tuple[Node, bool]]] = {}
-    previous = ""
-    for node in a.nodes.values():
-        if node.id in there:
-            previous = there[node.id]
-        else:
-            behind.setdefault(previous, []).append((node, True))
-    yield from behind.get("", ())
-    for node in b.nodes.values():
-        yield node, False
-        yield from behind.get(node.id, ())
 
 
 def _removed(node: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Node:
