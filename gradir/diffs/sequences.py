@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Gap",
     "align",
+    "alone_in_both",
     "cheapest_alignment",
     "common_subsequence",
     "gaps_between",
@@ -264,7 +265,7 @@ def align(before: Sequence[int], after: Sequence[int], gaps: Iterable[Gap]) -> t
             pairs += anchors
             left += gaps_between(anchors, gap)
             continue
-        anchors = _anchors(before, after, gap) if rounds else []
+        anchors = increasing(alone_in_both(*_tokens(before, after, gap))) if rounds else []
         if anchors:
             pairs += anchors
             stack += [(inner, rounds - 1) for inner in reversed(gaps_between(anchors, gap))]
@@ -298,26 +299,33 @@ def _trimmed(before: Sequence[int], after: Sequence[int], gap: Gap, pairs: list[
 def _shortest(before: Sequence[int], after: Sequence[int], gap: Gap) -> list[tuple[int, int]] | None:
     """A longest common subsequence of a gap; tokens that one side lacks only make it longer to find."""
     both = set(before[gap.start : gap.end]).intersection(after[gap.other_start : gap.other_end])
-    here = [x for x in range(gap.start, gap.end) if before[x] in both]
-    there = [y for y in range(gap.other_start, gap.other_end) if after[y] in both]
-    found = common_subsequence([before[x] for x in here], [after[y] for y in there])
-    return None if found is None else [(here[x], there[y]) for x, y in found]
+    here, there = ([(token, at) for token, at in tokens if token in both] for tokens in _tokens(before, after, gap))
+    found = common_subsequence([token for token, _ in here], [token for token, _ in there])
+    return None if found is None else [(here[x][1], there[y][1]) for x, y in found]
 
 
-def _anchors(before: Sequence[int], after: Sequence[int], gap: Gap) -> list[tuple[int, int]]:
-    here, there = _once(before, gap.start, gap.end), _once(after, gap.other_start, gap.other_end)
-    return increasing([(place, there[token]) for token, place in here.items() if token in there])
+def _tokens(before: Sequence[int], after: Sequence[int], gap: Gap) -> tuple[Iterable[tuple[int, int]], ...]:
+    """The tokens of a gap on both sides, each with its position."""
+    ranges = (before, gap.start, gap.end), (after, gap.other_start, gap.other_end)
+    return tuple(zip(tokens[start:end], range(start, end), strict=True) for tokens, start, end in ranges)
 
 
-def _once(tokens: Sequence[int], start: int, end: int) -> dict[int, int]:
-    places: dict[int, int] = {}
-    repeated: set[int] = set()
-    for place in range(start, end):
-        token = tokens[place]
-        if token in places:
-            repeated.add(token)
+def alone_in_both(before: Iterable[tuple[K, T]], after: Iterable[tuple[K, T]]) -> list[tuple[T, T]]:
+    """What comes with each key that comes once on both sides.
+
+    >>> alone_in_both([("a", 0), ("b", 1), ("c", 2), ("c", 3)], [("c", 4), ("a", 5)])
+    [(0, 5)]
+    """
+    here, there = _alone(before), _alone(after)
+    return [(found, there[key]) for key, found in here.items() if key in there]
+
+
+def _alone(pairs: Iterable[tuple[K, T]]) -> dict[K, T]:
+    found: dict[K, T] = {}
+    repeated: set[K] = set()
+    for key, value in pairs:
+        if key in found:
+            repeated.add(key)
         else:
-            places[token] = place
-    for token in repeated:
-        del places[token]
-    return places
+            found[key] = value
+    return {key: value for key, value in found.items() if key not in repeated}

@@ -1,8 +1,8 @@
-"""Both graphs as numbers: nodes by position, labels of what each says and of what stands around it."""
+"""Graphs as numbers: nodes by position, with labels of what each says and of what stands around it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -15,7 +15,17 @@ from gradir.ir.order import postorder
 if TYPE_CHECKING:
     from gradir.ir import Graph
 
-__all__ = ["FREE", "LOOSE_FIRST", "NOTHING", "TENSOR", "TIGHT_FIRST", "Labels", "Level", "Side", "Tokens"]
+__all__ = [
+    "FREE",
+    "LOOSE_FIRST",
+    "NOTHING",
+    "TENSOR",
+    "TIGHT_FIRST",
+    "Labels",
+    "Level",
+    "NumberedGraph",
+    "Surroundings",
+]
 
 
 NOTHING: Final = -1
@@ -26,7 +36,7 @@ FREE: Final = -2
 
 
 TENSOR: Final = "\0"
-"""Stands in a place between the module and a tensor's own name."""
+"""Stands in a address between the module and a tensor's own name."""
 
 
 _LOOSE: Final = frozenset({"role", "op"})
@@ -53,22 +63,22 @@ class Odd(NamedTuple):
     absent: str = ""
 
 
-class Side:
-    """One of the two graphs.
+class NumberedGraph:
+    """One of the two graphs, its nodes by position.
 
     ``loose`` labels what survives most edits: role, operation, number of inputs, a tensor's own name. ``tight`` adds
     tensors (``outlined``), attributes and saved slots (``described``), ``full`` all that is no reference. Names by
     module are in none of them.
     ``inputs`` holds the producer's position by input slot and then that of the base; ``kept`` origin and storage owner
     by saved slot, and ``held`` labels what the slots hold; ``odd`` has what references say beyond a position. ``below``
-    is what WL tokens look at: the inputs, the base and the buffers that are saved; ``above`` is its reverse.
+    is what `Surroundings` look at: the inputs, the base and the buffers that are saved; ``above`` is its reverse.
     """
 
     def __init__(self, graph: Graph, labels: Labels) -> None:
-        self._labels = labels
+        self.labels = labels
         self.nodes: list[Node] = list(graph.nodes.values())
         self.ids = list(graph.nodes)
-        self.index = {node_id: position for position, node_id in enumerate(self.ids)}
+        self.index = {node_id: node for node, node_id in enumerate(self.ids)}
         self.inputs: list[tuple[int, ...]] = []
         self.kept: list[tuple[int, ...]] = []
         self.below: list[tuple[int, ...]] = []
@@ -80,110 +90,96 @@ class Side:
         self.tight: list[int] = []
         self.full: list[int] = []
         self.classes = {path: scope.class_name for path, scope in graph.scopes.items()}
-        self._buffers = frozenset(place for place, node in enumerate(self.nodes) if node.role == "buffer")
-        for place, node in enumerate(self.nodes):
-            self._add(place, node, labels)
-        self.above = self._consumers()
+        self._buffers = frozenset(node for node, record in enumerate(self.nodes) if record.role == "buffer")
+        for node, record in enumerate(self.nodes):
+            self._add(node, record)
+        self.above = _reversed(self.below)
 
     def __len__(self) -> int:
         return len(self.nodes)
 
     @cached_property
-    def naming(self) -> list[int]:
-        """The label of each node's `Naming`."""
-        return [self._labels[Naming.of(node)] for node in self.nodes]
+    def keepers(self) -> list[list[int]]:
+        """For each node what refers to it in saved slots."""
+        return _reversed(self.kept)
+
+    @cached_property
+    def homes(self) -> list[tuple[str, str]]:
+        """For each node the path of its module, or else that of its tensor."""
+        found = []
+        for node_id, record in zip(self.ids, self.nodes, strict=True):
+            path = node_id.rpartition("/")[0]
+            if not record.op:
+                found.append(("", node_id))
+            else:
+                found.append(("", path) if path in self.index else (path, ""))
+        return found
 
     @cached_property
     def modules(self) -> list[str]:
         """The path of the module in which each node stands; what gathers a tensor's gradient stands with the tensor."""
-        return [tensor.rpartition(".")[0] if tensor else module for module, tensor in self.standing]
+        return [tensor.rpartition(".")[0] if tensor else module for module, tensor in self.homes]
 
     @cached_property
-    def places(self) -> list[str]:
+    def addresses(self) -> list[str]:
         """As a pattern the module of each node, and a tensor's own name."""
         return [
             f"{pattern(module)}{TENSOR}{pattern(tensor.rpartition('.')[2])}" if tensor else pattern(module)
-            for module, (_, tensor) in zip(self.modules, self.standing, strict=True)
+            for module, (_, tensor) in zip(self.modules, self.homes, strict=True)
         ]
 
     @cached_property
-    def homes(self) -> list[int]:
+    def module_labels(self) -> list[int]:
         """The label of each node's module."""
-        return [self._labels[module] for module in self.modules]
+        return [self.labels[module] for module in self.modules]
 
     @cached_property
-    def spots(self) -> list[int]:
-        """The label of each node's place."""
-        return [self._labels[place] for place in self.places]
+    def address_labels(self) -> list[int]:
+        """The label of each node's address."""
+        return [self.labels[address] for address in self.addresses]
 
     @cached_property
-    def called(self) -> list[int]:
+    def name_labels(self) -> list[int]:
         """The label of all names of each node."""
-        return [self._labels[node.id, node.scope, node.names] for node in self.nodes]
+        return [self.labels[record.id, record.scope, record.names] for record in self.nodes]
 
     @cached_property
-    def keepers(self) -> list[list[int]]:
-        """For each node what refers to it in saved slots."""
-        found: list[list[int]] = [[] for _ in self.nodes]
-        for place, kept in enumerate(self.kept):
-            for other in kept:
-                if other not in {NOTHING, place}:
-                    found[other].append(place)
-        return found
-
-    @cached_property
-    def standing(self) -> list[tuple[str, str]]:
-        """For each node the path of its module, or else that of its tensor."""
-        found = []
-        for node_id, node in zip(self.ids, self.nodes, strict=True):
-            path = node_id.rpartition("/")[0]
-            if not node.op:
-                found.append(("", node_id))
-            elif path in self.index:
-                found.append(("", path))
-            else:
-                found.append((path, ""))
-        return found
+    def naming_labels(self) -> list[int]:
+        """The label of each node's `Naming`."""
+        return [self.labels[Naming.of(record)] for record in self.nodes]
 
     def depth_first(self) -> list[int]:
         """Positions in post-order from the outputs, sorted by id, then from what else nothing consumes."""
-        ends = [place for place, consumers in enumerate(self.above) if not consumers]
-        outputs = sorted((place for place in ends if self.nodes[place].role == "output"), key=self.ids.__getitem__)
-        rest = [place for place in ends if self.nodes[place].role != "output"]
+        ends = [node for node, consumers in enumerate(self.above) if not consumers]
+        outputs = sorted((node for node in ends if self.nodes[node].role == "output"), key=self.ids.__getitem__)
+        rest = [node for node in ends if self.nodes[node].role != "output"]
         # What is left after these lies on a cycle, which only a graph that breaks the rules has.
         return postorder([*outputs, *rest, *range(len(self))], self._producers)
 
-    def _producers(self, place: int) -> list[int]:
-        return [below for below in self.below[place] if below != NOTHING]
+    def _producers(self, node: int) -> list[int]:
+        return [below for below in self.below[node] if below != NOTHING]
 
-    def _add(self, place: int, node: Node, labels: Labels) -> None:
-        inputs, odd = self._references(node.inputs)
-        base = NOTHING
-        if node.base is not None:
-            base = self.index.get(node.base, NOTHING)
-            if base == NOTHING:
-                odd[len(inputs)] = Odd(0, node.base)
-        self.inputs.append((*inputs, base))
-        below, held = inputs, NOTHING
-        if base != NOTHING:
-            below = (*below, base)
-        if node.saved:
-            slots, kept = self._saved(node.saved)
-            held = self.held[place] = labels[slots]
-            self.kept.append(kept)
+    def _add(self, node: int, record: Node) -> None:
+        labels, slots = self.labels, len(record.inputs)
+        inputs, odd = self._references((*record.inputs, None if record.base is None else Ref(record.base, 0)))
+        self.inputs.append(inputs)
+        below, held = inputs if inputs[-1] != NOTHING else inputs[:-1], NOTHING
+        kept: tuple[int, ...] = ()
+        if record.saved:
+            contents, kept = self._saved(record.saved)
+            held = self.held[node] = labels[contents]
             if self._buffers:
                 below = (*below, *(origin for origin in kept[::2] if origin in self._buffers))
-        else:
-            self.kept.append(())
+        self.kept.append(kept)
         self.below.append(below)
-        own_name = "" if node.op else pattern(node.id.rpartition(".")[2])
-        loose = labels[node.role, node.op, len(inputs), own_name]
-        outlined = labels[said("type")(node)]
-        described = labels[loose, held, said("structure")(node), said("detail")(node)]
+        own_name = "" if record.op else pattern(record.id.rpartition(".")[2])
+        loose = labels[record.role, record.op, slots, own_name]
+        outlined = labels[said("type")(record)]
+        described = labels[loose, held, said("structure")(record), said("detail")(record)]
         tight = full = labels[outlined, described]
         if odd:
-            self.odd[place] = odd
-        free = said("free")(node)
+            self.odd[node] = odd
+        free = said("free")(record)
         if odd or free != said("free")(_BLANK):
             full = labels[tight, free, tuple(odd.items())]
         self.loose.append(loose)
@@ -193,19 +189,12 @@ class Side:
         self.full.append(full)
 
     def _references(self, refs: tuple[Ref | None, ...]) -> tuple[tuple[int, ...], dict[int, Odd]]:
-        places = []
-        odd: dict[int, Odd] = {}
-        for slot, ref in enumerate(refs):
-            if ref is None:
-                places.append(NOTHING)
-                continue
-            place = self.index.get(ref.id, NOTHING)
-            places.append(place)
-            if place == NOTHING:
-                odd[slot] = Odd(ref.output_nr, ref.id)
-            elif ref.output_nr:
-                odd[slot] = Odd(ref.output_nr)
-        return tuple(places), odd
+        producers = tuple([NOTHING if ref is None else self.index.get(ref.id, NOTHING) for ref in refs])
+        return producers, {
+            slot: Odd(ref.output_nr, ref.id if producer == NOTHING else "")
+            for slot, (ref, producer) in enumerate(zip(refs, producers, strict=True))
+            if ref is not None and (ref.output_nr or producer == NOTHING)
+        }
 
     def _saved(self, slots: tuple[Saved, ...]) -> tuple[tuple[Hashable, ...], tuple[int, ...]]:
         """What the slots hold, without references, and the positions that they refer to."""
@@ -228,13 +217,15 @@ class Side:
             kept += (origin, owner)
         return tuple(held), tuple(kept)
 
-    def _consumers(self) -> list[list[int]]:
-        above: list[list[int]] = [[] for _ in self.nodes]
-        for place, producers in enumerate(self.below):
-            for producer in producers:
-                if producer != NOTHING:
-                    above[producer].append(place)
-        return above
+
+def _reversed(references: Sequence[Iterable[int]]) -> list[list[int]]:
+    """For each node the others that refer to it."""
+    found: list[list[int]] = [[] for _ in references]
+    for node, targets in enumerate(references):
+        for target in targets:
+            if target not in {NOTHING, node}:
+                found[target].append(node)
+    return found
 
 
 @cache
@@ -278,64 +269,52 @@ Level = tuple[str, int]
 TIGHT_FIRST: Final[tuple[Level, ...]] = (
     ("tight", 2), ("loose", 2), ("tight", 1), ("loose", 1), ("tight", 0), ("loose", 0),
 )  # fmt: skip
-"""From the token that says most to the one that says least."""
+"""From the surroundings that say most to those that say least."""
 
 LOOSE_FIRST: Final[tuple[Level, ...]] = (("loose", 2), ("tight", 1), ("loose", 1), ("tight", 0), ("loose", 0))
-"""The same for a layer whose sizes changed, which tight tokens would rather remove and add."""
+"""The same for a layer whose sizes changed, which tight labels would rather remove and add."""
 
 
-class Tokens:
-    """The tokens of both graphs, made when first asked for.
+class Surroundings:
+    """Labels of what stands around the nodes of both graphs, made when first asked for.
 
-    A token of radius 0 is a label, and the place where both graphs have it; one more round joins it with the tokens of
-    the producers by slot and of the consumers. That is the colour refinement of B. Weisfeiler and A. Lehman, "A
-    reduction of a graph to a canonical form" (1968); as labels for comparing graphs see N. Shervashidze et al.,
-    "Weisfeiler-Lehman graph kernels" (2011).
+    Of radius 0 it is a label of the node itself, and its address where both graphs have that; one more round joins it
+    with the labels of the producers by slot and of the consumers. That is the colour refinement of B. Weisfeiler and A.
+    Lehman, "A reduction of a graph to a canonical form" (1968); as labels for comparing graphs see N. Shervashidze et
+    al., "Weisfeiler-Lehman graph kernels" (2011).
     """
 
-    def __init__(self, sides: tuple[Side, Side], labels: Labels, anchors: tuple[list[str], list[str]]) -> None:
-        self._labels = labels
-        self._sides = sides
+    def __init__(self, graphs: tuple[NumberedGraph, NumberedGraph], anchors: tuple[list[str], list[str]]) -> None:
+        self._labels = graphs[0].labels
+        self._graphs = graphs
         self._anchors = anchors
-        self._near: tuple[list[list[int]], ...] = tuple(
-            [consumers if len(consumers) <= _HUB else [] for consumers in side.above] for side in sides
-        )
+        self._near = [[each if len(each) <= _HUB else [] for each in graph.above] for graph in graphs]
         self._known: dict[Level, tuple[list[int], list[int]]] = {}
 
     def at(self, label: str, radius: int) -> tuple[list[int], list[int]]:
-        """The tokens of both sides for a label, ``tight`` or ``loose``, and a radius, by position."""
-        for rounds in range(radius + 1):
-            if (label, rounds) not in self._known:
-                self._known[label, rounds] = self._made(label, rounds)
+        """By position in both graphs, for a label, ``tight`` or ``loose``, and a radius."""
+        if (label, radius) not in self._known:
+            labels = self._labels
+            if radius:
+                before, after = map(self._refined, self.at(label, radius - 1), self._graphs, self._near)
+            else:
+                before, after = (
+                    [labels[own, anchor] if anchor else own for own, anchor in zip(of, anchors, strict=True)]
+                    for of, anchors in zip(
+                        (getattr(graph, label) for graph in self._graphs), self._anchors, strict=True
+                    )
+                )
+            self._known[label, radius] = before, after
         return self._known[label, radius]
 
-    def _made(self, label: str, radius: int) -> tuple[list[int], list[int]]:
-        if not radius:
-            labels = self._labels
-            before, after = (
-                [
-                    labels[own, anchor] if anchor else own
-                    for own, anchor in zip(getattr(side, label), anchors, strict=True)
-                ]
-                for side, anchors in zip(self._sides, self._anchors, strict=True)
-            )
-            return before, after
-        colours = self._known[label, radius - 1]
-        before, after = (
-            self._refined(of, side.below, near) for of, side, near in zip(colours, self._sides, self._near, strict=True)
-        )
-        return before, after
-
-    def _refined(
-        self, colours: Sequence[int], below: Sequence[Sequence[int]], above: Sequence[Sequence[int]]
-    ) -> list[int]:
+    def _refined(self, inner: Sequence[int], graph: NumberedGraph, above: Sequence[Sequence[int]]) -> list[int]:
         labels = self._labels
-        known = [*colours, -1]
+        known = [*inner, -1]
         return [
             labels[
-                colour,
-                tuple([known[place] for place in producers]),
-                (known[consumers[0]],) if len(consumers) == 1 else tuple(sorted([known[place] for place in consumers])),
+                own,
+                tuple([known[node] for node in producers]),
+                (known[consumers[0]],) if len(consumers) == 1 else tuple(sorted([known[node] for node in consumers])),
             ]
-            for colour, producers, consumers in zip(colours, below, above, strict=True)
+            for own, producers, consumers in zip(inner, graph.below, above, strict=True)
         ]
