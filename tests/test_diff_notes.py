@@ -18,7 +18,7 @@ from gradir.diffs.changes import Change, Diff, FieldChange, Totals
 from gradir.diffs.compare import compare
 from gradir.ir import Builder, Graph, Node, Ref, Scope, TensorMeta
 from gradir.review.headline import uniform
-from gradir.review.outline import changes_told
+from gradir.review.outline import all_changes
 from gradir.review.wording import wrapped
 
 
@@ -228,7 +228,7 @@ def test_equal_edits_below_a_renamed_module_are_told_once() -> None:
 
     a, b = stack("blocks", "gelu"), stack("layers", "silu")
     found = compare(a, b)
-    assert Counter(changes_told(outline(found, (a, b)))) == Counter(found.changes)
+    assert Counter(all_changes(outline(found, (a, b)))) == Counter(found.changes)
     headings = [line for line in render_brief(found, (a, b)).splitlines()[1:] if line[:1] not in {"", " "}]
     same = "the same 2 changes in each of 4 modules, here in layers.0.act"
     assert headings == ["(whole graph)", f"layers.{{0..3}}.act: {same}"]

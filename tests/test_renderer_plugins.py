@@ -167,7 +167,7 @@ def test_a_report_makes_each_part_once(monkeypatch: pytest.MonkeyPatch) -> None:
         "gradir.diffs.marked_union": ("union",),
         "gradir.review.outline": ("outline",),
         "gradir.review.headline": ("notes",),
-        "gradir.review.changed_modules": ("Places", "WholeModules", "module_tree"),
+        "gradir.review.changed_modules": ("ModuleOrder", "WholeModules", "module_tree"),
         "gradir.review.frozen": ("frozen_modules",),
     }.items():
         for name in names:

@@ -94,10 +94,10 @@ class _Changes:
         verdict = self._names.scope_verdict(old, new)
         if verdict == "renumbered":
             self._shifted.setdefault("scopes", (old.path, new.path))
-        compared = _without_counts() if self._counts_follow(old, new) else descriptions(Scope)
+        compared = _without_counts() if self._counts_add_up(old, new) else descriptions(Scope)
         return verdict, field_changes(old, new, compared, old)
 
-    def _counts_follow(self, old: Scope, new: Scope) -> bool:
+    def _counts_add_up(self, old: Scope, new: Scope) -> bool:
         """Whether the counts of a matched scope, ``total`` and ``trainable``, differ by what other changes say.
 
         Those are the scope's ``own``, and the same counts of the scopes right below it. Where they do not add up, as

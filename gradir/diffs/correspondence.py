@@ -58,7 +58,7 @@ class Correspondence:
         """A node of the first graph in the words of the second; its names follow where renames explain them."""
         if self._same and old.scope == new.scope and old.names == new.names and not (self.storages and old.saved):
             return old
-        names = new.names if self._names_follow(old, new) else old.names
+        names = new.names if self._are_renamed(old, new) else old.names
         saved = tuple([self._slot(slot, old.id, new.id) for slot in old.saved])
         inputs = tuple([self._ref(ref) for ref in old.inputs])
         base = None if old.base is None else self._id(old.base)
@@ -121,7 +121,7 @@ class Correspondence:
             storage = f"{self._id(first)}{dot}{name}"
         return msgspec.structs.replace(slot, origin=self._ref(slot.origin), storage=storage)
 
-    def _names_follow(self, old: Node, new: Node) -> bool:
+    def _are_renamed(self, old: Node, new: Node) -> bool:
         if old.names == new.names or len(old.names) != len(new.names):
             return False
         return all(

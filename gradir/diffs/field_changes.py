@@ -189,11 +189,11 @@ def _record_part(record: Record) -> Part:
     return Part(record, further_parts(record, frozenset()))
 
 
-def further_parts(record: Record, told: frozenset[str]) -> dict[Path, Any]:
-    """The fields beside those that are told in other words, part by part."""
+def further_parts(record: Record, but: frozenset[str]) -> dict[Path, Any]:
+    """All fields but these, which are told in other words, part by part."""
     return {
         path: part.value
-        for field in other_fields(type(record), told)
+        for field in other_fields(type(record), but)
         for path, part in _describer(field)((field.key,), getattr(record, field.name)).items()
     }
 

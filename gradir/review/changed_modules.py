@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diffs.changes import UNSET, Size
@@ -21,17 +22,26 @@ if TYPE_CHECKING:
     from gradir.ir.module_tree import ModuleTree
     from gradir.review.comparison import Comparison
 
-__all__ = ["Contents", "Place", "Places", "Renamed", "WholeModule", "WholeModules", "module_tree", "readers"]
+__all__ = [
+    "ChangedModule",
+    "Contents",
+    "ModuleOrder",
+    "Renamed",
+    "WholeModule",
+    "WholeModules",
+    "module_tree",
+    "readers",
+]
 
 
-class Place(NamedTuple):
+class ChangedModule(NamedTuple):
     """A module: its path in the second graph, or in the first where only that has it."""
 
     path: str
     gone: bool = False
 
 
-class Places:
+class ModuleOrder:
     """The module that each change belongs to, in the order of the model.
 
     That is the order of the module table of the second graph, a module before those in it; what is gone stands where
@@ -45,30 +55,35 @@ class Places:
         self._now = {growth.was: growth.path for growth in diff.modules if growth.was}
         before, after = (tree.scopes for tree in comparison.trees)
         # Twice may be said to be at one path where the diff is none of these graphs.
-        there = {self._before(scope.path): scope for scope in before}, {Place(scope.path): scope for scope in after}
-        self._order = {place: at for at, (place, _, _) in enumerate(matched(*there))}
+        there = (
+            {self._before(scope.path): scope for scope in before},
+            {ChangedModule(scope.path): scope for scope in after},
+        )
+        self._order = {module: at for at, (module, _, _) in enumerate(matched(*there))}
 
-    def of(self, change: Change) -> Place:
+    def of(self, change: Change) -> ChangedModule:
         """The module that a change belongs to; what was removed names its own as the first graph does."""
         return self.of_path(change.scope, added=change.kind != "removed")
 
-    def of_path(self, path: str, *, added: bool) -> Place:
+    def of_path(self, path: str, *, added: bool) -> ChangedModule:
         """The module at a path of the second graph, or of the first."""
-        return Place(path) if added else self._before(path)
+        return ChangedModule(path) if added else self._before(path)
 
-    def position(self, place: Place) -> int:
+    def position(self, module: ChangedModule | WholeModule) -> int:
         """A number that grows in the order of the model."""
-        return self._order.setdefault(place, len(self._order))
+        if isinstance(module, WholeModule):
+            module = self.of_path(module.path, added=module.added)
+        return self._order.setdefault(module, len(self._order))
 
-    def sections(self, changes: Iterable[Change]) -> list[tuple[Place, list[Change]]]:
+    def sections(self, changes: Iterable[Change]) -> list[tuple[ChangedModule, list[Change]]]:
         """The changes by module, in the order of the model."""
-        found: dict[Place, list[Change]] = {}
+        found: dict[ChangedModule, list[Change]] = {}
         for change in changes:
             found.setdefault(self.of(change), []).append(change)
         return sorted(found.items(), key=lambda section: self.position(section[0]))
 
-    def _before(self, path: str) -> Place:
-        return Place(path, gone=True) if path in self._gone else Place(self._now.get(path, path))
+    def _before(self, path: str) -> ChangedModule:
+        return ChangedModule(path, gone=True) if path in self._gone else ChangedModule(self._now.get(path, path))
 
 
 def module_tree(graph: Graph) -> ModuleTree:
@@ -172,7 +187,7 @@ class WholeModules:
 
     def __init__(self, comparison: Comparison) -> None:
         self._before, self._after = (
-            _Side(comparison.diff, graph, tree, added=added)
+            _OneGraph(comparison.diff, graph, tree, added=added)
             for graph, tree, added in zip(comparison.graphs, comparison.trees, (False, True), strict=True)
         )
 
@@ -199,7 +214,7 @@ class WholeModules:
         return "" if scope is None else scope.class_name
 
 
-class _Side:
+class _OneGraph:
     """One graph, and for each module of it the topmost whole one that it lies in."""
 
     def __init__(self, diff: Diff, graph: Graph, tree: ModuleTree, *, added: bool) -> None:
@@ -210,15 +225,16 @@ class _Side:
         own = {change.id for change in mine if change.subject == "scope"}
         changed = Counter(change.scope for change in mine if change.subject == "node")
         nodes = Counter(node.scope for node in graph.nodes.values())
-        sizes = dict(_sizes(diff, added=added))
+        grown = list(_grown(diff, added=added))
+        sizes = {path: (other.nodes, other.parameters) for path, other, _ in grown}
         scopes = self._tree.scopes
         counts = [
             _Count(
                 nodes[scope.path],
                 changed[scope.path],
                 nodes[scope.path] if scope.path in own else 0,
-                old=scope.path in graph.scopes and scope.path not in own,
-                nothing_else=not nodes[scope.path] or sizes.get(scope.path, (1, 0)) == (0, 0),
+                scope.path in graph.scopes and scope.path not in own,
+                bool(nodes[scope.path]) and sizes.get(scope.path, (1, 0)) != (0, 0),
             )
             for scope in scopes
         ]
@@ -226,7 +242,7 @@ class _Side:
         for row in range(len(scopes) - 1, -1, -1):
             above = self._tree.parents[row]
             if above != OUTSIDE:
-                counts[above] = counts[above].with_below(counts[row])
+                counts[above] = _Count(*map(add, counts[above], counts[row]))
         self._tops: list[WholeModule | None] = []
         for row, scope in enumerate(scopes):
             above = self._tree.parents[row]
@@ -237,7 +253,7 @@ class _Side:
                     found = WholeModule(added, scope.path, itself)
             self._tops.append(found)
         self._saved: Counter[WholeModule] = Counter()
-        for path, size in _saved(diff, added=added):
+        for path, _, size in grown:
             top = self.whole(path)
             if top is not None:
                 self._saved[top] += size
@@ -266,49 +282,29 @@ class _Side:
 class _Count(NamedTuple):
     """Nodes at and below a module: all, those that are changes, those in modules that are changes themselves.
 
-    ``old`` says that a listed module is no change, ``nothing_else`` that none has operations or parameters on the other
-    side.
+    ``old`` counts listed modules that are no change, ``busy`` those with operations or parameters on the other side.
     """
 
     nodes: int
     changed: int
     in_new: int
-    old: bool
-    nothing_else: bool
-
-    def with_below(self, below: _Count) -> _Count:
-        return _Count(
-            self.nodes + below.nodes,
-            self.changed + below.changed,
-            self.in_new + below.in_new,
-            self.old or below.old,
-            self.nothing_else and below.nothing_else,
-        )
+    old: int
+    busy: int
 
     def is_whole(self, *, itself: bool) -> bool:
         if self.nodes != self.changed:
             return False
-        return itself or (self.nothing_else and self.nodes >= _FEWEST_NODES and self.in_new < self.nodes)
+        return itself or (not self.busy and self.nodes >= _FEWEST_NODES and self.in_new < self.nodes)
 
 
-def _sizes(diff: Diff, *, added: bool) -> Iterator[tuple[str, tuple[int, int]]]:
-    """By path on one side, the functions and parameters that the module has on the other."""
+def _grown(diff: Diff, *, added: bool) -> Iterator[tuple[str, Size, int]]:
+    """By path in one graph the size in the other, and the bytes that the module saves beyond those there."""
     for growth in diff.modules:
-        if not growth.gone:
-            other = growth.before if added else growth.after
-            yield growth.path if added else growth.was or growth.path, (other.nodes, other.parameters)
-        elif not added:
-            yield growth.path, (Size().nodes, Size().parameters)
-
-
-def _saved(diff: Diff, *, added: bool) -> Iterator[tuple[str, int]]:
-    """By path on one side, the bytes that a module saves there beyond those on the other."""
-    for growth in diff.modules:
-        more = growth.after.saved_bytes - growth.before.saved_bytes
         if added and not growth.gone:
-            yield growth.path, more
+            yield growth.path, growth.before, growth.after.saved_bytes - growth.before.saved_bytes
         elif not added:
-            yield growth.was or growth.path, -more
+            more = growth.before.saved_bytes - growth.after.saved_bytes
+            yield growth.was or growth.path, growth.after, more
 
 
 _MOST: Final = 4

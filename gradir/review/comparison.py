@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gradir.diffs.correspondence import Correspondence
     from gradir.diffs.matching import Matching
     from gradir.ir.module_tree import ModuleTree
-    from gradir.review.changed_modules import Places, Renamed, WholeModules
+    from gradir.review.changed_modules import ModuleOrder, Renamed, WholeModules
     from gradir.review.frozen import Frozen
     from gradir.review.outline import Outline
 
@@ -124,11 +124,11 @@ class Comparison:
         return unknown_slots(self.before.nodes.values()), unknown_slots(self.after.nodes.values())
 
     @cached_property
-    def places(self) -> Places:
+    def module_order(self) -> ModuleOrder:
         """Where in the model each change stands."""
-        from gradir.review.changed_modules import Places
+        from gradir.review.changed_modules import ModuleOrder
 
-        return Places(self)
+        return ModuleOrder(self)
 
     @cached_property
     def whole_modules(self) -> WholeModules:

@@ -175,7 +175,7 @@ def _property(field: FieldChange) -> str:
     """The property of an output that a field is; nothing for any other field."""
     if len(field.path) != _OF_OUTPUT or field.path[0] != "out":
         return ""
-    return next((what for what in _PROPERTIES if field.path[-1] == what), "")
+    return str(field.path[-1]) if field.path[-1] in _PROPERTIES else ""
 
 
 def _sizes(shape: object) -> tuple[int, ...]:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gradir.diffs.changes import Size
 from gradir.ir.text import amount, short_bytes, word
 from gradir.markdown import code_span, fenced
-from gradir.review.changed_modules import Place, WholeModule
+from gradir.review.changed_modules import ChangedModule, WholeModule
 from gradir.review.headline import unknown_sizes
 from gradir.review.name_ranges import ranges
 from gradir.review.outline import folds
-from gradir.review.relative_changes import Name, name_in, name_seen_from
+from gradir.review.relative_changes import RelativeName, absolute_name, relative_name
 from gradir.review.text import render_brief, render_text
 from gradir.review.wording import both_words, change_summary, one_line
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from gradir.diffs.changes import Change, FieldChange, Growth
-    from gradir.review.changed_modules import Places, WholeModules
+    from gradir.review.changed_modules import ModuleOrder, WholeModules
     from gradir.review.comparison import Comparison
     from gradir.review.outline import Outline
 
-    Module = Place | WholeModule
+    Module = ChangedModule | WholeModule
 
 __all__ = ["LONGEST_RANGE", "markdown", "settings", "table"]
 
@@ -132,7 +132,7 @@ class _Row(NamedTuple):
     """What a row says of each of its modules; ``was`` is the path in the first graph, as the module sees it."""
 
     note: str
-    was: Name
+    was: RelativeName
     added: int
     removed: int
     changed: int
@@ -149,34 +149,32 @@ def table(comparison: Comparison) -> Iterator[str]:
     >>> list(table(Comparison(a, b)))[2:]
     ['| `h.{0..11}` (12 modules) |  |  | 12 |  |  |  |']
     """
-    diff, places, wholes = comparison.diff, comparison.places, comparison.whole_modules
+    diff, order, wholes = comparison.diff, comparison.module_order, comparison.whole_modules
     counts: dict[Module, Counter[str]] = {}
     for change in diff.changes:
         if change.subject == "node":
-            counts.setdefault(wholes.of(change) or places.of(change), Counter())[change.kind] += 1
+            counts.setdefault(wholes.of(change) or order.of(change), Counter())[change.kind] += 1
     said = {
-        wholes.of(change) or places.of(change): change
+        wholes.of(change) or order.of(change): change
         for change in diff.changes
-        if change.subject == "scope" and not _follows(change, wholes)
+        if change.subject == "scope" and not _is_subtotal(change, wholes)
     }
     grown: dict[Module, Size] = {}
     was: dict[Module, str] = {}
     for growth in diff.modules:
-        module = _module(growth, places, wholes)
+        module = _module(growth, order, wholes)
         grown[module] = _sum(grown.get(module, Size()), growth)
-        if growth.was and isinstance(module, Place):
+        if growth.was and isinstance(module, ChangedModule):
             was[module] = growth.was
-    was.update((module, scope.was) for module, scope in said.items() if scope.was and isinstance(module, Place))
+    was.update((module, scope.was) for module, scope in said.items() if scope.was and isinstance(module, ChangedModule))
     # What a renamed module explains is said of that module.
     was = {module: before for module, before in was.items() if before != comparison.renamed.before(module.path)}
     together: dict[_Row, list[str]] = {}
-    for module in sorted(
-        dict.fromkeys((*counts, *grown, *said)), key=lambda module: places.position(_place(module, places))
-    ):
+    for module in sorted(dict.fromkeys((*counts, *grown, *said)), key=order.position):
         found = counts.get(module, Counter())
         row = _Row(
             _note(module, said.get(module)),
-            name_seen_from(module.path, was.get(module, module.path)),
+            relative_name(module.path, was.get(module, module.path)),
             found["added"],
             found["removed"],
             found["changed"] + found["renamed"] + found["moved"],
@@ -198,19 +196,15 @@ def table(comparison: Comparison) -> Iterator[str]:
         yield f"| … {more:,} more modules |{' |' * (6 + last)}"
 
 
-def _module(growth: Growth, places: Places, wholes: WholeModules) -> Module:
+def _module(growth: Growth, order: ModuleOrder, wholes: WholeModules) -> Module:
     """The row that the growth of a module belongs to."""
-    before = places.of_path(growth.was or growth.path, added=False)
-    here = Place(growth.path, growth.gone)
+    before = order.of_path(growth.was or growth.path, added=False)
+    here = ChangedModule(growth.path, growth.gone)
     whole = None if growth.gone else wholes.at(growth.path, added=True)
     # The first graph may have another module at this path, which is gone.
     if whole is None and before == here:
         whole = wholes.at(growth.was or growth.path, added=False)
     return whole or here
-
-
-def _place(module: Module, places: Places) -> Place:
-    return places.of_path(module.path, added=module.added) if isinstance(module, WholeModule) else module
 
 
 def _sum(size: Size, growth: Growth) -> Size:
@@ -223,14 +217,14 @@ def _sum(size: Size, growth: Growth) -> Size:
 
 
 def _note(module: Module, scope: Change | None) -> str:
-    if isinstance(module, Place):
+    if isinstance(module, ChangedModule):
         came = scope is not None and scope.kind == "added"
         return "removed" if module.gone else "added" if came else ""
     kind = "added" if module.added else "removed"
     return kind if module.itself else f"all of it {kind}"
 
 
-def _follows(change: Change, wholes: WholeModules) -> bool:
+def _is_subtotal(change: Change, wholes: WholeModules) -> bool:
     """Whether the counts of a module are all that is another, and the row of one that it lies in tells why."""
     if change.kind in {"added", "removed"} or not all(field.path[0] in _COUNTS for field in change.fields):
         return False
@@ -246,7 +240,7 @@ def _settings(scope: Change | None, grown: Size) -> str:
 def _title(row: _Row, paths: Sequence[str]) -> str:
     notes = [f"{len(paths):,} modules"] if len(paths) > 1 else []
     notes += [row.note] if row.note else []
-    before = [name_in(row.was, path) for path in paths]
+    before = [absolute_name(row.was, path) for path in paths]
     notes += [f"was {_names(before)}"] if before != list(paths) else []
     said = ", ".join(notes)
     return f"{_names(paths)} ({said})" if said else _names(paths)

@@ -9,7 +9,7 @@ from gradir.ir.text import amount, counted, short_bytes, word
 from gradir.review.headline import headline, unknown_sizes
 from gradir.review.name_ranges import ranges
 from gradir.review.outline import Cuts, Group, Modules, Outline
-from gradir.review.relative_changes import changes_in
+from gradir.review.relative_changes import made_absolute
 from gradir.review.wording import (
     ANSI,
     BLANK,
@@ -101,7 +101,7 @@ def _every_change(comparison: Comparison) -> Iterator[Line]:
         for change in sorted(facts, key=lambda change: (change.subject != "cut", change.kind != "added")):
             yield from change_lines(change)
     rest = [change for change in changes if change.subject in {"node", "scope"}]
-    for place, found in comparison.places.sections(rest):
+    for place, found in comparison.module_order.sections(rest):
         yield from (BLANK, heading(module_name(place.path, gone=place.gone)))
         for change in found:
             yield from change_lines(change)
@@ -165,7 +165,7 @@ def _entry_lines(entry: Entry) -> list[Line]:
 def _group_lines(group: Group) -> list[Line]:
     title = modules_text(group.paths, gone=group.gone)
     if len(group.paths) > 1:
-        what = "change" if len(group.form) == 1 else f"{len(group.form):,} changes"
+        what = "change" if len(group.relative) == 1 else f"{len(group.relative):,} changes"
         title += f": the same {what} in each of {len(group.paths):,} modules, here in {module_name(group.paths[0])}"
     return [heading(title), *(line for change in group.changes(group.paths[0]) for line in change_lines(change))]
 
@@ -185,7 +185,7 @@ def _reader_lines(entry: Modules) -> Iterator[Line]:
         rest = (
             "" if len(paths) == 1 else ", and so for each" if paths == entry.paths else f", and so for {ranges(paths)}"
         )
-        for change in changes_in(form, paths[0]):
+        for change in made_absolute(form, paths[0]):
             was = f"{word(change.was)} -> " if change.was else ""
             yield Line(f"{SIGNS[change.kind]} {was}{word(change.id)}  {_edges(change)}{rest}", indent=6)
 

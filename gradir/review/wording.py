@@ -100,7 +100,7 @@ def _record_words(record: Record) -> str:
         return tensor_text(record)
     if isinstance(record, Source):
         function = f" {word(record.function)}" if record.function else ""
-        return f"{word(record.file)}:{record.line}{function}{_further(record, _SOURCE)}"
+        return f"{word(record.file)}:{record.line}{function}{''.join(f' {text}' for text in _parts(record, _SOURCE))}"
     if isinstance(record, Saved):
         if record.state != "held" and record == Saved(record.slot, state=record.state):
             return word(record.state)
@@ -109,12 +109,8 @@ def _record_words(record: Record) -> str:
     return _listed(_parts(record, frozenset()))
 
 
-def _further(record: Record, told: frozenset[str]) -> str:
-    return "".join(f" {text}" for text in _parts(record, told))
-
-
-def _parts(record: Record, told: frozenset[str]) -> Iterable[str]:
-    return (f"{FieldChange(path).name}: {words(path, value)}" for path, value in further_parts(record, told).items())
+def _parts(record: Record, but: frozenset[str]) -> Iterable[str]:
+    return (f"{FieldChange(path).name}: {words(path, value)}" for path, value in further_parts(record, but).items())
 
 
 def _listed(texts: Iterable[str]) -> str:
