@@ -14,7 +14,7 @@ from edit_scripts import plan, script
 from hypothesis import given
 from msgspec.structs import replace
 from range_notation import expanded
-from reports import UNKNOWN, headline, markdown, outline, render_brief, render_text
+from reports import UNKNOWN, all_changes, headline, markdown, outline, render_brief, render_text
 from samples import HOSTILE_LABELS, everything, hostile
 
 import gradir
@@ -23,7 +23,7 @@ from gradir.diffs.changes import Change, Diff, FieldChange, Totals
 from gradir.diffs.compare import compare
 from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.text import word
-from gradir.review.outline import Group, Modules, all_changes
+from gradir.review.outline import Group, Modules
 from gradir.review.text import ANSI, Palette
 from gradir.review.wording import change_line, change_lines, module_name
 

@@ -9,10 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reports import outline, render_brief, render_text  # noqa: E402
+from reports import all_changes, outline, render_brief, render_text  # noqa: E402
 
 import gradir  # noqa: E402
-from gradir.review.outline import all_changes  # noqa: E402
 
 nn = torch.nn
 

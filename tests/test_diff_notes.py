@@ -11,14 +11,13 @@ from diff_pairs import valid_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from reports import freezing, headline, markdown, notes, outline, render_brief, render_text, table
+from reports import all_changes, freezing, headline, markdown, notes, outline, render_brief, render_text, table
 from samples import HOSTILE_LABELS
 
 from gradir.diffs.changes import Change, Diff, FieldChange, Totals
 from gradir.diffs.compare import compare
 from gradir.ir import Builder, Graph, Node, Ref, Scope, TensorMeta
 from gradir.review.headline import uniform
-from gradir.review.outline import all_changes
 from gradir.review.wording import wrapped
 
 

@@ -14,13 +14,12 @@ pytest.importorskip("transformers")
 
 from real_changes import CHANGES, COMMANDS, PAGE, pair, updated  # noqa: E402
 from real_models import versions  # noqa: E402
-from reports import markdown, outline, render_brief, words_of  # noqa: E402
+from reports import all_changes, markdown, outline, render_brief, words_of  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.cli import main  # noqa: E402
 from gradir.diffs.changes import Change, Diff  # noqa: E402
 from gradir.ir import Graph  # noqa: E402
-from gradir.review.outline import all_changes  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

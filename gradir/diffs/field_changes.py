@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, partial
+from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias, Union
 
 from msgspec import UNSET
@@ -110,7 +110,7 @@ def compared_fields(kind: type[Record]) -> tuple[Field, ...]:
 @cache
 def descriptions(kind: type[Record]) -> Fields:
     """How each field of a record that a diff looks at is described, by the type of the field."""
-    return {field.name: partial(_describer(field), (field.key,)) for field in compared_fields(kind)}
+    return {field.name: _description(field) for field in compared_fields(kind)}
 
 
 def type_at(kind: type[Record], path: Path) -> Any:
@@ -143,45 +143,25 @@ def type_at(kind: type[Record], path: Path) -> Any:
     return None
 
 
-def _describer(field: Field) -> Callable[[Path, Any], Mapping[Path, Part]]:
-    inner = records_in(field)
+def _description(field: Field) -> Callable[[Any], Mapping[Path, Part]]:
+    path, inner = (field.key,), records_in(field)
     if inner is Saved:
-        return _saved_parts
+        return lambda slots: {
+            (*path, *key): _saved(slot) for key, slot in zip(numbered(slot.slot for slot in slots), slots, strict=True)
+        }
     if inner is not None:
-        describe = _RECORDS.get(inner, _record_part)
-        return partial(_numbered_parts if is_list(field) else _single_part, describe)
+        describe: Callable[[Any], Part] = _RECORDS.get(inner, _record_part)
+        if not is_list(field):
+            return lambda record: {} if record is None else {path: describe(record)}
+        # An input slot without a gradient is a value too.
+        return lambda records: {
+            (*path, number): Part(None) if record is None else describe(record) for number, record in enumerate(records)
+        }
     if isinstance(field.default, dict):
-        return _value_parts
-    return partial(_plain_part, () if is_list(field) else field.default)
-
-
-def _plain_part(default: object, path: Path, value: object) -> Mapping[Path, Part]:
-    """A text, number, flag or list of these; what says nothing is left out, and no number does."""
-    if value is None or value == "" or (value is False and default is False) or (default == () == value):
-        return {}
-    return {path: Part(value)}
-
-
-def _value_parts(path: Path, values: Mapping[str, AttrValue]) -> Mapping[Path, Part]:
-    return {(*path, key): Part(values[key]) for key in sorted(values)}
-
-
-def _single_part(describe: Callable[[Any], Part], path: Path, record: Record | None) -> Mapping[Path, Part]:
-    return {} if record is None else {path: describe(record)}
-
-
-def _numbered_parts(
-    describe: Callable[[Any], Part], path: Path, records: tuple[Record | None, ...]
-) -> Mapping[Path, Part]:
-    # An input slot without a gradient is a value too.
-    return {
-        (*path, number): Part(None) if record is None else describe(record) for number, record in enumerate(records)
-    }
-
-
-def _saved_parts(path: Path, slots: tuple[Saved, ...]) -> Mapping[Path, Part]:
-    paths = ((*path, *key) for key in numbered(saved.slot for saved in slots))
-    return dict(zip(paths, map(_saved, slots), strict=True))
+        return lambda values: {(*path, key): Part(values[key]) for key in sorted(values)}
+    # What says nothing is left out, and no number does.
+    nothing = (None, "", ()) if is_list(field) else (None, "")
+    return lambda value: {} if value in nothing or value is field.default is False else {path: Part(value)}
 
 
 def _record_part(record: Record) -> Part:
@@ -194,7 +174,7 @@ def further_parts(record: Record, but: frozenset[str]) -> dict[Path, Any]:
     return {
         path: part.value
         for field in other_fields(type(record), but)
-        for path, part in _describer(field)((field.key,), getattr(record, field.name)).items()
+        for path, part in _description(field)(getattr(record, field.name)).items()
     }
 
 

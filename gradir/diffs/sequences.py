@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
@@ -101,20 +101,18 @@ def overtaken(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
         parent_now, _, index_now = new.rpartition(".")
         if _is_index(index) and _is_index(index_now):
             lists[parent, parent_now].append((int(index), int(index_now), old, new))
-    return next(chain.from_iterable(map(_overtaking, lists.values())), None)
+    for entries in lists.values():
+        furthest = -1
+        for _, now, old, new in sorted(entries):
+            # One that others passed on both sides may have kept its index.
+            if now < furthest and old != new:
+                return old, new
+            furthest = max(furthest, now)
+    return None
 
 
 def _is_index(name: str) -> bool:
     return name.isdecimal() and len(name) <= _MOST_DIGITS
-
-
-def _overtaking(entries: list[tuple[int, int, str, str]]) -> Iterator[tuple[str, str]]:
-    furthest = -1
-    for _, now, old, new in sorted(entries):
-        # One that others passed on both sides may have kept its index.
-        if now < furthest and old != new:
-            yield old, new
-        furthest = max(furthest, now)
 
 
 _EDITS: Final = 1000

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.ir.module_tree import OUTSIDE
 from gradir.ir.text import amount
 from gradir.ir.totals import elements
 from gradir.review.name_ranges import ranges
 from gradir.review.wording import module_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change
     from gradir.ir import Graph, Node, Scope
@@ -124,25 +123,25 @@ def _modules_text(paths: Sequence[str]) -> str:
 def _topmost(paths: Sequence[str], tree: ModuleTree) -> list[str]:
     """These modules, or those above them in which no other module owns parameters."""
     listed = set(paths)
-    others = [scope.own > 0 and scope.path not in listed for scope in tree.scopes]
-    among = [scope.path in listed for scope in tree.scopes]
-    # A module stands behind the one that it lies in.
-    for row in range(len(tree.scopes) - 1, -1, -1):
-        above = tree.parents[row]
-        if above != OUTSIDE:
-            others[above] = others[above] or others[row]
-            among[above] = among[above] or among[row]
-    found: list[str] = []
-    covered = [False] * len(tree.scopes)
-    for row, scope in enumerate(tree.scopes):
-        above = tree.parents[row]
-        covered[row] = above != OUTSIDE and covered[above]
-        if among[row] and not others[row] and not covered[row]:
-            covered[row] = True
-            found.append(scope.path)
-        elif scope.path in listed and not covered[row]:
-            # It owns parameters itself, and so does one below it that is not among these.
-            found.append(scope.path)
+    rows = [(row, scope.path in listed, scope.own > 0) for row, scope in enumerate(tree.scopes)]
+    others = _with_above((row for row, is_listed, owns in rows if owns and not is_listed), tree)
+    among = _with_above((row for row, is_listed, _ in rows if is_listed), tree) - others
+    # One that is not among these owns parameters itself, and so does one below it that is not listed.
+    return [
+        tree.scopes[row].path
+        for row, is_listed, _ in rows
+        if (tree.parents[row] not in among if row in among else is_listed)
+    ]
+
+
+def _with_above(rows: Iterable[int], tree: ModuleTree) -> set[int]:
+    """Modules by number, and all that they lie in."""
+    found: set[int] = set()
+    for row in rows:
+        for above in tree.and_above(row):
+            if above in found:
+                break
+            found.add(above)
     return found
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gradir.review.changed_modules import ChangedModule, Contents, ModuleOrder, Renamed, WholeModule, WholeModules
     from gradir.review.comparison import Comparison
 
-__all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "all_changes", "folds", "outline"]
+__all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "folds", "outline"]
 
 _IN_MODULES: Final = ("node", "scope")
 
@@ -96,19 +96,6 @@ def outline(comparison: Comparison) -> Outline:
     """
     with paused_gc():
         return _outline(comparison)
-
-
-def all_changes(outline: Outline) -> Iterator[Change]:
-    """Every change that an outline tells, those of equal modules again for each."""
-    for cut in outline.cuts:
-        yield from (*cut.changes, *cut.nodes)
-    yield from (*outline.facts, *outline.explained)
-    for entry in outline.entries:
-        for path in entry.paths:
-            yield from entry.changes(path)
-        for form, paths in entry.readers if isinstance(entry, Modules) else ():
-            for path in paths:
-                yield from made_absolute(form, path)
 
 
 def folds(outline: Outline) -> bool:

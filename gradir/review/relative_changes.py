@@ -83,7 +83,7 @@ def made_relative(changes: Iterable[Change], path: str, was: str | None = None) 
 
 
 def made_absolute(changes: RelativeChanges, path: str, was: str | None = None) -> tuple[Change, ...]:
-    """The changes that the module at ``path`` sees so: ``made_absolute(made_relative(changes, path), path) == changes``."""
+    """The changes that the module at ``path`` sees so, the inverse of `made_relative`."""
     before = path if was is None else was
     return tuple([_absolute(change, before if change.rest.kind == "removed" else path, before) for change in changes])
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec.structs import astuple
+
 from gradir.diffs.changes import Size
 from gradir.ir.text import amount, short_bytes, word
 from gradir.markdown import code_span, fenced
@@ -163,7 +165,8 @@ def table(comparison: Comparison) -> Iterator[str]:
     was: dict[Module, str] = {}
     for growth in diff.modules:
         module = _module(growth, order, wholes)
-        grown[module] = _sum(grown.get(module, Size()), growth)
+        sizes = map(astuple, (grown.get(module, Size()), growth.before, growth.after))
+        grown[module] = Size(*(so_far + after - before for so_far, before, after in zip(*sizes, strict=True)))
         if growth.was and isinstance(module, ChangedModule):
             was[module] = growth.was
     was.update((module, scope.was) for module, scope in said.items() if scope.was and isinstance(module, ChangedModule))
@@ -189,7 +192,11 @@ def table(comparison: Comparison) -> Iterator[str]:
     yield f"| module | + | - | ~ | operations | parameters | saved |{' settings |' if last else ''}"
     yield f"|---|--:|--:|--:|--:|--:|--:|{'---|' if last else ''}"
     for row, paths in rows[:_MOST_ROWS]:
-        cells = [_title(row, paths), *_cells(row, len(paths)), *([_settings_cell(row)] if last else [])]
+        cells = [
+            _title(row, paths),
+            *_cells(row, len(paths)),
+            *([row.settings and code_span(row.settings)] if last else []),
+        ]
         yield f"| {' | '.join(cells)} |"
     if len(rows) > _MOST_ROWS:
         more = sum(len(paths) for _, paths in rows[_MOST_ROWS:])
@@ -205,15 +212,6 @@ def _module(growth: Growth, order: ModuleOrder, wholes: WholeModules) -> Module:
     if whole is None and before == here:
         whole = wholes.at(growth.was or growth.path, added=False)
     return whole or here
-
-
-def _sum(size: Size, growth: Growth) -> Size:
-    before, after = growth.before, growth.after
-    return Size(
-        size.nodes + after.nodes - before.nodes,
-        size.parameters + after.parameters - before.parameters,
-        size.saved_bytes + after.saved_bytes - before.saved_bytes,
-    )
 
 
 def _note(module: Module, scope: Change | None) -> str:
@@ -250,10 +248,6 @@ def _names(paths: Sequence[str]) -> str:
     if len(paths) > 1:
         return code_span(ranges(paths), LONGEST_RANGE)
     return code_span(paths[0]) if paths[0] else "(top level)"
-
-
-def _settings_cell(row: _Row) -> str:
-    return code_span(row.settings) if row.settings else ""
 
 
 def _cells(row: _Row, modules: int) -> Iterator[str]:

@@ -121,7 +121,9 @@ def brief_lines(outline: Outline) -> Iterator[Line]:
         yield from map(cut_line, outline.cuts)
         for fact in outline.facts:
             yield from change_lines(fact)
-    blocks = [(entry, _entry_lines(entry)) for entry in outline.entries]
+    blocks = [
+        (entry, _group_lines(entry) if isinstance(entry, Group) else _modules_lines(entry)) for entry in outline.entries
+    ]
     changes = [lines for entry, lines in blocks if isinstance(entry, Group)]
     overview = _overview(blocks)
     length, folded = sum(map(len, changes)), sum(len(lines) for _, lines in blocks) - sum(map(len, changes))
@@ -156,10 +158,6 @@ def modules_text(paths: Sequence[str], *, gone: bool = False) -> str:
     if len(paths) == 1:
         return module_name(paths[0], gone=gone)
     return f"{ranges(paths)}{' (removed)' if gone else ''}"
-
-
-def _entry_lines(entry: Entry) -> list[Line]:
-    return _group_lines(entry) if isinstance(entry, Group) else _modules_lines(entry)
 
 
 def _group_lines(group: Group) -> list[Line]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gradir import registry
-from gradir.diffs.changes import UNSET, Diff, FieldChange
+from gradir.diffs.changes import UNSET, Change, Diff, FieldChange
 from gradir.ir import Graph
 from gradir.review import conditions, frozen, report, text
 from gradir.review import headline as top_lines
 from gradir.review import outline as outlines
 from gradir.review.comparison import Comparison
+from gradir.review.relative_changes import made_absolute
 from gradir.review.wording import NO_COLOUR, Palette, words
 
 Sides = tuple[Graph, Graph]
@@ -47,6 +48,19 @@ def union(a: Graph, b: Graph, diff: Diff) -> Graph:
 
 def outline(diff: Diff, sides: Sides) -> outlines.Outline:
     return Comparison.of(diff, *sides).outline
+
+
+def all_changes(outline: outlines.Outline) -> Iterator[Change]:
+    """Every change that an outline tells, those of equal modules again for each."""
+    for cut in outline.cuts:
+        yield from (*cut.changes, *cut.nodes)
+    yield from (*outline.facts, *outline.explained)
+    for entry in outline.entries:
+        for path in entry.paths:
+            yield from entry.changes(path)
+        for relative, paths in entry.readers if isinstance(entry, outlines.Modules) else ():
+            for path in paths:
+                yield from made_absolute(relative, path)
 
 
 def headline(diff: Diff, sides: Sides) -> str:
