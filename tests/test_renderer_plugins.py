@@ -164,7 +164,7 @@ def test_a_report_makes_each_part_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for home, names in {
         "gradir.diffs.matching": ("match",),
         "gradir.diffs.compare": ("compare",),
-        "gradir.diffs.marked_union": ("union",),
+        "gradir.diffs.marked_union": ("marked_union",),
         "gradir.review.outline": ("outline",),
         "gradir.review.headline": ("notes",),
         "gradir.review.changed_modules": ("ModuleOrder", "WholeModules", "module_tree"),

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["compare"]
 
-
 _COUNTS: Final = ("total", "trainable")
 """The fields of a scope that count what is below it too."""
 

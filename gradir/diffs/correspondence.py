@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Correspondence", "Verdict", "renamed_storages"]
 
-
 Verdict = Literal["", "renumbered", "renamed", "moved"]
 """What happened to a name; nothing where it is the same or another change says it."""
 

@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from gradir.diffs.sequences import increasing
+from gradir.diffs.sequences import equal_ends, increasing
 from gradir.errors import PatchError
 from gradir.ir import Cut, Graph, Node, Producer, Scope
 from gradir.ir.validate import check
@@ -130,12 +130,10 @@ def _hunks(before: Mapping[str, T], after: Mapping[str, T]) -> Iterator[Hunk[T]]
 
 def _trimmed(before: Sequence[T], after: Sequence[T]) -> Iterator[Hunk[T]]:
     """One hunk for all between the common beginning and the common end."""
-    shorter = min(len(before), len(after))
-    start = next((at for at in range(shorter) if not _identical(before[at], after[at])), shorter)
-    rest = shorter - start
-    end = next((at for at in range(rest) if not _identical(before[-1 - at], after[-1 - at])), rest)
-    if start < len(before) - end or start < len(after) - end:
-        yield Hunk(start, start, tuple(before[start : len(before) - end]), tuple(after[start : len(after) - end]))
+    start, same = equal_ends(before, after, _identical)
+    old, new = tuple(before[start : len(before) - same]), tuple(after[start : len(after) - same])
+    if old or new:
+        yield Hunk(start, start, old, new)
 
 
 def _replaced(records: Sequence[T], hunks: Sequence[Hunk[T]], noun: str) -> Iterator[T]:

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from operator import eq
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
@@ -17,13 +18,13 @@ __all__ = [
     "alone_in_both",
     "cheapest_alignment",
     "common_subsequence",
+    "equal_ends",
     "gaps_between",
     "increasing",
     "matched",
     "out_of_place",
     "overtaken",
 ]
-
 
 K = TypeVar("K", bound="Hashable")
 T = TypeVar("T")
@@ -62,20 +63,20 @@ def increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     tops: list[int] = []
     piles: list[int] = []
     before: list[int] = []
-    for place, (_, value) in enumerate(pairs):
+    for at, (_, value) in enumerate(pairs):
         pile = bisect_left(tops, value)
         before.append(piles[pile - 1] if pile else -1)
         if pile == len(tops):
             tops.append(value)
-            piles.append(place)
+            piles.append(at)
         else:
             tops[pile] = value
-            piles[pile] = place
+            piles[pile] = at
     found = []
-    place = piles[-1] if piles else -1
-    while place >= 0:
-        found.append(pairs[place])
-        place = before[place]
+    at = piles[-1] if piles else -1
+    while at >= 0:
+        found.append(pairs[at])
+        at = before[at]
     found.reverse()
     return found
 
@@ -280,18 +281,25 @@ def gaps_between(pairs: Iterable[tuple[int, int]], gap: Gap) -> list[Gap]:
     ]
 
 
+def equal_ends(before: Sequence[T], after: Sequence[T], same: Callable[[T, T], bool] = eq) -> tuple[int, int]:
+    """How many entries are the same from the start, and of the others how many from the end.
+
+    >>> equal_ends("abcb", "ab")
+    (2, 0)
+    """
+    most = min(len(before), len(after))
+    start = next((at for at in range(most) if not same(before[at], after[at])), most)
+    most -= start
+    return start, next((at for at in range(most) if not same(before[-1 - at], after[-1 - at])), most)
+
+
 def _trimmed(before: Sequence[int], after: Sequence[int], gap: Gap, pairs: list[tuple[int, int]]) -> Gap:
     x, end, y, other_end = gap
-    start = x
-    while x < end and y < other_end and before[x] == after[y]:
-        x += 1
-        y += 1
-    pairs += zip(range(start, x), range(gap.other_start, y), strict=True)
-    while x < end and y < other_end and before[end - 1] == after[other_end - 1]:
-        end -= 1
-        other_end -= 1
-        pairs.append((end, other_end))
-    return Gap(x, end, y, other_end)
+    same, same_end = equal_ends(before[x:end], after[y:other_end])
+    pairs += zip(range(x, x + same), range(y, y + same), strict=True)
+    inner = Gap(x + same, end - same_end, y + same, other_end - same_end)
+    pairs += zip(range(inner.end, end), range(inner.other_end, other_end), strict=True)
+    return inner
 
 
 def _shortest(before: Sequence[int], after: Sequence[int], gap: Gap) -> list[tuple[int, int]] | None:

@@ -111,37 +111,25 @@ class Renamed:
     """
 
     def __init__(self, changes: Iterable[Change]) -> None:
-        # A trie of components: to look every beginning of a path up would take the square of its depth.
-        self._steps: dict[tuple[int, str], int] = {}
-        self._before: dict[int, tuple[str, ...]] = {}
+        self._was: dict[str, str] = {}
         for change in changes:
-            if change.subject == "module" and change.kind == "renamed":
-                was, now = _components(change.was), _components(change.id)
-                # Of two modules that became one, none is what all were called.
-                if was.count(_ANY) == now.count(_ANY):
-                    self._before.setdefault(self._vertex(now), was)
+            was, now = _components(change.was), _components(change.id)
+            # Of two modules that became one, none is what all were called.
+            if (change.subject, change.kind) == ("module", "renamed") and was.count(_ANY) == now.count(_ANY):
+                self._was.setdefault(change.id, change.was)
+        self._tree = ModuleTree(map(Scope, self._was))
 
     def before(self, path: str) -> str:
         """The path that the names of a module had, or the path itself."""
         parts = _components(path)
-        vertex, was, length = 0, self._before.get(0), 0
-        for depth, part in enumerate(parts, 1):
-            step = self._steps.get((vertex, _ANY if _INDEX.fullmatch(part) else part))
-            if step is None:
-                break
-            vertex = step
-            if vertex in self._before:
-                was, length = self._before[vertex], depth
-        if was is None:
+        row = self._tree.place(".".join([_ANY if _INDEX.fullmatch(part) else part for part in parts]))
+        if row == OUTSIDE:
             return path
+        now = self._tree.scopes[row].path
+        length = len(_components(now))
         indices = (part for part in parts[:length] if part == _ANY or _INDEX.fullmatch(part))
-        return ".".join([*(next(indices) if part == _ANY else part for part in was), *parts[length:]])
-
-    def _vertex(self, components: Iterable[str]) -> int:
-        vertex = 0
-        for component in components:
-            vertex = self._steps.setdefault((vertex, component), len(self._steps) + 1)
-        return vertex
+        was = (next(indices) if part == _ANY else part for part in _components(self._was[now]))
+        return ".".join([*was, *parts[length:]])
 
 
 def _components(path: str) -> tuple[str, ...]:

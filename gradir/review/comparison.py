@@ -168,9 +168,9 @@ class Comparison:
     @cached_property
     def union(self) -> Graph:
         """Both graphs in one, every node marked with what became of it."""
-        from gradir.diffs.marked_union import union
+        from gradir.diffs.marked_union import marked_union
 
-        return union(self.before, self.after, self.diff, self.correspondence)
+        return marked_union(self.before, self.after, self.diff, self.correspondence)
 
     def changed_part(self, hops: int = _HOPS) -> Graph:
         """What changed, each node marked, with what is at most ``hops`` edges away.

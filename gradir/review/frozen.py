@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.ir.text import amount
+from gradir.ir.text import counted
 from gradir.ir.totals import elements
 from gradir.review.name_ranges import ranges
 from gradir.review.wording import module_name
@@ -109,7 +109,7 @@ def _text(frozen: Sequence[Frozen], tree: ModuleTree) -> str:
     """The modules, the topmost ones of which all are found, and how much that is."""
     count, size = (sum(sizes) for sizes in zip(*(module.lost for module in frozen), strict=True))
     exact = all(module.proven for module in frozen)
-    figure = f" ({count:,} parameter{'s'[: count != 1]}, {amount(size)} element{'s'[: size != 1]})" if exact else ""
+    figure = f" ({counted(count, 'parameter')}, {counted(size, 'element')})" if exact else ""
     whole = _topmost([module.path for module in frozen if module.whole], tree)
     part = [module.path for module in frozen if not module.whole]
     names = [_modules_text(whole), f"part of {_modules_text(part)}" if part else ""]
@@ -161,7 +161,7 @@ _OF_BACKWARD: Final = ("saved", "attrs")
 
 
 def consequences(comparison: Comparison) -> frozenset[int]:
-    """The places among the changes of what is no more than a consequence of parameters that were frozen or unfrozen.
+    """The indices among the changes of what is no more than a consequence of parameters that were frozen or unfrozen.
 
     That is: the parameter leaves the graph, or is in it as what an operation saved; what accumulated its gradient goes;
     an operation goes whose every input has gone so; and one that had such an input has none there any more, with what
@@ -180,7 +180,7 @@ def consequences(comparison: Comparison) -> frozenset[int]:
     for word, modules in comparison.frozen.items():
         owners = {module.trained for module in modules if module.proven}
         if owners:
-            found.update(_Explained(comparison, owners, is_frozen=word == "frozen").places())
+            found.update(_Explained(comparison, owners, is_frozen=word == "frozen").indices())
     left = [change for at, change in enumerate(comparison.diff.changes) if at not in found]
     if found and all(change.subject == "graph" and change.id in _ORDER for change in left):
         return frozenset(range(len(comparison.diff.changes)))
@@ -196,7 +196,7 @@ class _Explained:
         self._owners = owners
         self._is_frozen = is_frozen
 
-    def places(self) -> Iterator[int]:
+    def indices(self) -> Iterator[int]:
         kind = "removed" if self._is_frozen else "added"
         gone = {
             change.id: at for at, change in enumerate(self._changes) if change.subject == "node" and change.kind == kind
@@ -210,7 +210,7 @@ class _Explained:
                 dead.add(node.id)
                 yield gone[node.id]
         for at in changed:
-            if self._is_count(self._changes[at]) or self._is_reader(self._changes[at], dead):
+            if _only_trainable(self._changes[at]) or self._is_reader(self._changes[at], dead):
                 yield at
 
     def _name(self, change: Change) -> str:
@@ -231,9 +231,6 @@ class _Explained:
         other = change.fields[0].after if self._is_frozen else change.fields[0].before
         return node is not None and node.role == "parameter" and other == "buffer" and node.scope in self._owners
 
-    def _is_count(self, change: Change) -> bool:
-        return change.subject == "scope" and [field.path for field in change.fields] == [("trainable",)]
-
     def _is_reader(self, change: Change, dead: Collection[str]) -> bool:
         """Whether a node changed only in that it has no input where one of the gone nodes was."""
         node = self._trained.nodes.get(self._name(change)) if change.subject == "node" else None
@@ -253,3 +250,7 @@ class _Explained:
 def _source(node: Node, slot: object) -> str:
     ref = node.inputs[slot] if isinstance(slot, int) and slot < len(node.inputs) else None
     return "" if ref is None else ref.id
+
+
+def _only_trainable(change: Change) -> bool:
+    return change.subject == "scope" and [field.path for field in change.fields] == [("trainable",)]

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["headline", "notes", "uniform", "unknown_sizes"]
 
-
 _ALWAYS: Final = ("added", "removed", "changed")
 
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LONGEST_RANGE", "markdown", "settings", "table"]
 
-
 _MOST_CHARACTERS: Final = 60_000
 """A comment on GitHub holds 65,536; what surrounds the report has to fit too."""
 

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ANSI", "NO_COLOUR", "Palette", "brief_lines", "cut_line", "modules_text", "render_brief", "render_text"]
 
-
 _NOTHING = "no difference\n"
 
 
@@ -101,8 +100,8 @@ def _every_change(comparison: Comparison) -> Iterator[Line]:
         for change in sorted(facts, key=lambda change: (change.subject != "cut", change.kind != "added")):
             yield from change_lines(change)
     rest = [change for change in changes if change.subject in {"node", "scope"}]
-    for place, found in comparison.module_order.sections(rest):
-        yield from (BLANK, heading(module_name(place.path, gone=place.gone)))
+    for module, found in comparison.module_order.sections(rest):
+        yield from (BLANK, heading(module_name(module.path, gone=module.gone)))
         for change in found:
             yield from change_lines(change)
 
@@ -179,11 +178,11 @@ def _modules_lines(entry: Modules) -> list[Line]:
 
 
 def _reader_lines(entry: Modules) -> Iterator[Line]:
-    for form, paths in entry.readers:
+    for relative, paths in entry.readers:
         rest = (
             "" if len(paths) == 1 else ", and so for each" if paths == entry.paths else f", and so for {ranges(paths)}"
         )
-        for change in made_absolute(form, paths[0]):
+        for change in made_absolute(relative, paths[0]):
             was = f"{word(change.was)} -> " if change.was else ""
             yield Line(f"{SIGNS[change.kind]} {was}{word(change.id)}  {_edges(change)}{rest}", indent=6)
 

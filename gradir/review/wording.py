@@ -42,7 +42,6 @@ __all__ = [
     "written",
 ]
 
-
 SIGNS: Final = {"added": "+", "removed": "-", "changed": "~", "renamed": ">", "moved": "^"}
 _ABSENT: Final = "(absent)"
 _NO_GRADIENT: Final = "-"
@@ -172,9 +171,10 @@ def change_lines(change: Change) -> Iterator[Line]:
 def change_line(change: Change) -> Line:
     """A change in one line, without its fields."""
     subject = f"{change.subject} " if change.subject in {"scope", "cut", "module"} else ""
-    was = f"{_name(change.was, change)} -> " if change.was or change.subject == "module" else ""
+    named = module_name if change.subject == "module" else word
+    was = f"{named(change.was)} -> " if change.was or change.subject == "module" else ""
     summary = change_summary(change)
-    return sign_line(change.kind, f"{subject}{was}{_name(change.id, change)}{f'  {summary}' if summary else ''}")
+    return sign_line(change.kind, f"{subject}{was}{named(change.id)}{f'  {summary}' if summary else ''}")
 
 
 def change_summary(change: Change) -> str:
@@ -201,10 +201,6 @@ def _written(line: Line, palette: Palette, width: int | None) -> str:
         return text
     # The colours take no place.
     return f"{blanks}{getattr(palette, line.colour)}{text[line.indent :]}{palette.reset}"
-
-
-def _name(name: str, change: Change) -> str:
-    return module_name(name) if change.subject == "module" else word(name)
 
 
 _CONTINUED: Final = "  "

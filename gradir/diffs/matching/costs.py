@@ -9,10 +9,8 @@ from itertools import chain
 from operator import ne
 from typing import TYPE_CHECKING, Final
 
-from gradir.diffs.matching.numbered import TENSOR
+from gradir.diffs.matching.numbered import TENSOR, own_fields
 from gradir.diffs.matching.renames import Naming, Rename, pattern
-from gradir.ir import Node, Ref, Saved
-from gradir.ir.fields import fields_of, records_in
 from gradir.ir.module_tree import split_path
 
 if TYPE_CHECKING:
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from gradir.diffs.matching.numbered import NumberedGraph
 
 __all__ = ["Addresses", "Costs", "anchors"]
-
 
 _FEW: Final = 8
 """Of two matchings that differ in more than one part in this many nodes, each is priced by itself."""
@@ -169,14 +166,7 @@ def _priced() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
     The operation itself, what refers to other nodes and names are priced by themselves.
     """
-    alone = {field.name for field in fields_of(Node) if records_in(field) in {Ref, Saved} or field.about.refers} | {
-        "op"
-    }
-    priced = [field for field in fields_of(Node) if field.name not in alone and field.about.compared != "place"]
-    return (
-        tuple(field.name for field in priced if field.about.compared != "detail"),
-        tuple(field.name for field in priced if field.about.compared == "detail"),
-    )
+    return ("role", *own_fields("structure"), *own_fields("type"), *own_fields("free")), own_fields("detail")
 
 
 def _only(before: Sequence[int], after: Sequence[int]) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from gradir.diffs.matching.renames import pattern
-from gradir.diffs.sequences import Gap, align, alone_in_both, cheapest_alignment
+from gradir.diffs.sequences import Gap, align, alone_in_both, cheapest_alignment, equal_ends
 from gradir.ir.module_tree import scope_depth, split_path
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class _Modules:
         if not children or not others:
             return
         here, there = self._before.labels["tight"], self._after.labels["tight"]
-        start, end = _equal_ends([here[path] for path in children], [there[path] for path in others])
+        start, end = equal_ends([here[path] for path in children], [there[path] for path in others])
         for old, new in (
             *zip(children[:start], others[:start], strict=True),
             *zip(children[len(children) - end :], others[len(others) - end :], strict=True),
@@ -251,14 +251,6 @@ class _Modules:
 
     def _free(self, olds: Iterable[str], news: Iterable[str]) -> tuple[list[str], list[str]]:
         return [path for path in olds if path not in self._found], [path for path in news if path not in self._taken]
-
-
-def _equal_ends(labels: Sequence[int], others: Sequence[int]) -> tuple[int, int]:
-    """How many labels are equal from the start, and of the others how many from the end."""
-    most = min(len(labels), len(others))
-    start = next((at for at in range(most) if labels[at] != others[at]), most)
-    most -= start
-    return start, next((at for at in range(most) if labels[-1 - at] != others[-1 - at]), most)
 
 
 def _overlap(one: frozenset[tuple[str, int]], two: frozenset[tuple[str, int]]) -> int:

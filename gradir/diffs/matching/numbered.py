@@ -27,7 +27,6 @@ __all__ = [
     "Surroundings",
 ]
 
-
 NOTHING: Final = -1
 """The position of no node. Lists by position end in an entry for it, which is where Python's index -1 leads."""
 
@@ -229,23 +228,32 @@ def _reversed(references: Sequence[Iterable[int]]) -> list[list[int]]:
 
 
 @cache
-def said(compared: str) -> Callable[[Node], Hashable]:
-    """Reads what a node says in the fields of one kind of comparison, without references and what ``loose`` labels.
+def own_fields(compared: str) -> tuple[str, ...]:
+    """The fields of a node of one kind of comparison, without references and what ``loose`` labels.
 
-    >>> from gradir.ir import TensorMeta
-    >>> said("type")(Node("x", outputs=(TensorMeta("float32"),)))
-    (TensorMeta(dtype='float32', shape=None, device='cpu', layout='strided'),)
+    >>> own_fields("type")
+    ('outputs',)
     """
-    names = [
+    return tuple(
         field.name
         for field in fields_of(Node)
         if field.about.compared == compared
         and field.name not in _LOOSE
         and not field.about.refers
         and records_in(field) not in {Ref, Saved}
-    ]
-    values = attrgetter(*names)
-    if not any(isinstance(getattr(_BLANK, name), dict) for name in names):
+    )
+
+
+@cache
+def said(compared: str) -> Callable[[Node], Hashable]:
+    """Reads what a node says in its `own_fields` of one kind of comparison.
+
+    >>> from gradir.ir import TensorMeta
+    >>> said("type")(Node("x", outputs=(TensorMeta("float32"),)))
+    (TensorMeta(dtype='float32', shape=None, device='cpu', layout='strided'),)
+    """
+    values = attrgetter(*own_fields(compared))
+    if not any(isinstance(getattr(_BLANK, name), dict) for name in own_fields(compared)):
         return values
     return lambda node: tuple([_frozen(value) if isinstance(value, dict) else value for value in values(node)])
 
