@@ -188,12 +188,14 @@ class NumberedGraph:
         self.full.append(full)
 
     def _references(self, refs: tuple[Ref | None, ...]) -> tuple[tuple[int, ...], dict[int, Odd]]:
-        producers = tuple([NOTHING if ref is None else self.index.get(ref.id, NOTHING) for ref in refs])
-        return producers, {
-            slot: Odd(ref.output_nr, ref.id if producer == NOTHING else "")
-            for slot, (ref, producer) in enumerate(zip(refs, producers, strict=True))
-            if ref is not None and (ref.output_nr or producer == NOTHING)
-        }
+        producers: list[int] = []
+        odd: dict[int, Odd] = {}
+        for slot, ref in enumerate(refs):
+            producer = NOTHING if ref is None else self.index.get(ref.id, NOTHING)
+            producers.append(producer)
+            if ref is not None and (ref.output_nr or producer == NOTHING):
+                odd[slot] = Odd(ref.output_nr, ref.id if producer == NOTHING else "")
+        return tuple(producers), odd
 
     def _saved(self, slots: tuple[Saved, ...]) -> tuple[tuple[Hashable, ...], tuple[int, ...]]:
         """What the slots hold, without references, and the positions that they refer to."""
@@ -222,7 +224,7 @@ def _reversed(references: Sequence[Iterable[int]]) -> list[list[int]]:
     found: list[list[int]] = [[] for _ in references]
     for node, targets in enumerate(references):
         for target in targets:
-            if target not in {NOTHING, node}:
+            if node != target != NOTHING:
                 found[target].append(node)
     return found
 
