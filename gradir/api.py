@@ -11,7 +11,7 @@ from gradir.errors import FormatError
 if TYPE_CHECKING:
     import graphviz
 
-    from gradir.diffs.model import Diff
+    from gradir.diffs.changes import Diff
     from gradir.ir import Graph
     from gradir.protocols import Names, Recorder, Verification
 
@@ -373,7 +373,7 @@ def patch(graph: Graph, diff: Diff) -> Graph:
     >>> list(patch(a, diff(a, b)).nodes)
     ['y']
     """
-    from gradir.diffs.script import apply
+    from gradir.diffs.hunks import apply
 
     _check_graphs(graph)
     _check_diff(diff)
@@ -387,7 +387,7 @@ def unpatch(graph: Graph, diff: Diff) -> Graph:
         PatchError: the diff was not made for this graph.
         TypeError: the one is no graph, or the other no diff.
     """
-    from gradir.diffs.script import apply, inverse
+    from gradir.diffs.hunks import apply, inverse
 
     _check_graphs(graph)
     _check_diff(diff)
@@ -404,7 +404,7 @@ def _check_graphs(*graphs: object) -> None:
 
 
 def _check_diff(diff: object) -> None:
-    from gradir.diffs.model import Diff
+    from gradir.diffs.changes import Diff
 
     if not isinstance(diff, Diff):
         raise TypeError(f"expected a gradir.Diff, got {type(diff).__name__}")

@@ -24,7 +24,7 @@ import pytest
 from gradir.errors import GradirError
 
 if TYPE_CHECKING:
-    from gradir.diffs.model import Diff
+    from gradir.diffs.changes import Diff
     from gradir.ir import Graph
 
     Comparison: TypeAlias = Callable[[Graph, Graph], Diff]

@@ -20,7 +20,7 @@ from gradir.cli import main
 from gradir.codecs.compression import compression_of
 from gradir.codecs.document import MAGIC
 from gradir.codecs.unknown import check_known
-from gradir.diffs.document import encode as encode_diff
+from gradir.diffs.diff_json import encode as encode_diff
 from gradir.errors import FormatError
 from gradir.ir import Graph, Node
 from gradir.passes import fold, hide_shape_ops

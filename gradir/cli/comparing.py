@@ -144,7 +144,7 @@ def _shown(comparison: Comparison, options: argparse.Namespace) -> bytes:
     values = _values(options)
     if options.format == _TEXT and not options.option:
         # Not by the registry: to find what else there is takes longer than to write a small diff.
-        from gradir.renderers.text import TextOptions, TextRenderer
+        from gradir.renderers.reports import TextOptions, TextRenderer
 
         return TextRenderer().render(comparison, TextOptions(**values)).encode()
     from gradir import registry

@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Load, patch, save."""
     from gradir import api, files
-    from gradir.diffs.document import decode
+    from gradir.diffs.diff_json import decode
 
     try:
         found = decode(files.read_bytes(options.diff))

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from gradir.diffs.model import Growth, Size
+from gradir.diffs.changes import Growth, Size
 from gradir.ir.saved import SavedBytes, folded_bytes
 from gradir.ir.totals import bounded, parameter_elements
 

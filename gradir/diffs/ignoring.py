@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gradir.diffs.fields import compared_fields
-from gradir.diffs.model import Change, Diff, FieldChange
+from gradir.diffs.changes import Change, Diff, FieldChange
+from gradir.diffs.field_changes import compared_fields
 from gradir.errors import GradirError
 from gradir.hints import did_you_mean
 from gradir.ir import Cut, Node, Scope
@@ -34,7 +34,7 @@ def ignoring(diff: Diff, patterns: Sequence[str]) -> Diff:
     Raises:
         GradirError: a pattern names no field.
 
-    >>> from gradir.diffs.model import Totals
+    >>> from gradir.diffs.changes import Totals
     >>> change = Change("changed", "node", "x", fields=(FieldChange(("attrs", "eps"), 1, 2),))
     >>> ignoring(Diff(Totals(), Totals(), (change,)), ["attrs.e*"]).changes
     ()

@@ -18,8 +18,8 @@ import gradir
 from gradir import codecs, registry
 from gradir.cli import info_command, validate_command
 from gradir.codecs.compression import room
-from gradir.diffs import document
-from gradir.diffs.model import Diff
+from gradir.diffs import diff_json
+from gradir.diffs.changes import Diff
 from gradir.errors import GradirError
 from gradir.ir import Graph
 from gradir.ir.totals import totals
@@ -108,7 +108,7 @@ def _check_comparison(a: Graph, b: Graph, number: int) -> None:
     found = gradir.diff(a, b)
     assert gradir.patch(a, found) == b
     assert gradir.unpatch(b, found) == a
-    assert document.decode(document.encode(found)) == found
+    assert diff_json.decode(diff_json.encode(found)) == found
     if number % _SHOWN == 0:
         assert render_brief(found, (a, b), width=100)
         assert render_text(found, (a, b))
@@ -124,13 +124,13 @@ def _exported(name: str, graph: Graph) -> str:
 
 def _check_diff(data: bytes, sides: tuple[Graph, ...], number: int) -> bool:
     if number % _MEASURED == 0:
-        _, peak = _measured(lambda: _result(document.decode, data))
+        _, peak = _measured(lambda: _result(diff_json.decode, data))
         assert peak < _PER_BYTE_OF_A_DIFF * len(data) + _SPARE, f"{peak:,} bytes for {len(data):,}"
-    diff, _ = _result(document.decode, data)
+    diff, _ = _result(diff_json.decode, data)
     if diff is None:
         return False
-    written = document.encode(diff)
-    assert document.decode(written) == diff, "written, and read as another diff"
+    written = diff_json.encode(diff)
+    assert diff_json.decode(written) == diff, "written, and read as another diff"
     for there, back, graph in ((gradir.patch, gradir.unpatch, sides[0]), (gradir.unpatch, gradir.patch, sides[-1])):
         _check_patch(there, back, graph, diff)
     return True

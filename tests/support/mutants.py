@@ -24,9 +24,9 @@ from gradir.codecs.compact.columns import pack, unpack
 from gradir.codecs.compact.layout import KEYS, LATER_SCOPE_COLUMNS, NODE_COLUMNS, SCOPE_COLUMNS
 from gradir.codecs.compression import compress
 from gradir.codecs.document import BOM, MAGIC
-from gradir.diffs.document import encode as encode_diff
-from gradir.diffs.model import Change, Diff, FieldChange, Growth
-from gradir.diffs.script import Hunk, Script
+from gradir.diffs.changes import Change, Diff, FieldChange, Growth
+from gradir.diffs.diff_json import encode as encode_diff
+from gradir.diffs.hunks import Hunk, Script
 from gradir.ir import Cut, Graph, Node, Producer, Saved, Scope, Source, TensorMeta
 
 __all__ = ["KINDS", "Mutant", "good_document", "mutant", "mutated"]

@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from gradir.diffs.sequences import matched
 from gradir.ir import Graph, Node, Ref
 from gradir.ir.edges import DATA, edges_into, rewired
 from gradir.ir.ids import claim
 from gradir.ir.marks import LOST, STATUS
 
 if TYPE_CHECKING:
+    from gradir.diffs.changes import Diff
     from gradir.diffs.correspondence import Correspondence
-    from gradir.diffs.model import Diff
     from gradir.ir import Scope
 
-__all__ = ["union"]
+__all__ = ["marked_union"]
 
 _GONE: Final = " (removed)"
 
 
-def union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence) -> Graph:
+def marked_union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence) -> Graph:
     """The nodes of ``b``, and among them those that only ``a`` has, where they stood.
 
     What the diff says of a node is its mark, see `gradir.ir.marks`; a renamed or moved node counts as changed, and a
@@ -36,38 +37,38 @@ def union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence) -> Gra
     """
     there = correspondence.matched
     names = _names(a, b, there)
-    places = _places(a, correspondence.paths)
+    shown = _shown_paths(a, correspondence.paths)
     # A removed node may have the name of another that is there.
     kinds = {change.id: change.kind for change in diff.changes if change.subject == "node" and change.kind != "removed"}
-    backwards = {after: a.nodes[before] for before, after in there.items()}
     nodes: dict[str, Node] = {}
-    for node, gone in _merged(a, b, there):
-        if gone:
-            removed = _removed(node, names, nodes)
-            nodes[removed.id] = replace(removed, scope=places.get(node.scope, node.scope))
+    for _, old, node in matched(correspondence.nodes(a.nodes), b.nodes):
+        if node is None:
+            if old is not None:
+                removed = _removed(old, names, nodes)
+                nodes[removed.id] = replace(removed, scope=shown.get(old.scope, old.scope))
             continue
-        lost = list(_lost(backwards[node.id], node, names, nodes)) if node.id in backwards else []
+        lost = list(_lost(old, node, names, nodes)) if old else []
         kind = kinds.get(node.id, "")
         ext = node.ext if not kind else {**node.ext, STATUS: "added" if kind == "added" else "changed"}
         if lost:
             ext = {**ext, LOST: tuple(range(len(node.inputs), len(node.inputs) + len(lost)))}
         nodes[node.id] = replace(node, inputs=(*node.inputs, *lost), ext=ext)
-    return Graph.of(nodes.values(), _scopes(a, b, places), b.cuts, b.producer)
+    return Graph.of(nodes.values(), _scopes(a, b, shown), b.cuts, b.producer)
 
 
-def _places(a: Graph, paths: Mapping[str, str]) -> dict[str, str]:
+def _shown_paths(a: Graph, paths: Mapping[str, str]) -> dict[str, str]:
     """Where the union shows each module of ``a``; one that is gone does not share a frame with another of its name."""
-    places: dict[str, str] = {}
+    shown: dict[str, str] = {}
     for path in sorted({*a.scopes, *(node.scope for node in a.nodes.values())}, key=lambda path: path.count(".")):
         if path in paths or not path:
-            places[path] = paths.get(path, path)
+            shown[path] = paths.get(path, path)
             continue
         parent, dot, name = path.rpartition(".")
-        above = places.get(parent, parent)
+        above = shown.get(parent, parent)
         # Below a module that is gone, names mean nothing else.
         fresh = path not in a.scopes or above.endswith(_GONE) or f"{_GONE}." in above
-        places[path] = f"{above}{dot}{name}" + ("" if fresh else _GONE)
-    return places
+        shown[path] = f"{above}{dot}{name}" + ("" if fresh else _GONE)
+    return shown
 
 
 def _names(a: Graph, b: Graph, there: Mapping[str, str]) -> dict[str, str]:
@@ -78,21 +79,6 @@ def _names(a: Graph, b: Graph, there: Mapping[str, str]) -> dict[str, str]:
         if node_id not in names:
             names[node_id] = claim(node_id, taken)
     return names
-
-
-def _merged(a: Graph, b: Graph, there: Mapping[str, str]) -> Iterator[tuple[Node, bool]]:
-    """The nodes of ``b`` in order, and behind the node that they stood behind those that are gone."""
-    behind: dict[str, list[tuple[Node, bool]]] = {}
-    previous = ""
-    for node in a.nodes.values():
-        if node.id in there:
-            previous = there[node.id]
-        else:
-            behind.setdefault(previous, []).append((node, True))
-    yield from behind.get("", ())
-    for node in b.nodes.values():
-        yield node, False
-        yield from behind.get(node.id, ())
 
 
 def _removed(node: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Node:
@@ -119,8 +105,8 @@ def _known(ref: Ref, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Ref
     return Ref(source.id, ref.output_nr) if fits else None
 
 
-def _scopes(a: Graph, b: Graph, places: Mapping[str, str]) -> Iterator[Scope]:
+def _scopes(a: Graph, b: Graph, shown: Mapping[str, str]) -> Iterator[Scope]:
     yield from b.scopes.values()
     for path, scope in a.scopes.items():
-        if places[path] not in b.scopes:
-            yield replace(scope, path=places[path])
+        if shown[path] not in b.scopes:
+            yield replace(scope, path=shown[path])

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from gradir.diffs.matching.align import Gap, align
-from gradir.diffs.matching.lists import aligned
 from gradir.diffs.matching.renames import pattern
+from gradir.diffs.sequences import Gap, align, alone_in_both, cheapest_alignment, equal_ends
 from gradir.ir.module_tree import scope_depth, split_path
 
 if TYPE_CHECKING:
-    from gradir.diffs.matching.sides import Labels, Side
+    from gradir.diffs.matching.numbered import NumberedGraph
 
 __all__ = ["matched_modules", "same_names"]
 
@@ -24,53 +24,53 @@ _SIBLINGS: Final = 16
 """Among more modules than this no similar one is looked for: that would be quadratic."""
 
 
-def matched_modules(before: Side, after: Side, labels: Labels) -> dict[str, str]:
+def matched_modules(before: NumberedGraph, after: NumberedGraph) -> dict[str, str]:
     """Paths of modules in the first graph to paths in the second."""
-    return _Modules(_Tree(before, labels), _Tree(after, labels)).matched()
+    return _Modules(_Tree(before), _Tree(after)).matched()
 
 
-def same_names(before: Side, after: Side, modules: Mapping[str, str]) -> list[tuple[int, int]]:
+def same_names(before: NumberedGraph, after: NumberedGraph, modules: Mapping[str, str]) -> list[tuple[int, int]]:
     """Pairs of nodes with one name in matched modules; functions only where both modules have as many of the kind."""
-    counts, other_counts = (Counter(zip(side.modules, side.loose, strict=True)) for side in (before, after))
-    pairs = []
+    counts, other_counts = (Counter(zip(graph.modules, graph.loose, strict=True)) for graph in (before, after))
     # To spell what a node is called in another module would take the length of that module's path for each node.
-    index = {(path, *_called(after, place)): place for place, path in enumerate(after.modules)}
-    for place, (module, tensor) in enumerate(before.standing):
-        path = modules.get(before.modules[place])
-        if path is None:
+    index = {(path, *_called(after, node)): node for node, path in enumerate(after.modules)}
+    pairs = []
+    for node, path in enumerate(before.modules):
+        new = modules.get(path)
+        if new is None:
             continue
-        other = index.get((path, *_called(before, place)))
-        label = before.loose[place]
+        called, is_tensor = _called(before, node)
+        other, label = index.get((new, called, is_tensor)), before.loose[node]
         if other is None or label != after.loose[other]:
             continue
-        if tensor or counts[module, label] == other_counts[path, label]:
-            pairs.append((place, other))
+        if is_tensor or counts[path, label] == other_counts[new, label]:
+            pairs.append((node, other))
     return pairs
 
 
-def _called(side: Side, place: int) -> tuple[str, bool]:
+def _called(graph: NumberedGraph, node: int) -> tuple[str, bool]:
     """What a node is called in its module, and whether that is a tensor's name."""
-    node_id, module = side.ids[place], side.modules[place]
-    return node_id[len(module) + 1 :] if module else node_id, bool(side.standing[place][1])
+    node_id, module = graph.ids[node], graph.modules[node]
+    return node_id[len(module) + 1 :] if module else node_id, bool(graph.homes[node][1])
 
 
 class _Tree:
     """The modules of one graph: what each contains, and labels of that from exact to vague."""
 
-    def __init__(self, side: Side, labels: Labels) -> None:
-        self.classes = side.classes
+    def __init__(self, graph: NumberedGraph) -> None:
+        self.classes = graph.classes
         self.children: dict[str, list[str]] = {"": []}
-        for path in dict.fromkeys((*side.classes, *side.modules)):
+        for path in dict.fromkeys((*graph.classes, *graph.modules)):
             self._add(path)
         for children in self.children.values():
             children.sort(key=_index)
-        self._side = side
-        own = self._own = dict[str, list[int]]()
-        for place, module in enumerate(side.modules):
-            own.setdefault(module, []).append(place)
+        self._graph = graph
+        self._own: dict[str, list[int]] = {}
+        for node, module in enumerate(graph.modules):
+            self._own.setdefault(module, []).append(node)
         self.labels: dict[str, dict[str, int]] = {level: {} for level in _LEVELS}
         for path in sorted(self.children, key=scope_depth, reverse=True):
-            self._label(path, side, own.get(path, ()), labels)
+            self._label(path)
 
     def wrapped(self, path: str, label: int) -> str:
         """The only child that has the shape which another module had by itself; nothing if there is none."""
@@ -85,14 +85,14 @@ class _Tree:
 
     def saying(self, path: str) -> tuple[Counter[int], Counter[int]]:
         """How often which label is in a module: the loose ones, and the tight ones."""
-        places: list[int] = []
+        nodes: list[int] = []
         stack = [path]
         while stack:
             module = stack.pop()
-            places += self._own.get(module, ())
+            nodes += self._own.get(module, ())
             stack += self.children[module]
-        side = self._side
-        return Counter([side.loose[place] for place in places]), Counter([side.tight[place] for place in places])
+        loose, tight = self._graph.loose, self._graph.tight
+        return Counter([loose[node] for node in nodes]), Counter([tight[node] for node in nodes])
 
     def contents(self, path: str) -> frozenset[tuple[str, int]]:
         """What kinds of modules stand in one, each with its name."""
@@ -107,13 +107,14 @@ class _Tree:
         for path in reversed(missing):
             self.children[split_path(path)[0]].append(path)
 
-    def _label(self, path: str, side: Side, places: Iterable[int], labels: Labels) -> None:
+    def _label(self, path: str) -> None:
+        labels, nodes = self._graph.labels, self._own.get(path, ())
         name = self.classes.get(path, "")
         children = [(pattern(_last(child)), child) for child in self.children[path]]
-        for level, of in (("tight", side.tight), ("loose", side.loose)):
+        for level, of in (("tight", self._graph.tight), ("loose", self._graph.loose)):
             known = self.labels[level]
             below = tuple([(last, known[child]) for last, child in children])
-            known[path] = labels[name, tuple(sorted([of[place] for place in places])), below]
+            known[path] = labels[name, tuple(sorted([of[node] for node in nodes])), below]
         known = self.labels["shape"]
         known[path] = labels[name, frozenset((last, known[child]) for last, child in children)]
         self.labels["class"][path] = labels["class", name, None if name else known[path]]
@@ -167,7 +168,7 @@ class _Modules:
             if name in by_name and not name.isdecimal():
                 self._add_replaced(child, by_name[name])
         self._add_entries(*([path for path in paths if _last(path).isdecimal()] for paths in (children, others)))
-        for child in self._free(children):
+        for child in self._free(children, ())[0]:
             if _last(child) in by_name:
                 self._add(child, by_name[_last(child)])
         if self._alike(old, new):
@@ -179,15 +180,30 @@ class _Modules:
         if not children or not others:
             return
         here, there = self._before.labels["tight"], self._after.labels["tight"]
-        start, end = _equal_ends([here[path] for path in children], [there[path] for path in others])
+        start, end = equal_ends([here[path] for path in children], [there[path] for path in others])
         for old, new in (
             *zip(children[:start], others[:start], strict=True),
             *zip(children[len(children) - end :], others[len(others) - end :], strict=True),
         ):
             self._add(old, new)
-        olds, news = self._free(children), [path for path in others if path not in self._taken]
-        difference = _Difference(self._before, self._after, olds, news)
-        pairs = aligned(difference.weights, difference.other_weights, difference.between)
+        olds, news = self._free(children, others)
+        before = {here[path]: self._before.saying(path) for path in olds}
+        after = {there[path]: self._after.saying(path) for path in news}
+
+        @cache
+        def between(one: int, other: int) -> int:
+            """By how many nodes modules with these labels differ, as far as the labels of the nodes tell."""
+            if one == other:
+                return 0
+            (loose, tight), (other_loose, other_tight) = before[one], after[other]
+            apart = (loose - other_loose).total() + (other_loose - loose).total()
+            return apart + (tight - other_tight).total() + 1
+
+        pairs = cheapest_alignment(
+            [before[here[path]][0].total() + 1 for path in olds],
+            [after[there[path]][0].total() + 1 for path in news],
+            lambda x, y: between(here[olds[x]], there[news[y]]),
+        )
         if pairs is None:
             self._add_aligned(children, others, _LEVELS)
             return
@@ -195,8 +211,7 @@ class _Modules:
             self._add(olds[x], news[y])
 
     def _add_aligned(self, children: Sequence[str], others: Sequence[str], levels: Iterable[str]) -> None:
-        olds = self._free(children)
-        news = [path for path in others if path not in self._taken]
+        olds, news = self._free(children, others)
         gaps = [Gap(0, len(olds), 0, len(news))]
         for level in levels:
             of, other_of = self._before.labels[level], self._after.labels[level]
@@ -212,8 +227,8 @@ class _Modules:
 
     def _add_similar(self, children: Sequence[str], others: Sequence[str]) -> None:
         """Match modules with other names that have half of their contents in common, the chains around them apart."""
-        olds = [self._before.unwrapped(path) for path in self._free(children)]
-        news = [self._after.unwrapped(path) for path in others if path not in self._taken]
+        olds, news = self._free(children, others)
+        olds, news = [*map(self._before.unwrapped, olds)], [*map(self._after.unwrapped, news)]
         if max(len(olds), len(news)) > _SIBLINGS:
             return
         for old in olds:
@@ -224,62 +239,24 @@ class _Modules:
                 self._add(old, best)
 
     def _add_moved(self) -> None:
-        """Match what stands elsewhere in the tree, if only one on each side is called so and has this shape."""
-        free = [path for path in self._before.children if path not in self._found]
-        other_free = [path for path in self._after.children if path not in self._taken]
-        here, there = _once(free, self._before), _once(other_free, self._after)
-        for key, path in here.items():
-            if key in there:
-                self._add(path, there[key])
-                self._descend()
+        """Match what stands elsewhere in the tree, if only one on each side is name_labels so and has this shape."""
+        free = self._free(self._before.children, self._after.children)
+        olds, news = (sorted(paths, key=scope_depth) for paths in free)
+        trees = (olds, self._before), (news, self._after)
+        for old, new in alone_in_both(
+            *([((_last(path), tree.labels["shape"][path]), path) for path in paths] for paths, tree in trees)
+        ):
+            self._add(old, new)
+            self._descend()
 
-    def _free(self, paths: Iterable[str]) -> list[str]:
-        return [path for path in paths if path not in self._found]
-
-
-class _Difference:
-    """By how many nodes modules differ, as far as their labels tell; it remembers what comparing two gave."""
-
-    def __init__(self, before: _Tree, after: _Tree, olds: Sequence[str], news: Sequence[str]) -> None:
-        self._keys = [before.labels["tight"][path] for path in olds]
-        self._other_keys = [after.labels["tight"][path] for path in news]
-        self._saying = {key: before.saying(path) for key, path in zip(self._keys, olds, strict=True)}
-        self._other_saying = {key: after.saying(path) for key, path in zip(self._other_keys, news, strict=True)}
-        self.weights = [self._saying[key][0].total() + 1 for key in self._keys]
-        self.other_weights = [self._other_saying[key][0].total() + 1 for key in self._other_keys]
-        self._known: dict[tuple[int, int], int] = {}
-
-    def between(self, x: int, y: int) -> int:
-        """What changing one module into another costs."""
-        keys = self._keys[x], self._other_keys[y]
-        if keys[0] == keys[1]:
-            return 0
-        known = self._known.get(keys)
-        if known is None:
-            (loose, tight), (other_loose, other_tight) = self._saying[keys[0]], self._other_saying[keys[1]]
-            apart = (loose - other_loose).total() + (other_loose - loose).total()
-            known = self._known[keys] = apart + (tight - other_tight).total() + 1
-        return known
-
-
-def _equal_ends(labels: Sequence[int], others: Sequence[int]) -> tuple[int, int]:
-    """How many labels are equal from the start, and of the others how many from the end."""
-    most = min(len(labels), len(others))
-    start = next((at for at in range(most) if labels[at] != others[at]), most)
-    most -= start
-    return start, next((at for at in range(most) if labels[-1 - at] != others[-1 - at]), most)
+    def _free(self, olds: Iterable[str], news: Iterable[str]) -> tuple[list[str], list[str]]:
+        return [path for path in olds if path not in self._found], [path for path in news if path not in self._taken]
 
 
 def _overlap(one: frozenset[tuple[str, int]], two: frozenset[tuple[str, int]]) -> int:
     """What two modules have in common, if that is at least half of what is in each."""
     both = len(one & two)
     return both if 2 * both >= max(len(one), len(two)) else 0
-
-
-def _once(paths: Iterable[str], tree: _Tree) -> dict[tuple[str, int], str]:
-    keys = {path: (_last(path), tree.labels["shape"][path]) for path in sorted(paths, key=scope_depth)}
-    counts = Counter(keys.values())
-    return {key: path for path, key in keys.items() if counts[key] == 1}
 
 
 def _last(path: str) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gradir.diffs.fields import type_at
-from gradir.diffs.model import UNSET, Change, Diff, FieldChange
+from gradir.diffs.changes import UNSET, Change, Diff, FieldChange
+from gradir.diffs.field_changes import type_at
 from gradir.errors import FormatError, warn
 from gradir.ir import AttrValue, Cut, Node, Scope
 from gradir.ir.excerpt import excerpt, said
@@ -34,7 +34,7 @@ def encode(diff: Diff) -> bytes:
         FormatError: a record holds what JSON cannot spell.
     """
     try:
-        body = msgspec.json.encode({"format": FORMAT, "version": VERSION, **_fields(diff)})
+        body = msgspec.json.encode({"format": FORMAT, "version": VERSION, **msgspec.to_builtins(diff)})
     except (UnicodeEncodeError, OverflowError) as error:
         raise FormatError(f"the diff holds what JSON cannot spell: {error}") from error
     return printable_json(msgspec.json.format(body, indent=2)).encode() + b"\n"
@@ -68,11 +68,6 @@ def decode(data: bytes) -> Diff:
     elif surplus is not None:
         warn(f"the diff has what this gradir does not know, which is ignored: {said(surplus)}")
     return diff
-
-
-def _fields(diff: Diff) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(diff)
-    return found
 
 
 def _with_values(change: Change) -> Change:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, partial
+from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias, Union
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from gradir.diffs.model import FieldChange
-from gradir.diffs.order import matched, out_of_place
+from gradir.diffs.changes import FieldChange
+from gradir.diffs.sequences import matched, out_of_place
 from gradir.ir import AttrValue, Node, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.fields import Field, fields_of, is_list, other_fields, records_in
 from gradir.ir.model import Record
@@ -38,8 +38,9 @@ class Part(NamedTuple):
     values: Mapping[Path, Any] = {}
 
 
-_SLOT: Final = frozenset({"slot", "dtype", "shape", "bytes", "origin", "storage", "state"})
-_TENSOR: Final = frozenset({"dtype", "shape", "device", "layout"})
+_TENSOR: Final = ("dtype", "shape", "device", "layout")
+_SIZE: Final = ("dtype", "shape", "bytes")
+_SLOT: Final = frozenset({"slot", *_SIZE, "origin", "storage", "state"})
 """The fields that are compared in ways of their own."""
 
 
@@ -67,10 +68,10 @@ def _part_changes(
             if bool(before.values) != bool(after.values) or not _same(before.value, after.value):
                 yield FieldChange(path, shown[path].value, after.value)
         else:
-            for key in dict.fromkeys(key for key, _, _ in matched(before.values, after.values)):
+            for key, _, _ in matched(before.values, after.values):
                 was, becomes = before.values.get(key, UNSET), after.values.get(key, UNSET)
                 if not _same(was, becomes):
-                    yield FieldChange((*path, *key), _own(shown[path].values, key, was), becomes)
+                    yield FieldChange((*path, *key), was if was is UNSET else shown[path].values[key], becomes)
     if out_of_place(old, new):
         # Only saved slots can: everything else is numbered, sorted or alone.
         yield FieldChange(("saved",), *(tuple(part.value.slot for part in parts.values()) for parts in (old, new)))
@@ -79,10 +80,6 @@ def _part_changes(
 def _same(one: object, other: object) -> bool:
     """Whether two values are equal in type too (``1``, ``1.0`` and ``true`` are not)."""
     return one == other and repr(one) == repr(other)
-
-
-def _own(values: Mapping[Path, Any], key: Path, was: object) -> Any:
-    return UNSET if isinstance(was, UnsetType) else values[key]
 
 
 def numbered(words: Iterable[str]) -> Iterator[tuple[str | int, ...]]:
@@ -113,7 +110,7 @@ def compared_fields(kind: type[Record]) -> tuple[Field, ...]:
 @cache
 def descriptions(kind: type[Record]) -> Fields:
     """How each field of a record that a diff looks at is described, by the type of the field."""
-    return {field.name: partial(_describer(field), (field.key,)) for field in compared_fields(kind)}
+    return {field.name: _description(field) for field in compared_fields(kind)}
 
 
 def type_at(kind: type[Record], path: Path) -> Any:
@@ -146,49 +143,25 @@ def type_at(kind: type[Record], path: Path) -> Any:
     return None
 
 
-def _describer(field: Field) -> Callable[[Path, Any], Mapping[Path, Part]]:
-    inner = records_in(field)
+def _description(field: Field) -> Callable[[Any], Mapping[Path, Part]]:
+    path, inner = (field.key,), records_in(field)
     if inner is Saved:
-        return _saved_parts
+        return lambda slots: {
+            (*path, *key): _saved(slot) for key, slot in zip(numbered(slot.slot for slot in slots), slots, strict=True)
+        }
     if inner is not None:
-        describe = partial(_RECORDS.get(inner, _record_part))
-        return partial(_numbered_parts if is_list(field) else _single_part, describe)
-    if is_list(field):
-        return _names_parts
-    return _value_parts if isinstance(field.default, dict) else partial(_plain_part, field.default)
-
-
-def _plain_part(default: object, path: Path, value: str | float | bool | None) -> Mapping[Path, Part]:
-    """A text, number or flag; what says nothing is left out, and no number does."""
-    if value is None or value == "" or (value is False and default is False):
-        return {}
-    return {path: Part(value)}
-
-
-def _names_parts(path: Path, names: tuple[str | float, ...]) -> Mapping[Path, Part]:
-    return {path: Part(names)} if names else {}
-
-
-def _value_parts(path: Path, values: Mapping[str, AttrValue]) -> Mapping[Path, Part]:
-    return {(*path, key): Part(values[key]) for key in sorted(values)}
-
-
-def _single_part(describe: Callable[[Any], Part], path: Path, record: Record | None) -> Mapping[Path, Part]:
-    return {} if record is None else {path: describe(record)}
-
-
-def _numbered_parts(
-    describe: Callable[[Any], Part], path: Path, records: tuple[Record | None, ...]
-) -> Mapping[Path, Part]:
-    # An input slot without a gradient is a value too.
-    return {
-        (*path, number): Part(None) if record is None else describe(record) for number, record in enumerate(records)
-    }
-
-
-def _saved_parts(path: Path, slots: tuple[Saved, ...]) -> Mapping[Path, Part]:
-    paths = ((*path, *key) for key in numbered(saved.slot for saved in slots))
-    return dict(zip(paths, map(_saved, slots), strict=True))
+        describe: Callable[[Any], Part] = _RECORDS.get(inner, _record_part)
+        if not is_list(field):
+            return lambda record: {} if record is None else {path: describe(record)}
+        # An input slot without a gradient is a value too.
+        return lambda records: {
+            (*path, number): Part(None) if record is None else describe(record) for number, record in enumerate(records)
+        }
+    if isinstance(field.default, dict):
+        return lambda values: {(*path, key): Part(values[key]) for key in sorted(values)}
+    # What says nothing is left out, and no number does.
+    nothing = (None, "", ()) if is_list(field) else (None, "")
+    return lambda value: {} if value in nothing or value is field.default is False else {path: Part(value)}
 
 
 def _record_part(record: Record) -> Part:
@@ -196,33 +169,36 @@ def _record_part(record: Record) -> Part:
     return Part(record, further_parts(record, frozenset()))
 
 
-def further_parts(record: Record, told: frozenset[str]) -> dict[Path, Any]:
-    """The fields beside those that are told in other words, part by part."""
+def further_parts(record: Record, but: frozenset[str]) -> dict[Path, Any]:
+    """All fields but these, which are told in other words, part by part."""
     return {
         path: part.value
-        for field in other_fields(type(record), told)
-        for path, part in _describer(field)((field.key,), getattr(record, field.name)).items()
+        for field in other_fields(type(record), but)
+        for path, part in _description(field)(getattr(record, field.name)).items()
     }
+
+
+def _known(record: Record, fields: Iterable[str]) -> dict[Path, Any]:
+    return {(field,): value for field in fields if (value := getattr(record, field)) is not None}
 
 
 def _tensor(tensor: TensorMeta) -> Part:
     """A tensor, and what is known of it."""
-    known = {"dtype": tensor.dtype, "shape": tensor.shape, "device": tensor.device, "layout": tensor.layout}
-    values: dict[Path, Any] = {(key,): value for key, value in known.items() if value is not None}
-    return Part(tensor, {**values, **further_parts(tensor, _TENSOR)})
+    return Part(tensor, {**_known(tensor, _TENSOR), **further_parts(tensor, frozenset(_TENSOR))})
 
 
 def _saved(saved: Saved) -> Part:
     """A saved slot; one of which the state is all that is known, as a hook leaves it, has no further values."""
-    known = {"dtype": saved.dtype, "shape": saved.shape, "bytes": saved.bytes, "origin": saved.origin}
-    values: dict[Path, Any] = {(key,): value for key, value in known.items() if value is not None}
+    values = _known(saved, _SIZE)
+    has_size = bool(values)
+    values.update(_known(saved, ("origin",)))
     if saved.storage:
         values["storage",] = saved.storage
     if not values and saved.state != "held":
         return Part(saved)
     values["state",] = saved.state
     # Of a slot that came or went the type tells what it was, wherever it is from; in equal modules that is equal.
-    own = replace(saved, origin=None, storage="") if values.keys() & {("dtype",), ("shape",), ("bytes",)} else saved
+    own = replace(saved, origin=None, storage="") if has_size else saved
     return Part(own, {**values, **further_parts(saved, _SLOT)})
 
 

@@ -7,11 +7,11 @@ graphs, so that it leads from each to the other and needs nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from gradir.diffs.increasing import increasing
+from gradir.diffs.sequences import equal_ends, increasing
 from gradir.errors import PatchError
 from gradir.ir import Cut, Graph, Node, Producer, Scope
 from gradir.ir.validate import check
@@ -63,8 +63,8 @@ def script(a: Graph, b: Graph) -> Script:
     [(1, 'y', 'z')]
     """
     return Script(
-        tuple(_hunks(list(a.nodes.values()), list(b.nodes.values()), _by_key(a.nodes))),
-        tuple(_hunks(list(a.scopes.values()), list(b.scopes.values()), _by_key(a.scopes))),
+        tuple(_hunks(a.nodes, b.nodes)),
+        tuple(_hunks(a.scopes, b.scopes)),
         tuple(_trimmed(a.cuts, b.cuts)),
         None if _identical(a.producer, b.producer) else (a.producer, b.producer),
     )
@@ -113,37 +113,27 @@ def _turned(hunk: Hunk[T]) -> Hunk[T]:
     return Hunk(hunk.new_start, hunk.start, hunk.after, hunk.before)
 
 
-def _by_key(records: Mapping[str, Any]) -> dict[str, int]:
-    return {key: place for place, key in enumerate(records)}
-
-
-def _key(record: Any) -> str:
-    key: str = record.id if isinstance(record, Node) else record.path
-    return key
-
-
-def _hunks(before: Sequence[T], after: Sequence[T], places: Mapping[str, int]) -> Iterator[Hunk[T]]:
-    common = []
-    for new_place, record in enumerate(after):
-        place = places.get(_key(record))
-        if place is not None and _identical(before[place], record):
-            common.append((new_place, place))
-    kept = increasing(common)
+def _hunks(before: Mapping[str, T], after: Mapping[str, T]) -> Iterator[Hunk[T]]:
+    olds, news = list(before.values()), list(after.values())
+    position = {key: at for at, key in enumerate(before)}
+    common = [
+        (new_at, position[key])
+        for new_at, (key, record) in enumerate(after.items())
+        if key in position and _identical(before[key], record)
+    ]
     start = new_start = 0
-    for new_place, place in (*kept, (len(after), len(before))):
-        if place > start or new_place > new_start:
-            yield Hunk(start, new_start, tuple(before[start:place]), tuple(after[new_start:new_place]))
-        start, new_start = place + 1, new_place + 1
+    for new_at, at in (*increasing(common), (len(news), len(olds))):
+        if at > start or new_at > new_start:
+            yield Hunk(start, new_start, tuple(olds[start:at]), tuple(news[new_start:new_at]))
+        start, new_start = at + 1, new_at + 1
 
 
 def _trimmed(before: Sequence[T], after: Sequence[T]) -> Iterator[Hunk[T]]:
     """One hunk for all between the common beginning and the common end."""
-    shorter = min(len(before), len(after))
-    start = next((at for at in range(shorter) if not _identical(before[at], after[at])), shorter)
-    rest = shorter - start
-    end = next((at for at in range(rest) if not _identical(before[-1 - at], after[-1 - at])), rest)
-    if start < len(before) - end or start < len(after) - end:
-        yield Hunk(start, start, tuple(before[start : len(before) - end]), tuple(after[start : len(after) - end]))
+    start, same = equal_ends(before, after, _identical)
+    old, new = tuple(before[start : len(before) - same]), tuple(after[start : len(after) - same])
+    if old or new:
+        yield Hunk(start, start, old, new)
 
 
 def _replaced(records: Sequence[T], hunks: Sequence[Hunk[T]], noun: str) -> Iterator[T]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET
 
-from gradir.diffs.script import Script
+from gradir.diffs.hunks import Script
 from gradir.ir import TensorMeta
 from gradir.ir.text import quoted
 from gradir.ir.totals import Totals

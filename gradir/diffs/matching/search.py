@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gradir.diffs.increasing import increasing
-from gradir.diffs.matching.align import Gap, align, gaps_between
-from gradir.diffs.matching.costs import Costs
-from gradir.diffs.matching.crossing import crossed
-from gradir.diffs.matching.modules import matched_modules, same_names
-from gradir.diffs.matching.neighbours import Pairing
-from gradir.diffs.matching.places import anchors
+from gradir.diffs.matching.costs import Costs, anchors
+from gradir.diffs.matching.matched_modules import matched_modules, same_names
+from gradir.diffs.matching.numbered import (
+    FREE,
+    LOOSE_FIRST,
+    NOTHING,
+    TIGHT_FIRST,
+    Labels,
+    Level,
+    NumberedGraph,
+    Surroundings,
+)
+from gradir.diffs.matching.pairing import Pairing, cheaper_pieces
 from gradir.diffs.matching.renames import Rename
-from gradir.diffs.matching.repair import repair
-from gradir.diffs.matching.sides import FREE, NOTHING, Labels, Side
-from gradir.diffs.matching.tokens import LOOSE_FIRST, TIGHT_FIRST, Level, Tokens
+from gradir.diffs.sequences import Gap, align, gaps_between, increasing
 from gradir.gcpause import paused_gc
 
 if TYPE_CHECKING:
     from gradir.ir import Graph, Node
 
 __all__ = ["Matching", "edit_cost", "match"]
+
+_Orders = tuple[list[int], list[int]]
+"""The nodes of both graphs in sequence."""
 
 _NEAR: Final = 200
 """Once the cost is within one part in this many of what nothing can go below, nothing further is tried."""
@@ -94,9 +101,14 @@ def _matched(a: Graph, b: Graph) -> Matching:
 class _Search:
     def __init__(self, a: Graph, b: Graph) -> None:
         labels = Labels()
-        self._before, self._after = Side(a, labels), Side(b, labels)
-        self._labels = labels
+        self._before, self._after = NumberedGraph(a, labels), NumberedGraph(b, labels)
         self.costs = Costs(self._before, self._after)
+        index = self._after.index
+        self._by_id = [*(index.get(node_id, FREE) for node_id in self._before.ids), NOTHING]
+
+    @cached_property
+    def _depth_first(self) -> _Orders:
+        return self._before.depth_first(), self._after.depth_first()
 
     def numbered(self, nodes: Mapping[str, str]) -> list[int]:
         there = [FREE] * len(self._before)
@@ -106,14 +118,12 @@ class _Search:
         return there
 
     def matching(self, there: list[int], cost: int) -> Matching:
-        pairs = [(place, other) for place, other in enumerate(there) if other >= 0]
         ids, other_ids = self._before.ids, self._after.ids
-        nodes = {ids[place]: other_ids[other] for place, other in pairs}
+        nodes = {ids[node]: other_ids[other] for node, other in enumerate(there) if other >= 0}
         return Matching(nodes, tuple(sorted(self.costs.renames(there))), cost)
 
     def best(self) -> tuple[list[int], int]:
         """The matching that is found, and its cost."""
-        before, after = self._before, self._after
         found = [*self._by_id]
         shares = self.costs.shares(found)
         rank = self._rank(found, shares)
@@ -121,14 +131,14 @@ class _Search:
         if rank[0] == enough:
             return found, rank[0]
         enough += enough // _NEAR
-        orders = before.depth_first(), after.depth_first()
-        position = [*_positions(orders[1]), NOTHING, NOTHING]
-        for candidate in self._candidates(orders):
+        order, other_order = self._depth_first
+        position = [*_positions(other_order), NOTHING, NOTHING]
+        for candidate in self._candidates():
             if candidate == found:
                 continue
             candidate_shares = self.costs.shares_of(candidate, found, shares)
             ranked = self._ranked(found, shares), self._ranked(candidate, candidate_shares)
-            joined = crossed(found, candidate, ranked, orders[0], position)
+            joined = cheaper_pieces(found, candidate, ranked, order, position)
             tried = [(candidate, candidate_shares)]
             if joined not in (found, candidate):
                 tried.append((joined, self.costs.shares_of(joined, candidate, candidate_shares)))
@@ -148,9 +158,8 @@ class _Search:
 
     def _rank(self, matching: list[int], shares: list[int]) -> tuple[int, int]:
         """What is to be small: the cost, and where that is equal the number of nodes without their own id."""
-        return self.costs.of_shares(matching, shares), -sum(
-            other == same >= 0 for other, same in zip(matching, self._by_id, strict=True)
-        )
+        own = sum(other == same >= 0 for other, same in zip(matching, self._by_id, strict=True))
+        return self.costs.of_shares(matching, shares), -own
 
     def _ranked(self, matching: list[int], shares: list[int]) -> list[int]:
         """The same for each node, as one number."""
@@ -161,98 +170,92 @@ class _Search:
         ]
 
     def _repaired(self, found: list[int], shares: list[int]) -> list[int]:
-        pairing = Pairing(self._before, self._after)
-        pairing.add((place, other) for place, other in enumerate(found) if other >= 0)
+        pairing = self._pairing(found)
         below, above = self._before.below, self._before.above
         suspects = [
             near
-            for place, share in enumerate(shares)
-            if share >= 0 and (found[place] < 0 or self.costs.rewired(place, found[place], found))
-            for near in (place, *below[place], *above[place])
+            for node, share in enumerate(shares)
+            if share >= 0 and (found[node] < 0 or self.costs.rewired(node, found[node], found))
+            for near in (node, *below[node], *above[node])
             if near != NOTHING
         ]
         if suspects:
-            repair(pairing, (self._before, self._after), self.costs, suspects)
+            pairing.exchange(suspects)
             pairing.add_neighbours()
         return pairing.there
 
-    def _candidates(self, depth_first: tuple[list[int], list[int]]) -> Iterator[list[int]]:
+    def _pairing(self, matching: Iterable[int] = ()) -> Pairing:
+        pairing = Pairing(self.costs)
+        pairing.add((node, other) for node, other in enumerate(matching) if other >= 0)
+        return pairing
+
+    def _candidates(self) -> Iterator[list[int]]:
         before, after = self._before, self._after
-        modules = matched_modules(before, after, self._labels)
-        tokens = Tokens((before, after), self._labels, anchors(before, after, modules))
+        modules = matched_modules(before, after)
+        around = Surroundings((before, after), anchors(before, after, modules))
         in_file = list(range(len(before))), list(range(len(after)))
-        named = Pairing(before, after)
+        named = self._pairing()
         named.add(same_names(before, after, modules))
-        self._align(named, in_file, tokens, TIGHT_FIRST)
+        _align(named, in_file, around, TIGHT_FIRST)
         # What became another operation stands where it did, before it is looked for elsewhere.
         named.add_neighbours()
-        named.add_changed(self.costs)
-        yield self._completed(named, tokens)
+        named.add_changed()
+        yield _completed(named, around)
         for levels in (TIGHT_FIRST, LOOSE_FIRST):
-            yield self._extended(Pairing(before, after), depth_first, tokens, levels)
-        if depth_first != in_file:
-            yield self._extended(Pairing(before, after), in_file, tokens, TIGHT_FIRST)
-        ids_first = Pairing(before, after)
-        ids_first.add(
-            (place, other)
-            for place, other in enumerate([*self._by_id])
-            if other >= 0 and before.loose[place] == after.loose[other]
+            yield self._extended(self._pairing(), self._depth_first, around, levels)
+        if self._depth_first != in_file:
+            yield self._extended(self._pairing(), in_file, around, TIGHT_FIRST)
+        alike = (
+            other if other >= 0 and before.loose[node] == after.loose[other] else FREE
+            for node, other in enumerate(self._by_id)
         )
-        yield self._extended(ids_first, in_file, tokens, TIGHT_FIRST)
+        yield self._extended(self._pairing(alike), in_file, around, TIGHT_FIRST)
 
-    @cached_property
-    def _by_id(self) -> list[int]:
-        """The matching of equal ids."""
-        index = self._after.index
-        return [*(index.get(node_id, FREE) for node_id in self._before.ids), NOTHING]
-
-    def _extended(
-        self, pairing: Pairing, orders: tuple[list[int], list[int]], tokens: Tokens, levels: tuple[Level, ...]
-    ) -> list[int]:
-        self._align(pairing, orders, tokens, levels)
-        return self._completed(pairing, tokens)
-
-    def _align(
-        self, pairing: Pairing, orders: tuple[list[int], list[int]], tokens: Tokens, levels: tuple[Level, ...]
-    ) -> None:
-        order, other_order, gaps = _open(pairing, orders)
-        for label, radius in levels:
-            if not gaps:
-                break
-            of, other_of = tokens.at(label, radius)
-            pairs, gaps = align([of[place] for place in order], [other_of[place] for place in other_order], gaps)
-            pairing.add((order[x], other_order[y]) for x, y in pairs)
-
-    def _completed(self, pairing: Pairing, tokens: Tokens) -> list[int]:
-        pairing.add_neighbours()
-        pairing.add_moved(tokens)
-        pairing.add_neighbours()
-        pairing.add_changed(self.costs)
-        pairing.add_lone(self.costs)
-        pairing.add_same_ids()
-        return pairing.there
+    @staticmethod
+    def _extended(pairing: Pairing, orders: _Orders, around: Surroundings, levels: tuple[Level, ...]) -> list[int]:
+        _align(pairing, orders, around, levels)
+        return _completed(pairing, around)
 
 
-def _open(pairing: Pairing, orders: tuple[list[int], list[int]]) -> tuple[list[int], list[int], list[Gap]]:
+def _align(pairing: Pairing, orders: _Orders, around: Surroundings, levels: tuple[Level, ...]) -> None:
+    order, other_order, gaps = _open(pairing, orders)
+    for label, radius in levels:
+        if not gaps:
+            break
+        of, other_of = around.at(label, radius)
+        pairs, gaps = align([of[node] for node in order], [other_of[node] for node in other_order], gaps)
+        pairing.add((order[x], other_order[y]) for x, y in pairs)
+
+
+def _completed(pairing: Pairing, around: Surroundings) -> list[int]:
+    pairing.add_neighbours()
+    pairing.add_moved(around)
+    pairing.add_neighbours()
+    pairing.add_changed()
+    pairing.add_lone()
+    pairing.add_same_ids()
+    return pairing.there
+
+
+def _open(pairing: Pairing, orders: _Orders) -> tuple[list[int], list[int], list[Gap]]:
     """Both orders without what is matched and out of order, and the gaps between what is matched."""
     order, other_order = orders
     there, back = pairing.there, pairing.back
     position = _positions(other_order)
-    kept = increasing([(place, position[there[place]]) for place in order if there[place] >= 0])
-    anchors = {place for place, _ in kept}
-    other_anchors = {other_order[y] for _, y in kept}
-    order = [place for place in order if there[place] < 0 or place in anchors]
-    other_order = [place for place in other_order if back[place] < 0 or place in other_anchors]
-    matched = (x for x, place in enumerate(order) if there[place] >= 0)
-    other_matched = (y for y, place in enumerate(other_order) if back[place] >= 0)
+    kept = increasing([(node, position[there[node]]) for node in order if there[node] >= 0])
+    anchored, other_anchored = {node for node, _ in kept}, {other_order[y] for _, y in kept}
+    order = [node for node in order if there[node] < 0 or node in anchored]
+    other_order = [node for node in other_order if back[node] < 0 or node in other_anchored]
+    matched = (x for x, node in enumerate(order) if there[node] >= 0)
+    other_matched = (y for y, node in enumerate(other_order) if back[node] >= 0)
     whole = Gap(0, len(order), 0, len(other_order))
     return order, other_order, gaps_between(zip(matched, other_matched, strict=True), whole)
 
 
 def _positions(order: list[int]) -> list[int]:
     positions = [0] * len(order)
-    for position, place in enumerate(order):
-        positions[place] = position
+    for position, node in enumerate(order):
+        positions[node] = position
     return positions
 
 
