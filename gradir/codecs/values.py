@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, Final, Protocol
 
 from gradir.errors import FormatError, GraphError
 from gradir.ir import AttrValue, Graph, Node, NonFinite
-from gradir.ir.excerpt import excerpt
+from gradir.ir.fields import fields_of
 from gradir.ir.records import fault_in, rule_of_attributes
 from gradir.ir.validate import check_all
 
-__all__ = ["check_finite", "check_graph", "check_nodes", "harmless"]
+__all__ = ["check_attributes", "check_graph", "check_nodes", "harmless"]
 
 _LARGEST: Final = 2**63 - 1
 _DEPTH: Final = 3
@@ -39,7 +40,7 @@ def check_graph(graph: Graph) -> None:
         check_all(graph)
     except GraphError as error:
         raise FormatError(str(error)) from error
-    _check_attributes("the producer", "options", graph.producer.options)
+    check_attributes("the producer", graph.producer)
 
 
 def check_nodes(nodes: Sequence[Node]) -> None:
@@ -51,37 +52,24 @@ def check_nodes(nodes: Sequence[Node]) -> None:
     if harmless(nodes):
         return
     for node in nodes:
-        _check_attributes(f"node {node.id!r}", "attrs", node.attrs)
-        _check_attributes(f"node {node.id!r}", "ext", node.ext)
+        check_attributes(f"node {node.id!r}", node)
 
 
-def _check_attributes(owner: str, field: str, attributes: Mapping[str, AttrValue]) -> None:
-    fault = fault_in(attributes, rule_of_attributes(), field)
-    if fault is not None:
-        raise FormatError(f"{owner}: {fault.place} {fault.problem}")
-
-
-def check_finite(owner: str, attributes: Mapping[str, AttrValue]) -> None:
-    """Refuse floats that JSON has no spelling for, and which its writer would turn into null.
+def check_attributes(owner: str, record: object) -> None:
+    """Refuse attributes that no file spells: untagged floats that are not finite, which JSON would turn into null.
 
     Raises:
-        FormatError: a value is an untagged nan or infinity.
+        FormatError: a value is not an `AttrValue`.
     """
-    for key, value in attributes.items():
-        strange = _not_finite(value)
-        if strange is not None:
-            raise FormatError(
-                f"attribute {excerpt(key)} of {owner} holds the float {strange}, which a file cannot: "
-                f"write it as NonFinite('{strange}')"
-            )
+    for field in _mappings(type(record)):
+        fault = fault_in(getattr(record, field), rule_of_attributes(), field)
+        if fault is not None:
+            raise FormatError(f"{owner}: {fault.place} {fault.problem}")
 
 
-def _not_finite(value: AttrValue) -> float | None:
-    if isinstance(value, float):
-        return None if math.isfinite(value) else value
-    if not isinstance(value, (tuple, list)):
-        return None
-    return next((found for entry in value if (found := _not_finite(entry)) is not None), None)
+@cache
+def _mappings(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields_of(kind) if isinstance(field.default, dict))
 
 
 def harmless(records: Iterable[_Attributed]) -> bool:

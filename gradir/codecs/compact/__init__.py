@@ -9,6 +9,6 @@ from __future__ import annotations
 
 from gradir.codecs.compact.decode import decode
 from gradir.codecs.compact.encode import encode
-from gradir.codecs.compact.survey import survey
 
-__all__ = ["decode", "encode", "survey"]
+
+__all__ = ["decode", "encode"]
