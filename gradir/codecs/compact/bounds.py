@@ -52,7 +52,7 @@ def _excess(tables: Tables, *, exactly: bool) -> str:
 
     ops = [len(kind.op) for kind in nodes.kinds]
     (heads, head), (scopes, scope) = spelled(nodes.column("id")), spelled(nodes.column("scope"))
-    digits = len(f"/:{max(nodes.column(ORDINAL), default=0)}")
+    digits = len(f"/:{256 ** (nodes.bytes_of(ORDINAL) // max(len(nodes.kind_of), 1))}")
     longest = max(head, scope + max(ops, default=0)) + digits
     plain = all(map(str.isascii, strings)) and all(kind.op.isascii() for kind in nodes.kinds)
     width = 1 if plain else _WIDEST

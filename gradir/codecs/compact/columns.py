@@ -5,10 +5,12 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import chain, compress, repeat
-from typing import Final
+from itertools import accumulate, chain, compress, repeat
+from typing import Final, TypeVar
 
-__all__ = ["any_beyond", "counts_of", "length", "pack", "placed", "shares_of", "unpack"]
+__all__ = ["any_beyond", "counts_of", "length", "pack", "pick", "placed", "shares_of", "spread", "unpack"]
+
+T = TypeVar("T")
 
 _CODES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _SIGN: Final = 0x80
@@ -67,6 +69,21 @@ def length(data: bytes) -> int:
     return _measured(data)[1] if data else 0
 
 
+def pick(data: bytes, places: Sequence[int]) -> list[int]:
+    """Some of the integers of a column, which is not unpacked for them.
+
+    Raises:
+        ValueError: the bytes are not a column.
+
+    >>> pick(pack([7, 70_000, 8]), [1, 2])
+    [70000, 8]
+    """
+    if not places:
+        return []
+    entry = struct.Struct(f"<{_code(_measured(data)[0])}")
+    return [entry.unpack_from(data, 1 + entry.size * place)[0] for place in places]
+
+
 def _measured(data: bytes) -> tuple[int, int]:
     """The width, with its sign, and the number of the integers."""
     width = data[0]
@@ -123,4 +140,17 @@ def placed(shares: Sequence[int]) -> list[int]:
     [0, 0, 2]
     """
     holders = list(compress(range(len(shares)), shares))
+    if max(shares, default=0) <= 1:
+        return holders
     return list(chain.from_iterable(map(repeat, holders, filter(None, shares))))
+
+
+def spread(values: Sequence[T], counts: Sequence[int], kind_of: Sequence[int]) -> list[T]:
+    """For each entry of a column what its kind has for it, given for kind after kind.
+
+    >>> spread(["a", "b", "c"], [2, 1], [1, 0, 1])
+    ['c', 'a', 'b', 'c']
+    """
+    ends = list(accumulate(counts))
+    by_kind = [values[end - count : end] for end, count in zip(ends, counts, strict=True)]
+    return list(chain.from_iterable(map(by_kind.__getitem__, kind_of)))

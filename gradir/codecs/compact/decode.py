@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain, compress, islice, repeat
+from itertools import accumulate, chain, compress, islice, pairwise, repeat
 from operator import sub
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import force_setattr
 
-from gradir.codecs.compact.bounds import excess
-from gradir.codecs.compact.columns import placed, shares_of
+from gradir.codecs.compact.columns import placed, shares_of, spread
 from gradir.codecs.compact.layout import NODE, ORDINAL, stem
 from gradir.codecs.compact.reader import read
 from gradir.codecs.compact.tables import Plan, Table, Tables, is_hole, parts_of
@@ -26,9 +25,7 @@ from gradir.errors import FormatError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref
 
-__all__ = ["decode", "ids_of"]
-
-T = TypeVar("T")
+__all__ = ["Filler", "decode", "ids_of"]
 
 _BLOCK: Final = 512
 """So few records are made at a time that the processor still has them at hand when the last of their fields is set."""
@@ -42,18 +39,14 @@ def decode(data: bytes) -> Graph:
     """
     with paused_gc():
         tables = read(data)
-        problem = excess(tables)
-        if problem:
-            raise damaged(f"{problem}: what it says is out of proportion to its bytes")
         ids = ids_of(tables)
-        filler = _Filler(tables, ids)
+        filler = Filler(tables, ids)
         nodes: dict[str, Node] = {}
         start = 0
         for block in filler.blocks(tables.nodes):
             nodes.update(zip(ids[start : start + _BLOCK], block, strict=True))
             start += _BLOCK
-        scopes = list(chain.from_iterable(filler.blocks(tables.scopes)))
-        cuts = tuple(chain.from_iterable(filler.blocks(tables.cuts)))
+        scopes, cuts = filler.records(tables.scopes), tuple(filler.records(tables.cuts))
         rest = scopes, cuts, tables.producer, tables.version
         if len(nodes) != len(ids):
             # All that can be wrong are ids, and it is said of the first of them.
@@ -69,25 +62,31 @@ def _printable(tables: Tables, ids: Sequence[str]) -> bool:
     return texts.isprintable() or all(map(str.isprintable, ids))
 
 
-def ids_of(tables: Tables) -> list[str]:
-    """The ids of the nodes.
+def ids_of(tables: Tables, places: Sequence[int] | None = None) -> list[str]:
+    """The ids of the nodes, or of those at some places.
 
     Raises:
         FormatError: a column names a text that there is not.
     """
     strings, nodes = tables.strings, tables.nodes
-    heads = map(strings.__getitem__, nodes.indexes("id", len(strings), "the strings"))
-    scopes = map(strings.__getitem__, nodes.indexes("scope", len(strings), "the strings"))
     stems = ["" if kind.id else stem("", kind.op) for kind in nodes.kinds]
+    kind_of, before = nodes.kind_of, None
+    if places is not None:
+        shares = shares_of(kind_of, [int(not op) for op in stems])
+        parts = [shares[start:end].count(1) for start, end in pairwise([0, *places])]
+        before = [rank for rank, place in zip(accumulate(parts), places, strict=True) if shares[place]]
+        kind_of = [kind_of[place] for place in places]
+    heads = map(strings.__getitem__, nodes.indexes("id", len(strings), "the strings", before))
+    scopes = map(strings.__getitem__, nodes.indexes("scope", len(strings), "the strings", places))
     return [
         (f"{scope}/{op}{ordinal}" if scope else f"{op}{ordinal}") if op else f"{next(heads)}{ordinal or ''}"
         for op, scope, ordinal in zip(
-            map(stems.__getitem__, nodes.kind_of), scopes, nodes.column(ORDINAL), strict=True
+            map(stems.__getitem__, kind_of), scopes, nodes.column(ORDINAL, places), strict=True
         )
     ]
 
 
-class _Filler:
+class Filler:
     """Fills the holes of the records of a document."""
 
     def __init__(self, tables: Tables, ids: Sequence[str]) -> None:
@@ -97,6 +96,10 @@ class _Filler:
         self._nodes = tables.nodes
         self._ids = ids
         self._refs = list(map(Ref, ids, repeat(0)))
+
+    def records(self, table: Table) -> list[Any]:
+        """The records of a table."""
+        return list(chain.from_iterable(self.blocks(table)))
 
     def blocks(self, table: Table) -> Iterator[list[Any]]:
         """The records of a table, some at a time."""
@@ -140,7 +143,7 @@ class _Filler:
                 holders = list(map(places.__getitem__, holders))
             if hole.inner:
                 flat = chain.from_iterable(
-                    self._filled(table, plan.inner, plan.rows, _spread(range(len(plan.rows)), plan, kind_of), holders)
+                    self._filled(table, plan.inner, plan.rows, spread(range(len(plan.rows)), plan.counts, kind_of), holders)
                 )
             else:
                 flat = self._referred(table, plan, kind_of, holders, are_before=places is None)
@@ -154,7 +157,7 @@ class _Filler:
         kept = [part for value in plan.values for part in parts_of(value, plan.hole) if is_hole(part, plan.hole)]
         if plan.hole.sort == "reference" and set(kept) != {NODE}:
             self.in_doubt |= are_before
-            return self._texts(table, plan, zip(_spread(kept, plan, kind_of), holders, column, strict=True))
+            return self._texts(table, plan, zip(spread(kept, plan.counts, kind_of), holders, column, strict=True))
         targets = list(map(sub, holders, column))
         if min(targets) < 0 or (min(column) < 0 and max(targets) >= len(self._ids)):
             raise self._nowhere(table, plan, min(targets))
@@ -164,7 +167,7 @@ class _Filler:
         if not any(ref.output_nr for ref in kept):
             return map(self._refs.__getitem__, targets)
         found = list(map(self._refs.__getitem__, targets))
-        numbers = _spread([ref.output_nr for ref in kept], plan, kind_of)
+        numbers = spread([ref.output_nr for ref in kept], plan.counts, kind_of)
         for at in compress(range(len(numbers)), numbers):
             found[at] = Ref(found[at].id, numbers[at])
             outputs = self._nodes.kinds[self._nodes.kind_of[targets[at]]].outputs
@@ -185,13 +188,6 @@ class _Filler:
     def _nowhere(self, table: Table, plan: Plan, place: int) -> FormatError:
         where = "before the first node" if place < 0 else "behind the last one"
         return damaged(f"column {table.title(plan.hole.path)} names a place {where}")
-
-
-def _spread(values: Sequence[T], plan: Plan, kind_of: Sequence[int]) -> list[T]:
-    """For each entry of the column, its value of those that the holes have, given for kind after kind."""
-    ends = list(accumulate(plan.counts))
-    by_kind = [values[end - count : end] for end, count in zip(ends, plan.counts, strict=True)]
-    return list(chain.from_iterable(map(by_kind.__getitem__, kind_of)))
 
 
 def _dealt(flat: Iterator[Any], plan: Plan, kind_of: Sequence[int], shares: Sequence[int]) -> Iterator[tuple[Any, ...]]:

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import msgpack
 import msgspec
 
+from gradir.codecs.compact.bounds import excess
 from gradir.codecs.compact.layout import HEAD, KEYS, KIND, KINDS, TABLES, columns_of
 from gradir.codecs.compact.tables import Table, Tables
 from gradir.codecs.document import MAGIC, check_head
@@ -35,14 +36,19 @@ def read(data: bytes) -> Tables:
     """The tables of a compact document.
 
     Raises:
-        FormatError: it is broken, of a version that cannot be read, or a table or column is missing or mistyped.
+        FormatError: it is broken, of a version that cannot be read, a table or column is missing or mistyped, or it
+            says more than its size allows.
     """
     reader = _Reader(data)
     version = reader.head()
     if needs_steps("msgpack", version):
         reader = _Reader(_upgraded(data, version))
         reader.head()
-    return reader.tables(version)
+    tables = reader.tables(version)
+    problem = excess(tables)
+    if problem:
+        raise damaged(f"{problem}: what it says is out of proportion to its bytes")
+    return tables
 
 
 def _upgraded(data: bytes, version: Version) -> bytes:
@@ -218,7 +224,7 @@ class _Reader:
                 self._fail(f"column {table}.{name} is not a byte string")
             else:
                 found[name] = column
-        for name in (KINDS, KIND):
+        for name in (KIND, KINDS):
             if name not in found:
                 self._fail(f"column {table}.{name} is missing")
         return Table(table, record, found.pop(KINDS), found)

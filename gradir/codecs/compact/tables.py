@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, repeat
 from operator import attrgetter, mul
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from gradir.codecs.compact.columns import any_beyond, counts_of, length, unpack
+from gradir.codecs.compact.columns import any_beyond, counts_of, length, pick, unpack
 from gradir.codecs.compact.layout import KIND, KINDS, ORDINAL, Hole, holes_of
 from gradir.codecs.faults import damaged
 from gradir.codecs.versions import Version
@@ -95,21 +95,25 @@ class Table:
         counts = counts_of(self.kind_of)
         return [counts.get(number, 0) for number in range(len(self.kinds))]
 
-    def column(self, name: str) -> Sequence[int]:
-        """The integers of a column."""
-        return self._read(name, unpack)
+    def column(self, name: str, places: Sequence[int] | None = None) -> Sequence[int]:
+        """The integers of a column, or those at some places."""
+        return self._read(name, unpack if places is None else partial(pick, places=places))
 
-    def indexes(self, name: str, limit: int, table: str) -> Sequence[int]:
-        """A column of indexes into a table of ``limit`` entries.
+    def indexes(self, name: str, limit: int, table: str, places: Sequence[int] | None = None) -> Sequence[int]:
+        """A column of indexes into a table of ``limit`` entries, or those at some places.
 
         Raises:
             FormatError: it names an entry that there is not.
         """
-        column = self.column(name)
+        column = self.column(name, places)
         if any_beyond(limit, column):
             worst = max(column) if min(column) >= 0 else min(column)
             raise damaged(f"column {self.title(name)} names entry {worst:,} of {table}, of which there are {limit:,}")
         return column
+
+    def bytes_of(self, name: str) -> int:
+        """The size of a column."""
+        return len(self._packed.get(name, b""))
 
     def _check_length(self, name: str, count: int) -> None:
         found = self._read(name, length)
