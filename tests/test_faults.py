@@ -87,7 +87,7 @@ BROKEN: dict[str, tuple[bytes, str, str, str]] = {
         "if you trust the file, decompress it first",
     ),
     "white space": (gzip.compress(b" " * (4 << 20)), "", "not a GIR document", "gradir capture writes one"),
-    "truncated compact": (PACKED[:200], "byte 195", "a length leads past the end of the file", AGAIN),
+    "truncated compact": (PACKED[:200], "byte 197", "a length leads past the end of the file", AGAIN),
     "truncated compact, between values": (PACKED[:52], "byte 52", "it was truncated", AGAIN),
     "more after compact": (PACKED + b"x", f"byte {len(PACKED):,}", "more bytes after the document", AGAIN),
     "compressed compact": (gzip.compress(PACKED[:52]), "byte 52 after decompression", "it was truncated", AGAIN),
@@ -100,14 +100,14 @@ BROKEN: dict[str, tuple[bytes, str, str, str]] = {
     "large number": (nodes('{"id":"a","opaque":1e999}'), "$.nodes[0].opaque", "number out of range", UNDO),
     "large number in a row": (nodes('{"id":"a","in":[["a",1e999]]}'), "$.nodes[0].in[0][1]", "out of range", UNDO),
     "broken json of several lines": (HEAD + b"\n\n{},\nx\n]}\n", "line 4, byte 47", "broken JSON: ", UNDO),
-    "wrong kind": (packed(kinds=[{"op": 7}]), "$.kinds[0].op", "expected `str`, got `int`", AGAIN),
+    "wrong kind": (packed(nodes={"kinds": [{"op": 7}]}), "$.nodes.kinds[0].op", "expected `str`, got `int`", AGAIN),
     "extension": (packed(producer=msgpack.ExtType(1, b"")), "byte ", "extension type 1", AGAIN),
     "no column": (packed(nodes={}), "byte ", "column nodes.kind is missing", AGAIN),
     "wide column": (columns(kind=b"\x03abc"), "column nodes.kind", "its width is 3", AGAIN),
     "short column": (columns(ordinal=b""), "column nodes.ordinal", "has 0 entries", AGAIN),
-    "far column": (columns(storage_text=b"\x01\xff\xff\xff"), "column nodes.storage_text", "names entry 255", AGAIN),
-    "early column": (columns(**{"in": pack([200] * 13)}), "column nodes.in", "before the first node", AGAIN),
-    "early base": (columns(base=pack([0])), "node ", "its base does not stand before it", AGAIN),
+    "far column": (columns(id=b"\x01" + 5 * b"\xff"), "column nodes.id", "names entry 255", AGAIN),
+    "early column": (columns(**{"in": pack([200] * 9)}), "column nodes.in", "before the first node", AGAIN),
+    "early base": (columns(base=pack([0])), "node ", "its base names", UNDO),
 }
 
 

@@ -7,12 +7,13 @@ and ids of it, and what is done with the graph then takes memory by how long all
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from operator import mul
 from typing import Final
 
 import msgspec
 
-from gradir.codecs.compact.columns import counts_of
+from gradir.codecs.compact.columns import counts_of, shares_of
 from gradir.codecs.compact.layout import NODE, ORDINAL, TEXT
 from gradir.codecs.compact.tables import Plan, Tables, parts_of, weighted
 
@@ -50,8 +51,11 @@ def _excess(tables: Tables, *, exactly: bool) -> str:
         counted = [(len(strings[at]), count) for at, count in counts_of(column).items()]
         return sum([length * count for length, count in counted]), max(counted, default=(0, 0))[0]
 
-    ops = [len(kind.op) for kind in nodes.kinds]
-    (heads, head), (scopes, scope) = spelled(nodes.column("id")), spelled(nodes.column("scope"))
+    # Where the id of a kind is empty, it is that of an operation in a module.
+    ops = [0 if kind.id else len(kind.op) for kind in nodes.kinds]
+    derived = shares_of(nodes.kind_of, [int(not kind.id) for kind in nodes.kinds])
+    paths = list(compress(nodes.column("scope"), derived)) if exactly else nodes.column("scope")
+    (heads, head), (scopes, scope) = spelled(nodes.column("id")), spelled(paths)
     digits = len(f"/:{256 ** (nodes.bytes_of(ORDINAL) // max(len(nodes.kind_of), 1))}")
     longest = max(head, scope + max(ops, default=0)) + digits
     plain = all(map(str.isascii, strings)) and all(kind.op.isascii() for kind in nodes.kinds)

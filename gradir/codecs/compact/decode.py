@@ -118,8 +118,8 @@ class Filler:
         for plan in plans:
             # Where the id of a node is not in a column, it is found by other means.
             counts = [1] * len(kinds) if plan.hole.sort == "id" else plan.counts
-            if any(counts):
-                shares = shares_of(kind_of, counts)
+            shares = shares_of(kind_of, counts)
+            if any(shares):
                 fillings.append((plan.hole.name, shares, self._values(table, plan, kind_of, shares, places)))
         for start in range(0, len(kind_of), _BLOCK):
             block = slice(start, start + _BLOCK)
