@@ -15,7 +15,7 @@ import msgspec
 
 from gradir.codecs.compact.columns import counts_of, shares_of
 from gradir.codecs.compact.layout import NODE, ORDINAL, TEXT
-from gradir.codecs.compact.tables import Plan, Tables, parts_of, weighted
+from gradir.codecs.compact.tables import Plan, Table, Tables, parts_of, weighted
 
 __all__ = ["excess"]
 
@@ -44,18 +44,19 @@ def _excess(tables: Tables, *, exactly: bool) -> str:
     strings, nodes = tables.strings, tables.nodes
     widest = max(map(len, strings))
 
-    def spelled(column: Sequence[int]) -> tuple[int, int]:
-        """The length of all these texts, and of the longest."""
+    def spelled(table: Table, name: str, used: Sequence[int] = ()) -> tuple[int, int]:
+        """The length of all texts that a column names, and of the longest."""
         if not exactly:
-            return widest * len(column), widest
+            return widest * table.length(name), widest
+        column = table.indexes(name, len(strings), "the strings")
+        column = list(compress(column, used)) if used else column
         counted = [(len(strings[at]), count) for at, count in counts_of(column).items()]
         return sum([length * count for length, count in counted]), max(counted, default=(0, 0))[0]
 
     # Where the id of a kind is empty, it is that of an operation in a module.
     ops = [0 if kind.id else len(kind.op) for kind in nodes.kinds]
     derived = shares_of(nodes.kind_of, [int(not kind.id) for kind in nodes.kinds])
-    paths = list(compress(nodes.column("scope"), derived)) if exactly else nodes.column("scope")
-    (heads, head), (scopes, scope) = spelled(nodes.column("id")), spelled(paths)
+    (heads, head), (scopes, scope) = spelled(nodes, "id"), spelled(nodes, "scope", derived)
     digits = len(f"/:{256 ** (nodes.bytes_of(ORDINAL) // max(len(nodes.kind_of), 1))}")
     longest = max(head, scope + max(ops, default=0)) + digits
     plain = all(map(str.isascii, strings)) and all(kind.op.isascii() for kind in nodes.kinds)
@@ -72,7 +73,7 @@ def _excess(tables: Tables, *, exactly: bool) -> str:
             entries = sum(map(mul, plan.counts, weights))
             made += sum(map(mul, _made_by_kind(plan, _TEXT + width * longest), weights)) if entries else 0
             if plan.hole.sort == "text":
-                said += spelled(table.column(plan.hole.path))[0]
+                said += spelled(table, plan.hole.path)[0]
             elif plan.hole.sort in ("ref", "reference"):
                 said += entries * longest
     if made > _SPARE + _MADE * (tables.scopes.size + tables.cuts.size + nodes.size):

@@ -182,18 +182,21 @@ class _Reader:
         row = self._row()
         try:
             found: T = _decoder(kind).decode(row)
-            surplus = None
         except (ValueError, RecursionError):
-            # Only now is it made as plain data, which shows also what is wrong with what nobody knows.
-            value = self._call(_unpacker(row).unpack)
-            try:
-                found, surplus = converted(value, kind)
-            except msgspec.ValidationError as error:
-                problem, path = mismatched(error, f".{place}")
-                raise damaged(problem, f"{self._place()}, {path}") from error
+            found = self._converted(row, kind, place)
+        check_attributes(place, found)
+        return found
+
+    def _converted(self, row: bytes, kind: type[T], place: str) -> T:
+        """A record that is not as gradir writes it; as plain data it shows also what is wrong with what nobody knows."""
+        value = self._call(_unpacker(row).unpack)
+        try:
+            found, surplus = converted(value, kind)
+        except msgspec.ValidationError as error:
+            problem, path = mismatched(error, f".{place}")
+            raise damaged(problem, f"{self._place()}, {path}") from error
         if surplus is not None and not self._unknown:
             self._unknown = placed(*mismatched(surplus, f".{place}"))
-        check_attributes(place, found)
         return found
 
     def _strings(self) -> list[str]:

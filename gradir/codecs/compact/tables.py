@@ -115,8 +115,12 @@ class Table:
         """The size of a column."""
         return len(self._packed.get(name, b""))
 
+    def length(self, name: str) -> int:
+        """The number of entries of a column, which is not unpacked for it."""
+        return self._read(name, length)
+
     def _check_length(self, name: str, count: int) -> None:
-        found = self._read(name, length)
+        found = self.length(name)
         if found != count:
             raise damaged(f"column {self.title(name)} has {found:,} entries, not one per hole of its kinds ({count:,})")
 
