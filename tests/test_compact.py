@@ -194,7 +194,7 @@ def with_output(number: int) -> bytes:
 NODES = len(everything().nodes)
 INPUTS = sum(ref is not None for node in everything().nodes.values() for ref in node.inputs)
 ZEROS = pack([0] * NODES)
-ALONE = {name: b"" for name in ("in", "saved.origin", "saved.storage", "base")} | {"names": ZEROS}
+ALONE = dict.fromkeys(("in", "saved.origin", "saved.storage", "base"), b"") | {"names": ZEROS}
 """The columns of as many nodes of the first kind, which has a name."""
 
 

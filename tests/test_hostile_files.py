@@ -360,7 +360,11 @@ def test_frames_of_zstd_that_are_for_others_are_skipped() -> None:
     squeeze = zstandard.ZstdCompressor().compress
     data = gradir.dumps(everything())
     whole = squeeze(data)
-    for frames in (skippable(5) + whole, whole + skippable(300), squeeze(data[:500]) + skippable(0) + squeeze(data[500:])):
+    for frames in (
+        skippable(5) + whole,
+        whole + skippable(300),
+        squeeze(data[:500]) + skippable(0) + squeeze(data[500:]),
+    ):
         assert gradir.loads(frames) == everything()
         assert codecs.survey(frames).compression == "zstd"
     with pytest.raises(FormatError, match=r"damaged zstd data: it was truncated"):
@@ -373,7 +377,7 @@ def test_a_wide_window_is_said_to_be_one() -> None:
     parameters = zstandard.ZstdCompressionParameters(window_log=28)
     stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     data = stream.compress(gradir.dumps(everything())) + stream.flush()
-    with pytest.raises(FormatError, match=r"byte 0: the zstd data has a window of more than 128 MiB; compress it again"):
+    with pytest.raises(FormatError, match=r"byte 0: the zstd data has a window of more than 128 MiB; compress "):
         gradir.loads(data)
 
 

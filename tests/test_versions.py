@@ -110,7 +110,8 @@ def test_the_compact_schema_accepts_what_is_written(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [
+    "change",
+    [
         {"strings": []},
         {"strings": ["x"]},
         {"nodes": {}},

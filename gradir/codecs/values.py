@@ -61,7 +61,8 @@ def check_attributes(owner: str, record: object) -> None:
     Raises:
         FormatError: a value is not an `AttrValue`.
     """
-    for field in _mappings(type(record)):
+    kind: Any = type(record)
+    for field in _mappings(kind):
         fault = fault_in(getattr(record, field), rule_of_attributes(), field)
         if fault is not None:
             raise FormatError(f"{owner}: {fault.place} {fault.problem}")

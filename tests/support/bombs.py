@@ -103,7 +103,9 @@ def _compact_bombs(count: int) -> dict[str, bytes]:
     zeros, ones = _column(count), _column(count, 1)
     return {
         "compact promise of in": _compact(few, [{"id": "", "in": [None] * (10 * count)}]),
-        "compact nulls": _compact(few | {"in": _column(count // _PER_KIND)}, [_kind(**{"in": [["", 0]] + [None] * _PER_KIND})]),
+        "compact nulls": _compact(
+            few | {"in": _column(count // _PER_KIND)}, [_kind(**{"in": [["", 0]] + [None] * _PER_KIND})]
+        ),
         "compact promise of names": _compact(few, [_kind(names=[""] * (10 * count))]),
         "compact promise of saved": _compact(few, [_kind(saved=[slot] * (count // 10))]),
         "compact promise of bases": _compact(_nodes(count), [_kind(base="@")]),

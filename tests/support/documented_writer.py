@@ -76,7 +76,7 @@ def _column(values: Sequence[int]) -> bytes:
     if min(values) >= 0:
         width = next(width for width in (1, 2, 4, 8) if max(values) < 1 << 8 * width)
         return bytes([width]) + struct.pack(f"<{len(values)}{' BH I   Q'[width]}", *values)
-    largest = max(max(values), ~min(values))
+    largest = max(*values, ~min(values))
     width = next(width for width in (1, 2, 4, 8) if largest < 1 << 8 * width - 1)
     return bytes([128 + width]) + struct.pack(f"<{len(values)}{' bh i   q'[width]}", *values)
 
@@ -86,58 +86,65 @@ def _table(
 ) -> dict[str, object]:
     columns: dict[str, list[int]] = {column: [] for column in _COLUMNS[name]}
     kinds: dict[bytes, int] = {}
-
-    def text(column: str, value: str) -> str:
-        columns[column].append(strings.setdefault(value, len(strings)))
-        return ""
-
-    def distance(column: str, place: int, node_id: str) -> None:
-        columns[column].append(place - places[node_id])
-
-    def reference(column: str, place: int, value: str) -> str:
-        start, dot, rest = (value, "", "") if value in places else value.rpartition(".")
-        if start in places:
-            distance(column, place, start)
-            return f"@{dot}{rest}"
-        text(column, value)
-        return "="
-
-    def ref(column: str, place: int, value: Sequence[Any] | None) -> list[object] | None:
-        if value is None:
-            return None
-        distance(column, place, value[0])
-        return ["", value[1]]
-
     for place, record in enumerate(records):
         kind = dict(record)
         if name == "nodes":
             kind["id"] = _id(record, columns, strings)
-        for key in _COLUMNS[name]:
-            if key in ("path", "scope"):
-                text(key, kind.get(key, ""))
-            elif key == "names" and key in kind:
-                kind["names"] = [text("names", value) for value in kind["names"]]
-        if "path" in kind:
-            kind["path"] = ""
-        kind.pop("scope", None)
+        for key in ("path", "scope"):
+            if key in columns:
+                _text(kind.pop(key, ""), columns[key], strings)
+        if "path" in record:
+            kind = {"path": "", **kind}
+        if "names" in record:
+            kind["names"] = [_text(value, columns["names"], strings) for value in record["names"]]
         if name == "nodes":
-            for key in ("attrs", "ext"):
-                if key in kind:
-                    kind[key] = dict(sorted(kind[key].items()))
-            if "in" in kind:
-                kind["in"] = [ref("in", place, value) for value in kind["in"]]
-            if "saved" in kind:
-                kind["saved"] = [dict(slot) for slot in kind["saved"]]
-            for slot in kind.get("saved", ()):
-                if "origin" in slot:
-                    slot["origin"] = ref("saved.origin", place, slot["origin"])
-                if "storage" in slot:
-                    slot["storage"] = reference("saved.storage", place, slot["storage"])
-            if "base" in kind:
-                kind["base"] = reference("base", place, kind["base"])
+            _fill(kind, place, columns, strings, places)
         columns["kind"].append(kinds.setdefault(msgpack.packb(kind), len(kinds)))
     packed = {column: _column(values) for column, values in columns.items() if values or column == "kind"}
     return {"kinds": [msgpack.unpackb(kind) for kind in kinds], **packed}
+
+
+def _text(value: str, column: list[int], strings: dict[str, int]) -> str:
+    column.append(strings.setdefault(value, len(strings)))
+    return ""
+
+
+def _fill(
+    kind: dict[str, Any],
+    place: int,
+    columns: dict[str, list[int]],
+    strings: dict[str, int],
+    places: Mapping[str, int],
+) -> None:
+    """Put holes where a node names others."""
+
+    def reference(column: str, value: str) -> str:
+        start, dot, rest = (value, "", "") if value in places else value.rpartition(".")
+        if start in places:
+            columns[column].append(place - places[start])
+            return f"@{dot}{rest}"
+        _text(value, columns[column], strings)
+        return "="
+
+    def ref(column: str, value: Sequence[Any] | None) -> list[object] | None:
+        if value is not None:
+            columns[column].append(place - places[value[0]])
+        return None if value is None else ["", value[1]]
+
+    for key in ("attrs", "ext"):
+        if key in kind:
+            kind[key] = dict(sorted(kind[key].items()))
+    if "in" in kind:
+        kind["in"] = [ref("in", value) for value in kind["in"]]
+    if "saved" in kind:
+        kind["saved"] = [dict(slot) for slot in kind["saved"]]
+    for slot in kind.get("saved", ()):
+        if "origin" in slot:
+            slot["origin"] = ref("saved.origin", slot["origin"])
+        if "storage" in slot:
+            slot["storage"] = reference("saved.storage", slot["storage"])
+    if "base" in kind:
+        kind["base"] = reference("base", kind["base"])
 
 
 def _id(node: Document, columns: dict[str, list[int]], strings: dict[str, int]) -> str:

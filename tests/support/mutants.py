@@ -21,7 +21,7 @@ from mutant_sources import graphs, pairs
 import gradir
 from gradir import codecs
 from gradir.codecs.compact.columns import pack, unpack
-from gradir.codecs.compact.layout import KEYS, KINDS, TABLES, columns_of
+from gradir.codecs.compact.layout import KEYS, TABLES, columns_of
 from gradir.codecs.compression import compress
 from gradir.codecs.document import BOM, MAGIC
 from gradir.diffs.document import encode as encode_diff
@@ -129,7 +129,7 @@ _RECORDS: Final = (
 )
 _NAMES: Final[tuple[str, ...]] = (
     *KEYS,
-    KINDS,
+    "kinds",
     *(column for record in TABLES.values() for column in columns_of(record)),
     *(field.encode_name for record in _RECORDS for field in msgspec.structs.fields(record)),
     "float",

@@ -12,7 +12,6 @@ from itertools import accumulate, chain, compress, islice, pairwise, repeat
 from operator import sub
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import force_setattr
 
 from gradir.codecs.compact.columns import placed, shares_of, spread
@@ -143,7 +142,9 @@ class Filler:
                 holders = list(map(places.__getitem__, holders))
             if hole.inner:
                 flat = chain.from_iterable(
-                    self._filled(table, plan.inner, plan.rows, spread(range(len(plan.rows)), plan.counts, kind_of), holders)
+                    self._filled(
+                        table, plan.inner, plan.rows, spread(range(len(plan.rows)), plan.counts, kind_of), holders
+                    )
                 )
             else:
                 flat = self._referred(table, plan, kind_of, holders, are_before=places is None)

@@ -11,7 +11,19 @@ from msgspec.structs import force_setattr
 
 from gradir.codecs.compact.bounds import excess
 from gradir.codecs.compact.columns import pack
-from gradir.codecs.compact.layout import KIND, KINDS, NODE, ORDINAL, TABLES, TEXT, Hole, columns_of, holes_of, split_id, stem
+from gradir.codecs.compact.layout import (
+    KIND,
+    KINDS,
+    NODE,
+    ORDINAL,
+    TABLES,
+    TEXT,
+    Hole,
+    columns_of,
+    holes_of,
+    split_id,
+    stem,
+)
 from gradir.codecs.compact.tables import Table, Tables
 from gradir.codecs.document import FORMAT, MAGIC
 from gradir.codecs.values import check_graph, check_nodes
@@ -53,7 +65,9 @@ def _encode(graph: Graph) -> bytes:
     head = {"format": FORMAT, "version": str(version), "requires": (), "producer": _spelled(graph.producer)}
     tables = {name: writer.table() for name, writer in writers.items()}
     packed = MAGIC + msgspec.msgpack.encode({**head, "strings": list(strings), **tables})
-    columns = {name: Table(name, TABLES[name], writer.kinds, tables[name]) for name, writer in writers.items()}
+    columns: dict[str, Any] = {
+        name: Table(name, TABLES[name], writer.kinds, tables[name]) for name, writer in writers.items()
+    }
     problem = excess(Tables(len(packed), version, graph.producer, list(strings), **columns))
     if problem:
         raise FormatError(f"{problem} for the compact form, which no reader would take: write JSON")
@@ -104,8 +118,8 @@ class _Writer:
 
     def _fill(self, hole: Hole) -> _Fill:
         if hole.inner:
-            fills = self._fills_of(hole.inner)
-            return lambda record, place: _opened(record, fills, place)
+            below = self._fills_of(hole.inner)
+            return lambda record, place: _opened(record, below, place)
         add, strings, places = self._columns[hole.path].append, self._strings, self._places
 
         def text(value: str, _: int) -> str:

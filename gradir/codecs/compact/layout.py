@@ -7,7 +7,7 @@ belongs in the holes stands in columns, one for each field with holes. docs/form
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,21 @@ from msgspec import inspect
 from gradir.ir.fields import Field, fields_of, is_list, records_in
 from gradir.ir.model import Cut, Node, Record, Ref, Scope
 
-__all__ = ["HEAD", "KEYS", "KIND", "KINDS", "NODE", "ORDINAL", "TABLES", "TEXT", "Hole", "columns_of", "holes_of", "split_id", "stem"]
+__all__ = [
+    "HEAD",
+    "KEYS",
+    "KIND",
+    "KINDS",
+    "NODE",
+    "ORDINAL",
+    "TABLES",
+    "TEXT",
+    "Hole",
+    "columns_of",
+    "holes_of",
+    "split_id",
+    "stem",
+]
 
 HEAD: Final = ("format", "version", "requires")
 TABLES: Final[Mapping[str, type[Record]]] = {"scopes": Scope, "cuts": Cut, "nodes": Node}

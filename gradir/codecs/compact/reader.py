@@ -5,9 +5,9 @@ The bytes of a value are walked over before anything is made of them, so what is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache, partial
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 import msgpack
 import msgspec
@@ -181,14 +181,14 @@ class _Reader:
         """The next value, which is a record."""
         row = self._row()
         try:
-            found: T = _decoder(kind).decode(row)
+            found: T = _decoder(cast("Hashable", kind)).decode(row)
         except (ValueError, RecursionError):
             found = self._converted(row, kind, place)
         check_attributes(place, found)
         return found
 
     def _converted(self, row: bytes, kind: type[T], place: str) -> T:
-        """A record that is not as gradir writes it; as plain data it shows also what is wrong with what nobody knows."""
+        """A record that is not as gradir writes it: as plain data, what nobody knows in it is looked at too."""
         value = self._call(_unpacker(row).unpack)
         try:
             found, surplus = converted(value, kind)
@@ -202,7 +202,7 @@ class _Reader:
     def _strings(self) -> list[str]:
         row = self._row()
         try:
-            strings = _decoder(list[str]).decode(row)
+            strings: list[str] = _decoder(list[str]).decode(row)
         except (ValueError, RecursionError):
             self._call(_unpacker(row).unpack)
             self._fail("strings: an entry is not a text")

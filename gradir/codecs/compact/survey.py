@@ -35,7 +35,9 @@ def survey(data: bytes) -> Survey:
         # Which storage a text names shows only beside the ids.
         return survey_graph(decode(data), "msgpack", str(tables.version))
     counted = [_counts(kind) for kind in nodes.kinds]
-    edges, parameters, saved_bytes = (sum(map(mul, column, nodes.weights)) for column in zip(*counted, (0, 0, 0)))
+    edges, parameters, saved_bytes = (
+        sum(map(mul, column, nodes.weights)) for column in zip(*counted, (0, 0, 0), strict=True)
+    )
     kinds = [(kind, count) for kind, count in zip(nodes.kinds, nodes.weights, strict=True) if count]
     outputs = _outputs(nodes)
     return Survey(
