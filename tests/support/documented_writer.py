@@ -109,7 +109,7 @@ def _text(value: str, column: list[int], strings: dict[str, int]) -> str:
     return ""
 
 
-def _fill(
+def _fill(  # noqa: C901 (one field after the other)
     kind: dict[str, Any],
     place: int,
     columns: dict[str, list[int]],

@@ -84,6 +84,8 @@ def _shared_bytes(nodes: Table) -> int:
     """
     saved = next(plan for plan in nodes.plans if plan.hole.name == "saved")
     storage = next(plan for plan in saved.inner if plan.hole.name == "storage")
+    if not any(storage.counts):
+        return 0
     rows = spread(range(len(saved.rows)), saved.counts, nodes.kind_of)
     named = shares_of(rows, storage.counts)
     holders = compress(placed(shares_of(nodes.kind_of, saved.counts)), named)
