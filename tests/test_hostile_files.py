@@ -384,16 +384,14 @@ def test_a_wide_window_is_said_to_be_one() -> None:
 @pytest.mark.parametrize("encoding", ["json", "msgpack"])
 def test_an_error_keeps_nothing_of_the_document_once_it_is_gone(encoding: str) -> None:
     data = codecs.encode(chain(3000), encoding)[:-2]
-    # What is loaded and made once for all errors stays.
+    # What is loaded and made once for all errors is not counted.
     assert result_of(gradir.loads, data) is None
     gc.collect()
     gc.disable()
-    tracemalloc.start()
     try:
         assert result_of(gradir.loads, data) is None
-        assert tracemalloc.get_traced_memory()[0] < 100_000
+        assert gc.collect() == 0
     finally:
-        tracemalloc.stop()
         gc.enable()
 
 
