@@ -262,7 +262,7 @@ class Scope(Record, frozen=True, gc=False, rename={"class_name": "class"}):
     ``own``, ``total`` and ``trainable`` count parameter elements: of the module itself, of it and everything below
     (each tensor once), and those of ``total`` that require grad. ``calls`` is the number of recorded forward calls.
     ``detail`` is what the module says of itself (``in_features=3, out_features=4``). ``training`` tells whether it was
-    in training mode, since GIR 1.1; ``None`` when unknown.
+    in training mode; ``None`` when unknown.
     """
 
     path: Annotated[str, About("place")]
@@ -272,7 +272,7 @@ class Scope(Record, frozen=True, gc=False, rename={"class_name": "class"}):
     own: Count = 0
     total: Count = 0
     trainable: Count = 0
-    training: Annotated[bool | None, About(since=(1, 1))] = None
+    training: bool | None = None
 
 
 class Cut(Record, frozen=True, gc=False):

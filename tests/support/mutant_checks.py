@@ -92,7 +92,7 @@ def _check_graph(graph: Graph, original: Graph, number: int) -> None:
     for encoding in codecs.ENCODINGS:
         data, said = _result(lambda encoding=encoding: codecs.encode(graph, encoding, lossy=True))
         if data is None:
-            assert "too long for the compact form" in said, said
+            assert "for the compact form, which no reader would take" in said, said
             continue
         again = codecs.decode(data)
         assert again == plain, "written, and read as another graph"
@@ -143,7 +143,7 @@ def _check_patch(there: Callable[[Graph, Diff], Graph], back: Any, graph: Graph,
     for encoding in codecs.ENCODINGS:
         data, said = _result(lambda encoding=encoding: codecs.encode(changed, encoding))
         if data is None:
-            assert "too long for the compact form" in said, said
+            assert "for the compact form, which no reader would take" in said, said
             continue
         assert codecs.decode(data) == changed
     _result(lambda: back(changed, diff))
@@ -163,10 +163,7 @@ def _result(function: Callable[..., T], *arguments: object) -> tuple[T | None, s
 
 @contextmanager
 def _careful_readers() -> Iterator[None]:
-    with (
-        patch("gradir.codecs.json._decode_by_lines", lambda _: None),
-        patch("gradir.codecs.compact.reader.read_at_once", lambda _: None),
-    ):
+    with patch("gradir.codecs.json._decode_by_lines", lambda _: None):
         yield
 
 
