@@ -154,16 +154,13 @@ def load(path: str | bytes | PathLike[str]) -> Graph:
         FileError: the file cannot be read.
         FormatError: the file is not a GIR document that this release can read.
     """
-    import os
-
     from gradir import codecs, files
 
     data = files.read_bytes(path)
     try:
         return codecs.decode(data)
     except FormatError as error:
-        name = os.fsdecode(path)
-        raise error.moved(file="standard input" if name == "-" else name) from error
+        raise error.moved(file=files.name_of(path)) from error
 
 
 def loads(data: bytes | bytearray | memoryview) -> Graph:

@@ -11,12 +11,20 @@ from typing import Final, TypeVar
 
 from gradir.errors import FileError, GradirError
 
-__all__ = ["check_apart", "flush_stdout", "is_stdout", "read_bytes", "silence_stdout", "write_bytes"]
+__all__ = ["check_apart", "flush_stdout", "is_stdout", "name_of", "read_bytes", "silence_stdout", "write_bytes"]
 
 T = TypeVar("T")
 
+_INPUT: Final = "standard input"
+_OUTPUT: Final = "standard output"
 _CLOSED: Final = "it is closed"
 _MOST_LINKS: Final = 40
+
+
+def name_of(path: str | bytes | os.PathLike[str]) -> str:
+    """What to call a file that is read: its path, and in words what ``-`` stands for."""
+    name = os.fsdecode(path)
+    return _INPUT if name == "-" else name
 
 
 def read_bytes(path: str | bytes | os.PathLike[str]) -> bytes:
@@ -112,16 +120,16 @@ def silence_stdout() -> None:
 def _read_stdin() -> bytes:
     # Python has no object for a stream that was closed before it started.
     if sys.stdin is None:
-        raise FileError("standard input", "read", _CLOSED)
+        raise FileError(_INPUT, "read", _CLOSED)
     try:
         return sys.stdin.buffer.read()
     except OSError as error:
-        raise FileError("standard input", "read", error.strerror, error.errno) from error
+        raise FileError(_INPUT, "read", error.strerror, error.errno) from error
 
 
 def _write_stdout(data: bytes) -> None:
     if sys.stdout is None:
-        raise FileError("standard output", "written", _CLOSED)
+        raise FileError(_OUTPUT, "written", _CLOSED)
     left = memoryview(data)
     while left:
         left = _unwritten(left)
@@ -141,7 +149,7 @@ def _to_stdout(write: Callable[[], T]) -> T:
         raise
     except OSError as error:
         silence_stdout()
-        raise FileError("standard output", "written", error.strerror, error.errno) from error
+        raise FileError(_OUTPUT, "written", error.strerror, error.errno) from error
 
 
 def _opened(path: str) -> int | None:

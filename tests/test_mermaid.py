@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -439,46 +438,3 @@ def test_the_option_depth_is_the_pass_where_it_does_not_fit() -> None:
         refused.append(str(caught.value))
     assert refused[0] == refused[1]
     assert "fold modules with a smaller depth, or leave fold on" in refused[0]
-
-
-def test_mermaid_py_is_loaded_without_a_word_and_standard_output_is_left_alone() -> None:
-    program = """
-import sys, threading
-# Where it is missing, mermaid-py prints so.
-sys.modules["IPython"] = None
-out = sys.stdout
-
-class Spy:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name == "requests":
-            assert sys.stdout is out
-            thread = threading.Thread(target=print, args=("from a thread",))
-            thread.start()
-            thread.join()
-
-sys.meta_path.insert(0, Spy)
-from gradir.ir import Graph, Node
-Graph.of([Node("x", role="leaf")]).to("mermaid")
-assert sys.stdout is out
-import mermaid, mermaid.__main__
-assert mermaid.__main__.Mermaid is mermaid.Mermaid and not hasattr(mermaid.__main__, "print")
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("from a thread\n", "")
-
-
-def test_a_failure_while_mermaid_py_is_loaded_is_not_kept() -> None:
-    program = """
-import sys
-from gradir.ir import Graph, Node
-graph = Graph.of([Node("x", role="leaf")])
-sys.modules["requests"] = None
-try:
-    graph.to("mermaid")
-except Exception:
-    del sys.modules["requests"]
-print(graph.to("mermaid").splitlines()[0])
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("---\n", "")

@@ -7,6 +7,7 @@ import sys
 
 from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
 from gradir.cli.encoding import add_encoding_options
+from gradir.cli.parser import add_output
 from gradir.cli.program_output import program_output
 
 __all__ = ["register"]
@@ -30,7 +31,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_capture_options(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", default="-", help="where to write; '-' (default) is stdout")
+    add_output(parser)
     add_encoding_options(parser)
     parser.set_defaults(run=run)
 

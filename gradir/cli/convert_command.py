@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gradir.cli.encoding import add_encoding_options
+from gradir.cli.parser import add_input
 from gradir.cli.rewriting import add_lossy_option, load_to_rewrite
 
 __all__ = ["register"]
@@ -28,8 +29,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("source", metavar="SOURCE", help="a .gir file; '-' is stdin")
-    parser.add_argument("target", metavar="TARGET", help="where to write; '-' is stdout")
+    add_input(parser, "source")
+    parser.add_argument("target", metavar="TARGET", help="where to write; '-' is standard output")
     add_encoding_options(parser)
     add_lossy_option(parser)
     parser.set_defaults(run=run)

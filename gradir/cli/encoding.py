@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 import argparse
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["add_encoding_options"]
 
-# Spelled out here: the codecs are not imported to print a help text.
-_FORMATS: Final = ("json", "msgpack")
-_COMPRESSIONS: Final = ("gzip", "zstd", "none")
+
+class _Choices:
+    """Names that are asked for once an option is given, or the help: the codecs take their time to load."""
+
+    def __init__(self, names: Callable[[], Iterable[str]]) -> None:
+        self._names = names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
 
 
 def add_encoding_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--format`` and ``--compress``."""
     parser.add_argument(
         "--format",
-        choices=_FORMATS,
+        metavar="NAME",
+        choices=_Choices(_formats),
         default="json",
-        help="json (default), one node a line, to be read and compared, or msgpack, a third of its size or less from "
-        "some hundred nodes on",
+        help="%(choices)s (default: json): json has one node a line, to be read and compared, msgpack a third of its "
+        "size or less from some hundred nodes on",
     )
     parser.add_argument(
         "--compress",
-        choices=_COMPRESSIONS,
-        help="compress the file; without this option a name that ends in .gz or .zst asks for it",
+        metavar="NAME",
+        choices=_Choices(_compressions),
+        help="%(choices)s: compress the file; without this option a name that ends in .gz or .zst asks for it",
     )
+
+
+def _formats() -> Iterable[str]:
+    from gradir import codecs
+
+    return codecs.ENCODINGS
+
+
+def _compressions() -> Iterable[str]:
+    from gradir import codecs
+
+    return (*codecs.COMPRESSIONS, "none")

@@ -6,16 +6,17 @@ import argparse
 from typing import TYPE_CHECKING, Final
 
 from gradir.cli.options_help import PluginHelp, add_option, given_options
-from gradir.cli.parser import Parser
+from gradir.cli.parser import Parser, add_input, add_output
 from gradir.cli.pass_options import add_pass_options, chosen_passes
 from gradir.errors import ExportError
+from gradir.pictures import PICTURES
 
 if TYPE_CHECKING:
     from gradir.protocols import Options
 
 __all__ = ["add_exporter_options", "exporter_values", "register"]
 
-_EPILOG = """\
+_EPILOG = f"""\
 examples:
   gradir export model.gir --to mermaid --depth 2 -o model.mmd
   gradir export model.gir --to svg -O theme=dark -O legend=true -o model.svg
@@ -29,11 +30,13 @@ With --into, the block between the lines
 of a Markdown file is replaced; with --check it is compared, and exit status 1 says that it is out of date. The two
 lines do not count inside a code block or other HTML. What is Markdown itself goes in as it is, all else fenced.
 
-'gradir exporters' lists the formats, 'gradir export --to NAME --help' the options of one. svg, png and pdf are drawn by
-Graphviz and take the options of dot.
+'gradir exporters' lists the formats, 'gradir export --to NAME --help' the options of one.
+{", ".join(PICTURES)} are drawn by Graphviz and take the options of dot.
 """
 
-_BINARY: Final = ("png", "pdf")
+_TEXT_PICTURE: Final = "svg"
+"""The picture that is text, which a terminal can show."""
+
 _LONGEST: Final = 1_000_000
 """Seconds; what waits for a program takes about twice as many."""
 
@@ -51,7 +54,6 @@ class _Help(PluginHelp):
         if name is None:
             return None
         from gradir import registry
-        from gradir.pictures import PICTURES
 
         return name, registry.exporter("dot" if name in PICTURES else name).options
 
@@ -69,9 +71,9 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     parser.add_argument(
         "-h", "--help", action=_Help, help="show this help; after --to NAME also that exporter's options"
     )
-    parser.add_argument("file", metavar="FILE", help="a .gir file; '-' is stdin")
-    parser.add_argument("--to", metavar="NAME", required=True, help="the exporter, or svg, png or pdf")
-    parser.add_argument("-o", "--output", metavar="FILE", default="-", help="where to write; '-' (default) is stdout")
+    add_input(parser)
+    parser.add_argument("--to", metavar="NAME", required=True, help=f"the exporter, or {', '.join(PICTURES)}")
+    add_output(parser)
     add_exporter_options(parser)
     parser.add_argument(
         "--no-fold", action="store_true", help="mermaid: fail where Mermaid would refuse the size, and fold nothing"
@@ -120,7 +122,6 @@ def exporter_values(options: argparse.Namespace) -> dict[str, object]:
 def run(options: argparse.Namespace) -> int:
     """Load, apply passes, export, write."""
     from gradir import api, files, registry
-    from gradir.pictures import PICTURES
 
     _check_combination(options)
     files.check_apart(options.file, options.output)
@@ -130,7 +131,7 @@ def run(options: argparse.Namespace) -> int:
     values = exporter_values(options)
     registry.exporter_options(exporter, values, f"a picture ({options.to})" if is_picture else "")
     passes = chosen_passes(options)
-    if options.to in _BINARY and is_picture and options.output == "-" and _is_terminal():
+    if is_picture and options.to != _TEXT_PICTURE and options.output == "-" and _is_terminal():
         raise ExportError(f"a {options.to} is nothing for a terminal: give -o FILE, or use 'gradir view'")
     if is_picture and (options.fence or options.into):
         raise ExportError(f"{options.to} is no text to fence: write a file and link to it")

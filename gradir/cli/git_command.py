@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from gradir.cli.comparing import add_comparison_options
 from gradir.errors import FormatError, NewerFormatError
 
 if TYPE_CHECKING:
+    from gradir.cli.parser import Parser
     from gradir.git.driver import Where
 
 __all__ = ["register"]
@@ -35,7 +37,7 @@ exit status: 0 done, 2 trouble, such as install or --local outside a repository
 """
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def register(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "git",
@@ -66,9 +68,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     difftool.add_argument("local", metavar="BEFORE")
     difftool.add_argument("remote", metavar="AFTER")
     difftool.add_argument("name", metavar="NAME", help="what the file is called")
-    difftool.set_defaults(
-        run=_show_change, format="text", option=[], full=False, color="auto", ignore=[], normalize=False
-    )
+    add_comparison_options(difftool)
+    difftool.set_defaults(run=_show_change)
 
 
 def _install(options: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import argparse
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from gradir.cli.parser import add_input
 from gradir.errors import FormatError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         description="Print how a .gir file is encoded, what made it, its counts, and the parameters that gradient does "
         "not reach. The graph is counted, not loaded: 'gradir validate' checks it.",
     )
-    parser.add_argument("file", metavar="FILE", help="a .gir file; '-' is stdin")
+    add_input(parser)
     parser.add_argument("--json", action="store_true", help="print all of it as JSON")
     parser.set_defaults(run=run)
 
@@ -39,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         found = codecs.survey(data)
     except FormatError as error:
-        raise error.moved(file="standard input" if options.file == "-" else options.file) from error
+        raise error.moved(file=files.name_of(options.file)) from error
     files.write_bytes("-", _as_json(found) if options.json else describe(found).encode())
     return 0
 

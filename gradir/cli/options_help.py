@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from gradir.errors import ExportError
 
 if TYPE_CHECKING:
+    from gradir.options import OptionInfo
     from gradir.protocols import Options
 
-__all__ = ["PluginHelp", "add_option", "given_options", "option_lines"]
+__all__ = ["PluginHelp", "add_option", "given_options", "help_of", "option_lines", "spelled"]
 
 
 class PluginHelp(argparse.Action):
@@ -66,6 +67,16 @@ def option_lines(kind: type[Options]) -> list[str]:
         about = "required" if default is None else f"default: {default}"
         lines.append(f"{name}={takes}  {f'{help_text} ({about})'.lstrip()}")
     return lines
+
+
+def spelled(name: str) -> str:
+    """The name of an option that has a word of its own on a command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+def help_of(info: OptionInfo) -> str:
+    """The help text of such an option."""
+    return (info.help if info.default is None else f"{info.help} (default: {info.default})").replace("%", "%%")
 
 
 def _key_value(text: str) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from gradir.cli.options_help import help_of, spelled
 from gradir.errors import PassError
 
 if TYPE_CHECKING:
@@ -34,10 +35,9 @@ def _add_options(group: argparse._ArgumentGroup) -> None:
 
     for each in registry.passes().values():
         schemas = option_schemas(each.options)
-        for name, _, about, default in option_infos(each.options):
-            text = about if default is None else f"{about} (default: {default})"
+        for info in option_infos(each.options):
             # The default of argparse is none, which says that the option was not given.
-            group.add_argument(_spelled(name), default=None, help=text.replace("%", "%%"), **_taken(schemas[name]))
+            group.add_argument(spelled(info.name), default=None, help=help_of(info), **_taken(schemas[info.name]))
 
 
 def _taken(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,18 +65,15 @@ def chosen_passes(options: argparse.Namespace) -> Callable[[Graph], Graph]:
     if not options.parser.is_complete:
         # No option of a pass was given. Imported when there is something to do: a plain export should start fast.
         return lambda graph: graph
+    from gradir.files import name_of
     from gradir.plan import applied, option_names, planned
 
     steps = planned({name: getattr(options, name) for name in option_names()})
 
     def run(graph: Graph) -> Graph:
         try:
-            return applied(steps, graph, _spelled)
+            return applied(steps, graph, spelled)
         except PassError as error:
-            raise PassError(f"{options.file}: {error}") from error
+            raise PassError(f"{name_of(options.file)}: {error}") from error
 
     return run
-
-
-def _spelled(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

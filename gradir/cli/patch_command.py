@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gradir.cli.encoding import add_encoding_options
+from gradir.cli.parser import add_input, add_output
 from gradir.cli.rewriting import add_lossy_option, load_to_rewrite
 from gradir.errors import FormatError, GraphError, PatchError
 
@@ -27,10 +28,10 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", metavar="FILE", help="a .gir file; '-' is stdin")
+    add_input(parser)
     parser.add_argument("diff", metavar="DIFF", help="what 'gradir diff --format json' wrote")
     parser.add_argument("-R", "--reverse", action="store_true", help="from the second graph to the first")
-    parser.add_argument("-o", "--output", metavar="FILE", default="-", help="where to write; '-' (default) is stdout")
+    add_output(parser)
     add_encoding_options(parser)
     add_lossy_option(parser)
     parser.set_defaults(run=run)
@@ -44,11 +45,11 @@ def run(options: argparse.Namespace) -> int:
     try:
         found = decode(files.read_bytes(options.diff))
     except FormatError as error:
-        raise error.moved(file=options.diff) from error
+        raise error.moved(file=files.name_of(options.diff)) from error
     graph = load_to_rewrite(options.file, lossy=options.lossy)
     try:
         changed = api.unpatch(graph, found) if options.reverse else api.patch(graph, found)
     except (GraphError, PatchError) as error:
-        raise type(error)(f"{options.file}: {error}") from error
+        raise type(error)(f"{files.name_of(options.file)}: {error}") from error
     api.save(changed, options.output, format=options.format, compress=options.compress, lossy=options.lossy)
     return 0

@@ -36,7 +36,7 @@ def load_to_rewrite(path: str, *, lossy: bool) -> Graph:
     if lossy:
         return api.load(path)
     data = files.read_bytes(path)
-    name = "standard input" if path == "-" else path
+    name = files.name_of(path)
     try:
         graph = codecs.decode(data)
     except FormatError as error:

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
+
+from gradir.cli.options_help import add_option, given_options, help_of, spelled
+from gradir.cli.parser import add_input, add_output
+
+if TYPE_CHECKING:
+    from gradir.cli.parser import Parser
 
 __all__ = ["register"]
 
@@ -17,7 +24,7 @@ The same as 'gradir export FILE --to summary -O style=STYLE -O depth=N'.
 """
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def register(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the subcommand."""
     parser = commands.add_parser(
         "summary",
@@ -27,13 +34,20 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", metavar="FILE", help="a .gir file; '-' is stdin")
-    parser.add_argument(
-        "--depth", metavar="N", help="leave out the modules below this depth; their numbers still count"
-    )
-    parser.add_argument("--style", metavar="STYLE", help="table (default), markdown, csv or json")
-    parser.add_argument("-o", "--output", metavar="FILE", default="-", help="where to write; '-' (default) is stdout")
+    add_input(parser)
+    parser.add_later(lambda: _add_options(parser))
+    add_option(parser, "exporter 'summary'")
+    add_output(parser)
     parser.set_defaults(run=run)
+
+
+def _add_options(parser: Parser) -> None:
+    """Make an option of each that the exporter declares."""
+    from gradir import registry
+    from gradir.options import option_infos
+
+    for info in option_infos(registry.exporter(_EXPORTER).options):
+        parser.add_argument(spelled(info.name), metavar=info.takes, default=argparse.SUPPRESS, help=help_of(info))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -41,8 +55,9 @@ def run(options: argparse.Namespace) -> int:
     from gradir import api, files, registry
 
     files.check_apart(options.file, options.output)
-    given = {"depth": options.depth, "style": options.style}
-    values = {name: value for name, value in given.items() if value is not None}
+    declared = registry.exporter(_EXPORTER).options.__struct_fields__
+    words = {name: getattr(options, name) for name in declared if hasattr(options, name)}
+    values = {**given_options(options), **words}
     # The values are checked first: loading a large file only to learn of a typing error takes a while.
     registry.exporter_options(_EXPORTER, values)
     graph = api.load(options.file)

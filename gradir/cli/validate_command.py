@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from gradir.cli.parser import add_input
 from gradir.errors import FormatError, GradirError
 
 __all__ = ["register"]
@@ -18,7 +19,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         description="Check that each file is a GIR document: fields and types as in the schema and no others, no key "
         "twice, ids unique, and edges, in topological order, between nodes that exist. Exit status 2 when one is not.",
     )
-    parser.add_argument("files", metavar="FILE", nargs="+", help="a .gir file; '-' is stdin")
+    add_input(parser, "files", nargs="+")
     parser.add_argument(
         "--strict", action="store_true", help="also demand the canonical bytes, as gradir itself writes them"
     )
@@ -36,15 +37,16 @@ def _is_valid(path: str, check: Callable[[bytes], int]) -> bool:
     from gradir import files
     from gradir.cli.report import one_line, report
 
+    name = files.name_of(path)
     try:
         count = check(files.read_bytes(path))
     except FormatError as error:
-        report(str(error.moved(file=path)))
+        report(str(error.moved(file=name)))
         return False
     except GradirError as error:
         report(str(error))
         return False
-    files.write_bytes("-", f"{one_line(path)}: valid, {count:,} nodes\n".encode())
+    files.write_bytes("-", f"{one_line(name)}: valid, {count:,} nodes\n".encode())
     return True
 
 
