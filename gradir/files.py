@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import sys
@@ -18,6 +19,10 @@ T = TypeVar("T")
 _INPUT: Final = "standard input"
 _OUTPUT: Final = "standard output"
 _CLOSED: Final = "it is closed"
+_NO_NAME: Final = "no file can have this name"
+_FOLDERS: Final = ("", ".", "..")
+"""The ends of a path that only a folder has."""
+
 _MOST_LINKS: Final = 40
 
 
@@ -37,13 +42,13 @@ def read_bytes(path: str | bytes | os.PathLike[str]) -> bytes:
     if name == "-":
         return _read_stdin()
     try:
+        _check_name(name)
         with open(name, "rb") as file:
             return file.read()
     except OSError as error:
         raise FileError(name, "read", error.strerror, error.errno) from error
     except ValueError as error:
-        # It has a null character, or one that the file system's encoding has no bytes for.
-        raise FileError(repr(name), "read", "no file can have this name") from error
+        raise FileError(repr(name), "read", _NO_NAME) from error
 
 
 def check_apart(source: str, target: str) -> None:
@@ -74,8 +79,12 @@ def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:
         _write_stdout(data)
         return
     try:
+        _check_name(name)
         handle = _opened(name)
         if handle is None:
+            if os.path.basename(name) in _FOLDERS:
+                # The real path below would be that of a file.
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             from gradir.replacing import replace
 
             replace(os.path.realpath(name), data)
@@ -88,8 +97,7 @@ def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:
     except OSError as error:
         raise FileError(name, "written", error.strerror, error.errno) from error
     except ValueError as error:
-        # It has a null character, or one that the file system's encoding has no bytes for.
-        raise FileError(repr(name), "written", "no file can have this name") from error
+        raise FileError(repr(name), "written", _NO_NAME) from error
 
 
 def is_stdout(path: str) -> bool:
@@ -115,6 +123,15 @@ def flush_stdout() -> None:
 def silence_stdout() -> None:
     """Write nothing more: what is still in the buffer would fail once more when Python flushes it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _check_name(name: str) -> None:
+    """Refuse the empty name. Others that no file can have are refused by Python, likewise with a ``ValueError``.
+
+    They have a null character, or one that the file system's encoding has no bytes for.
+    """
+    if not name:
+        raise ValueError(_NO_NAME)
 
 
 def _read_stdin() -> bytes:

@@ -187,6 +187,20 @@ def test_a_file_of_another_owner_is_written_in_place_where_that_is_allowed(publi
     assert names(public) == ["a"]
 
 
+@as_root
+def test_a_file_whose_folder_takes_no_other_is_left_as_it_is(public: Path) -> None:
+    path = public / "a"
+    path.write_bytes(b"old")
+    path.chmod(0o666)
+    public.chmod(0o755)
+    assert written_by_anybody(public) == (
+        "a: cannot be written: the new content goes to its folder first, which takes none (Permission denied); "
+        "write to another folder\n"
+    )
+    assert path.read_bytes() == b"old"
+    assert names(public) == ["a"]
+
+
 def test_the_mask_of_the_process_is_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "umask", lambda _: pytest.fail("another thread would make files with it"))
     write_bytes(tmp_path / "a", b"1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
+from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, located, summary
 from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import add_output
 from gradir.cli.program_output import program_output
@@ -38,13 +38,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(options: argparse.Namespace) -> int:
     """Capture and write."""
-    from pathlib import Path
-
     from gradir import api, files
     from gradir.cli.report import one_line
 
     # The program may change the working directory, and its standard output is not that of this command.
-    path = Path(options.output).absolute()
+    path = located(options.output)
     is_stdout = files.is_stdout(options.output)
     with program_output(for_good=options.is_process) as own:
         graph = captured(options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.protocols import Verification
 
-__all__ = ["SPEC_HELP", "add_capture_options", "captured", "summary"]
+__all__ = ["SPEC_HELP", "add_capture_options", "captured", "located", "summary"]
 
 _SEEDS: Final = 2**63
 
@@ -77,6 +78,11 @@ def captured(options: argparse.Namespace) -> Graph:
     if checked is not None:
         _report(options.spec, checked)
     return live.graph
+
+
+def located(path: str) -> str:
+    """Where a file is, should the program change the working directory; it ends as the path does."""
+    return os.path.join(os.getcwd(), path) if path else path  # noqa: PTH109, PTH118 (pathlib forgets how a path ends)
 
 
 def _seed(text: str) -> int:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
+from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, located, summary
 from gradir.cli.comparing import (
     add_comparison_options,
     add_help,
@@ -66,8 +66,6 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Capture, compare, print."""
-    from pathlib import Path
-
     from gradir import stored
     from gradir.cli.report import one_line, report
 
@@ -80,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     if expected is not None and expected.producer.options.get("sources") is True:
         options.sources = True
     # The program may change the working directory.
-    path = Path(options.against).absolute()
+    path = located(options.against)
     with program_output(for_good=False):
         graph = captured(options)
     if expected is not None:
