@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from gradir.errors import FormatError
-
 if TYPE_CHECKING:
     import graphviz
 
@@ -157,10 +155,8 @@ def load(path: str | bytes | PathLike[str]) -> Graph:
     from gradir import codecs, files
 
     data = files.read_bytes(path)
-    try:
+    with files.naming(path):
         return codecs.decode(data)
-    except FormatError as error:
-        raise error.moved(file=files.name_of(path)) from error
 
 
 def loads(data: bytes | bytearray | memoryview) -> Graph:

@@ -7,12 +7,21 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
-from gradir.errors import FileError, GradirError
+from gradir.errors import FileError, FormatError, GradirError
 
-__all__ = ["check_apart", "flush_stdout", "is_stdout", "name_of", "read_bytes", "silence_stdout", "write_bytes"]
+__all__ = [
+    "check_apart",
+    "flush_stdout",
+    "is_stdout",
+    "name_of",
+    "naming",
+    "read_bytes",
+    "silence_stdout",
+    "write_bytes",
+]
 
 T = TypeVar("T")
 
@@ -20,8 +29,7 @@ _INPUT: Final = "standard input"
 _OUTPUT: Final = "standard output"
 _CLOSED: Final = "it is closed"
 _NO_NAME: Final = "no file can have this name"
-_FOLDERS: Final = ("", ".", "..")
-"""The ends of a path that only a folder has."""
+"""It is empty, has a null character, or one that the file system's encoding has no bytes for."""
 
 _MOST_LINKS: Final = 40
 
@@ -30,6 +38,15 @@ def name_of(path: str | bytes | os.PathLike[str]) -> str:
     """What to call a file that is read: its path, and in words what ``-`` stands for."""
     name = os.fsdecode(path)
     return _INPUT if name == "-" else name
+
+
+@contextlib.contextmanager
+def naming(path: str | bytes | os.PathLike[str], advice: str | None = None) -> Iterator[None]:
+    """Have errors of what is done with the content of a file name it, and give another advice where there is one."""
+    try:
+        yield
+    except FormatError as error:
+        raise error.moved(file=name_of(path), advice=advice) from error
 
 
 def read_bytes(path: str | bytes | os.PathLike[str]) -> bytes:
@@ -42,7 +59,8 @@ def read_bytes(path: str | bytes | os.PathLike[str]) -> bytes:
     if name == "-":
         return _read_stdin()
     try:
-        _check_name(name)
+        if not name:
+            raise ValueError
         with open(name, "rb") as file:
             return file.read()
     except OSError as error:
@@ -79,11 +97,12 @@ def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:
         _write_stdout(data)
         return
     try:
-        _check_name(name)
+        if not name:
+            raise ValueError
         handle = _opened(name)
         if handle is None:
-            if os.path.basename(name) in _FOLDERS:
-                # The real path below would be that of a file.
+            if os.path.basename(name) in ("", ".", ".."):
+                # A folder, of which the real path would be that of a file.
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             from gradir.replacing import replace
 
@@ -123,15 +142,6 @@ def flush_stdout() -> None:
 def silence_stdout() -> None:
     """Write nothing more: what is still in the buffer would fail once more when Python flushes it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _check_name(name: str) -> None:
-    """Refuse the empty name. Others that no file can have are refused by Python, likewise with a ``ValueError``.
-
-    They have a null character, or one that the file system's encoding has no bytes for.
-    """
-    if not name:
-        raise ValueError(_NO_NAME)
 
 
 def _read_stdin() -> bytes:

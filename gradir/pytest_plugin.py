@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -35,31 +36,40 @@ FOLDER: Final = "__graphs__"
 """The folder beside the test modules that the files lie in, in a folder for each module."""
 
 _UPDATE: Final = "--gradir-update"
-_USED: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
-_DONE: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
-"""The tests that passed, which are those that have asked for all their graphs."""
-_MENDED: Final[pytest.StashKey[list[tuple[str, str]]]] = pytest.StashKey()
-"""The files that nothing could read, each with what was wrong with it, and that were rewritten."""
-_UNUSED: Final[pytest.StashKey[list[tuple[str, list[str]]]]] = pytest.StashKey()
-"""The folders of graphs beside the modules that were collected, with the tests of each."""
-_SEEN: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
-"""The folders of graphs that pytest came across as it looked for tests."""
 _LONGEST_NAME: Final = 100
+
+
+@dataclass
+class _Notes:
+    """What one process notes of a run.
+
+    ``used`` are the files that were asked for, ``done`` the tests that passed, which are those that have asked for all
+    their graphs. ``mended`` are the files that nothing could read and that were rewritten, each with what was wrong
+    with it. ``collected`` are the folders of graphs beside the modules that were collected, with the tests of each,
+    ``seen`` those that pytest came across as it looked for tests.
+    """
+
+    used: set[str] = field(default_factory=set)
+    done: set[str] = field(default_factory=set)
+    mended: list[tuple[str, str]] = field(default_factory=list)
+    collected: list[tuple[str, list[str]]] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+
+
+_NOTES: Final[pytest.StashKey[_Notes]] = pytest.StashKey()
+_SENT: Final = "gradir_notes"
+"""What a worker of pytest-xdist tells the main process."""
 
 
 class GraphSnapshot:
     """The snapshots of one test."""
 
-    def __init__(self, folder: Path, test: str, *, update: bool, used: set[str], mended: list[tuple[str, str]]) -> None:
-        """``folder`` is where the files of the test's module lie.
-
-        ``used`` collects those that were asked for, ``mended`` those that were broken and rewritten.
-        """
+    def __init__(self, folder: Path, test: str, *, update: bool, notes: _Notes) -> None:
+        """``folder`` is where the files of the test's module lie."""
         self._folder = folder
         self._test = test
         self._update = update
-        self._used = used
-        self._mended = mended
+        self._notes = notes
         self._count = 0
         self._names: set[str] = set()
 
@@ -90,7 +100,7 @@ class GraphSnapshot:
         compare = _comparison(ignore, normalize=normalize)
         graph = self._graph(target, inputs, kwargs=kwargs, model=model, params=params)
         path = self._next_path(name)
-        self._used.add(str(path))
+        self._notes.used.add(str(path))
         if self._update:
             self._write(graph, path, compare)
             return
@@ -116,7 +126,7 @@ class GraphSnapshot:
         with _plain_failures():
             stored.write(graph, path, before)
         if before.fault:
-            self._mended.append((str(path), before.fault))
+            self._notes.mended.append((str(path), before.fault))
 
     def _graph(self, target: object, inputs: tuple[object, ...], **options: Any) -> Graph:
         import gradir
@@ -176,8 +186,7 @@ def graph_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
         module.parent / FOLDER / module.stem,
         test,
         update=request.config.getoption(_UPDATE),
-        used=request.config.stash[_USED],
-        mended=request.config.stash[_MENDED],
+        notes=request.config.stash[_NOTES],
     )
 
 
@@ -189,11 +198,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start with no file used."""
-    config.stash[_USED] = set()
-    config.stash[_DONE] = set()
-    config.stash[_MENDED] = []
-    config.stash[_UNUSED] = []
-    config.stash[_SEEN] = set()
+    config.stash[_NOTES] = _Notes()
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Reports(config), "gradir-reports")
 
@@ -202,7 +207,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> None:
     """Note a folder of graphs; whether it is ignored is for others to say."""
     if collection_path.name == FOLDER and collection_path.is_dir():
-        config.stash[_SEEN].add(str(collection_path))
+        config.stash[_NOTES].seen.add(str(collection_path))
 
 
 class _Reports:
@@ -214,61 +219,52 @@ class _Reports:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note a test that passed."""
         if report.when == "call" and report.passed:
-            self._config.stash[_DONE].add(report.nodeid)
+            self._config.stash[_NOTES].done.add(report.nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ARG001 (xdist's signature)
     """Take over what a worker of pytest-xdist used and collected."""
-    output = getattr(node, "workeroutput", {})
-    node.config.stash[_USED].update(output.get("gradir_used", ()))
-    node.config.stash[_MENDED].extend((path, fault) for path, fault in output.get("gradir_mended", ()))
-    node.config.stash[_SEEN].update(output.get("gradir_seen", ()))
-    node.config.stash[_UNUSED] += [(folder, tests) for folder, tests in output.get("gradir_collected", ())]
+    notes = node.config.stash[_NOTES]
+    used, seen, mended, collected = getattr(node, "workeroutput", {}).get(_SENT, [()] * 4)
+    notes.used.update(used)
+    notes.seen.update(seen)
+    notes.mended += mended
+    notes.collected += collected
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Tell the main process, in a worker, and find the files that nothing asked for."""
-    config = session.config
-    collected = _collected(session.items) if _runs_whole_modules(config) else []
-    output = getattr(config, "workeroutput", None)
-    if output is not None:
-        used = config.stash[_USED]
-        output["gradir_used"] = sorted(used)
-        output["gradir_mended"] = config.stash[_MENDED]
-        output["gradir_collected"] = collected
-        seen = config.stash[_SEEN]
-        output["gradir_seen"] = sorted(seen)
-        return
-    config.stash[_UNUSED] += collected
+    config, notes = session.config, session.config.stash[_NOTES]
+    if _runs_whole_modules(config):
+        notes.collected += _collected(session.items)
+    if hasattr(config, "workeroutput"):
+        config.workeroutput[_SENT] = [sorted(notes.used), sorted(notes.seen), notes.mended, notes.collected]
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Name the files that were broken and rewritten, and those that no test asked for."""
-    _report_mended(terminalreporter, config)
-    collected, used, done = config.stash[_UNUSED], config.stash[_USED], config.stash[_DONE]
+    notes = config.stash[_NOTES]
+    mended = [(path, f": {fault}; rewritten") for path, fault in sorted(map(tuple, notes.mended))]
+    _list(terminalreporter, config, "graph snapshots that were broken", mended)
     # A test that was skipped, failed or never came has not said what it needs.
-    complete = {folder: set(tests) <= done for folder, tests in collected}
+    complete = {folder: set(tests) <= notes.done for folder, tests in notes.collected}
     found = {str(path) for folder, whole in complete.items() if whole for path in Path(folder).glob("*.gir")}
-    unused = sorted((found - used) | _orphans(config))
-    if not unused:
+    unused = sorted((found - notes.used) | _orphans(config))
+    _list(terminalreporter, config, "graph snapshots that no test asked for", [(path, "") for path in unused])
+
+
+def _list(terminalreporter: Any, config: pytest.Config, title: str, files: Sequence[tuple[str, str]]) -> None:
+    """List files, each with what is said of it."""
+    if not files:
         return
     from gradir.ir.text import printable
 
-    terminalreporter.section("graph snapshots that no test asked for")
-    for path in unused:
-        terminalreporter.line(printable(str(_relative(Path(path), config.rootpath))))
-
-
-def _report_mended(terminalreporter: Any, config: pytest.Config) -> None:
-    mended = config.stash[_MENDED]
-    if not mended:
-        return
-    from gradir.ir.text import printable
-
-    terminalreporter.section("graph snapshots that were broken")
-    for path, fault in sorted(mended):
-        terminalreporter.line(printable(f"{_relative(Path(path), config.rootpath)}: {fault}; rewritten"))
+    terminalreporter.section(title)
+    for name, said in files:
+        path = Path(name)
+        shown = path.relative_to(config.rootpath) if path.is_relative_to(config.rootpath) else path
+        terminalreporter.line(printable(f"{shown}{said}"))
 
 
 def _runs_whole_modules(config: pytest.Config) -> bool:
@@ -292,14 +288,9 @@ def _orphans(config: pytest.Config) -> set[str]:
     if not _runs_whole_modules(config):
         return set()
     run = [config.invocation_params.dir / argument for argument in config.args]
-    seen = [Path(folder) for folder in config.stash[_SEEN]]
     orphans: set[str] = set()
-    for folder in seen:
+    for folder in map(Path, config.stash[_NOTES].seen):
         if any(folder.is_relative_to(place) for place in run):
             modules = {path.stem for path in folder.parent.iterdir() if path.is_file()}
             orphans.update(str(path) for path in folder.glob("*/*.gir") if path.parent.name not in modules)
     return orphans
-
-
-def _relative(path: Path, root: Path) -> Path:
-    return path.relative_to(root) if path.is_relative_to(root) else path

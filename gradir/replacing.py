@@ -128,14 +128,14 @@ def _remove_leftover(path: str) -> None:
             os.close(handle)
 
 
-def _locked(handle: int) -> bool | None:
+def _locked(handle: int, *, wait: bool = False) -> bool | None:
     """Lock a file: whether nobody else has, or nothing where the file system knows no locks."""
     if not _LOCKS:
         return None
     import fcntl
 
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     except OSError:
@@ -192,7 +192,7 @@ def _overwrite(target: str, temporary: str, data: bytes) -> None:
     """Write a file in place, by one process at a time, while the temporary file has the whole of it."""
     handle = os.open(target, os.O_RDWR | _PLAIN)
     with os.fdopen(handle, "r+b") as file:
-        _wait_for_lock(handle)
+        _locked(handle, wait=True)
         _reserve(handle, len(data))
         whole = _beside(target, "new")
         os.replace(temporary, whole)
@@ -203,14 +203,6 @@ def _overwrite(target: str, temporary: str, data: bytes) -> None:
         os.fsync(handle)
         # Before the next one may start, whose file would have this name.
         os.unlink(whole)
-
-
-def _wait_for_lock(handle: int) -> None:
-    if _LOCKS:
-        import fcntl
-
-        with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 def _reserve(handle: int, size: int) -> None:

@@ -34,6 +34,13 @@ def shown(graph: gradir.Graph) -> set[str]:
     return {name for node in graph.nodes.values() if node.role == "parameter" for name in node.names}
 
 
+def check_reached(graph: gradir.Graph, model: nn.Module, out: torch.Tensor) -> set[str]:
+    """A real backward reaches all that is shown, and of the rest only what is hidden."""
+    reached = with_gradient(model, out)
+    assert shown(graph) <= reached <= shown(graph) | cuts(graph).get("hidden", set())
+    return reached
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_backward_inside_a_backward(name: str) -> None:
     make, hidden, unreached = MODELS[name]
@@ -47,8 +54,7 @@ def test_a_backward_inside_a_backward(name: str) -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
     graph = rec.capture(out)
     assert cuts(graph) == {kind: names for kind, names in (("hidden", hidden), ("unreached", unreached)) if names}
-    # A real backward reaches all that is shown, and of the rest only what is hidden.
-    assert shown(graph) <= with_gradient(model, out) <= shown(graph) | hidden
+    check_reached(graph, model, out)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -60,7 +66,7 @@ def test_a_backward_inside_a_backward_without_a_recording(name: str) -> None:
     assert gradir.verify(out, model=model).mismatches == ()
     graph = gradir.capture(out, model=model)
     assert cuts(graph).get("hidden", set()) >= hidden
-    assert shown(graph) <= with_gradient(model, out) <= shown(graph) | cuts(graph).get("hidden", set())
+    check_reached(graph, model, out)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -224,8 +230,7 @@ def test_reformer() -> None:
     graph = rec.capture(out)
     found = cuts(graph)
     assert found.get("hidden")
-    reached = with_gradient(model, out)
-    assert shown(graph) <= reached <= shown(graph) | found["hidden"]
+    reached = check_reached(graph, model, out)
     assert reached.isdisjoint(found.get("unreached", set()))
     # A module that ran and has parameters is in the graph, or behind the reversible layers.
     ran = {path for path, scope in graph.scopes.items() if scope.calls}

@@ -9,6 +9,7 @@ from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, locat
 from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import add_output
 from gradir.cli.program_output import program_output
+from gradir.cli.report import one_line
 
 __all__ = ["register"]
 
@@ -28,18 +29,15 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="capture a graph into a .gir file",
         description=f"Run what SPEC names and capture the autograd graph of what comes out.\n\n{SPEC_HELP}",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_capture_options(parser)
     add_output(parser)
     add_encoding_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Capture and write."""
     from gradir import api, files
-    from gradir.cli.report import one_line
 
     # The program may change the working directory, and its standard output is not that of this command.
     path = located(options.output)

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
+from gradir.cli.report import one_line
 from gradir.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -109,7 +110,5 @@ def _report(spec: str, checked: Verification) -> None:
     if checked.mismatches:
         more = f" (and {len(checked.mismatches) - 1} more)" if len(checked.mismatches) > 1 else ""
         raise CaptureError(f"{spec}: the engine disagrees with the graph: {checked.mismatches[0]}{more}")
-    from gradir.cli.report import one_line
-
     counts = f"{checked.nodes:,} functions, {checked.edges:,} edges, {checked.fired:,} fired"
     print(f"verified {one_line(spec)}: {counts}, 0 mismatches", file=sys.stderr)

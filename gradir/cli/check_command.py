@@ -7,16 +7,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, located, summary
-from gradir.cli.comparing import (
-    add_comparison_options,
-    add_help,
-    check_comparison_options,
-    compared,
-    loaded,
-    show,
-    status_of,
-)
+from gradir.cli.comparing import add_comparison_options, check_comparison_options, compared, loaded, show, status_of
 from gradir.cli.program_output import program_output
+from gradir.cli.report import one_line, report
 from gradir.errors import GradirError
 
 if TYPE_CHECKING:
@@ -44,10 +37,8 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         description="Capture what SPEC names and compare it with a .gir file, as a test does. Source lines are noted "
         f"where the file has them.\n\n{SPEC_HELP}",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
     )
-    add_help(parser)
     add_capture_options(parser)
     parser.add_argument(
         "--against",
@@ -61,13 +52,11 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         help="write the file where it is missing, broken or differs, and exit with status 0",
     )
     add_comparison_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Capture, compare, print."""
     from gradir import stored
-    from gradir.cli.report import one_line, report
 
     check_comparison_options(options)
     if options.update and options.against == "-":

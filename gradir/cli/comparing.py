@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from gradir.cli.options_help import PluginHelp, add_option, given_options
-from gradir.errors import FormatError, GradirError
+from gradir.cli.options_help import add_help, add_option, given_options
+from gradir.cli.report import is_terminal, report
+from gradir.errors import GradirError
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
@@ -17,40 +17,15 @@ if TYPE_CHECKING:
     from gradir.protocols import Options
     from gradir.review.comparison import Comparison
 
-__all__ = [
-    "add_comparison_options",
-    "add_help",
-    "check_comparison_options",
-    "compared",
-    "loaded",
-    "show",
-    "status_of",
-]
+__all__ = ["add_comparison_options", "check_comparison_options", "compared", "loaded", "show", "status_of"]
 
 _NTH: Final = ("first", "second")
 _TEXT: Final = "text"
 
 
-class _Help(PluginHelp):
-    """Prints the help, with the options of the renderer that was named before."""
-
-    @staticmethod
-    def options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:
-        """The renderer, and its options."""
-        from gradir import registry
-
-        return namespace.format, registry.renderer(_renderer(namespace)).options
-
-
-def add_help(parser: argparse.ArgumentParser) -> None:
-    """Add the option that prints the help."""
-    parser.add_argument(
-        "-h", "--help", action=_Help, help="show this help; after --format NAME also that renderer's options"
-    )
-
-
 def add_comparison_options(parser: Parser) -> None:
-    """Add the options that say how a diff is made and shown."""
+    """Add the options that say how a diff is made and shown, and that which prints the help."""
+    add_help(parser, "--format NAME also that renderer's", _options_of)
     form = parser.add_argument("--format", metavar="NAME", default=_TEXT)
     add_option(parser, "renderer")
     parser.add_argument(
@@ -93,7 +68,6 @@ def check_comparison_options(options: argparse.Namespace) -> None:
 
 def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Comparison:
     """The comparison that the options ask for; says where another release, or other options, made one of the two."""
-    from gradir.cli.report import report
     from gradir.review.comparison import Comparison
 
     found = Comparison(a, b, ignore=_ignored(options), normalize=options.normalize)
@@ -115,14 +89,12 @@ def loaded(side: Side, other: Side | None = None) -> Graph:
     Raises:
         GradirError: it cannot be read.
     """
-    from gradir import api
+    from gradir import api, files
 
     if not side.revision:
         return api.load(side.path)
-    try:
+    with files.naming(side.name):
         return api.loads(side.blob(other))
-    except FormatError as error:
-        raise error.moved(file=side.name) from error
 
 
 def show(comparison: Comparison, options: argparse.Namespace) -> None:
@@ -136,14 +108,12 @@ def status_of(comparison: Comparison, options: argparse.Namespace) -> int:
     """The exit status: 1 for a difference or, with conditions, where one holds, which is then said."""
     if not options.fail_on:
         return 1 if comparison.diff else 0
-    from gradir.cli.report import report
     from gradir.review.conditions import findings, parsed
 
-    fails = False
-    for finding in findings(comparison, parsed(options.fail_on)):
+    found = list(findings(comparison, parsed(options.fail_on)))
+    for finding in found:
         report(finding.text)
-        fails = fails or finding.fails
-    return 1 if fails else 0
+    return int(any(finding.fails for finding in found))
 
 
 def _ignored(options: argparse.Namespace) -> list[str]:
@@ -163,8 +133,6 @@ def _shown(comparison: Comparison, options: argparse.Namespace) -> bytes:
     renderer = _renderer(options)
     is_drawn = issubclass(registry.renderer(renderer).options, PictureOptions)
     if is_drawn and comparison.diff and not comparison.changed_part().nodes:
-        from gradir.cli.report import report
-
         report("no node changed by itself: there is nothing to draw; --format text says what there is")
     text = registry.rendered(renderer, comparison, values)
     if options.format == renderer:
@@ -180,6 +148,12 @@ def _renderer(options: argparse.Namespace) -> str:
 
     name: str = options.format
     return "dot" if name == registry.DRAWN and name not in registry.renderer_names() else name
+
+
+def _options_of(options: argparse.Namespace) -> tuple[str, type[Options]]:
+    from gradir import registry
+
+    return options.format, registry.renderer(_renderer(options)).options
 
 
 def _values(options: argparse.Namespace) -> dict[str, Any]:
@@ -212,7 +186,7 @@ def _columns(options: argparse.Namespace) -> int | None:
 
 
 def _is_terminal(options: argparse.Namespace) -> bool:
-    return options.output == "-" and sys.stdout is not None and sys.stdout.isatty()
+    return options.output == "-" and is_terminal()
 
 
 def _wants_colour(options: argparse.Namespace) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from gradir.cli.encoding import add_encoding_options
+from gradir.cli.encoding import add_encoding_options, add_lossy_option, load_to_rewrite
 from gradir.cli.parser import add_input
-from gradir.cli.rewriting import add_lossy_option, load_to_rewrite
 
 __all__ = ["register"]
 
@@ -27,13 +26,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         description="Write the graph of a .gir file again: in JSON or MessagePack, compressed or not, in canonical "
         "form. The encoding of the source is detected from its content.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_input(parser, "source")
     parser.add_argument("target", metavar="TARGET", help="where to write; '-' is standard output")
     add_encoding_options(parser)
     add_lossy_option(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,15 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gradir.cli.comparing import (
-    add_comparison_options,
-    add_help,
-    check_comparison_options,
-    compared,
-    loaded,
-    show,
-    status_of,
-)
+from gradir.cli.comparing import add_comparison_options, check_comparison_options, compared, loaded, show, status_of
 from gradir.cli.parser import add_output
 
 if TYPE_CHECKING:
@@ -43,10 +35,8 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         help="compare two .gir files",
         description="Compare two captured graphs node by node, and group the differences by module.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
     )
-    add_help(parser)
     parser.usage = "gradir diff [options] A B | REVISION [--] FILE | REVISION REVISION [--] FILE"
     parser.add_argument(
         "sides",
@@ -58,7 +48,6 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     add_comparison_options(parser)
     add_output(parser)
     parser.add_argument("--exit-zero", action="store_true", help="exit with status 0 even when the graphs differ")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

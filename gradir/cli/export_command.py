@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.options_help import PluginHelp, add_option, given_options
+from gradir.cli.options_help import add_help, add_option, given_options
 from gradir.cli.parser import Parser, add_input, add_output
 from gradir.cli.pass_options import add_pass_options, chosen_passes
+from gradir.cli.report import is_terminal, one_line
 from gradir.errors import ExportError
 from gradir.pictures import PICTURES
 
@@ -34,9 +35,6 @@ lines do not count inside a code block or other HTML. What is Markdown itself go
 {", ".join(PICTURES)} are drawn by Graphviz and take the options of dot.
 """
 
-_TEXT_PICTURE: Final = "svg"
-"""The picture that is text, which a terminal can show."""
-
 _LONGEST: Final = 1_000_000
 """Seconds; what waits for a program takes about twice as many."""
 
@@ -44,18 +42,14 @@ _MARKDOWN: Final = ".md"
 _LANGUAGES: Final = {".mmd": "mermaid", ".txt": "text", ".graphml": "xml", _MARKDOWN: "markdown"}
 
 
-class _Help(PluginHelp):
-    """Prints the help, with the options of the exporter that was named before."""
+def _options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:
+    """The exporter that was named, and its options."""
+    name = getattr(namespace, "to", None)
+    if name is None:
+        return None
+    from gradir import registry
 
-    @staticmethod
-    def options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:
-        """The exporter, and its options."""
-        name = getattr(namespace, "to", None)
-        if name is None:
-            return None
-        from gradir import registry
-
-        return name, registry.exporter("dot" if name in PICTURES else name).options
+    return name, registry.exporter("dot" if name in PICTURES else name).options
 
 
 def register(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -65,12 +59,9 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         help="export a graph to DOT, Mermaid, a tree, text, ...",
         description="Write a captured graph in another format.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
     )
-    parser.add_argument(
-        "-h", "--help", action=_Help, help="show this help; after --to NAME also that exporter's options"
-    )
+    add_help(parser, "--to NAME also that exporter's", _options_of)
     add_input(parser)
     parser.add_argument("--to", metavar="NAME", required=True, help=f"the exporter, or {', '.join(PICTURES)}")
     add_output(parser)
@@ -84,7 +75,6 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     block.add_argument("--into", metavar="FILE", help="put the block between two markers in this file")
     block.add_argument("--marker", metavar="NAME", help="the name in the markers")
     block.add_argument("--check", action="store_true", help="write nothing; exit status 1 when --into is out of date")
-    parser.set_defaults(run=run)
 
 
 def add_exporter_options(parser: argparse.ArgumentParser) -> None:
@@ -131,7 +121,8 @@ def run(options: argparse.Namespace) -> int:
     values = exporter_values(options)
     registry.exporter_options(exporter, values, f"a picture ({options.to})" if is_picture else "")
     passes = chosen_passes(options)
-    if is_picture and options.to != _TEXT_PICTURE and options.output == "-" and _is_terminal():
+    # An svg is text.
+    if is_picture and options.to != "svg" and options.output == "-" and is_terminal():
         raise ExportError(f"a {options.to} is nothing for a terminal: give -o FILE, or use 'gradir view'")
     if is_picture and (options.fence or options.into):
         raise ExportError(f"{options.to} is no text to fence: write a file and link to it")
@@ -149,12 +140,6 @@ def run(options: argparse.Namespace) -> int:
         return _embed(options, text)
     files.write_bytes(options.output, text.encode())
     return 0
-
-
-def _is_terminal() -> bool:
-    import sys
-
-    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def _check_combination(options: argparse.Namespace) -> None:
@@ -176,7 +161,6 @@ def _fenced(suffix: str, text: str) -> str:
 
 def _embed(options: argparse.Namespace, block: str) -> int:
     from gradir import files
-    from gradir.cli.report import one_line
     from gradir.markdown import embedded
 
     document = files.read_bytes(options.into)

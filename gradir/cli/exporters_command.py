@@ -22,10 +22,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="list the exporters and their options",
         description="List every installed exporter with the options that 'gradir export -O KEY=VALUE' takes.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", metavar="NAME", nargs="*", help="list these alone")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

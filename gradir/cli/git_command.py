@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import TYPE_CHECKING
 
-from gradir.cli.comparing import add_comparison_options
-from gradir.errors import FormatError, NewerFormatError
+from gradir.cli.comparing import add_comparison_options, compared, show
+from gradir.cli.report import one_line
+from gradir.errors import FormatError, GradirError, NewerFormatError
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
     from gradir.git.driver import Where
+    from gradir.ir import Graph
 
 __all__ = ["register"]
 
@@ -44,7 +47,6 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         help="show graphs in git diff",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for name, run, help_text in (
@@ -64,7 +66,9 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     textconv = actions.add_parser("textconv", description="Print a .gir file as plain text; git calls this.")
     textconv.add_argument("file", metavar="FILE")
     textconv.set_defaults(run=_print_text)
-    difftool = actions.add_parser("difftool", description="Print how a .gir file changed; git calls this.")
+    difftool = actions.add_parser(
+        "difftool", description="Print how a .gir file changed; git calls this.", add_help=False
+    )
     difftool.add_argument("local", metavar="BEFORE")
     difftool.add_argument("remote", metavar="AFTER")
     difftool.add_argument("name", metavar="NAME", help="what the file is called")
@@ -73,7 +77,6 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _install(options: argparse.Namespace) -> int:
-    from gradir.cli.report import one_line
     from gradir.git import driver
 
     done = driver.install(options.where or "local")
@@ -92,7 +95,6 @@ def _uninstall(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from gradir.cli.report import one_line
     from gradir.git import driver, textconv
     from gradir.git.repository import NoRepositoryError
 
@@ -118,9 +120,47 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _show_change(options: argparse.Namespace) -> int:
-    from gradir.cli.difftool import run
+    """Say which file it is, and how its graph changed; git difftool goes on to the next file whatever the status.
 
-    return run(options)
+    A file that was added or deleted is shown as a graph of which every part was.
+    """
+    from gradir import files
+    from gradir.ir.text import printable
+
+    if any(map(os.path.isdir, (options.local, options.remote))):
+        raise GradirError("folders are not compared: run git difftool without --dir-diff")
+    before, after = _content(options.local), _content(options.remote)
+    if not before and not after:
+        raise FormatError(f"{options.name}: the file is empty")
+    a, b = (_graph(data, options.name, side) for data, side in ((before, "before"), (after, "after")))
+    change = "" if before and after else " (added)" if after else " (deleted)"
+    found = compared(a, b, options)
+    try:
+        files.write_bytes("-", f"{printable(options.name)}{change}\n\n".encode())
+        show(found, options)
+        files.write_bytes("-", b"\n")
+    except BrokenPipeError:
+        # git takes a status of 126 and above for a tool that is not there, and says so.
+        files.silence_stdout()
+    return 0
+
+
+def _content(path: str) -> bytes:
+    """The bytes of one side; none where the file is not there, which git tells by the null device or an empty file."""
+    from gradir import files
+
+    return b"" if path in {"/dev/null", os.devnull} else files.read_bytes(path)
+
+
+def _graph(data: bytes, name: str, side: str) -> Graph:
+    from gradir import api, files
+    from gradir.ir import Graph
+
+    if not data:
+        return Graph.of([])
+    # The path is that of a temporary file, which says nothing.
+    with files.naming(f"{name} ({side})"):
+        return api.loads(data)
 
 
 def _print_text(options: argparse.Namespace) -> int:

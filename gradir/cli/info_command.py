@@ -7,7 +7,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from gradir.cli.parser import add_input
-from gradir.errors import FormatError
 
 if TYPE_CHECKING:
     from gradir.codecs.surveyor import Survey
@@ -29,7 +28,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     add_input(parser)
     parser.add_argument("--json", action="store_true", help="print all of it as JSON")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -37,10 +35,8 @@ def run(options: argparse.Namespace) -> int:
     from gradir import codecs, files
 
     data = files.read_bytes(options.file)
-    try:
+    with files.naming(options.file):
         found = codecs.survey(data)
-    except FormatError as error:
-        raise error.moved(file=files.name_of(options.file)) from error
     files.write_bytes("-", _as_json(found) if options.json else describe(found).encode())
     return 0
 

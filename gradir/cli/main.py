@@ -118,12 +118,15 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
         prog="gradir",
         description="See, keep, compare and explain the autograd graph behind a PyTorch gradient.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(_VERSION, action="version", version=f"gradir {__version__}")
     commands = parser.add_subparsers(prog=parser.prog, metavar="COMMAND", required=True)
     for name in _needed(given):
-        import_module(f"gradir.cli.{name}_command").register(commands)
+        command = import_module(f"gradir.cli.{name}_command")
+        command.register(commands)
+        if name != "git":
+            # It has commands of its own, each of which says what it runs.
+            commands.choices[name].set_defaults(run=command.run)
     return parser
 
 

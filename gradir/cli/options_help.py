@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gradir.errors import ExportError
@@ -12,14 +12,24 @@ if TYPE_CHECKING:
     from gradir.options import OptionInfo
     from gradir.protocols import Options
 
-__all__ = ["PluginHelp", "add_option", "given_options", "help_of", "option_lines", "spelled"]
+__all__ = ["add_help", "add_option", "given_options", "help_of", "option_lines", "spelled"]
 
 
-class PluginHelp(argparse.Action):
-    """Prints the help, with the options of the plug-in that was named before it."""
+_Named = tuple[str, "type[Options]"]
 
-    def __init__(self, option_strings: Sequence[str], dest: str, **more: Any) -> None:
+
+def add_help(
+    parser: argparse.ArgumentParser, more: str, options_of: Callable[[argparse.Namespace], _Named | None]
+) -> None:
+    """Add the option that prints the help, with the options of the plug-in that was named before it."""
+    about = f"show this help; after {more} options"
+    parser.add_argument("-h", "--help", action=_Help, options_of=options_of, help=about)
+
+
+class _Help(argparse.Action):
+    def __init__(self, option_strings: Sequence[str], dest: str, options_of: Any, **more: Any) -> None:
         super().__init__(option_strings, dest, nargs=0, **more)
+        self._options_of = options_of
 
     def __call__(
         self,
@@ -30,16 +40,11 @@ class PluginHelp(argparse.Action):
     ) -> None:
         """Print both, and end the program."""
         parser.print_help()
-        found = self.options_of(namespace)
+        found = self._options_of(namespace)
         if found is not None:
             name, kind = found
             print(f"\noptions of {name}, each as -O KEY=VALUE:", *(option_lines(kind) or ["it has none"]), sep="\n  ")
         parser.exit()
-
-    @staticmethod
-    def options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:
-        """The plug-in that was named, and its options."""
-        raise NotImplementedError
 
 
 def add_option(parser: argparse.ArgumentParser, noun: str) -> None:

@@ -37,11 +37,10 @@ class _Wrapped(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """Reports a wrong command line in one line, as every other error."""
 
-    def __init__(self, *, formatter_class: type[argparse.HelpFormatter] = argparse.HelpFormatter, **more: Any) -> None:
+    def __init__(self, **more: Any) -> None:
         # argparse makes a formatter for every option that is added. Without a width each asks the terminal for one,
         # for which it imports shutil, and that all of the compressions.
-        super().__init__(formatter_class=partial(formatter_class, width=_ANY_WIDTH), **more)
-        self._printed_with = _Wrapped if formatter_class is argparse.RawDescriptionHelpFormatter else formatter_class
+        super().__init__(formatter_class=partial(_Wrapped, width=_ANY_WIDTH), **more)
         self._later: list[Callable[[], None]] = []
 
     def add_later(self, add: Callable[[], None]) -> None:
@@ -63,7 +62,7 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         """The help, as wide as the terminal."""
         self._complete()
-        self.formatter_class = self._printed_with
+        self.formatter_class = _Wrapped
         return super().format_help()
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:

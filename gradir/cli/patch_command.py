@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from gradir.cli.encoding import add_encoding_options
+from gradir.cli.encoding import add_encoding_options, add_lossy_option, load_to_rewrite
 from gradir.cli.parser import add_input, add_output
-from gradir.cli.rewriting import add_lossy_option, load_to_rewrite
-from gradir.errors import FormatError, GraphError, PatchError
+from gradir.errors import GraphError, PatchError
 
 __all__ = ["register"]
 
@@ -26,7 +25,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="apply a diff to a .gir file",
         description="Apply a diff to the graph that it starts from; with --reverse, undo it.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_input(parser)
     parser.add_argument("diff", metavar="DIFF", help="what 'gradir diff --format json' wrote")
@@ -34,7 +32,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     add_output(parser)
     add_encoding_options(parser)
     add_lossy_option(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -42,10 +39,8 @@ def run(options: argparse.Namespace) -> int:
     from gradir import api, files
     from gradir.diffs.document import decode
 
-    try:
+    with files.naming(options.diff):
         found = decode(files.read_bytes(options.diff))
-    except FormatError as error:
-        raise error.moved(file=files.name_of(options.diff)) from error
     graph = load_to_rewrite(options.file, lossy=options.lossy)
     try:
         changed = api.unpatch(graph, found) if options.reverse else api.patch(graph, found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["one_line", "report"]
+__all__ = ["is_terminal", "one_line", "report"]
 
 
 def report(message: str) -> None:
@@ -12,6 +12,11 @@ def report(message: str) -> None:
     # To print, no stream means standard output.
     if sys.stderr is not None:
         print(f"gradir: {one_line(message)}", file=sys.stderr)
+
+
+def is_terminal() -> bool:
+    """Whether somebody reads standard output as it is written."""
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def one_line(message: str) -> str:

@@ -32,13 +32,11 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         description="Print a row for each module: class, calls, output shape, parameters, and the bytes that its "
         "operations save for backward, every storage counted once.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_input(parser)
     parser.add_later(lambda: _add_options(parser))
     add_option(parser, "exporter 'summary'")
     add_output(parser)
-    parser.set_defaults(run=run)
 
 
 def _add_options(parser: Parser) -> None:

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Callable
 
 from gradir.cli.parser import add_input
-from gradir.errors import FormatError, GradirError
+from gradir.cli.report import one_line, report
+from gradir.errors import GradirError
 
 __all__ = ["register"]
 
@@ -23,7 +24,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--strict", action="store_true", help="also demand the canonical bytes, as gradir itself writes them"
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,18 +35,14 @@ def run(options: argparse.Namespace) -> int:
 
 def _is_valid(path: str, check: Callable[[bytes], int]) -> bool:
     from gradir import files
-    from gradir.cli.report import one_line, report
 
-    name = files.name_of(path)
     try:
-        count = check(files.read_bytes(path))
-    except FormatError as error:
-        report(str(error.moved(file=name)))
-        return False
+        with files.naming(path):
+            count = check(files.read_bytes(path))
     except GradirError as error:
         report(str(error))
         return False
-    files.write_bytes("-", f"{one_line(name)}: valid, {count:,} nodes\n".encode())
+    files.write_bytes("-", f"{one_line(files.name_of(path))}: valid, {count:,} nodes\n".encode())
     return True
 
 

@@ -35,12 +35,10 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         description="Draw a captured graph with Graphviz and open the picture in a browser. A graph too large to read "
         "is folded by module, unless an option says what to show.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_input(parser)
     add_exporter_options(parser)
     add_pass_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
