@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from gradir.errors import FormatError
-
 if TYPE_CHECKING:
     import graphviz
 
@@ -166,16 +164,11 @@ def load(path: str | bytes | PathLike[str]) -> Graph:
         FileError: the file cannot be read.
         FormatError: the file is not a GIR document that this release can read.
     """
-    import os
-
     from gradir import codecs, files
 
     data = files.read_bytes(path)
-    try:
+    with files.naming(path):
         return codecs.decode(data)
-    except FormatError as error:
-        name = os.fsdecode(path)
-        raise error.moved(file="standard input" if name == "-" else name) from error
 
 
 def loads(data: bytes | bytearray | memoryview) -> Graph:

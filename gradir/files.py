@@ -3,20 +3,50 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
-from gradir.errors import FileError, GradirError
+from gradir.errors import FileError, FormatError, GradirError
 
-__all__ = ["check_apart", "flush_stdout", "is_stdout", "read_bytes", "silence_stdout", "write_bytes"]
+__all__ = [
+    "check_apart",
+    "flush_stdout",
+    "is_stdout",
+    "name_of",
+    "naming",
+    "read_bytes",
+    "silence_stdout",
+    "write_bytes",
+]
 
 T = TypeVar("T")
 
+_INPUT: Final = "standard input"
+_OUTPUT: Final = "standard output"
 _CLOSED: Final = "it is closed"
+_NO_NAME: Final = "no file can have this name"
+"""It is empty, has a null character, or one that the file system's encoding has no bytes for."""
+
 _MOST_LINKS: Final = 40
+
+
+def name_of(path: str | bytes | os.PathLike[str]) -> str:
+    """What to call a file that is read: its path, and in words what ``-`` stands for."""
+    name = os.fsdecode(path)
+    return _INPUT if name == "-" else name
+
+
+@contextlib.contextmanager
+def naming(path: str | bytes | os.PathLike[str], advice: str | None = None) -> Iterator[None]:
+    """Have errors of what is done with the content of a file name it, and give another advice where there is one."""
+    try:
+        yield
+    except FormatError as error:
+        raise error.moved(file=name_of(path), advice=advice) from error
 
 
 def read_bytes(path: str | bytes | os.PathLike[str]) -> bytes:
@@ -29,13 +59,14 @@ def read_bytes(path: str | bytes | os.PathLike[str]) -> bytes:
     if name == "-":
         return _read_stdin()
     try:
+        if not name:
+            raise ValueError
         with open(name, "rb") as file:
             return file.read()
     except OSError as error:
         raise FileError(name, "read", error.strerror, error.errno) from error
     except ValueError as error:
-        # It has a null character, or one that the file system's encoding has no bytes for.
-        raise FileError(repr(name), "read", "no file can have this name") from error
+        raise FileError(repr(name), "read", _NO_NAME) from error
 
 
 def check_apart(source: str, target: str) -> None:
@@ -66,8 +97,13 @@ def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:
         _write_stdout(data)
         return
     try:
+        if not name:
+            raise ValueError
         handle = _opened(name)
         if handle is None:
+            if os.path.basename(name) in ("", ".", ".."):
+                # A folder, of which the real path would be that of a file.
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             from gradir.replacing import replace
 
             replace(os.path.realpath(name), data)
@@ -80,8 +116,7 @@ def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:
     except OSError as error:
         raise FileError(name, "written", error.strerror, error.errno) from error
     except ValueError as error:
-        # It has a null character, or one that the file system's encoding has no bytes for.
-        raise FileError(repr(name), "written", "no file can have this name") from error
+        raise FileError(repr(name), "written", _NO_NAME) from error
 
 
 def is_stdout(path: str) -> bool:
@@ -112,16 +147,16 @@ def silence_stdout() -> None:
 def _read_stdin() -> bytes:
     # Python has no object for a stream that was closed before it started.
     if sys.stdin is None:
-        raise FileError("standard input", "read", _CLOSED)
+        raise FileError(_INPUT, "read", _CLOSED)
     try:
         return sys.stdin.buffer.read()
     except OSError as error:
-        raise FileError("standard input", "read", error.strerror, error.errno) from error
+        raise FileError(_INPUT, "read", error.strerror, error.errno) from error
 
 
 def _write_stdout(data: bytes) -> None:
     if sys.stdout is None:
-        raise FileError("standard output", "written", _CLOSED)
+        raise FileError(_OUTPUT, "written", _CLOSED)
     left = memoryview(data)
     while left:
         left = _unwritten(left)
@@ -141,7 +176,7 @@ def _to_stdout(write: Callable[[], T]) -> T:
         raise
     except OSError as error:
         silence_stdout()
-        raise FileError("standard output", "written", error.strerror, error.errno) from error
+        raise FileError(_OUTPUT, "written", error.strerror, error.errno) from error
 
 
 def _opened(path: str) -> int | None:

@@ -26,6 +26,7 @@ _LOCKS: bool = os.name == "posix"
 """Windows needs none: what somebody has open can neither be removed nor renamed there."""
 
 _PLAIN: Final = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_REFUSED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -34,7 +35,8 @@ def replace(target: str, data: bytes) -> None:
 
     Mode, owner, group and extended attributes of a file that is there are kept. Where that is not allowed, where the
     file has further names and where it is a mount point, it is written in place, after all of the new content is on the
-    disk beside it: as ``.NAME.gradir-new``, which stays there should that be interrupted.
+    disk beside it: as ``.NAME.gradir-new``, which stays there should that be interrupted. Where the folder takes no
+    further file, the target is left as it is.
 
     Raises:
         OSError: the file cannot be written.
@@ -46,7 +48,14 @@ def replace(target: str, data: bytes) -> None:
     for path in [_beside(target, f"{number}.tmp") for number in range(_AT_ONCE)]:
         if os.path.lexists(path):
             _remove_leftover(path)
-    file, temporary = _made(target, 0o666 if old is None else 0o600)
+    try:
+        file, temporary = _made(target, 0o666 if old is None else 0o600)
+    except OSError as error:
+        if old is None or error.errno not in _REFUSED:
+            raise
+        # In place alone, whoever is killed would leave a broken file and the new content nowhere.
+        refused = f"the new content goes to its folder first, which takes none ({error.strerror})"
+        raise OSError(error.errno, f"{refused}; write to another folder") from error
     try:
         file.write(data)
         file.flush()
@@ -119,14 +128,14 @@ def _remove_leftover(path: str) -> None:
             os.close(handle)
 
 
-def _locked(handle: int) -> bool | None:
+def _locked(handle: int, *, wait: bool = False) -> bool | None:
     """Lock a file: whether nobody else has, or nothing where the file system knows no locks."""
     if not _LOCKS:
         return None
     import fcntl
 
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     except OSError:
@@ -183,7 +192,7 @@ def _overwrite(target: str, temporary: str, data: bytes) -> None:
     """Write a file in place, by one process at a time, while the temporary file has the whole of it."""
     handle = os.open(target, os.O_RDWR | _PLAIN)
     with os.fdopen(handle, "r+b") as file:
-        _wait_for_lock(handle)
+        _locked(handle, wait=True)
         _reserve(handle, len(data))
         whole = _beside(target, "new")
         os.replace(temporary, whole)
@@ -194,14 +203,6 @@ def _overwrite(target: str, temporary: str, data: bytes) -> None:
         os.fsync(handle)
         # Before the next one may start, whose file would have this name.
         os.unlink(whole)
-
-
-def _wait_for_lock(handle: int) -> None:
-    if _LOCKS:
-        import fcntl
-
-        with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 def _reserve(handle: int, size: int) -> None:

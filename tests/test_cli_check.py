@@ -175,3 +175,14 @@ def test_a_file_that_cannot_be_opened_is_left(project: Path, capfd: pytest.Captu
     capfd.readouterr()
     assert main(["check", "train.py:loss", "--against", "folder.gir", "--update"]) == 2
     assert capfd.readouterr().err == "gradir: folder.gir: cannot be read: Is a directory\n"
+
+
+def test_a_file_that_is_called_as_a_folder_is_not_made(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for words in (
+        ["capture", "train.py:loss", "-o", "new.gir/"],
+        ["check", "train.py:loss", "--against", "new.gir/", "--update"],
+    ):
+        capfd.readouterr()
+        assert main(words) == 2
+        assert capfd.readouterr().err.endswith("/new.gir/: cannot be written: Is a directory\n")
+        assert not (tmp_path / "new.gir").exists()

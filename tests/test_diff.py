@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, get_args
 
 import msgspec
 import pytest
 from diff_pairs import META, NODE_EDITS, SCOPE_EDITS, edited, pairs
-from edit_scripts import Plan, drawn, plan, script
 from hypothesis import given
-from reports import render_text, words_of
-from samples import HOSTILE_LABELS, chain, everything, hostile
+from reports import node_fields, render_text
+from samples import chain, everything
 from strategies import graphs, texts
 
 import gradir
-from gradir.diffs.changes import UNSET, Change, Diff, FieldChange, Kind, Totals
+from gradir.diffs.changes import UNSET, Change, Diff, FieldChange, Kind
 from gradir.diffs.compare import compare
 from gradir.diffs.diff_json import decode, encode
 from gradir.diffs.field_changes import descriptions
 from gradir.diffs.matching import match
-from gradir.ir import Builder, Cut, Graph, Node, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta
+from gradir.ir import Cut, Graph, Node, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.fields import fields_of as fields_of_record
-from gradir.review.text import ANSI, Palette
 
 MIRRORED = {"added": "removed", "removed": "added"}
 
@@ -33,17 +29,6 @@ def content(graph: Graph) -> bytes:
     """What a graph says, its producer apart, in the exact types of its values."""
     records = [*graph.nodes.values()], [*graph.scopes.values()], graph.cuts
     return msgspec.json.encode(records, order="deterministic")
-
-
-def fields_of(diff: Diff, record: str) -> dict[str, tuple[str | None, str | None]]:
-    found = [change for change in diff.changes if change.id == record]
-    assert len(found) == 1
-    return {field.name: words_of(field) for field in found[0].fields}
-
-
-def node_fields(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[str | None, str | None]]:
-    graphs = [Graph.of([Node("x"), Node("n", **fields)]) for fields in (before, after)]
-    return fields_of(compare(*graphs), "n")
 
 
 def test_edits_of_everything_have_a_golden(golden: Callable[[str, str], None]) -> None:
@@ -139,35 +124,6 @@ def test_a_diff_survives_json(pair: tuple[Graph, Graph]) -> None:
     assert read == diff
     # In type too, which equality does not tell.
     assert repr(read.changes) == repr(diff.changes)
-
-
-@given(pairs())
-def test_the_text_has_one_line_for_each_fact(pair: tuple[Graph, Graph]) -> None:
-    diff = compare(*pair)
-    text = render_text(diff)
-    lines = text.splitlines()
-    assert lines == text.split("\n")[:-1]
-    assert all(line.isprintable() for line in lines)
-    signs = [line[2] for line in lines[1:] if line[:2] == "  " and line[2] != " "]
-    kinds = {"+": "added", "-": "removed", "~": "changed", ">": "renamed", "^": "moved"}
-    assert sorted(kinds[sign] for sign in signs) == sorted(change.kind for change in diff.changes)
-    fields = [line for line in lines[1:] if line.startswith("      ")]
-    assert len(fields) == sum(len(change.fields) for change in diff.changes)
-
-
-@given(pairs())
-def test_colour_only_decorates(pair: tuple[Graph, Graph]) -> None:
-    diff = compare(*pair)
-    # The text is printable, so these marks are the palette's own.
-    coloured = render_text(diff, palette=Palette("\1", "\2", "\3", "\4", "\5"))
-    assert re.sub("[\1-\5]", "", coloured) == render_text(diff)
-
-
-def test_colour_marks_the_kind_of_each_change() -> None:
-    ansi = render_text(compare(everything(), edited()), palette=ANSI)
-    assert "\x1b[32m+ fc/relu:1" in ansi
-    assert "\x1b[31m- output:1.var" in ansi
-    assert "\x1b[33m~ mul:1" in ansi
 
 
 def test_every_field_of_a_record_is_compared() -> None:
@@ -326,174 +282,9 @@ def test_counts_that_follow_from_a_module_put_in_are_not_said() -> None:
     assert (change.kind, change.id) == ("added", "d")
 
 
-def test_the_first_line_counts() -> None:
-    parameter = Node("w", role="parameter", outputs=(TensorMeta("float32", (64, 192)),))
-    use = Node("f:1", op="f", inputs=(Ref("w", 0), None), saved=(Saved("a", bytes=1_000),))
-    a = Graph.of([use], [Scope("m")])
-    grown = msgspec.structs.replace(use, saved=(Saved("a", bytes=5_200),))
-    b = Graph.of([parameter, grown], [Scope("m", calls=1)], [Cut("unreached", ("p",))])
-    headline = "+1 -0 ~0 cuts; +1 -0 ~1 nodes; +0 -0 ~1 scopes; parameters +12,288; saved bytes +4.2 kB (+420.0 %)"
-    assert render_text(compare(a, b)).splitlines()[0] == headline
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (1, "+1 B"),
-        (999, "+999 B"),
-        (1_000, "+1.0 kB"),
-        (999_940, "+999.9 kB"),
-        (999_960, "+1.0 MB"),
-        (-1_500_000_000, "-1.5 GB"),
-        (2**62, "+4.6 EB"),
-        # What is beyond counting is said to be.
-        (2**63 - 1, "≥ +9.2 EB"),
-        (10**22, "≥ +9.2 EB"),
-    ],
-)
-def test_bytes_are_short(count: int, text: str) -> None:
-    diff = Diff(Totals(saved_bytes=max(-count, 0)), Totals(saved_bytes=max(count, 0)), (Change("added", "node", "x"),))
-    assert f"saved bytes {text}" in render_text(diff).splitlines()[0]
-
-
-def test_groups_follow_the_scopes() -> None:
-    diff = compare(
-        Graph.of([]), Graph.of([Node("a", scope="m"), Node("b"), Node("c", scope="m"), Node("d", scope="(top level)")])
-    )
-    headings = [line for line in render_text(diff).splitlines()[1:] if line and not line.startswith(" ")]
-    assert headings == ["m", "(top level)", '"(top level)"']
-
-
-def test_hostile_text_stays_on_its_line() -> None:
-    for diff in (compare(hostile(), Graph.of([])), compare(Graph.of([]), hostile())):
-        lines = render_text(diff).split("\n")[1:-1]
-        assert all(line.isprintable() for line in lines)
-        assert sum(line.startswith("  ") for line in lines) == len(diff.changes)
-    for label in HOSTILE_LABELS:
-        fields = {"op": label, "native": label, "scope": label, "names": (label,), "attrs": {label: label}}
-        diff = compare(Graph.of([Node("x")]), Graph.of([Node("x", **fields)]))  # type: ignore[arg-type]
-        assert all(line.isprintable() for line in render_text(diff).split("\n"))
-
-
-def test_a_diff_from_elsewhere_cannot_break_a_line() -> None:
-    evil = "a\n\x1b[31m\u202e"
-    change = Change("changed", "node", evil, evil, evil, (FieldChange((evil,), evil, evil),))
-    lines = render_text(Diff(Totals(), Totals(), (change,))).split("\n")
-    assert len(lines) == 6
-    assert all(line.isprintable() for line in lines)
-
-
 def test_long_graphs_are_compared() -> None:
     diff = compare(chain(20_000), chain(20_001))
     assert [(change.kind, change.id) for change in diff.changes] == [("added", "add:20001"), ("changed", "output")]
-
-
-def network(stack: str = "layers", first: int = 0, weight: str = "weight", op: str = "relu") -> Graph:
-    """Two layers of a stack, each a parameter and two functions, with their modules and a cut."""
-    b = Builder()
-    value = b.tensor("x", META[0])
-    scopes = [Scope("", "Model"), Scope(stack, "ModuleList")]
-    for number in range(first, first + 2):
-        path = f"{stack}.{number}"
-        scopes += [Scope(path, "Layer"), Scope(f"{path}.fc", "Linear"), Scope(f"{path}.drop", "Dropout")]
-        matrix = b.tensor(f"{path}.fc.{weight}", META[0], role="parameter", scope=f"{path}.fc")
-        product = b.function("mm", [value, matrix], META, scope=f"{path}.fc", saved=[(Saved("mat2", bytes=32), matrix)])
-        value = b.function(op, [product], META, scope=path)
-    b.output(value)
-    cut = Cut("unreached", (f"{stack}.{first}.fc.bias",), f"{stack}.{first}.fc")
-    return b.build(scopes=scopes, cuts=[cut])
-
-
-def test_a_renamed_module_is_one_change() -> None:
-    diff = compare(network(), network("net.blocks"))
-    assert diff.changes == (Change("renamed", "module", "net.blocks", was="layers", nodes=6),)
-    assert render_text(diff).splitlines()[0] == "+0 -0 ~0 nodes; 1 module renamed"
-    assert "  > module layers -> net.blocks  6 nodes" in render_text(diff).splitlines()
-
-
-def test_shifted_indices_are_one_change() -> None:
-    assert compare(network(), network(first=3)).changes == (
-        Change(
-            "changed",
-            "graph",
-            "indices",
-            fields=(
-                FieldChange(("scopes",), "layers.0", "layers.3"),
-                FieldChange(("nodes",), "layers.0.fc.weight", "layers.3.fc.weight"),
-            ),
-        ),
-    )
-
-
-def test_a_renamed_tensor_is_a_renamed_node() -> None:
-    diff = compare(network(), network(weight="kernel"))
-    assert [(change.kind, change.subject, change.was, change.id) for change in diff.changes] == [
-        ("renamed", "node", f"layers.{number}.fc.weight", f"layers.{number}.fc.kernel") for number in (0, 1)
-    ]
-    text = render_text(diff)
-    assert text.startswith("+0 -0 ~0 >2 nodes\n")
-    assert "  > layers.0.fc.weight -> layers.0.fc.kernel  parameter float32[2, 4]\n" in text
-
-
-def test_another_operation_is_a_change_of_its_node() -> None:
-    diff = compare(network(), network(op="gelu"))
-    assert gradir.patch(network(), diff) == network(op="gelu")
-    assert [(change.kind, change.was, change.id) for change in diff.changes] == [
-        ("changed", f"layers.{number}/relu:1", f"layers.{number}/gelu:1") for number in (0, 1)
-    ]
-    assert diff.changes[0].fields == (FieldChange(("op",), "relu", "gelu"),), "what is its own is that of a new node"
-    assert "  ~ layers.0/relu:1 -> layers.0/gelu:1  gelu float32[2, 4]\n" in render_text(diff)
-
-
-@pytest.mark.parametrize(
-    ("op", "said"),
-    [
-        ("exp", {"op": ("view", "exp"), "out[0].shape": ("[2, 4]", "[8]")}),
-        (
-            "unsafe_view",
-            {"op": ("view", "unsafe_view"), "attrs.dim": ("1", "2"), "saved.a": ("?[?] 8 bytes", None)}
-            | {"out[0].shape": ("[2, 4]", "[8]")},
-        ),
-    ],
-)
-def test_fields_of_an_operation_are_compared_with_one_that_does_the_same(
-    op: str, said: dict[str, tuple[str | None, str | None]]
-) -> None:
-    before = {"op": "view", "outputs": META, "attrs": {"dim": 1}, "saved": (Saved("a", bytes=8),)}
-    after = {"op": op, "outputs": (TensorMeta("float32", (8,)),), "attrs": {"dim": 2}}
-    assert node_fields(before, after) == said
-
-
-def test_a_node_in_another_module_has_moved() -> None:
-    def placed(scope: str) -> Graph:
-        b = Builder()
-        value = b.function("exp", [b.tensor("x", META[0])], META, scope="a")
-        value = b.function("sin", [value], META, scope=scope)
-        b.output(b.function("log", [value], META, scope="b"))
-        return b.build()
-
-    diff = compare(placed("a"), placed("b"))
-    assert diff.changes == (Change("moved", "node", "b/sin:1", "b", "sin", was="a/sin:1", tensor=META[0]),)
-    assert "  ^ a/sin:1 -> b/sin:1  sin float32[2, 4]\n" in render_text(diff)
-
-
-def test_references_before_have_the_names_of_the_first_graph() -> None:
-    seed = plan(40, 3)
-    layers = (replace(seed.layers[0], kind="mlp"), replace(seed.layers[0], uid="u1", kind="mlp"))
-    without = drawn(Plan(layers, prefix="blocks")).graph
-    inserted = drawn(Plan((layers[0], replace(layers[0], uid="new", kind="conv"), layers[1]))).graph
-    changed = [change for change in compare(inserted, without).changes if change.fields and change.subject == "node"]
-    assert changed
-    for change in changed:
-        for field in change.fields:
-            if field.path[0] == "in":
-                assert field.before.id in inserted.nodes
-                assert field.after.id in without.nodes
-
-
-def test_a_diff_with_renames_has_a_golden(golden: Callable[[str, str], None]) -> None:
-    made = script(plan(60, 3), ["insert layer", "rename prefix", "swap op"], 4)
-    golden("diff/renamed.txt", render_text(compare(made.before, made.after)))
 
 
 def value_at(record: Any, path: tuple[str | int, ...]) -> Any:

@@ -74,6 +74,24 @@ def test_a_missing_file_is_one_clear_error(tmp_path: Path) -> None:
         read_bytes(tmp_path / "missing")
 
 
+@pytest.mark.parametrize("name", ["new/", "new/.", "there/", "there/.", "there/..", "there", "."])
+def test_a_folder_is_no_file_whether_it_is_there_or_not(tmp_path: Path, name: str) -> None:
+    (tmp_path / "there").mkdir()
+    with pytest.raises(GradirError) as caught:
+        write_bytes(f"{tmp_path}/{name}", b"")
+    assert str(caught.value) == f"{tmp_path}/{name}: cannot be written: Is a directory"
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+
+
+@pytest.mark.parametrize("name", ["", b""])
+def test_the_empty_name_is_one_clear_error(tmp_path: Path, name: str | bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(GradirError, match=r"^'': cannot be read: no file can have this name$"):
+        read_bytes(name)
+    with pytest.raises(GradirError, match=r"^'': cannot be written: no file can have this name$"):
+        write_bytes(name, b"")
+
+
 @pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])
 def test_a_name_that_no_file_can_have_is_one_clear_error(tmp_path: Path, name: str) -> None:
     path = f"{tmp_path}/{name}"

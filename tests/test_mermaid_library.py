@@ -39,3 +39,50 @@ def test_mermaid_py_is_imported_only_to_draw(clean_environment: dict[str, str]) 
         "import sys, gradir_exporters.mermaid; print([name for name in ('mermaid', 'requests') if name in sys.modules])"
     )
     assert run_python(code, clean_environment).strip() == "[]"
+
+
+LOADED_AMID_ANOTHER_THREAD = """
+import sys, threading
+sys.modules["IPython"] = None
+out = sys.stdout
+
+class Spy:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "requests":
+            assert sys.stdout is out
+            thread = threading.Thread(target=print, args=("from a thread",))
+            thread.start()
+            thread.join()
+
+sys.meta_path.insert(0, Spy)
+from gradir.ir import Graph, Node
+Graph.of([Node("x", role="leaf")]).to("mermaid")
+assert sys.stdout is out
+import mermaid, mermaid.__main__
+assert mermaid.__main__.Mermaid is mermaid.Mermaid and not hasattr(mermaid.__main__, "print")
+"""
+
+
+def test_standard_output_is_left_to_other_threads(clean_environment: dict[str, str]) -> None:
+    assert run_python(LOADED_AMID_ANOTHER_THREAD, clean_environment).splitlines() == ["from a thread"]
+
+
+LOADED_AGAIN = """
+import sys
+from gradir.ir import Graph, Node
+graph = Graph.of([Node("x", role="leaf")])
+sys.modules["requests"] = None
+try:
+    graph.to("mermaid")
+except Exception as error:
+    print(error)
+del sys.modules["requests"]
+print(graph.to("mermaid").splitlines()[0])
+"""
+
+
+def test_a_failure_to_load_is_not_kept(clean_environment: dict[str, str]) -> None:
+    said, first = run_python(LOADED_AGAIN, clean_environment).splitlines()
+    assert "requests" in said
+    assert first == "---"

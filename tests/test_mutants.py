@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from document_trees import compact_bytes, json_bytes, parsed_compact, parsed_json
 from mutant_checks import checked, quietly
-from mutant_sources import graphs
-from mutants import KINDS, good_document, mutant, mutated
+from mutant_sources import good_document, graphs
+from mutants import KINDS, mutant, mutated
 
 COUNT = 1_000
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from nested_models import HALVES, MODELS, UNUSED, Conditional, Deep, Reversed  # noqa: E402
 from tensors import leaf  # noqa: E402
 
 import gradir  # noqa: E402
@@ -16,309 +16,6 @@ from gradir import registry  # noqa: E402
 from gradir.cli.capturing import summary  # noqa: E402
 
 nn = torch.nn
-
-
-class Reversible(torch.autograd.Function):
-    """Two residual halves, of which backward computes the inputs again from the outputs."""
-
-    @staticmethod
-    def forward(ctx, a, b, f, g):
-        ctx.f, ctx.g = f, g
-        with torch.no_grad():
-            y = a + f(b)
-            z = b + g(y)
-        ctx.save_for_backward(y, z)
-        return y, z
-
-    @staticmethod
-    def backward(ctx, dy, dz):
-        y, z = ctx.saved_tensors
-        with torch.enable_grad():
-            y = y.detach().requires_grad_()
-            gy = ctx.g(y)
-        torch.autograd.backward(gy, dz)
-        dy = dy + y.grad
-        with torch.no_grad():
-            b = z - gy
-        with torch.enable_grad():
-            b = b.detach().requires_grad_()
-            fb = ctx.f(b)
-        torch.autograd.backward(fb, dy)
-        return dy, dz + b.grad, None, None
-
-
-class Reversed(nn.Module):
-    def __init__(self, f: nn.Module | None = None) -> None:
-        super().__init__()
-        self.f = nn.Linear(2, 2) if f is None else f
-        self.g = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
-        self.head = nn.Linear(4, 1)
-        self.unused = nn.Linear(2, 2)
-
-    def forward(self, x):
-        return self.head(torch.cat(Reversible.apply(x, x * 2, self.f, self.g), 1))
-
-
-class Halves(nn.Module):
-    """A reversible layer as one half of another."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.f, self.g = nn.Linear(1, 1), nn.Linear(1, 1)
-
-    def forward(self, x):
-        return torch.cat(Reversible.apply(x[:, :1], x[:, 1:], self.f, self.g), 1)
-
-
-class Adjoint(torch.autograd.Function):
-    """Euler's method, with the gradient of its parameters from a second solution backwards in time."""
-
-    @staticmethod
-    def forward(ctx, field, steps, x, *params):
-        ctx.field, ctx.steps = field, steps
-        with torch.no_grad():
-            for _ in range(steps):
-                x = x + field(x) / steps
-        ctx.save_for_backward(x, *params)
-        return x
-
-    @staticmethod
-    def backward(ctx, gradient):
-        x, *params = ctx.saved_tensors
-        total = [torch.zeros_like(parameter) for parameter in params]
-        for _ in range(ctx.steps):
-            with torch.enable_grad():
-                x = x.detach().requires_grad_()
-                change = ctx.field(x) / ctx.steps
-            found = torch.autograd.grad(change, [x, *params], gradient)
-            gradient = gradient + found[0]
-            total = [old + new for old, new in zip(total, found[1:], strict=True)]
-            x = x - change
-        return None, None, gradient, *total
-
-
-class Solved(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.field = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
-        self.unused = nn.Linear(2, 2)
-
-    def forward(self, x):
-        return Adjoint.apply(self.field, 3, x, *self.field.parameters()) * 2
-
-
-class Kernel(torch.autograd.Function):
-    """Attention by random features, whose backward computes the features again."""
-
-    @staticmethod
-    def forward(ctx, owner, q, k, v):
-        ctx.owner = owner
-        ctx.save_for_backward(q, k, v)
-        with torch.no_grad():
-            return owner.attend(q, k, v)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        again = [saved.detach().requires_grad_() for saved in ctx.saved_tensors]
-        with torch.enable_grad():
-            out = ctx.owner.attend(*again)
-        out.backward(gradient)
-        return None, *(tensor.grad for tensor in again)
-
-
-class Features(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv = nn.Linear(2, 6)
-        self.projection = nn.Parameter(torch.eye(2))
-        self.unused = nn.Linear(2, 2)
-
-    def attend(self, q, k, v):
-        q, k = (q @ self.projection).exp(), (k @ self.projection).exp()
-        return q @ (k.T @ v) / (q @ k.sum(0, keepdim=True).T)
-
-    def forward(self, x):
-        return Kernel.apply(self, *self.qkv(x).chunk(3, 1))
-
-
-class Equilibrium(nn.Module):
-    """A fixed point, whose gradient a hook solves for with the graph of one more step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.step = nn.Linear(2, 2)
-        self.unused = nn.Linear(2, 2)
-
-    def forward(self, x):
-        with torch.no_grad():
-            z = torch.zeros_like(x)
-            for _ in range(5):
-                z = torch.tanh(self.step(z) + x)
-        z = torch.tanh(self.step(z) + x)
-        again = z.detach().requires_grad_()
-        once_more = torch.tanh(self.step(again) + x)
-
-        def solve(gradient):
-            found = gradient
-            for _ in range(5):
-                found = torch.autograd.grad(once_more, again, found, retain_graph=True)[0] + gradient
-            return found
-
-        z.register_hook(solve)
-        return z
-
-
-class OwnGraph(nn.Module):
-    """A hook that takes the gradient of the very graph it stands in, root included."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(2, 2)
-        self.unused = nn.Linear(2, 2)
-
-    def forward(self, x):
-        hidden = self.fc(x)
-        out = hidden.tanh().exp()
-        runs: list[torch.Tensor] = []
-
-        def ask(gradient):
-            runs.append(gradient)
-            if len(runs) % 2:
-                torch.autograd.grad(out, hidden, gradient, retain_graph=True)
-
-        out.register_hook(ask)
-        return out
-
-
-class Penalised(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.critic = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
-        self.unused = nn.Linear(2, 2)
-
-    def forward(self, x):
-        x = x.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(self.critic(x).sum(), x, create_graph=True)
-        return gradient.square().sum() + self.critic(x).sum()
-
-
-class Checkpointed(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-        self.head = nn.Linear(2, 1)
-        self.unused = nn.Linear(2, 2)
-
-    def forward(self, x):
-        from torch.utils.checkpoint import checkpoint
-
-        return self.head(checkpoint(self.body, x.clone().requires_grad_(), use_reentrant=True))
-
-
-class Conditional(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.left, self.right = nn.Linear(2, 2), nn.Linear(2, 2)
-
-    def forward(self, x):
-        return torch.cond(x.sum() > 0, lambda y: self.left(y).sin(), lambda y: self.right(y).cos(), (x,))
-
-
-class Deep(torch.autograd.Function):
-    """Runs itself inside its backward, deeper than the engine nests backwards in one thread."""
-
-    @staticmethod
-    def forward(ctx, x, depth):
-        ctx.save_for_backward(x)
-        ctx.depth = depth
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, gradient):
-        (x,) = ctx.saved_tensors
-        with torch.enable_grad():
-            again = x.detach().requires_grad_()
-            total = (Deep.apply(again, ctx.depth - 1) if ctx.depth else again * 2).sum()
-        torch.autograd.grad(total, again)
-        return gradient * 2, None
-
-
-class Closed(nn.Module):
-    """A Function that reaches its parameters through a closure, and a module through a global."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.eye(2))
-        self.other = nn.Linear(2, 2)
-
-    def forward(self, x):
-        weight = self.weight
-
-        class Own(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                ctx.save_for_backward(x)
-                return x.detach() @ weight.detach()
-
-            @staticmethod
-            def backward(ctx, gradient):
-                (x,) = ctx.saved_tensors
-                with torch.enable_grad():
-                    again = x.detach().requires_grad_()
-                    out = again @ weight
-                out.backward(gradient)
-                return again.grad
-
-        return Own.apply(x)
-
-
-class KeptGraph(torch.autograd.Function):
-    """Keeps a graph that forward made, and runs it in backward."""
-
-    @staticmethod
-    def forward(ctx, x, run):
-        with torch.enable_grad():
-            ctx.x = x.detach().requires_grad_()
-            ctx.y = run(ctx.x)
-        return ctx.y.detach()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        torch.autograd.backward(ctx.y, gradient, retain_graph=True)
-        return ctx.x.grad, None
-
-
-class Keeping(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(2, 2)
-        self.unused = nn.Linear(2, 2)
-
-    def forward(self, x):
-        weight, bias = self.fc.weight, self.fc.bias
-        return KeptGraph.apply(x, lambda y: nn.functional.linear(y, weight, bias).sin())
-
-
-UNUSED = {"unused.weight", "unused.bias"}
-HALVES = {"f.weight", "f.bias", "g.0.weight", "g.0.bias"}
-MODELS: dict[str, tuple[Callable[[], nn.Module], set[str], set[str]]] = {
-    "reversible": (Reversed, HALVES, UNUSED),
-    "reversible in reversible": (
-        lambda: Reversed(Halves()),
-        {"f.f.weight", "f.f.bias", "f.g.weight", "f.g.bias", "g.0.weight", "g.0.bias"},
-        UNUSED,
-    ),
-    "adjoint": (Solved, set(), UNUSED),
-    # Its Function holds the whole module, and might use any of it.
-    "features": (Features, {"projection", *UNUSED}, set()),
-    "equilibrium": (Equilibrium, set(), UNUSED),
-    "a hook on its own graph": (OwnGraph, set(), UNUSED),
-    "penalty": (Penalised, set(), UNUSED),
-    "reentrant checkpoint": (Checkpointed, {f"body.{n}.{p}" for n in "01" for p in ("weight", "bias")}, UNUSED),
-    "closure": (Closed, {"weight"}, {"other.weight", "other.bias"}),
-    "a graph kept": (Keeping, {"fc.weight", "fc.bias"}, UNUSED),
-}
-"""Each model with the parameters that are hidden, and those that are unreached."""
 
 
 def cuts(graph: gradir.Graph) -> dict[str, set[str]]:
@@ -337,6 +34,13 @@ def shown(graph: gradir.Graph) -> set[str]:
     return {name for node in graph.nodes.values() if node.role == "parameter" for name in node.names}
 
 
+def check_reached(graph: gradir.Graph, model: nn.Module, out: torch.Tensor) -> set[str]:
+    """A real backward reaches all that is shown, and of the rest only what is hidden."""
+    reached = with_gradient(model, out)
+    assert shown(graph) <= reached <= shown(graph) | cuts(graph).get("hidden", set())
+    return reached
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_backward_inside_a_backward(name: str) -> None:
     make, hidden, unreached = MODELS[name]
@@ -350,8 +54,7 @@ def test_a_backward_inside_a_backward(name: str) -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
     graph = rec.capture(out)
     assert cuts(graph) == {kind: names for kind, names in (("hidden", hidden), ("unreached", unreached)) if names}
-    # A real backward reaches all that is shown, and of the rest only what is hidden.
-    assert shown(graph) <= with_gradient(model, out) <= shown(graph) | hidden
+    check_reached(graph, model, out)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -363,7 +66,7 @@ def test_a_backward_inside_a_backward_without_a_recording(name: str) -> None:
     assert gradir.verify(out, model=model).mismatches == ()
     graph = gradir.capture(out, model=model)
     assert cuts(graph).get("hidden", set()) >= hidden
-    assert shown(graph) <= with_gradient(model, out) <= shown(graph) | cuts(graph).get("hidden", set())
+    check_reached(graph, model, out)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -441,17 +144,20 @@ class Touchy:
         raise RuntimeError(name)
 
 
+class Holds(torch.autograd.Function):
+    """Keeps what it is given, and needs none of it."""
+
+    @staticmethod
+    def forward(ctx, x, things):
+        ctx.things = things
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2, None
+
+
 def test_what_a_function_holds_is_asked_nothing() -> None:
-    class Holds(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, things):
-            ctx.things = things
-            return x * 2
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient * 2, None
-
     model = nn.Linear(2, 2)
     out = Holds.apply(leaf(2), {"a": Touchy()})
     assert cuts(gradir.capture(out, model=model)) == {"unreached": {"weight", "bias"}}
@@ -459,16 +165,6 @@ def test_what_a_function_holds_is_asked_nothing() -> None:
 
 
 def test_a_function_that_holds_more_than_can_be_looked_through_hides_everything() -> None:
-    class Holds(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, things):
-            ctx.things = things
-            return x * 2
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient * 2, None
-
     model = nn.Linear(2, 2)
     few, many = ([[] for _ in range(count)] for count in (1_000, 400_000))
     assert cuts(gradir.capture(Holds.apply(leaf(2), few), model=model)) == {"unreached": {"weight", "bias"}}
@@ -534,8 +230,7 @@ def test_reformer() -> None:
     graph = rec.capture(out)
     found = cuts(graph)
     assert found.get("hidden")
-    reached = with_gradient(model, out)
-    assert shown(graph) <= reached <= shown(graph) | found["hidden"]
+    reached = check_reached(graph, model, out)
     assert reached.isdisjoint(found.get("unreached", set()))
     # A module that ran and has parameters is in the graph, or behind the reversible layers.
     ran = {path for path, scope in graph.scopes.items() if scope.calls}

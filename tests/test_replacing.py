@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from folders import names
 from samples import everything
 
 import gradir
 from gradir import replacing
-from gradir.cli import main
-from gradir.errors import FileError, GradirError
+from gradir.errors import GradirError
 from gradir.files import write_bytes
 
 NOBODY = 65534
@@ -30,10 +30,6 @@ SIZE = 300_000
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes, links and locks are those of POSIX")
 as_root = pytest.mark.skipif(not ROOT, reason="only root gives a file away")
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 @as_root
@@ -187,6 +183,20 @@ def test_a_file_of_another_owner_is_written_in_place_where_that_is_allowed(publi
     assert names(public) == ["a"]
 
 
+@as_root
+def test_a_file_whose_folder_takes_no_other_is_left_as_it_is(public: Path) -> None:
+    path = public / "a"
+    path.write_bytes(b"old")
+    path.chmod(0o666)
+    public.chmod(0o755)
+    assert written_by_anybody(public) == (
+        "a: cannot be written: the new content goes to its folder first, which takes none (Permission denied); "
+        "write to another folder\n"
+    )
+    assert path.read_bytes() == b"old"
+    assert names(public) == ["a"]
+
+
 def test_the_mask_of_the_process_is_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "umask", lambda _: pytest.fail("another thread would make files with it"))
     write_bytes(tmp_path / "a", b"1")
@@ -316,96 +326,3 @@ def test_killed_writers_leave_whole_files_and_no_litter_behind_the_next(writers:
         write_bytes(path, b"-" * SIZE)
         assert names(tmp_path) == ["a"]
     assert littered
-
-
-SHELLS = {
-    "echo before; {} -o /dev/stdout": "> log",
-    "echo before; {} -o /dev/fd/1": "> log",
-    "echo before; {} -o /proc/self/fd/1": "> log",
-    "echo before; {} -o link": "> log",
-    "echo before >&3; {} -o /dev/fd/3": "3> log",
-    "{} -o /dev/stdout": ">> log",
-    "{} -o /dev/stderr": "2>> log",
-}
-
-
-@pytest.mark.parametrize(("command", "redirected"), SHELLS.items())
-def test_what_is_open_already_is_written_to_where_it_is(command: str, redirected: str, tmp_path: Path) -> None:
-    if not Path("/proc/self/fd").exists() and ("/proc" in command or "/dev" in command):
-        pytest.skip("the system names no descriptors")
-    gradir.save(everything(), tmp_path / "a.gir")
-    (tmp_path / "link").symlink_to("/dev/stdout")
-    (tmp_path / "log").write_text("before\n")
-    number = (tmp_path / "log").stat().st_ino
-    summary = f"'{sys.executable}' -m gradir summary a.gir"
-    script = (
-        f"{{ {command.format(summary)}; echo after >&{redirected[0] if redirected[0] in '23' else 1}; }} {redirected}"
-    )
-    subprocess.run(["sh", "-c", script], cwd=tmp_path, check=True, capture_output=True, timeout=60)
-    assert main(["summary", str(tmp_path / "a.gir"), "-o", str(tmp_path / "expected")]) == 0
-    expected = (tmp_path / "expected").read_text()
-    assert (tmp_path / "log").read_text() == f"before\n{expected}after\n"
-    assert (tmp_path / "log").stat().st_ino == number
-    assert [name for name in names(tmp_path) if name.startswith(".")] == []
-
-
-PROGRAM = """
-import torch
-print("of the program")
-loss = torch.ones(2, requires_grad=True).exp()
-"""
-
-
-@pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/1", "link"])
-def test_a_capture_to_standard_output_is_not_mixed_with_what_the_program_prints(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    (tmp_path / "program.py").write_text(PROGRAM)
-    (tmp_path / "link").symlink_to("/dev/stdout")
-    (tmp_path / "log").write_text("before\n")
-    line = [sys.executable, "-m", "gradir", "capture", "program.py:loss", "-o", name]
-    with (tmp_path / "log").open("ab") as log:
-        done = subprocess.run(line, cwd=tmp_path, stdout=log, stderr=subprocess.PIPE, check=True, timeout=120)
-    assert done.stderr == b"of the program\n"
-    before, graph = (tmp_path / "log").read_bytes().split(b"\n", 1)
-    assert before == b"before"
-    assert len(gradir.loads(graph).nodes) == 4
-
-
-def test_save_writes_to_what_is_open(tmp_path: Path) -> None:
-    with (tmp_path / "log").open("wb") as log:
-        log.write(b"before\n")
-        log.flush()
-        gradir.save(everything(), f"/dev/fd/{log.fileno()}")
-        log.write(b"after\n")
-    assert (tmp_path / "log").read_bytes() == b"before\n" + gradir.dumps(everything()) + b"after\n"
-
-
-def test_a_descriptor_of_another_process_is_added_to(tmp_path: Path) -> None:
-    if not Path("/proc/self/fd").exists():
-        pytest.skip("the system names no descriptors of others")
-    with (tmp_path / "log").open("wb") as log:
-        log.write(b"before\n")
-        log.flush()
-        with subprocess.Popen(["sleep", "60"], stdout=log) as other:
-            try:
-                write_bytes(f"/proc/{other.pid}/fd/1", b"text\n")
-            finally:
-                other.kill()
-    assert (tmp_path / "log").read_bytes() == b"before\ntext\n"
-
-
-def test_a_descriptor_that_is_closed_or_only_read_is_one_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"old")
-    with (tmp_path / "a").open("rb") as file:
-        number = file.fileno()
-        with pytest.raises(FileError, match=f"/dev/fd/{number}: cannot be written: Bad file descriptor"):
-            write_bytes(f"/dev/fd/{number}", b"new")
-    with pytest.raises(FileError, match="cannot be written: Bad file descriptor"):
-        write_bytes(f"/dev/fd/{number}", b"new")
-    assert (tmp_path / "a").read_bytes() == b"old"
-
-
-def test_a_file_whose_name_is_a_number_is_a_file(tmp_path: Path) -> None:
-    (tmp_path / "fd").mkdir()
-    write_bytes(tmp_path / "fd" / "1", b"text")
-    assert names(tmp_path / "fd") == ["1"]

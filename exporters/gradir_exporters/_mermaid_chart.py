@@ -1,6 +1,6 @@
 """A picture as a flowchart of mermaid-py.
 
-Import it only to draw: mermaid-py is slow to import, and prints a warning where IPython is missing.
+Import it only to draw: mermaid-py is slow to import.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ _STYLES = {
 _OTHER = _style("other", "#ffffff")
 _SHAPES = {"module": "subroutine-shape"}
 _LINKS = {
-    "data": {},
     "removed": {"shape": "dotted"},
     "view": {"shape": "dotted"},
     "saved": {"shape": "dotted", "head_right": "none"},

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import cache, partial
+from html import escape
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 import msgspec
@@ -185,8 +186,8 @@ def _json(value: object) -> str:
 
 
 def _in_xml(text: str) -> str:
-    """JSON in which no character is markup; ``<`` is escaped there already."""
-    return text.replace("&", "&amp;").replace(">", "&gt;")
+    """JSON in which no character is markup."""
+    return escape(text, quote=False)
 
 
 def _jsons(values: Iterable[object]) -> Iterator[str]:
@@ -195,7 +196,7 @@ def _jsons(values: Iterable[object]) -> Iterator[str]:
 
 def _escaped(text: str) -> str:
     """Text as XML; what could act on a terminal, or turn what is around it, is a reference."""
-    marked = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    marked = escape(text, quote=False)
     if marked.isprintable():
         return marked
     return "".join([char if char.isprintable() else _reference(char) for char in marked])

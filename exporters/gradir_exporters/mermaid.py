@@ -9,9 +9,8 @@ that these do not.
 
 from __future__ import annotations
 
-import io
-from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+import sys
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 import msgspec
 
@@ -29,6 +28,8 @@ __all__ = ["MermaidExporter", "MermaidOptions"]
 
 _MAX_ARROWS = 500
 _MAX_CHARACTERS = 50_000
+
+_PRINTING: Final = "mermaid.__main__"
 
 # A module that lies deeper is not left open by the search for a depth that fits.
 _MAX_DEPTH_TRIED = 16
@@ -118,11 +119,46 @@ def _picture(graph: Graph, depth: int | None, style: Style) -> Picture:
 
 
 def _source(picture: Picture, direction: str, notes: Sequence[str]) -> str:
-    # The warning that mermaid-py prints when it is imported would end up in the exported text.
-    with redirect_stdout(io.StringIO()):
-        from gradir_exporters._mermaid_chart import AutogradChart
+    if _PRINTING not in sys.modules:
+        _silence_import()
+    from gradir_exporters._mermaid_chart import AutogradChart
+
     source: str = AutogradChart(picture, direction, notes).script
     return source
+
+
+def _silence_import() -> None:
+    """Have mermaid-py imported without a word: where IPython is missing it prints so, amid what is exported.
+
+    The module that would print is put in its place beforehand, and runs, as it is but with a ``print`` of its own, once
+    its package takes a name from it. Standard output belongs to all threads and is left alone.
+    """
+    from importlib.machinery import PathFinder
+    from importlib.util import find_spec, module_from_spec
+
+    parent, _, child = _PRINTING.rpartition(".")
+    package = find_spec(parent)
+    spec = package and PathFinder.find_spec(_PRINTING, package.submodule_search_locations)
+    if not (spec and spec.loader):
+        return
+    module, loader = module_from_spec(spec), spec.loader
+
+    def run(name: str) -> object:
+        if name.startswith("__"):
+            # Asked of any module, by those who look through all there are.
+            raise AttributeError(name)
+        del vars(module)["__getattr__"]
+        try:
+            loader.exec_module(module)
+        except BaseException:
+            del sys.modules[_PRINTING]
+            raise
+        del vars(module)["print"]
+        setattr(sys.modules[parent], child, module)
+        return getattr(module, name)
+
+    vars(module).update(__getattr__=run, print=lambda *_: None)
+    sys.modules.setdefault(_PRINTING, module)
 
 
 def _characters(source: str) -> int:

@@ -56,7 +56,7 @@ class SummaryOptions(Options, frozen=True, kw_only=True):
     ] = "table"
     depth: Annotated[
         Annotated[int, msgspec.Meta(ge=0)] | None,
-        msgspec.Meta(description="most components of a path that is shown; none shows all"),
+        msgspec.Meta(description="leave out the modules below this depth; their numbers still count"),
     ] = None
 
 

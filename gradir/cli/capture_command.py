@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
+from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, located, summary
 from gradir.cli.encoding import add_encoding_options
-from gradir.cli.parser import Parser
+from gradir.cli.parser import Parser, add_output
 from gradir.cli.program_output import program_output
 from gradir.cli.report import one_line
 
@@ -28,18 +28,16 @@ examples:
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     add_capture_options(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", default="-", help="where to write; '-' (default) is stdout")
+    add_output(parser)
     add_encoding_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Capture and write."""
-    from pathlib import Path
-
     from gradir import api, files
 
     # The program may change the working directory, and its standard output is not that of this command.
-    path = Path(options.output).absolute()
+    path = located(options.output)
     is_stdout = files.is_stdout(options.output)
     with program_output(for_good=options.is_process) as own:
         graph = captured(options)

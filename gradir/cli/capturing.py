@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING, Final
 
+from gradir.cli.report import one_line
 from gradir.errors import CaptureError, SpecError
 
 if TYPE_CHECKING:
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.protocols import LiveCapture, Verification
 
-__all__ = ["SPEC_HELP", "add_capture_options", "captured", "summary"]
+__all__ = ["SPEC_HELP", "add_capture_options", "captured", "located", "summary"]
 
 _SEEDS: Final = 2**63
 
@@ -115,6 +117,11 @@ def _live(name: str, target: object, options: argparse.Namespace) -> LiveCapture
     return frontend.capture(called(target) if callable(target) and not frontend.claims(target) else target)
 
 
+def located(path: str) -> str:
+    """Where a file is, should the program change the working directory; it ends as the path does."""
+    return os.path.join(os.getcwd(), path) if path else path  # noqa: PTH109, PTH118 (pathlib forgets how a path ends)
+
+
 def _seed(text: str) -> int:
     number = int(text)
     if not 0 <= number < _SEEDS:
@@ -139,7 +146,5 @@ def _report(spec: str, checked: Verification) -> None:
     if checked.mismatches:
         more = f" (and {len(checked.mismatches) - 1} more)" if len(checked.mismatches) > 1 else ""
         raise CaptureError(f"{spec}: the engine disagrees with the graph: {checked.mismatches[0]}{more}")
-    from gradir.cli.report import one_line
-
     counts = f"{checked.nodes:,} functions, {checked.edges:,} edges, {checked.fired:,} fired"
     print(f"verified {one_line(spec)}: {counts}, 0 mismatches", file=sys.stderr)

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from gradir.cli import comparing
-from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
+from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, located, summary
 from gradir.cli.program_output import program_output
 from gradir.cli.report import one_line, report
 from gradir.errors import GradirError
@@ -54,8 +54,6 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Capture, compare, print."""
-    from pathlib import Path
-
     from gradir import stored
 
     comparing.check_options(options)
@@ -67,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     if expected is not None and expected.producer.options.get("sources") is True:
         options.sources = True
     # The program may change the working directory.
-    path = Path(options.against).absolute()
+    path = located(options.against)
     with program_output(for_good=False):
         graph = captured(options)
     if expected is not None:

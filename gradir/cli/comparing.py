@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gradir.cli.plugin_options import add_option, given_options
 from gradir.cli.report import is_terminal, report
-from gradir.errors import FormatError, GradirError
+from gradir.errors import GradirError
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
@@ -21,15 +21,12 @@ __all__ = ["add_options", "check_options", "compared", "loaded", "show", "status
 
 _NTH: Final = ("first", "second")
 _TEXT: Final = "text"
-_DRAWN: Final = ("mermaid", "dot", "svg")
-"""The formats that show nothing of what belongs to no node."""
 
 
 def add_options(parser: Parser) -> None:
     """Add the options that say how a diff is made and shown."""
     parser.tell_options(_options_of, "after --format NAME also that renderer's options")
     form = parser.add_argument("--format", metavar="NAME", default=_TEXT)
-    parser.add_later(lambda: _tell_formats(form))
     add_option(parser, "renderer")
     parser.add_argument(
         "--full",
@@ -37,23 +34,15 @@ def add_options(parser: Parser) -> None:
         help="text form: every change by itself, equal ones too, and all that is in modules that came or went",
     )
     parser.add_argument("--color", choices=["auto", "always", "never"], default="auto", help="colour of the text form")
-    parser.add_argument(
-        "--ignore",
-        metavar="FIELDS",
-        action="append",
-        default=[],
-        help="fields that do not count, such as source,attrs.eps,saved; also scopes, cuts, order, indices and sequence",
-    )
+    ignored = parser.add_argument("--ignore", metavar="FIELDS", action="append", default=[])
     parser.add_argument(
         "--normalize",
         action="store_true",
         help="ignore what another release of the framework changes by itself: its own names, lines, equal operations",
     )
-    parser.add_argument(
-        "--fail-on",
-        metavar="CONDITIONS",
-        help="exit with status 1 only where one holds: cuts, params, saved-bytes>5%%, nodes>10, edges",
-    )
+    failing = parser.add_argument("--fail-on", metavar="CONDITIONS")
+    parser.add_later(lambda: _tell_names(form, ignored, failing))
+    parser.set_defaults(output="-")
 
 
 def check_options(options: argparse.Namespace) -> None:
@@ -100,21 +89,19 @@ def loaded(side: Side, other: Side | None = None) -> Graph:
     Raises:
         GradirError: it cannot be read.
     """
-    from gradir import api
+    from gradir import api, files
 
     if not side.revision:
         return api.load(side.path)
-    try:
+    with files.naming(side.name):
         return api.loads(side.blob(other))
-    except FormatError as error:
-        raise error.moved(file=side.name) from error
 
 
 def show(comparison: Comparison, options: argparse.Namespace) -> None:
-    """Print a diff."""
+    """Write a diff where the options say."""
     from gradir import files
 
-    files.write_bytes("-", _shown(comparison, options))
+    files.write_bytes(options.output, _shown(comparison, options))
 
 
 def status_of(comparison: Comparison, options: argparse.Namespace) -> int:
@@ -123,11 +110,10 @@ def status_of(comparison: Comparison, options: argparse.Namespace) -> int:
         return 1 if comparison.diff else 0
     from gradir.review.conditions import findings, parsed
 
-    fails = False
-    for finding in findings(comparison, parsed(options.fail_on)):
+    found = list(findings(comparison, parsed(options.fail_on)))
+    for finding in found:
         report(finding.text)
-        fails = fails or finding.fails
-    return 1 if fails else 0
+    return int(any(finding.fails for finding in found))
 
 
 def _options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]]:
@@ -148,10 +134,12 @@ def _shown(comparison: Comparison, options: argparse.Namespace) -> bytes:
 
         return TextRenderer().render(comparison, TextOptions(**values)).encode()
     from gradir import registry
+    from gradir.renderers.diagrams import PictureOptions
 
-    if options.format in _DRAWN and comparison.diff and not comparison.changed_part().nodes:
-        report("no node changed by itself: there is nothing to draw; --format text says what there is")
     renderer = _renderer(options)
+    is_drawn = issubclass(registry.renderer(renderer).options, PictureOptions)
+    if is_drawn and comparison.diff and not comparison.changed_part().nodes:
+        report("no node changed by itself: there is nothing to draw; --format text says what there is")
     text = registry.rendered(renderer, comparison, values)
     if options.format == renderer:
         return text.encode()
@@ -172,27 +160,37 @@ def _values(options: argparse.Namespace) -> dict[str, Any]:
     """The options of the renderer; those with a word of their own are the text form's."""
     values = given_options(options)
     if options.format == _TEXT:
-        return {"full": options.full, "color": _wants_colour(options.color), "width": _columns(), **values}
+        return {"full": options.full, "color": _wants_colour(options), "width": _columns(options), **values}
     return {"legend": True, **values} if options.format != _renderer(options) else values
 
 
-def _tell_formats(action: argparse.Action) -> None:
+def _tell_names(form: argparse.Action, ignored: argparse.Action, failing: argparse.Action) -> None:
+    """Write the help of the options that take names, which stand where each is declared."""
     from gradir import registry
+    from gradir.diffs.ignoring import WHOLE
+    from gradir.review.conditions import METRICS
 
     names = ", ".join(sorted({*registry.renderer_names(), registry.DRAWN}, key=lambda name: (name != _TEXT, name)))
-    action.help = f"how the diff is shown: {names} (default: {_TEXT})".replace("%", "%%")
+    form.help = f"how the diff is shown: {names} (default: {_TEXT})".replace("%", "%%")
+    ignored.help = f"fields that do not count, such as source,attrs.eps,saved; also {', '.join(WHOLE)}"
+    metrics = ", ".join(METRICS)
+    failing.help = f"exit with status 1 only where one changes, or grows by more, as in params,nodes>5%%: {metrics}"
 
 
-def _columns() -> int | None:
-    if not is_terminal():
+def _columns(options: argparse.Namespace) -> int | None:
+    if not _is_terminal(options):
         return None
     import shutil
 
     return shutil.get_terminal_size().columns
 
 
-def _wants_colour(choice: str) -> bool:
-    if choice != "auto":
-        return choice == "always"
+def _is_terminal(options: argparse.Namespace) -> bool:
+    return options.output == "-" and is_terminal()
+
+
+def _wants_colour(options: argparse.Namespace) -> bool:
+    if options.color != "auto":
+        return bool(options.color == "always")
     # https://no-color.org
-    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return _is_terminal(options) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

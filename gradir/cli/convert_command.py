@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from gradir.cli.encoding import add_encoding_options
-from gradir.cli.rewriting import add_lossy_option, load_to_rewrite
+from gradir.cli.encoding import add_encoding_options, add_lossy_option, load_to_rewrite
+from gradir.cli.parser import add_input
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
 
@@ -26,8 +26,8 @@ examples:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
-    parser.add_argument("source", metavar="SOURCE", help="a .gir file; '-' is stdin")
-    parser.add_argument("target", metavar="TARGET", help="where to write; '-' is stdout")
+    add_input(parser, "source")
+    parser.add_argument("target", metavar="TARGET", help="where to write; '-' is standard output")
     add_encoding_options(parser)
     add_lossy_option(parser)
 

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from gradir.cli import comparing
+from gradir.cli.parser import add_output
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
@@ -24,6 +25,7 @@ examples:
   gradir diff :model.gir model.gir            the file in the index; :2: and :3: are the sides of a conflict
   gradir capture model.py:loss | gradir diff model.gir -
   gradir diff main.gir branch.gir --format markdown --fail-on 'params,saved-bytes>5%'
+  gradir diff main.gir branch.gir --format svg -o change.svg
 
 exit status: 0 no difference (or, with --fail-on, no condition holds), 1 a difference, 2 trouble
 """
@@ -36,19 +38,24 @@ def add_options(parser: Parser) -> None:
         "sides",
         metavar="A B",
         nargs="+",
-        help="the .gir files before and after: a path, '-' for stdin, REVISION:PATH, or :PATH "
-        "in the index, as git has them",
+        help="the .gir files before and after: a path, '-' for standard input, REVISION:PATH, "
+        "or :PATH in the index, as git has them",
     )
     comparing.add_options(parser)
+    add_output(parser)
     parser.add_argument("--exit-zero", action="store_true", help="exit with status 0 even when the graphs differ")
 
 
 def run(options: argparse.Namespace) -> int:
     """Compare and print."""
+    from gradir.files import check_apart
     from gradir.git.sides import sides
 
     comparing.check_options(options)
     before, after = sides(options.sides, _paths(options))
+    for side in (before, after):
+        if not side.revision:
+            check_apart(side.path, options.output)
     a, b = comparing.loaded(before, after), comparing.loaded(after, before)
     found = comparing.compared(a, b, options)
     comparing.show(found, options)

@@ -1,28 +1,80 @@
-"""The options of every command that writes a ``.gir`` file."""
+"""What commands share that write a ``.gir`` file: the options, and reading what is rewritten without loss."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-__all__ = ["add_encoding_options"]
+from gradir.errors import NewerFormatError
 
-# Spelled out here: the codecs are not imported to print a help text.
-_FORMATS: Final = ("json", "msgpack")
-_COMPRESSIONS: Final = ("gzip", "zstd", "none")
+if TYPE_CHECKING:
+    from gradir.ir import Graph
+
+__all__ = ["add_encoding_options", "add_lossy_option", "load_to_rewrite"]
+
+
+class _Choices:
+    """Names that are asked for once an option is given, or the help: the codecs take their time to load."""
+
+    def __init__(self, declared: str, *more: str) -> None:
+        self._declared, self._more = declared, more
+
+    def __iter__(self) -> Iterator[str]:
+        from gradir import codecs
+
+        return iter((*getattr(codecs, self._declared), *self._more))
 
 
 def add_encoding_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--format`` and ``--compress``."""
     parser.add_argument(
         "--format",
-        choices=_FORMATS,
+        metavar="NAME",
+        choices=_Choices("ENCODINGS"),
         default="json",
-        help="json (default), one node a line, to be read and compared, or msgpack, a third of its size or less from "
-        "some hundred nodes on",
+        help="%(choices)s (default: json): json has one node a line, to be read and compared, msgpack a third of its "
+        "size or less from some hundred nodes on",
     )
     parser.add_argument(
         "--compress",
-        choices=_COMPRESSIONS,
-        help="compress the file; without this option a name that ends in .gz or .zst asks for it",
+        metavar="NAME",
+        choices=_Choices("COMPRESSIONS", "none"),
+        help="%(choices)s: compress the file; without this option a name that ends in .gz or .zst asks for it",
     )
+
+
+def add_lossy_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--lossy``."""
+    parser.add_argument(
+        "--lossy",
+        action="store_true",
+        help="write without what this gradir does not know in the file: keys that are misspelt, or of a newer version",
+    )
+
+
+def load_to_rewrite(path: str, *, lossy: bool) -> Graph:
+    """The graph of a file of which all is known, or with ``lossy`` of any.
+
+    Raises:
+        GradirError: the file cannot be read.
+        FormatError: it holds no graph, or what would be lost.
+        NewerFormatError: it is of a newer version, of which a part would be lost.
+    """
+    from gradir import api, codecs, files
+    from gradir.codecs.unknown import check_known
+
+    if lossy:
+        return api.load(path)
+    data = files.read_bytes(path)
+    with files.naming(path):
+        graph = codecs.decode(data)
+    if graph.read_from:
+        raise NewerFormatError(
+            f"GIR version {graph.read_from} is newer than this gradir, and what is new in it would be lost",
+            file=files.name_of(path),
+            advice="upgrade gradir, or lose it with --lossy",
+        )
+    with files.naming(path, "it would be lost: correct it, or lose it with --lossy"):
+        check_known(data)
+    return graph

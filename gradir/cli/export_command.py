@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.parser import Parser
+from gradir.cli.parser import Parser, add_input, add_output
 from gradir.cli.plugin_options import add_option, add_pass_options, chosen_passes, given_options
 from gradir.cli.report import is_terminal, one_line
 from gradir.errors import ExportError
+from gradir.pictures import PICTURES
 
 if TYPE_CHECKING:
     from gradir.protocols import Options
@@ -18,7 +19,7 @@ __all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_exporter_options", "add_options
 HELP = "export a graph to DOT, Mermaid, a tree, text, ..."
 DESCRIPTION = "Write a captured graph in another format."
 
-EPILOG = """\
+EPILOG = f"""\
 examples:
   gradir export model.gir --to mermaid --depth 2 -o model.mmd
   gradir export model.gir --to svg -O theme=dark -O legend=true -o model.svg
@@ -32,11 +33,10 @@ With --into, the block between the lines
 of a Markdown file is replaced; with --check it is compared, and exit status 1 says that it is out of date. The two
 lines do not count inside a code block or other HTML. What is Markdown itself goes in as it is, all else fenced.
 
-'gradir exporters' lists the formats, 'gradir export --to NAME --help' the options of one. svg, png and pdf are drawn by
-Graphviz and take the options of dot.
+'gradir exporters' lists the formats, 'gradir export --to NAME --help' the options of one.
+{", ".join(PICTURES)} are drawn by Graphviz and take the options of dot.
 """
 
-_BINARY: Final = ("png", "pdf")
 _LONGEST: Final = 1_000_000
 """Seconds; what waits for a program takes about twice as many."""
 
@@ -47,9 +47,9 @@ _LANGUAGES: Final = {".mmd": "mermaid", ".txt": "text", ".graphml": "xml", _MARK
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     parser.tell_options(_options_of, "after --to NAME also that exporter's options")
-    parser.add_argument("file", metavar="FILE", help="a .gir file; '-' is stdin")
-    parser.add_argument("--to", metavar="NAME", required=True, help="the exporter, or svg, png or pdf")
-    parser.add_argument("-o", "--output", metavar="FILE", default="-", help="where to write; '-' (default) is stdout")
+    add_input(parser)
+    parser.add_argument("--to", metavar="NAME", required=True, help=f"the exporter, or {', '.join(PICTURES)}")
+    add_output(parser)
     add_exporter_options(parser)
     parser.add_argument(
         "--no-fold", action="store_true", help="mermaid: fail where Mermaid would refuse the size, and fold nothing"
@@ -79,7 +79,6 @@ def _options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]] | No
     if name is None:
         return None
     from gradir import registry
-    from gradir.pictures import PICTURES
 
     return name, registry.exporter("dot" if name in PICTURES else name).options
 
@@ -107,7 +106,6 @@ def exporter_values(options: argparse.Namespace) -> dict[str, object]:
 def run(options: argparse.Namespace) -> int:
     """Load, apply passes, export, write."""
     from gradir import api, files, registry
-    from gradir.pictures import PICTURES
 
     _check_combination(options)
     files.check_apart(options.file, options.output)
@@ -117,7 +115,8 @@ def run(options: argparse.Namespace) -> int:
     values = exporter_values(options)
     registry.exporter_options(exporter, values, f"a picture ({options.to})" if is_picture else "")
     passes = chosen_passes(options)
-    if options.to in _BINARY and is_picture and options.output == "-" and is_terminal():
+    # An svg is text.
+    if is_picture and options.to != "svg" and options.output == "-" and is_terminal():
         raise ExportError(f"a {options.to} is nothing for a terminal: give -o FILE, or use 'gradir view'")
     if is_picture and (options.fence or options.into):
         raise ExportError(f"{options.to} is no text to fence: write a file and link to it")

@@ -6,10 +6,12 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
+from gradir.cli import comparing
 from gradir.cli.report import one_line
 from gradir.errors import FormatError, GradirError, NewerFormatError
 
 if TYPE_CHECKING:
+    from gradir.cli.parser import Parser
     from gradir.git.driver import Where
     from gradir.ir import Graph
 
@@ -40,7 +42,7 @@ exit status: 0 done, 2 trouble, such as install or --local outside a repository
 """
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Add the actions."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for name, run, help_text in (
@@ -63,9 +65,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     difftool.add_argument("local", metavar="BEFORE")
     difftool.add_argument("remote", metavar="AFTER")
     difftool.add_argument("name", metavar="NAME", help="what the file is called")
-    difftool.set_defaults(
-        run=_show_change, format="text", option=[], full=False, color="auto", ignore=[], normalize=False
-    )
+    comparing.add_options(difftool)
+    difftool.set_defaults(run=_show_change)
 
 
 def _install(options: argparse.Namespace) -> int:
@@ -112,27 +113,24 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _show_change(options: argparse.Namespace) -> int:
-    """Say which file it is, and how its graph changed; git goes on to the next file whatever the status.
+    """Say which file it is, and how its graph changed; git difftool goes on to the next file whatever the status.
 
     A file that was added or deleted is shown as a graph of which every part was.
     """
-    from pathlib import Path
-
     from gradir import files
-    from gradir.cli.comparing import compared, show
     from gradir.ir.text import printable
 
-    if Path(options.local).is_dir() or Path(options.remote).is_dir():
+    if any(map(os.path.isdir, (options.local, options.remote))):
         raise GradirError("folders are not compared: run git difftool without --dir-diff")
     before, after = _content(options.local), _content(options.remote)
     if not before and not after:
         raise FormatError(f"{options.name}: the file is empty")
     a, b = (_graph(data, options.name, side) for data, side in ((before, "before"), (after, "after")))
     change = "" if before and after else " (added)" if after else " (deleted)"
-    found = compared(a, b, options)
+    found = comparing.compared(a, b, options)
     try:
         files.write_bytes("-", f"{printable(options.name)}{change}\n\n".encode())
-        show(found, options)
+        comparing.show(found, options)
         files.write_bytes("-", b"\n")
     except BrokenPipeError:
         # git takes a status of 126 and above for a tool that is not there, and says so.
@@ -175,13 +173,11 @@ def _content(path: str) -> bytes:
 
 
 def _graph(data: bytes, name: str, side: str) -> Graph:
-    from gradir import api
+    from gradir import api, files
     from gradir.ir import Graph
 
     if not data:
         return Graph.of([])
-    try:
+    # The path is that of a temporary file, which says nothing.
+    with files.naming(f"{name} ({side})"):
         return api.loads(data)
-    except FormatError as error:
-        # The path is that of a temporary file, which says nothing.
-        raise FormatError(f"{name} ({side}): {error}") from error

@@ -6,7 +6,7 @@ import argparse
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from gradir.errors import FormatError
+from gradir.cli.parser import add_input
 
 if TYPE_CHECKING:
     from gradir.codecs.surveyor import Survey
@@ -26,7 +26,7 @@ _MOST_OPS: Final = 8
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
-    parser.add_argument("file", metavar="FILE", help="a .gir file; '-' is stdin")
+    add_input(parser)
     parser.add_argument("--json", action="store_true", help="print all of it as JSON")
 
 
@@ -35,10 +35,8 @@ def run(options: argparse.Namespace) -> int:
     from gradir import codecs, files
 
     data = files.read_bytes(options.file)
-    try:
+    with files.naming(options.file):
         found = codecs.survey(data)
-    except FormatError as error:
-        raise error.moved(file="standard input" if options.file == "-" else options.file) from error
     files.write_bytes("-", _as_json(found) if options.json else describe(found).encode())
     return 0
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from gradir.protocols import Options
 
-__all__ = ["TROUBLE", "Parser"]
+__all__ = ["TROUBLE", "Parser", "add_input", "add_output"]
 
 _OptionsOf: TypeAlias = "Callable[[argparse.Namespace], tuple[str, type[Options]] | None]"
 """Finds the plug-in that was named, and its options."""
@@ -106,3 +106,15 @@ class Parser(argparse.ArgumentParser):
     def _complete(self) -> None:
         while self._later:
             self._later.pop(0)()
+
+
+def add_input(parser: argparse.ArgumentParser, name: str = "file", *, nargs: str | None = None) -> None:
+    """Add the word that names a ``.gir`` file to read."""
+    metavar = name.removesuffix("s").upper()
+    parser.add_argument(name, metavar=metavar, nargs=nargs, help="a .gir file; '-' is standard input")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names a file to write."""
+    about = "where to write; '-' (default) is standard output"
+    parser.add_argument("-o", "--output", metavar="FILE", default="-", help=about)

@@ -12,9 +12,18 @@ if TYPE_CHECKING:
 
     from gradir.cli.parser import Parser
     from gradir.ir import Graph
+    from gradir.options import OptionInfo
     from gradir.protocols import Options
 
-__all__ = ["add_option", "add_pass_options", "chosen_passes", "given_options", "option_lines"]
+__all__ = [
+    "add_option",
+    "add_pass_options",
+    "chosen_passes",
+    "given_options",
+    "help_of",
+    "option_lines",
+    "spelled",
+]
 
 _ABOUT: Final = """\
 Run in the order listed. A PATTERN is a node's id or name, the path of a module, or a glob over these.
@@ -50,6 +59,16 @@ def option_lines(kind: type[Options]) -> list[str]:
     return lines
 
 
+def spelled(name: str) -> str:
+    """The name of an option that has a word of its own on a command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+def help_of(info: OptionInfo) -> str:
+    """The help text of such an option."""
+    return (info.help if info.default is None else f"{info.help} (default: {info.default})").replace("%", "%%")
+
+
 def _key_value(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key:
@@ -69,10 +88,9 @@ def _add_options(group: argparse._ArgumentGroup) -> None:
 
     for each in registry.passes().values():
         schemas = option_schemas(each.options)
-        for name, _, about, default in option_infos(each.options):
-            text = about if default is None else f"{about} (default: {default})"
+        for info in option_infos(each.options):
             # The default of argparse is none, which says that the option was not given.
-            group.add_argument(_spelled(name), default=None, help=text.replace("%", "%%"), **_taken(schemas[name]))
+            group.add_argument(spelled(info.name), default=None, help=help_of(info), **_taken(schemas[info.name]))
 
 
 def _taken(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,18 +118,15 @@ def chosen_passes(options: argparse.Namespace) -> Callable[[Graph], Graph]:
     if not options.parser.is_complete:
         # No option of a pass was given. Imported when there is something to do: a plain export should start fast.
         return lambda graph: graph
+    from gradir.files import name_of
     from gradir.plan import applied, option_names, planned
 
     steps = planned({name: getattr(options, name) for name in option_names()})
 
     def run(graph: Graph) -> Graph:
         try:
-            return applied(steps, graph, _spelled)
+            return applied(steps, graph, spelled)
         except PassError as error:
-            raise PassError(f"{options.file}: {error}") from error
+            raise PassError(f"{name_of(options.file)}: {error}") from error
 
     return run
-
-
-def _spelled(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

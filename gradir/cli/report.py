@@ -8,7 +8,7 @@ __all__ = ["is_terminal", "one_line", "report"]
 
 
 def is_terminal() -> bool:
-    """Whether standard output is a terminal."""
+    """Whether somebody reads standard output as it is written."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
+
+from gradir.cli.parser import add_input, add_output
+from gradir.cli.plugin_options import add_option, given_options, help_of, spelled
+
+if TYPE_CHECKING:
+    from gradir.cli.parser import Parser
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
 
@@ -23,14 +30,21 @@ The same as 'gradir export FILE --to summary -O style=STYLE -O depth=N'.
 """
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Add what the command takes."""
-    parser.add_argument("file", metavar="FILE", help="a .gir file; '-' is stdin")
-    parser.add_argument(
-        "--depth", metavar="N", help="leave out the modules below this depth; their numbers still count"
-    )
-    parser.add_argument("--style", metavar="STYLE", help="table (default), markdown, csv or json")
-    parser.add_argument("-o", "--output", metavar="FILE", default="-", help="where to write; '-' (default) is stdout")
+    add_input(parser)
+    parser.add_later(lambda: _add_declared(parser))
+    add_option(parser, "exporter 'summary'")
+    add_output(parser)
+
+
+def _add_declared(parser: Parser) -> None:
+    """Make an option of each that the exporter declares."""
+    from gradir import registry
+    from gradir.options import option_infos
+
+    for info in option_infos(registry.exporter(_EXPORTER).options):
+        parser.add_argument(spelled(info.name), metavar=info.takes, default=argparse.SUPPRESS, help=help_of(info))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -38,8 +52,9 @@ def run(options: argparse.Namespace) -> int:
     from gradir import api, files, registry
 
     files.check_apart(options.file, options.output)
-    given = {"depth": options.depth, "style": options.style}
-    values = {name: value for name, value in given.items() if value is not None}
+    declared = registry.exporter(_EXPORTER).options.__struct_fields__
+    words = {name: getattr(options, name) for name in declared if hasattr(options, name)}
+    values = {**given_options(options), **words}
     # The values are checked first: loading a large file only to learn of a typing error takes a while.
     registry.exporter_options(_EXPORTER, values)
     graph = api.load(options.file)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from gradir.cli.parser import add_input
 from gradir.cli.report import one_line, report
-from gradir.errors import FormatError, GradirError
+from gradir.errors import GradirError
 
 __all__ = ["DESCRIPTION", "HELP", "add_options", "run"]
 
@@ -19,7 +20,7 @@ DESCRIPTION = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
-    parser.add_argument("files", metavar="FILE", nargs="+", help="a .gir file; '-' is stdin")
+    add_input(parser, "files", nargs="+")
     parser.add_argument(
         "--strict", action="store_true", help="also demand the canonical bytes, as gradir itself writes them"
     )
@@ -36,14 +37,12 @@ def _is_valid(path: str, check: Callable[[bytes], int]) -> bool:
     from gradir import files
 
     try:
-        count = check(files.read_bytes(path))
-    except FormatError as error:
-        report(str(error.moved(file=path)))
-        return False
+        with files.naming(path):
+            count = check(files.read_bytes(path))
     except GradirError as error:
         report(str(error))
         return False
-    files.write_bytes("-", f"{one_line(path)}: valid, {count:,} nodes\n".encode())
+    files.write_bytes("-", f"{one_line(files.name_of(path))}: valid, {count:,} nodes\n".encode())
     return True
 
 

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from gradir.cli.export_command import add_exporter_options, exporter_values
-from gradir.cli.parser import Parser
+from gradir.cli.parser import Parser, add_input
 from gradir.cli.plugin_options import add_pass_options, chosen_passes
 from gradir.cli.report import report
 from gradir.errors import ExportError
@@ -35,7 +35,7 @@ examples:
 
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
-    parser.add_argument("file", metavar="FILE", help="a .gir file; '-' is stdin")
+    add_input(parser)
     add_exporter_options(parser)
     add_pass_options(parser)
 

@@ -15,9 +15,9 @@ from gradir.hints import did_you_mean
 from gradir.ir import Cut, Node, Scope
 from gradir.vocabulary import Vocabulary, vocabulary_of
 
-__all__ = ["check_names", "ignoring", "normalized"]
+__all__ = ["WHOLE", "check_names", "ignoring", "normalized"]
 
-_WHOLE: Final = ("scopes", "cuts", "order", "indices", "sequence")
+WHOLE: Final = ("scopes", "cuts", "order", "indices", "sequence")
 """What a pattern can name beside fields: all changes of scopes or cuts, another order, shifted indices."""
 
 _CHURN: Final = ("native", "source", "detail", "ext", "order", "indices")
@@ -78,7 +78,7 @@ def check_names(patterns: Sequence[str]) -> None:
     Raises:
         GradirError: the first that does not, with what it may have meant.
     """
-    known = (*dict.fromkeys(field.key for kind in (Node, Scope, Cut) for field in compared_fields(kind)), *_WHOLE)
+    known = (*dict.fromkeys(field.key for kind in (Node, Scope, Cut) for field in compared_fields(kind)), *WHOLE)
     for given in patterns:
         name = re.split(r"[.\[]", given, maxsplit=1)[0]
         if not any(_fits(field, name) for field in known):
@@ -86,7 +86,7 @@ def check_names(patterns: Sequence[str]) -> None:
 
 
 def _kept(changes: Sequence[Change], patterns: Sequence[str]) -> Iterator[Change]:
-    whole = {name for name in _WHOLE if any(_fits(name, pattern) for pattern in patterns)}
+    whole = {name for name in WHOLE if any(_fits(name, pattern) for pattern in patterns)}
     for change in changes:
         if f"{change.subject}s" in whole or (change.subject == "graph" and change.id in whole):
             continue

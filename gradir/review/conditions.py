@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Change
     from gradir.review.comparison import Comparison
 
-__all__ = ["Condition", "Finding", "findings", "parsed"]
+__all__ = ["METRICS", "Condition", "Finding", "findings", "parsed"]
 
 _SAVED: Final = "saved-bytes"
 _CUTS: Final = "cuts"
 _TOTALS: Final = {"nodes": "nodes", "edges": "edges", "params": "parameters", _SAVED: "saved_bytes"}
-_METRICS: Final = (_CUTS, *_TOTALS)
+METRICS: Final = (_CUTS, *_TOTALS)
 _MAY_BE_REACHED: Final = "hidden"
 """The kind of cut of a parameter that an opaque function may reach."""
 
@@ -58,10 +58,10 @@ def parsed(text: str) -> tuple[Condition, ...]:
 
 def _condition(text: str) -> Condition:
     match = _CONDITION.fullmatch(text)
-    if match is None or match["metric"] not in _METRICS:
+    if match is None or match["metric"] not in METRICS:
         raise GradirError(
             f"{text!r} is no condition: write METRIC, METRIC>NUMBER or METRIC>NUMBER%, "
-            f"where METRIC is one of {', '.join(_METRICS)}"
+            f"where METRIC is one of {', '.join(METRICS)}"
         )
     if match["limit"] is None:
         return Condition(text, match["metric"])

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import graphs as any_graphs
 
+from gradir import codecs
 from gradir.ir import Graph, Node, Ref, TensorMeta
 
-__all__ = ["graphs", "pairs"]
+__all__ = ["good_document", "graphs", "pairs"]
 
 T = TypeVar("T")
 
@@ -82,3 +83,9 @@ def _listed(listing: str) -> Graph:
             )
         )
     return Graph.of(nodes)
+
+
+@cache
+def good_document(number: int, encoding: str) -> bytes:
+    """A document of a sample graph."""
+    return codecs.encode(graphs()[number], encoding)

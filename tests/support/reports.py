@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from gradir import registry
 from gradir.diffs.changes import UNSET, Change, Diff, FieldChange
-from gradir.ir import Graph
+from gradir.diffs.compare import compare
+from gradir.ir import Graph, Node
 from gradir.review import conditions, frozen, report, text
 from gradir.review import headline as top_lines
 from gradir.review import outline as outlines
@@ -83,3 +85,14 @@ def findings(
     diff: Diff, sides: Sides, conditions_given: Sequence[conditions.Condition]
 ) -> Iterator[conditions.Finding]:
     return conditions.findings(Comparison.of(diff, *sides), conditions_given)
+
+
+def fields_of(diff: Diff, record: str) -> dict[str, tuple[str | None, str | None]]:
+    found = [change for change in diff.changes if change.id == record]
+    assert len(found) == 1
+    return {field.name: words_of(field) for field in found[0].fields}
+
+
+def node_fields(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[str | None, str | None]]:
+    graphs = [Graph.of([Node("x"), Node("n", **fields)]) for fields in (before, after)]
+    return fields_of(compare(*graphs), "n")

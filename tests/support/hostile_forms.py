@@ -1,0 +1,61 @@
+"""Every form of a file, what may come of reading a broken one, and the memory that reading takes."""
+
+from __future__ import annotations
+
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from typing import TypeVar
+
+import gradir
+from gradir import codecs
+from gradir.errors import FormatError
+from gradir.ir import Graph
+from gradir.ir.validate import check
+
+__all__ = ["FORMS", "MEMORY_PER_BYTE", "PROMISED_PER_BYTE", "encoded", "peak_of", "read", "result_of"]
+
+T = TypeVar("T")
+
+FORMS = [(encoding, compression) for encoding in ("json", "msgpack") for compression in (None, "gzip", "zstd")]
+MEMORY_PER_BYTE = 100
+"""What every document here but the worst known may take."""
+
+PROMISED_PER_BYTE = 125
+"""What docs/format.md promises: bytes of memory for each byte of a document that is not compressed."""
+
+
+def encoded(graph: Graph, form: tuple[str, str | None]) -> bytes:
+    return codecs.encode(graph, form[0], form[1])
+
+
+def read(data: bytes) -> Graph | None:
+    """The graph, or ``None`` for one clear error; anything else is a failure."""
+    graph = result_of(gradir.loads, data)
+    found = result_of(codecs.survey, data)
+    if graph is not None:
+        check(graph)
+        assert found is not None
+    return graph
+
+
+def result_of(function: Callable[[bytes], T], data: bytes) -> T | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return function(data)
+        except FormatError as error:
+            message = str(error)
+            assert message
+            assert message.isprintable(), message
+            return None
+
+
+def peak_of(data: bytes) -> int:
+    """The most memory, in bytes, that reading or counting took."""
+    tracemalloc.start()
+    try:
+        read(data)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
