@@ -90,12 +90,15 @@ def _table(
         kind = dict(record)
         if name == "nodes":
             kind["id"] = _id(record, columns, strings)
+        # A node has its scope before its names, a cut has it behind them.
+        if name == "cuts" and "names" in record:
+            kind["names"] = [_text(value, columns["names"], strings) for value in record["names"]]
         for key in ("path", "scope"):
             if key in columns:
                 _text(kind.pop(key, ""), columns[key], strings)
         if "path" in record:
             kind = {"path": "", **kind}
-        if "names" in record:
+        if name == "nodes" and "names" in record:
             kind["names"] = [_text(value, columns["names"], strings) for value in record["names"]]
         if name == "nodes":
             _fill(kind, place, columns, strings, places)

@@ -36,7 +36,8 @@ class TorchFrontend:
     def claims(cls, value: object) -> bool:
         """Whether a value is a tensor, a module or a class of modules, or holds a tensor."""
         import torch
-        from torch.utils import _pytree as pytree
+
+        from gradir.frontends.pytorch.private import flattened_with_paths
 
         if isinstance(value, type):
             return issubclass(value, torch.nn.Module)
@@ -44,7 +45,7 @@ class TorchFrontend:
             return True
         # A dataclass, say, may be registered as a node of such trees.
         return not isinstance(value, (tuple, list, dict)) and any(
-            isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value)
+            isinstance(leaf, torch.Tensor) for _, leaf in flattened_with_paths(value)[0]
         )
 
     def capture(
