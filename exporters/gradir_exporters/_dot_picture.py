@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from gradir.errors import ExportError
-from gradir.ir.edges import DATA, edges_into, sources
+from gradir.ir.edges import DATA, edges_beside, edges_into, sources
 from gradir.ir.marks import SIGNS, lost_slots, status
 from gradir.protocols import Options
 from gradir_exporters._dot_labels import Labels, Tooltips, scope_caption, shown, tooltip
@@ -231,17 +231,17 @@ class Picture:
 
 def _tails(nodes: Mapping[str, Node]) -> tuple[list[Sequence[int]], set[int]]:
     """The numbers of the nodes that each node has edges from, and the nodes with edges of other kinds than data."""
-    numbers = dict(zip(nodes, range(len(nodes)), strict=True))
+    number_of = dict(zip(nodes, range(len(nodes)), strict=True)).__getitem__
     found: list[Sequence[int]] = []
     others: set[int] = set()
     for number, node in enumerate(nodes.values()):
         try:
-            tails = [numbers[src] for src in sources(node)]
+            tails = list(map(number_of, sources(node)))
         except KeyError as error:
             src = error.args[0]
             raise ExportError(f"node {node.id!r} has an edge from {src!r}, which is not in the graph") from None
         found.append(tails)
-        if len(tails) != len(node.inputs) - node.inputs.count(None):
+        if edges_beside(node):
             others.add(number)
     return found, others
 
