@@ -235,8 +235,12 @@ def _tails(nodes: Mapping[str, Node]) -> tuple[list[Sequence[int]], set[int]]:
     found: list[Sequence[int]] = []
     others: set[int] = set()
     for number, node in enumerate(nodes.values()):
+        behind = sources(node)
+        if not behind:
+            found.append(())
+            continue
         try:
-            tails = list(map(number_of, sources(node)))
+            tails = [*map(number_of, behind)]
         except KeyError as error:
             src = error.args[0]
             raise ExportError(f"node {node.id!r} has an edge from {src!r}, which is not in the graph") from None

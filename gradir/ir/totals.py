@@ -64,9 +64,10 @@ class Tally:
 
     def add(self, nodes: Iterable[Node]) -> None:
         """Count further nodes."""
+        nodes = list(nodes)
+        self._nodes += len(nodes)
+        self._edges += sum(map(number_into, nodes))
         for node in nodes:
-            self._nodes += 1
-            self._edges += number_into(node)
             if node.saved:
                 for _, size, _ in self._storages.add(node):
                     self._saved += size
