@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import chain
-from operator import attrgetter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain, repeat
+from operator import attrgetter, ne
 from typing import Any, Final, NamedTuple
 
 from gradir.ir.model import Node, Ref
 
-__all__ = ["DATA", "KINDS", "Edge", "Edges", "edges_beside", "edges_into", "number_into", "rewired", "sources"]
+__all__ = [
+    "DATA",
+    "KINDS",
+    "Edge",
+    "Edges",
+    "edges_beside",
+    "edges_into",
+    "have_edges_beside",
+    "number_into",
+    "rewired",
+    "sources",
+]
 
 DATA: Final = "data"
 
@@ -78,6 +89,11 @@ def edges_beside(node: Node) -> list[Edge]:
         elif held is not None:
             found.append(Edge(held, 0, node.id, -1, kind))
     return found
+
+
+def have_edges_beside(nodes: Iterable[Node]) -> Iterator[bool]:
+    """Whether `edges_beside` of each node are any."""
+    return map(ne, map(_held_beside, nodes), repeat(_NONE_BESIDE))
 
 
 def rewired(node: Node, moved: Callable[[Ref, str], Ref | None]) -> dict[str, Any]:
