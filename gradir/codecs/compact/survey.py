@@ -17,6 +17,7 @@ from gradir.codecs.faults import damaged
 from gradir.codecs.surveyor import Output, Survey, by_frequency, survey_graph
 from gradir.ir import Node
 from gradir.ir.graph import Edges
+from gradir.ir.ids import storage_key
 from gradir.ir.saved import OWNERS, folded_bytes
 from gradir.ir.totals import Totals, bounded, parameter_elements
 
@@ -32,7 +33,7 @@ def survey(data: bytes) -> Survey:
     """
     tables = read(data)
     nodes = tables.nodes
-    if any(slot.storage and not slot.storage.startswith(NODE) for kind in nodes.kinds for slot in kind.saved):
+    if any(slot.storage and slot.storage[: len(NODE)] != NODE for kind in nodes.kinds for slot in kind.saved):
         # Which storage a text names shows only beside the ids.
         return survey_graph(decode(data), "msgpack", str(tables.version))
     counted = [_counts(kind) for kind in nodes.kinds]
@@ -99,6 +100,6 @@ def _shared_bytes(nodes: Table) -> int:
         kind = nodes.kinds[nodes.kind_of[place]]
         if text == NODE and kind.role in OWNERS:
             continue
-        own = (slot.bytes for slot in kind.saved if not slot.storage and f"{NODE}.{slot.slot}" == text)
+        own = (slot.bytes for slot in kind.saved if not slot.storage and storage_key(NODE, slot.slot) == text)
         total += size - min(size, next((size for size in own if size is not None), 0))
     return total

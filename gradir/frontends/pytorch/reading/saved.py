@@ -16,6 +16,7 @@ from gradir.frontends.pytorch.reading.scalars import PROBES, number_of
 from gradir.frontends.pytorch.reading.tensors import PLAIN, Owned, TensorNodes, held_by
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.ir import AttrValue, Ref, Saved, TensorMeta
+from gradir.ir.ids import storage_key
 from gradir.ir.model import Shape
 
 __all__ = ["SavedReader"]
@@ -142,7 +143,7 @@ class SavedReader:
             size = None
         owner = self._tensors.owner_of(handle)
         if owner is None:
-            self._storages[handle] = size, f"{node_id}.{name}"
+            self._storages[handle] = size, storage_key(node_id, name)
             return size, ""
         if isinstance(owner, Owned):
             owner = self._place(owner)
