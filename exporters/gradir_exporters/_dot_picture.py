@@ -6,13 +6,13 @@ the same picture everywhere.
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, compress
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
 from gradir.errors import ExportError
-from gradir.ir.edges import DATA, edges_into, sources
+from gradir.ir.edges import DATA, edges_beside, edges_into, have_edges_beside
 from gradir.ir.marks import SIGNS, lost_slots, status
 from gradir.protocols import Options
 from gradir_exporters._dot_labels import Labels, Tooltips, scope_caption, shown, tooltip
@@ -233,16 +233,22 @@ def _tails(nodes: Mapping[str, Node]) -> tuple[list[Sequence[int]], set[int]]:
     """The numbers of the nodes that each node has edges from, and the nodes with edges of other kinds than data."""
     numbers = dict(zip(nodes, range(len(nodes)), strict=True))
     found: list[Sequence[int]] = []
-    others: set[int] = set()
+    others = set(compress(range(len(nodes)), have_edges_beside(nodes.values())))
     for number, node in enumerate(nodes.values()):
+        if not node.inputs and number not in others:
+            found.append(())
+            continue
+        tails = []
         try:
-            tails = [numbers[src] for src in sources(node)]
+            for ref in node.inputs:
+                if ref is not None:
+                    tails.append(numbers[ref.id])  # noqa: PERF401 (a comprehension a node takes longer)
+            if number in others:
+                tails += [numbers[edge.src] for edge in edges_beside(node)]
         except KeyError as error:
             src = error.args[0]
             raise ExportError(f"node {node.id!r} has an edge from {src!r}, which is not in the graph") from None
         found.append(tails)
-        if len(tails) != len(node.inputs) - node.inputs.count(None):
-            others.add(number)
     return found, others
 
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gradir.ir import AttrValue, Graph, Node, Saved, Scope, Source, TensorMeta
-from gradir.ir.edges import DATA, edges_into
+from gradir.ir.edges import edges_beside
 from gradir.ir.ids import encode_component
 from gradir.ir.jsontext import further_facts, json_lines, json_text, json_texts
 from gradir.ir.memo import MappingMemo, Memo
@@ -135,12 +135,16 @@ def _label(node: Node, choice: str, labels: Memo[str, str]) -> str:
 def _wiring(node: Node, nodes: Mapping[str, Node]) -> tuple[list[_Edge], tuple[TensorMeta | None, ...]]:
     """The edges into a node, and the tensor of each input slot, ``None`` where no gradient flows."""
     edges: list[_Edge] = []
-    tensors: list[TensorMeta | None] = [None] * len(node.inputs)
-    for src, number, _, slot, kind in edges_into(node):
-        edges.append(_Edge(src, str(number), str(slot) if kind == DATA else kind))
-        if kind == DATA:
-            outputs = nodes[src].outputs
-            tensors[slot] = outputs[number] if number < len(outputs) else _UNKNOWN
+    tensors: list[TensorMeta | None] = []
+    for slot, ref in enumerate(node.inputs):
+        if ref is None:
+            tensors.append(None)
+            continue
+        number, outputs = ref.output_nr, nodes[ref.id].outputs
+        edges.append(_Edge(ref.id, str(number), str(slot)))
+        tensors.append(outputs[number] if number < len(outputs) else _UNKNOWN)
+    for src, number, _, _, kind in edges_beside(node):
+        edges.append(_Edge(src, str(number), kind))
     return edges, tuple(tensors)
 
 

@@ -158,8 +158,7 @@ class _Drawing:
         self._seen.add(line.id)
         node = self._nodes[line.id]
         label = self._label(node, line.output_nr)
-        has_children = bool(self._children(node))
-        if line.depth < self._options.max_depth or not has_children:
+        if line.depth < self._options.max_depth or not self._children(node):
             return label, node
         self._below.add(node.id)
         self._waiting.append(node.id)
@@ -192,7 +191,8 @@ def _inputs(node: Node) -> list[_Child]:
         (None, 0, _ELSEWHERE if slot in gone else "") if ref is None else (ref.id, ref.output_nr, "")
         for slot, ref in enumerate(node.inputs)
     ]
-    found += [(edge.src, edge.output_nr, f"{edge.kind} of ") for edge in edges_beside(node)]
+    for edge in edges_beside(node):
+        found.append((edge.src, edge.output_nr, f"{edge.kind} of "))  # noqa: PERF401 (most nodes have none)
     return found
 
 

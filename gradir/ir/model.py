@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal, NamedTuple, Union
 import msgspec
 from msgspec.structs import force_setattr
 
-from gradir.ir.frozen import NOTHING, frozen
+from gradir.ir.frozen import NOTHING, FrozenDict, frozen
 
 __all__ = [
     "MOST",
@@ -52,7 +52,7 @@ _FUNCTION: Final = "function"
 _CPU: Final = "cpu"
 _STRIDED: Final = "strided"
 _HELD: Final = "held"
-
+_HAS_MANY_EMPTY_TUPLES: Final = sys.version_info < (3, 11)
 
 MOST: Final = 2**63 - 1
 """The largest number of a file. A size or a sum that is larger is beyond counting, and this stands for it."""
@@ -224,11 +224,12 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
     def __post_init__(self) -> None:
         if self.role is not _FUNCTION and self.role == _FUNCTION:
             force_setattr(self, "role", _FUNCTION)
-        if self.attrs is not NOTHING:
-            force_setattr(self, "attrs", frozen(self.attrs))
+        attrs = self.attrs
+        if attrs is not NOTHING and (type(attrs) is not FrozenDict or not attrs):
+            force_setattr(self, "attrs", frozen(attrs))
         if self.ext is not NOTHING:
             force_setattr(self, "ext", frozen(self.ext))
-        if sys.version_info < (3, 11):
+        if _HAS_MANY_EMPTY_TUPLES:
             share_empty_tuples(self)
 
     @property
@@ -288,7 +289,7 @@ class Cut(Record, frozen=True, gc=False):
     tensor: TensorMeta | None = None
 
     def __post_init__(self) -> None:
-        if sys.version_info < (3, 11):
+        if _HAS_MANY_EMPTY_TUPLES:
             share_empty_tuples(self)
 
 

@@ -21,7 +21,7 @@ __all__ = [
     "tensor_elements",
     "totals",
 ]
-_COUNTED: Final = frozenset({"parameter", "module"})
+_COUNTED: Final = OWNERS | {"module"}
 
 
 def bounded(count: int) -> int:
@@ -64,14 +64,16 @@ class Tally:
 
     def add(self, nodes: Iterable[Node]) -> None:
         """Count further nodes."""
+        nodes = list(nodes)
+        self._nodes += len(nodes)
+        self._edges += sum(map(number_into, nodes))
         for node in nodes:
-            self._nodes += 1
-            self._edges += number_into(node)
             if node.saved:
-                self._saved += sum(size for _, size, _ in self._storages.add(node))
-            if node.role in OWNERS:
-                self._owners.append(node.id)
+                for _, size, _ in self._storages.add(node):
+                    self._saved += size
             if node.role in _COUNTED:
+                if node.role in OWNERS:
+                    self._owners.append(node.id)
                 self._parameters += parameter_elements(node)
                 self._saved += folded_bytes(node)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from gradir.ir.edges import edges_into
+from gradir.ir.edges import edges_into, sources
 from gradir.ir.order import postorder
 
 if TYPE_CHECKING:
@@ -125,10 +126,10 @@ class _Shape:
     def __init__(self, block: Block, nodes: Sequence[Node]) -> None:
         self.block = block
         by_id = {node.id: node for node in nodes}
-        used = {edge.src for node in nodes for edge in edges_into(node)}
+        used = set(chain.from_iterable(map(sources, nodes)))
 
         def inside(key: str) -> list[str]:
-            return [edge.src for edge in edges_into(by_id[key]) if edge.src in by_id]
+            return [src for src in sources(by_id[key]) if src in by_id]
 
         # The order in the whole graph depends on which node something outside asked for first.
         self.order = postorder([key for key in by_id if key not in used], inside)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import msgspec
 
 from gradir.errors import PassError
+from gradir.ir.edges import sources
 from gradir.options import Options
 from gradir.passes.lineage import lead_to, reached_from
 from gradir.passes.patterns import Pattern, matching
@@ -122,7 +123,8 @@ def between(graph: Graph, one: str, other: str) -> Graph:
 
 def _neighbours(graph: Graph) -> Mapping[str, list[str]]:
     near: dict[str, list[str]] = {}
-    for edge in graph.edges:
-        near.setdefault(edge.src, []).append(edge.dst)
-        near.setdefault(edge.dst, []).append(edge.src)
+    for node in graph.nodes.values():
+        for src in sources(node):
+            near.setdefault(src, []).append(node.id)
+            near.setdefault(node.id, []).append(src)
     return near

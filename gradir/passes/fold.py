@@ -180,14 +180,15 @@ class _Contraction:
     def _number_outputs(self) -> None:
         """Make an output of every tensor that leaves the module its node goes into."""
         leaving: dict[int, set[int]] = {}
-        for number, node in enumerate(self._nodes):
-            is_kept = self._places[number] is None
-            for edge in edges_into(node):
-                if is_kept and edge.kind != DATA:
+        places, group_of = self._places, self._group_of
+        for number, (node, tails) in enumerate(zip(self._nodes, self._sources, strict=True)):
+            if not tails:
+                continue
+            for (_, output_nr, _, _, kind), source in zip(edges_into(node), tails, strict=True):
+                if places[source] is None or group_of[source] == group_of[number]:
                     continue
-                source = self._number[edge.src]
-                if self._places[source] is not None and self._group_of[source] != self._group_of[number]:
-                    leaving.setdefault(source, set()).add(edge.output_nr)
+                if kind == DATA or places[number] is not None:
+                    leaving.setdefault(source, set()).add(output_nr)
         for source, node in enumerate(self._nodes):
             for output_nr in sorted(leaving.get(source, ())):
                 outputs = self._outputs.setdefault(self._group_of[source], [])
@@ -269,7 +270,7 @@ def _acyclic_groups(predecessors: Sequence[Sequence[int]], keys: Sequence[int]) 
     """Groups of nodes whose contraction has no cycle, and for each group its number among the parts of its key."""
     contracted: list[list[int]] = [[] for _ in range(max(keys) + 1)]
     for key, known in zip(keys, predecessors, strict=True):
-        contracted[key].extend(keys[source] for source in known)
+        contracted[key] += map(keys.__getitem__, known)
     levels = _levels(predecessors, keys, _components(contracted))
     groups: dict[tuple[int, int], list[int]] = {}
     for number, key in enumerate(keys):
@@ -288,6 +289,9 @@ def _levels(predecessors: Sequence[Sequence[int]], keys: Sequence[int], componen
     rests = [False] * len(keys)
     """Whether a node depends on nothing that is outside its module."""
     for number, key in enumerate(keys):
+        if not predecessors[number]:
+            rests[number] = True
+            continue
         component = components[key]
         levels[number] = max(
             (
@@ -334,7 +338,8 @@ def _canonical(nodes: Iterator[Node]) -> list[Node]:
     def dependencies(key: str) -> list[str]:
         node = by_id[key]
         found = sources(node)
-        found.extend(slot.origin.id for slot in node.saved if slot.origin is not None and free(slot.origin.id))
+        if node.saved:
+            found += [slot.origin.id for slot in node.saved if slot.origin is not None and free(slot.origin.id)]
         return found
 
     def free(key: str) -> bool:

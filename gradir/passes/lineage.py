@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from gradir.ir.edges import edges_into
+from gradir.ir.edges import sources
 from gradir.options import Options
 from gradir.passes.patterns import Pattern, matching
 from gradir.passes.wiring import within
@@ -98,7 +98,7 @@ def lead_to(graph: Graph, ends: AbstractSet[str]) -> set[str]:
     # Inputs stand before their consumers, so one walk against the order finds them all.
     for node in reversed([*graph.nodes.values()]):
         if node.id in found:
-            found.update(edge.src for edge in edges_into(node))
+            found.update(sources(node))
     return found
 
 
@@ -106,6 +106,6 @@ def reached_from(graph: Graph, starts: AbstractSet[str]) -> set[str]:
     """The ids of these nodes and of all to which a path leads from one of them."""
     found = set(starts)
     for node in graph.nodes.values():
-        if any(edge.src in found for edge in edges_into(node)):
+        if not found.isdisjoint(sources(node)):
             found.add(node.id)
     return found

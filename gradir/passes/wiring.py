@@ -8,7 +8,7 @@ import msgspec
 
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved
-from gradir.ir.edges import DATA, edges_into, rewired
+from gradir.ir.edges import DATA, rewired, sources
 from gradir.ir.marks import ELIDED
 from gradir.ir.module_tree import Above
 from gradir.ir.saved import owner
@@ -90,7 +90,7 @@ class _Removal:
 
     def __init__(self, nodes: Mapping[str, Node], gone: Collection[str]) -> None:
         self._nodes = nodes
-        self._gone = gone
+        self._gone = frozenset(gone)
         self._instead: dict[str, Ref | None] = {}
 
     def join(self, node: Node) -> None:
@@ -113,10 +113,8 @@ class _Removal:
 
     def _is_touched(self, node: Node) -> bool:
         gone = self._gone
-        return (
-            any(edge.src in gone for edge in edges_into(node))
-            or any(slot.origin is not None and slot.origin.id in gone for slot in node.saved)
-            or any(slot.storage in gone for slot in node.saved)
+        return not gone.isdisjoint(sources(node)) or any(
+            slot.storage in gone or (slot.origin is not None and slot.origin.id in gone) for slot in node.saved
         )
 
     def _source(self, ref: Ref, kind: str) -> Ref | None:

@@ -41,11 +41,11 @@ def scope_table(
 
 def _parameter_counts(owned: Iterable[Owned]) -> tuple[Mapping[str, int], Mapping[str, int], Mapping[str, int]]:
     """By path: the elements of the module's own parameters, of those of its whole subtree, the trainable of these."""
-    elements: defaultdict[tuple[str, ...], int] = defaultdict(int)
-    requiring: defaultdict[tuple[str, ...], int] = defaultdict(int)
+    elements: defaultdict[str | tuple[str, ...], int] = defaultdict(int)
+    requiring: defaultdict[str | tuple[str, ...], int] = defaultdict(int)
     for tensor, names, scope in owned:
         if type(tensor) is nn.Parameter or (isinstance(tensor, nn.Parameter) and not is_lazy(tensor)):
-            owners = (scope,) if len(names) == 1 else tuple(dict.fromkeys(name.rpartition(".")[0] for name in names))
+            owners = scope if len(names) == 1 else tuple(dict.fromkeys(name.rpartition(".")[0] for name in names))
             count = tensor.numel()
             if type(count) is not int:
                 # It depends on a symbolic size.
@@ -57,10 +57,14 @@ def _parameter_counts(owned: Iterable[Owned]) -> tuple[Mapping[str, int], Mappin
     total: defaultdict[str, int] = defaultdict(int)
     trainable: defaultdict[str, int] = defaultdict(int)
     for owners, count in elements.items():
-        for path in owners:
-            own[path] += count
         # What is tied counts once in a module above all its owners.
-        above = _with_ancestors(owners[0]) if len(owners) == 1 else _with_ancestors_of_all(owners)
+        if isinstance(owners, str):
+            own[owners] += count
+            above: Iterable[str] = _with_ancestors(owners)
+        else:
+            for path in owners:
+                own[path] += count
+            above = _with_ancestors_of_all(owners)
         for path in above:
             total[path] += count
             trainable[path] += requiring[owners]
