@@ -21,7 +21,8 @@ __all__ = ["Edge", "Edges", "Graph"]
 class Edge(NamedTuple):
     """One edge, from producer to consumer.
 
-    ``kind`` is ``data`` for an input slot and ``view`` from a view base to its view, whose ``input_nr`` is -1.
+    ``kind`` is ``view`` from a view base to its view, whose ``input_nr`` is -1, and for an input slot what the consumer
+    does with the value: ``data`` where it reads it, else what its ``kinds`` say.
     """
 
     src: str
@@ -44,7 +45,8 @@ class Edges(Collection[Edge]):
         for node in self._nodes.values():
             for slot, ref in enumerate(node.inputs):
                 if ref is not None:
-                    yield Edge(ref.id, ref.output_nr, node.id, slot)
+                    kind = node.kinds[slot] if slot < len(node.kinds) else "data"
+                    yield Edge(ref.id, ref.output_nr, node.id, slot, kind)
             if node.base is not None:
                 yield Edge(node.base, 0, node.id, -1, "view")
 

@@ -197,7 +197,9 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
 
     ``inputs`` holds one entry per input slot, ``None`` where no gradient flows; ``outputs`` one per output;
     ``op`` is the framework-neutral name and ``native`` the framework's own. ``base`` is set on an output that is a
-    view. The first of ``names`` is the one to show.
+    view. The first of ``names`` is the one to show. ``kinds`` is for a graph of a forward: of each input slot, whether
+    the operation only reads the value (``data``), lends its memory to an output (``view``) or writes to it
+    (``inplace``); empty where it reads all.
 
     >>> node = Node("fc/addmm:1", op="addmm", native="AddmmBackward0", scope="fc")
     >>> node.label, node.role
@@ -218,6 +220,7 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
     opaque: Annotated[bool, About("structure")] = False
     source: Annotated[Source | None, About("free")] = None
     ext: Annotated[Mapping[str, AttrValue], About("free")] = {}
+    kinds: Annotated[tuple[str, ...], About("structure", since=(1, 1))] = ()
 
     def __post_init__(self) -> None:
         if self.role is not _FUNCTION and self.role == _FUNCTION:

@@ -61,11 +61,11 @@ class TorchFrontend:
 
         return release_dead()
 
-    def record(self, model: object = None, *, sources: bool = False) -> Recorder:
+    def record(self, model: object = None, *, sources: bool = False, flow: bool = False) -> Recorder:
         """Record which module, and which line, runs which operation; see `gradir.record`."""
         from gradir.frontends.pytorch.recording.recorder import Recorder
 
-        return Recorder(model, sources=sources)
+        return Recorder(model, sources=sources, flow=flow)
 
     def capture_target(
         self, target: object, inputs: Sequence[str], *, seed: int = 0, fake: bool = False, sources: bool = False

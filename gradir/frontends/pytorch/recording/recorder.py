@@ -20,15 +20,18 @@ from gradir.errors import CaptureError
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
 from gradir.frontends.pytorch.reading.attributes import plain_text
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
-from gradir.frontends.pytorch.reading.scopes import module_paths
-from gradir.frontends.pytorch.reading.tensors import Owned, modules_of
+from gradir.frontends.pytorch.reading.scopes import module_paths, scope_table
+from gradir.frontends.pytorch.reading.tensors import NamedTensors, Owned, modules_of, owned_tensors
 from gradir.frontends.pytorch.reading.walk import walk
+from gradir.frontends.pytorch.recording.flow import Flow, FlowModes
+from gradir.frontends.pytorch.recording.forward import forward_nodes
 from gradir.frontends.pytorch.recording.participants import Ran, strays_among, taking_part
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
-from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline
+from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline, path_of
 from gradir.gcpause import paused_gc
-from gradir.ir import Graph
+from gradir.ir import Graph, Producer
 from gradir.protocols import Names, Verification
+from gradir.version import __version__
 
 __all__ = ["Recorder"]
 
@@ -54,10 +57,11 @@ class Recorder:
     `gradir.record`.
     """
 
-    def __init__(self, model: object = None, *, sources: bool = False) -> None:
+    def __init__(self, model: object = None, *, sources: bool = False, flow: bool = False) -> None:
         """``model`` is a module, a dict of modules by name, or None: the modules called from outside any other.
 
-        ``sources`` also notes the source line of each node and the variable its result was assigned to.
+        ``sources`` also notes the source line of each node and the variable its result was assigned to, ``flow`` every
+        operation.
         """
         self._model = model
         self._timelines: list[Timeline] = []
@@ -69,6 +73,8 @@ class Recorder:
         self._hooks: ExitStack | None = None
         self._notes_sources = sources
         self._recording: dict[Timeline, SourceLog] = {}
+        self._notes_flow = flow
+        self._flows: dict[Timeline, Flow] = {}
 
     def __enter__(self) -> Recorder:
         if self._hooks is not None:
@@ -82,6 +88,8 @@ class Recorder:
             hooks.callback(module_hooks.register_module_forward_hook(self._leave_module, always_call=True).remove)
             if self._notes_sources:
                 hooks.enter_context(SourceMode(log))
+            if self._notes_flow:
+                hooks.enter_context(FlowModes(self._flows.setdefault(timeline, Flow(timeline))))
             self._hooks = hooks.pop_all()
         return self
 
@@ -103,6 +111,25 @@ class Recorder:
             CaptureError: an output is not a tensor, or has no graph.
         """
         return self.live_capture(outputs, model=model, params=params).graph
+
+    def forward(self, *, model: object = None, params: Names | None = None) -> Graph:
+        """The graph of every operation that ran inside the recorder; ``model`` overrides the recorder's.
+
+        Raises:
+            CaptureError: the recorder does not note the flow.
+        """
+        if not self._notes_flow:
+            raise CaptureError("the forward was not noted: record it with flow=True")
+        roots = modules_of(self._model if model is None else model)
+        roots = _with_strays(roots, module_paths(roots), strays_among(list(self._outermost), module_paths(roots)))
+        paths = module_paths(roots)
+        owned = owned_tensors(roots)
+        named = NamedTensors([*owned, *_named_by_module(self._all_temporary().values(), paths)], params)
+        return Graph.of(
+            forward_nodes(self._flows.values(), named, lambda frame: path_of(frame, paths)),
+            scope_table(paths, owned, self._calls),
+            producer=Producer(__version__, "torch", str(torch.__version__), {"graph": "forward"}),
+        )
 
     def verify(
         self, outputs: object, *, model: object = None, params: Names | None = None, keep_graph: bool = True

@@ -1,0 +1,371 @@
+"""Every operation of a forward, those that autograd does not note among them, and which tensor went where.
+
+`FlowModes` has torch tell of them: below autograd each operation with the tensors that it takes and gives, and above
+it the function that the program called. Nothing of it keeps a tensor alive. A tensor is known by the object that stands
+for it as long as that lives, and what is written in place is a new value of every tensor that shares the memory.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gradir.frontends.pytorch.reading.metadata import MetadataReader
+from gradir.frontends.pytorch.reading.tensors import storage_of
+from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, fates
+from gradir.frontends.pytorch.recording.sources import is_internal
+from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
+from gradir.ir import TensorMeta
+
+__all__ = ["FROM_OUTSIDE", "Exit", "Flow", "FlowModes", "Outside", "Place", "Read", "Step", "Value"]
+
+FROM_OUTSIDE: Final = -1
+
+_DATA: Final = "data"
+_VIEW: Final = "view"
+_INPLACE: Final = "inplace"
+
+_EXITS: Final = frozenset(
+    {
+        *("__array__", "__bool__", "__complex__", "__float__", "__index__", "__int__"),
+        *("as_tensor", "asarray", "item", "numpy", "tensor", "tolist"),
+    }
+)
+"""Functions that read the numbers of a tensor, so that what is made of these has no past."""
+
+_APPLY: Final = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
+_CALL: Final = nn.Module._call_impl.__code__
+_number_of_next: Final = torch._C._autograd._get_sequence_nr
+
+
+class Value(NamedTuple):
+    """What a tensor holds: output ``number`` of the step ``maker``.
+
+    Of a tensor that no step made the maker is `FROM_OUTSIDE`, and ``number`` its place among `Flow.outside`.
+    """
+
+    maker: int
+    number: int
+
+
+class Read(NamedTuple):
+    """A value as an operation takes it; ``carries`` tells whether it requires grad then."""
+
+    value: Value
+    carries: bool
+
+
+class Place(NamedTuple):
+    """An instruction of a program."""
+
+    code: CodeType
+    instruction: int
+
+
+class Step(NamedTuple):
+    """One operation, in the order in which they ran.
+
+    ``kinds`` tells of each input whether it is only read (``data``), lends an output its memory (``view``) or is
+    written to (``inplace``); it is empty where all are only read. ``constants`` are the other arguments. ``grad`` tells
+    whether gradients were enabled, ``inside`` whether a custom Function ran it, ``failed`` whether it raised.
+    ``number`` is the autograd sequence number that came next, ``call`` the running module and ``called`` what the
+    program called.
+    """
+
+    func: Any
+    inputs: tuple[Read, ...]
+    kinds: tuple[str, ...]
+    constants: tuple[tuple[str, object], ...]
+    outputs: tuple[TensorMeta, ...]
+    grad: bool
+    inside: bool
+    number: int
+    call: Frame | None
+    called: str
+    place: Place | None
+    failed: bool
+
+
+class Exit(NamedTuple):
+    """A function that read the numbers of tensors, when ``before`` steps had run."""
+
+    called: str
+    reads: tuple[Read, ...]
+    place: Place | None
+    before: int
+
+
+class Outside(NamedTuple):
+    """A tensor that no step made, as it was when it was first taken.
+
+    ``past`` is the value of the last tensor that was made over the same memory, if one was.
+    """
+
+    tensor: weakref.ref[torch.Tensor]
+    meta: TensorMeta
+    past: Value | None
+
+
+class Flow:
+    """What one thread computed while `FlowModes` were entered."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.steps: list[Step] = []
+        self.exits: list[Exit] = []
+        self.outside: list[Outside] = []
+        self.variables: dict[Value, str] = {}
+        self._timeline = timeline
+        self._metadata = MetadataReader()
+        # By id(): another tensor may take the place of one that is gone, which the reference tells.
+        self._values: dict[int, tuple[weakref.ref[torch.Tensor], Value]] = {}
+        self._newest_over: dict[int, Value] = {}
+        self._newest_write: dict[int, int] = {}
+        # By identity, since code takes long to hash; the list keeps it in memory.
+        self._internal: dict[int, bool] = {}
+        self._codes: list[CodeType] = []
+
+    def value_of(self, tensor: torch.Tensor) -> Value:
+        """What a tensor holds now; one that no step made is noted."""
+        storage = storage_of(tensor)
+        known = self._values.get(id(tensor))
+        if known is not None and known[0]() is tensor:
+            value = known[1]
+        else:
+            value = Value(FROM_OUTSIDE, len(self.outside))
+            past = None if storage is None else self._newest_over.get(storage)
+            self.outside.append(Outside(weakref.ref(tensor), self._metadata.of_tensor(tensor), past))
+            self._set(tensor, value)
+        written = FROM_OUTSIDE if storage is None else self._newest_write.get(storage, FROM_OUTSIDE)
+        if written > value.maker:
+            value = Value(written, 0)
+            self._set(tensor, value)
+        return value
+
+    def read(self, tensor: torch.Tensor) -> Read:
+        """What a tensor holds, and whether it requires grad."""
+        return Read(self.value_of(tensor), tensor.requires_grad)
+
+    def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], called: str) -> Any:
+        """Run an operation and note it.
+
+        Raises:
+            Exception: whatever the operation raises; it is noted as failed.
+        """
+        signature = _signature(func)
+        inputs, kinds, constants = list[torch.Tensor](), list[str](), list[tuple[str, object]]()
+        for name, value in _named(signature.names, args, kwargs):
+            tensors = _tensors_in(value)
+            if not tensors:
+                constants.append((name, tuple(value) if type(value) is list else value))
+                continue
+            inputs.extend(tensors)
+            kinds.extend([signature.kinds.get(name, _DATA)] * len(tensors))
+        reads = tuple(map(self.read, inputs))
+        grad, number = torch.is_grad_enabled(), _number_of_next()
+        frame, call = sys._getframe(2), self._timeline.current
+        outputs: tuple[torch.Tensor, ...] = ()
+        written = [tensor for tensor, kind in zip(inputs, kinds, strict=True) if kind == _INPLACE]
+        failed = True
+        try:
+            result = func(*args, **kwargs)
+            outputs = _tensors_in(result) or tuple(written)
+            failed = False
+        finally:
+            self.steps.append(
+                Step(
+                    func,
+                    reads,
+                    tuple(kinds) if signature.kinds else (),
+                    tuple(constants),
+                    tuple(map(self._metadata.of_tensor, outputs)),
+                    grad,
+                    # A Function runs without gradients, and the call of a module knows whether one runs it.
+                    not grad and ((call is not None and call.inside) or _is_in_function(frame)),
+                    number,
+                    call,
+                    called,
+                    self._place(frame),
+                    failed,
+                )
+            )
+        self._note_outputs(outputs, written, fresh=not signature.kinds)
+        return result
+
+    def note_exit(self, called: str, args: object, kwargs: object, frame: FrameType) -> None:
+        """Note that a frame calls a function that reads the numbers of tensors."""
+        tensors = (*_tensors_in(args), *_tensors_in(kwargs))
+        if tensors:
+            self.exits.append(Exit(called, tuple(map(self.read, tensors)), self._place(frame), len(self.steps)))
+
+    def note_variable(self, result: object, frame: FrameType) -> None:
+        """Note where a frame stores the tensor that a function returned to it."""
+        known = self._values.get(id(result))
+        if known is None or known[0]() is not result or known[1].maker == FROM_OUTSIDE or self._is_internal(frame):
+            return
+        fate = fates(frame.f_code).get(frame.f_lasti, UNKNOWN)
+        if fate.variable is not None and fate.direct == SURE:
+            self.variables.setdefault(known[1], fate.variable)
+
+    def _note_outputs(self, outputs: Sequence[torch.Tensor], written: Sequence[torch.Tensor], *, fresh: bool) -> None:
+        index = len(self.steps) - 1
+        for number, tensor in enumerate(outputs):
+            value = Value(index, number)
+            self._set(tensor, value)
+            storage = storage_of(tensor)
+            if storage is not None:
+                self._newest_over[storage] = value
+                if fresh:
+                    self._newest_write.pop(storage, None)
+        for tensor in written:
+            storage = storage_of(tensor)
+            if storage is not None:
+                self._newest_write[storage] = index
+
+    def _set(self, tensor: torch.Tensor, value: Value) -> None:
+        self._values[id(tensor)] = weakref.ref(tensor), value
+
+    def _place(self, frame: FrameType | None) -> Place | None:
+        """The innermost instruction, from a frame outwards, that is the program's."""
+        while frame is not None and self._is_internal(frame):
+            frame = frame.f_back
+        return None if frame is None else Place(frame.f_code, frame.f_lasti)
+
+    def _is_internal(self, frame: FrameType) -> bool:
+        code = frame.f_code
+        internal = self._internal.get(id(code))
+        if internal is None:
+            self._codes.append(code)
+            internal = self._internal[id(code)] = is_internal(code)
+        return internal
+
+
+class FlowModes:
+    """While entered, notes in a flow what this thread computes."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._calls = _Calls(flow)
+        self._operations = _Operations(flow, self._calls)
+
+    def __enter__(self) -> FlowModes:
+        self._calls.__enter__()  # type: ignore[no-untyped-call]
+        self._operations.__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._operations.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        self._calls.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+
+
+class _Calls(TorchFunctionMode):
+    """Knows which function of torch the program called."""
+
+    def __init__(self, flow: Flow) -> None:
+        super().__init__()
+        self._flow = flow
+        self.called = ""
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call through."""
+        if torch.compiler.is_compiling():
+            return func(*args, **(kwargs or {}))
+        before, self.called = self.called, _name_of(func)
+        frame = sys._getframe(1)
+        try:
+            if self.called in _EXITS:
+                self._flow.note_exit(self.called, args, kwargs, frame)
+            result = func(*args, **(kwargs or {}))
+        finally:
+            self.called = before
+        if isinstance(result, torch.Tensor):
+            self._flow.note_variable(result, frame)
+        return result
+
+
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every operation below autograd."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, flow: Flow, calls: _Calls) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._flow = flow
+        self._calls = calls
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operation and note it."""
+        return self._flow.run(func, args, kwargs or {}, self._calls.called)
+
+
+class _Signature(NamedTuple):
+    names: tuple[str, ...]
+    kinds: Mapping[str, str]
+
+
+@lru_cache(maxsize=4096)
+def _signature(func: Any) -> _Signature:
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        # An operation that takes functions has none.
+        return _Signature((), {})
+    kinds = {
+        entry.name: _INPLACE if entry.alias_info.is_write else _VIEW
+        for entry in schema.arguments
+        if entry.alias_info is not None
+    }
+    return _Signature(tuple(entry.name for entry in schema.arguments), kinds)
+
+
+@lru_cache(maxsize=4096)
+def _name_of(func: Any) -> str:
+    """What a program calls a function of torch: for a property of a tensor, the property's name."""
+    name = getattr(func, "__name__", "")
+    return getattr(getattr(func, "__self__", None), "__name__", name) if name in {"__get__", "__set__"} else name
+
+
+def _named(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for place, value in enumerate(args):
+        yield names[place] if place < len(names) else str(place), value
+    yield from kwargs.items()
+
+
+def _is_in_function(frame: FrameType | None) -> bool:
+    """Whether a custom Function runs between a frame and the call of a module around it."""
+    while frame is not None and frame.f_code is not _CALL:
+        if frame.f_code is _APPLY:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _tensors_in(value: object) -> tuple[torch.Tensor, ...]:
+    """The tensors of lists, tuples and dicts in each other, in order."""
+    if isinstance(value, torch.Tensor):
+        return (value,)
+    if not isinstance(value, (list, tuple, dict)):
+        return ()
+    found = []
+    waiting = [iter(value.values() if isinstance(value, dict) else value)]
+    while waiting:
+        entry = next(waiting[-1], waiting)
+        if entry is waiting:
+            waiting.pop()
+        elif isinstance(entry, torch.Tensor):
+            found.append(entry)
+        elif isinstance(entry, (list, tuple, dict)):
+            waiting.append(iter(entry.values() if isinstance(entry, dict) else entry))
+    return tuple(found)

@@ -1,0 +1,160 @@
+"""From the flow of a recorded forward to a graph of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from gradir.frontends.pytorch.reading.attributes import plain_text, plain_value
+from gradir.frontends.pytorch.reading.symbols import Symbols
+from gradir.frontends.pytorch.reading.tensors import NamedTensors
+from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Exit, Flow, Outside, Step, Value
+from gradir.frontends.pytorch.recording.sources import ShownLines
+from gradir.frontends.pytorch.recording.timelines import Frame
+from gradir.ir import Node, Ref
+from gradir.ir.ids import IdAllocator
+
+__all__ = ["forward_nodes"]
+
+_ASKED_FOR: Final = frozenset({"data", "detach", "detach_"})
+"""What a program calls for a detach of its own; torch makes others to save tensors."""
+
+_READS_A_NUMBER: Final = "_local_scalar_dense"
+
+
+def forward_nodes(flows: Iterable[Flow], named: NamedTensors, scope_of: Callable[[Frame | None], str]) -> list[Node]:
+    """A node for each operation in the order in which they ran, and for each tensor from outside before its first use.
+
+    ``scope_of`` gives the path of the module that a frame runs.
+    """
+    allocator, lines = IdAllocator(), ShownLines()
+    return [node for flow in flows for node in _Forward(flow, named, scope_of, allocator, lines).nodes()]
+
+
+class _Forward:
+    """The state of one graph."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        named: NamedTensors,
+        scope_of: Callable[[Frame | None], str],
+        allocator: IdAllocator,
+        lines: ShownLines,
+    ) -> None:
+        self._flow = flow
+        self._named = named
+        self._scope_of = scope_of
+        self._allocator = allocator
+        self._lines = lines
+        self._symbols = Symbols()
+        self._ids: dict[int, str] = {}
+        self._outside_ids: dict[int, str] = {}
+        self._nodes: list[Node] = []
+
+    def nodes(self) -> list[Node]:
+        read = {entry.value for step in self._flow.steps for entry in step.inputs}
+        read.update(entry.value for exit_ in self._flow.exits for entry in exit_.reads)
+        exits = iter(self._flow.exits)
+        waiting = next(exits, None)
+        ends: list[int] = []
+        for index, step in enumerate(self._flow.steps):
+            while waiting is not None and waiting.before <= index:
+                if not (waiting.before == index and _is_of(waiting, step)):
+                    self._add_exit(waiting)
+                waiting = next(exits, None)
+            is_read = any(Value(index, number) in read for number in range(len(step.outputs)))
+            if not is_read and _is_for_saving(step):
+                continue
+            self._add_step(index, step)
+            if not is_read and step.outputs and "inplace" not in step.kinds:
+                ends.append(index)
+        while waiting is not None:
+            self._add_exit(waiting)
+            waiting = next(exits, None)
+        self._add_outputs(ends)
+        return self._nodes
+
+    def _add_step(self, index: int, step: Step) -> None:
+        operation = _operation(step.func)
+        scope = self._scope_of(step.call)
+        node_id = self._ids[index] = self._allocator.function(scope, operation)
+        attrs = {name: plain_value(value, self._symbols) for name, value in step.constants}
+        variables = (self._flow.variables.get(Value(index, number)) for number in range(len(step.outputs)))
+        self._nodes.append(
+            Node(
+                node_id,
+                op=operation,
+                native=str(step.func),
+                scope=scope,
+                names=tuple(dict.fromkeys(plain_text(name) for name in variables if name is not None)),
+                inputs=tuple(self._ref(entry.value) for entry in step.inputs),
+                kinds=step.kinds,
+                outputs=step.outputs,
+                attrs=attrs,
+                source=None if step.place is None else self._lines(*step.place),
+                ext={"failed": True} if step.failed else {},
+            )
+        )
+
+    def _add_exit(self, found: Exit) -> None:
+        self._nodes.append(
+            Node(
+                self._allocator.function("", found.called),
+                op=found.called,
+                native=found.called,
+                inputs=tuple(self._ref(entry.value) for entry in found.reads),
+                source=None if found.place is None else self._lines(*found.place),
+            )
+        )
+
+    def _ref(self, value: Value) -> Ref:
+        if value.maker != FROM_OUTSIDE:
+            return Ref(self._ids[value.maker], value.number)
+        known = self._outside_ids.get(value.number)
+        if known is None:
+            known = self._outside_ids[value.number] = self._add_outside(self._flow.outside[value.number])
+        return Ref(known, 0)
+
+    def _add_outside(self, outside: Outside) -> str:
+        tensor = outside.tensor()
+        names = () if tensor is None else self._named.names(tensor)
+        owner = None if tensor is None else self._named.owner(tensor)
+        role = _role(tensor, is_owned=owner is not None)
+        node_id = self._allocator.tensor(names[0]) if names else self._allocator.function("", role)
+        scope = "" if owner is None else owner.scope
+        self._nodes.append(Node(node_id, role, scope=scope, names=names, outputs=(outside.meta,)))
+        return node_id
+
+    def _add_outputs(self, ends: Sequence[int]) -> None:
+        for place, index in enumerate(ends):
+            node_id = self._allocator.output(str(place) if len(ends) > 1 else "")
+            outputs = self._flow.steps[index].outputs[:1]
+            self._nodes.append(Node(node_id, "output", inputs=(Ref(self._ids[index], 0),), outputs=outputs))
+
+
+def _role(tensor: torch.Tensor | None, *, is_owned: bool) -> str:
+    if tensor is None:
+        return "input"
+    if isinstance(tensor, nn.Parameter):
+        return "parameter"
+    if is_owned:
+        return "buffer"
+    return "leaf" if tensor.requires_grad else "input"
+
+
+def _operation(func: Any) -> str:
+    """The name of an operation without its namespace and overload."""
+    return plain_text(str(getattr(func, "__name__", type(func).__name__)).partition(".")[0])
+
+
+def _is_for_saving(step: Step) -> bool:
+    return _operation(step.func) == "detach" and step.called not in _ASKED_FOR
+
+
+def _is_of(found: Exit, step: Step) -> bool:
+    """Whether a step is what a function that reads a number runs."""
+    return _operation(step.func) == _READS_A_NUMBER and step.inputs == found.reads
