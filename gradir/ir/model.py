@@ -275,14 +275,24 @@ class Scope(Record, frozen=True, gc=False, rename={"class_name": "class"}):
 class Cut(Record, frozen=True, gc=False):
     """A place where gradient does not flow.
 
-    ``kind`` is ``unreached`` (a parameter that requires grad and is not in the graph) or ``hidden`` (the same, but
-    an opaque function in the graph may reach it). ``names`` are the parameter's names, ``scope`` its module.
+    Of any graph, ``kind`` is ``unreached`` (a parameter that requires grad and is not in the graph) or ``hidden`` (the
+    same, but an opaque function in the graph may reach it); ``names`` are the parameter's names, ``scope`` its module.
+
+    Of a forward whose flow was recorded there are also the places where a value that carries a gradient goes on without
+    it: ``kind`` says how (``detach``, ``data``, ``no_grad``, ``inference_mode``, ``nondifferentiable``, ``sample``,
+    ``rebuilt``, ``new_leaf``, ``exit``), ``op`` is the operation, ``names`` are the leaves behind it and ``scope`` is
+    the module that ran it. ``source`` is the line of the user's program and ``via`` the one of the library that it
+    called, if that is another. ``meant`` names a pattern that wants it so.
     """
 
     kind: str
     names: Annotated[tuple[str, ...], About("place")] = ()
     scope: Annotated[str, About("place")] = ""
     tensor: TensorMeta | None = None
+    op: Annotated[str, About(since=(1, 1))] = ""
+    source: Annotated[Source | None, About("free", since=(1, 1))] = None
+    via: Annotated[Source | None, About("free", since=(1, 1))] = None
+    meant: Annotated[str, About(since=(1, 1))] = ""
 
     def __post_init__(self) -> None:
         if sys.version_info < (3, 11):

@@ -30,6 +30,7 @@ __all__ = ["FROM_OUTSIDE", "Exit", "Flow", "FlowModes", "Outside", "Place", "Rea
 
 FROM_OUTSIDE: Final = -1
 
+_GRAD: Final = "grad"
 _DATA: Final = "data"
 _VIEW: Final = "view"
 _INPLACE: Final = "inplace"
@@ -41,6 +42,9 @@ _EXITS: Final = frozenset(
     }
 )
 """Functions that read the numbers of a tensor, so that what is made of these has no past."""
+
+_COPYING: Final = frozenset({"as_tensor", "asarray", "tensor"})
+"""Those of them that make a tensor of the numbers."""
 
 _APPLY: Final = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 _CALL: Final = nn.Module._call_impl.__code__
@@ -58,10 +62,11 @@ class Value(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A value as an operation takes it; ``carries`` tells whether it requires grad then."""
+    """A value as an operation takes it: whether it requires grad then, and whether it is a leaf of the graph."""
 
     value: Value
     carries: bool
+    is_leaf: bool
 
 
 class Place(NamedTuple):
@@ -75,10 +80,10 @@ class Step(NamedTuple):
     """One operation, in the order in which they ran.
 
     ``kinds`` tells of each input whether it is only read (``data``), lends an output its memory (``view``) or is
-    written to (``inplace``); it is empty where all are only read. ``constants`` are the other arguments. ``grad`` tells
-    whether gradients were enabled, ``inside`` whether a custom Function ran it, ``failed`` whether it raised.
-    ``number`` is the autograd sequence number that came next, ``call`` the running module and ``called`` what the
-    program called.
+    written to (``inplace``); it is empty where all are only read. ``constants`` are the other arguments. ``mode`` is
+    ``grad``, ``no_grad`` or ``inference_mode``, ``inside`` tells whether a custom Function ran it, ``failed``
+    whether it raised. ``number`` is the autograd sequence number that came next, ``call`` the running module and
+    ``called`` what the program called.
     """
 
     func: Any
@@ -86,7 +91,7 @@ class Step(NamedTuple):
     kinds: tuple[str, ...]
     constants: tuple[tuple[str, object], ...]
     outputs: tuple[TensorMeta, ...]
-    grad: bool
+    mode: str
     inside: bool
     number: int
     call: Frame | None
@@ -107,12 +112,14 @@ class Exit(NamedTuple):
 class Outside(NamedTuple):
     """A tensor that no step made, as it was when it was first taken.
 
-    ``past`` is the value of the last tensor that was made over the same memory, if one was.
+    ``copied`` are the tensors whose numbers the running function had read, and ``shared`` is the value of a tensor that
+    has the same memory.
     """
 
     tensor: weakref.ref[torch.Tensor]
     meta: TensorMeta
-    past: Value | None
+    copied: tuple[Read, ...] = ()
+    shared: Value | None = None
 
 
 class Flow:
@@ -127,32 +134,36 @@ class Flow:
         self._metadata = MetadataReader()
         # By id(): another tensor may take the place of one that is gone, which the reference tells.
         self._values: dict[int, tuple[weakref.ref[torch.Tensor], Value]] = {}
-        self._newest_over: dict[int, Value] = {}
+        self._newest_over: dict[int, tuple[weakref.ref[torch.Tensor], Value]] = {}
         self._newest_write: dict[int, int] = {}
         # By identity, since code takes long to hash; the list keeps it in memory.
         self._internal: dict[int, bool] = {}
         self._codes: list[CodeType] = []
 
-    def value_of(self, tensor: torch.Tensor) -> Value:
-        """What a tensor holds now; one that no step made is noted."""
+    def value_of(self, tensor: torch.Tensor, copied: tuple[Read, ...] = ()) -> Value:
+        """What a tensor holds now; one that no step made is noted, with what its numbers are ``copied`` from."""
         storage = storage_of(tensor)
         known = self._values.get(id(tensor))
         if known is not None and known[0]() is tensor:
             value = known[1]
         else:
             value = Value(FROM_OUTSIDE, len(self.outside))
-            past = None if storage is None else self._newest_over.get(storage)
-            self.outside.append(Outside(weakref.ref(tensor), self._metadata.of_tensor(tensor), past))
+            shared = self._sharing(storage)
+            self.outside.append(Outside(weakref.ref(tensor), self._metadata.of_tensor(tensor), copied, shared))
             self._set(tensor, value)
+            if shared is None:
+                # Its memory may lie where another's was, which something wrote to.
+                return value
         written = FROM_OUTSIDE if storage is None else self._newest_write.get(storage, FROM_OUTSIDE)
         if written > value.maker:
             value = Value(written, 0)
             self._set(tensor, value)
         return value
 
-    def read(self, tensor: torch.Tensor) -> Read:
+    def read(self, tensor: torch.Tensor, copied: tuple[Read, ...] = ()) -> Read:
         """What a tensor holds, and whether it requires grad."""
-        return Read(self.value_of(tensor), tensor.requires_grad)
+        carries = tensor.requires_grad
+        return Read(self.value_of(tensor, copied), carries, carries and tensor.is_leaf)
 
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], called: str) -> Any:
         """Run an operation and note it.
@@ -169,8 +180,11 @@ class Flow:
                 continue
             inputs.extend(tensors)
             kinds.extend([signature.kinds.get(name, _DATA)] * len(tensors))
-        reads = tuple(map(self.read, inputs))
-        grad, number = torch.is_grad_enabled(), _number_of_next()
+        copied = (
+            self.exits[-1].reads if called in _COPYING and self.exits[-1:] and self.exits[-1].called == called else ()
+        )
+        reads = tuple([self.read(tensor, copied) for tensor in inputs])
+        mode, number = _mode(), _number_of_next()
         frame, call = sys._getframe(2), self._timeline.current
         outputs: tuple[torch.Tensor, ...] = ()
         written = [tensor for tensor, kind in zip(inputs, kinds, strict=True) if kind == _INPLACE]
@@ -187,9 +201,9 @@ class Flow:
                     tuple(kinds) if signature.kinds else (),
                     tuple(constants),
                     tuple(map(self._metadata.of_tensor, outputs)),
-                    grad,
+                    mode,
                     # A Function runs without gradients, and the call of a module knows whether one runs it.
-                    not grad and ((call is not None and call.inside) or _is_in_function(frame)),
+                    mode != _GRAD and ((call is not None and call.inside) or _is_in_function(frame)),
                     number,
                     call,
                     called,
@@ -222,13 +236,17 @@ class Flow:
             self._set(tensor, value)
             storage = storage_of(tensor)
             if storage is not None:
-                self._newest_over[storage] = value
+                self._newest_over[storage] = self._values[id(tensor)]
                 if fresh:
                     self._newest_write.pop(storage, None)
         for tensor in written:
             storage = storage_of(tensor)
             if storage is not None:
                 self._newest_write[storage] = index
+
+    def _sharing(self, storage: int | None) -> Value | None:
+        found = None if storage is None else self._newest_over.get(storage)
+        return found[1] if found is not None and found[0]() is not None else None
 
     def _set(self, tensor: torch.Tensor, value: Value) -> None:
         self._values[id(tensor)] = weakref.ref(tensor), value
@@ -309,6 +327,12 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Run the operation and note it."""
         return self._flow.run(func, args, kwargs or {}, self._calls.called)
+
+
+def _mode() -> str:
+    if torch.is_grad_enabled():
+        return _GRAD
+    return "inference_mode" if torch.is_inference_mode_enabled() else "no_grad"
 
 
 class _Signature(NamedTuple):
