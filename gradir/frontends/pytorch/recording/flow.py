@@ -165,6 +165,10 @@ class Flow:
         carries = tensor.requires_grad
         return Read(self.value_of(tensor, copied), carries, carries and tensor.is_leaf)
 
+    def last_write(self, storage: int) -> int | None:
+        """The number of the last step that wrote to a memory which still is what it was."""
+        return self._newest_write.get(storage)
+
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], called: str) -> Any:
         """Run an operation and note it.
 

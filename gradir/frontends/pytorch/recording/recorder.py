@@ -15,8 +15,10 @@ import torch
 from torch import nn
 from torch.autograd.function import BackwardCFunction
 from torch.nn.modules import module as module_hooks
+from torch.utils import _pytree as pytree
 
 from gradir.errors import CaptureError
+from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
 from gradir.frontends.pytorch.reading.attributes import plain_text
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
@@ -129,6 +131,44 @@ class Recorder:
             forward_nodes(self._flows.values(), named, lambda frame: path_of(frame, paths)),
             scope_table(paths, owned, self._calls),
             producer=Producer(__version__, "torch", str(torch.__version__), {"graph": "forward"}),
+        )
+
+    def explain(
+        self,
+        subject: object,
+        *,
+        model: object = None,
+        params: Names | None = None,
+        optimizer: Any = None,
+        values: bool = True,
+    ) -> Explanation:
+        """Explain which parameters get a gradient from a loss, and why the others get none.
+
+        ``params`` names further tensors. With an optimizer, parameters that it does not have may go without. ``values``
+        runs a backward that adds nothing to ``.grad``.
+
+        Raises:
+            CaptureError: the recorder does not note the flow, or ``subject`` holds no tensor.
+        """
+        from gradir.frontends.pytorch.explaining.explain import Subject, explain
+
+        if not self._notes_flow:
+            raise CaptureError("the forward was not noted: record it with flow=True")
+        roots = modules_of(self._model if model is None else model)
+        owned = [entry for entry in owned_tensors(roots) if isinstance(entry.tensor, nn.Parameter)]
+        named = {name: entry.tensor for entry in owned for name in entry.names}
+        captured = [tensor for tensor in pytree.tree_leaves(subject) if isinstance(tensor, torch.Tensor)]
+        if not captured:
+            raise CaptureError("there is nothing to explain: no tensor among what was given")
+        flow = next(iter(self._flows.values()))
+        live = (
+            self.live_capture(captured, model=model, params=params) if any(t.requires_grad for t in captured) else None
+        )
+        given = None if optimizer is None else frozenset(id(p) for g in optimizer.param_groups for p in g["params"])
+        extra = dict(params.items() if isinstance(params, Mapping) else params or ())
+        parametrized = frozenset(name for name in extra if f"parametrizations.{name}.original" in named)
+        return explain(
+            Subject(flow, {**named, **extra}, frozenset(named), captured, live, given, parametrized), values=values
         )
 
     def verify(

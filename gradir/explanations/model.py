@@ -1,0 +1,91 @@
+"""An explanation is data: what each parameter gets, why some get nothing, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from gradir.ir import Source
+
+__all__ = ["STATUSES", "Cause", "Explanation", "Level", "Term"]
+
+Level = Literal["none", "info", "error"]
+
+STATUSES: Final[Mapping[str, str]] = {
+    "reached": "a gradient arrives",
+    "frozen": "it does not require grad",
+    "unused": "nothing that was captured is computed of it",
+    "cut": "what was captured is computed of it, and no gradient comes back",
+    "hidden": "it is not in the graph, and a function of the graph gives it its gradient",
+    "zero": "the gradient that arrives is zero",
+    "nonfinite": "the gradient that arrives is not finite",
+    "nonleaf": "it is computed of others, and keeps no gradient of its own",
+    "error": "the forward or the backward raises",
+    "cleared": "its gradient was wiped before the optimizer's step",
+    "wrong": "the gradient that arrives is not the derivative",
+}
+"""What can be said of a parameter, or of a tensor with a name."""
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Base of an explanation's records."""
+
+
+class Cause(Record, frozen=True):
+    """One reason, in words: what happened, and what to do.
+
+    ``level`` is ``error`` where a parameter that should learn does not, and ``info`` for what may well be meant.
+    ``names`` are the parameters and tensors concerned, ``source`` the line of the user's program, ``via`` the line of a
+    library that it called.
+    """
+
+    kind: str
+    level: Level
+    text: str
+    advice: str = ""
+    names: tuple[str, ...] = ()
+    source: Source | None = None
+    via: Source | None = None
+
+
+class Term(Record, frozen=True):
+    """A summand of the loss: its line, its variable if it has one, and the leaves whose gradient it gives."""
+
+    names: tuple[str, ...] = ()
+    variable: str = ""
+    source: Source | None = None
+
+
+class Explanation(Record, frozen=True):
+    """Which parameters get a gradient, and why the others get none.
+
+    ``statuses`` has a word of `STATUSES` for every parameter and tensor by name. It is true where there is something to
+    tell, so `level` is not ``none``.
+
+    >>> found = Explanation({"fc.weight": "cut"}, (Cause("detach", "error", "h.detach() cuts fc.weight"),))
+    >>> found.status("fc.weight"), found.level, bool(found)
+    ('cut', 'error', True)
+    """
+
+    statuses: Mapping[str, str]
+    causes: tuple[Cause, ...] = ()
+    terms: tuple[Term, ...] = ()
+
+    @property
+    def level(self) -> Level:
+        """The highest level of a cause."""
+        levels = {cause.level for cause in self.causes}
+        return "error" if "error" in levels else "info" if "info" in levels else "none"
+
+    def __bool__(self) -> bool:
+        return self.level != "none"
+
+    def status(self, name: str) -> str:
+        """What is known of a parameter or tensor, by any of its names: a word of `STATUSES`.
+
+        Raises:
+            KeyError: nothing has this name.
+        """
+        return self.statuses[name]

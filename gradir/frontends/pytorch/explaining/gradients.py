@@ -1,0 +1,123 @@
+"""What a backward gives each leaf, and where a gradient that is zero or not finite became so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from gradir.frontends.pytorch.reading.walk import GradFn
+
+__all__ = ["Arrival", "Gradients", "gradients_of"]
+
+_ACCUMULATES: Final = "AccumulateGrad"
+_NOTHING: Final = 1e-6
+"""Which part of the largest gradient is rounding, in the precision of float32."""
+
+
+class Size(NamedTuple):
+    """How large a gradient is: the largest number in it that is finite, and whether all are."""
+
+    largest: float
+    is_finite: bool
+
+
+class Arrival(NamedTuple):
+    """What arrives at a leaf: ``none``, ``zero``, ``nonfinite`` or ``some``, and the grad_fns where that arose."""
+
+    kind: str
+    arose: tuple[GradFn, ...] = ()
+
+
+class _Passed(NamedTuple):
+    came: tuple[Size | None, ...]
+    went: tuple[Size | None, ...]
+
+
+class Gradients:
+    """The sizes of the gradients that one backward brought to each grad_fn and each leaf."""
+
+    def __init__(self, passed: Mapping[GradFn, _Passed], arrived: Mapping[int, Size | None]) -> None:
+        self._passed = passed
+        self._arrived = arrived
+        finite = [size.largest for size in arrived.values() if size is not None and size.is_finite]
+        self._rounding = _NOTHING * max(finite, default=0.0)
+        self._consumers: dict[GradFn, list[tuple[GradFn, int]]] = {}
+        for fn in passed:
+            for slot, (child, _) in enumerate(fn.next_functions):
+                if child is not None:
+                    self._consumers.setdefault(child, []).append((fn, slot))
+
+    def at(self, leaf: torch.Tensor, accumulator: GradFn) -> Arrival:
+        """What arrives at a leaf of the graph."""
+        size = self._arrived.get(id(leaf))
+        if size is None:
+            return Arrival("none")
+        if not size.is_finite:
+            return Arrival("nonfinite", tuple(self._origins(accumulator, _is_broken)))
+        if self._is_zero(size):
+            return Arrival("zero", tuple(self._origins(accumulator, self._is_zero)))
+        return Arrival("some")
+
+    def _is_zero(self, size: Size | None) -> bool:
+        return size is None or (size.is_finite and size.largest <= self._rounding)
+
+    def _origins(self, accumulator: GradFn, is_bad: Any) -> Iterator[GradFn]:
+        """The functions that made a bad gradient of a good one, on the ways from the captured tensors to a leaf."""
+        met = {accumulator}
+        waiting = [accumulator]
+        while waiting:
+            for fn, slot in self._consumers.get(waiting.pop(), ()):
+                came, went = self._passed[fn]
+                if fn in met or (slot < len(went) and not is_bad(went[slot])):
+                    continue
+                met.add(fn)
+                known = [size for size in came if size is not None]
+                if known and not any(map(is_bad, known)):
+                    yield fn
+                elif any(map(is_bad, known)):
+                    waiting.append(fn)
+
+
+def gradients_of(tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], fns: Iterable[GradFn]) -> Gradients:
+    """Ask the engine for the gradients of leaves, and note on the way how large each is; nothing is added to ``.grad``.
+
+    Raises:
+        CaptureError: backward cannot run.
+    """
+    passed: dict[GradFn, _Passed] = {}
+
+    def note(fn: GradFn, went: Sequence[torch.Tensor | None], came: Sequence[torch.Tensor | None]) -> None:
+        passed[fn] = _Passed(tuple(map(_size, came)), tuple(map(_size, went)))
+
+    hooks = [fn.register_hook(partial(note, fn)) for fn in fns if type(fn).__name__ != _ACCUMULATES]
+    try:
+        seeds = [torch.ones_like(tensor) for tensor in tensors]
+        found = torch.autograd.grad(tensors, leaves, seeds, retain_graph=True, allow_unused=True) if leaves else ()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return Gradients(passed, {id(leaf): _size(gradient) for leaf, gradient in zip(leaves, found, strict=True)})
+
+
+def _size(gradient: torch.Tensor | None) -> Size | None:
+    if gradient is None:
+        return None
+    with torch.no_grad():
+        values = gradient.detach()
+        if values.layout is not torch.strided:
+            values = values.coalesce().values() if values.layout is torch.sparse_coo else values.values()
+        if not values.numel():
+            return Size(0.0, is_finite=True)
+        largest = float(values.abs().max())
+        if math.isfinite(largest):
+            return Size(largest, is_finite=True)
+        finite = values[torch.isfinite(values)]
+        return Size(float(finite.abs().max()) if finite.numel() else 0.0, is_finite=False)
+
+
+def _is_broken(size: Size | None) -> bool:
+    return size is not None and not size.is_finite
