@@ -84,6 +84,7 @@ WORDS: Final[Mapping[str, Words]] = {
         "the gradient of {names} becomes infinite or NaN in {op}",
         "keep the input of {op} away from where its derivative is infinite: torch.where hides values, not derivatives",
     ),
+    "raised": Words("{op} raised here", "see the message of the error"),
     "inplace": Words(
         "{op} writes to a tensor that an earlier operation saved for its derivative",
         "write out of place here, or clone the tensor before",

@@ -32,7 +32,7 @@ class Stop(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """A function that read the numbers of tensors which carry a gradient, with the leaves behind these."""
+    """A function that read the numbers of tensors, with the leaves that these were computed of."""
 
     exit: Exit
     leaves: tuple[Value, ...]
@@ -90,43 +90,45 @@ class Flowing:
     def _find(self) -> None:
         """Find every stop among what is wanted, and every exit, in the order of the program."""
         leaves = _LeafSets()
+        # Of each value the leaves whose gradient would arrive through it, and those that it is computed of at all.
         behind: dict[Value, int] = {}
+        origins: dict[Value, int] = {}
         for step_number, step in enumerate(self._flow.steps):
             for read in step.inputs:
                 if read.value.maker == FROM_OUTSIDE and read.value not in behind:
-                    behind[read.value] = self._behind(read, behind, leaves)
-                    self.stops.extend(self._stop_at(read.value, step, behind, leaves))
+                    self._add(read.value, step, behind, origins, leaves)
             for number in range(len(step.outputs)):
-                value = Value(step_number, number)
-                behind[value] = 0
-                for read in self._sources(value):
-                    behind[value] |= self._behind(read, behind, leaves)
-                self.stops.extend(self._stop_at(value, step, behind, leaves))
-                if value not in self._carrying:
-                    behind[value] = 0
+                self._add(Value(step_number, number), step, behind, origins, leaves)
         for found in self._flow.exits:
-            lost = 0
+            left = 0
             for read in found.reads:
-                lost |= self._behind(read, behind, leaves)
-            if lost:
-                self.exits.append(Leaving(found, leaves.members(lost)))
+                left |= origins.get(read.value, 0) | self._behind(read, behind, leaves)
+            if left:
+                self.exits.append(Leaving(found, leaves.members(left)))
+
+    def _add(
+        self, value: Value, step: Step, behind: dict[Value, int], origins: dict[Value, int], leaves: _LeafSets
+    ) -> None:
+        arriving = computed = 0
+        for read in self._sources(value):
+            arriving |= self._behind(read, behind, leaves)
+            computed |= origins.get(read.value, 0)
+        computed |= arriving
+        if arriving and value in self.wanted and value not in self._carrying and not step.inside:
+            self.stops.append(Stop(self._kind_at(value, step), value, step, leaves.members(arriving)))
+        behind[value] = arriving if value in self._carrying else 0
+        origins[value] = computed
+
+    def _kind_at(self, value: Value, step: Step) -> str:
+        if value.maker != FROM_OUTSIDE:
+            return _kind(step)
+        return "rebuilt" if self._flow.outside[value.number].copied else "new_leaf"
 
     def _behind(self, read: Read, behind: dict[Value, int], leaves: _LeafSets) -> int:
         """The leaves whose gradient would arrive through a value, as a set of bits."""
         if not read.carries:
             return 0
         return leaves.of(self.root(read.value)) if read.is_leaf else behind.get(read.value, 0)
-
-    def _stop_at(self, value: Value, step: Step, behind: dict[Value, int], leaves: _LeafSets) -> Iterator[Stop]:
-        if value.maker == FROM_OUTSIDE:
-            lost = 0
-            for read in self._sources(value):
-                lost |= self._behind(read, behind, leaves)
-            kind = "rebuilt" if self._flow.outside[value.number].copied else "new_leaf"
-        else:
-            lost, kind = behind[value], _kind(step)
-        if lost and value in self.wanted and value not in self._carrying and not step.inside:
-            yield Stop(kind, value, step, leaves.members(lost))
 
 
 class _LeafSets:

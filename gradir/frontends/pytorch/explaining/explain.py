@@ -6,20 +6,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
+from torch import nn
 
 from gradir.explanations.model import Cause, Explanation, Level
 from gradir.explanations.words import WORDS
 from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Stop
 from gradir.frontends.pytorch.explaining.gradients import gradients_of
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.tensors import storage_of
+from gradir.frontends.pytorch.reading.tensors import named_modules, storage_of
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.ir import Source
 
-__all__ = ["Subject", "explain"]
+__all__ = ["Subject", "explain", "explain_error", "kept_aside"]
 
 _MOST_NAMES: Final = 4
+_OF_TORCH: Final = frozenset(vars(nn.Module()))
 
 
 class Subject(NamedTuple):
@@ -27,7 +29,8 @@ class Subject(NamedTuple):
 
     ``tensors`` are the parameters and tensors by name, ``owned`` the names that a module gives, ``captured`` what
     backward would start from, ``live`` their graph if they have one, ``given`` the tensors of the optimizer by id(), if
-    there is one.
+    there is one. ``parametrized`` are names that a module computes of its parameters, ``aside`` the tensors that modules
+    keep otherwise than as parameters and buffers.
     """
 
     flow: Flow
@@ -37,6 +40,12 @@ class Subject(NamedTuple):
     live: LiveGraph | None
     given: frozenset[int] | None
     parametrized: frozenset[str]
+    aside: Mapping[str, torch.Tensor]
+
+
+def explain_error(subject: Subject, error: BaseException) -> Explanation:
+    """Explain why an operation of the recorded forward raised, or a backward from what was captured."""
+    return _Search(subject).explanation_of(error)
 
 
 def explain(subject: Subject, *, values: bool) -> Explanation:
@@ -74,6 +83,19 @@ class _Search:
             self._look_at_values(self._subject.live)
         self._tell_frozen()
         self._tell_optimizer()
+        self._tell_unregistered()
+        return Explanation(self._statuses, tuple(self._causes))
+
+    def explanation_of(self, error: BaseException) -> Explanation:
+        self._statuses = dict.fromkeys(self._statuses, "error")
+        failed = self._flow.failure
+        if failed is not None:
+            makers = [self._flow.steps[read.value.maker] for read in failed.reads if read.value.maker != FROM_OUTSIDE]
+            inferred = [step for step in makers if step.mode == "inference_mode"]
+            for step in inferred:
+                self._tell("inference_mode", "error", _called(step), [], self._line(step.place))
+            if not inferred:
+                self._tell("raised", "error", failed.called, [], self._line(failed.place))
         return Explanation(self._statuses, tuple(self._causes))
 
     # What each parameter gets.
@@ -166,6 +188,12 @@ class _Search:
         if names:
             self._tell("not_in_optimizer", "error", "", names, None)
 
+    def _tell_unregistered(self) -> None:
+        own = {id(tensor) for name, tensor in self._subject.tensors.items() if name in self._subject.owned}
+        names = [name for name, tensor in self._subject.aside.items() if id(tensor) in self._leaves - own]
+        if names:
+            self._tell("not_registered", "error", "", names, None)
+
     # What a backward gives.
 
     def _look_at_values(self, live: LiveGraph) -> None:
@@ -182,7 +210,7 @@ class _Search:
             self._tell_what_was_written(live)
             return
         accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == "AccumulateGrad"}
-        by_number = {step.number - 1: step for step in self._flow.steps}
+        makers = self._makers()
         arose: dict[tuple[str, str, Source | None], list[str]] = {}
         for name, tensor in reached.items():
             if id(tensor) not in accumulators:
@@ -191,12 +219,20 @@ class _Search:
             if arrival.kind in ("zero", "nonfinite"):
                 self._statuses[name] = arrival.kind
                 for fn in arrival.arose or (None,):
-                    step = None if fn is None else by_number.get(fn._sequence_nr())
+                    step = None if fn is None else makers.get(fn._sequence_nr())
                     op = "" if fn is None else live.graph.nodes[live.grad_fns[fn]].op
                     line = None if step is None else self._line(step.place)
                     arose.setdefault((arrival.kind, op, line), []).append(name)
         for (kind, op, line), names in arose.items():
             self._tell(kind, "error", op, names, line)
+
+    def _makers(self) -> dict[int, Step]:
+        """The step that made each grad_fn, by sequence number: the number is taken before the operation runs."""
+        found: dict[int, Step] = {}
+        for step in self._flow.steps:
+            if step.mode == "grad" and any(read.carries for read in step.inputs):
+                found.setdefault(step.number - 1, step)
+        return found
 
     def _tell_what_was_written(self, live: LiveGraph) -> None:
         self._statuses = dict.fromkeys(self._statuses, "error")
@@ -237,7 +273,7 @@ class _Search:
 
 
 def _called(step: Step) -> str:
-    return step.func.__name__.partition(".")[0]
+    return str(step.func.__name__).partition(".")[0]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -245,3 +281,29 @@ def _listed(names: Sequence[str]) -> str:
         return "nothing that has a name"
     shown = ", ".join(names[:_MOST_NAMES])
     return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
+
+
+def kept_aside(roots: Mapping[str, nn.Module]) -> dict[str, torch.Tensor]:
+    """The leaves that modules keep in lists, dicts and plain attributes, by where they are."""
+    found: dict[str, torch.Tensor] = {}
+    for prefix, root in roots.items():
+        for path, module in named_modules(root):
+            where = ".".join(part for part in (prefix, path) if part)
+            for name, value in vars(module).items():
+                if name not in _OF_TORCH:
+                    _collect(f"{where}.{name}" if where else name, value, found)
+    return found
+
+
+def _collect(name: str, value: object, found: dict[str, torch.Tensor]) -> None:
+    if isinstance(value, torch.Tensor):
+        if value.is_leaf and value.requires_grad:
+            found[name] = value
+    elif isinstance(value, (list, tuple, dict)):
+        entries = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, entry in entries:
+            if isinstance(entry, torch.Tensor):
+                _collect(f"{name}[{key!r}]", entry, found)
+            elif isinstance(entry, nn.Module):
+                for own, parameter in entry.named_parameters():
+                    _collect(f"{name}[{key!r}].{own}", parameter, found)

@@ -10,10 +10,12 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.verifying.verify import grads_put_aside
 
 __all__ = ["Arrival", "Gradients", "gradients_of"]
 
 _ACCUMULATES: Final = "AccumulateGrad"
+_REENTRANT: Final = "CheckpointFunctionBackward"
 _NOTHING: Final = 1e-6
 """Which part of the largest gradient is rounding, in the precision of float32."""
 
@@ -83,24 +85,42 @@ class Gradients:
 
 
 def gradients_of(tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], fns: Iterable[GradFn]) -> Gradients:
-    """Ask the engine for the gradients of leaves, and note on the way how large each is; nothing is added to ``.grad``.
+    """Run a backward, and note on the way how large each gradient is; ``.grad`` is afterwards what it was.
 
     Raises:
-        CaptureError: backward cannot run.
+        RuntimeError: whatever the backward raises.
     """
     passed: dict[GradFn, _Passed] = {}
 
     def note(fn: GradFn, went: Sequence[torch.Tensor | None], came: Sequence[torch.Tensor | None]) -> None:
         passed[fn] = _Passed(tuple(map(_size, came)), tuple(map(_size, went)))
 
+    fns = list(fns)
     hooks = [fn.register_hook(partial(note, fn)) for fn in fns if type(fn).__name__ != _ACCUMULATES]
+    # A reentrant checkpoint runs in no other backward than one that adds up.
+    adds = any(type(fn).__name__ == _REENTRANT for fn in fns)
     try:
         seeds = [torch.ones_like(tensor) for tensor in tensors]
-        found = torch.autograd.grad(tensors, leaves, seeds, retain_graph=True, allow_unused=True) if leaves else ()
+        with torch.random.fork_rng(), torch.autograd.set_multithreading_enabled(False):
+            found = (_added if adds else _asked)(tensors, leaves, seeds)
     finally:
         for hook in hooks:
             hook.remove()
     return Gradients(passed, {id(leaf): _size(gradient) for leaf, gradient in zip(leaves, found, strict=True)})
+
+
+def _asked(
+    tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], seeds: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor | None]:
+    return torch.autograd.grad(tensors, leaves, seeds, retain_graph=True, allow_unused=True) if leaves else ()
+
+
+def _added(
+    tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], seeds: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor | None]:
+    with grads_put_aside(leaves):
+        torch.autograd.backward(tensors, seeds, retain_graph=True)
+        return [leaf.grad for leaf in leaves]
 
 
 def _size(gradient: torch.Tensor | None) -> Size | None:

@@ -130,6 +130,7 @@ class Flow:
         self.exits: list[Exit] = []
         self.outside: list[Outside] = []
         self.variables: dict[Value, str] = {}
+        self.failure: Exit | None = None
         self._timeline = timeline
         self._metadata = MetadataReader()
         # By id(): another tensor may take the place of one that is gone, which the reference tells.
@@ -224,6 +225,11 @@ class Flow:
         if tensors:
             self.exits.append(Exit(called, tuple(map(self.read, tensors)), self._place(frame), len(self.steps)))
 
+    def note_failure(self, called: str, args: object, kwargs: object, frame: FrameType) -> None:
+        """Note that a function which a frame calls raised."""
+        tensors = (*_tensors_in(args), *_tensors_in(kwargs))
+        self.failure = Exit(called, tuple(map(self.read, tensors)), self._place(frame), len(self.steps))
+
     def note_variable(self, result: object, frame: FrameType) -> None:
         """Note where a frame stores the tensor that a function returned to it."""
         known = self._values.get(id(result))
@@ -309,6 +315,9 @@ class _Calls(TorchFunctionMode):
             if self.called in _EXITS:
                 self._flow.note_exit(self.called, args, kwargs, frame)
             result = func(*args, **(kwargs or {}))
+        except Exception:
+            self._flow.note_failure(self.called, args, kwargs, frame)
+            raise
         finally:
             self.called = before
         if isinstance(result, torch.Tensor):

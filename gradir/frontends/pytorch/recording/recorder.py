@@ -150,7 +150,7 @@ class Recorder:
         Raises:
             CaptureError: the recorder does not note the flow, or ``subject`` holds no tensor.
         """
-        from gradir.frontends.pytorch.explaining.explain import Subject, explain
+        from gradir.frontends.pytorch.explaining.explain import Subject, explain, explain_error, kept_aside
 
         if not self._notes_flow:
             raise CaptureError("the forward was not noted: record it with flow=True")
@@ -158,7 +158,7 @@ class Recorder:
         owned = [entry for entry in owned_tensors(roots) if isinstance(entry.tensor, nn.Parameter)]
         named = {name: entry.tensor for entry in owned for name in entry.names}
         captured = [tensor for tensor in pytree.tree_leaves(subject) if isinstance(tensor, torch.Tensor)]
-        if not captured:
+        if not captured and not isinstance(subject, BaseException):
             raise CaptureError("there is nothing to explain: no tensor among what was given")
         flow = next(iter(self._flows.values()))
         live = (
@@ -167,9 +167,10 @@ class Recorder:
         given = None if optimizer is None else frozenset(id(p) for g in optimizer.param_groups for p in g["params"])
         extra = dict(params.items() if isinstance(params, Mapping) else params or ())
         parametrized = frozenset(name for name in extra if f"parametrizations.{name}.original" in named)
-        return explain(
-            Subject(flow, {**named, **extra}, frozenset(named), captured, live, given, parametrized), values=values
+        asked = Subject(
+            flow, {**named, **extra}, frozenset(named), captured, live, given, parametrized, kept_aside(roots)
         )
+        return explain_error(asked, subject) if isinstance(subject, BaseException) else explain(asked, values=values)
 
     def verify(
         self, outputs: object, *, model: object = None, params: Names | None = None, keep_graph: bool = True

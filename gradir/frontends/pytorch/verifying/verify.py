@@ -30,7 +30,7 @@ from gradir.ir.text import tensor_text
 from gradir.protocols import Verification
 from gradir.spec import own_error
 
-__all__ = ["verify"]
+__all__ = ["grads_put_aside", "verify"]
 
 _autograd: Any = torch._C._autograd
 _profiler: Any = torch._C._profiler
@@ -145,7 +145,7 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     backward = partial(_ask, live, watch) if asks else partial(_backward, live)
     try:
         with (
-            _grads_put_aside([*tensors, *_retaining(live), *_reached_aside(live)]),
+            grads_put_aside([*tensors, *_retaining(live), *_reached_aside(live)]),
             state_kept(live) if keep_graph else nullcontext(),
         ):
             engine = _run_backward(partial(backward, keep_graph=keep_graph))
@@ -177,7 +177,8 @@ def _reached_aside(live: LiveGraph) -> list[torch.Tensor]:
 
 
 @contextmanager
-def _grads_put_aside(tensors: list[torch.Tensor]) -> Iterator[None]:
+def grads_put_aside(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Let tensors have no gradient meanwhile."""
     kept = [(tensor, tensor.grad) for tensor in {id(tensor): tensor for tensor in tensors}.values()]
     for tensor, _ in kept:
         tensor.grad = None
