@@ -11,7 +11,7 @@ from gradir.ir import Source
 
 __all__ = ["STATUSES", "Cause", "Explanation", "Level", "Term"]
 
-Level = Literal["none", "info", "error"]
+Level = Literal["none", "note", "info", "error"]
 
 STATUSES: Final[Mapping[str, str]] = {
     "reached": "a gradient arrives",
@@ -36,7 +36,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 class Cause(Record, frozen=True):
     """One reason, in words: what happened, and what to do.
 
-    ``level`` is ``error`` where a parameter that should learn does not, and ``info`` for what may well be meant.
+    ``level`` is ``error`` where a parameter that should learn does not, ``info`` for what may well be meant, and
+    ``note`` for what no change of the program would mend.
     ``names`` are the parameters and tensors concerned, ``source`` the line of the user's program, ``via`` the line of a
     library that it called.
     """

@@ -80,6 +80,10 @@ WORDS: Final[Mapping[str, Words]] = {
         "the gradient of {names} becomes zero in {op}",
         "see whether {op} is flat here: one entry to normalise, values outside a range, a factor that is zero",
     ),
+    "rounding": Words(
+        "the gradients of {names} cancel in {op} but for rounding: a number that is added to all is taken out again",
+        "leave the bias out before a normalisation, or take no notice",
+    ),
     "nonfinite": Words(
         "the gradient of {names} becomes infinite or NaN in {op}",
         "keep the input of {op} away from where its derivative is infinite: torch.where hides values, not derivatives",

@@ -216,15 +216,15 @@ class _Search:
             if id(tensor) not in accumulators:
                 continue
             arrival = gradients.at(tensor, accumulators[id(tensor)])
-            if arrival.kind in ("zero", "nonfinite"):
-                self._statuses[name] = arrival.kind
+            if arrival.kind in ("zero", "rounding", "nonfinite"):
+                self._statuses[name] = "zero" if arrival.kind == "rounding" else arrival.kind
                 for fn in arrival.arose or (None,):
                     step = None if fn is None else makers.get(fn._sequence_nr())
                     op = "" if fn is None else live.graph.nodes[live.grad_fns[fn]].op
                     line = None if step is None else self._line(step.place)
                     arose.setdefault((arrival.kind, op, line), []).append(name)
         for (kind, op, line), names in arose.items():
-            self._tell(kind, "error", op, names, line)
+            self._tell(kind, "note" if kind == "rounding" else "error", op, names, line)
 
     def _makers(self) -> dict[int, Step]:
         """The step that made each grad_fn, by sequence number: the number is taken before the operation runs."""

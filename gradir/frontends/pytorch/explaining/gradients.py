@@ -16,8 +16,11 @@ __all__ = ["Arrival", "Gradients", "gradients_of"]
 
 _ACCUMULATES: Final = "AccumulateGrad"
 _REENTRANT: Final = "CheckpointFunctionBackward"
-_NOTHING: Final = 1e-6
-"""Which part of the largest gradient is rounding, in the precision of float32."""
+_NOTHING: Final = 1e-5
+"""Which part of what came to a function is nothing."""
+
+_ROUNDINGS: Final = 16
+"""How many times the precision of a type a sum of numbers that cancel may be off."""
 
 
 class Size(NamedTuple):
@@ -28,7 +31,10 @@ class Size(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """What arrives at a leaf: ``none``, ``zero``, ``nonfinite`` or ``some``, and the grad_fns where that arose."""
+    """What arrives at a leaf, and the grad_fns where that arose.
+
+    ``none``, ``zero``, ``rounding`` (numbers that cancel but for their rounding), ``nonfinite`` or ``some``.
+    """
 
     kind: str
     arose: tuple[GradFn, ...] = ()
@@ -45,8 +51,6 @@ class Gradients:
     def __init__(self, passed: Mapping[GradFn, _Passed], arrived: Mapping[int, Size | None]) -> None:
         self._passed = passed
         self._arrived = arrived
-        finite = [size.largest for size in arrived.values() if size is not None and size.is_finite]
-        self._rounding = _NOTHING * max(finite, default=0.0)
         self._consumers: dict[GradFn, list[tuple[GradFn, int]]] = {}
         for fn in passed:
             for slot, (child, _) in enumerate(fn.next_functions):
@@ -60,12 +64,22 @@ class Gradients:
             return Arrival("none")
         if not size.is_finite:
             return Arrival("nonfinite", tuple(self._origins(accumulator, _is_broken)))
-        if self._is_zero(size):
-            return Arrival("zero", tuple(self._origins(accumulator, self._is_zero)))
+        if not size.largest:
+            return Arrival("zero", tuple(self._origins(accumulator, _is_zero)))
+        cancelling = [fn for fn, slot in self._consumers.get(accumulator, ()) if self._cancels(fn, slot)]
+        if cancelling and len(cancelling) == len(self._consumers[accumulator]):
+            rounding = max(torch.finfo(leaf.dtype).eps * _ROUNDINGS, 0.0)
+            largest = max((known.largest for fn in cancelling for known in self._passed[fn].came if known), default=0.0)
+            if size.largest <= rounding * largest:
+                return Arrival("rounding", tuple(cancelling))
         return Arrival("some")
 
-    def _is_zero(self, size: Size | None) -> bool:
-        return size is None or (size.is_finite and size.largest <= self._rounding)
+    def _cancels(self, fn: GradFn, slot: int) -> bool:
+        """Whether what a function passes on is nothing beside what came to it."""
+        came, went = self._passed[fn]
+        known = [size.largest for size in came if size is not None]
+        passed_on = went[slot] if slot < len(went) else None
+        return passed_on is not None and bool(known) and passed_on.largest <= _NOTHING * max(known)
 
     def _origins(self, accumulator: GradFn, is_bad: Any) -> Iterator[GradFn]:
         """The functions that made a bad gradient of a good one, on the ways from the captured tensors to a leaf."""
@@ -137,6 +151,10 @@ def _size(gradient: torch.Tensor | None) -> Size | None:
             return Size(largest, is_finite=True)
         finite = values[torch.isfinite(values)]
         return Size(float(finite.abs().max()) if finite.numel() else 0.0, is_finite=False)
+
+
+def _is_zero(size: Size | None) -> bool:
+    return size is None or (size.is_finite and not size.largest)
 
 
 def _is_broken(size: Size | None) -> bool:
