@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from gradir.explanations.words import worded
 from gradir.ir import Source
 
 __all__ = ["STATUSES", "Cause", "Explanation", "Level", "Term"]
@@ -34,28 +35,41 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 
 class Cause(Record, frozen=True):
-    """One reason, in words: what happened, and what to do.
+    """One reason why a gradient does not arrive as one may expect.
 
     ``level`` is ``error`` where a parameter that should learn does not, ``info`` for what may well be meant, and
-    ``note`` for what no change of the program would mend.
-    ``names`` are the parameters and tensors concerned, ``source`` the line of the user's program, ``via`` the line of a
-    library that it called.
+    ``note`` for what no change of the program would mend. ``op`` is the operation or function, ``names`` are the
+    parameters and tensors concerned, ``source`` is the line of the user's program and ``via`` the line of a library
+    that it called.
+
+    >>> Cause("detach", "error", "detach", ("fc.weight",)).text
+    'detach() cuts fc.weight'
     """
 
     kind: str
     level: Level
-    text: str
-    advice: str = ""
+    op: str = ""
     names: tuple[str, ...] = ()
     source: Source | None = None
     via: Source | None = None
 
+    @property
+    def text(self) -> str:
+        """What happened, in one sentence."""
+        return worded(self.kind, self.op, self.names).text
+
+    @property
+    def advice(self) -> str:
+        """What to do, in one sentence; empty where nothing is known."""
+        return worded(self.kind, self.op, self.names).advice
+
 
 class Term(Record, frozen=True):
-    """A summand of the loss: its line, its variable if it has one, and the leaves whose gradient it gives."""
+    """A summand of the loss: the leaves that it gives a gradient, its variable, its operation and its line."""
 
     names: tuple[str, ...] = ()
     variable: str = ""
+    op: str = ""
     source: Source | None = None
 
 
@@ -65,7 +79,7 @@ class Explanation(Record, frozen=True):
     ``statuses`` has a word of `STATUSES` for every parameter and tensor by name. It is true where there is something to
     tell, so `level` is not ``none``.
 
-    >>> found = Explanation({"fc.weight": "cut"}, (Cause("detach", "error", "h.detach() cuts fc.weight"),))
+    >>> found = Explanation({"fc.weight": "cut"}, (Cause("detach", "error", "detach", ("fc.weight",)),))
     >>> found.status("fc.weight"), found.level, bool(found)
     ('cut', 'error', True)
     """

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-__all__ = ["WORDS", "Words"]
+from gradir.ir.text import printable
+
+__all__ = ["WORDS", "Words", "worded"]
+
+_MOST_NAMES: Final = 4
 
 
 class Words(NamedTuple):
@@ -94,3 +98,23 @@ WORDS: Final[Mapping[str, Words]] = {
         "write out of place here, or clone the tensor before",
     ),
 }
+
+
+def worded(kind: str, op: str, names: Sequence[str], shown: Callable[[str], str] = printable) -> Words:
+    """The sentence of a cause and its advice; ``shown`` writes a name as the format needs it.
+
+    >>> worded("exit", "item", ["a", "b", "c", "d", "e", "f"]).text
+    'item() turns a tensor into Python numbers, where the past of a, b, c, d and 2 more ends'
+    """
+    words = WORDS.get(kind)
+    listed = _listed(names, shown)
+    if words is None:
+        return Words(f"{shown(kind)}: {listed}", "")
+    return Words(words.text.format(op=shown(op), names=listed), words.advice.format(op=shown(op), names=listed))
+
+
+def _listed(names: Sequence[str], shown: Callable[[str], str]) -> str:
+    if not names:
+        return "nothing that has a name"
+    listed = ", ".join(map(shown, names[:_MOST_NAMES]))
+    return listed if len(names) <= _MOST_NAMES else f"{listed} and {len(names) - _MOST_NAMES} more"

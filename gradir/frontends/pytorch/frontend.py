@@ -9,7 +9,7 @@ from gradir.errors import CaptureError
 
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.reading.assemble import LiveGraph
-    from gradir.frontends.pytorch.recording.recorder import Recorder
+    from gradir.frontends.pytorch.recorder import Recorder
     from gradir.protocols import Names
 
 __all__ = ["TorchFrontend"]
@@ -63,7 +63,7 @@ class TorchFrontend:
 
     def record(self, model: object = None, *, sources: bool = False, flow: bool = False) -> Recorder:
         """Record which module, and which line, runs which operation; see `gradir.record`."""
-        from gradir.frontends.pytorch.recording.recorder import Recorder
+        from gradir.frontends.pytorch.recorder import Recorder
 
         return Recorder(model, sources=sources, flow=flow)
 

@@ -14,8 +14,8 @@ from gradir.errors import CaptureError, GradirError, SpecError
 from gradir.frontends.pytorch.fake import LOOKED_AT, without_data
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.outputs import flatten_differentiable
+from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.paths import ShownPaths
-from gradir.frontends.pytorch.recording.recorder import Recorder
 from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.protocols import Names
 from gradir.spec import own_error

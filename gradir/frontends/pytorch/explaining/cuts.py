@@ -52,6 +52,8 @@ class Flowing:
         self.wanted = self._all_behind(ends)
         self.stops: list[Stop] = []
         self.exits: list[Leaving] = []
+        self._leaves = _LeafSets()
+        self._arriving: dict[Value, int] = {}
         self._find()
 
     def root(self, leaf: Value) -> Value:
@@ -59,6 +61,10 @@ class Flowing:
         while leaf.maker != FROM_OUTSIDE and _updates_leaf(step := self._flow.steps[leaf.maker]):
             leaf = next(read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind == "inplace")
         return leaf
+
+    def leaves_behind(self, value: Value) -> tuple[Value, ...]:
+        """The leaves that get a gradient through a value."""
+        return self._leaves.members(self._arriving.get(value, 0))
 
     def _reads(self, ends: Iterable[Read]) -> Iterator[Read]:
         for step in self._flow.steps:
@@ -89,9 +95,9 @@ class Flowing:
 
     def _find(self) -> None:
         """Find every stop among what is wanted, and every exit, in the order of the program."""
-        leaves = _LeafSets()
+        leaves = self._leaves
         # Of each value the leaves whose gradient would arrive through it, and those that it is computed of at all.
-        behind: dict[Value, int] = {}
+        behind = self._arriving
         origins: dict[Value, int] = {}
         for step_number, step in enumerate(self._flow.steps):
             for read in step.inputs:

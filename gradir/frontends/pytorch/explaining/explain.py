@@ -8,19 +8,18 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import nn
 
-from gradir.explanations.model import Cause, Explanation, Level
-from gradir.explanations.words import WORDS
+from gradir.explanations.model import Cause, Explanation, Level, Term
 from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Stop
 from gradir.frontends.pytorch.explaining.gradients import gradients_of
+from gradir.frontends.pytorch.explaining.terms import terms_of
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import named_modules, storage_of
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.ir import Source
 
-__all__ = ["Subject", "explain", "explain_error", "kept_aside"]
+__all__ = ["Subject", "explain", "explain_failure", "kept_aside"]
 
-_MOST_NAMES: Final = 4
 _OF_TORCH: Final = frozenset(vars(nn.Module()))
 
 
@@ -29,8 +28,8 @@ class Subject(NamedTuple):
 
     ``tensors`` are the parameters and tensors by name, ``owned`` the names that a module gives, ``captured`` what
     backward would start from, ``live`` their graph if they have one, ``given`` the tensors of the optimizer by id(), if
-    there is one. ``parametrized`` are names that a module computes of its parameters, ``aside`` the tensors that modules
-    keep otherwise than as parameters and buffers.
+    there is one. ``parametrized`` are names that a module computes of its parameters, ``aside`` the tensors that
+    modules keep otherwise than as parameters and buffers.
     """
 
     flow: Flow
@@ -43,9 +42,9 @@ class Subject(NamedTuple):
     aside: Mapping[str, torch.Tensor]
 
 
-def explain_error(subject: Subject, error: BaseException) -> Explanation:
-    """Explain why an operation of the recorded forward raised, or a backward from what was captured."""
-    return _Search(subject).explanation_of(error)
+def explain_failure(subject: Subject) -> Explanation:
+    """Explain why an operation of the recorded forward raised."""
+    return _Search(subject).explanation_of_failure()
 
 
 def explain(subject: Subject, *, values: bool) -> Explanation:
@@ -84,9 +83,17 @@ class _Search:
         self._tell_frozen()
         self._tell_optimizer()
         self._tell_unregistered()
-        return Explanation(self._statuses, tuple(self._causes))
+        return Explanation(self._statuses, tuple(self._causes), tuple(self._terms()))
 
-    def explanation_of(self, error: BaseException) -> Explanation:
+    def _terms(self) -> Iterator[Term]:
+        captured = self._subject.captured
+        for value in terms_of(self._flow, map(self._flow.value_of, captured)):
+            step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
+            names = tuple(self._names_of(self._flowing.leaves_behind(value)))
+            variable = self._flow.variables.get(value, "")
+            yield Term(names, variable, "" if step is None else _called(step), self._line(step.place) if step else None)
+
+    def explanation_of_failure(self) -> Explanation:
         self._statuses = dict.fromkeys(self._statuses, "error")
         failed = self._flow.failure
         if failed is not None:
@@ -266,21 +273,11 @@ class _Search:
         return None if place is None else self._lines(*place)
 
     def _tell(self, kind: str, level: Level, op: str, names: Iterable[str], source: Source | None) -> None:
-        words, names = WORDS[kind], tuple(names)
-        shown = _listed(names)
-        text = words.text.format(op=op, names=shown)
-        self._causes.append(Cause(kind, level, text, words.advice.format(op=op, names=shown), names, source))
+        self._causes.append(Cause(kind, level, op, tuple(names), source))
 
 
 def _called(step: Step) -> str:
     return str(step.func.__name__).partition(".")[0]
-
-
-def _listed(names: Sequence[str]) -> str:
-    if not names:
-        return "nothing that has a name"
-    shown = ", ".join(names[:_MOST_NAMES])
-    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
 
 
 def kept_aside(roots: Mapping[str, nn.Module]) -> dict[str, torch.Tensor]:

@@ -150,7 +150,7 @@ class Recorder:
         Raises:
             CaptureError: the recorder does not note the flow, or ``subject`` holds no tensor.
         """
-        from gradir.frontends.pytorch.explaining.explain import Subject, explain, explain_error, kept_aside
+        from gradir.frontends.pytorch.explaining.explain import Subject, explain, explain_failure, kept_aside
 
         if not self._notes_flow:
             raise CaptureError("the forward was not noted: record it with flow=True")
@@ -170,7 +170,7 @@ class Recorder:
         asked = Subject(
             flow, {**named, **extra}, frozenset(named), captured, live, given, parametrized, kept_aside(roots)
         )
-        return explain_error(asked, subject) if isinstance(subject, BaseException) else explain(asked, values=values)
+        return explain_failure(asked) if isinstance(subject, BaseException) else explain(asked, values=values)
 
     def verify(
         self, outputs: object, *, model: object = None, params: Names | None = None, keep_graph: bool = True
