@@ -60,6 +60,10 @@ WORDS: Final[Mapping[str, Words]] = {
         "{op}() turns a tensor into Python numbers, where the past of {names} ends",
         "compute with the tensor itself; what becomes a number, a list or a numpy array has no gradient",
     ),
+    "exchanged": Words(
+        "other numbers are put into {names} through `.data`, which autograd does not see",
+        "see that the gradient is meant for the numbers that are there in the backward",
+    ),
     "unused": Words(
         "what was captured is not computed of {names}",
         "add what {names} give to the loss, or leave them out of the optimizer",

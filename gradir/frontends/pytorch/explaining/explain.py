@@ -76,6 +76,7 @@ class _Search:
     def explanation(self, *, values: bool) -> Explanation:
         self._tell_stops()
         self._tell_exits()
+        self._tell_exchanges()
         self._tell_what_is_no_leaf()
         self._tell_unused()
         if values and self._subject.live is not None:
@@ -154,6 +155,12 @@ class _Search:
             if names:
                 told.update(names)
                 self._tell("exit", self._level_of(names), leaving.exit.called, names, self._line(leaving.exit.place))
+
+    def _tell_exchanges(self) -> None:
+        for exchange in self._flow.exchanges:
+            names = list(self._names_of(self._flowing.root(read.value) for read in exchange.reads))
+            if names:
+                self._tell("exchanged", "info", "", names, self._line(exchange.place))
 
     def _tell_what_is_no_leaf(self) -> None:
         for name, tensor in self._subject.tensors.items():

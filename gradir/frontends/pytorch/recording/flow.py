@@ -131,6 +131,7 @@ class Flow:
         self.outside: list[Outside] = []
         self.variables: dict[Value, str] = {}
         self.failure: Exit | None = None
+        self.exchanges: list[Exit] = []
         self._timeline = timeline
         self._metadata = MetadataReader()
         # By id(): another tensor may take the place of one that is gone, which the reference tells.
@@ -225,6 +226,10 @@ class Flow:
         if tensors:
             self.exits.append(Exit(called, tuple(map(self.read, tensors)), self._place(frame), len(self.steps)))
 
+    def note_exchange(self, tensor: torch.Tensor, frame: FrameType) -> None:
+        """Note that a frame assigns other numbers to ``tensor.data``."""
+        self.exchanges.append(Exit("data", (self.read(tensor),), self._place(frame), len(self.steps)))
+
     def note_failure(self, called: str, args: object, kwargs: object, frame: FrameType) -> None:
         """Note that a function which a frame calls raised."""
         tensors = (*_tensors_in(args), *_tensors_in(kwargs))
@@ -314,6 +319,8 @@ class _Calls(TorchFunctionMode):
         try:
             if self.called in _EXITS:
                 self._flow.note_exit(self.called, args, kwargs, frame)
+            elif self.called == "data" and len(args) > 1:
+                self._flow.note_exchange(args[0], frame)
             result = func(*args, **(kwargs or {}))
         except Exception:
             self._flow.note_failure(self.called, args, kwargs, frame)
