@@ -84,6 +84,10 @@ WORDS: Final[Mapping[str, Words]] = {
         "{names} get a gradient and are no parameters of the model, which model.parameters() lacks",
         "make them nn.Parameter attributes, or put them into nn.ParameterDict, nn.ParameterList or nn.ModuleList",
     ),
+    "untied": Words(
+        "{names} hold equal numbers in two tensors, and each gets its own gradient",
+        "tie them again: assign the one parameter to both modules after loading",
+    ),
     "zero": Words(
         "the gradient of {names} becomes zero in {op}",
         "see whether {op} is flat here: one entry to normalise, values outside a range, a factor that is zero",

@@ -150,7 +150,12 @@ class Recorder:
         Raises:
             CaptureError: the recorder does not note the flow, or ``subject`` holds no tensor.
         """
-        from gradir.frontends.pytorch.explaining.explain import Subject, explain, explain_failure, kept_aside
+        from gradir.frontends.pytorch.explaining.explain import (
+            Subject,
+            explain,
+            explain_failure,
+            kept_aside,
+        )
 
         if not self._notes_flow:
             raise CaptureError("the forward was not noted: record it with flow=True")

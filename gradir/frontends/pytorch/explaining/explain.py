@@ -18,7 +18,7 @@ from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, S
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.ir import Source
 
-__all__ = ["Subject", "explain", "explain_failure", "kept_aside"]
+__all__ = ["Subject", "broken_ties", "explain", "explain_failure", "kept_aside"]
 
 _OF_TORCH: Final = frozenset(vars(nn.Module()))
 
@@ -29,7 +29,7 @@ class Subject(NamedTuple):
     ``tensors`` are the parameters and tensors by name, ``owned`` the names that a module gives, ``captured`` what
     backward would start from, ``live`` their graph if they have one, ``given`` the tensors of the optimizer by id(), if
     there is one. ``parametrized`` are names that a module computes of its parameters, ``aside`` the tensors that
-    modules keep otherwise than as parameters and buffers.
+    modules keep otherwise than as parameters and buffers, ``untied`` pairs of parameters that were one tensor.
     """
 
     flow: Flow
@@ -40,6 +40,7 @@ class Subject(NamedTuple):
     given: frozenset[int] | None
     parametrized: frozenset[str]
     aside: Mapping[str, torch.Tensor]
+    untied: Sequence[tuple[str, str]]
 
 
 def explain_failure(subject: Subject) -> Explanation:
@@ -84,6 +85,8 @@ class _Search:
         self._tell_frozen()
         self._tell_optimizer()
         self._tell_unregistered()
+        for names in self._subject.untied:
+            self._tell("untied", "error", "", names, None)
         return Explanation(self._statuses, tuple(self._causes), tuple(self._terms()))
 
     def _terms(self) -> Iterator[Term]:
@@ -200,7 +203,8 @@ class _Search:
             if status == "reached" and name in self._subject.owned and id(self._subject.tensors[name]) not in given
         ]
         if names:
-            self._tell("not_in_optimizer", "error", "", names, None)
+            # A step of a GAN or of an actor moves a part of what it reaches, and means to.
+            self._tell("not_in_optimizer", "note", "", names, None)
 
     def _tell_unregistered(self) -> None:
         own = {id(tensor) for name, tensor in self._subject.tensors.items() if name in self._subject.owned}
@@ -297,6 +301,31 @@ def kept_aside(roots: Mapping[str, nn.Module]) -> dict[str, torch.Tensor]:
                 if name not in _OF_TORCH:
                     _collect(f"{where}.{name}" if where else name, value, found)
     return found
+
+
+def broken_ties(roots: Mapping[str, nn.Module]) -> list[tuple[str, str]]:
+    """The weights of embeddings and linear modules that are two tensors of equal numbers, as loading may leave them."""
+    embeddings, linears = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
+    for prefix, root in roots.items():
+        for path, module in named_modules(root):
+            where = ".".join(part for part in (prefix, path, "weight") if part)
+            if isinstance(module, nn.Embedding):
+                embeddings[where] = module.weight
+            elif isinstance(module, nn.Linear):
+                linears[where] = module.weight
+    return [
+        (one, other)
+        for one, embedding in embeddings.items()
+        for other, linear in linears.items()
+        if _are_copies(embedding, linear)
+    ]
+
+
+def _are_copies(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one is other or one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+        return False
+    # Equal numbers throughout are an initialisation, and no copy.
+    return bool(one.numel() > 1 and torch.equal(one, other) and one.min() != one.max())
 
 
 def _collect(name: str, value: object, found: dict[str, torch.Tensor]) -> None:
