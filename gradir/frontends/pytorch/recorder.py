@@ -150,7 +150,7 @@ class Recorder:
         Raises:
             CaptureError: the recorder does not note the flow, or ``subject`` holds no tensor.
         """
-        from gradir.frontends.pytorch.explaining.explain import (
+        from gradir.frontends.pytorch.explaining.explain import Subject, broken_ties, explain, explain_failure, kept_aside
             Subject,
             explain,
             explain_failure,
@@ -173,7 +173,15 @@ class Recorder:
         extra = dict(params.items() if isinstance(params, Mapping) else params or ())
         parametrized = frozenset(name for name in extra if f"parametrizations.{name}.original" in named)
         asked = Subject(
-            flow, {**named, **extra}, frozenset(named), captured, live, given, parametrized, kept_aside(roots)
+            flow,
+            {**named, **extra},
+            frozenset(named),
+            captured,
+            live,
+            given,
+            parametrized,
+            kept_aside(roots),
+            broken_ties(roots),
         )
         return explain_failure(asked) if isinstance(subject, BaseException) else explain(asked, values=values)
 
