@@ -150,8 +150,9 @@ class Recorder:
         Raises:
             CaptureError: the recorder does not note the flow, or ``subject`` holds no tensor.
         """
-        from gradir.frontends.pytorch.explaining.explain import Subject, broken_ties, explain, explain_failure, kept_aside
+        from gradir.frontends.pytorch.explaining.explain import (
             Subject,
+            broken_ties,
             explain,
             explain_failure,
             kept_aside,
