@@ -104,9 +104,9 @@ class _Search:
             makers = [self._flow.steps[read.value.maker] for read in failed.reads if read.value.maker != FROM_OUTSIDE]
             inferred = [step for step in makers if step.mode == "inference_mode"]
             for step in inferred:
-                self._tell("inference_mode", "error", _called(step), [], self._line(step.place))
+                self._tell("inference_mode", "error", _called(step), [], step.place)
             if not inferred:
-                self._tell("raised", "error", failed.called, [], self._line(failed.place))
+                self._tell("raised", "error", failed.called, [], failed.place)
         return Explanation(self._statuses, tuple(self._causes))
 
     # What each parameter gets.
@@ -137,15 +137,15 @@ class _Search:
     # Why.
 
     def _tell_stops(self) -> None:
-        groups: dict[tuple[str, Source | None], tuple[Stop, dict[str, None]]] = {}
+        groups: dict[tuple[str, Place | None], tuple[Stop, dict[str, None]]] = {}
         for stop in self._flowing.stops:
-            key = stop.kind, self._line(stop.step.place)
+            key = stop.kind, stop.step.place
             _, names = groups.setdefault(key, (stop, {}))
             names.update(dict.fromkeys(self._names_of(stop.leaves)))
-        for (kind, source), (stop, names) in groups.items():
+        for (kind, place), (stop, names) in groups.items():
             level = self._level_of(names)
             if level == "error" or kind in EXPLICIT:
-                self._tell(kind, level, _called(stop.step), names, source)
+                self._tell(kind, level, _called(stop.step), names, place)
 
     def _tell_exits(self) -> None:
         told: set[str] = set()
@@ -157,13 +157,13 @@ class _Search:
             ]
             if names:
                 told.update(names)
-                self._tell("exit", self._level_of(names), leaving.exit.called, names, self._line(leaving.exit.place))
+                self._tell("exit", self._level_of(names), leaving.exit.called, names, leaving.exit.place)
 
     def _tell_exchanges(self) -> None:
         for exchange in self._flow.exchanges:
             names = list(self._names_of(self._flowing.root(read.value) for read in exchange.reads))
             if names:
-                self._tell("exchanged", "info", "", names, self._line(exchange.place))
+                self._tell("exchanged", "info", "", names, exchange.place)
 
     def _tell_what_is_no_leaf(self) -> None:
         for name, tensor in self._subject.tensors.items():
@@ -172,7 +172,7 @@ class _Search:
             value = self._subject.flow.value_of(tensor)
             step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
             level: Level = "info" if name in self._subject.parametrized else "error"
-            self._tell("nonleaf", level, "", [name], None if step is None else self._line(step.place))
+            self._tell("nonleaf", level, "", [name], None if step is None else step.place)
 
     def _tell_unused(self) -> None:
         names = [name for name, status in self._statuses.items() if status == "unused" and self._is_trained(name)]
@@ -229,7 +229,7 @@ class _Search:
             return
         accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == "AccumulateGrad"}
         makers = self._makers()
-        arose: dict[tuple[str, str, Source | None], list[str]] = {}
+        arose: dict[tuple[str, str, Place | None], list[str]] = {}
         for name, tensor in reached.items():
             if id(tensor) not in accumulators:
                 continue
@@ -239,7 +239,7 @@ class _Search:
                 for fn in arrival.arose or (None,):
                     step = None if fn is None else makers.get(fn._sequence_nr())
                     op = "" if fn is None else live.graph.nodes[live.grad_fns[fn]].op
-                    line = None if step is None else self._line(step.place)
+                    line = None if step is None else step.place
                     arose.setdefault((arrival.kind, op, line), []).append(name)
         for (kind, op, line), names in arose.items():
             self._tell(kind, "note" if kind == "rounding" else "error", op, names, line)
@@ -259,7 +259,7 @@ class _Search:
                 if slot.state == "stale":
                     step = self._last_write(getattr(fn, f"_raw_saved_{slot.slot}", None))
                     if step is not None:
-                        self._tell("inplace", "error", _called(step), [], self._line(step.place))
+                        self._tell("inplace", "error", _called(step), [], step.place)
 
     def _last_write(self, raw: Any) -> Step | None:
         held = getattr(raw, "data", None)
@@ -281,10 +281,12 @@ class _Search:
         return "error" if any(self._statuses[name] == "cut" and self._is_trained(name) for name in names) else "info"
 
     def _line(self, place: Place | None) -> Source | None:
-        return None if place is None else self._lines(*place)
+        return None if place is None else self._lines(place.code, place.instruction)
 
-    def _tell(self, kind: str, level: Level, op: str, names: Iterable[str], source: Source | None) -> None:
-        self._causes.append(Cause(kind, level, op, tuple(names), source))
+    def _tell(self, kind: str, level: Level, op: str, names: Iterable[str], place: Place | None) -> None:
+        inner, outer = self._line(place), None if place is None else self._line(place.caller)
+        source, via = (inner, None) if outer is None else (outer, inner)
+        self._causes.append(Cause(kind, level, op, tuple(names), source, via))
 
 
 def _called(step: Step) -> str:

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradir.frontends.pytorch.reading.metadata import MetadataReader
 from gradir.frontends.pytorch.reading.tensors import storage_of
+from gradir.frontends.pytorch.recording.paths import is_installed
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, fates
 from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
@@ -31,6 +32,10 @@ __all__ = ["FROM_OUTSIDE", "Exit", "Flow", "FlowModes", "Outside", "Place", "Rea
 FROM_OUTSIDE: Final = -1
 
 _GRAD: Final = "grad"
+_INTERNAL: Final = 1
+_LIBRARY: Final = 2
+_USER: Final = 3
+
 _DATA: Final = "data"
 _VIEW: Final = "view"
 _INPLACE: Final = "inplace"
@@ -70,10 +75,11 @@ class Read(NamedTuple):
 
 
 class Place(NamedTuple):
-    """An instruction of a program."""
+    """An instruction of a program; ``caller`` is the user's own that led to it, where it is one of a library."""
 
     code: CodeType
     instruction: int
+    caller: Place | None = None
 
 
 class Step(NamedTuple):
@@ -139,7 +145,7 @@ class Flow:
         self._newest_over: dict[int, tuple[weakref.ref[torch.Tensor], Value]] = {}
         self._newest_write: dict[int, int] = {}
         # By identity, since code takes long to hash; the list keeps it in memory.
-        self._internal: dict[int, bool] = {}
+        self._kinds: dict[int, int] = {}
         self._codes: list[CodeType] = []
 
     def value_of(self, tensor: torch.Tensor, copied: tuple[Read, ...] = ()) -> Value:
@@ -238,7 +244,12 @@ class Flow:
     def note_variable(self, result: object, frame: FrameType) -> None:
         """Note where a frame stores the tensor that a function returned to it."""
         known = self._values.get(id(result))
-        if known is None or known[0]() is not result or known[1].maker == FROM_OUTSIDE or self._is_internal(frame):
+        if (
+            known is None
+            or known[0]() is not result
+            or known[1].maker == FROM_OUTSIDE
+            or self._kind(frame) == _INTERNAL
+        ):
             return
         fate = fates(frame.f_code).get(frame.f_lasti, UNKNOWN)
         if fate.variable is not None and fate.direct == SURE:
@@ -267,18 +278,26 @@ class Flow:
         self._values[id(tensor)] = weakref.ref(tensor), value
 
     def _place(self, frame: FrameType | None) -> Place | None:
-        """The innermost instruction, from a frame outwards, that is the program's."""
-        while frame is not None and self._is_internal(frame):
+        """The innermost instruction, from a frame outwards, that is neither torch's nor gradir's."""
+        while frame is not None and self._kind(frame) == _INTERNAL:
             frame = frame.f_back
-        return None if frame is None else Place(frame.f_code, frame.f_lasti)
+        if frame is None:
+            return None
+        code, instruction = frame.f_code, frame.f_lasti
+        outer: FrameType | None = frame
+        while outer is not None and self._kind(outer) != _USER:
+            outer = outer.f_back
+        caller = None if outer is None or outer is frame else Place(outer.f_code, outer.f_lasti)
+        return Place(code, instruction, caller)
 
-    def _is_internal(self, frame: FrameType) -> bool:
+    def _kind(self, frame: FrameType) -> int:
         code = frame.f_code
-        internal = self._internal.get(id(code))
-        if internal is None:
+        kind = self._kinds.get(id(code))
+        if kind is None:
             self._codes.append(code)
-            internal = self._internal[id(code)] = is_internal(code)
-        return internal
+            kind = _INTERNAL if is_internal(code) else _LIBRARY if is_installed(code.co_filename) else _USER
+            self._kinds[id(code)] = kind
+        return kind
 
 
 class FlowModes:

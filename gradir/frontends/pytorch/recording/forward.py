@@ -95,7 +95,7 @@ class _Forward:
                 kinds=step.kinds,
                 outputs=step.outputs,
                 attrs=attrs,
-                source=None if step.place is None else self._lines(*step.place),
+                source=None if step.place is None else self._lines(step.place.code, step.place.instruction),
                 ext={"failed": True} if step.failed else {},
             )
         )
@@ -107,7 +107,7 @@ class _Forward:
                 op=found.called,
                 native=found.called,
                 inputs=tuple(self._ref(entry.value) for entry in found.reads),
-                source=None if found.place is None else self._lines(*found.place),
+                source=None if found.place is None else self._lines(found.place.code, found.place.instruction),
             )
         )
 
