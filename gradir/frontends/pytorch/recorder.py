@@ -12,6 +12,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final, NamedTuple, NoReturn
 
 import torch
+from msgspec.structs import replace
 from torch import nn
 from torch.autograd.function import BackwardCFunction
 from torch.nn.modules import module as module_hooks
@@ -19,19 +20,21 @@ from torch.utils import _pytree as pytree
 
 from gradir.errors import CaptureError
 from gradir.explanations.model import Explanation
+from gradir.frontends.pytorch.explaining.cuts import Flowing
+from gradir.frontends.pytorch.explaining.places import cuts_of
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
 from gradir.frontends.pytorch.reading.attributes import plain_text
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
 from gradir.frontends.pytorch.reading.scopes import module_paths, scope_table
 from gradir.frontends.pytorch.reading.tensors import NamedTensors, Owned, modules_of, owned_tensors
 from gradir.frontends.pytorch.reading.walk import walk
-from gradir.frontends.pytorch.recording.flow import Flow, FlowModes
+from gradir.frontends.pytorch.recording.flow import Flow, FlowModes, Value
 from gradir.frontends.pytorch.recording.forward import forward_nodes
 from gradir.frontends.pytorch.recording.participants import Ran, strays_among, taking_part
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
 from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline, path_of
 from gradir.gcpause import paused_gc
-from gradir.ir import Graph, Producer
+from gradir.ir import Cut, Graph, Producer
 from gradir.protocols import Names, Verification
 from gradir.version import __version__
 
@@ -212,7 +215,8 @@ class Recorder:
             ran = taking_part(ran, known, walked, {key: module for key, (_, module, _) in temporary.items()})
         roots = _with_strays(roots, known, ran.strays)
         paths = module_paths(roots)
-        return assemble(
+        named = list(_named_by_module(temporary.values(), paths))
+        live = assemble(
             captured,
             roots,
             params=params,
@@ -220,9 +224,29 @@ class Recorder:
             scope_of=ScopeLookup(ran.timelines, paths),
             calls=self._calls,
             inside=self._inside,
-            temporary=list(_named_by_module(temporary.values(), paths)),
+            temporary=named,
             sources=self._source_lookup(ran.timelines),
         )
+        return self._with_cuts(live, NamedTensors([*owned_tensors(roots), *named], params), paths)
+
+    def _with_cuts(self, live: LiveGraph, named: NamedTensors, paths: Mapping[nn.Module, str]) -> LiveGraph:
+        """The capture with the places in its graph where the flow goes on without gradient."""
+        found: list[Cut] = []
+        reached = {
+            name for node in live.graph.nodes.values() if node.role in {"leaf", "parameter"} for name in node.names
+        }
+        for flow in self._flows.values():
+            flowing = Flowing(flow, [entry.tensor for entry in live.captured if entry.role == "output"])
+
+            def names_of(leaf: Value, flow: Flow = flow) -> tuple[str, ...]:
+                tensor = flow.tensor_of(leaf)
+                names = () if tensor is None else named.names(tensor)
+                return names or ((flow.variables[leaf],) if leaf in flow.variables else ())
+
+            found.extend(cuts_of(flow, flowing, names_of, reached, lambda frame: path_of(frame, paths)))
+        if not found:
+            return live
+        return live._replace(graph=replace(live.graph, cuts=(*live.graph.cuts, *found)))
 
     def _source_lookup(self, timelines: Sequence[Timeline]) -> SourceLookup | None:
         if not self._notes_sources:

@@ -11,12 +11,12 @@ from torch import nn
 from gradir.explanations.model import Cause, Explanation, Level, Term
 from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Stop
 from gradir.frontends.pytorch.explaining.gradients import gradients_of
+from gradir.frontends.pytorch.explaining.places import lines_of
 from gradir.frontends.pytorch.explaining.terms import terms_of
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import named_modules, storage_of
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
-from gradir.ir import Source
 
 __all__ = ["Subject", "broken_ties", "explain", "explain_failure", "kept_aside"]
 
@@ -95,7 +95,12 @@ class _Search:
             step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
             names = tuple(self._names_of(self._flowing.leaves_behind(value)))
             variable = self._flow.variables.get(value, "")
-            yield Term(names, variable, "" if step is None else _called(step), self._line(step.place) if step else None)
+            yield Term(
+                names,
+                variable,
+                "" if step is None else _called(step),
+                lines_of(step.place, self._lines)[0] if step else None,
+            )
 
     def explanation_of_failure(self) -> Explanation:
         self._statuses = dict.fromkeys(self._statuses, "error")
@@ -280,12 +285,8 @@ class _Search:
     def _level_of(self, names: Iterable[str]) -> Level:
         return "error" if any(self._statuses[name] == "cut" and self._is_trained(name) for name in names) else "info"
 
-    def _line(self, place: Place | None) -> Source | None:
-        return None if place is None else self._lines(place.code, place.instruction)
-
     def _tell(self, kind: str, level: Level, op: str, names: Iterable[str], place: Place | None) -> None:
-        inner, outer = self._line(place), None if place is None else self._line(place.caller)
-        source, via = (inner, None) if outer is None else (outer, inner)
+        source, via = lines_of(place, self._lines)
         self._causes.append(Cause(kind, level, op, tuple(names), source, via))
 
 

@@ -173,6 +173,10 @@ class Flow:
         carries = tensor.requires_grad
         return Read(self.value_of(tensor, copied), carries, carries and tensor.is_leaf)
 
+    def tensor_of(self, value: Value) -> torch.Tensor | None:
+        """The tensor from outside that a value is of, while it lives."""
+        return self.outside[value.number].tensor() if value.maker == FROM_OUTSIDE else None
+
     def last_write(self, storage: int) -> int | None:
         """The number of the last step that wrote to a memory which still is what it was."""
         return self._newest_write.get(storage)

@@ -298,7 +298,7 @@ def _wrong_leaves(live: LiveGraph, watch: _Watch) -> Iterator[str]:
     for node_id, tensor in live.leaves.items():
         if id(tensor) not in received:
             yield f"{node_id}: said to be reached, and got no gradient"
-    for cut, tensor in zip(live.graph.cuts, live.unreached, strict=True):
+    for cut, tensor in zip(live.graph.cuts, live.unreached, strict=False):
         if cut.kind == "unreached" and id(tensor) in received:
             inside = ", by a backward inside this one" if watch.came_from_inside(id(tensor)) else ""
             yield f"{', '.join(cut.names)}: said to be {cut.kind}, and got a gradient{inside}"
