@@ -10,8 +10,10 @@ N = 10000
 CORE_VENV = .venv-core-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 WIDE =
 SUITE = --doctest-modules gradir exporters schemas tests
-# What holds on a torch that does not show what it saved.
-ANY_TORCH = $(addprefix tests/test_,verify.py recorder.py sources.py files.py cli.py cli_check.py pytest_plugin.py)
+# The releases of torch to test on: those between which its private names changed, and the newest there is.
+TORCH = 2.5.1 2.8.0 2.11.0 2.13.0 newest
+ANY_TORCH = $(addprefix tests/test_,private_names.py capture.py verify.py run_once.py recorder.py recorder_threads.py \
+	sources.py files.py cli.py cli_check.py pytest_plugin.py)
 
 .SUFFIXES:
 .PHONY: help demo test bench fuzz fuzz-mutants check schema goldens verification verification-wide reviewing gallery
@@ -28,6 +30,7 @@ test: check ## every check and the whole test suite; PYTEST_ARGS="..." reaches p
 
 bench: $(VENV)/.ready-test ## measure beside the peers; some minutes
 	$(BIN)/python benchmarks/capture.py
+	$(BIN)/python benchmarks/versions.py $(if $(BEFORE),--before $(BEFORE))
 	$(BIN)/python benchmarks/codecs.py
 	$(BIN)/python benchmarks/exporters.py
 	$(BIN)/python benchmarks/matching.py
@@ -75,8 +78,10 @@ model-explorer: .model-explorer/.ready $(VENV)/.ready-test ## let Model Explorer
 test-core: ## the tests that need no torch, without torch: make test-core PYTHON=python3.13
 	$(MAKE) core-suite VENV=$(CORE_VENV)
 
-test-torch: ## the tests that hold on every torch from 2.5 on, on one of them: make test-torch TORCH=2.8.0
-	$(MAKE) torch-suite VENV=.venv-torch-$(TORCH)
+test-torch: $(addprefix torch-suite-,$(TORCH)) ## the tests that hold on every torch from 2.5 on, on five; make test-torch TORCH=2.8.0
+
+torch-suite-%:
+	$(MAKE) torch-suite VENV=.venv-torch-$* TORCH=$*
 
 clean: ## remove what the targets above made
 	rm -rf .venv .venv-core-* .venv-torch-* .model-explorer .verification-wide demo dist tests/node/node_modules
@@ -114,7 +119,7 @@ $(VENV)/.ready-core: pyproject.toml
 $(VENV)/.ready-torch: pyproject.toml
 	$(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install --quiet --upgrade 'pip>=25.1'
-	$(PIP) install --quiet torch==$(TORCH) numpy --group test --editable .
+	$(PIP) install --quiet torch$(patsubst %,==%,$(TORCH:newest=)) numpy --group test --editable .
 	@touch $@
 
 tests/node/node_modules/.package-lock.json: tests/node/package.json tests/node/package-lock.json

@@ -49,7 +49,7 @@ def layers(count: int) -> Graph:
 def document(graph: Graph) -> Document:
     """The records of a graph, as the raw codec takes them."""
     return Document(
-        "gir", "1.1", tuple(graph.nodes.values()), (), graph.producer, tuple(graph.scopes.values()), graph.cuts
+        "gir", "1.0", tuple(graph.nodes.values()), (), graph.producer, tuple(graph.scopes.values()), graph.cuts
     )
 
 

@@ -44,7 +44,7 @@ from gradir.errors import (
 from gradir.version import __version__
 
 if TYPE_CHECKING:
-    from gradir.diffs.model import Change, Diff
+    from gradir.diffs.changes import Change, Diff
     from gradir.ir import Builder, Cut, Edge, Graph, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
     from gradir.protocols import Exporter, Frontend, Options, Recorder, Renderer, Verification
 
@@ -97,7 +97,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "gradir.diffs.model": ("Change", "Diff"),
+    "gradir.diffs.changes": ("Change", "Diff"),
     "gradir.ir": (
         "Builder",
         "Cut",

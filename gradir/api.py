@@ -11,7 +11,7 @@ from gradir.errors import FormatError
 if TYPE_CHECKING:
     import graphviz
 
-    from gradir.diffs.model import Diff
+    from gradir.diffs.changes import Diff
     from gradir.ir import Graph
     from gradir.protocols import Names, Recorder, Verification
 
@@ -41,6 +41,7 @@ def capture(
     kwargs: Mapping[str, object] | None = None,
     model: object = None,
     params: Names | None = None,
+    frontend: str | None = None,
 ) -> Graph:
     """Capture an autograd graph: the one behind tensors, or the one that a module makes of inputs.
 
@@ -51,9 +52,12 @@ def capture(
         kwargs: its keyword arguments.
         model: the module (or a dict of modules) whose parameters and buffers name the tensors.
         params: further names of tensors, intermediate ones too: a mapping, or pairs of a name and a tensor.
+        frontend: the name of the front-end; without one it is the one that claims the target.
 
     Raises:
-        CaptureError: an output is not a tensor, or has no graph; the message says why.
+        CaptureError: an output is not a tensor, or has no graph; or no front-end claims the target, or several do. The
+            message says why.
+        GradirError: there is no such front-end.
 
     >>> import torch, gradir
     >>> w = torch.ones(3, requires_grad=True)
@@ -62,9 +66,10 @@ def capture(
     >>> gradir.capture(torch.nn.Linear(3, 2), torch.ones(1, 3))
     <gradir.Graph: 7 nodes, 6 edges, 1 output>
     """
-    from gradir import registry
+    from gradir import choosing, registry
 
-    live = registry.frontend("torch").capture(target, inputs, kwargs=kwargs, model=model, params=params)
+    name = choosing.claiming(target, inputs, kwargs, model, params, chosen=frontend)
+    live = registry.frontend(name).capture(target, inputs, kwargs=kwargs, model=model, params=params)
     return live.graph
 
 
@@ -75,6 +80,7 @@ def verify(
     model: object = None,
     params: Names | None = None,
     keep_graph: bool = True,
+    frontend: str | None = None,
 ) -> Verification:
     """Capture, and check the graph against the autograd engine by running a real backward.
 
@@ -92,36 +98,40 @@ def verify(
 
     Raises:
         CaptureError: there is no graph, or backward cannot run on it, or only once where the graph is to be kept, or in
-            a process group would change the next one.
+            a process group would change the next one; or the front-end cannot verify.
 
     >>> import torch, gradir
     >>> model = torch.nn.Linear(3, 2)
     >>> gradir.verify(model(torch.ones(1, 3)).sum(), model=model).mismatches
     ()
     """
-    from gradir import registry
+    from gradir import choosing, registry
+    from gradir.protocols import Verifies
 
-    live = registry.frontend("torch").capture(target, inputs, kwargs=kwargs, model=model, params=params)
-    return live.verify(keep_graph=keep_graph)
+    name = choosing.claiming(target, inputs, kwargs, model, params, chosen=frontend)
+    verifies = choosing.able(name, Verifies)
+    live = registry.frontend(name).capture(target, inputs, kwargs=kwargs, model=model, params=params)
+    return verifies.verify(live, keep_graph=keep_graph)
 
 
 def release() -> int:
     """Let go of the deep graphs that the program has dropped; returns how many functions that were.
 
     A captured graph with a path of more than 1,000 functions is held until its outputs are gone and the cyclic garbage
-    collector runs, because torch would overflow the stack when it frees such a graph. What its functions saved is held
-    as long. Where memory is short, call this after the last reference to the outputs is gone. It is safe at any time.
+    collector runs, because PyTorch would overflow the stack when it frees such a graph. What its functions saved is
+    held as long. Where memory is short, call this after the last reference to the outputs is gone. It is safe at any
+    time.
 
     >>> import gradir
     >>> gradir.release()
     0
     """
-    from gradir import registry
+    from gradir.choosing import releasing
 
-    return registry.frontend("torch").release()
+    return sum(each.release() for each in releasing())
 
 
-def record(model: object = None, *, sources: bool = False) -> Recorder:
+def record(model: object = None, *, sources: bool = False, frontend: str | None = None) -> Recorder:
     """Note which module runs which operation, for ids and scopes by module.
 
     With ``sources`` it also notes the source line of every operation, relative to the working directory, and the
@@ -133,7 +143,8 @@ def record(model: object = None, *, sources: bool = False) -> Recorder:
     its paths start at the top; of several, each stands under the name of its class.
 
     Raises:
-        CaptureError: ``model`` is no module or dict of modules; raised when the context is entered.
+        CaptureError: ``model`` is no module or dict of modules, which is raised when the context is entered; or the
+            front-end cannot record.
 
     >>> import torch, gradir
     >>> model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh())
@@ -142,9 +153,10 @@ def record(model: object = None, *, sources: bool = False) -> Recorder:
     >>> [node.id for node in rec.capture(loss).nodes.values() if node.op == "tanh"]
     ['1/tanh:1']
     """
-    from gradir import registry
+    from gradir import choosing
+    from gradir.protocols import Records
 
-    return registry.frontend("torch").record(model, sources=sources)
+    return choosing.able(choosing.recording(model, frontend), Records).record(model, sources=sources)
 
 
 def load(path: str | bytes | PathLike[str]) -> Graph:
@@ -361,7 +373,7 @@ def patch(graph: Graph, diff: Diff) -> Graph:
     >>> list(patch(a, diff(a, b)).nodes)
     ['y']
     """
-    from gradir.diffs.script import apply
+    from gradir.diffs.hunks import apply
 
     _check_graphs(graph)
     _check_diff(diff)
@@ -375,7 +387,7 @@ def unpatch(graph: Graph, diff: Diff) -> Graph:
         PatchError: the diff was not made for this graph.
         TypeError: the one is no graph, or the other no diff.
     """
-    from gradir.diffs.script import apply, inverse
+    from gradir.diffs.hunks import apply, inverse
 
     _check_graphs(graph)
     _check_diff(diff)
@@ -392,7 +404,7 @@ def _check_graphs(*graphs: object) -> None:
 
 
 def _check_diff(diff: object) -> None:
-    from gradir.diffs.model import Diff
+    from gradir.diffs.changes import Diff
 
     if not isinstance(diff, Diff):
         raise TypeError(f"expected a gradir.Diff, got {type(diff).__name__}")

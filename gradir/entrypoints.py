@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import lru_cache
 from importlib import import_module
 from importlib.machinery import PathFinder
 from typing import Any, Final, NamedTuple
@@ -51,7 +53,7 @@ def entry_points(group: str) -> list[EntryPoint]:
     True
     """
     if _only_directories():
-        return [point for path in _infos() for point in _declared(os.path.join(path, _FILE), group)]
+        return [point for data in _files(tuple(sys.path)) for point in _declared(data, group)]
     from importlib import metadata
 
     return [EntryPoint(point.name, point.value) for point in metadata.entry_points(group=group)]
@@ -67,10 +69,21 @@ def _may_hold_more(entry: object) -> bool:
     return not isinstance(entry, str) or entry.lower().endswith(".egg") or os.path.isfile(entry)
 
 
-def _infos() -> Iterator[str]:
+@lru_cache(1)
+def _files(path: tuple[str, ...]) -> list[bytes]:
+    """The content of every such file on a path, read once for all groups."""
+    found = []
+    for directory in _infos(path):
+        # Most distributions register nothing.
+        with suppress(OSError), open(os.path.join(directory, _FILE), "rb") as file:
+            found.append(file.read())
+    return found
+
+
+def _infos(path: Iterable[str]) -> Iterator[str]:
     """The directory of every distribution; of one that is there twice the first on the path, which is imported."""
     seen = set()
-    for entry in sys.path:
+    for entry in path:
         for child in _children(entry):
             stem, suffix = os.path.splitext(child.lower())
             name = stem.partition("-")[0].replace("_", "-").replace(".", "-")
@@ -87,13 +100,7 @@ def _children(entry: str) -> list[str]:
         return []
 
 
-def _declared(path: str, group: str) -> Iterator[EntryPoint]:
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except OSError:
-        # Most distributions register nothing.
-        return
+def _declared(data: bytes, group: str) -> Iterator[EntryPoint]:
     if group.encode() not in data:
         return
     section = ""

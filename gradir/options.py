@@ -153,13 +153,12 @@ def _schema(type_: object) -> _Schema:
 
 def _resolved(schema: _Schema, definitions: Mapping[str, _Schema]) -> _Schema:
     """The schema with what it refers to in its place, at its top level and in the branches of a union."""
-    target = definitions.get(str(schema.get("$ref", "")).rpartition("/")[2], {})
-    whole = {**target, **schema}
-    if "anyOf" in whole:
-        whole["anyOf"] = [
-            {**definitions.get(str(b.get("$ref", "")).rpartition("/")[2], {}), **b} for b in whole["anyOf"]
-        ]
-    return whole
+
+    def whole(part: _Schema) -> dict[str, Any]:
+        return {**definitions.get(str(part.get("$ref", "")).rpartition("/")[2], {}), **part}
+
+    found = whole(schema)
+    return {**found, "anyOf": [*map(whole, found["anyOf"])]} if "anyOf" in found else found
 
 
 def _branches(schema: _Schema) -> Sequence[_Schema]:

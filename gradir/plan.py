@@ -123,12 +123,10 @@ def _is_list(schema: Mapping[str, Any]) -> bool:
 
 def _culprit(earlier: Sequence[Step], step: Step, graph: Graph) -> str | None:
     """The pass after which another is no longer possible; ``None`` where it never was."""
-    if not _is_possible(step, graph):
-        return None
-    for before in earlier:
-        graph = before(graph)
+    for before in (None, *earlier):
+        graph = graph if before is None else before(graph)
         if not _is_possible(step, graph):
-            return before.asked
+            return None if before is None else before.asked
     return None
 
 

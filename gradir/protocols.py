@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from gradir.ir import Graph
 from gradir.options import NoOptions, Options
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Exporter",
+    "Fakes",
     "Frontend",
     "LiveCapture",
     "Names",
@@ -27,8 +28,13 @@ __all__ = [
     "Options",
     "Pass",
     "Recorder",
+    "Records",
+    "Releases",
     "Renderer",
+    "Runs",
+    "Seeds",
     "Verification",
+    "Verifies",
 ]
 
 
@@ -137,14 +143,6 @@ class LiveCapture(Protocol):
         """The graph."""
         ...
 
-    def verify(self, *, keep_graph: bool = True) -> Verification:
-        """Run a real backward and compare it with the graph, which can run another one afterwards if it is kept.
-
-        Raises:
-            CaptureError: backward cannot run, or only once where the graph is to be kept.
-        """
-        ...
-
 
 class Recorder(Protocol):
     """A context manager that notes which module runs which operation inside it, and captures what was run."""
@@ -175,9 +173,29 @@ class Recorder(Protocol):
 
 
 class Frontend(Protocol):
-    """Makes a graph from live objects of one framework. Importing a front-end's module is cheap."""
+    """Makes a graph from live objects of one framework. Importing a front-end's module is cheap.
 
-    name: ClassVar[str]
+    Its class is asked whether it claims an object, so that the one that does is made and no other. What a front-end can
+    do beside capturing is a protocol of its own, such as `Records`; `gradir.choosing.able` says so of one that cannot.
+    """
+
+    framework: ClassVar[str]
+    """The name by which a program imports the framework. A front-end whose framework is not loaded is asked nothing."""
+
+    takes: ClassVar[str]
+    """What it captures, in words, for an error."""
+
+    install: ClassVar[str]
+    """How to get the framework, in words, for an error."""
+
+    @classmethod
+    def claims(cls, value: object) -> bool:
+        """Whether a value is the framework's, told by its type alone.
+
+        It is asked of what is to be captured, and where nobody claims that of what is inside, which is not one of
+        Python's own tuples, lists and dicts. A SPEC may name a class too.
+        """
+        ...
 
     def capture(
         self,
@@ -195,13 +213,23 @@ class Frontend(Protocol):
         """
         ...
 
-    def seed(self, number: int) -> None:
-        """Set the seed of the framework's random numbers."""
+
+@runtime_checkable
+class Verifies(Protocol):
+    """A front-end that can check a graph against the engine of its framework."""
+
+    def verify(self, live: Any, *, keep_graph: bool = True) -> Verification:
+        """Run a real backward and compare it with the graph, which can run another one afterwards if it is kept.
+
+        Raises:
+            CaptureError: backward cannot run, or only once where the graph is to be kept.
+        """
         ...
 
-    def release(self) -> int:
-        """Let go of what captures still hold of graphs that the program has dropped; returns how many functions."""
-        ...
+
+@runtime_checkable
+class Records(Protocol):
+    """A front-end that can watch what runs."""
 
     def record(self, model: object = None, *, sources: bool = False) -> Recorder:
         """Note the modules that run inside a context; with ``sources``, source lines and variables too.
@@ -211,15 +239,52 @@ class Frontend(Protocol):
         """
         ...
 
+
+@runtime_checkable
+class Runs(Protocol):
+    """A front-end that can run what a SPEC names, on inputs that are described, and note source lines."""
+
     def capture_target(
-        self, target: object, inputs: Sequence[str], *, seed: int = 0, fake: bool = False, sources: bool = False
+        self, target: object, inputs: Sequence[str], *, seed: int = 0, sources: bool = False
     ) -> LiveCapture:
         """Run and capture what a SPEC named: a tensor, a callable that returns one, or a module to run on ``inputs``.
 
-        With ``fake`` it runs on tensors without data, so that the size of a model costs neither memory nor time. With
-        ``sources`` the nodes have their source lines, and the variables they were assigned to.
+        With ``sources`` the nodes have their source lines, and the variables they were assigned to.
 
         Raises:
             CaptureError: the target cannot be run or has no graph.
         """
+        ...
+
+
+@runtime_checkable
+class Fakes(Protocol):
+    """A front-end that can run a model without its data."""
+
+    def capture_fake_target(
+        self, target: object, inputs: Sequence[str], *, seed: int = 0, sources: bool = False
+    ) -> LiveCapture:
+        """As `Runs.capture_target`, on tensors without data: the size of a model costs neither memory nor time.
+
+        Raises:
+            CaptureError: the target has data already, cannot be run, or has no graph.
+        """
+        ...
+
+
+@runtime_checkable
+class Seeds(Protocol):
+    """A front-end whose framework draws random numbers."""
+
+    def seed(self, number: int) -> None:
+        """Set the seed of the framework's random numbers."""
+        ...
+
+
+@runtime_checkable
+class Releases(Protocol):
+    """A front-end whose captures hold something of a graph for longer than the program does."""
+
+    def release(self) -> int:
+        """Let go of what captures still hold of graphs that the program has dropped; returns how many functions."""
         ...

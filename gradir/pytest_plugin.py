@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -24,7 +24,7 @@ import pytest
 from gradir.errors import GradirError
 
 if TYPE_CHECKING:
-    from gradir.diffs.model import Diff
+    from gradir.diffs.changes import Diff
     from gradir.ir import Graph
 
     Comparison: TypeAlias = Callable[[Graph, Graph], Diff]
@@ -35,31 +35,18 @@ FOLDER: Final = "__graphs__"
 """The folder beside the test modules that the files lie in, in a folder for each module."""
 
 _UPDATE: Final = "--gradir-update"
-_USED: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
-_DONE: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
-"""The tests that passed, which are those that have asked for all their graphs."""
-_MENDED: Final[pytest.StashKey[list[tuple[str, str]]]] = pytest.StashKey()
-"""The files that nothing could read, each with what was wrong with it, and that were rewritten."""
-_UNUSED: Final[pytest.StashKey[list[tuple[str, list[str]]]]] = pytest.StashKey()
-"""The folders of graphs beside the modules that were collected, with the tests of each."""
-_SEEN: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
-"""The folders of graphs that pytest came across as it looked for tests."""
 _LONGEST_NAME: Final = 100
 
 
 class GraphSnapshot:
     """The snapshots of one test."""
 
-    def __init__(self, folder: Path, test: str, *, update: bool, used: set[str], mended: list[tuple[str, str]]) -> None:
-        """``folder`` is where the files of the test's module lie.
-
-        ``used`` collects those that were asked for, ``mended`` those that were broken and rewritten.
-        """
+    def __init__(self, folder: Path, test: str, *, update: bool, run: _Run) -> None:
+        """``folder`` is where the files of the test's module lie."""
         self._folder = folder
         self._test = test
         self._update = update
-        self._used = used
-        self._mended = mended
+        self._run = run
         self._count = 0
         self._names: set[str] = set()
 
@@ -70,6 +57,7 @@ class GraphSnapshot:
         kwargs: Mapping[str, object] | None = None,
         model: object = None,
         params: Mapping[str, Any] | None = None,
+        frontend: str | None = None,
         name: str = "",
         ignore: Sequence[str] = (),
         normalize: bool = False,
@@ -85,20 +73,25 @@ class GraphSnapshot:
             GradirError: ``ignore`` names what cannot be ignored.
         """
         __tracebackhide__ = True
+        import gradir
         from gradir import stored
+        from gradir.diffs.ignoring import check_names
 
-        compare = _comparison(ignore, normalize=normalize)
-        graph = self._graph(target, inputs, kwargs=kwargs, model=model, params=params)
+        # Also where nothing is compared.
+        check_names(ignore)
+        compare = partial(gradir.diff, ignore=ignore, normalize=normalize)
+        if not isinstance(target, gradir.Graph):
+            target = gradir.capture(target, *inputs, kwargs=kwargs, model=model, params=params, frontend=frontend)
         path = self._next_path(name)
-        self._used.add(str(path))
+        self._run.used.add(str(path))
         if self._update:
-            self._write(graph, path, compare)
+            self._write(target, path, compare)
             return
         if not path.exists():
             pytest.fail(f"there is no {path.name} beside the test: run pytest {_UPDATE} and review what it writes")
         with _plain_failures():
             expected = stored.read(path, f"pytest {_UPDATE}")
-        found = compare(expected, graph)
+        found = compare(expected, target)
         if not found:
             return
         shown = f"{FOLDER}/{path.parent.name}/{path.name}"
@@ -116,14 +109,7 @@ class GraphSnapshot:
         with _plain_failures():
             stored.write(graph, path, before)
         if before.fault:
-            self._mended.append((str(path), before.fault))
-
-    def _graph(self, target: object, inputs: tuple[object, ...], **options: Any) -> Graph:
-        import gradir
-
-        if isinstance(target, gradir.Graph):
-            return target
-        return gradir.capture(target, *inputs, **options)
+            self._run.mended.add((str(path), before.fault))
 
     def _next_path(self, name: str) -> Path:
         self._count += 1
@@ -132,15 +118,6 @@ class GraphSnapshot:
             pytest.fail(f"two graphs of this test would be kept as {suffix.lstrip('-')!r}: give each a name of its own")
         self._names.add(suffix)
         return self._folder / f"{_file_name(self._test + suffix)}.gir"
-
-
-def _comparison(ignore: Sequence[str], *, normalize: bool) -> Comparison:
-    """The diff of two graphs with these options, which are checked even where nothing is compared."""
-    import gradir
-    from gradir.diffs.ignoring import check_names
-
-    check_names(ignore)
-    return partial(gradir.diff, ignore=ignore, normalize=normalize)
 
 
 @contextlib.contextmanager
@@ -172,13 +149,8 @@ def graph_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
     """Compares captured graphs with the .gir files beside the test; see `GraphSnapshot.check`."""
     module = request.path
     test = request.node.name if request.cls is None else f"{request.cls.__qualname__}.{request.node.name}"
-    return GraphSnapshot(
-        module.parent / FOLDER / module.stem,
-        test,
-        update=request.config.getoption(_UPDATE),
-        used=request.config.stash[_USED],
-        mended=request.config.stash[_MENDED],
-    )
+    folder, update = module.parent / FOLDER / module.stem, request.config.getoption(_UPDATE)
+    return GraphSnapshot(folder, test, update=update, run=request.config.stash[_RUN])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -189,117 +161,88 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start with no file used."""
-    config.stash[_USED] = set()
-    config.stash[_DONE] = set()
-    config.stash[_MENDED] = []
-    config.stash[_UNUSED] = []
-    config.stash[_SEEN] = set()
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(_Reports(config), "gradir-reports")
+    config.stash[_RUN] = _Run(config)
+    config.pluginmanager.register(config.stash[_RUN], "gradir-run")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> None:
-    """Note a folder of graphs; whether it is ignored is for others to say."""
-    if collection_path.name == FOLDER and collection_path.is_dir():
-        config.stash[_SEEN].add(str(collection_path))
-
-
-class _Reports:
-    """Notes which tests passed; with pytest-xdist the reports of all workers arrive here."""
+class _Run:
+    """What happened in a run; with pytest-xdist the main process takes over what its workers came across."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
+        self.used: set[str] = set()
+        """The files that a test asked for."""
+        self.mended: set[tuple[str, str]] = set()
+        """The files that nothing could read, each with what was wrong with it, and that were rewritten."""
+        self.collected: dict[str, list[str]] = {}
+        """The tests of each module that was run as a whole, by the folder of its graphs."""
+        self.seen: set[str] = set()
+        """The folders of graphs that pytest came across as it looked for tests."""
+        self._done: set[str] = set()
+        """The tests that passed, which are those that have asked for all their graphs."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_ignore_collect(self, collection_path: Path) -> None:
+        """Note a folder of graphs; whether it is ignored is for others to say."""
+        if collection_path.name == FOLDER and collection_path.is_dir():
+            self.seen.add(str(collection_path))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a test that passed."""
+        """Note a test that passed; the reports of all workers arrive in the main process."""
         if report.when == "call" and report.passed:
-            self._config.stash[_DONE].add(report.nodeid)
+            self._done.add(report.nodeid)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take over what a worker of pytest-xdist used and collected."""
+        for name, found in getattr(node, "workeroutput", {}).get("gradir", {}).items():
+            getattr(self, name).update(found)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Find which modules were run as a whole and, in a worker, tell the main process."""
+        for item in session.items if self._runs_whole_modules() else ():
+            self.collected.setdefault(str(item.path.parent / FOLDER / item.path.stem), []).append(item.nodeid)
+        output = getattr(self._config, "workeroutput", None)
+        if output is not None:
+            output["gradir"] = {name: getattr(self, name) for name in ("used", "mended", "collected", "seen")}
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Name the files that were broken and rewritten, and those that no test asked for."""
+        # A test that was skipped, failed or never came has not said what it needs.
+        complete = [folder for folder, tests in self.collected.items() if self._done.issuperset(tests)]
+        found = {str(path) for folder in complete for path in Path(folder).glob("*.gir")}
+        mended = [f"{self._relative(path)}: {fault}; rewritten" for path, fault in sorted(self.mended)]
+        unused = [self._relative(path) for path in sorted((found - self.used) | self._orphans())]
+        for what, lines in (("were broken", mended), ("no test asked for", unused)):
+            if lines:
+                from gradir.ir.text import printable
+
+                terminalreporter.section(f"graph snapshots that {what}")
+                for line in lines:
+                    terminalreporter.line(printable(line))
+
+    def _runs_whole_modules(self) -> bool:
+        narrowed = any(
+            self._config.getoption(name, None)
+            for name in ("keyword", "markexpr", "lf", "deselect", "maxfail", "collectonly", "setupplan")
+        )
+        return not narrowed and not any("::" in argument for argument in self._config.args)
+
+    def _orphans(self) -> set[str]:
+        """The files of modules that are gone, in the folders of which all was to be run."""
+        if not self._runs_whole_modules():
+            return set()
+        run = [self._config.invocation_params.dir / argument for argument in self._config.args]
+        orphans: set[str] = set()
+        for folder in map(Path, self.seen):
+            if any(folder.is_relative_to(place) for place in run):
+                modules = {path.stem for path in folder.parent.iterdir() if path.is_file()}
+                orphans.update(str(path) for path in folder.glob("*/*.gir") if path.parent.name not in modules)
+        return orphans
+
+    def _relative(self, path: str) -> str:
+        root = self._config.rootpath
+        return str(Path(path).relative_to(root) if Path(path).is_relative_to(root) else path)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ARG001 (xdist's signature)
-    """Take over what a worker of pytest-xdist used and collected."""
-    output = getattr(node, "workeroutput", {})
-    node.config.stash[_USED].update(output.get("gradir_used", ()))
-    node.config.stash[_MENDED].extend((path, fault) for path, fault in output.get("gradir_mended", ()))
-    node.config.stash[_SEEN].update(output.get("gradir_seen", ()))
-    node.config.stash[_UNUSED] += [(folder, tests) for folder, tests in output.get("gradir_collected", ())]
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tell the main process, in a worker, and find the files that nothing asked for."""
-    config = session.config
-    collected = _collected(session.items) if _runs_whole_modules(config) else []
-    output = getattr(config, "workeroutput", None)
-    if output is not None:
-        used = config.stash[_USED]
-        output["gradir_used"] = sorted(used)
-        output["gradir_mended"] = config.stash[_MENDED]
-        output["gradir_collected"] = collected
-        seen = config.stash[_SEEN]
-        output["gradir_seen"] = sorted(seen)
-        return
-    config.stash[_UNUSED] += collected
-
-
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Name the files that were broken and rewritten, and those that no test asked for."""
-    _report_mended(terminalreporter, config)
-    collected, used, done = config.stash[_UNUSED], config.stash[_USED], config.stash[_DONE]
-    # A test that was skipped, failed or never came has not said what it needs.
-    complete = {folder: set(tests) <= done for folder, tests in collected}
-    found = {str(path) for folder, whole in complete.items() if whole for path in Path(folder).glob("*.gir")}
-    unused = sorted((found - used) | _orphans(config))
-    if not unused:
-        return
-    from gradir.ir.text import printable
-
-    terminalreporter.section("graph snapshots that no test asked for")
-    for path in unused:
-        terminalreporter.line(printable(str(_relative(Path(path), config.rootpath))))
-
-
-def _report_mended(terminalreporter: Any, config: pytest.Config) -> None:
-    mended = config.stash[_MENDED]
-    if not mended:
-        return
-    from gradir.ir.text import printable
-
-    terminalreporter.section("graph snapshots that were broken")
-    for path, fault in sorted(mended):
-        terminalreporter.line(printable(f"{_relative(Path(path), config.rootpath)}: {fault}; rewritten"))
-
-
-def _runs_whole_modules(config: pytest.Config) -> bool:
-    narrowed = any(
-        config.getoption(name, None)
-        for name in ("keyword", "markexpr", "lf", "deselect", "maxfail", "collectonly", "setupplan")
-    )
-    return not narrowed and not any("::" in argument for argument in config.args)
-
-
-def _collected(items: Iterable[pytest.Item]) -> list[tuple[str, list[str]]]:
-    """The folder of graphs of every module of which a test was collected, with these tests."""
-    tests: dict[str, list[str]] = {}
-    for item in items:
-        tests.setdefault(str(item.path.parent / FOLDER / item.path.stem), []).append(item.nodeid)
-    return list(tests.items())
-
-
-def _orphans(config: pytest.Config) -> set[str]:
-    """The files of modules that are gone, in the folders of which all was to be run."""
-    if not _runs_whole_modules(config):
-        return set()
-    run = [config.invocation_params.dir / argument for argument in config.args]
-    seen = [Path(folder) for folder in config.stash[_SEEN]]
-    orphans: set[str] = set()
-    for folder in seen:
-        if any(folder.is_relative_to(place) for place in run):
-            modules = {path.stem for path in folder.parent.iterdir() if path.is_file()}
-            orphans.update(str(path) for path in folder.glob("*/*.gir") if path.parent.name not in modules)
-    return orphans
-
-
-def _relative(path: Path, root: Path) -> Path:
-    return path.relative_to(root) if path.is_relative_to(root) else path
+_RUN: Final[pytest.StashKey[_Run]] = pytest.StashKey()

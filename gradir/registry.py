@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, cached_property
+from typing import Any, Final, Generic, TypeVar, Union
 
 from gradir.entrypoints import EntryPoint, entry_points
 from gradir.errors import ExportError, GradirError, PassError, warn
@@ -15,9 +15,6 @@ from gradir.options import OptionError, Options, filled
 from gradir.pictures import PICTURES
 from gradir.protocols import Exporter, Frontend, Pass, Renderer
 
-if TYPE_CHECKING:
-    from gradir.review.comparison import Comparison
-
 __all__ = [
     "DRAWN",
     "export",
@@ -25,7 +22,6 @@ __all__ = [
     "exporter_names",
     "exporter_options",
     "frontend",
-    "frontend_names",
     "passes",
     "rendered",
     "renderer",
@@ -39,92 +35,149 @@ __all__ = [
 DRAWN: Final = "svg"
 """The picture that a diff can be drawn as, from the text of its renderer ``dot``."""
 
-
-class _Group(NamedTuple):
-    """A kind of plug-in: the group of its entry points, what one is called, and what is raised where one fails."""
-
-    name: str
-    noun: str
-    error: type[GradirError]
+P = TypeVar("P")
+W = TypeVar("W", bound=Union[Exporter[Any], Renderer[Any]])
 
 
-_EXPORTERS: Final = _Group("gradir.exporters", "exporter", ExportError)
-_RENDERERS: Final = _Group("gradir.renderers", "renderer", ExportError)
-_FRONTENDS: Final = _Group("gradir.frontends", "front-end", GradirError)
-_PASSES: Final = _Group("gradir.passes", "pass", PassError)
+class Finder(Generic[P]):
+    """Finds the plug-ins of one group by name, and makes each once; called with a name it gives the one of that name.
 
-
-def exporter_names() -> tuple[str, ...]:
-    """The names of the installed exporters, sorted."""
-    return tuple(sorted(_found(_EXPORTERS)))
-
-
-def renderer_names() -> tuple[str, ...]:
-    """The names of the installed renderers of a diff, sorted."""
-    return tuple(sorted(_found(_RENDERERS)))
-
-
-def frontend_names() -> tuple[str, ...]:
-    """The names of the installed front-ends, sorted."""
-    return tuple(sorted(_found(_FRONTENDS)))
-
-
-def exporter(name: str) -> Exporter[Any]:
-    """The exporter of that name.
-
-    Raises:
-        ExportError: there is none, its module cannot be imported, or it is no exporter.
+    ``noun`` is what one is called, ``error`` what is raised where one fails, and ``members`` what each must have.
     """
-    found: Exporter[Any] = _loaded(_EXPORTERS, name)
-    return found
+
+    def __init__(self, group: str, noun: str, error: type[GradirError], **members: Any) -> None:
+        self._group, self._noun, self._error, self._members = group, noun, error, members
+        self._made: dict[str, P] = {}
+
+    def names(self) -> tuple[str, ...]:
+        """The names of those that are installed, sorted."""
+        return tuple(sorted(self._found))
+
+    def __call__(self, name: str) -> P:
+        """The plug-in of that name.
+
+        Raises:
+            GradirError: there is none, its module cannot be imported, or it is no such plug-in.
+        """
+        if name not in self._made:
+            self._made[name] = self._checked(name, lambda point: point.load()())
+        return self._made[name]
+
+    def kind(self, name: str) -> type[P]:
+        """The class of the plug-in of that name, which is not made.
+
+        Raises:
+            GradirError: there is none, its module cannot be imported, or it is no such plug-in.
+        """
+        found: type[P] = self._checked(name, EntryPoint.load)
+        return found
+
+    def is_own(self, name: str) -> bool:
+        """Whether the plug-in of that name is one of gradir's."""
+        return any(point.value.startswith("gradir.") for point in self._found[name])
+
+    @cached_property
+    def _found(self) -> Mapping[str, tuple[EntryPoint, ...]]:
+        found: dict[str, dict[str, EntryPoint]] = {}
+        for point in entry_points(self._group):
+            # One package seen twice on the path registers the same value twice.
+            found.setdefault(point.name, {}).setdefault(point.value, point)
+        return {name: tuple(points.values()) for name, points in found.items()}
+
+    def _checked(self, name: str, load: Callable[[EntryPoint], Any]) -> Any:
+        """What is loaded by that name, if it is such a plug-in."""
+        point = self._point(name)
+        try:
+            found = load(point)
+            for member, kind in self._members.items():
+                value = getattr(found, member, None)
+                if not (
+                    isinstance(value, type) and issubclass(value, kind) if kind is Options else isinstance(value, kind)
+                ):
+                    raise TypeError(f"its {member!r} is no {kind.__name__}")
+        except (GradirError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            # To leave the program is not for a plug-in: whatever it raises is its failure.
+            raise self._error(f"{self._noun} {name!r} ({point.value}) cannot be loaded: {_said(error)}") from error
+        return found
+
+    def _point(self, name: str) -> EntryPoint:
+        noun, found = self._noun, self._found
+        if not found:
+            raise self._error(
+                f"no {noun} at all is registered: gradir is not installed, or what is beside it hides that"
+            )
+        if name not in found:
+            raise self._error(f"unknown {noun} {name!r}{self._advice(name)}")
+        if len(found[name]) > 1:
+            values = " and ".join(sorted(point.value for point in found[name]))
+            raise self._error(f"two packages register the {noun} {name!r}: {values}; uninstall one of them")
+        return found[name][0]
+
+    def _advice(self, name: str) -> str:
+        return f"{did_you_mean(name.lower(), self.names())}: choose from {', '.join(self.names())}"
 
 
-def export(name: str, graph: Graph, values: Mapping[str, object]) -> str:
-    """Run the exporter of that name with options given as values or as text, the cyclic garbage collector paused.
+class Writers(Finder[W]):
+    """Finds what writes text, by a method of this name; ``pictures`` are names that are none of it."""
 
-    Raises:
-        ExportError: there is no such exporter or option, the format cannot hold the graph, or the exporter fails.
-    """
-    options = exporter_options(name, values)
-    return _text_of(f"exporter {name!r}", lambda: exporter(name).export(graph, options))
+    def __init__(self, group: str, noun: str, method: str, pictures: Sequence[str], drawn: str) -> None:
+        super().__init__(group, noun, ExportError, options=Options, suffix=str, **{method: Callable})
+        self._method, self._pictures, self._drawn = method, pictures, drawn
+
+    def options(self, name: str, values: Mapping[str, object], whose: str = "") -> Options:
+        """The options of the one of that name; a value given as text is read as its option's type.
+
+        Errors say ``whose`` options these are: where nothing is given, those of the one of that name.
+
+        Raises:
+            ExportError: an option that it does not have, or a value that the option does not take.
+        """
+        try:
+            return filled(self(name).options, values, whose or f"{self._noun} {name!r}", strict=False)
+        except OptionError as error:
+            raise ExportError(str(error)) from error
+
+    def text(self, name: str, source: object, values: Mapping[str, object]) -> str:
+        """Run the one of that name with options given as values or as text, the cyclic garbage collector paused.
+
+        Raises:
+            ExportError: there is no such plug-in or option, its format cannot hold the source, or it fails.
+        """
+        options, write = self.options(name, values), getattr(self(name), self._method)
+        return _text_of(f"{self._noun} {name!r}", lambda: write(source, options))
+
+    def _advice(self, name: str) -> str:
+        if name in self._pictures:
+            return f": {self._drawn}"
+        near = did_you_mean(name.lower(), [*self.names(), *self._pictures])
+        return f"{near}: choose from {', '.join(self.names())}; {self._drawn}"
 
 
-def renderer(name: str) -> Renderer[Any]:
-    """The renderer of that name.
+exporter: Final = Writers[Exporter[Any]](
+    "gradir.exporters",
+    "exporter",
+    "export",
+    PICTURES,
+    f"{', '.join(PICTURES[:-1])} and {PICTURES[-1]} are pictures, drawn by gradir.render and 'gradir export'",
+)
+renderer: Final = Writers[Renderer[Any]](
+    "gradir.renderers",
+    "renderer",
+    "render",
+    (DRAWN,),
+    f"{DRAWN} is a picture, drawn by 'gradir diff --format {DRAWN}'",
+)
+frontend: Final = Finder[Frontend]("gradir.frontends", "front-end", GradirError, framework=str, claims=Callable)
+_pass: Final = Finder[Pass[Any]]("gradir.passes", "pass", PassError, options=Options, order=int, run=Callable)
 
-    Raises:
-        ExportError: there is none, its module cannot be imported, or it is no renderer.
-    """
-    found: Renderer[Any] = _loaded(_RENDERERS, name)
-    return found
-
-
-def rendered(name: str, comparison: Comparison, values: Mapping[str, object]) -> str:
-    """Run the renderer of that name with options given as values or as text.
-
-    Raises:
-        ExportError: there is no such renderer or option, the format cannot hold the diff, or the renderer fails.
-    """
-    options = renderer_options(name, values)
-    return _text_of(f"renderer {name!r}", lambda: renderer(name).render(comparison, options))
-
-
-def _text_of(whose: str, make: Callable[[], object]) -> str:
-    """What a plug-in makes, the cyclic garbage collector paused; whatever it raises beside errors is its failure."""
-    try:
-        with paused_gc():
-            text = make()
-    except (GradirError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise ExportError(f"{whose} failed: {_said(error)}") from error
-    if not isinstance(text, str):
-        raise ExportError(f"{whose} failed: it returned {type(text).__name__}, not text")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ExportError(f"{whose} failed: its text holds {text[error.start]!r}, which no file can") from error
-    return text
+exporter_names: Final = exporter.names
+exporter_options: Final = exporter.options
+export: Final = exporter.text
+renderer_names: Final = renderer.names
+renderer_options: Final = renderer.options
+rendered: Final = renderer.text
 
 
 def suffix(name: str, values: Mapping[str, object]) -> str:
@@ -142,33 +195,6 @@ def suffix(name: str, values: Mapping[str, object]) -> str:
     return found.suffix if suffix_for is None else str(suffix_for(options))
 
 
-def exporter_options(name: str, values: Mapping[str, object], whose: str = "") -> Options:
-    """The options of the named exporter; a value given as text is read as its option's type.
-
-    Errors say ``whose`` options these are: where nothing is given, the exporter's.
-
-    Raises:
-        ExportError: an option that the exporter does not have, or a value that the option does not take.
-    """
-    return _options(exporter(name).options, values, whose or f"exporter {name!r}")
-
-
-def renderer_options(name: str, values: Mapping[str, object]) -> Options:
-    """The options of the named renderer; a value given as text is read as its option's type.
-
-    Raises:
-        ExportError: an option that the renderer does not have, or a value that the option does not take.
-    """
-    return _options(renderer(name).options, values, f"renderer {name!r}")
-
-
-def _options(kind: type[Options], values: Mapping[str, object], whose: str) -> Options:
-    try:
-        return filled(kind, values, whose, strict=False)
-    except OptionError as error:
-        raise ExportError(str(error)) from error
-
-
 @cache
 def passes() -> Mapping[str, Pass[Any]]:
     """The installed passes by name, in the order in which they run. One that is broken is warned of and left out.
@@ -179,9 +205,9 @@ def passes() -> Mapping[str, Pass[Any]]:
     found: dict[str, Pass[Any]] = {}
     options: dict[str, str] = {}
     # Whoever else takes an option of gradir's own passes is left out, wherever it is installed.
-    for name in sorted(_found(_PASSES), key=lambda name: (not _is_own(_PASSES, name), name)):
+    for name in sorted(_pass.names(), key=lambda name: (not _pass.is_own(name), name)):
         try:
-            each: Pass[Any] = _loaded(_PASSES, name)
+            each = _pass(name)
         except PassError as error:
             warn(str(error))
             continue
@@ -211,86 +237,22 @@ def run_pass(name: str, graph: Graph, options: Options) -> Graph:
     return left
 
 
-def frontend(name: str) -> Frontend:
-    """The front-end of that name.
-
-    Raises:
-        GradirError: there is none, or its module cannot be imported.
-    """
-    found: Frontend = _loaded(_FRONTENDS, name)
-    return found
-
-
-@cache
-def _found(group: _Group) -> Mapping[str, tuple[EntryPoint, ...]]:
-    found: dict[str, dict[str, EntryPoint]] = {}
-    for point in entry_points(group.name):
-        # One package seen twice on the path registers the same value twice.
-        found.setdefault(point.name, {}).setdefault(point.value, point)
-    return {name: tuple(points.values()) for name, points in found.items()}
-
-
-def _is_own(group: _Group, name: str) -> bool:
-    return any(point.value.startswith("gradir.") for point in _found(group)[name])
-
-
-@cache
-def _loaded(group: _Group, name: str) -> Any:
-    """The plug-in of that name, made once."""
-    point = _find(group, name)
+def _text_of(whose: str, make: Callable[[], object]) -> str:
+    """What a plug-in makes; whatever it raises beside errors is its failure."""
     try:
-        found = point.load()()
-        for problem in _problems(group, found):
-            raise TypeError(problem)
+        with paused_gc():
+            text = make()
     except (GradirError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        # To leave the program is not for a plug-in: whatever it raises is its failure.
-        raise group.error(f"{group.noun} {name!r} ({point.value}) cannot be loaded: {_said(error)}") from error
-    return found
-
-
-def _find(group: _Group, name: str) -> EntryPoint:
-    noun, found = group.noun, _found(group)
-    if not found:
-        raise group.error(f"no {noun} at all is registered: gradir is not installed, or what is beside it hides that")
-    if name not in found:
-        raise group.error(f"unknown {noun} {name!r}{_advice(group, name, found)}")
-    if len(found[name]) > 1:
-        values = " and ".join(sorted(point.value for point in found[name]))
-        raise group.error(f"two packages register the {noun} {name!r}: {values}; uninstall one of them")
-    return found[name][0]
-
-
-def _advice(group: _Group, name: str, registered: Mapping[str, object]) -> str:
-    choices = f"choose from {', '.join(sorted(registered))}"
-    if group == _RENDERERS:
-        drawn = f"{DRAWN} is a picture, drawn by 'gradir diff --format {DRAWN}'"
-        near = did_you_mean(name.lower(), [*registered, DRAWN])
-        return f": {drawn}" if name == DRAWN else f"{near}: {choices}; {drawn}"
-    if group != _EXPORTERS:
-        return f"{did_you_mean(name.lower(), registered)}: {choices}"
-    *most, last = PICTURES
-    drawn = f"{', '.join(most)} and {last} are pictures, drawn by gradir.render and 'gradir export'"
-    if name in PICTURES:
-        return f": {drawn}"
-    return f"{did_you_mean(name.lower(), [*registered, *PICTURES])}: {choices}; {drawn}"
-
-
-def _problems(group: _Group, loaded: object) -> Iterator[str]:
-    """What makes a loaded object no plug-in of its group."""
-    if group == _FRONTENDS:
-        return
-    options = getattr(loaded, "options", None)
-    if not (isinstance(options, type) and issubclass(options, Options)):
-        yield "its 'options' are not a subclass of gradir.Options"
-    method = {_EXPORTERS: "export", _RENDERERS: "render"}.get(group, "")
-    if method and not (callable(getattr(loaded, method, None)) and isinstance(getattr(loaded, "suffix", None), str)):
-        yield f"it needs a method {method!r} and a file 'suffix'"
-    if group == _PASSES and not (
-        callable(getattr(loaded, "run", None)) and isinstance(getattr(loaded, "order", None), int)
-    ):
-        yield "it needs a method 'run' and a number 'order'"
+        raise ExportError(f"{whose} failed: {_said(error)}") from error
+    if not isinstance(text, str):
+        raise ExportError(f"{whose} failed: it returned {type(text).__name__}, not text")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ExportError(f"{whose} failed: its text holds {text[error.start]!r}, which no file can") from error
+    return text
 
 
 def _said(error: BaseException) -> str:

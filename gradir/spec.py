@@ -5,15 +5,20 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
-from gradir.errors import SpecError
+from gradir.errors import GradirError, SpecError
 
-__all__ = ["load_target", "own_error"]
+__all__ = ["called", "calling_on_import", "load_target", "own_error"]
+
+T = TypeVar("T")
 
 
 def load_target(spec: str) -> object:
@@ -37,6 +42,56 @@ def load_target(spec: str) -> object:
         raise SpecError(f"{spec} raised {own_error(error)}") from error
 
 
+def called(target: Callable[[], T], name: str = "") -> T:
+    """What a callable of the user's returns.
+
+    Raises:
+        SpecError: it raises; a `GradirError` is passed on.
+    """
+    try:
+        return target()
+    except (GradirError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        name = name or getattr(target, "__qualname__", type(target).__name__)
+        raise SpecError(f"{name} raised {own_error(error)}") from error
+
+
+@contextmanager
+def calling_on_import(calls: Mapping[str, Callable[[], None]]) -> Iterator[None]:
+    """Call what belongs to a module as soon as that has been imported inside the context, whoever imports it."""
+    finder = _Calling(calls)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _Calling(MetaPathFinder):
+    """Finds nothing by itself, and lets the loader of what the others find make a call."""
+
+    def __init__(self, calls: Mapping[str, Callable[[], None]]) -> None:
+        self._calls = calls
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name not in self._calls:
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_call(module: ModuleType) -> None:
+                execute(module)
+                # One loader may be that of a whole archive.
+                if module.__name__ == name:
+                    self._calls[name]()
+
+            spec.loader.exec_module = execute_and_call  # type: ignore[method-assign]
+        return spec
+
+
 def own_error(error: BaseException) -> str:
     """What a user's own exception says, in one short line."""
     name = type(error).__name__
@@ -56,15 +111,11 @@ def _load_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise SpecError(f"{path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
-    with _importable(path.resolve().parent):
+    with _running(str(path), path.resolve().parent):
         previous = sys.modules.get(path.stem)
         sys.modules[path.stem] = module
         try:
             spec.loader.exec_module(module)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            raise SpecError(f"{path} raised {own_error(error)}") from error
         finally:
             if previous is not None:
                 sys.modules[path.stem] = previous
@@ -72,25 +123,24 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def _load_module(name: str) -> ModuleType:
-    with _importable(Path.cwd()):
-        try:
-            return importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-                raise SpecError(f"{name}: no such module here") from error
-            raise SpecError(f"{name} raised {own_error(error)}") from error
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            raise SpecError(f"{name} raised {own_error(error)}") from error
+    with _running(name, Path.cwd(), name):
+        return importlib.import_module(name)
 
 
 @contextmanager
-def _importable(directory: Path) -> Iterator[None]:
+def _running(name: str, directory: Path, module: str = "") -> Iterator[None]:
+    """Let what is imported import from a directory; whatever it raises is said of ``name``."""
     entry = str(directory)
     sys.path.insert(0, entry)
     try:
         yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{module}.".startswith(f"{missing}."):
+            raise SpecError(f"{name}: no such module here") from error
+        raise SpecError(f"{name} raised {own_error(error)}") from error
     finally:
         if entry in sys.path:
             sys.path.remove(entry)

@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 from definitions import components
 
-from gradir.diffs.document import FORMAT, VERSION
-from gradir.diffs.model import Diff
+from gradir.diffs.changes import Diff
+from gradir.diffs.diff_json import FORMAT, VERSION
 
 __all__ = ["PUBLISHED", "diff_schema", "schema_text"]
 

@@ -17,7 +17,7 @@ import msgspec
 from definitions import components
 from schema_change import breaking_changes
 
-from gradir.codecs.compact.layout import LATER_SCOPE_COLUMNS, NODE_COLUMNS, SCOPE_COLUMNS, Kind
+from gradir.codecs.compact.layout import KEYS, KIND, KINDS, TABLES, columns_of
 from gradir.codecs.document import FORMAT, Document
 from gradir.codecs.versions import NEWEST, RELEASED, Version
 from gradir.ir import Cut, Node, Producer, Saved, Scope, Source, TensorMeta
@@ -36,7 +36,8 @@ PUBLISHED: Final = f"{_FOLDER}/gir-{NEWEST}.schema.json"
 COMPACT: Final = f"{_FOLDER}/gir-compact-{NEWEST}.schema.json"
 """Where the schema of the compact form is published."""
 
-_COLUMN: Final = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+_UNSIGNED: Final = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+_COLUMN: Final = {"type": "array", "items": {"type": "integer"}, "default": []}
 
 
 def json_schema() -> dict[str, Any]:
@@ -48,26 +49,22 @@ def json_schema() -> dict[str, Any]:
 
 def compact_schema() -> dict[str, Any]:
     """The JSON Schema of a compact document, with each packed column as the array of its integers."""
-    _, definitions = _generated(Kind, Producer, Cut)
-    definitions["Kind"]["properties"]["role"]["examples"] = list(ROLES)
-    parts = {
-        "format": {},
-        "version": {},
-        "requires": {"type": "array", "items": {"type": "string"}},
-        "producer": {"$ref": "#/$defs/Producer"},
-        "cuts": {"type": "array", "items": {"$ref": "#/$defs/Cut"}},
-        "strings": {"type": "array", "items": {"type": "string"}, "minItems": 1, "prefixItems": [{"const": ""}]},
-        "scopes": _columns(SCOPE_COLUMNS, *LATER_SCOPE_COLUMNS),
-        "kinds": {"type": "array", "items": {"$ref": "#/$defs/Kind"}},
-        "nodes": _columns(NODE_COLUMNS),
-    }
+    document, definitions = _generated(Document)
+    definitions["Node"]["properties"]["role"]["examples"] = list(ROLES)
+    parts: dict[str, Any] = dict.fromkeys(KEYS)
+    parts |= {key: document["properties"][key] for key in ("format", "version", "requires", "producer")}
+    for key in ("requires", "producer"):
+        # Only what JSON leaves out has a default.
+        parts[key] = {name: entry for name, entry in parts[key].items() if name != "default"}
+    parts["strings"] = {"type": "array", "items": {"type": "string"}, "minItems": 1, "prefixItems": [{"const": ""}]}
+    for name, record in TABLES.items():
+        kinds = {KINDS: {"type": "array", "items": {"$ref": f"#/$defs/{record.__name__}"}}}
+        columns = {column: _UNSIGNED if column == KIND else _COLUMN for column in columns_of(record)}
+        table = f"{record.__name__}Table"
+        parts[name] = {"$ref": f"#/$defs/{table}"}
+        definitions[table] = {"type": "object", "properties": kinds | columns, "required": [KINDS, KIND]}
     document = {"type": "object", "properties": parts, "required": list(parts)}
     return _published(COMPACT, f"GIR {NEWEST}, the compact form with its columns unpacked", document, definitions)
-
-
-def _columns(required: tuple[str, ...], *optional: str) -> dict[str, Any]:
-    columns = dict.fromkeys((*required, *optional), _COLUMN)
-    return {"type": "object", "properties": columns, "required": list(required)}
 
 
 def _generated(*records: type) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -35,3 +35,19 @@ def test_the_capture_benchmark_runs(tmp_path: Path) -> None:
     tables = [part.splitlines() for part in done.stdout.strip().split("\n\n")]
     assert [len(lines) for lines in tables] == [3, 4, 5]
     assert all(len(line.split("|")) == len(lines[0].split("|")) for lines in tables for line in lines)
+
+
+def test_the_benchmark_beside_another_version_runs(tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCHMARKS / "versions.py"), "--smoke", "--before", sys.executable]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [line.split("|")[1:-1] for line in done.stdout.splitlines()]
+    assert len(rows) == 13
+    assert [cell.strip() for cell in rows[0][1:]] == [
+        "now µs",
+        "before µs",
+        "torchviz µs",
+        "before / now",
+        "torchviz / now",
+    ]
+    assert all(float(row[4]) > 0 for row in rows[2:])

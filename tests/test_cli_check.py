@@ -139,7 +139,7 @@ def test_a_file_that_only_a_newer_gradir_reads_is_left(
     head: str, project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = project / "loss.gir"
-    text = path.read_text().replace('"version":"1.1","requires":[]', head)
+    text = path.read_text().replace('"version":"1.0","requires":[]', head)
     path.write_text(text)
     capfd.readouterr()
     assert check() == 2
@@ -155,7 +155,7 @@ def test_a_file_of_a_newer_minor_version_is_left_where_it_differs(
     project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = project / "loss.gir"
-    text = path.read_text().replace('"version":"1.1"', '"version":"1.99"')
+    text = path.read_text().replace('"version":"1.0"', '"version":"1.99"')
     path.write_text(text)
     assert check("--update") == 0
     edit(project)

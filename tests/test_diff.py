@@ -17,11 +17,11 @@ from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import graphs, texts
 
 import gradir
+from gradir.diffs.changes import UNSET, Change, Diff, FieldChange, Kind, Totals
 from gradir.diffs.compare import compare
-from gradir.diffs.document import decode, encode
-from gradir.diffs.fields import descriptions
+from gradir.diffs.diff_json import decode, encode
+from gradir.diffs.field_changes import descriptions
 from gradir.diffs.matching import match
-from gradir.diffs.model import UNSET, Change, Diff, FieldChange, Kind, Totals
 from gradir.ir import Builder, Cut, Graph, Node, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.fields import fields_of as fields_of_record
 from gradir.review.text import ANSI, Palette

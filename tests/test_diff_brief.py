@@ -14,18 +14,18 @@ from edit_scripts import plan, script
 from hypothesis import given
 from msgspec.structs import replace
 from range_notation import expanded
-from reports import UNKNOWN, headline, markdown, outline, render_brief, render_text
+from reports import UNKNOWN, all_changes, headline, markdown, outline, render_brief, render_text
 from samples import HOSTILE_LABELS, everything, hostile
 
 import gradir
 from gradir.cli import main
+from gradir.diffs.changes import Change, Diff, FieldChange, Totals
 from gradir.diffs.compare import compare
-from gradir.diffs.model import Change, Diff, FieldChange, Totals
 from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.text import word
-from gradir.review.lines import change_line, change_lines, module_name
-from gradir.review.outline import Group, Modules, changes_told
+from gradir.review.outline import Group, Modules
 from gradir.review.text import ANSI, Palette
+from gradir.review.wording import change_line, change_lines, module_name
 
 META = [TensorMeta("float32", (2, 4))]
 
@@ -180,7 +180,7 @@ def test_a_long_text_starts_with_what_changed_in_which_modules() -> None:
 def test_every_change_is_told_exactly_once(pair: tuple[Graph, Graph]) -> None:
     found = compare(*pair)
     for sides in (pair, UNKNOWN):
-        assert Counter(changes_told(outline(found, sides))) == Counter(found.changes)
+        assert Counter(all_changes(outline(found, sides))) == Counter(found.changes)
 
 
 @given(pairs())
@@ -226,7 +226,7 @@ def _heads(line: str, group: Group) -> bool:
         return line == f"{module_name(group.paths[0])}{removed}"
     if line[:1] not in {"", " ", "("}:
         names, rest = expanded(line)
-        what = "change" if len(group.form) == 1 else f"{len(group.form)} changes"
+        what = "change" if len(group.relative) == 1 else f"{len(group.relative)} changes"
         told = (
             f"{removed}: the same {what} in each of {len(group.paths)} modules, here in {module_name(group.paths[0])}"
         )

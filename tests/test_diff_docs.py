@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from gradir.cli import main
-from gradir.diffs.document import encode
-from gradir.diffs.model import Diff, Kind, Totals
-from gradir.review.headline import SIGNS
+from gradir.diffs.changes import Diff, Kind, Totals
+from gradir.diffs.diff_json import encode
+from gradir.review.wording import SIGNS
 
 ROOT = Path(__file__).parents[1]
 DOCS = (ROOT / "docs" / "diff.md").read_text(encoding="utf-8")

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from range_notation import expanded
 from samples import HOSTILE_LABELS
 
+from gradir.diffs.changes import Change, FieldChange
 from gradir.diffs.compare import compare
-from gradir.diffs.model import Change, FieldChange
 from gradir.ir import Graph, Ref
 from gradir.review.name_ranges import ranges
-from gradir.review.relative_changes import Name, changes_in, form_of, name_in, name_seen_from
+from gradir.review.relative_changes import RelativeName, absolute_name, made_absolute, made_relative, relative_name
 
 components = st.sampled_from(
     [
@@ -113,33 +113,33 @@ tails = st.sampled_from(["", "/exp:1", "[1]", ".0", ".w/t:2", "x"])
 def test_a_name_seen_from_a_module_is_that_name(path: str, name: str, tail: str) -> None:
     beside = f"{path.rpartition('.')[0]}.1{tail}"
     for text in (name, path, path + tail, beside, path.rpartition(".")[0], path.partition(".")[0] + tail):
-        assert name_in(name_seen_from(path, text), path) == text
+        assert absolute_name(relative_name(path, text), path) == text
 
 
 @given(dotted, st.tuples(dotted, tails).map("".join))
 def test_a_quoted_name_seen_from_a_module_is_that_name(path: str, name: str) -> None:
     for ref in (Ref(name, 0), Ref(path, 0), Ref(f"{path}/f:1", 2)):
         change = Change("changed", "node", path, fields=(FieldChange(("in", 0), ref),))
-        assert changes_in(form_of([change], path), path) == (change,)
+        assert made_absolute(made_relative([change], path), path) == (change,)
 
 
 @pytest.mark.parametrize(
     ("path", "name", "seen"),
     [
-        ("h.1.fc", "h.1.fc/exp:1", Name(0, "/exp:1")),
-        ("h.1.fc", "h.1.fc.weight", Name(0, ".weight")),
-        ("h.1.fc", "h.1.fc2/exp:1", Name(1, ".fc2/exp:1")),
-        ("h.1.fc", "h.1/add:2", Name(1, "/add:2")),
-        ("h.1.fc", "h.0/add:2", Name(2, "/add:2", -1)),
-        ("h.1", "h.10.fc", Name(1, ".fc", 9)),
-        ("h.10", "h.1", Name(1, "", -9)),
-        ("1", "0/add:2", Name(1, "/add:2", -1)),
-        ("h.1.fc", "norm/add:1", Name(-1, "norm/add:1")),
-        ("h.01", "h.1", Name(1, ".1")),
+        ("h.1.fc", "h.1.fc/exp:1", RelativeName(0, "/exp:1")),
+        ("h.1.fc", "h.1.fc.weight", RelativeName(0, ".weight")),
+        ("h.1.fc", "h.1.fc2/exp:1", RelativeName(1, ".fc2/exp:1")),
+        ("h.1.fc", "h.1/add:2", RelativeName(1, "/add:2")),
+        ("h.1.fc", "h.0/add:2", RelativeName(2, "/add:2", -1)),
+        ("h.1", "h.10.fc", RelativeName(1, ".fc", 9)),
+        ("h.10", "h.1", RelativeName(1, "", -9)),
+        ("1", "0/add:2", RelativeName(1, "/add:2", -1)),
+        ("h.1.fc", "norm/add:1", RelativeName(-1, "norm/add:1")),
+        ("h.01", "h.1", RelativeName(1, ".1")),
     ],
 )
-def test_a_name_is_seen_from_a_module(path: str, name: str, seen: Name) -> None:
-    assert name_seen_from(path, name) == seen
+def test_a_name_is_seen_from_a_module(path: str, name: str, seen: RelativeName) -> None:
+    assert relative_name(path, name) == seen
 
 
 def told(path: str, fields: Mapping[tuple[str | int, ...], tuple[object, object]]) -> Change:
@@ -149,23 +149,23 @@ def told(path: str, fields: Mapping[tuple[str | int, ...], tuple[object, object]
 
 
 def test_only_names_of_records_are_seen_from_a_module() -> None:
-    one, other = (form_of([told(path, {("in", 0): (Ref(f"{path}/a", 0), Ref("y", 0))})], path) for path in "xz")
+    one, other = (made_relative([told(path, {("in", 0): (Ref(f"{path}/a", 0), Ref("y", 0))})], path) for path in "xz")
     assert one == other
     fields = ("class", "detail", "native", "names", "role", "attrs mode", "saved x bytes")
     for field in (tuple(words.split()) for words in fields):
-        one, other = (form_of([told(path, {field: (path, "q")})], path) for path in "xz")
+        one, other = (made_relative([told(path, {field: (path, "q")})], path) for path in "xz")
         assert one != other, f"the value of {field} is its own, and no name of the module"
 
 
 def test_strings_as_hostile_as_names_are_told_apart() -> None:
     values = [Ref(label, 0) for label in HOSTILE_LABELS]
-    forms = {form_of([told("x", {("in", 0): (value, Ref("y", 0))})], "x") for value in values}
+    forms = {made_relative([told("x", {("in", 0): (value, Ref("y", 0))})], "x") for value in values}
     assert len(forms) == len(values)
 
 
 def test_values_of_other_types_are_told_apart() -> None:
     values = [1, 1.0, True, "1", None, (1,), (1.0,), (True,)]
-    forms = {form_of([told("x", {("attrs", "v"): (value, 0)})], "x") for value in values}
+    forms = {made_relative([told("x", {("attrs", "v"): (value, 0)})], "x") for value in values}
     assert len(forms) == len(values)
 
 
@@ -173,4 +173,4 @@ def test_values_of_other_types_are_told_apart() -> None:
 def test_changes_seen_from_a_module_are_those_changes(pair: tuple[Graph, Graph], path: str) -> None:
     changes = compare(*pair).changes
     for scope in {path, *(change.scope for change in changes)}:
-        assert changes_in(form_of(changes, scope), scope) == changes
+        assert made_absolute(made_relative(changes, scope), scope) == changes

@@ -11,15 +11,14 @@ from diff_pairs import valid_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from reports import freezing, headline, markdown, notes, outline, render_brief, render_text, table
+from reports import all_changes, freezing, headline, markdown, notes, outline, render_brief, render_text, table
 from samples import HOSTILE_LABELS
 
+from gradir.diffs.changes import Change, Diff, FieldChange, Totals
 from gradir.diffs.compare import compare
-from gradir.diffs.model import Change, Diff, FieldChange, Totals
 from gradir.ir import Builder, Graph, Node, Ref, Scope, TensorMeta
-from gradir.review.outline import changes_told
-from gradir.review.shared_changes import uniform
-from gradir.review.wrap import wrapped
+from gradir.review.headline import uniform
+from gradir.review.wording import wrapped
 
 
 def linear(*frozen: str, roles: bool = True) -> Graph:
@@ -228,7 +227,7 @@ def test_equal_edits_below_a_renamed_module_are_told_once() -> None:
 
     a, b = stack("blocks", "gelu"), stack("layers", "silu")
     found = compare(a, b)
-    assert Counter(changes_told(outline(found, (a, b)))) == Counter(found.changes)
+    assert Counter(all_changes(outline(found, (a, b)))) == Counter(found.changes)
     headings = [line for line in render_brief(found, (a, b)).splitlines()[1:] if line[:1] not in {"", " "}]
     same = "the same 2 changes in each of 4 modules, here in layers.0.act"
     assert headings == ["(whole graph)", f"layers.{{0..3}}.act: {same}"]

@@ -11,7 +11,7 @@ from samples import chain, everything
 from strategies import graphs
 
 import gradir
-from gradir.diffs.script import Script, apply, inverse, script
+from gradir.diffs.hunks import Script, apply, inverse, script
 from gradir.errors import GradirError
 from gradir.ir import Graph, Node, Producer, Ref
 

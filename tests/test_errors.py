@@ -16,7 +16,7 @@ from gradir.errors import GradirWarning, warn
 
 
 def test_a_warning_names_the_line_that_called_gradir() -> None:
-    document = gradir.dumps(everything()).replace(b'"version":"1.1"', b'"version":"1.9"')
+    document = gradir.dumps(everything()).replace(b'"version":"1.0"', b'"version":"1.9"')
     assert b'"1.9"' in document
     with pytest.warns(GradirWarning, match=r"GIR version 1\.9 is newer") as caught:
         gradir.loads(document)

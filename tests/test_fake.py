@@ -19,8 +19,13 @@ from gradir.ir.totals import totals  # noqa: E402
 nn = torch.nn
 
 
+def run(target, *inputs: str, fake: bool):
+    frontend = registry.frontend("torch")
+    return (frontend.capture_fake_target if fake else frontend.capture_target)(target, inputs)
+
+
 def captured(spec: str, *, fake: bool):
-    return registry.frontend("torch").capture_target(attribute(spec), (), fake=fake)
+    return run(attribute(spec), fake=fake)
 
 
 def test_seven_billion_parameters() -> None:
@@ -76,7 +81,7 @@ class Looking(nn.Module):
 
 
 def kinds(target, *inputs: str, fake: bool) -> gradir.Graph:
-    return registry.frontend("torch").capture_target(target, inputs, fake=fake).graph
+    return run(target, *inputs, fake=fake).graph
 
 
 def test_a_model_may_look_at_small_tensors_of_numbers_while_it_is_built() -> None:

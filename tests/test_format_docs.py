@@ -18,11 +18,11 @@ from strategies import graphs
 
 import gradir
 from gradir.codecs import codec
-from gradir.codecs.compact.layout import KEYS, NODE_COLUMNS
+from gradir.codecs.compact.layout import KEYS, columns_of
 from gradir.codecs.compression import compression_of
 from gradir.codecs.document import MAGIC
 from gradir.codecs.versions import RELEASED
-from gradir.ir import Graph, Node, Saved, Scope
+from gradir.ir import Cut, Graph, Node, Saved, Scope
 
 DOCS = (Path(__file__).parents[1] / "docs" / "format.md").read_text(encoding="utf-8")
 EXAMPLE = re.findall(r"^```json\n(.*?)^```$", DOCS, re.DOTALL | re.MULTILINE)[0]
@@ -61,8 +61,11 @@ def test_every_field_is_documented() -> None:
 def test_every_key_and_column_of_the_compact_form_is_documented() -> None:
     found = keys("The compact form")
     assert found[: len(KEYS)] == list(KEYS)
-    columns = found[len(KEYS) :]
-    assert columns[: len(NODE_COLUMNS)] == list(NODE_COLUMNS)
+    rows = re.findall(r"^\| `([a-z.]+)` \| one per", section("The compact form"), re.MULTILINE)
+    assert rows == list(columns_of(Node))
+    others = section("The compact form").partition("Those of `scopes` are ")[2].partition(".\n")[0]
+    scopes, cuts = (re.findall(r"`(\w+)`", part) for part in others.split(", and those of `cuts` are "))
+    assert (tuple(scopes), tuple(cuts)) == (columns_of(Scope), columns_of(Cut))
 
 
 def test_every_version_is_documented() -> None:

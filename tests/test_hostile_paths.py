@@ -18,9 +18,9 @@ from reports import changed_part, findings, markdown, render_brief, render_text
 
 import gradir
 from gradir import codecs, passes, registry
-from gradir.diffs.document import encode
+from gradir.diffs.changes import Diff
+from gradir.diffs.diff_json import encode
 from gradir.diffs.ignoring import ignoring, normalized
-from gradir.diffs.model import Diff
 from gradir.errors import GradirError
 from gradir.ir import Graph, Node, Ref, Scope, TensorMeta
 from gradir.ir.module_tree import DEEPEST, Above, scope_depth, split_path, upwards

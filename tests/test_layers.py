@@ -53,6 +53,7 @@ FORBIDDEN = {
         "Only front-ends know a framework",
     ),
     "a codec imports numpy": ("gradir/codecs/json.py", "import numpy", "Only front-ends know a framework"),
+    "a vocabulary imports torch": ("gradir/vocabulary/pytorch.py", "import torch", "Only front-ends know a framework"),
     "the api imports a front-end": (
         "gradir/api.py",
         "import gradir.frontends.pytorch.frontend",
@@ -60,7 +61,7 @@ FORBIDDEN = {
     ),
     "the IR imports a codec": ("gradir/ir/ids.py", "import gradir.codecs", "Data flows one way"),
     "the registry imports the command line": ("gradir/registry.py", "import gradir.cli", "Data flows one way"),
-    "a diff imports a codec": ("gradir/diffs/model.py", "import gradir.codecs", "Data flows one way"),
+    "a diff imports a codec": ("gradir/diffs/changes.py", "import gradir.codecs", "Data flows one way"),
     "an exporter imports another": (
         "exporters/gradir_exporters/dot.py",
         "import gradir_exporters.tree",
@@ -82,6 +83,21 @@ FORBIDDEN = {
         "gradir/cli/main.py",
         "import gradir.frontends.pytorch.frontend",
         "Front-ends are reached through the registry only",
+    ),
+    "reading imports recording": (
+        "gradir/frontends/pytorch/reading/walk.py",
+        "import gradir.frontends.pytorch.recording.sources",
+        "Reading a live graph knows nothing of recording and verifying",
+    ),
+    "recording imports verifying": (
+        "gradir/frontends/pytorch/recording/recorder.py",
+        "import gradir.frontends.pytorch.verifying.verify",
+        "Reading a live graph knows nothing of recording and verifying",
+    ),
+    "a part of the front-end has no place": (
+        "gradir/frontends/pytorch/misplaced.py",
+        "",
+        "Reading a live graph knows nothing of recording and verifying",
     ),
     "an exporter imports a framework": (
         "exporters/gradir_exporters/plain.py",

@@ -18,14 +18,12 @@ from hypothesis import strategies as st
 from samples import chain, everything, hostile
 from strategies import graphs
 
-from gradir.diffs.increasing import increasing
-from gradir.diffs.matching import Matching, Rename, edit_cost, engine, match
-from gradir.diffs.matching.align import Gap, align
+from gradir.diffs.matching import Matching, Rename, edit_cost, match, search
 from gradir.diffs.matching.costs import Costs
-from gradir.diffs.matching.crossing import crossed
-from gradir.diffs.matching.myers import common_subsequence
+from gradir.diffs.matching.numbered import FREE, NOTHING, Labels, NumberedGraph
+from gradir.diffs.matching.pairing import cheaper_pieces
 from gradir.diffs.matching.renames import Naming
-from gradir.diffs.matching.sides import FREE, NOTHING, Labels, Side
+from gradir.diffs.sequences import Gap, align, common_subsequence, increasing
 from gradir.ir import Graph, Node, Ref, Saved, Source, TensorMeta
 
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "matching.py"
@@ -109,7 +107,7 @@ def test_no_script_costs_less_than_the_bound(edits: list[str]) -> None:
     for seed in range(8):
         made = script(plan(120, seed), edits, seed)
         labels = Labels()
-        costs = Costs(Side(made.before, labels), Side(made.after, labels))
+        costs = Costs(NumberedGraph(made.before, labels), NumberedGraph(made.after, labels))
         assert costs.least() <= match(made.before, made.after).cost <= made.cost * 1.1
 
 
@@ -119,14 +117,14 @@ def test_what_is_near_the_bound_is_not_searched_for_again(monkeypatch: pytest.Mo
     def refused(*_: object) -> list[int]:
         raise AssertionError("another candidate was made")
 
-    monkeypatch.setattr(engine._Search, "_extended", refused)
+    monkeypatch.setattr(search._Search, "_extended", refused)
     assert match(made.before, made.after).cost <= made.cost
 
 
 def test_what_a_matching_costs_follows_from_what_another_costs() -> None:
     made = script(plan(300, 5), ["delete layer", "rewire", "widen"], 5)
     labels = Labels()
-    before, after = Side(made.before, labels), Side(made.after, labels)
+    before, after = NumberedGraph(made.before, labels), NumberedGraph(made.after, labels)
     costs = Costs(before, after)
     true = [after.index[made.truth[key]] if key in made.truth else FREE for key in before.ids] + [NOTHING]
     for place in range(0, len(before), 7):
@@ -272,8 +270,8 @@ def test_matchings_are_joined_one_to_one(data: st.DataObject, size: int) -> None
     costs = [data.draw(st.lists(st.integers(-1, 3), min_size=size, max_size=size)) for _ in range(2)]
     order = data.draw(st.permutations(range(size)))
     position = [*data.draw(st.permutations(range(size))), NOTHING, NOTHING]
-    assert crossed(one, two, ([1] * size, [0] * size), order, position) == two
-    found = crossed(one, two, (costs[0], costs[1]), order, position)
+    assert cheaper_pieces(one, two, ([1] * size, [0] * size), order, position) == two
+    found = cheaper_pieces(one, two, (costs[0], costs[1]), order, position)
     partners = [other for other in found if other >= 0]
     assert len(set(partners)) == len(partners)
     assert all(other in pair for other, *pair in zip(found, one, two, strict=True))

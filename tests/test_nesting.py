@@ -18,7 +18,7 @@ import gradir
 from gradir import codecs
 from gradir.codecs.document import MAGIC
 from gradir.codecs.strict import check_keys
-from gradir.diffs.document import decode as decode_diff
+from gradir.diffs.diff_json import decode as decode_diff
 from gradir.errors import FormatError
 from gradir.ir.nesting import DEEPEST, is_too_deep
 
@@ -44,7 +44,7 @@ sys.setrecursionlimit(10**6)
 from gradir import codecs
 from gradir.codecs.strict import check_canonical, check_keys
 from gradir.codecs.unknown import check_known
-from gradir.diffs.document import decode as decode_diff
+from gradir.diffs.diff_json import decode as decode_diff
 from gradir.errors import FormatError
 data = sys.stdin.buffer.read()
 for function in (codecs.decode, codecs.survey, check_canonical, check_keys, decode_diff):

@@ -32,6 +32,9 @@ FIELDS_OF_SCOPES = "".join(
 )
 """The same, as they are declared after a release."""
 
+RELEASED = "RELEASED: Final = (Version(1, 0),)"
+"""What a second version is added to."""
+
 VALUES = """
 import json, sys
 import gradir
@@ -96,6 +99,19 @@ from gradir.codecs import versions
 for name, value in VALUES.items():
     assert str(versions.lowest_for(graph(of="scope", **{name: value}))) == "1.1"
 assert str(versions.lowest_for(graph(of="scope"))) == "1.0"
+from gradir.codecs.strict import check_canonical
+for form in ("json", "msgpack"):
+    stated = gradir.dumps(graph(of="scope", **VALUES), format=form)
+    assert b"1.1" in stated and check_canonical(stated) == graph(of="scope", **VALUES)
+    for whole, other, needed in ((VALUES, b"1.0", "1.1"), ({}, b"1.1", "1.0")):
+        data = gradir.dumps(graph(of="scope", **whole), format=form).replace(needed.encode(), other, 1)
+        assert gradir.loads(data) == graph(of="scope", **whole)
+        try:
+            check_canonical(data)
+        except gradir.FormatError as error:
+            assert f"not in canonical form, in which its version is {needed}" in str(error), error
+        else:
+            raise AssertionError(form)
 """,
     "both forms keep it": """
 for name, value in VALUES.items():
@@ -168,7 +184,68 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         end = text.index(behind, text.index(f"class {record}(Record"))
         text = f"{text[:end]}\n{fields.rstrip()}{text[end:]}"
     model.write_text(text, encoding="utf-8")
+    versions = tree / "gradir" / "codecs" / "versions.py"
+    text = versions.read_text(encoding="utf-8")
+    assert text.count(RELEASED) == 1
+    versions.write_text(text.replace(RELEASED, RELEASED.replace(",)", ", Version(1, 1))")), encoding="utf-8")
+    for name in ("gir", "gir-compact"):
+        # Published before the fields came.
+        shutil.copy(tree / f"schemas/{name}-1.0.schema.json", tree / f"schemas/{name}-1.1.schema.json")
     return tree
+
+
+EDGES = """
+from gradir.passes.fold import fold
+from gradir.passes.drop import drop
+from gradir.passes.rollup import rollup
+from gradir.passes.lineage import ancestors
+
+def chain(*, scope="layers"):
+    nodes = [Node("x", role="leaf", names=("x",), outputs=(TensorMeta("float32", (2,)),))]
+    for number in range(3):
+        nodes.append(
+            Node(f"{scope}.{number}/exp:1", op="exp", scope=f"{scope}.{number}", inputs=(Ref(nodes[-1].id, 0),),
+                others=(Ref("x", 0),), twin=nodes[-1].id)
+        )
+    return Graph.of([*nodes, Node("output", role="output", inputs=(Ref(nodes[-1].id, 0),))])
+
+whole = chain()
+kinds = [edge.kind for edge in whole.edges]
+assert kinds == [*["data", "inplace", "twinned"] * 3, "data"], kinds
+assert len(whole.edges) == 10 and all(edge in whole.edges for edge in whole.edges)
+for form in ("json", "msgpack"):
+    assert gradir.codecs.survey(gradir.dumps(whole)).totals.edges == 10
+for exporter in registry.exporter_names():
+    assert whole.to(exporter), exporter
+for exporter in ("tree", "nodelink", "cytoscape", "graphml", "model-explorer"):
+    text = whole.to(exporter)
+    assert "inplace" in text and "twinned" in text, exporter
+assert whole.to("dot").count("->") == 10
+assert "inplace" in whole.to("dot", legend=True)
+folded, rolled = fold(whole, 2), rollup(whole)
+assert [edge.kind for edge in folded.edges if edge.dst == "layers.1"] == ["data"] * 2, [*folded.edges]
+assert {edge.kind for edge in rolled.edges} == {"data", "inplace", "twinned"}
+for made in (folded, rolled, drop(whole, ["leaf"]), ancestors(whole, "output"), fold(drop(whole, ["output"]), 1)):
+    gradir.dumps(made)
+for wrong in (replace(BARE, others=(Ref("y", 0),)), replace(BARE, twin="y")):
+    try:
+        gradir.dumps(Graph.of([Node("x"), wrong]))
+    except gradir.FormatError as error:
+        assert "names 'y', which is not a node" in str(error)
+    else:
+        raise AssertionError(wrong)
+"""
+
+
+def test_a_new_kind_of_edge_is_one_line(copy: Path, tmp_path: Path) -> None:
+    tree = shutil.copytree(copy, tmp_path / "tree")
+    edges = tree / "gradir" / "ir" / "edges.py"
+    text = edges.read_text(encoding="utf-8")
+    line = '    "base": "view",\n'
+    assert line in text
+    edges.write_text(text.replace(line, line + '    "others": "inplace",\n    "twin": "twinned",\n'), encoding="utf-8")
+    done = run(tree, "-c", f"{VALUES}\nimport gradir.codecs\n{EDGES}")
+    assert done.returncode == 0, done.stderr
 
 
 def run(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -193,6 +270,9 @@ def test_a_new_field(copy: Path, check: str) -> None:
 def test_the_check_of_schemas_asks_for_a_version(copy: Path) -> None:
     done = run(copy, "schemas/gir_schemas.py", "--check")
     assert done.returncode == 1
+    for form in ("gir", "gir-compact"):
+        assert f"schemas/{form}-1.1.schema.json is not what the model says: run 'make schema'" in done.stderr
+    assert "which needs version" not in done.stderr
     for name in ("stream", "lane", "pinned", "tags", "fused", "spots", "alias", "twin", "others"):
         assert f"Node: {name} is new after 1.1: declare since which version it is there" in done.stderr
 

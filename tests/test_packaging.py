@@ -83,6 +83,7 @@ def test_the_wheel_registers_the_command_and_the_plugins(wheel: Path) -> None:
         "gradir.frontends",
         "gradir.passes",
         "gradir.renderers",
+        "gradir.vocabularies",
         "pytest11",
     }
     assert dict(points["pytest11"]) == {"gradir": "gradir.pytest_plugin"}

@@ -252,7 +252,8 @@ def test_the_table_in_the_docs_is_current() -> None:
 @pytest.mark.parametrize("spec", GRAPHS)
 def test_without_data_the_graph_is_the_same(spec: str) -> None:
     frontend = registry.frontend("torch")
-    fake, real = (frontend.capture_target(attribute(spec), (), fake=fake).graph for fake in (True, False))
+    fake = frontend.capture_fake_target(attribute(spec), ()).graph
+    real = frontend.capture_target(attribute(spec), ()).graph
     # All but the head, which says that there were no data.
     assert fake.producer.options == {**real.producer.options, "fake": True}
     assert replace(fake, producer=real.producer) == real
@@ -261,7 +262,7 @@ def test_without_data_the_graph_is_the_same(spec: str) -> None:
 def test_a_small_llama_with_data_and_without() -> None:
     frontend = registry.frontend("torch")
     small = attribute("llama.py:small")
-    with_data, without = frontend.capture_target(small, ()), frontend.capture_target(small, (), fake=True)
+    with_data, without = frontend.capture_target(small, ()), frontend.capture_fake_target(small, ())
     for live in (with_data, without):
         found = live.verify()
         assert found.mismatches == ()

@@ -183,3 +183,28 @@ def test_without_a_model_a_module_that_another_one_called_has_a_place_only_below
     functions = [name for name, node in graph.nodes.items() if node.role == "function" and node.op != "accumulate_grad"]
     assert functions == ["own/t:1", "own/addmm:1", "t:1", "addmm:1", "sum:1"]
     assert not graph.cuts
+
+
+class RunsInside(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, run):
+        return run(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
+def test_the_parameters_of_a_module_that_ran_inside_a_custom_function_are_hidden() -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(2, 2)
+            self.outside = nn.Linear(2, 2)
+
+        def forward(self, x):
+            self.outside(x)
+            return RunsInside.apply(x, self.inner)
+
+    graph = gradir.capture(Outer(), leaf(1, 2))
+    assert {(cut.scope, cut.kind) for cut in graph.cuts} == {("inner", "hidden"), ("outside", "unreached")}

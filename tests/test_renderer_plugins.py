@@ -19,7 +19,7 @@ import gradir as library
 from gradir import Graph, registry
 from gradir.cli import main
 from gradir.diffs.correspondence import Correspondence
-from gradir.diffs.document import decode, encode
+from gradir.diffs.diff_json import decode, encode
 from gradir.errors import ExportError
 from gradir.review.comparison import Comparison
 from gradir.review.text import render_text
@@ -164,12 +164,11 @@ def test_a_report_makes_each_part_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for home, names in {
         "gradir.diffs.matching": ("match",),
         "gradir.diffs.compare": ("compare",),
-        "gradir.diffs.union": ("union",),
+        "gradir.diffs.marked_union": ("marked_union",),
         "gradir.review.outline": ("outline",),
-        "gradir.review.notes": ("notes",),
-        "gradir.review.module_order": ("Places", "module_tree"),
-        "gradir.review.whole_modules": ("WholeModules",),
-        "gradir.review.frozen_parameters": ("frozen_modules",),
+        "gradir.review.headline": ("notes",),
+        "gradir.review.changed_modules": ("ModuleOrder", "WholeModules", "module_tree"),
+        "gradir.review.frozen": ("frozen_modules",),
     }.items():
         for name in names:
             counted(home, name)

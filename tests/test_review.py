@@ -19,11 +19,11 @@ from strategies import graphs
 
 import gradir
 from gradir.cli import main
+from gradir.diffs.changes import Change, Diff, FieldChange, Totals
 from gradir.diffs.compare import compare
-from gradir.diffs.document import decode, encode
+from gradir.diffs.diff_json import decode, encode
 from gradir.diffs.growth import sizes
 from gradir.diffs.ignoring import ignoring, normalized
-from gradir.diffs.model import Change, Diff, FieldChange, Totals
 from gradir.errors import FormatError, GradirError, GradirWarning, GraphError
 from gradir.ir import Builder, Cut, Graph, Node, Saved, Scope, TensorMeta
 from gradir.ir.marks import SIGNS, status

@@ -19,10 +19,10 @@ Loaded = Callable[..., "frozenset[str]"]
 SLOW = (
     *("csv", "difflib", "email", "importlib.metadata", "json", "logging", "pathlib", "subprocess", "tempfile"),
     *("threading", "urllib.parse", "zipfile", "graphviz", "mermaid", "msgpack", "pydot", "requests", "rich"),
-    *("gradir.frontends.pytorch", "gradir.codecs.compact", "gradir.replacing", "gradir.review.markdown", "gradir.spec"),
+    *("gradir.frontends.pytorch", "gradir.codecs.compact", "gradir.replacing", "gradir.review.report", "gradir.spec"),
 )
 LIBRARY = ("msgspec", "gradir.ir", "gradir.codecs", "gradir.passes", "gradir.registry", "gradir.protocols")
-UNASKED = ("gradir.codecs.strict", "gradir.codecs.surveyor", "gradir.diffs.model", "gradir.git", "gradir.passes")
+UNASKED = ("gradir.codecs.strict", "gradir.codecs.surveyor", "gradir.diffs.changes", "gradir.git", "gradir.passes")
 WIDTH = ("shutil",)
 """What finds out the width of the terminal, for which it loads all compressions."""
 
@@ -43,14 +43,14 @@ ABSENT = {
     "exporters": ("graphviz", "mermaid", "pydot", "requests", "rich", *UNASKED[:-1]),
     "summary a.gir --style markdown": (*SLOW, *WIDTH, *UNASKED),
     "git textconv a.gir": (*SLOW, *WIDTH, *UNASKED[:-1], "gradir.passes"),
-    "info a.gir": (*SLOW, *WIDTH, "gradir.registry", "gradir.passes", "gradir.diffs.model", "gradir.git"),
+    "info a.gir": (*SLOW, *WIDTH, "gradir.registry", "gradir.passes", "gradir.diffs.changes", "gradir.git"),
     "validate a.gir": (*(name for name in SLOW if name != "json"), *WIDTH, "gradir.registry", "gradir.passes"),
     "diff a.gir a.gir": (
         *SLOW,
         *WIDTH,
         "gradir.registry",
         "gradir.passes",
-        "gradir.diffs.union",
+        "gradir.diffs.marked_union",
         "gradir.review.conditions",
     ),
     "convert a.gir -": (*SLOW, *WIDTH, *UNASKED, "gradir.registry"),

@@ -7,21 +7,60 @@ the same picture everywhere.
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
+
+import msgspec
 
 from gradir.errors import ExportError
+from gradir.ir.edges import DATA, edges_into, sources
 from gradir.ir.marks import SIGNS, lost_slots, status
-from gradir_exporters._dot_labels import Labels, Tooltips, scope_caption, tooltip
-from gradir_exporters._dot_legend import CONTEXT, Legend
+from gradir.protocols import Options
+from gradir_exporters._dot_labels import Labels, Tooltips, scope_caption, shown, tooltip
 from gradir_exporters._dot_lengths import entry_lengths, past_saved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from gradir.ir import Graph, Node, Scope
     from gradir_exporters._dot_lengths import Lengths
 
-__all__ = ["Box", "Group", "Line", "Picture", "Style"]
+__all__ = ["LEGEND_LINE", "LINE_END", "LINE_START", "Box", "DotOptions", "Group", "Line", "Picture"]
+
+_LINE_LENGTH: Final = 2
+"""Ranks; over one alone, dashes are not seen."""
+
+_CONTEXT: Final = "context"
+"""What stands for the role of a node that is as it was, where others are marked."""
+
+_OTHER: Final = "other"
+"""What stands for every role that gradir has no look for."""
+
+LINE_START: Final = "\0line start"
+LINE_END: Final = "\0line end"
+"""The roles of the ends of a line in the legend; the second has the words."""
+
+LEGEND_LINE: Final = "legend"
+"""The kind of the lines that put the entries of the legend one below the other."""
+
+_LABELS: Final = {
+    "parameter": "parameter",
+    "leaf": "leaf",
+    "function": "function",
+    "module": "folded module",
+    "buffer": "buffer",
+    **{mark: f"{sign} {mark}" for mark, sign in SIGNS.items()},
+    _CONTEXT: "as before",
+    "saved": "saved tensor",
+    "view_base": "base of a view",
+    "output": "output",
+}
+_LINES: Final = {
+    "data": "data",
+    "removed": "data no more",
+    "view": "to its view",
+    "saved": "to a tensor it saved",
+    "buffer": "to where it is saved",
+}
 
 _LEGEND: Final = "\0legend"
 """A name that no part of a module's path has."""
@@ -30,13 +69,20 @@ _LEGEND: Final = "\0legend"
 _MAX_NESTING: Final = 64
 
 
-class Style(NamedTuple):
-    """What to draw of a graph. ``attr_chars`` is the width of attribute values; ``None`` leaves attributes out."""
+class DotOptions(Options, frozen=True, kw_only=True):
+    """The options of the ``dot`` exporter."""
 
-    attr_chars: int | None
-    saved: bool
-    clusters: bool
-    legend: bool = False
+    show_attrs: Annotated[bool, msgspec.Meta(description="list each function's attributes in its box")] = False
+    show_saved: Annotated[bool, msgspec.Meta(description="draw the tensors saved for backward, and buffers")] = False
+    max_attr_chars: Annotated[
+        int, msgspec.Meta(ge=3, le=2000, description="cut the values of attributes to this many characters")
+    ] = 50
+    direction: Annotated[
+        Literal["TB", "LR", "BT", "RL"], msgspec.Meta(description="where arrows point: TB is top to bottom")
+    ] = "TB"
+    clusters: Annotated[bool, msgspec.Meta(description="draw a frame around the boxes of each module")] = True
+    theme: Annotated[Literal["light", "dark"], msgspec.Meta(description="the colours: light is the classic")] = "light"
+    legend: Annotated[bool, msgspec.Meta(description="add a frame that says what the boxes and lines mean")] = False
 
 
 Box: TypeAlias = "tuple[str, str, str, str]"
@@ -78,45 +124,45 @@ class Picture:
     Nodes are known by their number, in the order of the graph: looking ids up would take longer than all the rest.
     """
 
-    def __init__(self, graph: Graph, style: Style) -> None:
+    def __init__(self, graph: Graph, options: DotOptions) -> None:
         """Look at a graph.
 
         Raises:
             ExportError: an edge comes from a node that the graph does not have.
         """
         self._graph = graph
-        self._style = style
+        self._options = options
         self._nodes = list(graph.nodes.values())
         self._keys = [f"n{number}" for number in range(len(graph.nodes))]
-        self._tails = _tails(graph.nodes)
-        self._labels = Labels(style.attr_chars)
+        self._tails, self._other_kinds = _tails(graph.nodes)
+        self._labels = Labels(options.max_attr_chars if options.show_attrs else None)
         self._tooltips = Tooltips(graph.nodes)
         self._marked = any(map(status, self._nodes))
-        hidden = frozenset[int]() if style.saved else self._idle_buffers()
+        hidden = frozenset[int]() if options.show_saved else self._idle_buffers()
         groups = _Groups(graph.scopes)
         for number, node in enumerate(self._nodes):
             if not hidden or number not in hidden:
-                groups[node.scope if style.clusters else ""].members.append(number)
+                groups[node.scope if options.clusters else ""].members.append(number)
         self.root = groups[""]
-        self._legend = (
-            Legend.of(self._roles(), {kind for _, _, kind, _ in self._drawn_lines()}) if style.legend else None
-        )
-        if self._legend is not None and self._legend.boxes:
+        self._legend: tuple[list[Box], list[Line]] = ([], [])
+        if options.legend:
+            self._legend = _legend(self._roles(), {kind for _, _, kind, _ in self._drawn_lines()})
+        if self._legend[0]:
             self.root.children[_LEGEND] = Group("cluster_legend", "legend", "what the colours mean")
 
     def boxes(self, group: Group) -> Iterator[Box]:
         """The boxes directly in a group."""
         if group.key == "cluster_legend":
-            yield from self._legend.boxes if self._legend else ()
+            yield from self._legend[0]
             return
         nodes, keys, labels, tooltips = self._nodes, self._keys, self._labels, self._tooltips
-        marked, slots = self._marked, self._style.saved
+        marked, slots = self._marked, self._options.show_saved
         for member in group.members:
             node, key = nodes[member], keys[member]
             role, label = node.role, labels.node(node)
             if marked:
                 mark = status(node)
-                role = mark or CONTEXT
+                role = mark or _CONTEXT
                 label = f"{SIGNS[mark]} {label}" if mark else label
             yield key, role, label, tooltips.node(node.id)
             if slots and node.saved:
@@ -126,17 +172,17 @@ class Picture:
 
     def lines(self) -> Iterator[Line]:
         """Every line, those of the graph's edges first."""
-        return chain(self._drawn_lines(), self._legend.lines if self._legend else ())
+        return chain(self._drawn_lines(), self._legend[1])
 
     def _drawn_lines(self) -> Iterator[Line]:
-        return chain(self._edge_lines(), self._saved_lines() if self._style.saved else ())
+        return chain(self._edge_lines(), self._saved_lines() if self._options.show_saved else ())
 
     def _edge_lines(self) -> Iterator[Line]:
         keys, lengths = self._keys, self._lengths()
         nodes, marked = self._nodes, self._marked
         for head, (key, tails) in enumerate(zip(keys, self._tails, strict=True)):
             node, by_tail = nodes[head], lengths.get(head)
-            if marked or node.base is not None:
+            if marked or head in self._other_kinds:
                 for tail, kind in zip(tails, self._kinds(node), strict=True):
                     yield keys[tail], key, kind, by_tail.get(tail, 1) if by_tail else 1
             elif by_tail:
@@ -150,23 +196,21 @@ class Picture:
         """The roles of the boxes that are drawn."""
         members = chain.from_iterable(group.members for _, group in self.root.walk())
         nodes = [self._nodes[member] for member in members]
-        roles = {status(node) or CONTEXT for node in nodes} if self._marked else {node.role for node in nodes}
-        return roles | {"saved"} if self._style.saved and any(node.saved for node in nodes) else roles
+        roles = {status(node) or _CONTEXT for node in nodes} if self._marked else {node.role for node in nodes}
+        return roles | {"saved"} if self._options.show_saved and any(node.saved for node in nodes) else roles
 
     def _lengths(self) -> Lengths:
-        if not self._style.clusters:
+        if not self._options.clusters:
             return {}
         lengths = entry_lengths(self._nodes, self._tails)
-        return past_saved(lengths, self._nodes, self._tails) if self._style.saved else lengths
+        return past_saved(lengths, self._nodes, self._tails) if self._options.show_saved else lengths
 
     def _kinds(self, node: Node) -> Iterator[str]:
         """The kind of each edge into a node, as ``_tails`` has their tails."""
-        for slot, ref in enumerate(node.inputs):
-            if ref is not None:
-                gone = self._marked and _is_gone(self._graph.nodes[ref.id], node, slot)
-                yield "removed" if gone else "data"
-        if node.base is not None:
-            yield "view"
+        for edge in edges_into(node):
+            marked = self._marked and edge.kind == DATA
+            gone = marked and _is_gone(self._graph.nodes[edge.src], node, edge.input_nr)
+            yield "removed" if gone else edge.kind
 
     def _idle_buffers(self) -> frozenset[int]:
         """The buffers that no edge touches: all they do is tell what a saved tensor is."""
@@ -185,26 +229,21 @@ class Picture:
                     yield buffers[saved.origin.id], box, "buffer", 1
 
 
-def _tails(nodes: Mapping[str, Node]) -> list[Sequence[int]]:
-    """The numbers of the nodes that each node has edges from: by input slot, then its view base."""
+def _tails(nodes: Mapping[str, Node]) -> tuple[list[Sequence[int]], set[int]]:
+    """The numbers of the nodes that each node has edges from, and the nodes with edges of other kinds than data."""
     numbers = dict(zip(nodes, range(len(nodes)), strict=True))
     found: list[Sequence[int]] = []
-    for node in nodes.values():
-        if not node.inputs and node.base is None:
-            found.append(())
-            continue
-        tails = []
+    others: set[int] = set()
+    for number, node in enumerate(nodes.values()):
         try:
-            for ref in node.inputs:
-                if ref is not None:
-                    tails.append(numbers[ref.id])  # noqa: PERF401 (a comprehension a node takes longer)
-            if node.base is not None:
-                tails.append(numbers[node.base])
+            tails = [numbers[src] for src in sources(node)]
         except KeyError as error:
             src = error.args[0]
             raise ExportError(f"node {node.id!r} has an edge from {src!r}, which is not in the graph") from None
         found.append(tails)
-    return found
+        if len(tails) != len(node.inputs) - node.inputs.count(None):
+            others.add(number)
+    return found, others
 
 
 def _is_gone(tail: Node, head: Node, slot: int) -> bool:
@@ -240,3 +279,25 @@ class _Groups(dict[str, Group]):
         key = f"cluster_{self._count}"
         self._count += 1
         return Group(key, scope_caption(part, known.class_name if known else ""), tooltip(path))
+
+
+def _legend(roles: Collection[str], kinds: Collection[str]) -> tuple[list[Box], list[Line]]:
+    """A box for every look of boxes in a picture and a line for every look of lines; all data, they need no words."""
+    entries = [(role, label, "") for role, label in _LABELS.items() if role in roles]
+    others = sorted(set(roles).difference(_LABELS))
+    if others:
+        entries.append((_OTHER, shown(", ".join(others)), ""))
+    if set(kinds) != {"data"}:
+        entries += [(LINE_END, label, kind) for kind, label in _LINES.items() if kind in kinds]
+    boxes: list[Box] = []
+    lines: list[Line] = []
+    for number, (role, label, kind) in enumerate(entries):
+        key = f"legend{number}"
+        first = f"{key}s" if kind else key
+        if number:
+            lines.append((f"legend{number - 1}", first, LEGEND_LINE, 1))
+        if kind:
+            boxes.append((first, LINE_START, "", f"where a line starts: {label}"))
+            lines.append((first, key, kind, _LINE_LENGTH))
+        boxes.append((key, role, label, f"the look of every line: {label}" if kind else f"the look of: {label}"))
+    return boxes, lines

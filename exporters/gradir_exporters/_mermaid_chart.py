@@ -5,6 +5,7 @@ Import it only to draw: mermaid-py is slow to import, and prints a warning where
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from mermaid.flowchart import FlowChart, Link, Node
@@ -63,55 +64,38 @@ class AutogradChart(FlowChart):  # type: ignore[misc]  # mermaid-py has no types
     """
 
     def __init__(self, picture: Picture, direction: str, notes: Sequence[str] = ()) -> None:
-        self._description = picture.description
-        self._notes = notes
-        self._used: dict[str, Style] = {}
+        self._notes = [
+            *(f"%% {note}" for note in notes),
+            f"accTitle: {picture.title}",
+            f"accDescr: {picture.description}",
+        ]
         by_key: dict[str, Node] = {}
-        nodes = self._nodes(picture.items(), by_key)
+        self._drawn = list(_drawn(picture.items(), by_key))
         links = [Link(by_key[arrow.tail], by_key[arrow.head], **_LINKS.get(arrow.kind, {})) for arrow in picture.arrows]
-        super().__init__(picture.title, nodes, links, direction)
-
-    def _nodes(self, items: Sequence[Box | Group], by_key: dict[str, Node]) -> list[Node]:
-        top: list[Node] = []
-        stack = [(iter(items), top)]
-        while stack:
-            remaining, target = stack[-1]
-            item = next(remaining, None)
-            if item is None:
-                stack.pop()
-                continue
-            if isinstance(item, Box):
-                style = _STYLES.get(item.role, _OTHER)
-                self._used[style.name] = style
-                shape = _SHAPES.get(item.role, "normal")
-                node = by_key[item.key] = Node(item.key, escaped(item.text), shape, styles=[style])
-            else:
-                node = Node(item.key, escaped(item.text), sub_nodes=[])
-                stack.append((iter(item.items), node.sub_nodes))
-            target.append(node)
-        return top
+        super().__init__(picture.title, list(by_key.values()), links, direction)
 
     def _build_script(self) -> None:
-        lines = ["---", "config:", "  layout: dagre", "---", f"flowchart {self.orientation}"]
-        lines.extend(f"%% {note}" for note in self._notes)
-        lines.append(f"accTitle: {self.title}")
-        lines.append(f"accDescr: {self._description}")
-        lines.extend(str(self._used[name]) for name in sorted(self._used))
-        lines.extend(self._node_lines())
+        lines = ["---", "config:", "  layout: dagre", "---", f"flowchart {self.orientation}", *self._notes]
+        lines.extend(map(str, sorted(self.styles, key=attrgetter("name"))))
+        lines.extend(self._drawn)
         lines.extend(map(str, self.links))
         self.script = "\n".join(lines) + "\n"
 
-    def _node_lines(self) -> Iterator[str]:
-        stack = [iter(self.nodes)]
-        while stack:
-            indent = "  " * (len(stack) - 1)
-            node = next(stack[-1], None)
-            if node is None:
-                stack.pop()
-                if stack:
-                    yield f"{indent[2:]}end"
-            elif node.sub_nodes:
-                yield f'{indent}subgraph {node.id_}["{node.content}"]'
-                stack.append(iter(node.sub_nodes))
-            else:
-                yield f'{indent}{node.id_}{node.shape.start}"{node.content}"{node.shape.end}:::{node.styles[0].name}'
+
+def _drawn(items: Sequence[Box | Group], by_key: dict[str, Node]) -> Iterator[str]:
+    """The lines of boxes and groups; ``by_key`` gets the boxes."""
+    stack = [iter(items)]
+    while stack:
+        indent = "  " * (len(stack) - 1)
+        item = next(stack[-1], None)
+        if item is None:
+            stack.pop()
+            if stack:
+                yield f"{indent[2:]}end"
+        elif isinstance(item, Box):
+            shape, style = _SHAPES.get(item.role, "normal"), _STYLES.get(item.role, _OTHER)
+            node = by_key[item.key] = Node(item.key, escaped(item.text), shape, styles=[style])
+            yield f'{indent}{node.id_}{node.shape.start}"{node.content}"{node.shape.end}:::{style.name}'
+        else:
+            yield f'{indent}subgraph {item.key}["{escaped(item.text)}"]'
+            stack.append(iter(item.items))

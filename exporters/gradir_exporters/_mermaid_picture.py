@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from gradir.ir.edges import edges_into
 from gradir.ir.marks import SIGNS, lost_slots, status
 from gradir.ir.text import counted, short_bytes
 from gradir.passes import destination
+from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
     from gradir.ir import Edge, Graph, Node, Saved, Scope
 
 __all__ = ["Arrow", "Box", "Group", "Picture", "Style", "fewest_arrows"]
-
-_ACCUMULATE = "accumulate_grad"
 
 # Mermaid lays out 60 levels; a deeper module shows the rest of its path in one frame.
 _MAX_NESTING = 32
@@ -61,14 +61,25 @@ class Arrow(NamedTuple):
 
 
 class Group:
-    """The boxes of one module, and the modules inside it, in the order of the flow."""
+    """The boxes of one module, and the modules inside it, in the order of the flow.
 
-    __slots__ = ("items", "key", "text")
+    ``part`` is its path below the module around it, ``key`` and ``text`` come when the tree is closed.
+    """
 
-    def __init__(self, key: str, text: str, items: list[Box | Group]) -> None:
-        self.key = key
-        self.text = text
-        self.items = items
+    __slots__ = ("children", "items", "key", "part", "path", "text")
+
+    def __init__(self, part: str = "", path: str = "") -> None:
+        self.part = part
+        self.path = path
+        self.items: list[Box | Group] = []
+        self.children: dict[str, Group] = {}
+
+    def close(self, key: str, scopes: Mapping[str, Scope]) -> None:
+        """Take a name, and in the place of a module that is all there is inside, what is inside that."""
+        while len(self.items) == 1 and isinstance(inner := self.items[0], Group):
+            self.part, self.path, self.items = f"{self.part}.{inner.part}", inner.path, inner.items
+        known = scopes.get(self.path)
+        self.key, self.text = key, _with_class(self.part, known.class_name if known else "")
 
 
 class Picture:
@@ -147,14 +158,13 @@ def fewest_arrows(graph: Graph, depth: int | None, style: Style, enough: int) ->
     """
     vertices: dict[str, str | tuple[str]] = {}
     found: set[tuple[str | tuple[str], str | tuple[str]]] = set()
+    hidden = () if style.accumulators else vocabulary_of(graph).accumulators
     for node in graph.nodes.values():
-        if node.op == _ACCUMULATE and not style.accumulators:
+        if node.op in hidden:
             continue
         module = None if depth is None else destination(node, depth)
         vertices[node.id] = node.id if module is None else (module,)
-        found.update(
-            (vertices[ref.id], vertices[node.id]) for ref in node.inputs if ref is not None and ref.id in vertices
-        )
+        found.update((vertices[edge.src], vertices[node.id]) for edge in edges_into(node) if edge.src in vertices)
         found.discard((vertices[node.id], vertices[node.id]))
         if len(found) >= enough:
             break
@@ -164,8 +174,9 @@ def fewest_arrows(graph: Graph, depth: int | None, style: Style, enough: int) ->
 def _accumulated(graph: Graph) -> dict[str, str]:
     """By gradient accumulator the tensor whose gradient it takes."""
     tensors: dict[str, str] = {}
+    accumulators = vocabulary_of(graph).accumulators
     for node in graph.nodes.values():
-        sources = [ref.id for ref in node.inputs if ref is not None] if node.op == _ACCUMULATE else []
+        sources = [edge.src for edge in edges_into(node)] if node.op in accumulators else []
         if len(sources) == 1:
             tensors[node.id] = tensors.get(sources[0], sources[0])
     return tensors
@@ -223,31 +234,22 @@ def _with_class(name: str, class_name: str) -> str:
     return f"{name} ({class_name})" if class_name else name
 
 
-class _Module(NamedTuple):
-    """A module of the tree under construction: the part of its path below its parent, and the whole path."""
-
-    part: str
-    path: str
-    items: list[Box | _Module]
-    children: dict[str, _Module]
-
-
 class _Tree:
     """The module tree, each module opened when a node first needs it."""
 
     def __init__(self, scopes: Mapping[str, Scope]) -> None:
         self._scopes = scopes
-        self._root = _Module("", "", [], {})
+        self._root = Group()
         self._opened = {"": self._root}
 
-    def open(self, scope: str) -> list[Box | _Module]:
+    def open(self, scope: str) -> list[Box | Group]:
         """Where the boxes of a module go."""
         if scope not in self._opened:
             module = self._root
             for part in scope.split(".", _MAX_NESTING - 1):
                 if part not in module.children:
                     path = part if module is self._root else f"{module.path}.{part}"
-                    module.children[part] = _Module(part, path, [], {})
+                    module.children[part] = Group(part, path)
                     module.items.append(module.children[part])
                 module = module.children[part]
             self._opened[scope] = module
@@ -255,27 +257,11 @@ class _Tree:
 
     def closed(self) -> list[Box | Group]:
         """Everything inside the root. A module that holds nothing but another one shares its frame."""
-        top: list[Box | Group] = []
-        groups = 0
-        stack: list[tuple[Iterator[Box | _Module], list[Box | Group]]] = [(iter(self._root.items), top)]
-        while stack:
-            remaining, target = stack[-1]
-            item = next(remaining, None)
-            if item is None:
-                stack.pop()
-            elif isinstance(item, Box):
-                target.append(item)
-            else:
-                group, items = self._group(f"m{groups}", item)
-                groups += 1
-                target.append(group)
-                stack.append((iter(items), group.items))
-        return top
-
-    def _group(self, key: str, module: _Module) -> tuple[Group, list[Box | _Module]]:
-        parts = [module.part]
-        while len(module.items) == 1 and isinstance(module.items[0], _Module):
-            module = module.items[0]
-            parts.append(module.part)
-        known = self._scopes.get(module.path)
-        return Group(key, _with_class(".".join(parts), known.class_name if known else ""), []), module.items
+        waiting, number = self._root.items[::-1], 0
+        while waiting:
+            item = waiting.pop()
+            if isinstance(item, Group):
+                item.close(f"m{number}", self._scopes)
+                number += 1
+                waiting += item.items[::-1]
+        return self._root.items

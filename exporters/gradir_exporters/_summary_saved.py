@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from gradir.ir.ids import is_root, whole_name
 from gradir.ir.module_tree import OUTSIDE
-from gradir.ir.totals import OWNERS, bounded, sized_slots
+from gradir.ir.saved import SavedBytes, folded_bytes
+from gradir.ir.totals import bounded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["Savings", "State", "places_of"]
 
 _USUAL: Final = ("held", "freed", "hooked")
-_PART: Final = re.compile(r" \(\d+\)\Z")
-_FOLDED_ROOT: Final = "/"
 _PLACED_APART: Final = frozenset({"output", "module"})
 
 
@@ -30,12 +29,6 @@ class State(msgspec.Struct, gc=False):
 
     slots: int = 0
     unsized: int = 0
-    bytes: int = 0
-
-
-class _Account(msgspec.Struct, gc=False):
-    """The bytes of the storages that slots of one state kept first in one module."""
-
     bytes: int = 0
 
 
@@ -51,64 +44,27 @@ class Savings:
     def __init__(self, graph: Graph, places: Mapping[str, int]) -> None:
         """``places`` has the module of each node by id."""
         self.unsized: defaultdict[int, int] = defaultdict(int)
-        self.owned = 0
-        self.folded = 0
-        self._nodes = graph.nodes
-        self._states = {word: State() for word in _USUAL}
-        self._sizes: dict[str, int] = {}
-        self._accounts: dict[tuple[int, str], _Account] = {}
-        self._account_of: dict[str, _Account] = {}
-        self._owners = _Account()
-        folded: defaultdict[int, int] = defaultdict(int)
+        self.bytes: defaultdict[int, int] = defaultdict(int)
+        states = {word: State() for word in _USUAL}
+        kept: SavedBytes[int] = SavedBytes(graph.nodes)
         for node in graph.nodes.values():
+            place = places[node.id]
             if node.saved:
-                self._add(node, places[node.id])
+                kept.add(node, place)
+            for saved in node.saved:
+                state = states.get(saved.state) or states.setdefault(saved.state, State())
+                state.slots += 1
+                if saved.bytes is None:
+                    state.unsized += 1
+                    self.unsized[place] += 1
             if node.role == "module":
-                folded[places[node.id]] += _folded_bytes(node)
-        self.bytes = folded
-        self.folded = sum(folded.values())
-        self.owned = self._owners.bytes
-        for (place, word), account in self._accounts.items():
-            self.bytes[place] += account.bytes
-            self._states[word].bytes = bounded(self._states[word].bytes + account.bytes)
-        self.states = dict(sorted(self._states.items(), key=lambda item: item[0] not in _USUAL))
-
-    def _add(self, node: Node, place: int) -> None:
-        for saved in node.saved:
-            state = self._states.get(saved.state)
-            if state is None:
-                state = self._states[saved.state] = State()
-            state.slots += 1
-            if saved.bytes is None:
-                state.unsized += 1
-                self.unsized[place] += 1
-        for key, size, word in sized_slots(node):
-            if key is None:
-                self._account(place, word).bytes += size
-                continue
-            known = self._sizes.get(key)
-            if known is None:
-                account = self._account_of[key] = self._owners if self._is_owned(key) else self._account(place, word)
-                self._sizes[key] = size
-                account.bytes += size
-            elif known < size:
-                self._sizes[key] = size
-                self._account_of[key].bytes += size - known
-
-    def _account(self, place: int, word: str) -> _Account:
-        account = self._accounts.get((place, word))
-        if account is None:
-            account = self._accounts[place, word] = _Account()
-        return account
-
-    def _is_owned(self, key: str) -> bool:
-        owner = self._nodes.get(key)
-        return owner is not None and owner.role in OWNERS
-
-
-def _folded_bytes(node: Node) -> int:
-    size = node.attrs.get("saved_bytes")
-    return size if isinstance(size, int) else 0
+                self.bytes[place] += folded_bytes(node)
+        self.folded = sum(self.bytes.values())
+        self.owned = kept.owned
+        for (place, word), size in kept.bytes.items():
+            self.bytes[place] += size
+            states[word].bytes = bounded(states[word].bytes + size)
+        self.states = dict(sorted(states.items(), key=lambda item: item[0] not in _USUAL))
 
 
 def places_of(graph: Graph, tree: ModuleTree) -> dict[str, int]:
@@ -123,10 +79,10 @@ def places_of(graph: Graph, tree: ModuleTree) -> dict[str, int]:
 def _place_apart(node: Node, tree: ModuleTree) -> int:
     if node.role == "output":
         return OUTSIDE
-    if node.id.startswith(_FOLDED_ROOT):
+    if is_root(node.id):
         return tree.place("")
     name = node.names[0] if node.names else node.id
     place = tree.place(name)
     is_exact = place != OUTSIDE and tree.scopes[place].path == name
     # The second and further parts of a folded module have their numbers in the name.
-    return place if is_exact else tree.place(_PART.sub("", name))
+    return place if is_exact else tree.place(whole_name(name))

@@ -8,30 +8,22 @@ an edge has a space in it, which no id made by gradir has. Roles and kinds of ed
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterator, Mapping
 from itertools import chain
-from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gradir.ir import Graph, Node
-from gradir.ir.fields import fields_of
-from gradir.ir.jsontext import json_lines, json_text
+from gradir.ir import Graph, Scope
+from gradir.ir.jsontext import json_lines
 from gradir.ir.memo import Memo
 from gradir.protocols import Options
+from gradir_exporters._flat_json import flat_node, graph_facts
 
 __all__ = ["CytoscapeExporter", "CytoscapeOptions"]
 
 _MAX_NESTING: Final = 64
-
-_ALWAYS: Final = 5
-"""The first fields of a node, to its scope, are its words: what a reader of such files looks for in every node."""
-
-_NAMES: Final = {"source": "location"}
-"""Cytoscape.js has a word of its own for where an edge comes from."""
 
 _NO_CLASS: Final = re.compile(r"[^A-Za-z0-9_]+")
 
@@ -47,7 +39,7 @@ class CytoscapeOptions(Options, frozen=True, kw_only=True):
 class CytoscapeExporter:
     """Cytoscape.js elements JSON, with modules as compound nodes.
 
-    >>> from gradir.ir import Ref
+    >>> from gradir.ir import Node, Ref
     >>> graph = Graph.of([Node("w", role="leaf"), Node("fc/exp:1", op="exp", scope="fc", inputs=(Ref("w", 0),))])
     >>> for line in CytoscapeExporter().export(graph, CytoscapeOptions(attrs=False)).splitlines()[3:]:
     ...     print(line)
@@ -115,65 +107,26 @@ class _Scopes(dict[str, str]):
             parent = self[path]
 
     def _data(self, path: str, part: str, parent: str) -> _ScopeData:
-        data = _ScopeData(self[path], part, "scope", path, parent or UNSET)
-        known = self._graph.scopes.get(path)
-        if known is not None:
-            data.class_name = known.class_name or UNSET
-            data.detail = known.detail or UNSET
-        return data
+        known = self._graph.scopes.get(path, Scope(path))
+        words = (parent, known.class_name, known.detail)
+        return _ScopeData(self[path], part, "scope", path, *(text or UNSET for text in words))
 
 
 def _pieces(graph: Graph, options: CytoscapeOptions) -> Iterator[str]:
     scopes = _Scopes(graph) if options.modules else None
-    yield f'{{"data":{{"producer":{json_text(graph.producer)},\n"scopes":['
-    yield from json_lines(graph.scopes.values())
-    yield '],\n"cuts":['
-    yield from json_lines(graph.cuts)
-    yield ']},\n"elements":{"nodes":['
+    yield '{"data":{'
+    yield from graph_facts(graph)
+    yield '},\n"elements":{"nodes":['
     yield from json_lines(chain(scopes.elements if scopes else (), _nodes(graph, options, scopes or {})))
     yield '],\n"edges":['
     yield from json_lines(_edges(graph))
     yield "]}}\n"
 
 
-@cache
-def _data(*left_out: str) -> Callable[[Node, object], msgspec.Struct]:
-    """Makes the data of a node: all that it says, with a label, a parent, and a number of slots in place of its inputs.
-
-    The dtype and the shape of its first output stand beside its outputs, since a selector looks at nothing within.
-    """
-    fields = [field for field in fields_of(Node) if field.name not in left_out]
-    members: list[Any] = [(_NAMES.get(field.name, field.name), Any, field.default) for field in fields]
-    # What every node has is written even where it is empty.
-    members[:_ALWAYS] = [(field.name, Any) for field in fields[:_ALWAYS]]
-    names = [field.name for field in fields]
-    slots = names.index("inputs")
-    members[slots : slots + 1] = [("slots", int, 0), ("dtype", Any, None), ("shape", Any, None)]
-    members[_ALWAYS:_ALWAYS] = [("parent", Any, UNSET)]
-    members.insert(1, ("label", str))
-    struct = msgspec.defstruct("_NodeData", members, omit_defaults=True, gc=False)
-    values = attrgetter(*names)
-
-    def made(node: Node, parent: object) -> msgspec.Struct:
-        row = values(node)
-        return struct(
-            row[0],
-            node.label,
-            *row[1:_ALWAYS],
-            parent,
-            *row[_ALWAYS:slots],
-            len(row[slots]),
-            node.dtype,
-            node.shape,
-            *row[slots + 1 :],
-        )
-
-    return made
-
-
 def _nodes(graph: Graph, options: CytoscapeOptions, scopes: Mapping[str, str]) -> Iterator[_Element]:
-    left_out = [name for name, wanted in (("attrs", options.attrs), ("saved", options.saved)) if not wanted]
-    classes, data = Memo(_class_of), _data(*left_out)
+    # A selector looks at nothing within the outputs. Cytoscape.js has a word of its own for where an edge comes from.
+    data = flat_node(options.attrs, options.saved, "dtype", "shape", source="location")
+    classes = Memo(_class_of)
     for node in graph.nodes.values():
         yield _Element(classes[node.role], data(node, scopes.get(node.scope, UNSET) if node.scope else UNSET))
 

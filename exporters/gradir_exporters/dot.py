@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple
-
-import msgspec
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from gradir.errors import ExportError
 from gradir.ir import Graph
+from gradir.ir.memo import Memo
 from gradir.options import OptionError, filled
 from gradir.protocols import Options
-from gradir_exporters._dot_legend import LEGEND_LINE, LINE_END, LINE_START
-from gradir_exporters._dot_picture import Picture, Style
+from gradir_exporters._dot_picture import LEGEND_LINE, LINE_END, LINE_START, DotOptions, Picture
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -52,6 +50,7 @@ _LINE_LOOKS: Final[Mapping[str, Mapping[str, Any]]] = {
     "buffer": {"dir": "none", "style": "dashed"},
     LEGEND_LINE: {"style": "invis"},
 }
+_OTHER_LINE: Final[Mapping[str, Any]] = {"style": "dotted"}
 _BARE_LOOKS: Final[Mapping[str, Mapping[str, str]]] = {
     LINE_START: {"shape": "point", "style": "invis"},
     LINE_END: {"shape": "plaintext", "style": "solid"},
@@ -71,26 +70,28 @@ class _Theme(NamedTuple):
     unknown: str
 
 
+_FILLS: Final[Mapping[str, tuple[str, str]]] = {
+    "leaf": ("lightblue", "#1f4b70"),
+    "parameter": ("lightblue", "#1f4b70"),
+    "buffer": ("lightgoldenrod1", "#5c4d1a"),
+    "output": ("darkolivegreen1", "#3b5723"),
+    "view_base": ("darkolivegreen3", "#2a4018"),
+    "saved": ("orange", "#8a4b08"),
+    "module": ("thistle", "#54365f"),
+    "context": ("gray95", "#21262d"),
+    "added": ("palegreen", "#1a7f37"),
+    "removed": ("lightpink", "#a40e26"),
+    "changed": ("khaki1", "#7d4e00"),
+}
+"""By role, in the colours that torchviz made classic, and on a dark page."""
+
 _THEMES: Final[Mapping[str, _Theme]] = {
-    # The colours that torchviz made classic.
     "light": _Theme(
         {},
         {"fillcolor": "lightgray"},
         {},
         {"fillcolor": "#00000008", "color": "gray60", "fontcolor": "gray30"},
-        {
-            "leaf": "lightblue",
-            "parameter": "lightblue",
-            "buffer": "lightgoldenrod1",
-            "output": "darkolivegreen1",
-            "view_base": "darkolivegreen3",
-            "saved": "orange",
-            "module": "thistle",
-            "context": "gray95",
-            "added": "palegreen",
-            "removed": "lightpink",
-            "changed": "khaki1",
-        },
+        {role: light for role, (light, _) in _FILLS.items()},
         "white",
     ),
     "dark": _Theme(
@@ -98,38 +99,10 @@ _THEMES: Final[Mapping[str, _Theme]] = {
         {"fillcolor": "#30363d", "color": "#8b949e", "fontcolor": "#e6edf3"},
         {"color": "#8b949e"},
         {"fillcolor": "#ffffff0a", "color": "#484f58", "fontcolor": "#b1bac4"},
-        {
-            "leaf": "#1f4b70",
-            "parameter": "#1f4b70",
-            "buffer": "#5c4d1a",
-            "output": "#3b5723",
-            "view_base": "#2a4018",
-            "saved": "#8a4b08",
-            "module": "#54365f",
-            "context": "#21262d",
-            "added": "#1a7f37",
-            "removed": "#a40e26",
-            "changed": "#7d4e00",
-        },
+        {role: dark for role, (_, dark) in _FILLS.items()},
         "#161b22",
     ),
 }
-
-
-class DotOptions(Options, frozen=True, kw_only=True):
-    """The options of the ``dot`` exporter."""
-
-    show_attrs: Annotated[bool, msgspec.Meta(description="list each function's attributes in its box")] = False
-    show_saved: Annotated[bool, msgspec.Meta(description="draw the tensors saved for backward, and buffers")] = False
-    max_attr_chars: Annotated[
-        int, msgspec.Meta(ge=3, le=2000, description="cut the values of attributes to this many characters")
-    ] = 50
-    direction: Annotated[
-        Literal["TB", "LR", "BT", "RL"], msgspec.Meta(description="where arrows point: TB is top to bottom")
-    ] = "TB"
-    clusters: Annotated[bool, msgspec.Meta(description="draw a frame around the boxes of each module")] = True
-    theme: Annotated[Literal["light", "dark"], msgspec.Meta(description="the colours: light is the classic")] = "light"
-    legend: Annotated[bool, msgspec.Meta(description="add a frame that says what the boxes and lines mean")] = False
 
 
 class DotExporter:
@@ -195,7 +168,7 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
     import pydot
 
     filled = _filled(options)
-    picture = _drawn(graph, filled)
+    picture = Picture(graph, filled)
     theme = _THEMES[filled.theme]
     dot = pydot.Dot(_NAME, graph_type="digraph", rankdir=filled.direction, **_GRAPH_LOOK, **_written(theme.graph))
     dot.set_node_defaults(**_NODE_LOOK, **_written(theme.node))
@@ -223,22 +196,10 @@ def _filled(options: Mapping[str, Any]) -> DotOptions:
         raise ExportError(str(error)) from error
 
 
-def _drawn(graph: Graph, options: DotOptions) -> Picture:
-    return Picture(
-        graph,
-        Style(
-            attr_chars=options.max_attr_chars if options.show_attrs else None,
-            saved=options.show_saved,
-            clusters=options.clusters,
-            legend=options.legend,
-        ),
-    )
-
-
 def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
     import graphviz
 
-    picture = _drawn(graph, options)
+    picture = Picture(graph, options)
     theme = _THEMES[options.theme]
     digraph = graphviz.Digraph(
         _NAME,
@@ -252,29 +213,9 @@ def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
     return digraph
 
 
-class _BoxLooks(dict[str, str]):
-    """The attributes of boxes by role, as written."""
-
-    def __init__(self, theme: _Theme) -> None:
-        self._theme = theme
-
-    def __missing__(self, role: str) -> str:
-        look = self[role] = _attributes(_box_look(role, self._theme))
-        return look
-
-
-class _LineLooks(dict["tuple[str, int]", str]):
-    """The attributes of lines by kind and length, as written."""
-
-    def __missing__(self, key: tuple[str, int]) -> str:
-        attributes = _attributes(_line_look(*key))
-        look = self[key] = f" [{attributes[1:]}]" if attributes else ""
-        return look
-
-
 def _box_statements(picture: Picture, theme: _Theme) -> Iterator[str]:
     """The statements of each group, those of its boxes in one piece."""
-    looks = _BoxLooks(theme)
+    looks: Memo[str, str] = Memo(lambda role: _attributes(_box_look(role, theme)))
     cluster_look = _attributes({**_CLUSTER_LOOK, **theme.cluster})
     depth = 0
     for level, group in picture.root.walk():
@@ -297,7 +238,7 @@ def _box_statements(picture: Picture, theme: _Theme) -> Iterator[str]:
 
 
 def _line_statements(lines: Iterable[Line]) -> list[str]:
-    looks = _LineLooks()
+    looks = Memo(_line_attributes)
     return [f"\t{tail} -> {head}{looks[kind, length]}\n" for tail, head, kind, length in lines]
 
 
@@ -310,8 +251,14 @@ def _box_look(role: str, theme: _Theme) -> dict[str, str]:
     return {**look, "fillcolor": theme.fills.get(role, theme.unknown), **_BORDERS.get(role, {})}
 
 
+def _line_attributes(line: tuple[str, int]) -> str:
+    attributes = _attributes(_line_look(*line))
+    return f" [{attributes[1:]}]" if attributes else ""
+
+
 def _line_look(kind: str, length: int) -> dict[str, Any]:
-    return {**_LINE_LOOKS[kind], "minlen": str(length)} if length > 1 else dict(_LINE_LOOKS[kind])
+    look = _LINE_LOOKS.get(kind, _OTHER_LINE)
+    return {**look, "minlen": str(length)} if length > 1 else dict(look)
 
 
 def _attributes(look: Mapping[str, Any]) -> str:

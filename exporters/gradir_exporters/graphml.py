@@ -15,7 +15,7 @@ import msgspec
 
 from gradir.ir import Node
 from gradir.ir.fields import other_fields
-from gradir.ir.jsontext import further_facts, json_text, json_texts
+from gradir.ir.jsontext import TOLD, further_facts, json_text, json_texts
 from gradir.ir.memo import Memo
 from gradir.ir.model import first_known
 from gradir.protocols import Options
@@ -27,14 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["GraphmlExporter", "GraphmlOptions"]
 
-_NODE: Final = frozenset(
-    (
-        *("id", "role", "op", "native", "scope", "names", "inputs", "outputs"),
-        *("attrs", "saved", "base", "opaque", "source", "ext"),
-    )
-)
-"""The fields that are written by themselves; each other one is a text of JSON under its key."""
-
 
 @cache
 def _keys() -> Mapping[str, Mapping[str, str]]:
@@ -42,7 +34,7 @@ def _keys() -> Mapping[str, Mapping[str, str]]:
     words = dict.fromkeys(("name", "label", "role", "op", "native", "scope", "names"), "string")
     tensors = {"slots": "int", **dict.fromkeys(("dtype", "shape", "outputs"), "string")}
     details = {**dict.fromkeys(("attrs", "saved", "base"), "string"), "opaque": "boolean", "source": "string"}
-    others = {field.key: "string" for field in other_fields(Node, _NODE)}
+    others = {field.key: "string" for field in other_fields(Node, TOLD[Node])}
     return {
         "graph": dict.fromkeys(("producer", "scopes", "cuts"), "string"),
         "node": {**words, **tensors, **details, "ext": "string", **others},
@@ -160,7 +152,7 @@ class _Details:
             data += _data("source", next(self._sources))
         if node.ext:
             data += _data("ext", next(self._exts))
-        return data + "".join(_data(key, _in_xml(text)) for key, text in further_facts(node, _NODE))
+        return data + "".join(_data(key, _in_xml(text)) for key, text in further_facts(node))
 
 
 def _edges(graph: Graph, ids: dict[str, str]) -> Iterator[str]:
@@ -198,8 +190,7 @@ def _in_xml(text: str) -> str:
 
 
 def _jsons(values: Iterable[object]) -> Iterator[str]:
-    for text in json_texts(values):
-        yield _in_xml(text)
+    return map(_in_xml, json_texts(values))
 
 
 def _escaped(text: str) -> str:

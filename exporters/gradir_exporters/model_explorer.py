@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gradir.ir import AttrValue, Graph, Node, Saved, Scope, Source, TensorMeta
+from gradir.ir.edges import DATA, edges_into
 from gradir.ir.ids import encode_component
 from gradir.ir.jsontext import further_facts, json_lines, json_text, json_texts
 from gradir.ir.memo import MappingMemo, Memo
@@ -27,19 +28,6 @@ __all__ = ["ModelExplorerExporter", "ModelExplorerOptions"]
 
 _MAX_LABEL: Final = 120
 _UNKNOWN: Final = TensorMeta()
-
-_SCOPE: Final = frozenset({"path", "class_name", "detail", "training"})
-_CUT: Final = frozenset({"kind", "names", "scope", "tensor"})
-_NODE: Final = frozenset(
-    (
-        *("id", "role", "op", "native", "scope", "names", "inputs", "outputs"),
-        *("attrs", "saved", "base", "opaque", "source", "ext"),
-    )
-)
-_SLOT: Final = frozenset({"slot", "dtype", "shape", "bytes", "origin", "storage", "state"})
-_SOURCE: Final = frozenset({"file", "line", "function"})
-_TENSOR: Final = frozenset({"dtype", "shape", "device", "layout"})
-"""The fields that have words of their own here; each other one is told by its key and its value as JSON."""
 
 
 class ModelExplorerOptions(Options, frozen=True, kw_only=True):
@@ -147,16 +135,12 @@ def _label(node: Node, choice: str, labels: Memo[str, str]) -> str:
 def _wiring(node: Node, nodes: Mapping[str, Node]) -> tuple[list[_Edge], tuple[TensorMeta | None, ...]]:
     """The edges into a node, and the tensor of each input slot, ``None`` where no gradient flows."""
     edges: list[_Edge] = []
-    tensors: list[TensorMeta | None] = []
-    for slot, ref in enumerate(node.inputs):
-        if ref is None:
-            tensors.append(None)
-            continue
-        number, outputs = ref.output_nr, nodes[ref.id].outputs
-        edges.append(_Edge(ref.id, str(number), str(slot)))
-        tensors.append(outputs[number] if number < len(outputs) else _UNKNOWN)
-    if node.base is not None:
-        edges.append(_Edge(node.base, "0", "view"))
+    tensors: list[TensorMeta | None] = [None] * len(node.inputs)
+    for src, number, _, slot, kind in edges_into(node):
+        edges.append(_Edge(src, str(number), str(slot) if kind == DATA else kind))
+        if kind == DATA:
+            outputs = nodes[src].outputs
+            tensors[slot] = outputs[number] if number < len(outputs) else _UNKNOWN
     return edges, tuple(tensors)
 
 
@@ -188,11 +172,11 @@ def _tensor_facts(tensor: TensorMeta | None) -> tuple[_KeyValue, ...]:
         facts.append(_KeyValue("device", tensor.device))
     if tensor.layout != "strided":
         facts.append(_KeyValue("layout", tensor.layout))
-    return (*facts, *starmap(_KeyValue, further_facts(tensor, _TENSOR)))
+    return (*facts, *starmap(_KeyValue, further_facts(tensor)))
 
 
-def _behind(record: Record, told: frozenset[str]) -> str:
-    return "".join(f", {key} {text}" for key, text in further_facts(record, told))
+def _behind(record: Record) -> str:
+    return "".join(f", {key} {text}" for key, text in further_facts(record))
 
 
 def _value_facts(kind: str, values: Mapping[str, AttrValue]) -> list[_KeyValue]:
@@ -206,8 +190,10 @@ class _Facts:
         self._options = options
         self._attrs = MappingMemo(partial(_value_facts, "attr"))
         self._ext = MappingMemo(partial(_value_facts, "ext"))
-        self._tensors = Memo(_typed)
-        self._states = Memo(_state)
+        self._tensors: Memo[tuple[str | None, Shape | None], str] = Memo(
+            lambda tensor: tensor_text(TensorMeta(*tensor))
+        )
+        self._states: Memo[str, str] = Memo(lambda state: f", {word(state)}")
 
     def add(self, node: Node, facts: list[_KeyValue]) -> None:
         """Append the attributes of a node; those of one key stand once."""
@@ -225,7 +211,7 @@ class _Facts:
             facts.append(_KeyValue("source", _source_text(node.source)))
         if node.ext:
             facts += self._ext(node.ext)
-        facts += starmap(_KeyValue, further_facts(node, _NODE))
+        facts += starmap(_KeyValue, further_facts(node))
 
     def _saved(self, slots: tuple[Saved, ...]) -> Iterator[_KeyValue]:
         # The viewer keeps one attribute of a key, and nothing forbids that two slots have one name.
@@ -239,24 +225,16 @@ class _Facts:
             yield _KeyValue(key, _saved_text(saved, self._tensors[saved.dtype, saved.shape], self._states[saved.state]))
 
 
-def _typed(tensor: tuple[str | None, Shape | None]) -> str:
-    return tensor_text(TensorMeta(*tensor))
-
-
-def _state(state: str) -> str:
-    return f", {word(state)}"
-
-
 def _source_text(source: Source) -> str:
     function = f" in {source.function}" if source.function else ""
-    return f"{source.file}:{source.line}{function}{_behind(source, _SOURCE)}"
+    return f"{source.file}:{source.line}{function}{_behind(source)}"
 
 
 def _saved_text(saved: Saved, tensor: str, state: str) -> str:
     size = "" if saved.bytes is None else f", {saved.bytes} bytes"
     origin = "" if saved.origin is None else f", of {ref_text(saved.origin)}"
     storage = f", storage {word(saved.storage)}" if saved.storage else ""
-    return f"{tensor}{size}{origin}{storage}{state}{_behind(saved, _SLOT)}"
+    return f"{tensor}{size}{origin}{storage}{state}{_behind(saved)}"
 
 
 def _graph_facts(graph: Graph) -> dict[str, str]:
@@ -267,7 +245,7 @@ def _graph_facts(graph: Graph) -> dict[str, str]:
         facts[f"option {key}"] = value_text(producer.options[key])
     for number, cut in enumerate(graph.cuts):
         tensor = "" if cut.tensor is None else f" {tensor_text(cut.tensor)}"
-        facts[f"cut {number}"] = f"{' '.join(map(word, (cut.kind, *cut.names)))}{tensor}{_behind(cut, _CUT)}"
+        facts[f"cut {number}"] = f"{' '.join(map(word, (cut.kind, *cut.names)))}{tensor}{_behind(cut)}"
     return facts
 
 
@@ -276,6 +254,6 @@ def _scope_facts(scope: Scope) -> Iterator[tuple[str, str]]:
         yield "class", scope.class_name
     if scope.detail:
         yield "detail", scope.detail
-    yield from further_facts(scope, _SCOPE)
+    yield from further_facts(scope)
     if scope.training is not None:
         yield "mode", "train" if scope.training else "eval"

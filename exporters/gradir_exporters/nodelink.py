@@ -6,22 +6,17 @@ ids; an edge's key is its input slot, which tells parallel edges apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cache
-from operator import attrgetter
-from typing import Annotated, Any, ClassVar, Final, Literal
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from gradir.ir import Graph, Node
-from gradir.ir.fields import fields_of
-from gradir.ir.jsontext import json_lines, json_text
+from gradir.ir import Graph
+from gradir.ir.jsontext import json_lines
 from gradir.protocols import Options
+from gradir_exporters._flat_json import flat_node, graph_facts
 
 __all__ = ["NodelinkExporter", "NodelinkOptions"]
-
-_ALWAYS: Final = 5
-"""The first fields of a node, to its scope, are its words: what a reader of such files looks for in every node."""
 
 
 class NodelinkOptions(Options, frozen=True, kw_only=True):
@@ -37,7 +32,7 @@ class NodelinkOptions(Options, frozen=True, kw_only=True):
 class NodelinkExporter:
     """Node-link JSON: nodes and edges with all they carry, as networkx reads them.
 
-    >>> from gradir.ir import Ref, TensorMeta
+    >>> from gradir.ir import Node, Ref, TensorMeta
     >>> graph = Graph.of([Node("x", role="leaf", outputs=(TensorMeta("float32", (3,)),)),
     ...                   Node("exp:1", op="exp", native="ExpBackward0", inputs=(Ref("x", 0),))])
     >>> print(NodelinkExporter().export(graph, NodelinkOptions()), end="")
@@ -72,41 +67,13 @@ class _Edge(msgspec.Struct, gc=False):
 
 
 def _pieces(graph: Graph, options: NodelinkOptions) -> Iterator[str]:
-    yield f'{{"directed":true,"multigraph":true,\n"graph":{{"producer":{json_text(graph.producer)},\n"scopes":['
-    yield from json_lines(graph.scopes.values())
-    yield '],\n"cuts":['
-    yield from json_lines(graph.cuts)
-    yield ']},\n"nodes":['
-    yield from json_lines(_nodes(graph, options))
+    yield '{"directed":true,"multigraph":true,\n"graph":{'
+    yield from graph_facts(graph)
+    yield '},\n"nodes":['
+    yield from json_lines(map(flat_node(options.attrs, options.saved), graph.nodes.values()))
     yield f'],\n"{options.edges}":['
     yield from json_lines(_edges(graph))
     yield "]}\n"
-
-
-@cache
-def _node(*left_out: str) -> Callable[[Node], msgspec.Struct]:
-    """Makes what is written of a node: all that it says, with a label, and a number of slots in place of its inputs."""
-    fields = [field for field in fields_of(Node) if field.name not in left_out]
-    members: list[Any] = [
-        ("slots", int, 0) if field.name == "inputs" else (field.name, Any, field.default) for field in fields
-    ]
-    # What every node has is written even where it is empty.
-    members[:_ALWAYS] = [(field.name, Any) for field in fields[:_ALWAYS]]
-    members.insert(1, ("label", str))
-    struct = msgspec.defstruct("_Node", members, omit_defaults=True, gc=False)
-    names = [field.name for field in fields]
-    values, slots = attrgetter(*names), names.index("inputs")
-
-    def made(node: Node) -> msgspec.Struct:
-        row = values(node)
-        return struct(row[0], node.label, *row[1:slots], len(row[slots]), *row[slots + 1 :])
-
-    return made
-
-
-def _nodes(graph: Graph, options: NodelinkOptions) -> Iterator[msgspec.Struct]:
-    left_out = [name for name, wanted in (("attrs", options.attrs), ("saved", options.saved)) if not wanted]
-    return map(_node(*left_out), graph.nodes.values())
 
 
 def _edges(graph: Graph) -> Iterator[_Edge]:

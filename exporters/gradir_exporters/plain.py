@@ -25,19 +25,6 @@ __all__ = ["PlainExporter"]
 _BLOCK_WORDS: Final = frozenset({"scope", "cut"})
 """What starts a block that is no node; a role of the same name is quoted."""
 
-_SCOPE: Final = frozenset({"path", "class_name", "detail", "training"})
-_CUT: Final = frozenset({"kind", "names", "scope", "tensor"})
-_NODE: Final = frozenset(
-    (
-        *("id", "role", "op", "native", "scope", "names", "inputs", "outputs"),
-        *("attrs", "saved", "base", "opaque", "source", "ext"),
-    )
-)
-_SLOT: Final = frozenset({"slot", "dtype", "shape", "bytes", "origin", "storage", "state"})
-_SOURCE: Final = frozenset({"file", "line", "function"})
-_TENSOR: Final = frozenset({"dtype", "shape", "device", "layout"})
-"""The fields that have words of their own here; each other one is told by its key and its value as JSON."""
-
 _HEAD: Final = "gradir plain 1"
 _INDENT: Final = "    "
 
@@ -89,7 +76,7 @@ def _scope_lines(scope: Scope) -> Iterator[str]:
     yield f"scope {word(scope.path)} {word(scope.class_name)}" if scope.class_name else f"scope {word(scope.path)}"
     if scope.detail:
         yield f"{_INDENT}detail {quoted(scope.detail)}"
-    yield from _further(scope, _SCOPE)
+    yield from _further(scope)
     if scope.training is not None:
         yield f"{_INDENT}mode {'train' if scope.training else 'eval'}"
 
@@ -100,7 +87,7 @@ def _cut_lines(cut: Cut) -> Iterator[str]:
         yield f"{_INDENT}scope {word(cut.scope)}"
     if cut.tensor is not None:
         yield f"{_INDENT}tensor {_tensor(cut.tensor)}"
-    yield from _further(cut, _CUT)
+    yield from _further(cut)
 
 
 def _node_head(node: Node, words: Memo[str, str]) -> str:
@@ -132,20 +119,20 @@ def _add_node_facts(lines: list[str], node: Node, written: _Written) -> None:
         lines.append(_source_line(node.source, words))
     if node.ext:
         lines += written.ext(node.ext)
-    lines += _further(node, _NODE)
+    lines += _further(node)
 
 
-def _further(record: Record, told: frozenset[str]) -> Iterator[str]:
-    return (f"{_INDENT}{key} {text}" for key, text in further_facts(record, told))
+def _further(record: Record) -> Iterator[str]:
+    return (f"{_INDENT}{key} {text}" for key, text in further_facts(record))
 
 
-def _behind(record: Record, told: frozenset[str]) -> str:
-    return "".join(f" {key} {text}" for key, text in further_facts(record, told))
+def _behind(record: Record) -> str:
+    return "".join(f" {key} {text}" for key, text in further_facts(record))
 
 
 def _source_line(source: Source, words: Memo[str, str]) -> str:
     function = f" in {words[source.function]}" if source.function else ""
-    return f"{_INDENT}source {words[source.file]} line {source.line}{function}{_behind(source, _SOURCE)}"
+    return f"{_INDENT}source {words[source.file]} line {source.line}{function}{_behind(source)}"
 
 
 def _saved_line(saved: Saved, written: _Written) -> str:
@@ -158,7 +145,7 @@ def _saved_line(saved: Saved, written: _Written) -> str:
         line += f" storage {word(saved.storage)}"
     if saved.state != "held":
         line += f" state {written.words[saved.state]}"
-    return line + _behind(saved, _SLOT)
+    return line + _behind(saved)
 
 
 def _value_lines(kind: str, values: Mapping[str, AttrValue]) -> list[str]:
@@ -173,4 +160,4 @@ def _slot(slot: tuple[str, str | None, Shape | None]) -> str:
 def _tensor(tensor: TensorMeta) -> str:
     device = "" if tensor.device == "cpu" else f" device {word(tensor.device)}"
     layout = "" if tensor.layout == "strided" else f" layout {word(tensor.layout)}"
-    return f"{tensor_text(tensor)}{device}{layout}{_behind(tensor, _TENSOR)}"
+    return f"{tensor_text(tensor)}{device}{layout}{_behind(tensor)}"

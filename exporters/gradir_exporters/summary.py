@@ -2,17 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 import msgspec
 
-from gradir.ir import Graph
+from gradir.ir.jsontext import json_lines, json_text
+from gradir.ir.text import amount, printable, size_text
+from gradir.markdown import code_span
 from gradir.protocols import Options
+from gradir_exporters._summary_layers import Layer, layers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from gradir.ir import Graph
+    from gradir.ir.model import Shape
+    from gradir_exporters._summary_layers import Row, Totals
+    from gradir_exporters._summary_saved import State
+
+    Shown = Callable[[str], str]
 
 __all__ = ["SummaryExporter", "SummaryOptions"]
 
-
 _SUFFIXES: Final = {"table": ".txt", "markdown": ".md", "csv": ".csv", "json": ".json"}
+_HEADS: Final = (
+    "layer",
+    "class",
+    "calls",
+    "output shape",
+    "own parameters",
+    "parameters",
+    "trainable",
+    "own saved bytes",
+    "saved bytes",
+)
+_IS_TEXT: Final = tuple(head in {"layer", "class", "output shape"} for head in _HEADS)
+_WHOLE: Final = "(model)"
+_UNKNOWN: Final = "?"
+_INDENT: Final = "  "
+_GAP: Final = "   "
+_WIDEST: Final = 60
+"""The most places of the terminal that a column takes."""
+
+_FORMULA: Final = ("=", "+", "-", "@")
+"""How a formula starts in a spreadsheet; no name in Python does."""
 
 
 class SummaryOptions(Options, frozen=True, kw_only=True):
@@ -52,14 +85,154 @@ class SummaryExporter:
 
     def export(self, graph: Graph, options: SummaryOptions) -> str:
         """The table in the style asked for."""
-        from gradir_exporters import _summary_styles
-        from gradir_exporters._summary_layers import layers
+        styles = {"table": _as_table, "markdown": _as_markdown, "csv": _as_csv, "json": _as_json}
+        return styles[options.style](*layers(graph, options.depth))
 
-        found = layers(graph, options.depth)
-        styles = {
-            "table": _summary_styles.as_table,
-            "markdown": _summary_styles.as_markdown,
-            "csv": _summary_styles.as_csv,
-            "json": _summary_styles.as_json,
-        }
-        return styles[options.style](found)
+
+def _as_table(rows: Sequence[Row], totals: Totals) -> str:
+    """A table for a terminal. Its width depends on what it holds alone, and no column takes more than 60 places.
+
+    The widths are rich's, which knows how many places a character takes. Its own table lays out each cell with styles
+    and word wrap, and takes more than ten times as long as the rest of the exporter.
+    """
+    lines: list[str] = []
+    if rows:
+        table = [_HEADS, *((_INDENT * level + _name(name), *_cells(layer)) for name, level, layer in rows)]
+        columns = [_fitted(column, is_text) for column, is_text in zip(zip(*table, strict=True), _IS_TEXT, strict=True)]
+        drawn = [_GAP.join(cells) for cells in zip(*columns, strict=True)]
+        lines = [drawn[0], "─" * _width(drawn[0]), *drawn[1:], ""]
+    lines += _totals_lines(totals)
+    return "".join([f"{line.rstrip()}\n" for line in lines])
+
+
+def _width(text: str) -> int:
+    """The places that printable text takes in a terminal."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _fitted(column: Sequence[str], is_text: bool) -> list[str]:
+    """The cells of a column, all of one width; what is too long ends in an ellipsis."""
+    if all(map(str.isascii, column)) and (width := max(map(len, column))) <= _WIDEST:
+        return [cell.ljust(width) for cell in column] if is_text else [cell.rjust(width) for cell in column]
+    width = min(_WIDEST, max(map(_width, column)))
+    return [_fitted_cell(cell, width, is_text) for cell in column]
+
+
+def _fitted_cell(text: str, width: int, is_text: bool) -> str:
+    spare = width - _width(text)
+    if spare >= 0:
+        return text + " " * spare if is_text else " " * spare + text
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, width - 1) + "…"
+
+
+def _as_markdown(rows: Sequence[Row], totals: Totals) -> str:
+    """A table of GitHub-flavoured Markdown with whole paths, and the totals as a list.
+
+    Every text of the graph is a code span, in which nothing is a link or mentions anybody.
+    """
+    lines = []
+    if rows:
+        lines = [_markdown_row(_HEADS), _markdown_row("---" if is_text else "--:" for is_text in _IS_TEXT)]
+        for row in rows:
+            name = _code(row.layer.path) or _WHOLE
+            lines.append(_markdown_row((name, *_cells(row.layer, _code))))
+        lines.append("")
+    lines += [f"- {line}" for line in _totals_lines(totals, _code)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _as_csv(rows: Sequence[Row], _: Totals) -> str:
+    """Comma-separated values: one line a module, with a head and without the totals.
+
+    What cannot be printed is spelled as in Python source, so that a module takes one line whatever its name is. A name
+    that a spreadsheet would take for a formula has an apostrophe before it.
+    """
+    import csv
+    import io
+
+    page = io.StringIO()
+    writer = csv.writer(page, lineterminator="\n")
+    fields = msgspec.structs.fields(Layer)
+    writer.writerow([field.encode_name for field in fields])
+    for row in rows:
+        layer = row.layer
+        counts = (getattr(layer, field.name) for field in fields[4:])
+        path, class_name = _no_formula(layer.path), _no_formula(layer.class_name)
+        writer.writerow([path, class_name, layer.calls, _shapes_text(layer.output_shapes or ()), *counts])
+    return page.getvalue()
+
+
+def _no_formula(text: str) -> str:
+    return f"'{printable(text)}" if text.startswith(_FORMULA) else printable(text)
+
+
+def _as_json(rows: Sequence[Row], totals: Totals) -> str:
+    """JSON: ``layers``, one a line, and ``totals``."""
+    lines = "".join(json_lines(row.layer for row in rows))
+    return f'{{"layers":[{lines}],\n"totals":{json_text(totals)}}}\n'
+
+
+def _cells(layer: Layer, shown: Shown = printable) -> tuple[str, ...]:
+    """All cells but the first."""
+    shapes = layer.output_shapes
+    return (
+        shown(layer.class_name),
+        amount(layer.calls),
+        _UNKNOWN if shapes is None else shown(_shapes_text(shapes)),
+        amount(layer.own_parameters),
+        amount(layer.parameters),
+        amount(layer.trainable),
+        _at_least(layer.own_saved_bytes, layer.own_unsized),
+        _at_least(layer.saved_bytes, layer.unsized),
+    )
+
+
+def _name(path: str) -> str:
+    return printable(path) or _WHOLE
+
+
+def _at_least(size: int, unsized: int) -> str:
+    if not unsized:
+        return amount(size)
+    return f"≥ {size:,}" if size else _UNKNOWN
+
+
+def _shapes_text(shapes: Iterable[Shape | None]) -> str:
+    return ", ".join(map(_shape_text, shapes))
+
+
+def _shape_text(shape: Shape | None) -> str:
+    return f"[{_UNKNOWN if shape is None else ', '.join(map(size_text, shape))}]"
+
+
+def _totals_lines(totals: Totals, shown: Shown = printable) -> Iterator[str]:
+    yield f"parameters: {amount(totals.parameters)} ({amount(totals.trainable)} trainable)"
+    yield f"nodes: {totals.nodes:,}"
+    states = ", ".join(_state_text(shown(name), state) for name, state in totals.states.items())
+    yield f"saved for backward: {amount(totals.saved_bytes)} bytes ({states})"
+    for size, what in (
+        (totals.outside_bytes, "of these by operations of no module"),
+        (totals.folded_bytes, "of these in folded modules"),
+        (totals.owned_bytes, "parameters, buffers and leaves saved beside these"),
+    ):
+        if size:
+            yield f"{what}: {amount(size)} bytes"
+
+
+def _state_text(name: str, state: State) -> str:
+    text = f"{name} {amount(state.bytes)}"
+    return f"{text} and {state.unsized:,} of unknown size" if state.unsized else text
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _code(text: str) -> str:
+    return code_span(text, None) if text else ""

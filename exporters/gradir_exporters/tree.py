@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTupl
 
 import msgspec
 
+from gradir.ir.edges import DATA, edges_beside
+from gradir.ir.ids import stem
 from gradir.ir.marks import ELIDED
+from gradir.ir.memo import Memo
 from gradir.ir.text import quoted, tensor_text, word
 from gradir.protocols import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from gradir.ir import Graph, Node, TensorMeta
+    from gradir.ir import Graph, Node
 
 __all__ = ["TreeExporter", "TreeOptions"]
 
@@ -100,8 +103,8 @@ class _Drawing:
         self._seen: set[str] = set()
         self._waiting: deque[str] = deque()
         self._below: set[str] = set()
-        self._tensors: dict[TensorMeta, str] = {}
-        self._children = _inputs if options.start == "outputs" else _Users(graph)
+        self._tensors = Memo(tensor_text)
+        self._children = _inputs if options.start == "outputs" else _users(graph)
 
     def text(self) -> Iterator[str]:
         """Every section."""
@@ -166,21 +169,15 @@ class _Drawing:
         parts = [_output_name(node.id, output_nr)]
         if self._options.native and node.native:
             parts.append(_word(node.native))
-        if node.role != "function" and node.role != node.id.partition(":")[0]:
+        if node.role != "function" and node.role != stem(node.id):
             parts.append(_word(node.role))
         if self._options.shapes and 0 <= output_nr < len(node.outputs):
-            parts.append(self._tensor(node.outputs[output_nr]))
+            parts.append(self._tensors[node.outputs[output_nr]])
         if node.names and node.names != (node.id,):
             parts.append(f"named {', '.join(map(_word, node.names))}")
         if node.opaque:
             parts.append("opaque")
         return " ".join(parts)
-
-    def _tensor(self, tensor: TensorMeta) -> str:
-        text = self._tensors.get(tensor)
-        if text is None:
-            text = self._tensors[tensor] = tensor_text(tensor)
-        return text
 
 
 _Child: TypeAlias = "tuple[str | None, int, str]"
@@ -188,29 +185,30 @@ _Child: TypeAlias = "tuple[str | None, int, str]"
 
 
 def _inputs(node: Node) -> list[_Child]:
-    """Per input slot what is behind it, then the base that the node is a view of."""
+    """Per input slot what is behind it, then what other kinds of edges come from, such as the base of a view."""
     elided = node.ext.get(ELIDED, ()) if node.ext else ()
     gone = elided if isinstance(elided, tuple) else ()
     found: list[_Child] = [
         (None, 0, _ELSEWHERE if slot in gone else "") if ref is None else (ref.id, ref.output_nr, "")
         for slot, ref in enumerate(node.inputs)
     ]
-    if node.base is not None:
-        found.append((node.base, 0, "view of "))
+    found += [(edge.src, edge.output_nr, f"{edge.kind} of ") for edge in edges_beside(node)]
     return found
 
 
-class _Users:
+_OF_A_USER: Final = {"view": "base of "}
+"""By kind of edge how a node is related to one that uses it, where that is not said by the kind."""
+
+
+def _users(graph: Graph) -> Callable[[Node], list[_Child]]:
     """What uses each node, in order."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._users: dict[str, list[_Child]] = {}
-        for edge in graph.edges:
-            relation = "base of " if edge.kind == "view" else f"[{edge.output_nr}] " if edge.output_nr else ""
-            self._users.setdefault(edge.src, []).append((edge.dst, 0, relation))
-
-    def __call__(self, node: Node) -> list[_Child]:
-        return self._users.get(node.id, [])
+    users: dict[str, list[_Child]] = {}
+    for edge in graph.edges:
+        relation = f"[{edge.output_nr}] " if edge.output_nr else ""
+        if edge.kind != DATA:
+            relation = _OF_A_USER.get(edge.kind, f"{edge.kind} of ")
+        users.setdefault(edge.src, []).append((edge.dst, 0, relation))
+    return lambda node: users.get(node.id, [])
 
 
 def _output_name(node_id: str, output_nr: int) -> str:

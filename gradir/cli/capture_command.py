@@ -7,11 +7,16 @@ import sys
 
 from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
 from gradir.cli.encoding import add_encoding_options
+from gradir.cli.parser import Parser
 from gradir.cli.program_output import program_output
+from gradir.cli.report import one_line
 
-__all__ = ["register"]
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
 
-_EPILOG = """\
+HELP = "capture a graph into a .gir file"
+DESCRIPTION = f"Run what SPEC names and capture the autograd graph of what comes out.\n\n{SPEC_HELP}"
+
+EPILOG = """\
 examples:
   gradir capture examples/gpt.py:loss -o model.gir
   gradir capture examples/resnet.py:ResNet --input 'float32[2,3,32,32]' -o resnet.gir
@@ -20,19 +25,11 @@ examples:
 """
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the subcommand."""
-    parser = commands.add_parser(
-        "capture",
-        help="capture a graph into a .gir file",
-        description=f"Run what SPEC names and capture the autograd graph of what comes out.\n\n{SPEC_HELP}",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: Parser) -> None:
+    """Add what the command takes."""
     add_capture_options(parser)
     parser.add_argument("-o", "--output", metavar="FILE", default="-", help="where to write; '-' (default) is stdout")
     add_encoding_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -40,7 +37,6 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from gradir import api, files
-    from gradir.cli.report import one_line
 
     # The program may change the working directory, and its standard output is not that of this command.
     path = Path(options.output).absolute()

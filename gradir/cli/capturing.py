@@ -6,11 +6,12 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
-from gradir.errors import CaptureError
+from gradir.errors import CaptureError, SpecError
 
 if TYPE_CHECKING:
+    from gradir.cli.parser import Parser
     from gradir.ir import Graph
-    from gradir.protocols import Verification
+    from gradir.protocols import LiveCapture, Verification
 
 __all__ = ["SPEC_HELP", "add_capture_options", "captured", "summary"]
 
@@ -18,16 +19,17 @@ _SEEDS: Final = 2**63
 
 SPEC_HELP: Final = """\
 SPEC is path/to/file.py:attr or package.module:attr, where attr is
-  a tensor with a graph,
-  a callable without arguments that returns a tensor, a tuple or dict of tensors, or (model, tensors), or
-  a torch.nn.Module, or a class or factory of one, to be run on --input.
+  what a front-end takes, which is found by that, or by the framework that the program has imported,
+  a callable without arguments that returns it, or (model, what the model returned), or
+  a model, or a class or factory of one, to be run on --input.
 
 The program is run, so a SPEC of a change that you do not trust runs its author's code.
 """
 
 
-def add_capture_options(parser: argparse.ArgumentParser) -> None:
+def add_capture_options(parser: Parser) -> None:
     """Add SPEC and the options that say how it is run."""
+    parser.add_later(lambda: _tell_frontends(parser))
     parser.add_argument("spec", metavar="SPEC", help="what to capture")
     parser.add_argument(
         "--input",
@@ -36,7 +38,7 @@ def add_capture_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="an input of a module, dtype[sizes] or name=dtype[sizes]; repeat for more inputs",
     )
-    parser.add_argument("--seed", type=_seed, default=0, help="seed of the framework's random numbers (default: 0)")
+    parser.add_argument("--seed", type=_seed, help="seed of the framework's random numbers (default: 0)")
     parser.add_argument(
         "--fake", action="store_true", help="run on tensors without data: a model of any size takes seconds"
     )
@@ -50,7 +52,20 @@ def add_capture_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run a real backward too, and write nothing unless the engine agrees with the graph",
     )
-    parser.add_argument("--frontend", default="torch", help="the front-end to use (default: torch)")
+    parser.add_argument("--frontend", metavar="NAME", help="the front-end to use (default: the one that SPEC is for)")
+
+
+def _tell_frontends(parser: Parser) -> None:
+    from gradir.choosing import ABILITIES, kinds
+    from gradir.protocols import Records
+
+    told = []
+    for name, kind in kinds().items():
+        can = ", ".join(
+            text for ability, text in ABILITIES.items() if ability is not Records and issubclass(kind, ability)
+        )
+        told.append(f"  {name} takes {kind.takes};\n    it can {can or 'do no more than capture'}")
+    parser.description = f"{parser.description}\n\nfront-ends:\n" + "\n".join(told)
 
 
 def captured(options: argparse.Namespace) -> Graph:
@@ -59,24 +74,45 @@ def captured(options: argparse.Namespace) -> Graph:
     Raises:
         CaptureError: the SPEC cannot be run or has no graph, or the engine disagrees with what was captured.
     """
-    from gradir import registry
+    from gradir import choosing, registry
+    from gradir.protocols import Seeds, Verifies
     from gradir.spec import load_target
 
-    frontend = registry.frontend(options.frontend)
+    if options.frontend is not None:
+        registry.frontend(options.frontend)
     # Before the import, which may make tensors; what is called later starts from the same seed again.
-    frontend.seed(options.seed)
-    target = load_target(options.spec)
+    with choosing.seeding(options.seed or 0):
+        try:
+            target = load_target(options.spec)
+        except SpecError as error:
+            raise SpecError(f"{error}{choosing.advice(error.__cause__)}") from error
     try:
-        live = frontend.capture_target(
-            target, options.input, seed=options.seed, fake=options.fake, sources=options.sources
-        )
+        name = choosing.running(target, options.frontend)
+        if options.seed is not None:
+            choosing.able(name, Seeds)
+        verifies = choosing.able(name, Verifies) if options.verify else None
+        live = _live(name, target, options)
         # Nothing runs after this, so that the graph may be used up.
-        checked = live.verify(keep_graph=False) if options.verify else None
+        checked = verifies.verify(live, keep_graph=False) if verifies is not None else None
     except CaptureError as error:
         raise CaptureError(f"{options.spec}: {error}") from error
     if checked is not None:
         _report(options.spec, checked)
     return live.graph
+
+
+def _live(name: str, target: object, options: argparse.Namespace) -> LiveCapture:
+    from gradir import choosing, registry
+    from gradir.protocols import Fakes, Runs
+    from gradir.spec import called
+
+    frontend = registry.frontend(name)
+    if options.fake or options.input or options.sources or isinstance(frontend, Runs):
+        run = (
+            choosing.able(name, Fakes).capture_fake_target if options.fake else choosing.able(name, Runs).capture_target
+        )
+        return run(target, options.input, seed=options.seed or 0, sources=options.sources)
+    return frontend.capture(called(target) if callable(target) and not frontend.claims(target) else target)
 
 
 def _seed(text: str) -> int:

@@ -6,26 +6,25 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from gradir.cli import comparing
 from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
-from gradir.cli.comparing import (
-    add_comparison_options,
-    add_help,
-    check_comparison_options,
-    compared,
-    loaded,
-    show,
-    status_of,
-)
 from gradir.cli.program_output import program_output
+from gradir.cli.report import one_line, report
 from gradir.errors import GradirError
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
     from gradir.stored import Found
 
-__all__ = ["register"]
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
 
-_EPILOG = """\
+HELP = "capture, and compare with a .gir file"
+DESCRIPTION = (
+    "Capture what SPEC names and compare it with a .gir file, as a test does. Source lines are noted "
+    f"where the file has them.\n\n{SPEC_HELP}"
+)
+
+EPILOG = """\
 examples:
   gradir check train.py:loss --against loss.gir
   gradir check train.py:loss --against loss.gir --format markdown >> "$GITHUB_STEP_SUMMARY"
@@ -36,18 +35,8 @@ exit status: 0 the graph is that of the file, 1 it is another, 2 trouble
 """
 
 
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the subcommand."""
-    parser = commands.add_parser(
-        "check",
-        help="capture, and compare with a .gir file",
-        description="Capture what SPEC names and compare it with a .gir file, as a test does. Source lines are noted "
-        f"where the file has them.\n\n{SPEC_HELP}",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_help=False,
-    )
-    add_help(parser)
+def add_options(parser: Parser) -> None:
+    """Add what the command takes."""
     add_capture_options(parser)
     parser.add_argument(
         "--against",
@@ -60,8 +49,7 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         action="store_true",
         help="write the file where it is missing, broken or differs, and exit with status 0",
     )
-    add_comparison_options(parser)
-    parser.set_defaults(run=run)
+    comparing.add_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -69,9 +57,8 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from gradir import stored
-    from gradir.cli.report import one_line, report
 
-    check_comparison_options(options)
+    comparing.check_options(options)
     if options.update and options.against == "-":
         raise GradirError("--update writes the file it compares with, and '-' is none: name a file")
     # The file is read first: a capture may take long.
@@ -84,10 +71,10 @@ def run(options: argparse.Namespace) -> int:
     with program_output(for_good=False):
         graph = captured(options)
     if expected is not None:
-        found = compared(expected, graph, options)
-        show(found, options)
+        found = comparing.compared(expected, graph, options)
+        comparing.show(found, options)
         if not found.diff or not options.update:
-            return status_of(found, options)
+            return comparing.status_of(found, options)
     stored.write(graph, path, before)
     if before.fault:
         report(f"{options.against}: {before.fault}; rewritten")
@@ -103,7 +90,7 @@ def _before(options: argparse.Namespace) -> Found:
     if against.revision:
         if options.update:
             raise GradirError(f"--update writes a file, and {options.against} is one of a revision: name a file")
-        return stored.Found(options.against, loaded(against))
+        return stored.Found(options.against, comparing.loaded(against))
     if not options.update:
         return stored.Found(options.against, stored.read(options.against, "--update"))
     return stored.read_to_update(options.against)

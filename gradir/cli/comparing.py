@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from gradir.cli.options_help import PluginHelp, add_option, given_options
+from gradir.cli.plugin_options import add_option, given_options
+from gradir.cli.report import is_terminal, report
 from gradir.errors import FormatError, GradirError
 
 if TYPE_CHECKING:
@@ -17,15 +17,7 @@ if TYPE_CHECKING:
     from gradir.protocols import Options
     from gradir.review.comparison import Comparison
 
-__all__ = [
-    "add_comparison_options",
-    "add_help",
-    "check_comparison_options",
-    "compared",
-    "loaded",
-    "show",
-    "status_of",
-]
+__all__ = ["add_options", "check_options", "compared", "loaded", "show", "status_of"]
 
 _NTH: Final = ("first", "second")
 _TEXT: Final = "text"
@@ -33,26 +25,9 @@ _DRAWN: Final = ("mermaid", "dot", "svg")
 """The formats that show nothing of what belongs to no node."""
 
 
-class _Help(PluginHelp):
-    """Prints the help, with the options of the renderer that was named before."""
-
-    @staticmethod
-    def options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:
-        """The renderer, and its options."""
-        from gradir import registry
-
-        return namespace.format, registry.renderer(_renderer(namespace)).options
-
-
-def add_help(parser: argparse.ArgumentParser) -> None:
-    """Add the option that prints the help."""
-    parser.add_argument(
-        "-h", "--help", action=_Help, help="show this help; after --format NAME also that renderer's options"
-    )
-
-
-def add_comparison_options(parser: Parser) -> None:
+def add_options(parser: Parser) -> None:
     """Add the options that say how a diff is made and shown."""
+    parser.tell_options(_options_of, "after --format NAME also that renderer's options")
     form = parser.add_argument("--format", metavar="NAME", default=_TEXT)
     parser.add_later(lambda: _tell_formats(form))
     add_option(parser, "renderer")
@@ -81,7 +56,7 @@ def add_comparison_options(parser: Parser) -> None:
     )
 
 
-def check_comparison_options(options: argparse.Namespace) -> None:
+def check_options(options: argparse.Namespace) -> None:
     """Refuse wrong values before anything is loaded.
 
     Raises:
@@ -104,7 +79,6 @@ def check_comparison_options(options: argparse.Namespace) -> None:
 
 def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Comparison:
     """The comparison that the options ask for; says where another release, or other options, made one of the two."""
-    from gradir.cli.report import report
     from gradir.review.comparison import Comparison
 
     found = Comparison(a, b, ignore=_ignored(options), normalize=options.normalize)
@@ -147,7 +121,6 @@ def status_of(comparison: Comparison, options: argparse.Namespace) -> int:
     """The exit status: 1 for a difference or, with conditions, where one holds, which is then said."""
     if not options.fail_on:
         return 1 if comparison.diff else 0
-    from gradir.cli.report import report
     from gradir.review.conditions import findings, parsed
 
     fails = False
@@ -155,6 +128,12 @@ def status_of(comparison: Comparison, options: argparse.Namespace) -> int:
         report(finding.text)
         fails = fails or finding.fails
     return 1 if fails else 0
+
+
+def _options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]]:
+    from gradir import registry
+
+    return namespace.format, registry.renderer(_renderer(namespace)).options
 
 
 def _ignored(options: argparse.Namespace) -> list[str]:
@@ -165,14 +144,12 @@ def _shown(comparison: Comparison, options: argparse.Namespace) -> bytes:
     values = _values(options)
     if options.format == _TEXT and not options.option:
         # Not by the registry: to find what else there is takes longer than to write a small diff.
-        from gradir.renderers.text import TextOptions, TextRenderer
+        from gradir.renderers.reports import TextOptions, TextRenderer
 
         return TextRenderer().render(comparison, TextOptions(**values)).encode()
     from gradir import registry
 
     if options.format in _DRAWN and comparison.diff and not comparison.changed_part().nodes:
-        from gradir.cli.report import report
-
         report("no node changed by itself: there is nothing to draw; --format text says what there is")
     renderer = _renderer(options)
     text = registry.rendered(renderer, comparison, values)
@@ -207,19 +184,15 @@ def _tell_formats(action: argparse.Action) -> None:
 
 
 def _columns() -> int | None:
-    if not _is_terminal():
+    if not is_terminal():
         return None
     import shutil
 
     return shutil.get_terminal_size().columns
 
 
-def _is_terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()
-
-
 def _wants_colour(choice: str) -> bool:
     if choice != "auto":
         return choice == "always"
     # https://no-color.org
-    return _is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

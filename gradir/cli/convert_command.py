@@ -7,9 +7,15 @@ import argparse
 from gradir.cli.encoding import add_encoding_options
 from gradir.cli.rewriting import add_lossy_option, load_to_rewrite
 
-__all__ = ["register"]
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
 
-_EPILOG = """\
+HELP = "write a .gir file in another encoding, or in canonical form"
+DESCRIPTION = (
+    "Write the graph of a .gir file again: in JSON or MessagePack, compressed or not, in canonical "
+    "form. The encoding of the source is detected from its content."
+)
+
+EPILOG = """\
 examples:
   gradir convert model.gir small.gir --format msgpack
   gradir convert small.gir model.gir
@@ -18,21 +24,12 @@ examples:
 """
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the subcommand."""
-    parser = commands.add_parser(
-        "convert",
-        help="write a .gir file in another encoding, or in canonical form",
-        description="Write the graph of a .gir file again: in JSON or MessagePack, compressed or not, in canonical "
-        "form. The encoding of the source is detected from its content.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
     parser.add_argument("source", metavar="SOURCE", help="a .gir file; '-' is stdin")
     parser.add_argument("target", metavar="TARGET", help="where to write; '-' is stdout")
     add_encoding_options(parser)
     add_lossy_option(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,22 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gradir.cli.comparing import (
-    add_comparison_options,
-    add_help,
-    check_comparison_options,
-    compared,
-    loaded,
-    show,
-    status_of,
-)
+from gradir.cli import comparing
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
 
-__all__ = ["register"]
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
 
-_EPILOG = """\
+HELP = "compare two .gir files"
+DESCRIPTION = "Compare two captured graphs node by node, and group the differences by module."
+
+EPILOG = """\
 examples:
   gradir diff main.gir branch.gir
   gradir diff HEAD model.gir                  the file as committed, and as it is now
@@ -34,17 +29,8 @@ exit status: 0 no difference (or, with --fail-on, no condition holds), 1 a diffe
 """
 
 
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the subcommand."""
-    parser = commands.add_parser(
-        "diff",
-        help="compare two .gir files",
-        description="Compare two captured graphs node by node, and group the differences by module.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_help=False,
-    )
-    add_help(parser)
+def add_options(parser: Parser) -> None:
+    """Add what the command takes."""
     parser.usage = "gradir diff [options] A B | REVISION [--] FILE | REVISION REVISION [--] FILE"
     parser.add_argument(
         "sides",
@@ -53,21 +39,20 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
         help="the .gir files before and after: a path, '-' for stdin, REVISION:PATH, or :PATH "
         "in the index, as git has them",
     )
-    add_comparison_options(parser)
+    comparing.add_options(parser)
     parser.add_argument("--exit-zero", action="store_true", help="exit with status 0 even when the graphs differ")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Compare and print."""
     from gradir.git.sides import sides
 
-    check_comparison_options(options)
+    comparing.check_options(options)
     before, after = sides(options.sides, _paths(options))
-    a, b = loaded(before, after), loaded(after, before)
-    found = compared(a, b, options)
-    show(found, options)
-    status = status_of(found, options)
+    a, b = comparing.loaded(before, after), comparing.loaded(after, before)
+    found = comparing.compared(a, b, options)
+    comparing.show(found, options)
+    status = comparing.status_of(found, options)
     return 0 if options.exit_zero else status
 
 

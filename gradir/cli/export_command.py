@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.options_help import PluginHelp, add_option, given_options
 from gradir.cli.parser import Parser
-from gradir.cli.pass_options import add_pass_options, chosen_passes
+from gradir.cli.plugin_options import add_option, add_pass_options, chosen_passes, given_options
+from gradir.cli.report import is_terminal, one_line
 from gradir.errors import ExportError
 
 if TYPE_CHECKING:
     from gradir.protocols import Options
 
-__all__ = ["add_exporter_options", "exporter_values", "register"]
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_exporter_options", "add_options", "exporter_values", "run"]
 
-_EPILOG = """\
+HELP = "export a graph to DOT, Mermaid, a tree, text, ..."
+DESCRIPTION = "Write a captured graph in another format."
+
+EPILOG = """\
 examples:
   gradir export model.gir --to mermaid --depth 2 -o model.mmd
   gradir export model.gir --to svg -O theme=dark -O legend=true -o model.svg
@@ -41,34 +44,9 @@ _MARKDOWN: Final = ".md"
 _LANGUAGES: Final = {".mmd": "mermaid", ".txt": "text", ".graphml": "xml", _MARKDOWN: "markdown"}
 
 
-class _Help(PluginHelp):
-    """Prints the help, with the options of the exporter that was named before."""
-
-    @staticmethod
-    def options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:
-        """The exporter, and its options."""
-        name = getattr(namespace, "to", None)
-        if name is None:
-            return None
-        from gradir import registry
-        from gradir.pictures import PICTURES
-
-        return name, registry.exporter("dot" if name in PICTURES else name).options
-
-
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the subcommand."""
-    parser = commands.add_parser(
-        "export",
-        help="export a graph to DOT, Mermaid, a tree, text, ...",
-        description="Write a captured graph in another format.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_help=False,
-    )
-    parser.add_argument(
-        "-h", "--help", action=_Help, help="show this help; after --to NAME also that exporter's options"
-    )
+def add_options(parser: Parser) -> None:
+    """Add what the command takes."""
+    parser.tell_options(_options_of, "after --to NAME also that exporter's options")
     parser.add_argument("file", metavar="FILE", help="a .gir file; '-' is stdin")
     parser.add_argument("--to", metavar="NAME", required=True, help="the exporter, or svg, png or pdf")
     parser.add_argument("-o", "--output", metavar="FILE", default="-", help="where to write; '-' (default) is stdout")
@@ -82,7 +60,6 @@ def register(commands: argparse._SubParsersAction[Parser]) -> None:
     block.add_argument("--into", metavar="FILE", help="put the block between two markers in this file")
     block.add_argument("--marker", metavar="NAME", help="the name in the markers")
     block.add_argument("--check", action="store_true", help="write nothing; exit status 1 when --into is out of date")
-    parser.set_defaults(run=run)
 
 
 def add_exporter_options(parser: argparse.ArgumentParser) -> None:
@@ -95,6 +72,16 @@ def add_exporter_options(parser: argparse.ArgumentParser) -> None:
         default=60.0,
         help="pictures: how many seconds the layout may take (default: 60)",
     )
+
+
+def _options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]] | None:
+    name = getattr(namespace, "to", None)
+    if name is None:
+        return None
+    from gradir import registry
+    from gradir.pictures import PICTURES
+
+    return name, registry.exporter("dot" if name in PICTURES else name).options
 
 
 def _seconds(text: str) -> float:
@@ -130,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
     values = exporter_values(options)
     registry.exporter_options(exporter, values, f"a picture ({options.to})" if is_picture else "")
     passes = chosen_passes(options)
-    if options.to in _BINARY and is_picture and options.output == "-" and _is_terminal():
+    if options.to in _BINARY and is_picture and options.output == "-" and is_terminal():
         raise ExportError(f"a {options.to} is nothing for a terminal: give -o FILE, or use 'gradir view'")
     if is_picture and (options.fence or options.into):
         raise ExportError(f"{options.to} is no text to fence: write a file and link to it")
@@ -143,17 +130,14 @@ def run(options: argparse.Namespace) -> int:
         # Some readers of Markdown want an empty line around a table.
         return _embed(options, f"\n{text}\n")
     if options.into or options.fence:
-        text = _fenced(registry.suffix(exporter, values), text)
+        from gradir.markdown import fenced
+
+        suffix = registry.suffix(exporter, values)
+        text = fenced(text, _LANGUAGES.get(suffix, suffix.lstrip(".")))
     if options.into:
         return _embed(options, text)
     files.write_bytes(options.output, text.encode())
     return 0
-
-
-def _is_terminal() -> bool:
-    import sys
-
-    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def _check_combination(options: argparse.Namespace) -> None:
@@ -167,15 +151,8 @@ def _check_combination(options: argparse.Namespace) -> None:
         raise ExportError("--into and --output are two places: choose one")
 
 
-def _fenced(suffix: str, text: str) -> str:
-    from gradir.markdown import fenced
-
-    return fenced(text, _LANGUAGES.get(suffix, suffix.lstrip(".")))
-
-
 def _embed(options: argparse.Namespace, block: str) -> int:
     from gradir import files
-    from gradir.cli.report import one_line
     from gradir.markdown import embedded
 
     document = files.read_bytes(options.into)

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import argparse
 
-from gradir.cli.options_help import option_lines
+from gradir.cli.plugin_options import option_lines
 from gradir.cli.report import report
 from gradir.errors import ExportError
 
-__all__ = ["register"]
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
 
-_EPILOG = """\
+HELP = "list the exporters and their options"
+DESCRIPTION = "List every installed exporter with the options that 'gradir export -O KEY=VALUE' takes."
+
+EPILOG = """\
 'gradir export --to NAME --help' lists the options of one.
 """
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the subcommand."""
-    parser = commands.add_parser(
-        "exporters",
-        help="list the exporters and their options",
-        description="List every installed exporter with the options that 'gradir export -O KEY=VALUE' takes.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
     parser.add_argument("names", metavar="NAME", nargs="*", help="list these alone")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

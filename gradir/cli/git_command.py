@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import TYPE_CHECKING
 
-from gradir.errors import FormatError, NewerFormatError
+from gradir.cli.report import one_line
+from gradir.errors import FormatError, GradirError, NewerFormatError
 
 if TYPE_CHECKING:
     from gradir.git.driver import Where
+    from gradir.ir import Graph
 
-__all__ = ["register"]
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options"]
 
-_DESCRIPTION = """\
+HELP = "show graphs in git diff"
+
+DESCRIPTION = """\
 Make 'git diff', 'git log -p', 'git show' and 'git add -p' show .gir files as plain text, one fact a line, whatever
 their encoding, and 'git difftool -t gradir' as a diff of graphs. Without gradir git shows JSON files as they are, and
 one line for any other.
 """
 
-_EPILOG = """\
+EPILOG = """\
 examples:
   gradir git install              for this repository and its worktrees
   gradir git install --global     for all your repositories
@@ -35,15 +40,8 @@ exit status: 0 done, 2 trouble, such as install or --local outside a repository
 """
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the subcommand."""
-    parser = commands.add_parser(
-        "git",
-        help="show graphs in git diff",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the actions."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for name, run, help_text in (
         ("install", _install, "set the driver and its attributes; again, after an upgrade of gradir"),
@@ -52,12 +50,11 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     ):
         action = actions.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
         place = action.add_mutually_exclusive_group()
-        place.add_argument(
-            "--local", dest="where", action="store_const", const="local", help="in this repository (default)"
-        )
-        place.add_argument(
-            "--global", dest="where", action="store_const", const="global", help="for all repositories of this user"
-        )
+        for where, meaning in (
+            ("local", "in this repository (default)"),
+            ("global", "for all repositories of this user"),
+        ):
+            place.add_argument(f"--{where}", dest="where", action="store_const", const=where, help=meaning)
         action.set_defaults(run=run, where=None)
     textconv = actions.add_parser("textconv", description="Print a .gir file as plain text; git calls this.")
     textconv.add_argument("file", metavar="FILE")
@@ -72,7 +69,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def _install(options: argparse.Namespace) -> int:
-    from gradir.cli.report import one_line
     from gradir.git import driver
 
     done = driver.install(options.where or "local")
@@ -91,7 +87,6 @@ def _uninstall(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from gradir.cli.report import one_line
     from gradir.git import driver, textconv
     from gradir.git.repository import NoRepositoryError
 
@@ -117,9 +112,32 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _show_change(options: argparse.Namespace) -> int:
-    from gradir.cli.difftool import run
+    """Say which file it is, and how its graph changed; git goes on to the next file whatever the status.
 
-    return run(options)
+    A file that was added or deleted is shown as a graph of which every part was.
+    """
+    from pathlib import Path
+
+    from gradir import files
+    from gradir.cli.comparing import compared, show
+    from gradir.ir.text import printable
+
+    if Path(options.local).is_dir() or Path(options.remote).is_dir():
+        raise GradirError("folders are not compared: run git difftool without --dir-diff")
+    before, after = _content(options.local), _content(options.remote)
+    if not before and not after:
+        raise FormatError(f"{options.name}: the file is empty")
+    a, b = (_graph(data, options.name, side) for data, side in ((before, "before"), (after, "after")))
+    change = "" if before and after else " (added)" if after else " (deleted)"
+    found = compared(a, b, options)
+    try:
+        files.write_bytes("-", f"{printable(options.name)}{change}\n\n".encode())
+        show(found, options)
+        files.write_bytes("-", b"\n")
+    except BrokenPipeError:
+        # git takes a status of 126 and above for a tool that is not there, and says so.
+        files.silence_stdout()
+    return 0
 
 
 def _print_text(options: argparse.Namespace) -> int:
@@ -147,3 +165,23 @@ def _raw(data: bytes, error: FormatError) -> bytes:
     except UnicodeDecodeError:
         lines = [f"gradir: {error}"]
     return "".join("\t".join(map(printable, line.split("\t"))) + "\n" for line in lines).encode()
+
+
+def _content(path: str) -> bytes:
+    """The bytes of one side; none where the file is not there, which git tells by the null device or an empty file."""
+    from gradir import files
+
+    return b"" if path in {"/dev/null", os.devnull} else files.read_bytes(path)
+
+
+def _graph(data: bytes, name: str, side: str) -> Graph:
+    from gradir import api
+    from gradir.ir import Graph
+
+    if not data:
+        return Graph.of([])
+    try:
+        return api.loads(data)
+    except FormatError as error:
+        # The path is that of a temporary file, which says nothing.
+        raise FormatError(f"{name} ({side}): {error}") from error

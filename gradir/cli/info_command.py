@@ -12,23 +12,22 @@ if TYPE_CHECKING:
     from gradir.codecs.surveyor import Survey
     from gradir.ir import Cut
 
-__all__ = ["register"]
+__all__ = ["DESCRIPTION", "HELP", "add_options", "run"]
+
+HELP = "say what a .gir file holds"
+DESCRIPTION = (
+    "Print how a .gir file is encoded, what made it, its counts, and the parameters that gradient does "
+    "not reach. The graph is counted, not loaded: 'gradir validate' checks it."
+)
 
 _MOST_CUTS: Final = 20
 _MOST_OPS: Final = 8
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the subcommand."""
-    parser = commands.add_parser(
-        "info",
-        help="say what a .gir file holds",
-        description="Print how a .gir file is encoded, what made it, its counts, and the parameters that gradient does "
-        "not reach. The graph is counted, not loaded: 'gradir validate' checks it.",
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
     parser.add_argument("file", metavar="FILE", help="a .gir file; '-' is stdin")
     parser.add_argument("--json", action="store_true", help="print all of it as JSON")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

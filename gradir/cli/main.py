@@ -37,6 +37,7 @@ _COMMANDS: Final = (
     "git",
 )
 _RUN_PROGRAMS: Final = ("capture", "check")
+"""Then there may be objects of a user's program, which can want to be finalized."""
 _VERSION: Final = "--version"
 _INTERRUPTED: Final = 130
 _UNREAD: Final = 141
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Where the process ends with this command, nothing else will want its streams, nor its memory.
     is_process = arguments is None
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if is_process and not _runs_a_program(given):
+    if is_process and not set(given[:1]).intersection(_RUN_PROGRAMS):
         # Python looks for cycles once more as it ends, which takes longer than most commands have worked.
         atexit.register(gc.freeze)
     try:
@@ -102,11 +103,6 @@ def _run(arguments: Sequence[str], *, is_process: bool) -> int:
     return status
 
 
-def _runs_a_program(given: Sequence[str]) -> bool:
-    """Whether there may be objects of a user's program, which can want to be finalized."""
-    return bool(given) and given[0] in _RUN_PROGRAMS
-
-
 def _print_anything() -> None:
     """Escape what the encoding of standard output lacks, as standard error does, and do not fail."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
@@ -114,17 +110,20 @@ def _print_anything() -> None:
 
 
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
-    parser = Parser(
+    whole = Parser(
         prog="gradir",
-        description="See, keep, compare and explain the autograd graph behind a PyTorch gradient.",
+        description="See, keep, compare and explain the autograd graph behind a gradient.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(_VERSION, action="version", version=f"gradir {__version__}")
-    commands = parser.add_subparsers(prog=parser.prog, metavar="COMMAND", required=True)
+    whole.add_argument(_VERSION, action="version", version=f"gradir {__version__}")
+    commands = whole.add_subparsers(prog=whole.prog, metavar="COMMAND", required=True)
     for name in _needed(given):
-        import_module(f"gradir.cli.{name}_command").register(commands)
-    return parser
+        command = import_module(f"gradir.cli.{name}_command")
+        epilog = getattr(command, "EPILOG", None)
+        parser = commands.add_parser(name, help=command.HELP, description=command.DESCRIPTION, epilog=epilog)
+        parser.set_defaults(run=getattr(command, "run", None))
+        command.add_options(parser)
+    return whole
 
 
 def _needed(given: Sequence[str]) -> Sequence[str]:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from gradir.cli.report import one_line
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
+    from gradir.protocols import Options
+
 __all__ = ["TROUBLE", "Parser"]
+
+_OptionsOf: TypeAlias = "Callable[[argparse.Namespace], tuple[str, type[Options]] | None]"
+"""Finds the plug-in that was named, and its options."""
 
 TROUBLE: Final = 2
 """The exit status where something is wrong."""
@@ -34,15 +39,36 @@ class _Wrapped(argparse.RawDescriptionHelpFormatter):
         return "\n\n".join(map(wrapped, text.rstrip().split("\n\n"))) + "\n"
 
 
+class _Help(argparse.Action):
+    """Prints the help, with the options of the plug-in that was named before it."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, *_: object) -> None:
+        """Print both, and end the program."""
+        parser.print_help()
+        found = parser.options_of(namespace)
+        if found is not None:
+            from gradir.cli.plugin_options import option_lines
+
+            name, kind = found
+            print(f"\noptions of {name}, each as -O KEY=VALUE:", *(option_lines(kind) or ["it has none"]), sep="\n  ")
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
     """Reports a wrong command line in one line, as every other error."""
 
-    def __init__(self, *, formatter_class: type[argparse.HelpFormatter] = argparse.HelpFormatter, **more: Any) -> None:
+    def __init__(self, **more: Any) -> None:
         # argparse makes a formatter for every option that is added. Without a width each asks the terminal for one,
         # for which it imports shutil, and that all of the compressions.
-        super().__init__(formatter_class=partial(formatter_class, width=_ANY_WIDTH), **more)
-        self._printed_with = _Wrapped if formatter_class is argparse.RawDescriptionHelpFormatter else formatter_class
+        super().__init__(formatter_class=partial(argparse.HelpFormatter, width=_ANY_WIDTH), add_help=False, **more)
+        self._help = self.add_argument("-h", "--help", action=_Help, nargs=0, help="show this help message and exit")
         self._later: list[Callable[[], None]] = []
+        self.options_of: _OptionsOf = lambda _: None
+
+    def tell_options(self, options_of: _OptionsOf, when: str) -> None:
+        """Have the help end with the options of the plug-in that was named, and say when it does."""
+        self.options_of = options_of
+        self._help.help = f"show this help; {when}"
 
     def add_later(self, add: Callable[[], None]) -> None:
         """Have options added once one is met that is not known, or the help is asked for: to find them takes time."""
@@ -63,7 +89,7 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         """The help, as wide as the terminal."""
         self._complete()
-        self.formatter_class = self._printed_with
+        self.formatter_class = _Wrapped
         return super().format_help()
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:

@@ -8,9 +8,12 @@ from gradir.cli.encoding import add_encoding_options
 from gradir.cli.rewriting import add_lossy_option, load_to_rewrite
 from gradir.errors import FormatError, GraphError, PatchError
 
-__all__ = ["register"]
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
 
-_EPILOG = """\
+HELP = "apply a diff to a .gir file"
+DESCRIPTION = "Apply a diff to the graph that it starts from; with --reverse, undo it."
+
+EPILOG = """\
 examples:
   gradir diff old.gir new.gir --format json > change.json
   gradir patch old.gir change.json -o same-as-new.gir
@@ -18,28 +21,20 @@ examples:
 """
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the subcommand."""
-    parser = commands.add_parser(
-        "patch",
-        help="apply a diff to a .gir file",
-        description="Apply a diff to the graph that it starts from; with --reverse, undo it.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
     parser.add_argument("file", metavar="FILE", help="a .gir file; '-' is stdin")
     parser.add_argument("diff", metavar="DIFF", help="what 'gradir diff --format json' wrote")
     parser.add_argument("-R", "--reverse", action="store_true", help="from the second graph to the first")
     parser.add_argument("-o", "--output", metavar="FILE", default="-", help="where to write; '-' (default) is stdout")
     add_encoding_options(parser)
     add_lossy_option(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Load, patch, save."""
     from gradir import api, files
-    from gradir.diffs.document import decode
+    from gradir.diffs.diff_json import decode
 
     try:
         found = decode(files.read_bytes(options.diff))

@@ -1,10 +1,15 @@
-"""What a command says on standard error."""
+"""What a command says on standard error, and whether somebody looks at its output."""
 
 from __future__ import annotations
 
 import sys
 
-__all__ = ["one_line", "report"]
+__all__ = ["is_terminal", "one_line", "report"]
+
+
+def is_terminal() -> bool:
+    """Whether standard output is a terminal."""
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def report(message: str) -> None:

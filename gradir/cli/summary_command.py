@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-__all__ = ["register"]
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
+
+HELP = "print the layers with their shapes, parameters and saved bytes"
+DESCRIPTION = (
+    "Print a row for each module: class, calls, output shape, parameters, and the bytes that its "
+    "operations save for backward, every storage counted once."
+)
 
 _EXPORTER = "summary"
 
-_EPILOG = """\
+EPILOG = """\
 examples:
   gradir summary model.gir --depth 2
   gradir summary model.gir --style markdown >> REVIEW.md
@@ -17,23 +23,14 @@ The same as 'gradir export FILE --to summary -O style=STYLE -O depth=N'.
 """
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the subcommand."""
-    parser = commands.add_parser(
-        "summary",
-        help="print the layers with their shapes, parameters and saved bytes",
-        description="Print a row for each module: class, calls, output shape, parameters, and the bytes that its "
-        "operations save for backward, every storage counted once.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
     parser.add_argument("file", metavar="FILE", help="a .gir file; '-' is stdin")
     parser.add_argument(
         "--depth", metavar="N", help="leave out the modules below this depth; their numbers still count"
     )
     parser.add_argument("--style", metavar="STYLE", help="table (default), markdown, csv or json")
     parser.add_argument("-o", "--output", metavar="FILE", default="-", help="where to write; '-' (default) is stdout")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,24 +5,24 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from gradir.cli.report import one_line, report
 from gradir.errors import FormatError, GradirError
 
-__all__ = ["register"]
+__all__ = ["DESCRIPTION", "HELP", "add_options", "run"]
+
+HELP = "check that files are valid GIR"
+DESCRIPTION = (
+    "Check that each file is a GIR document: fields and types as in the schema and no others, no key "
+    "twice, ids unique, and edges, in topological order, between nodes that exist. Exit status 2 when one is not."
+)
 
 
-def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the subcommand."""
-    parser = commands.add_parser(
-        "validate",
-        help="check that files are valid GIR",
-        description="Check that each file is a GIR document: fields and types as in the schema and no others, no key "
-        "twice, ids unique, and edges, in topological order, between nodes that exist. Exit status 2 when one is not.",
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
     parser.add_argument("files", metavar="FILE", nargs="+", help="a .gir file; '-' is stdin")
     parser.add_argument(
         "--strict", action="store_true", help="also demand the canonical bytes, as gradir itself writes them"
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,7 +34,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _is_valid(path: str, check: Callable[[bytes], int]) -> bool:
     from gradir import files
-    from gradir.cli.report import one_line, report
 
     try:
         count = check(files.read_bytes(path))

@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING
 
 from gradir.cli.export_command import add_exporter_options, exporter_values
 from gradir.cli.parser import Parser
-from gradir.cli.pass_options import add_pass_options, chosen_passes
+from gradir.cli.plugin_options import add_pass_options, chosen_passes
 from gradir.cli.report import report
 from gradir.errors import ExportError
 
 if TYPE_CHECKING:
     from gradir.ir import Graph
 
-__all__ = ["register"]
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
 
-_EPILOG = """\
+HELP = "draw a graph and open the picture"
+DESCRIPTION = (
+    "Draw a captured graph with Graphviz and open the picture in a browser. A graph too large to read "
+    "is folded by module, unless an option says what to show."
+)
+
+EPILOG = """\
 examples:
   gradir view model.gir
   gradir view model.gir --depth 2 -O direction=LR -O theme=dark
@@ -27,20 +33,11 @@ examples:
 """
 
 
-def register(commands: argparse._SubParsersAction[Parser]) -> None:
-    """Add the subcommand."""
-    parser = commands.add_parser(
-        "view",
-        help="draw a graph and open the picture",
-        description="Draw a captured graph with Graphviz and open the picture in a browser. A graph too large to read "
-        "is folded by module, unless an option says what to show.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: Parser) -> None:
+    """Add what the command takes."""
     parser.add_argument("file", metavar="FILE", help="a .gir file; '-' is stdin")
     add_exporter_options(parser)
     add_pass_options(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

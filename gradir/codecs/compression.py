@@ -20,6 +20,8 @@ _SUFFIXES: Final[Mapping[str, str]] = {".gz": "gzip", ".zst": "zstd"}
 """What a file's name asks for when it is written. When it is read, only its content counts."""
 
 _MAGIC: Final[Mapping[str, bytes]] = {"gzip": b"\x1f\x8b\x08", "zstd": b"\x28\xb5\x2f\xfd"}
+_SKIPPABLE: Final = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18(.{4})", re.DOTALL)
+"""A frame of Zstandard with something for other programs, and how long that is."""
 
 _NUMBERED: Final = re.compile(r"(?:line [0-9,]*[0-9], )?(?:byte|line) [0-9,]*[0-9]")
 
@@ -41,6 +43,8 @@ _START: Final = 1 << 16
 
 def compression_of(data: bytes) -> str | None:
     """The name of the compression of these bytes, from how they start."""
+    if _SKIPPABLE.match(data):
+        return "zstd"
     return next((name for name, magic in _MAGIC.items() if data.startswith(magic)), None)
 
 
@@ -107,7 +111,9 @@ def opened(data: bytes) -> Iterator[bytes]:
     try:
         yield document
     except FormatError as error:
-        raise (error if document is data else _after(error)) from error
+        if document is data:
+            raise
+        raise _after(error) from error
 
 
 def _after(error: FormatError) -> FormatError:
@@ -185,19 +191,40 @@ def _expand(data: bytes, compression: str, method: _Method, pieces: _Pieces) -> 
     """Decompress one member after the other, a little at a time: a limit that is given to zstd is not always kept."""
     at = 0
     while at < len(data):
+        passed = _skipped(data, at) if compression == "zstd" else at
+        if passed > at:
+            at = passed
+            continue
+        if not data.startswith(_MAGIC[compression], at):
+            raise damaged(f"damaged {compression} data: something else follows it", byte(at))
         member = method.decoder()
         try:
             while not member.eof and at < len(data):
                 pieces.add(member.decompress(data[at : at + _PIECE]))
                 at += _PIECE
         except method.error as error:
+            if "requires too much memory" in str(error):
+                raise FormatError(
+                    f"the {compression} data has a window of more than {_ZSTD_WINDOW >> 20} MiB",
+                    place=byte(at),
+                    advice="compress it again without --long or --ultra",
+                ) from error
             problem = f"damaged {compression} data, in the {min(_PIECE, len(data) - at):,} bytes from here"
             raise damaged(problem, byte(at)) from error
         if not member.eof:
             raise damaged(f"damaged {compression} data: it was truncated", byte(len(data)))
         at = min(at, len(data)) - len(member.unused_data)
-        if at < len(data) and not data.startswith(_MAGIC[compression], at):
-            raise damaged(f"damaged {compression} data: something else follows it", byte(at))
+
+
+def _skipped(data: bytes, at: int) -> int:
+    """Where a frame of Zstandard ends that is for other programs; where it would start if there is none."""
+    found = _SKIPPABLE.match(data, at)
+    if found is None:
+        return at
+    end = found.end() + int.from_bytes(found[1], "little")
+    if end > len(data):
+        raise damaged("damaged zstd data: it was truncated", byte(len(data)))
+    return end
 
 
 def _zstandard() -> ModuleType:

@@ -12,9 +12,8 @@ import msgspec
 
 from gradir.codecs.document import BOM, FORMAT, Document, check_head, graph_of, to_graph
 from gradir.codecs.faults import broken, mismatched, placed
-from gradir.codecs.values import check_graph, check_nodes
+from gradir.codecs.values import check_graph
 from gradir.codecs.versions import NEWEST, Version, lowest_for, needs_steps, upgrade
-from gradir.errors import FormatError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node
 from gradir.ir.nesting import TOO_DEEP, is_too_deep
@@ -65,13 +64,9 @@ def encode(graph: Graph) -> bytes:
     check_graph(graph)
     encoder = msgspec.json.Encoder(order="deterministic")
     parts = [f'{{"format":"{FORMAT}","version":"{lowest_for(graph)}","requires":[],\n"producer":'.encode()]
-    try:
-        parts.append(encoder.encode(graph.producer))
-        for name, records in (("scopes", graph.scopes.values()), ("cuts", graph.cuts)):
-            parts += _listed(encoder, name, _chunks(records))
-        parts += _listed(encoder, "nodes", _checked(_chunks(graph.nodes.values())))
-    except UnicodeEncodeError as error:
-        raise FormatError("a string of the graph holds a lone surrogate, which a file cannot") from error
+    parts.append(encoder.encode(graph.producer))
+    for name, records in (("scopes", graph.scopes.values()), ("cuts", graph.cuts), ("nodes", graph.nodes.values())):
+        parts += _listed(encoder, name, _chunks(records))
     parts.append(b"}\n")
     return b"".join(parts)
 
@@ -79,12 +74,6 @@ def encode(graph: Graph) -> bytes:
 def _chunks(records: Iterable[T]) -> Iterator[list[T]]:
     iterator = iter(records)
     while chunk := list(islice(iterator, _CHUNK)):
-        yield chunk
-
-
-def _checked(chunks: Iterable[list[Node]]) -> Iterator[list[Node]]:
-    for chunk in chunks:
-        check_nodes(chunk)
         yield chunk
 
 

@@ -76,7 +76,7 @@ def _compact(data: bytes, hook: _Hook) -> object:
 
 
 def _compact_fault(_: bytes, error: Exception) -> FormatError:
-    from gradir.codecs.compact.unpacker import trouble_of
+    from gradir.codecs.compact.reader import trouble_of
 
     return damaged(trouble_of(error))
 

@@ -13,7 +13,7 @@ from gradir.codecs.document import BOM, MAGIC, Document
 from gradir.codecs.faults import mismatched
 from gradir.codecs.versions import NEWEST, Version, needs_steps
 from gradir.errors import FormatError
-from gradir.ir import Cut, Producer
+from gradir.ir import Producer
 from gradir.ir.unknown import closed, keys
 
 __all__ = ["check_known", "version_in"]
@@ -60,16 +60,10 @@ def check_known(data: bytes) -> None:
 def _document(encoding: str) -> Any:
     if encoding == "json":
         return closed(Document)
-    from gradir.codecs.compact.layout import KEYS, LATER_SCOPE_COLUMNS, NODE_COLUMNS, SCOPE_COLUMNS, Kind
+    from gradir.codecs.compact.layout import KEYS, KINDS, TABLES, columns_of
 
-    return keys(
-        "Compact",
-        dict.fromkeys(KEYS, Any)
-        | {
-            "producer": closed(Producer),
-            "cuts": closed(tuple[Cut, ...]),
-            "kinds": closed(tuple[Kind, ...]),
-        }
-        | {"scopes": keys("Scopes", dict.fromkeys((*SCOPE_COLUMNS, *LATER_SCOPE_COLUMNS), Any))}
-        | {"nodes": keys("Nodes", dict.fromkeys(NODE_COLUMNS, Any))},
-    )
+    tables = {
+        name: keys(name, {**dict.fromkeys(columns_of(record), Any), KINDS: closed(tuple[record, ...])})  # type: ignore[valid-type]
+        for name, record in TABLES.items()
+    }
+    return keys("Compact", {**dict.fromkeys(KEYS, Any), "producer": closed(Producer), **tables})

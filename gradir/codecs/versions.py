@@ -44,7 +44,7 @@ class Version(NamedTuple):
 
 Step = Callable[[dict[str, Any]], dict[str, Any]]
 
-RELEASED: Final = (Version(1, 0), Version(1, 1))
+RELEASED: Final = (Version(1, 0),)
 """Every version, oldest first."""
 
 NEWEST: Final = RELEASED[-1]
@@ -56,36 +56,37 @@ STEPS: Final[Mapping[str, Mapping[Version, Step]]] = {"json": {}, "msgpack": {}}
 def lowest_for(graph: Graph) -> Version:
     """The lowest version that can express a graph, which is what writers stamp.
 
-    >>> from gradir.ir import Scope
-    >>> str(lowest_for(Graph.of([], [Scope("fc")]))), str(lowest_for(Graph.of([], [Scope("fc", training=True)])))
-    ('1.0', '1.1')
+    >>> str(lowest_for(Graph.of([])))
+    '1.0'
     """
+    # Documents of a version from which steps lead are read, and not written.
+    first = next(version for version in RELEASED if not any(needs_steps(encoding, version) for encoding in STEPS))
     held: tuple[tuple[type[Record], Iterable[Record]], ...] = (
         (Node, graph.nodes.values()),
         (Scope, graph.scopes.values()),
         (Cut, graph.cuts),
         (Producer, (graph.producer,)),
     )
-    return max([Version(*RELEASED[0]), *(since for kind, records in held for since in _needed(kind, records))])
+    return max([first, *(since for kind, records in held for since in _needed(kind, records, first))])
 
 
-def _needed(kind: type[Record], records: Iterable[Record]) -> Iterator[Version]:
+def _needed(kind: type[Record], records: Iterable[Record], first: Version) -> Iterator[Version]:
     """The versions of the fields that came after the first version and that these records, or those in them, use."""
     for field in fields_of(kind):
         since = Version(*field.about.since)
         inner = records_in(field)
-        if since > RELEASED[0] and any(getattr(record, field.name) != field.default for record in records):
+        if since > first and any(getattr(record, field.name) != field.default for record in records):
             yield since
-        if inner is not None and _is_recent(inner):
+        if inner is not None and _is_recent(inner, first):
             values = (getattr(record, field.name) for record in records)
-            yield from _needed(inner, [part for value in values if value for part in _each(value)])
+            yield from _needed(inner, [part for value in values if value for part in _each(value)], first)
 
 
 @cache
-def _is_recent(kind: type[Record]) -> bool:
+def _is_recent(kind: type[Record], first: Version) -> bool:
     """Whether a record of this kind, or one in it, has a field that the first version lacks."""
     return any(
-        field.about.since > RELEASED[0] or ((inner := records_in(field)) is not None and _is_recent(inner))
+        field.about.since > first or ((inner := records_in(field)) is not None and _is_recent(inner, first))
         for field in fields_of(kind)
     )
 
@@ -103,7 +104,7 @@ def upgrade(encoding: str, document: dict[str, Any], version: Version) -> dict[s
     """A document as plain data, taken from its version to the newest one version at a time.
 
     >>> upgrade("json", {"format": "gir", "version": "1.0"}, Version(1, 0))["version"]
-    '1.1'
+    '1.0'
     """
     for older, newer in pairwise(RELEASED):
         if older >= version:

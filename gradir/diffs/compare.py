@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
+from gradir.diffs.changes import Change, Diff, FieldChange
 from gradir.diffs.correspondence import Correspondence
-from gradir.diffs.fields import compared_fields, descriptions, field_changes, numbered
+from gradir.diffs.field_changes import compared_fields, descriptions, field_changes, numbered
 from gradir.diffs.growth import growth
-from gradir.diffs.ignoring import same_operation
+from gradir.diffs.hunks import script
 from gradir.diffs.matching import match
-from gradir.diffs.model import Change, Diff, FieldChange
-from gradir.diffs.order import matched, out_of_place
-from gradir.diffs.script import script
-from gradir.diffs.sequence import crossed
-from gradir.diffs.subtotals import COUNTS, Subtotals
+from gradir.diffs.sequences import matched, out_of_place, overtaken
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Node, Scope
+from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.totals import totals
+from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
+    from gradir.diffs.changes import Kind
     from gradir.diffs.correspondence import Verdict
-    from gradir.diffs.fields import Fields, Path
-    from gradir.diffs.model import Kind
-    from gradir.ir import Graph
+    from gradir.diffs.field_changes import Fields, Path
+    from gradir.ir import Graph, Scope
 
 __all__ = ["compare"]
 
+_COUNTS: Final = ("total", "trainable")
+"""The fields of a scope that count what is below it too."""
+
 K = TypeVar("K", bound="Hashable")
-T = TypeVar("T")
+R = TypeVar("R", Node, Scope, Cut)
 
 
 def compare(a: Graph, b: Graph, names: Correspondence | None = None) -> Diff:
@@ -55,10 +58,11 @@ class _Changes:
     """Both graphs, the records of the first by the keys of the second."""
 
     def __init__(self, a: Graph, b: Graph, correspondence: Correspondence) -> None:
+        self._graphs = a, b
         self._names = correspondence
         self._nodes = correspondence.nodes(a.nodes), b.nodes
         self._scopes = correspondence.scopes(a.scopes), b.scopes
-        self._subtotals = Subtotals(a.scopes, b.scopes)
+        self._below = _below(a.scopes), _below(b.scopes)
         cut_keys = _cut_keys(map(correspondence.cut, a.cuts))
         self._cuts = dict(zip(cut_keys, a.cuts, strict=True)), dict(zip(_cut_keys(b.cuts), b.cuts, strict=True))
         self._own_cut_keys = dict(zip(cut_keys, _cut_keys(a.cuts), strict=True))
@@ -71,13 +75,13 @@ class _Changes:
                 Change("renamed", "module", renamed.after, was=renamed.before, nodes=count)
                 for renamed, count in self._names.modules.items()
             ),
-            *self._scope_changes(),
-            *self._cut_changes(),
-            *self._node_changes(),
+            *_of_records(self._scopes, self._scope),
+            *_of_records(self._cuts, self._cut),
+            *_of_records(self._nodes, self._node),
         ]
         if self._shifted:
             found.append(_of_graph("indices", self._shifted))
-        passed = crossed((old.path, new.path) for old, new in _pairs(*self._scopes) if old and new)
+        passed = overtaken((old.path, new.path) for _, old, new in matched(*self._scopes) if old and new)
         if passed is not None:
             found.append(_of_graph("sequence", {"modules": passed}))
         found += self._order()
@@ -86,47 +90,45 @@ class _Changes:
             found.append(_of_graph("indices", {"storages": next(iter(self._names.storages.items()))}))
         return found
 
-    def _scope_changes(self) -> Iterator[Change]:
-        for old, new in _pairs(*self._scopes):
-            if old is None or new is None:
-                yield from _one_sided(_scope_change, old, new)
-                continue
-            kind = self._names.scope_verdict(old, new)
-            fields = field_changes(old, new, self._scope_fields(old, new), old)
-            if kind == "renumbered":
-                self._shifted.setdefault("scopes", (old.path, new.path))
-            yield from _changed(_scope_change, new, kind, tuple(fields), old.path)
+    def _scope(self, old: Scope, new: Scope) -> tuple[Verdict, Iterable[FieldChange]]:
+        verdict = self._names.scope_verdict(old, new)
+        if verdict == "renumbered":
+            self._shifted.setdefault("scopes", (old.path, new.path))
+        compared = _without_counts() if self._counts_add_up(old, new) else descriptions(Scope)
+        return verdict, field_changes(old, new, compared, old)
 
-    def _scope_fields(self, old: Scope, new: Scope) -> Fields:
-        return _without_counts() if self._subtotals.follow(old, new) else descriptions(Scope)
+    def _counts_add_up(self, old: Scope, new: Scope) -> bool:
+        """Whether the counts of a matched scope, ``total`` and ``trainable``, differ by what other changes say.
 
-    def _cut_changes(self) -> Iterator[Change]:
-        for old, new in _pairs(*self._cuts):
-            if old is None or new is None:
-                yield from _one_sided(_cut_change, old, new)
-                continue
-            fields = field_changes(self._names.cut(old), new, descriptions(Cut), old)
-            # A module that takes another's name may translate a scope to what it is not called; what is shown is equal.
-            told = tuple(field for field in fields if field.before != field.after)
-            yield from _changed(_cut_change, new, "", told, _cut_name(old))
+        Those are the scope's ``own``, and the same counts of the scopes right below it. Where they do not add up, as
+        with a parameter that two modules share or one that is frozen, the counts say something.
+        """
+        before, after = (
+            [getattr(scope, count) - scope.own - below[count, scope.path] for count in _COUNTS]
+            for scope, below in zip((old, new), self._below, strict=True)
+        )
+        return before == after
 
-    def _node_changes(self) -> Iterator[Change]:
-        for old, new in _pairs(*self._nodes):
-            if old is None or new is None:
-                yield from _one_sided(_node_change, old, new)
-                continue
-            translated = self._names.node(old, new)
-            kind = self._names.verdict(old, new)
-            compared = descriptions(Node) if same_operation(old.op, new.op) else _without_details()
-            fields = () if _same_node(translated, new) else field_changes(translated, new, compared, old)
-            if kind == "renumbered":
-                shifted = (old.scope, new.scope) if old.id == new.id else (old.id, new.id)
-                self._shifted.setdefault("nodes", shifted)
-            yield from _changed(_node_change, new, kind, tuple(fields), old.id)
+    def _cut(self, old: Cut, new: Cut) -> tuple[Verdict, Iterable[FieldChange]]:
+        fields = field_changes(self._names.cut(old), new, descriptions(Cut), old)
+        # A module that takes another's name may translate a scope to what it is not called; what is shown is equal.
+        return "", (field for field in fields if field.before != field.after)
+
+    def _node(self, old: Node, new: Node) -> tuple[Verdict, Iterable[FieldChange]]:
+        translated, verdict = self._names.node(old, new), self._names.verdict(old, new)
+        if verdict == "renumbered":
+            self._shifted.setdefault("nodes", (old.scope, new.scope) if old.id == new.id else (old.id, new.id))
+        if _same_node(translated, new):
+            return verdict, ()
+        compared = descriptions(Node) if self._are_same(old.op, new.op) else _without_details()
+        return verdict, field_changes(translated, new, compared, old)
+
+    def _are_same(self, old: str, new: str) -> bool:
+        return old == new or vocabulary_of(*self._graphs).are_same(old, new)
 
     def _order(self) -> Iterator[Change]:
         """One change for all that stands elsewhere: in canonical order that is because an edge changed."""
-        nodes, scopes, cuts = (out_of_place(*sides) for sides in (self._nodes, self._scopes, self._cuts))
+        nodes, scopes, cuts = (out_of_place(*both) for both in (self._nodes, self._scopes, self._cuts))
         found = {}
         if nodes:
             found["nodes"] = _apart(self._nodes[0][nodes[0]].id, *nodes)
@@ -138,6 +140,25 @@ class _Changes:
             yield _of_graph("order", found)
 
 
+def _of_records(
+    both: tuple[Mapping[K, R], Mapping[K, R]], compared: Callable[[R, R], tuple[Verdict, Iterable[FieldChange]]]
+) -> Iterator[Change]:
+    """The changes of records of one kind, each of one graph by the key of its match in the other."""
+    for _, old, new in matched(*both):
+        if old is None or new is None:
+            if old is not None:
+                yield _change("removed", old)
+            if new is not None:
+                yield _change("added", new)
+        else:
+            verdict, found = compared(old, new)
+            fields = tuple(found)
+            kind: Kind = verdict if verdict in {"renamed", "moved"} else "changed"
+            if fields or kind != "changed":
+                change, was = _change(kind, new), _change(kind, old).id
+                yield msgspec.structs.replace(change, fields=fields, was="" if was == change.id else was)
+
+
 @cache
 def _without_details() -> Fields:
     """What is compared where the operation is another: its details are another's, as those of a node put in are."""
@@ -147,7 +168,7 @@ def _without_details() -> Fields:
 
 @cache
 def _without_counts() -> Fields:
-    return {name: describe for name, describe in descriptions(Scope).items() if name not in COUNTS}
+    return {name: describe for name, describe in descriptions(Scope).items() if name not in _COUNTS}
 
 
 def _of_graph(what: str, found: Mapping[str, tuple[str, str]]) -> Change:
@@ -158,27 +179,6 @@ def _of_graph(what: str, found: Mapping[str, tuple[str, str]]) -> Change:
 def _apart(old: str, now: str, new: str) -> tuple[str, str]:
     """What stood in a place and what stands there; where both are called the same, the first as it is called now."""
     return (now if old == new else old), new
-
-
-def _pairs(before: Mapping[K, T], after: Mapping[K, T]) -> Iterator[tuple[T | None, T | None]]:
-    return ((old, new) for _, old, new in matched(before, after))
-
-
-def _one_sided(change: Callable[[Kind, T], Change], old: T | None, new: T | None) -> Iterator[Change]:
-    if new is not None:
-        yield change("added", new)
-    elif old is not None:
-        yield change("removed", old)
-
-
-def _changed(
-    change: Callable[[Kind, T], Change], record: T, verdict: Verdict, fields: tuple[FieldChange, ...], was: str
-) -> Iterator[Change]:
-    """The change of a matched record, if it says anything; ``was`` is left out where the name is the same."""
-    kind: Kind = verdict if verdict in {"renamed", "moved"} else "changed"
-    if fields or kind != "changed":
-        found = change(kind, record)
-        yield msgspec.structs.replace(found, fields=fields, was="" if was == found.id else was)
 
 
 def _same_node(old: Node, new: Node) -> bool:
@@ -200,13 +200,20 @@ def _cut_name(cut: Cut) -> str:
     return cut.names[0] if cut.names else cut.kind
 
 
-def _scope_change(kind: Kind, scope: Scope) -> Change:
-    return Change(kind, "scope", scope.path, scope.path, scope.class_name)
+def _change(kind: Kind, record: Node | Scope | Cut) -> Change:
+    """A change of a record as a whole."""
+    if isinstance(record, Scope):
+        return Change(kind, "scope", record.path, record.path, record.class_name)
+    if isinstance(record, Cut):
+        return Change(kind, "cut", _cut_name(record), record.scope, record.kind, tensor=record.tensor)
+    return Change(kind, "node", record.id, record.scope, record.op or record.role, tensor=record.tensor)
 
 
-def _cut_change(kind: Kind, cut: Cut) -> Change:
-    return Change(kind, "cut", _cut_name(cut), cut.scope, cut.kind, tensor=cut.tensor)
-
-
-def _node_change(kind: Kind, node: Node) -> Change:
-    return Change(kind, "node", node.id, node.scope, node.op or node.role, tensor=node.tensor)
+def _below(scopes: Mapping[str, Scope]) -> Counter[tuple[str, str]]:
+    """By count and path, the sum over the scopes right below."""
+    sums: Counter[tuple[str, str]] = Counter()
+    tree = ModuleTree(scopes.values())
+    for scope, above in zip(tree.scopes, tree.parents, strict=True):
+        for count in _COUNTS if scope.path else ():
+            sums[count, "" if above == OUTSIDE else tree.scopes[above].path] += getattr(scope, count)
+    return sums

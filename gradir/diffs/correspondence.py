@@ -8,52 +8,41 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from gradir.diffs.matching.renames import Naming, Rename, pattern, rename
-from gradir.diffs.storages import renamed_storages
+from gradir.ir.edges import rewired
+from gradir.ir.ids import removed, split_last, storage_key
 from gradir.ir.module_tree import Above, split_path, upwards
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from gradir.diffs.matching import Matching
     from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope
 
-__all__ = ["Correspondence", "Verdict"]
+__all__ = ["Correspondence", "Verdict", "renamed_storages"]
 
 Verdict = Literal["", "renumbered", "renamed", "moved"]
 """What happened to a name; nothing where it is the same or another change says it."""
-
-_GONE = "\0"
-"""Marks the id of a node that the second graph lacks, which may call another node so."""
 
 
 class Correspondence:
     """Reads the records of the first graph in the words of the second.
 
+    ``matched`` has the ids of its nodes, ``paths`` those of its modules, by what the first graph calls them.
     ``modules`` are the renames that hold for a whole module: the old prefix is gone, or the new one is new. Each comes
     with the number of nodes that it renames. ``storages`` are those that the same slots share under another name.
     """
 
     def __init__(self, a: Graph, b: Graph, matching: Matching) -> None:
-        self._nodes = matching.nodes
+        self.matched: Mapping[str, str] = matching.nodes
         self._taken = b.nodes
         self._known = a.nodes
-        self._same = all(key in b.nodes and self._nodes.get(key) == key for key in a.nodes.keys() & b.nodes.keys())
-        self._same = self._same and all(before == after for before, after in self._nodes.items())
+        self._same = all(key in b.nodes and self.matched.get(key) == key for key in a.nodes.keys() & b.nodes.keys())
+        self._same = self._same and all(before == after for before, after in self.matched.items())
         self._renames = frozenset(matching.renames)
-        pairs = [(a.nodes[before], b.nodes[after]) for before, after in self._nodes.items()]
+        pairs = [(a.nodes[before], b.nodes[after]) for before, after in self.matched.items()]
         self.modules: Counter[Rename] = _modules(a, b, pairs) if self._renames else Counter()
-        self._scopes = _matched_scopes(a, b, pairs)
+        self.paths: Mapping[str, str] = _matched_scopes(a, b, pairs)
         self.storages: Mapping[str, str] = renamed_storages(a, b, self._id)
-
-    @property
-    def matched(self) -> Mapping[str, str]:
-        """Ids of nodes in the first graph to those in the second."""
-        return self._nodes
-
-    @property
-    def paths(self) -> Mapping[str, str]:
-        """Paths of modules in the first graph to those in the second."""
-        return self._scopes
 
     def nodes(self, nodes: Mapping[str, Node]) -> Mapping[str, Node]:
         """Nodes of the first graph by the ids of the second."""
@@ -61,27 +50,20 @@ class Correspondence:
 
     def scopes(self, scopes: Mapping[str, Scope]) -> Mapping[str, Scope]:
         """Scopes of the first graph by the paths of the second."""
-        return {self._scopes.get(path, path + _GONE): scope for path, scope in scopes.items()}
+        return {self.paths.get(path, removed(path)): scope for path, scope in scopes.items()}
 
     def node(self, old: Node, new: Node) -> Node:
         """A node of the first graph in the words of the second; its names follow where renames explain them."""
         if self._same and old.scope == new.scope and old.names == new.names and not (self.storages and old.saved):
             return old
-        names = new.names if self._names_follow(old, new) else old.names
+        names = new.names if self._are_renamed(old, new) else old.names
         saved = tuple([self._slot(slot, old.id, new.id) for slot in old.saved])
-        inputs = tuple([self._ref(ref) for ref in old.inputs])
-        base = None if old.base is None else self._id(old.base)
-        return msgspec.structs.replace(
-            old, id=new.id, scope=new.scope, names=names, inputs=inputs, saved=saved, base=base
-        )
-
-    def scope(self, old: Scope, new: Scope) -> Scope:
-        """A scope of the first graph under its path in the second."""
-        return old if old.path == new.path else msgspec.structs.replace(old, path=new.path)
+        edges = rewired(old, lambda ref, _: self._ref(ref))
+        return msgspec.structs.replace(old, id=new.id, scope=new.scope, names=names, saved=saved, **edges)
 
     def cut(self, cut: Cut) -> Cut:
         """A cut of the first graph, its parameter named after the module's path in the second."""
-        path = self._scopes.get(cut.scope, cut.scope)
+        path = self.paths.get(cut.scope, cut.scope)
         if path == cut.scope:
             return cut
         names = tuple([_moved_below(name, cut.scope, path) for name in cut.names])
@@ -111,10 +93,10 @@ class Correspondence:
         return "" if rename(before, after) in self.modules else "renamed"
 
     def _id(self, node_id: str) -> str:
-        found = self._nodes.get(node_id)
+        found = self.matched.get(node_id)
         if found is not None:
             return found
-        return node_id + _GONE if node_id in self._known and node_id in self._taken else node_id
+        return removed(node_id) if node_id in self._known and node_id in self._taken else node_id
 
     def _ref(self, ref: Ref | None) -> Ref | None:
         if ref is None:
@@ -124,17 +106,17 @@ class Correspondence:
 
     def _slot(self, slot: Saved, was: str, now: str) -> Saved:
         storage = slot.storage
-        renamed = self.storages.get(storage or f"{was}.{slot.slot}") if self.storages else None
+        renamed = self.storages.get(storage or storage_key(was, slot.slot)) if self.storages else None
         if renamed is not None:
-            storage = "" if renamed == f"{now}.{slot.slot}" else renamed
+            storage = "" if renamed == storage_key(now, slot.slot) else renamed
         elif storage in self._known:
             storage = self._id(storage)
         elif storage:
-            first, dot, name = storage.rpartition(".")
-            storage = f"{self._id(first)}{dot}{name}"
+            owner, name = split_last(storage)
+            storage = storage_key(self._id(owner), name) if owner else storage
         return msgspec.structs.replace(slot, origin=self._ref(slot.origin), storage=storage)
 
-    def _names_follow(self, old: Node, new: Node) -> bool:
+    def _are_renamed(self, old: Node, new: Node) -> bool:
         if old.names == new.names or len(old.names) != len(new.names):
             return False
         return all(
@@ -219,3 +201,51 @@ def _moved_below(name: str, before: str, after: str) -> str:
         return name
     rest = name[len(before) + 1 :] if before else name
     return f"{after}.{rest}" if after else rest
+
+
+Slots = dict[str, list[tuple[str, str]]]
+
+
+def renamed_storages(a: Graph, b: Graph, called: Callable[[str], str]) -> dict[str, str]:
+    """Names of storages of the first graph to those of the second, where the same slots share them under another name.
+
+    ``called`` gives what a node of the first graph is called in the second. A storage that is not shared, or that a
+    tensor owns, has no other name.
+
+    >>> from gradir.ir import Graph, Node, Saved
+    >>> def saving(slot, storage=""): return (Saved(slot, "float32", (2,), 8, storage=storage),)
+    >>> a = Graph.of([Node("f:1", op="f", saved=saving("x")), Node("g:1", op="g", saved=saving("x", "f:1.x"))])
+    >>> b = Graph.of([Node("g:1", op="g", saved=saving("x")), Node("f:1", op="f", saved=saving("x", "g:1.x"))])
+    >>> renamed_storages(a, b, lambda name: name)
+    {'f:1.x': 'g:1.x'}
+    """
+    before, after = _shared(a.nodes.values()), _shared(b.nodes.values())
+    if not before or not after:
+        return {}
+    names = {frozenset(slots): name for name, slots in after.items()}
+    found = {}
+    for name, slots in before.items():
+        there = names.get(frozenset((called(node_id), slot) for node_id, slot in slots))
+        if there is not None:
+            node_id, slot = slots[0]
+            if there != storage_key(called(node_id), slot):
+                found[name] = there
+    return found
+
+
+def _shared(nodes: Collection[Node]) -> Slots:
+    """The slots that share a storage, by its name: first the slot that gives the name, then those that refer to it."""
+    found: Slots = {}
+    for node in nodes:
+        for slot in node.saved:
+            if slot.storage:
+                found.setdefault(slot.storage, []).append((node.id, slot.slot))
+    if not found:
+        return found
+    own = {
+        name: (node.id, slot.slot)
+        for node in nodes
+        for slot in node.saved
+        if not slot.storage and (name := storage_key(node.id, slot.slot)) in found
+    }
+    return {name: [own[name], *slots] for name, slots in found.items() if name in own}

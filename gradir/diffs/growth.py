@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from gradir.diffs.model import Growth, Size
-from gradir.ir.totals import SavedBytes, bounded, elements, folded
+from gradir.diffs.changes import Growth, Size
+from gradir.ir.saved import SavedBytes, folded_bytes
+from gradir.ir.totals import bounded, parameter_elements
 
 if TYPE_CHECKING:
     from gradir.ir import Graph
@@ -42,16 +43,14 @@ def sizes(graph: Graph) -> dict[str, Size]:
     {'fc': Size(nodes=1, parameters=0, saved_bytes=0)}
     """
     counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-    saved = SavedBytes(graph.nodes)
+    saved: SavedBytes[str] = SavedBytes(graph.nodes)
     for node in graph.nodes.values():
         found = counts[node.scope]
         if node.role == "function":
             found[0] += 1
-        elif node.role == "parameter":
-            found[1] += elements(node)
-        elif node.role == "module":
-            parameters, saved_bytes = folded(node)
-            found[1] += parameters
-            found[2] += saved_bytes
-        found[2] += saved.add(node)
+        found[1] += parameter_elements(node)
+        found[2] += folded_bytes(node)
+        saved.add(node, node.scope)
+    for path, size in saved.by_account().items():
+        counts[path][2] += size
     return {path: Size(*map(bounded, found)) for path, found in counts.items()}

@@ -8,33 +8,20 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gradir.diffs.fields import compared_fields
-from gradir.diffs.model import Change, Diff, FieldChange
+from gradir.diffs.changes import Change, Diff, FieldChange
+from gradir.diffs.field_changes import compared_fields
 from gradir.errors import GradirError
 from gradir.hints import did_you_mean
 from gradir.ir import Cut, Node, Scope
+from gradir.vocabulary import Vocabulary, vocabulary_of
 
-__all__ = ["check_names", "ignoring", "normalized", "same_operation"]
+__all__ = ["check_names", "ignoring", "normalized"]
 
 _WHOLE: Final = ("scopes", "cuts", "order", "indices", "sequence")
 """What a pattern can name beside fields: all changes of scopes or cuts, another order, shifted indices."""
 
-_CHURN: Final = ("native", "source", "detail", "ext", "attrs.*_sym_*", "order", "indices")
+_CHURN: Final = ("native", "source", "detail", "ext", "order", "indices")
 """What differs between releases of a framework although the program is the same."""
-
-_SYNONYMS: Final = {
-    "unsafe_view": "view",
-    "reshape_alias": "view",
-    "alias": "view",
-    "scaled_dot_product_flash_attention_for_cpu": "scaled_dot_product_attention",
-    "scaled_dot_product_flash_attention": "scaled_dot_product_attention",
-    "scaled_dot_product_efficient_attention": "scaled_dot_product_attention",
-    "scaled_dot_product_cudnn_attention": "scaled_dot_product_attention",
-    "scaled_dot_product_fused_attention_overrideable": "scaled_dot_product_attention",
-    "cudnn_batch_norm": "native_batch_norm",
-    "miopen_batch_norm": "native_batch_norm",
-}
-"""Names of operations that do the same; which of them a framework takes depends on its release and the device."""
 
 
 def ignoring(diff: Diff, patterns: Sequence[str]) -> Diff:
@@ -47,7 +34,7 @@ def ignoring(diff: Diff, patterns: Sequence[str]) -> Diff:
     Raises:
         GradirError: a pattern names no field.
 
-    >>> from gradir.diffs.model import Totals
+    >>> from gradir.diffs.changes import Totals
     >>> change = Change("changed", "node", "x", fields=(FieldChange(("attrs", "eps"), 1, 2),))
     >>> ignoring(Diff(Totals(), Totals(), (change,)), ["attrs.e*"]).changes
     ()
@@ -58,17 +45,20 @@ def ignoring(diff: Diff, patterns: Sequence[str]) -> Diff:
     return replace(diff, changes=tuple(_kept(diff.changes, patterns)))
 
 
-def normalized(diff: Diff) -> Diff:
+def normalized(diff: Diff, words: Vocabulary | None = None) -> Diff:
     """The diff without what another release of the framework changes by itself.
 
     Left out are the framework's own names, source lines, descriptions of modules, ``ext``, sizes kept as attributes,
-    the order, and an operation that became one which does the same (``unsafe_view`` and ``view``).
+    the order, and an operation that became one which does the same (``unsafe_view`` and ``view``). ``words`` is what is
+    known of the operations of both graphs.
     """
-    diff = ignoring(diff, _CHURN)
+    words = vocabulary_of() if words is None else words
+    diff = ignoring(diff, (*_CHURN, *words.incidental))
     changes = tuple(
         changed
         for change in diff.changes
-        if (changed := _with(change, tuple(field for field in change.fields if not _says_the_same(field)))) is not None
+        if (changed := _with(change, tuple(field for field in change.fields if not _says_the_same(field, words))))
+        is not None
     )
     return replace(diff, changes=changes)
 
@@ -118,16 +108,7 @@ def _names(pattern: str, path: str) -> bool:
     return re.match(rf"{_expression(pattern)}(?=[.\[]|\Z)", path, re.DOTALL) is not None
 
 
-def same_operation(one: str, other: str) -> bool:
-    """Whether two operations do the same, so that their attributes and saved tensors can be compared.
-
-    >>> same_operation("unsafe_view", "view"), same_operation("view", "exp")
-    (True, False)
-    """
-    return _SYNONYMS.get(one, one) == _SYNONYMS.get(other, other)
-
-
-def _says_the_same(field: FieldChange) -> bool:
+def _says_the_same(field: FieldChange, words: Vocabulary) -> bool:
     if field.path != ("op",) or not (isinstance(field.before, str) and isinstance(field.after, str)):
         return False
-    return same_operation(field.before, field.after)
+    return words.are_same(field.before, field.after)

@@ -1,15 +1,32 @@
-"""The file that git keeps its settings in, and the sections in it that are gradir's own."""
+"""The file that git keeps its settings in, and the sections in it that are gradir's own.
+
+They also have a record of what an installation made that was not there before: without it nobody could tell an empty
+file of the user from one that is only left over.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import stat
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
-from gradir.git.repository import git_path
+from gradir.git.repository import answer, git_path, output, succeeds
 
-__all__ = ["Where", "config_home", "config_path", "without_sections"]
+__all__ = [
+    "RECORDS",
+    "Record",
+    "Where",
+    "config_home",
+    "config_path",
+    "missing",
+    "note",
+    "recorded",
+    "tidy",
+    "without_sections",
+]
 
 Where = Literal["local", "global"]
 """For one repository with all its worktrees, or for all repositories of the user."""
@@ -20,6 +37,12 @@ _SECTIONS: Final = re.compile(
     re.MULTILINE,
 )
 """Both sections where git wrote them one after the other and nobody has put anything else in."""
+
+_MADE: Final = "diff.gradir.made"
+_UNENDED: Final = "diff.gradir.unended"
+
+RECORDS: Final = (_MADE, _UNENDED)
+"""The settings that hold a record."""
 
 
 def config_path(where: Where) -> Path:
@@ -58,3 +81,60 @@ def without_sections(data: bytes, *, unended: bool) -> bytes:
     if unended and not after:
         before = before.removesuffix(b"\n")
     return before + after
+
+
+class Record(NamedTuple):
+    """The files and folders that were made, and whether the configuration did not end in a newline."""
+
+    made: tuple[Path, ...] = ()
+    unended: bool = False
+
+
+def missing(path: Path) -> tuple[Path, ...]:
+    """A path and the folders above it, innermost first, as far as they are not there."""
+    return tuple(place for place in (path, *path.parents) if not place.exists())
+
+
+def recorded(where: Where) -> Record:
+    """What was recorded; nothing where nothing is installed.
+
+    Raises:
+        GitError: git is missing, or this is no repository (`NoRepositoryError`).
+    """
+    names = (answer(["config", f"--{where}", "-z", "--get-all", _MADE]) or b"").split(b"\0")[:-1]
+    home = config_path(where).parent if names else Path()
+    unended = succeeds(["config", f"--{where}", "--get", _UNENDED])
+    return Record(tuple(home / os.fsdecode(name) for name in names), unended)
+
+
+def note(where: Where, record: Record) -> None:
+    """Add to what was recorded.
+
+    Raises:
+        GitError: git cannot write it.
+    """
+    home = config_path(where).parent
+    known = recorded(where).made
+    for path in record.made:
+        if path not in known:
+            # As seen from the configuration, so that both can move to another place.
+            name = path.relative_to(home) if path.is_relative_to(home) else path.absolute()
+            output(["config", f"--{where}", "--add", _MADE, str(name)])
+    if record.unended:
+        output(["config", f"--{where}", "--replace-all", _UNENDED, "true"])
+
+
+def tidy(record: Record) -> None:
+    """Remove what was made, as far as it holds nothing now."""
+    for path in record.made:
+        # What else happened to it since is the user's business.
+        with contextlib.suppress(OSError):
+            _remove_empty(Path(os.path.realpath(path)))
+
+
+def _remove_empty(path: Path) -> None:
+    found = path.stat()
+    if stat.S_ISDIR(found.st_mode):
+        path.rmdir()
+    elif stat.S_ISREG(found.st_mode) and found.st_size == 0:
+        path.unlink()

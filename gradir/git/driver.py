@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 
 from gradir import files
 from gradir.errors import GradirError
-from gradir.git import record, textconv
+from gradir.git import configuration, textconv
 from gradir.git.attributes import has_block, with_block, without_block
-from gradir.git.configuration import Where, config_home, config_path, without_sections
-from gradir.git.repository import GitError, git_path, output, succeeds
+from gradir.git.configuration import Where, config_home, config_path
+from gradir.git.repository import GitError, answer, git_path, output, succeeds
 
 __all__ = ["Status", "Where", "install", "status", "uninstall"]
 
@@ -70,13 +70,13 @@ def uninstall(where: Where) -> None:
         GitError: git is missing, or this is no repository (`NoRepositoryError`).
         GradirError: the attributes file cannot be written.
     """
-    made = record.read(where)
+    made = configuration.recorded(where)
     texts = {path: _text(path) for path in _attributes_paths(where)}
     rests = {path: without_block(text) for path, text in texts.items() if has_block(text)}
     _unset(where, unended=made.unended)
     for path, rest in rests.items():
         files.write_bytes(path, _encoded(rest))
-    record.tidy(made)
+    configuration.tidy(made)
     textconv.forget()
 
 
@@ -96,10 +96,10 @@ def _install(where: Where) -> None:
     if config.exists() and not config.is_file():
         raise GitError(f"{config}: is not a file, and cannot hold settings")
     attributes = with_block(_text(path), _ATTRIBUTES)
-    made = record.Record((*record.missing(path), *record.missing(config)[:1]), _is_unended(config))
+    made = configuration.Record((*configuration.missing(path), *configuration.missing(config)[:1]), _is_unended(config))
     for key, value in _settings().items():
         output(["config", f"--{where}", "--replace-all", key, value])
-    record.write(where, made)
+    configuration.note(where, made)
     files.write_bytes(_made(path), _encoded(attributes))
 
 
@@ -107,10 +107,10 @@ def _unset(where: Where, *, unended: bool) -> None:
     config = config_path(where)
     if config.is_file():
         data = files.read_bytes(config)
-        rest = without_sections(data, unended=unended)
+        rest = configuration.without_sections(data, unended=unended)
         if rest != data:
             files.write_bytes(config, rest)
-    for key in (*_settings(), *record.KEYS):
+    for key in (*_settings(), *configuration.RECORDS):
         if succeeds(["config", f"--{where}", "--get-all", key]):
             output(["config", f"--{where}", "--unset-all", key])
 
@@ -121,8 +121,7 @@ def _is_unended(config: Path) -> bool:
 
 
 def _setting(where: Where, key: str) -> str:
-    question = ["config", f"--{where}", "--get", key]
-    return os.fsdecode(output(question)).rstrip("\n") if succeeds(question) else ""
+    return os.fsdecode(answer(["config", f"--{where}", "--get", key]) or b"").rstrip("\n")
 
 
 def _settings() -> dict[str, str]:
@@ -138,10 +137,8 @@ def _attributes_paths(where: Where) -> tuple[Path, ...]:
     if where == "local":
         return (git_path("info/attributes"),)
     usual = config_home() / "attributes"
-    question = ["config", "--global", "--type=path", "--get", "core.attributesFile"]
-    if succeeds(question):
-        return Path(os.fsdecode(output(question).rstrip(b"\n"))), usual
-    return (usual,)
+    found = answer(["config", "--global", "--type=path", "--get", "core.attributesFile"])
+    return (usual,) if found is None else (Path(os.fsdecode(found.rstrip(b"\n"))), usual)
 
 
 def _text(path: Path) -> str:

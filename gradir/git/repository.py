@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "GitError",
     "NoRepositoryError",
+    "answer",
     "git_path",
     "has_git",
     "is_revision",
@@ -69,7 +70,19 @@ def git_path(name: str) -> Path:
 
 def has_git() -> bool:
     """Whether git is installed."""
-    return _program() is not None
+    import shutil
+
+    return shutil.which("git") is not None
+
+
+def answer(arguments: Sequence[str]) -> bytes | None:
+    """What git prints where it exits with status 0.
+
+    Raises:
+        GitError: git is not installed.
+    """
+    done = _run(arguments)
+    return None if done.returncode else done.stdout
 
 
 def succeeds(arguments: Sequence[str]) -> bool:
@@ -78,7 +91,7 @@ def succeeds(arguments: Sequence[str]) -> bool:
     Raises:
         GitError: git is not installed.
     """
-    return _run(arguments).returncode == 0
+    return answer(arguments) is not None
 
 
 def is_revision(name: str) -> bool:
@@ -132,15 +145,10 @@ def _submodule(revision: str, path: str) -> str:
 
 def _run(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
     # Imported when git is run: to compare two files it is not.
+    import shutil
     import subprocess
 
-    program = _program()
+    program = shutil.which("git")
     if program is None:
         raise GitError(_MISSING)
     return subprocess.run([program, *arguments], capture_output=True, check=False)  # noqa: S603 (without a shell)
-
-
-def _program() -> str | None:
-    import shutil
-
-    return shutil.which("git")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gradir.errors import GradirError, warn
-from gradir.git.repository import GitError, has_git, is_revision, output, read_blob, renamed, succeeds
+from gradir.git.repository import GitError, answer, has_git, is_revision, read_blob, renamed
 
 __all__ = ["Side", "side", "sides"]
 
@@ -117,8 +117,7 @@ def side(word: str) -> Side:
 
 def _here(path: str) -> str:
     """A path as git takes it: relative to the working directory, or to the root where there is no working tree."""
-    question = ["rev-parse", "--is-inside-work-tree"]
-    inside = succeeds(question) and output(question) == b"true\n"
+    inside = answer(["rev-parse", "--is-inside-work-tree"]) == b"true\n"
     return f"./{os.path.relpath(path)}" if inside else path
 
 

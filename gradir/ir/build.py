@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from gradir.errors import GraphError
+from gradir.ir.frozen import NOTHING, frozen
 from gradir.ir.graph import Graph
 from gradir.ir.ids import IdAllocator
 from gradir.ir.model import AttrValue, Cut, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
@@ -233,12 +234,12 @@ def _sequence(values: Iterable[T], what: str, expected: str) -> tuple[T, ...]:
     return tuple(values)
 
 
-def _attributes(owner: str, attributes: Mapping[str, AttrValue] | None) -> dict[str, AttrValue]:
+def _attributes(owner: str, attributes: Mapping[str, AttrValue] | None) -> Mapping[str, AttrValue]:
     if attributes is None:
-        return {}
+        return NOTHING
     if not isinstance(attributes, Mapping):
         raise GraphError(f"{owner}: attrs: expected a mapping, got {attributes!r}")
-    kept = {key: _tupled(value) for key, value in attributes.items()}
+    kept = frozen({key: _tupled(value) for key, value in attributes.items()})
     fault = fault_in(kept, rule_of_attributes(), "attrs")
     if fault is not None:
         raise GraphError(f"{owner}: {fault.place} {fault.problem}")

@@ -3,65 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from gradir.errors import GraphError
+from gradir.ir.edges import Edge, Edges
 from gradir.ir.excerpt import excerpt
+from gradir.ir.frozen import NOTHING, frozen
 from gradir.ir.model import Cut, Node, Producer, Scope
 
 if TYPE_CHECKING:
     from os import PathLike
 
 __all__ = ["Edge", "Edges", "Graph"]
-
-
-class Edge(NamedTuple):
-    """One edge, from producer to consumer.
-
-    ``kind`` is ``view`` from a view base to its view, whose ``input_nr`` is -1, and for an input slot what the consumer
-    does with the value: ``data`` where it reads it, else what its ``kinds`` say.
-    """
-
-    src: str
-    output_nr: int
-    dst: str
-    input_nr: int
-    kind: str = "data"
-
-
-class Edges(Collection[Edge]):
-    """The edges of nodes, which are kept in their consumers and made here each time one looks."""
-
-    __slots__ = ("_nodes",)
-
-    def __init__(self, nodes: Mapping[str, Node]) -> None:
-        """The edges into ``nodes``, in their order."""
-        self._nodes = nodes
-
-    def __iter__(self) -> Iterator[Edge]:
-        for node in self._nodes.values():
-            for slot, ref in enumerate(node.inputs):
-                if ref is not None:
-                    kind = node.kinds[slot] if slot < len(node.kinds) else "data"
-                    yield Edge(ref.id, ref.output_nr, node.id, slot, kind)
-            if node.base is not None:
-                yield Edge(node.base, 0, node.id, -1, "view")
-
-    def __len__(self) -> int:
-        return sum(
-            len(node.inputs) - node.inputs.count(None) + (node.base is not None) for node in self._nodes.values()
-        )
-
-    def __contains__(self, edge: object) -> bool:
-        if not isinstance(edge, Edge) or edge.dst not in self._nodes:
-            return False
-        return edge in [*Edges({edge.dst: self._nodes[edge.dst]})]
-
-    def __repr__(self) -> str:
-        return f"<gradir edges: {len(self)}>"
 
 
 class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
@@ -79,11 +36,15 @@ class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
     """
 
     nodes: Mapping[str, Node]
-    scopes: Mapping[str, Scope] = {}
+    scopes: Mapping[str, Scope] = NOTHING
     cuts: tuple[Cut, ...] = ()
     producer: Producer = Producer()
     read_from: str = ""
     unknown: str = ""
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "nodes", frozen(self.nodes))
+        force_setattr(self, "scopes", frozen(self.scopes))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):

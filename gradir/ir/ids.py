@@ -9,22 +9,55 @@ gradient accumulator   ``tensor/accumulate_grad:1``  ``fc.bias/accumulate_grad:1
 unnamed leaf           ``leaf:ordinal``              ``leaf:1``
 captured output        ``output`` or ``output:path`` ``output:loss``, ``output:0``
 view base              ``output/base``               ``output:0/base``
+folded module          its path, ``/`` for the root  ``layers.3``, ``layers.3#2``
+storage                its owner, or ``id.slot``     ``fc.weight``, ``fc/addmm:1.mat1``
 =====================  ============================  ==================================
 
 An ordinal counts from 1 within its scope and op, in canonical order, so a node added to one module renumbers no other
 module. ``/`` and ``:`` in a user's own names, control characters, spaces and other text that could be misread are
 percent-encoded as
 in RFC 3986, which keeps the kinds apart (``~`` too, so that the suffix ``~2`` of a name met again stays free).
+
+Nothing else makes ids or takes them apart.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from itertools import count
 
-__all__ = ["IdAllocator", "encode_component"]
+__all__ = [
+    "BEHIND_A_PATH",
+    "IdAllocator",
+    "accumulated",
+    "claim",
+    "encode_component",
+    "function_prefix",
+    "is_root",
+    "module_id",
+    "part_name",
+    "removed",
+    "renamed",
+    "split_id",
+    "split_last",
+    "split_ordinal",
+    "stem",
+    "storage_key",
+    "whole_name",
+    "without_ordinal",
+]
 
+BEHIND_A_PATH = "./"
+"""What can stand behind the path of a module in a name or an id: a component, or an operation."""
+
+_ACCUMULATES = "accumulate_grad"
+_ROOT = "/"  # no path of a module encodes to it
+_REMOVED = "\0"  # no id of a graph ends in it
+_LONGEST_ORDINAL = 9
+_ORDINAL = re.compile(r"[:~][0-9]+")
+_PART = re.compile(r" \(\d+\)\Z")
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]*")
 _RESERVED = frozenset("/:%~\"'`<>\\|{}")
 
@@ -48,6 +81,138 @@ def _percent(char: str) -> str:
     return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
 
 
+_encoded = lru_cache(maxsize=4096)(encode_component)
+"""For modules and operations, which come again and again."""
+
+
+def function_prefix(scope: str, op: str) -> str:
+    """The id of a function without its ordinal, of components that are encoded."""
+    return f"{scope}/{op}:" if scope else f"{op}:"
+
+
+def claim(wanted: str, taken: set[str]) -> str:
+    """The id itself, or with the first free suffix that ids of a repeated name get.
+
+    >>> claim("fc.weight", {"fc.weight", "fc.weight~2"})
+    'fc.weight~3'
+    """
+    free = next(free for times in count(1) if (free := _again(wanted, times)) not in taken)
+    taken.add(free)
+    return free
+
+
+def _again(wanted: str, times: int) -> str:
+    return wanted if times == 1 else f"{wanted}~{times}"
+
+
+def module_id(path: str, part: int = 1) -> str:
+    """The id of a module that was folded; one that became several nodes has numbered parts.
+
+    >>> module_id("layers.3"), module_id("layers.3", 2), module_id("")
+    ('layers.3', 'layers.3#2', '/')
+    """
+    return (encode_component(path) or _ROOT) + (f"#{part}" if part > 1 else "")
+
+
+def is_root(node_id: str) -> bool:
+    """Whether an id is that of the root, folded, or of a part of it."""
+    return node_id.startswith(_ROOT)
+
+
+def part_name(name: str, part: int) -> str:
+    """The name to show of a part of a folded module."""
+    return f"{name} ({part})" if part > 1 else name
+
+
+def whole_name(name: str) -> str:
+    """The name of a folded module of which a part has this name.
+
+    >>> whole_name(part_name("layers.3", 2))
+    'layers.3'
+    """
+    return _PART.sub("", name)
+
+
+def removed(name: str) -> str:
+    """An id that no node has, for one whose own id is that of another node now."""
+    return name + _REMOVED
+
+
+def renamed(name: str, before: str, after: str) -> str:
+    """A path, a name or an id with another beginning, where it starts with the path ``before``.
+
+    >>> renamed("layers.0/tanh:1", "layers.0", "layers.0-11"), renamed("layers.01", "layers.0", "layers.0-11")
+    ('layers.0-11/tanh:1', 'layers.01')
+    """
+    behind = name[len(before) : len(before) + 1]
+    return after + name[len(before) :] if name.startswith(before) and behind in BEHIND_A_PATH else name
+
+
+def split_id(node_id: str) -> tuple[str, str]:
+    """The path that an id starts with, and what follows: an operation, or all of a tensor's id.
+
+    >>> split_id("fc/addmm:1"), split_id("fc.weight"), split_id("fc.weight/accumulate_grad:1")[0]
+    (('fc', 'addmm:1'), ('', 'fc.weight'), 'fc.weight')
+    """
+    path, _, operation = node_id.rpartition("/")
+    return path, operation
+
+
+def accumulated(node_id: str, operations: Collection[str]) -> str:
+    """The tensor whose gradient a node of one of these operations accumulates, or the id itself.
+
+    >>> accumulated("fc.weight/accumulate_grad:1", {"accumulate_grad"}), accumulated("fc/addmm:1", {"accumulate_grad"})
+    ('fc.weight', 'fc/addmm:1')
+    """
+    tensor, operation = split_id(node_id)
+    return tensor if stem(operation) in operations else node_id
+
+
+def stem(node_id: str) -> str:
+    """What stands before the ordinal of a leaf or the place of an output.
+
+    >>> stem("output:loss"), stem("leaf:1")
+    ('output', 'leaf')
+    """
+    return node_id.partition(":")[0]
+
+
+def split_ordinal(node_id: str) -> tuple[str, int]:
+    """An id as the text before its ordinal, and the ordinal; the whole id and 0 when it ends in none.
+
+    >>> split_ordinal("fc/addmm:12"), split_ordinal("fc.0"), split_ordinal("a:01"), split_ordinal(":٣")
+    (('fc/addmm:', 12), ('fc.0', 0), ('a:01', 0), (':٣', 0))
+    """
+    head, colon, tail = node_id.rpartition(":")
+    if not colon or not tail.isascii() or not tail.isdigit() or tail[0] == "0" or len(tail) > _LONGEST_ORDINAL:
+        return node_id, 0
+    return head + colon, int(tail)
+
+
+def without_ordinal(operation: str) -> str:
+    """What `split_id` finds behind a path, without its numbers.
+
+    >>> without_ordinal("addmm:12")
+    'addmm'
+    """
+    return _ORDINAL.sub("", operation)
+
+
+def storage_key(node_id: str, slot: str) -> str:
+    """The key of a storage that no tensor of the graph owns: the first slot that saved it."""
+    return f"{node_id}.{slot}"
+
+
+def split_last(name: str) -> tuple[str, str]:
+    """The node and the slot of a `storage_key`, or the module of a tensor and its own name there.
+
+    >>> split_last("fc/addmm:1.mat1"), split_last("fc.weight")
+    (('fc/addmm:1', 'mat1'), ('fc', 'weight'))
+    """
+    before, _, last = name.rpartition(".")
+    return before, last
+
+
 class IdAllocator:
     """Hands out the ids of one graph; call it in canonical order.
 
@@ -68,7 +233,7 @@ class IdAllocator:
 
     def accumulator(self, tensor_id: str) -> str:
         """The id of the node that accumulates the gradient of a leaf."""
-        return self._claim(f"{tensor_id}/accumulate_grad:1")
+        return self._claim(f"{tensor_id}/{_ACCUMULATES}:1")
 
     def tensor(self, name: str) -> str:
         """The id of a tensor with a name; of the next unnamed leaf when the name is empty."""
@@ -88,7 +253,7 @@ class IdAllocator:
 
     def _claim(self, wanted: str) -> str:
         times = self._claims[wanted] = self._claims.get(wanted, 0) + 1
-        return wanted if times == 1 else f"{wanted}~{times}"
+        return _again(wanted, times)
 
 
 class _Numbered(dict[tuple[str, str], Callable[[], str]]):
@@ -96,7 +261,7 @@ class _Numbered(dict[tuple[str, str], Callable[[], str]]):
 
     def __missing__(self, key: tuple[str, str]) -> Callable[[], str]:
         scope, op = key
-        prefix = f"{encode_component(scope)}/{encode_component(op)}:" if scope else f"{encode_component(op)}:"
+        prefix = function_prefix(_encoded(scope), _encoded(op))
         # Ids are made a million at a time, so the loop over the ordinals runs in C.
         following = self[key] = map(prefix.__add__, map(str, count(1))).__next__
         return following

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 from gradir.ir.fields import other_fields
-from gradir.ir.model import Record
+from gradir.ir.model import Cut, Node, Record, Saved, Scope, Source, TensorMeta
 from gradir.ir.text import quoted
 
-__all__ = ["further_facts", "json_lines", "json_text", "json_texts", "printable_json"]
+__all__ = ["TOLD", "further_facts", "json_lines", "json_text", "json_texts", "printable_json"]
+
+TOLD: Final[Mapping[type[Record], frozenset[str]]] = {
+    Scope: frozenset({"path", "class_name", "detail", "training"}),
+    Cut: frozenset({"kind", "names", "scope", "tensor"}),
+    Node: frozenset(
+        (
+            *("id", "role", "op", "native", "scope", "names", "inputs", "outputs"),
+            *("attrs", "saved", "base", "opaque", "source", "ext"),
+        )
+    ),
+    Saved: frozenset({"slot", "dtype", "shape", "bytes", "origin", "storage", "state"}),
+    Source: frozenset({"file", "line", "function"}),
+    TensorMeta: frozenset({"dtype", "shape", "device", "layout"}),
+}
+"""The fields that exporters have words of their own for."""
 
 _CHUNK: Final = 512
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
@@ -34,16 +49,15 @@ def json_text(value: object) -> str:
     return _safe(data)
 
 
-def further_facts(record: Record, told: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """The key and the value, as JSON, of each field that is not at its default and that ``told`` does not name.
+def further_facts(record: Record) -> Iterator[tuple[str, str]]:
+    """The key and the value, as JSON, of each field that is not at its default and that `TOLD` does not name.
 
     With it a writer tells all of a record, also the fields that it has no words for.
 
-    >>> from gradir.ir.model import Source
-    >>> list(further_facts(Source("a.py", 3), frozenset({"file"})))
-    [('line', '3')]
+    >>> list(further_facts(Scope("fc", "Linear", calls=3)))
+    [('calls', '3')]
     """
-    for field in other_fields(type(record), told):
+    for field in other_fields(type(record), TOLD[type(record)]):
         value = getattr(record, field.name)
         if value != field.default:
             yield field.key, json_text(value)

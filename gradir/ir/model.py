@@ -14,6 +14,8 @@ from typing import Annotated, Final, Literal, NamedTuple, Union
 import msgspec
 from msgspec.structs import force_setattr
 
+from gradir.ir.frozen import NOTHING, frozen
+
 __all__ = [
     "MOST",
     "ROLES",
@@ -214,17 +216,21 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
     names: Annotated[tuple[str, ...], About("place")] = ()
     inputs: Annotated[tuple[Ref | None, ...], About("structure")] = ()
     outputs: Annotated[tuple[TensorMeta, ...], About("type")] = ()
-    attrs: Mapping[str, AttrValue] = {}
+    attrs: Mapping[str, AttrValue] = NOTHING
     saved: tuple[Saved, ...] = ()
     base: Annotated[str | None, About("structure", refers=True)] = None
     opaque: Annotated[bool, About("structure")] = False
     source: Annotated[Source | None, About("free")] = None
-    ext: Annotated[Mapping[str, AttrValue], About("free")] = {}
-    kinds: Annotated[tuple[str, ...], About("structure", since=(1, 1))] = ()
+    ext: Annotated[Mapping[str, AttrValue], About("free")] = NOTHING
+    kinds: Annotated[tuple[str, ...], About("structure")] = ()
 
     def __post_init__(self) -> None:
         if self.role is not _FUNCTION and self.role == _FUNCTION:
             force_setattr(self, "role", _FUNCTION)
+        if self.attrs is not NOTHING:
+            force_setattr(self, "attrs", frozen(self.attrs))
+        if self.ext is not NOTHING:
+            force_setattr(self, "ext", frozen(self.ext))
         if sys.version_info < (3, 11):
             share_empty_tuples(self)
 
@@ -259,7 +265,7 @@ class Scope(Record, frozen=True, gc=False, rename={"class_name": "class"}):
     ``own``, ``total`` and ``trainable`` count parameter elements: of the module itself, of it and everything below
     (each tensor once), and those of ``total`` that require grad. ``calls`` is the number of recorded forward calls.
     ``detail`` is what the module says of itself (``in_features=3, out_features=4``). ``training`` tells whether it was
-    in training mode, since GIR 1.1; ``None`` when unknown.
+    in training mode; ``None`` when unknown.
     """
 
     path: Annotated[str, About("place")]
@@ -269,7 +275,7 @@ class Scope(Record, frozen=True, gc=False, rename={"class_name": "class"}):
     own: Count = 0
     total: Count = 0
     trainable: Count = 0
-    training: Annotated[bool | None, About(since=(1, 1))] = None
+    training: bool | None = None
 
 
 class Cut(Record, frozen=True, gc=False):
@@ -289,10 +295,10 @@ class Cut(Record, frozen=True, gc=False):
     names: Annotated[tuple[str, ...], About("place")] = ()
     scope: Annotated[str, About("place")] = ""
     tensor: TensorMeta | None = None
-    op: Annotated[str, About(since=(1, 1))] = ""
-    source: Annotated[Source | None, About("free", since=(1, 1))] = None
-    via: Annotated[Source | None, About("free", since=(1, 1))] = None
-    meant: Annotated[str, About(since=(1, 1))] = ""
+    op: str = ""
+    source: Annotated[Source | None, About("free")] = None
+    via: Annotated[Source | None, About("free")] = None
+    meant: str = ""
 
     def __post_init__(self) -> None:
         if sys.version_info < (3, 11):
@@ -308,4 +314,7 @@ class Producer(Record, frozen=True):
     gradir: str = ""
     framework: str = ""
     framework_version: str = ""
-    options: Mapping[str, AttrValue] = {}
+    options: Mapping[str, AttrValue] = NOTHING
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "options", frozen(self.options))

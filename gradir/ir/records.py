@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import inspect
 
 from gradir.ir.fields import fields_of
+from gradir.ir.frozen import FrozenDict
 from gradir.ir.model import Node, Record
 
 __all__ = ["Fault", "fault_in", "first_fault", "rule_of_attributes", "sound"]
@@ -76,7 +77,7 @@ def _listed(kind: inspect.VarTupleType) -> _Rule:
 
 
 def _mapped(kind: inspect.DictType) -> _Rule:
-    return _Rule(frozenset({dict}), "a dict", entries=_rule(kind.value_type))
+    return _Rule(frozenset({FrozenDict}), "a dict", entries=_rule(kind.value_type))
 
 
 def _record(kind: inspect.StructType) -> _Rule:
@@ -155,7 +156,7 @@ def _keep(values: Sequence[Any], kind: type, rule: _Rule) -> bool:
         return all(map(math.isfinite, values))
     if kind is tuple and rule.entries:
         return _all_keep([entry for value in values if value for entry in value], rule.entries)
-    if kind is dict and rule.entries:
+    if kind is FrozenDict and rule.entries:
         full = [value for value in values if value]
         keys = [key for value in full for key in value]
         return _all_keep(keys, _TEXT) and _all_keep([entry for value in full for entry in value.values()], rule.entries)
@@ -185,7 +186,7 @@ def _parts(value: Any, rule: _Rule, place: str) -> Iterator[tuple[Any, _Rule, st
     if issubclass(kind, Record):
         prefix = place and f"{place}."
         yield from ((getattr(value, name), field, prefix + name) for name, field in _fields(kind).items())
-    elif kind is dict and rule.entries:
+    elif kind is FrozenDict and rule.entries:
         for key, entry in value.items():
             yield key, _TEXT, f"a key of {place}"
             yield entry, rule.entries, f"{place}[{reprlib.repr(key)}]"

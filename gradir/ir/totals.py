@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
+from gradir.ir.edges import number_into
 from gradir.ir.graph import Graph
 from gradir.ir.model import MOST, Node, TensorMeta
+from gradir.ir.saved import OWNERS, Storages, folded_bytes, whole_number
 
 __all__ = [
-    "OWNERS",
-    "SavedBytes",
     "Tally",
     "Totals",
     "bounded",
     "elements",
-    "folded",
-    "sized_slots",
+    "parameter_elements",
     "tensor_elements",
     "totals",
-    "unknown_slots",
 ]
-
-OWNERS = frozenset({"leaf", "parameter", "buffer"})
-"""The roles of nodes whose storage lives anyway, with or without a backward."""
+_COUNTED: Final = frozenset({"parameter", "module"})
 
 
 def bounded(count: int) -> int:
@@ -61,32 +58,26 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        self._nodes = 0
-        self._edges = 0
-        self._parameters = 0
-        self._folded_bytes = 0
-        self._storages = _Storages()
-        self._owners: set[str] = set()
+        self._nodes = self._edges = self._parameters = self._saved = 0
+        self._storages = Storages()
+        self._owners: list[str] = []
 
     def add(self, nodes: Iterable[Node]) -> None:
         """Count further nodes."""
         for node in nodes:
             self._nodes += 1
-            self._edges += len(node.inputs) - node.inputs.count(None) + (node.base is not None)
+            self._edges += number_into(node)
             if node.saved:
-                self._storages.add(node)
+                self._saved += sum(size for _, size, _ in self._storages.add(node))
             if node.role in OWNERS:
-                self._owners.add(node.id)
-                if node.role == "parameter":
-                    self._parameters += elements(node)
-            elif node.role == "module":
-                parameters, saved_bytes = folded(node)
-                self._parameters += parameters
-                self._folded_bytes += saved_bytes
+                self._owners.append(node.id)
+            if node.role in _COUNTED:
+                self._parameters += parameter_elements(node)
+                self._saved += folded_bytes(node)
 
     def totals(self) -> Totals:
         """What there is so far, sums of sizes `bounded`."""
-        saved = self._storages.bytes_without(self._owners) + self._folded_bytes
+        saved = self._saved - self._storages.bytes_of(self._owners)
         return Totals(self._nodes, self._edges, bounded(self._parameters), bounded(saved))
 
 
@@ -99,86 +90,6 @@ def totals(graph: Graph) -> Totals:
     tally = Tally()
     tally.add(graph.nodes.values())
     return tally.totals()
-
-
-class SavedBytes:
-    """The bytes that nodes keep alive, each storage at the node that saved it first; those of owners are left out.
-
-    >>> from gradir.ir.model import Saved
-    >>> a, b = (Node(f"{op}:1", saved=(Saved("self", bytes=8, storage="exp:1.result"),)) for op in ("mul", "sin"))
-    >>> saved = SavedBytes({"mul:1": a, "sin:1": b})
-    >>> saved.add(a), saved.add(b)
-    (8, 0)
-    """
-
-    def __init__(self, nodes: Mapping[str, Node]) -> None:
-        """``nodes`` are all nodes of the graph, in which a storage's owner is looked up."""
-        self._nodes = nodes
-        self._sizes: dict[str, int] = {}
-
-    def add(self, node: Node) -> int:
-        """Note the slots of a node; returns by how many bytes they exceed what was noted before."""
-        grown = 0
-        for key, size, _ in sized_slots(node):
-            if key is None:
-                grown += size
-                continue
-            known = self._sizes.get(key, 0)
-            if size > known and not self._is_owned(key):
-                self._sizes[key] = size
-                grown += size - known
-        return grown
-
-    def _is_owned(self, key: str) -> bool:
-        owner = self._nodes.get(key)
-        return owner is not None and owner.role in OWNERS
-
-
-def unknown_slots(nodes: Iterable[Node]) -> int:
-    """The saved slots of unknown size, as hooks and a backward leave them.
-
-    >>> from gradir.ir.model import Saved
-    >>> unknown_slots([Node("mul:1", saved=(Saved("self", bytes=8), Saved("other", state="hooked")))])
-    1
-    """
-    return sum(saved.bytes is None for node in nodes for saved in node.saved)
-
-
-def sized_slots(node: Node) -> Iterator[tuple[str | None, int, str]]:
-    """The saved slots of known size: the key of the storage, its bytes, and the slot's state.
-
-    The key is ``None`` for a slot that has a storage of its own and shares its name with another of the node.
-    """
-    own: set[str] = set()
-    for saved in node.saved:
-        if saved.bytes is None:
-            continue
-        if saved.storage:
-            yield saved.storage, saved.bytes, saved.state
-            continue
-        key = f"{node.id}.{saved.slot}"
-        yield None if key in own else key, saved.bytes, saved.state
-        own.add(key)
-
-
-class _Storages:
-    """The bytes of each storage that saved slots keep, and of the slots that share a name by mistake."""
-
-    def __init__(self) -> None:
-        self._sizes: dict[str, int] = {}
-        self._repeated = 0
-
-    def add(self, node: Node) -> None:
-        """Note the slots of a node."""
-        for key, size, _ in sized_slots(node):
-            if key is None:
-                self._repeated += size
-            else:
-                self._sizes[key] = max(self._sizes.get(key, 0), size)
-
-    def bytes_without(self, owners: Container[str]) -> int:
-        """The size of all storages but those of these nodes."""
-        return self._repeated + sum(size for key, size in self._sizes.items() if key not in owners)
 
 
 def elements(node: Node) -> int:
@@ -202,15 +113,12 @@ def tensor_elements(tensor: TensorMeta) -> int:
     return product
 
 
-def folded(node: Node) -> tuple[int, int]:
-    """The elements of parameters and the saved bytes that a folded module stands for.
+def parameter_elements(node: Node) -> int:
+    """The elements of the parameter that a node is, or of those that a folded module stands for.
 
-    >>> folded(Node("fc", role="module", attrs={"parameters": 6, "saved_bytes": 96}))
-    (6, 96)
+    >>> parameter_elements(Node("fc", role="module", attrs={"parameters": 6}))
+    6
     """
-    return _whole(node, "parameters"), _whole(node, "saved_bytes")
-
-
-def _whole(node: Node, attribute: str) -> int:
-    value = node.attrs.get(attribute)
-    return value if isinstance(value, int) else 0
+    if node.role == "module":
+        return whole_number(node.attrs, "parameters")
+    return elements(node) if node.role == "parameter" else 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from operator import eq
 from typing import Final
 
 from gradir.errors import GraphError
+from gradir.ir.edges import DATA, KINDS, edges_into
 from gradir.ir.excerpt import shortened
+from gradir.ir.frozen import FrozenDict
 from gradir.ir.graph import Graph
 from gradir.ir.model import Cut, Node, Producer, Scope
 from gradir.ir.records import first_fault, sound
@@ -18,6 +20,8 @@ _CHUNK: Final = 512
 """So few nodes are checked at a time that the processor still has them at hand."""
 
 _VOUCHED: Final = "_vouched"
+_FIELDS: Final = {kind: field for field, kind in KINDS.items()}
+_BESIDE_INPUTS: Final = tuple(field for field in KINDS if field != _FIELDS[DATA])
 
 
 def check(graph: Graph) -> None:
@@ -34,7 +38,7 @@ def check(graph: Graph) -> None:
 def check_all(graph: Graph) -> None:
     """Raise for the first field that holds what it must not, or else for the first broken rule.
 
-    A graph that was found good is not looked at again while it holds the same nodes and scopes.
+    A graph that was found good stays good, since nothing in it can be changed, and is not looked at again.
 
     Raises:
         GraphError: see `check`; a field holds what would not come back from a file as it is; a scope is stored under
@@ -43,31 +47,26 @@ def check_all(graph: Graph) -> None:
     >>> from gradir.ir.model import TensorMeta
     >>> check_all(Graph.of([Node("x", outputs=(TensorMeta("float32", ("batch", 3)),))]))
     """
-    if _VOUCHED in graph.__dict__ and graph.__dict__[_VOUCHED] == _held(graph):
-        return
-    _check_records(graph)
-    check(graph)
-    vouch(graph)
+    if _VOUCHED not in graph.__dict__:
+        _check_records(graph)
+        check(graph)
+        vouch(graph)
 
 
 def vouch(graph: Graph) -> None:
     """Remember that `check_all` passes. The graph's value, text and files, and copies of it, know nothing of it."""
-    graph.__dict__[_VOUCHED] = _held(graph)
-
-
-def _held(graph: Graph) -> tuple[list[object], ...]:
-    """What a graph holds now, which is compared fast with what it held: the very same objects are equal."""
-    return tuple([*held] for records in (graph.nodes, graph.scopes) for held in (records, records.values()))
+    graph.__dict__[_VOUCHED] = True
 
 
 def _check_records(graph: Graph) -> None:
     for name, held, wanted in (
-        ("nodes", graph.nodes, dict),
-        ("scopes", graph.scopes, dict),
+        ("nodes", graph.nodes, FrozenDict),
+        ("scopes", graph.scopes, FrozenDict),
         ("cuts", graph.cuts, tuple),
     ):
         if type(held) is not wanted:
-            raise GraphError(f"the {name} of the graph are of type {type(held).__name__}; expected {wanted.__name__}")
+            expected = "dict" if wanted is FrozenDict else "tuple"
+            raise GraphError(f"the {name} of the graph are of type {type(held).__name__}; expected {expected}")
     nodes = list(graph.nodes.values())
     for start in range(0, len(nodes), _CHUNK):
         chunk = nodes[start : start + _CHUNK]
@@ -121,8 +120,9 @@ class Gathered:
                     continue
                 if ref.id not in seen or (ref.output_nr and not _has_output(seen[ref.id], ref.output_nr)):
                     return False
-            if node.base is not None and node.base not in seen:
-                return False
+            for field in _BESIDE_INPUTS:
+                if getattr(node, field) is not None and any(_wrong_edges(node, seen, seen)):
+                    return False
             for saved in node.saved:
                 if saved.origin is not None and saved.origin.id not in seen:
                     later.append(saved.origin.id)
@@ -161,18 +161,19 @@ def _problems_of(key: str, node: Node, nodes: Mapping[str, Node], seen: set[str]
         yield f"node {node.id!r} is stored under the id {key!r}"
     if not node.id or not node.id.isprintable():
         yield f"node {node.id!r}: an id is not empty and has printable characters only"
-    for slot, ref in enumerate(node.inputs):
-        if ref is None:
-            continue
-        if ref.id not in seen:
-            yield _unseen(nodes, node, f"input {slot}", ref.id)
-        elif not _has_output(nodes[ref.id], ref.output_nr):
-            yield f"node {node.id!r}: input {slot} names output {ref.output_nr} of {ref.id!r}, which has no such output"
-    if node.base is not None and node.base not in seen:
-        yield _unseen(nodes, node, "its base", node.base)
+    yield from _wrong_edges(node, nodes, seen)
     for saved in node.saved:
         if saved.origin is not None and saved.origin.id not in nodes:
             yield f"node {node.id!r}: saved tensor {saved.slot!r} names {saved.origin.id!r}, which is not a node"
+
+
+def _wrong_edges(node: Node, nodes: Mapping[str, Node], seen: Container[str]) -> Iterator[str]:
+    for edge in edges_into(node):
+        what = f"input {edge.input_nr}" if edge.kind == DATA else f"its {_FIELDS[edge.kind]}"
+        if edge.src not in seen:
+            yield _unseen(nodes, node, what, edge.src)
+        elif edge.output_nr and not _has_output(nodes[edge.src], edge.output_nr):
+            yield f"node {node.id!r}: {what} names output {edge.output_nr} of {edge.src!r}, which has no such output"
 
 
 def _has_output(node: Node, output_nr: int) -> bool:

@@ -6,14 +6,13 @@ from gradir.ir.module_tree import scope_depth
 from gradir.passes.drop import drop
 from gradir.passes.focus import around, between, focus
 from gradir.passes.fold import destination, fold
-from gradir.passes.hide import SHAPE_OPS, hide_shape_ops
+from gradir.passes.hide import hide_shape_ops
 from gradir.passes.lineage import ancestors, descendants
 from gradir.passes.patterns import matching
 from gradir.passes.rollup import rollup
 from gradir.passes.wiring import within, without
 
 __all__ = [
-    "SHAPE_OPS",
     "ancestors",
     "around",
     "between",

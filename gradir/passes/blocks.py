@@ -5,17 +5,16 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from gradir.ir.edges import edges_into
 from gradir.ir.order import postorder
-from gradir.passes.wiring import sources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from gradir.ir import Graph, Node, Ref, Saved
 
 __all__ = ["Block", "Stack", "block_reader", "stacks"]
 
-_VIEW_SLOT = -1
 _MOST_DIGITS = 9
 
 
@@ -75,23 +74,16 @@ def stacks(graph: Graph, level: int) -> list[Stack]:
     if len(members) < 2:
         return []
     uses = _Uses(graph, block_of)
-    found: list[Stack] = []
-    run: _Run | None = None
+    runs: list[_Run] = []
     before: _Shape | None = None
     for block in sorted(members):
         shape = _Shape(block, members[block])
-        if run is None or before is None or not run.takes(before, shape, uses):
-            found.extend(_finished(run, uses))
-            run = _Run(shape)
+        if before is None or not runs[-1].takes(before, shape, uses):
+            runs.append(_Run(shape))
         before = shape
-    found.extend(_finished(run, uses))
-    return found
-
-
-def _finished(run: _Run | None, uses: _Uses) -> list[Stack]:
-    if run is None or len(run.blocks) < 2 or not uses.come_late(run.blocks):
-        return []
-    return [Stack(run.first, run.blocks, run.carried)]
+    return [
+        Stack(run.first, run.blocks, run.carried) for run in runs if len(run.blocks) > 1 and uses.come_late(run.blocks)
+    ]
 
 
 def _is_number(text: str) -> bool:
@@ -107,11 +99,11 @@ class _Uses:
         self._leaking: set[Block] = set()
         for place, node in enumerate(graph.nodes.values()):
             consumer = block_of(node.scope)
-            for ref in sources(node):
-                block = block_of(graph.nodes[ref.id].scope)
+            for edge in edges_into(node):
+                block = block_of(graph.nodes[edge.src].scope)
                 if block is None or block == consumer:
                     continue
-                self._first.setdefault(ref.id, place)
+                self._first.setdefault(edge.src, place)
                 if consumer != (block.parent, block.number + 1):
                     self._leaking.add(block)
 
@@ -133,10 +125,10 @@ class _Shape:
     def __init__(self, block: Block, nodes: Sequence[Node]) -> None:
         self.block = block
         by_id = {node.id: node for node in nodes}
-        used = {ref.id for node in nodes for ref in sources(node)}
+        used = {edge.src for node in nodes for edge in edges_into(node)}
 
         def inside(key: str) -> list[str]:
-            return [ref.id for ref in sources(by_id[key]) if ref.id in by_id]
+            return [edge.src for edge in edges_into(by_id[key]) if edge.src in by_id]
 
         # The order in the whole graph depends on which node something outside asked for first.
         self.order = postorder([key for key in by_id if key not in used], inside)
@@ -147,11 +139,11 @@ class _Shape:
     def _line(self, node: Node) -> tuple[object, ...]:
         own = self.places[node.id]
         wiring: list[object] = [len(node.inputs)]
-        for slot, ref in _slots(node):
-            place = self.places.get(ref.id)
+        for edge in edges_into(node):
+            place = self.places.get(edge.src)
             if place is None:
-                self.outside.append((own, slot, ref))
-            wiring.append((slot, place, None if place is None else ref.output_nr))
+                self.outside.append((own, edge.input_nr, edge.ref))
+            wiring.append((edge.kind, edge.input_nr, place, None if place is None else edge.output_nr))
         return (
             (node.role, node.op, node.native, node.scope[len(self.block.path) :], node.opaque),
             (node.outputs, node.attrs, node.ext),
@@ -164,14 +156,6 @@ class _Shape:
         if slot.origin is not None and slot.origin.id in self.places:
             origin = (self.places[slot.origin.id], slot.origin.output_nr)
         return slot.slot, slot.dtype, slot.shape, slot.bytes, slot.state, origin
-
-
-def _slots(node: Node) -> Iterator[tuple[int, Ref]]:
-    for slot, ref in enumerate(node.inputs):
-        if ref is not None:
-            yield slot, ref
-    for ref in [*sources(node)][len(node.inputs) - node.inputs.count(None) :]:
-        yield _VIEW_SLOT, ref
 
 
 class _Run:
@@ -210,7 +194,7 @@ def _pattern(last: _Shape, shape: _Shape) -> list[tuple[int, int] | None] | None
     for (_, slot, ref), (_, _, before) in zip(shape.outside, last.outside, strict=True):
         if ref == before:
             pattern.append(None)
-        elif ref.id in last.places and slot != _VIEW_SLOT:
+        elif ref.id in last.places and slot >= 0:
             pattern.append((last.places[ref.id], ref.output_nr))
         else:
             return None

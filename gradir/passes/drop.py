@@ -11,11 +11,12 @@ from gradir.hints import did_you_mean
 from gradir.ir.model import ROLES
 from gradir.options import Options
 from gradir.passes.wiring import has_one_input, without
+from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gradir.ir import Graph, Node
+    from gradir.ir import Graph
 
 __all__ = ["DropOptions", "DropPass", "drop"]
 
@@ -79,11 +80,8 @@ def drop(graph: Graph, what: Iterable[str]) -> Graph:
     """
     words = set(_known(graph, what))
     roles = words | ({"view_base"} if _VIEWS in words else set())
-    gone = {
-        node.id
-        for node in graph.nodes.values()
-        if node.role in roles or (node.op == _ACCUMULATORS and _ACCUMULATORS in words)
-    }
+    operations = vocabulary_of(graph).accumulators if _ACCUMULATORS in words else ()
+    gone = {node.id for node in graph.nodes.values() if node.role in roles or node.op in operations}
     left = without(graph, gone, has_one_input)
     if _SAVED in words:
         left = _without_field(left, "saved", ())
@@ -102,10 +100,9 @@ def _known(graph: Graph, what: Iterable[str]) -> Iterable[str]:
 
 
 def _without_field(graph: Graph, field: str, empty: object) -> Graph:
-    def emptied(node: Node) -> Node:
-        return msgspec.structs.replace(node, **{field: empty})
-
-    if all(getattr(node, field) == empty for node in graph.nodes.values()):
-        return graph
-    nodes = {key: emptied(node) if getattr(node, field) != empty else node for key, node in graph.nodes.items()}
-    return msgspec.structs.replace(graph, nodes=nodes)
+    found = {
+        key: msgspec.structs.replace(node, **{field: empty})
+        for key, node in graph.nodes.items()
+        if getattr(node, field) != empty
+    }
+    return msgspec.structs.replace(graph, nodes={**graph.nodes, **found}) if found else graph

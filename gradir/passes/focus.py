@@ -10,7 +10,7 @@ from gradir.errors import PassError
 from gradir.options import Options
 from gradir.passes.lineage import lead_to, reached_from
 from gradir.passes.patterns import Pattern, matching
-from gradir.passes.wiring import sources, within
+from gradir.passes.wiring import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -122,8 +122,7 @@ def between(graph: Graph, one: str, other: str) -> Graph:
 
 def _neighbours(graph: Graph) -> Mapping[str, list[str]]:
     near: dict[str, list[str]] = {}
-    for node in graph.nodes.values():
-        for ref in sources(node):
-            near.setdefault(ref.id, []).append(node.id)
-            near.setdefault(node.id, []).append(ref.id)
+    for edge in graph.edges:
+        near.setdefault(edge.src, []).append(edge.dst)
+        near.setdefault(edge.dst, []).append(edge.src)
     return near

@@ -6,6 +6,7 @@ back, as in an unrolled recurrent network. Such a module becomes several nodes, 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
@@ -13,13 +14,16 @@ import msgspec
 from gradir.errors import PassError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, TensorMeta
-from gradir.ir.ids import encode_component
+from gradir.ir.edges import DATA, edges_into, number_into, rewired, sources
+from gradir.ir.ids import claim, module_id, part_name
 from gradir.ir.marks import STATUS, status
+from gradir.ir.memo import Memo
 from gradir.ir.module_tree import scope_depth
 from gradir.ir.order import postorder
-from gradir.ir.totals import SavedBytes, bounded, elements
+from gradir.ir.saved import SavedBytes, folded_bytes
+from gradir.ir.totals import bounded, parameter_elements
 from gradir.options import Options
-from gradir.passes.wiring import claim, inputs, sources
+from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,8 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FoldOptions", "FoldPass", "destination", "fold"]
 
-_ROOT_ID = "/"  # no module path encodes to it
-_ACCUMULATE = "accumulate_grad"
 _KEPT_ROLES = frozenset({"output", "view_base"})
 
 
@@ -56,9 +58,12 @@ def destination(node: Node, depth: int) -> str | None:
     >>> destination(Node("a", scope="layers.3.attn"), 2), destination(Node("b", scope="layers"), 2)
     ('layers.3', None)
     """
-    if node.role in _KEPT_ROLES or scope_depth(node.scope) < depth:
-        return None
-    return ".".join(node.scope.split(".", depth)[:depth])
+    return None if node.role in _KEPT_ROLES else _module_at(depth, node.scope)
+
+
+def _module_at(depth: int, scope: str) -> str | None:
+    """The first components of a path, as many as ``depth`` says; ``None`` where it has fewer."""
+    return None if scope_depth(scope) < depth else ".".join(scope.split(".", depth)[:depth])
 
 
 def fold(graph: Graph, depth: int) -> Graph:
@@ -74,8 +79,8 @@ def fold(graph: Graph, depth: int) -> Graph:
     inside are counted there and dropped; a slot that remains keeps an origin that went inside only if that tensor
     leaves the module. A view whose base went inside has the module for its base. Folding what is folded adds up.
 
-    Contraction may close cycles. They run within the strongly connected components of the contracted graph, which the
-    depth-first search of Tarjan finds (SIAM J. Comput. 1, 1972; here without recursion). Within such a component every
+    Contraction may close cycles. They run within the strongly connected components of the contracted graph, which two
+    searches find (Sharir, Comput. Math. Appl. 7, 1981; here without recursion). Within such a component every
     node gets a level: the largest, over its predecessors there, of the predecessor's level when both go into the same
     module and of that level plus one when they do not. What depends on nothing outside its module, such as a parameter,
     then gets the level of its first use, or one less than that where another module uses it. A module is split by
@@ -106,26 +111,13 @@ def fold(graph: Graph, depth: int) -> Graph:
     scopes = [scope for scope in graph.scopes.values() if scope_depth(scope.path) <= depth]
     with paused_gc():
         nodes = list(graph.nodes.values())
-        places = _destinations(nodes, depth)
+        modules = Memo(partial(_module_at, depth))
+        places = [None if node.role in _KEPT_ROLES else modules[node.scope] for node in nodes]
         if any(place is not None for place in places):
             nodes = _canonical(_Contraction(graph, nodes, places).nodes())
         elif len(scopes) == len(graph.scopes):
             return graph
         return Graph.of(nodes, scopes, graph.cuts, graph.producer, read_from=graph.read_from, unknown=graph.unknown)
-
-
-def _destinations(nodes: Sequence[Node], depth: int) -> list[str | None]:
-    """The `destination` of each node; nodes of one module share one path."""
-    known: dict[str, str | None] = {}
-    found: list[str | None] = []
-    for node in nodes:
-        if node.role in _KEPT_ROLES:
-            found.append(None)
-            continue
-        if node.scope not in known:
-            known[node.scope] = destination(node, depth)
-        found.append(known[node.scope])
-    return found
 
 
 class _Contraction:
@@ -136,9 +128,14 @@ class _Contraction:
         self._nodes = nodes
         self._places = places
         self._number = {node.id: number for number, node in enumerate(nodes)}
-        self._groups, parts = _acyclic_groups(
-            [[self._number[ref.id] for ref in sources(node)] for node in nodes], _keys(places)
-        )
+        self._sources = [[self._number[src] for src in sources(node)] for node in nodes]
+        # What a node contracts to: its module, or itself.
+        vertices: dict[object, int] = {}
+        keys = [
+            vertices.setdefault(number if place is None else place, len(vertices))
+            for number, place in enumerate(places)
+        ]
+        self._groups, parts = _acyclic_groups(self._sources, keys)
         self._group_of = [0] * len(nodes)
         for group, members in enumerate(self._groups):
             for number in members:
@@ -147,18 +144,25 @@ class _Contraction:
         self._outputs: dict[int, list[TensorMeta]] = {}
         self._slots: dict[tuple[int, int], int] = {}
         self._number_outputs()
-        self._saved = SavedBytes(graph.nodes)
+        self._saved = self._saved_bytes()
+        self._accumulators = vocabulary_of(graph).accumulators
 
     def nodes(self) -> Iterator[Node]:
         """The nodes of the result, by first member."""
         for group, members in enumerate(self._groups):
             path = self._places[members[0]]
             if path is None:
-                node = self._nodes[members[0]]
-                self._saved.add(node)
-                yield self._kept(node)
+                yield self._kept(self._nodes[members[0]])
             else:
                 yield self._module(group, path)
+
+    def _saved_bytes(self) -> dict[int, int]:
+        """By group the bytes of the storages that it is the first to keep."""
+        saved: SavedBytes[int] = SavedBytes(self._graph.nodes)
+        for group, members in enumerate(self._groups):
+            for number in members:
+                saved.add(self._nodes[number], group)
+        return saved.by_account()
 
     def _named(self, parts: Sequence[int]) -> list[tuple[str, str]]:
         """For each group its id and the name to show."""
@@ -169,19 +173,21 @@ class _Contraction:
             if path is None:
                 names.append((self._nodes[members[0]].id, ""))
                 continue
-            suffixes = (f"#{part}", f" ({part})") if part > 1 else ("", "")
-            wanted = (encode_component(path) or _ROOT_ID) + suffixes[0]
-            names.append((claim(wanted, taken), (path or self._class_name(path) or "module") + suffixes[1]))
+            name = part_name(path or self._class_name(path) or "module", part)
+            names.append((claim(module_id(path, part), taken), name))
         return names
 
     def _number_outputs(self) -> None:
         """Make an output of every tensor that leaves the module its node goes into."""
         leaving: dict[int, set[int]] = {}
         for number, node in enumerate(self._nodes):
-            for ref in inputs(node) if self._places[number] is None else sources(node):
-                source = self._number[ref.id]
+            is_kept = self._places[number] is None
+            for edge in edges_into(node):
+                if is_kept and edge.kind != DATA:
+                    continue
+                source = self._number[edge.src]
                 if self._places[source] is not None and self._group_of[source] != self._group_of[number]:
-                    leaving.setdefault(source, set()).add(ref.output_nr)
+                    leaving.setdefault(source, set()).add(edge.output_nr)
         for source, node in enumerate(self._nodes):
             for output_nr in sorted(leaving.get(source, ())):
                 outputs = self._outputs.setdefault(self._group_of[source], [])
@@ -195,6 +201,10 @@ class _Contraction:
             return ref
         return Ref(self._names[self._group_of[source]][0], self._slots[source, ref.output_nr])
 
+    def _at(self, ref: Ref) -> Ref:
+        """Where an edge comes from in the result that is no input, and makes no output of a module."""
+        return Ref(self._names[self._group_of[self._number[ref.id]]][0], 0)
+
     def _kept(self, node: Node) -> Node:
         def origin(ref: Ref | None) -> Ref | None:
             if ref is None or self._places[self._number[ref.id]] is None:
@@ -203,16 +213,15 @@ class _Contraction:
 
         return msgspec.structs.replace(
             node,
-            inputs=tuple(None if ref is None else self._moved(ref) for ref in node.inputs),
             saved=tuple(msgspec.structs.replace(slot, origin=origin(slot.origin)) for slot in node.saved),
-            base=None if node.base is None else self._names[self._group_of[self._number[node.base]]][0],
+            **rewired(node, lambda ref, kind: self._moved(ref) if kind == DATA else self._at(ref)),
         )
 
     def _module(self, group: int, path: str) -> Node:
         members = [self._nodes[number] for number in self._groups[group]]
-        used = (ref for node in members for ref in sources(node))
-        outside = [ref for ref in used if self._group_of[self._number[ref.id]] != group]
-        shared = sum(map(_own_elements, self._parameters(outside, path)))
+        used = (edge for node in members for edge in edges_into(node))
+        outside = [edge.ref for edge in used if self._group_of[self._number[edge.src]] != group]
+        shared = sum(map(parameter_elements, self._parameters(outside, path)))
         return Node(
             self._names[group][0],
             role="module",
@@ -223,11 +232,9 @@ class _Contraction:
             inputs=tuple(dict.fromkeys(map(self._moved, outside))),
             outputs=tuple(self._outputs.get(group, ())),
             attrs={
-                "nodes": bounded(sum(_total(node, "nodes", 1) for node in members)),
-                "parameters": bounded(sum(_total(node, "parameters", _own_elements(node)) for node in members)),
-                "saved_bytes": bounded(
-                    sum(_total(node, "saved_bytes", 0) for node in members) + sum(map(self._saved.add, members))
-                ),
+                "nodes": bounded(sum(map(_nodes_in, members))),
+                "parameters": bounded(sum(map(parameter_elements, members))),
+                "saved_bytes": bounded(self._saved.get(group, 0) + sum(map(folded_bytes, members))),
                 **({"shared_parameters": bounded(shared)} if shared else {}),
             },
             opaque=any(node.opaque for node in members),
@@ -238,11 +245,13 @@ class _Contraction:
         """Those of another part of a module that are among the references, each once."""
         numbers = dict.fromkeys(self._number[ref.id] for ref in refs)
         here = [number for number in numbers if self._places[number] == path]
-        leaves = [source for number in here for source in self._accumulated(self._nodes[number])]
+        leaves = [
+            source
+            for number in here
+            if self._nodes[number].op in self._accumulators
+            for source in self._sources[number]
+        ]
         yield from (self._nodes[number] for number in dict.fromkeys([*here, *leaves]))
-
-    def _accumulated(self, node: Node) -> list[int]:
-        return [self._number[ref.id] for ref in sources(node)] if node.op == _ACCUMULATE else []
 
     def _class_name(self, path: str) -> str:
         return self._graph.scopes[path].class_name if path in self._graph.scopes else ""
@@ -254,21 +263,6 @@ def _marked(members: Sequence[Node]) -> dict[str, AttrValue]:
     if not any(found):
         return {}
     return {STATUS: found.pop() if len(found) == 1 else "changed"}
-
-
-def _keys(places: Sequence[str | None]) -> list[int]:
-    """For each node the number of the vertex it contracts to: its module's, or one of its own."""
-    modules: dict[str, int] = {}
-    keys: list[int] = []
-    fresh = 0
-    for place in places:
-        known = None if place is None else modules.get(place)
-        if known is None:
-            known, fresh = fresh, fresh + 1
-            if place is not None:
-                modules[place] = known
-        keys.append(known)
-    return keys
 
 
 def _acyclic_groups(predecessors: Sequence[Sequence[int]], keys: Sequence[int]) -> tuple[list[list[int]], list[int]]:
@@ -317,50 +311,20 @@ def _levels(predecessors: Sequence[Sequence[int]], keys: Sequence[int], componen
 
 
 def _components(adjacency: Sequence[Sequence[int]]) -> list[int]:
-    """For each vertex the number of its strongly connected component (Tarjan's algorithm with an explicit stack)."""
-    visits = [0] * len(adjacency)
-    low = [0] * len(adjacency)
+    """For each vertex the number of its strongly connected component (the algorithm of Kosaraju and Sharir)."""
+    reverse: list[list[int]] = [[] for _ in adjacency]
+    for vertex, children in enumerate(adjacency):
+        for child in children:
+            reverse[child].append(vertex)
     components = [-1] * len(adjacency)
-    open_vertices: list[int] = []
-    path: list[tuple[int, Iterator[int]]] = []
-    visited = 0
-    for root in range(len(adjacency)):
-        entered = root if not visits[root] else None
-        while entered is not None or path:
-            if entered is not None:
-                visited += 1
-                visits[entered] = low[entered] = visited
-                open_vertices.append(entered)
-                path.append((entered, iter(adjacency[entered])))
-            vertex, remaining = path[-1]
-            entered = _next_unvisited(vertex, remaining, visits, low, components)
-            if entered is None:
-                path.pop()
-                if path:
-                    parent = path[-1][0]
-                    low[parent] = min(low[parent], low[vertex])
-                if low[vertex] == visits[vertex]:
-                    _close(vertex, open_vertices, components)
+    for root in reversed(postorder(range(len(adjacency)), adjacency.__getitem__)):
+        stack = [root]
+        while stack:
+            vertex = stack.pop()
+            if components[vertex] < 0:
+                components[vertex] = root
+                stack += reverse[vertex]
     return components
-
-
-def _next_unvisited(
-    vertex: int, remaining: Iterator[int], visits: Sequence[int], low: list[int], components: Sequence[int]
-) -> int | None:
-    for child in remaining:
-        if not visits[child]:
-            return child
-        if components[child] < 0:
-            low[vertex] = min(low[vertex], visits[child])
-    return None
-
-
-def _close(root: int, open_vertices: list[int], components: list[int]) -> None:
-    """Everything opened since ``root`` is one component; it gets the root's number."""
-    vertex = -1
-    while vertex != root:
-        vertex = open_vertices.pop()
-        components[vertex] = root
 
 
 def _canonical(nodes: Iterator[Node]) -> list[Node]:
@@ -369,22 +333,18 @@ def _canonical(nodes: Iterator[Node]) -> list[Node]:
 
     def dependencies(key: str) -> list[str]:
         node = by_id[key]
-        found = [ref.id for ref in sources(node)]
+        found = sources(node)
         found.extend(slot.origin.id for slot in node.saved if slot.origin is not None and free(slot.origin.id))
         return found
 
     def free(key: str) -> bool:
-        return by_id[key].role == "buffer" and not any(sources(by_id[key]))
+        return by_id[key].role == "buffer" and not number_into(by_id[key])
 
     outputs = [key for key, node in by_id.items() if node.role == "output"]
     return [by_id[key] for key in postorder([*outputs, *by_id], dependencies)]
 
 
-def _total(node: Node, attribute: str, single: int) -> int:
-    """What a node adds to a module's total: an already folded module its own total."""
-    value = node.attrs.get(attribute) if node.role == "module" else None
-    return value if isinstance(value, int) else single
-
-
-def _own_elements(node: Node) -> int:
-    return elements(node) if node.role == "parameter" else 0
+def _nodes_in(node: Node) -> int:
+    """The nodes that one stands for: an already folded module for all in it."""
+    number = node.attrs.get("nodes") if node.role == "module" else None
+    return number if isinstance(number, int) else 1

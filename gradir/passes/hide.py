@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
 from gradir.options import Options
 from gradir.passes.wiring import has_one_input, without
+from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from gradir.ir import Graph, Node
+    from gradir.ir import Graph
 
-__all__ = ["SHAPE_OPS", "HideShapeOpsOptions", "HideShapeOpsPass", "hide_shape_ops"]
-
-SHAPE_OPS: Final = frozenset(
-    {
-        "alias",
-        "detach",
-        "expand",
-        "permute",
-        "reshape",
-        "reshape_alias",
-        "squeeze",
-        "t",
-        "transpose",
-        "unsafe_view",
-        "unsqueeze",
-        "view",
-    }
-)
-"""The operations that `hide_shape_ops` leaves out; torch has two further names for a reshape."""
+__all__ = ["HideShapeOpsOptions", "HideShapeOpsPass", "hide_shape_ops"]
 
 
 class HideShapeOpsOptions(Options, frozen=True, kw_only=True):
@@ -58,7 +41,8 @@ def hide_shape_ops(graph: Graph) -> Graph:
     change, so a consumer's own shape shows what the hidden operations made of the tensor. A view whose base is hidden
     has none, and neither has a saved slot an origin that is hidden: the node before it made a tensor of another shape.
 
-    A graph without such operations is returned as it is.
+    Which operations these are is said by the vocabulary of the framework, see `gradir.vocabulary`. A graph without them
+    is returned as it is.
 
     >>> from gradir.ir import Builder, TensorMeta
     >>> b = Builder()
@@ -69,15 +53,14 @@ def hide_shape_ops(graph: Graph) -> Graph:
     >>> list(hidden.nodes), hidden.nodes["mm:1"].inputs
     (['w', 'mm:1', 'output'], (None, Ref(id='w', output_nr=0)))
     """
-    gone = {node.id for node in graph.nodes.values() if _is_hidden(node)}
-    return without(graph, gone, has_one_input)
-
-
-def _is_hidden(node: Node) -> bool:
-    return (
-        node.op in SHAPE_OPS
+    operations = vocabulary_of(graph).shape_operations
+    gone = {
+        node.id
+        for node in graph.nodes.values()
+        if node.op in operations
         and node.role == "function"
         and has_one_input(node)
         and len(node.outputs) <= 1
         and not node.opaque
-    )
+    }
+    return without(graph, gone, has_one_input)

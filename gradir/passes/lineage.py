@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
+from gradir.ir.edges import edges_into
 from gradir.options import Options
 from gradir.passes.patterns import Pattern, matching
-from gradir.passes.wiring import sources, within
+from gradir.passes.wiring import within
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -97,7 +98,7 @@ def lead_to(graph: Graph, ends: AbstractSet[str]) -> set[str]:
     # Inputs stand before their consumers, so one walk against the order finds them all.
     for node in reversed([*graph.nodes.values()]):
         if node.id in found:
-            found.update(ref.id for ref in sources(node))
+            found.update(edge.src for edge in edges_into(node))
     return found
 
 
@@ -105,6 +106,6 @@ def reached_from(graph: Graph, starts: AbstractSet[str]) -> set[str]:
     """The ids of these nodes and of all to which a path leads from one of them."""
     found = set(starts)
     for node in graph.nodes.values():
-        if any(ref.id in found for ref in sources(node)):
+        if any(edge.src in found for edge in edges_into(node)):
             found.add(node.id)
     return found

@@ -11,11 +11,13 @@ import msgspec
 
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved, Scope
-from gradir.ir.ids import encode_component
-from gradir.ir.totals import OWNERS, bounded
+from gradir.ir.edges import rewired
+from gradir.ir.ids import claim, encode_component, renamed
+from gradir.ir.saved import owner
+from gradir.ir.totals import bounded
 from gradir.options import Options
 from gradir.passes.blocks import Block, Stack, block_reader, stacks
-from gradir.passes.wiring import claim
+from gradir.passes.wiring import with_slots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +31,8 @@ TIMES: Final = "times"
 
 CARRIED: Final = "carried_inputs"
 """The entry of ``ext`` that lists the input slots which in all blocks but the first are fed by the block before."""
+
+_COUNTS: Final = ("calls", "own", "total", "trainable")
 
 # A module that lies deeper is not looked into.
 _DEEPEST: Final = 16
@@ -121,15 +125,14 @@ class _Rolled:
         for stack in self._found:
             old, new = encode_component(stack.first.path), encode_component(stack.path)
             for first, last in zip(stack.blocks[0], stack.blocks[-1], strict=True):
-                ids[first] = ids[last] = claim(_renamed(first, old, new), taken)
+                ids[first] = ids[last] = claim(renamed(first, old, new), taken)
         return ids
 
     def _moved(self, node: Node) -> Node:
         moved = msgspec.structs.replace(
             node,
-            inputs=tuple(None if ref is None else self._ref(ref) for ref in node.inputs),
             saved=tuple(map(self._slot, node.saved)),
-            base=None if node.base is None else self._ids.get(node.base, node.base),
+            **rewired(node, lambda ref, _: self._ref(ref)),
         )
         return self._standing(moved, *self._shown[node.id]) if node.id in self._shown else moved
 
@@ -139,8 +142,8 @@ class _Rolled:
         return msgspec.structs.replace(
             node,
             id=self._ids[node.id],
-            scope=_renamed(node.scope, old, new),
-            names=tuple(_renamed(name, old, new) for name in node.names),
+            scope=renamed(node.scope, old, new),
+            names=tuple(renamed(name, old, new) for name in node.names),
             ext=_with_rounds(node, len(stack.blocks), stack.carried.get(place, [])),
         )
 
@@ -151,8 +154,8 @@ class _Rolled:
         origin, size = slot.origin, slot.bytes
         if origin is not None:
             origin = None if origin.id in self._gone and origin.id not in self._ids else self._ref(origin)
-        owner = self._graph.nodes.get(slot.storage)
-        if owner is not None and owner.id in self._gone and owner.id not in self._ids and owner.role in OWNERS:
+        is_gone = slot.storage in self._gone and slot.storage not in self._ids
+        if is_gone and owner(slot.storage, self._graph.nodes):
             size = None  # it would count as memory that lives for backward alone
         return msgspec.structs.replace(
             slot, origin=origin, bytes=size, storage=self._ids.get(slot.storage, slot.storage)
@@ -166,8 +169,10 @@ class _Rolled:
             if block is None or stack is None:
                 scopes[scope.path] = scope
                 continue
-            path = _renamed(scope.path, block.path, stack.path)
-            scopes[path] = _together(scopes[path], scope) if path in scopes else _at(scope, path)
+            path = renamed(scope.path, block.path, stack.path)
+            scopes[path] = (
+                _together(scopes[path], scope) if path in scopes else msgspec.structs.replace(scope, path=path)
+            )
         for stack in self._found:
             scope = scopes.get(stack.path, Scope(stack.path))
             class_name = f"{scope.class_name} ×{len(stack.blocks)}".lstrip()
@@ -175,31 +180,14 @@ class _Rolled:
         return scopes
 
 
-def _renamed(text: str, old: str, new: str) -> str:
-    """The text with another beginning, where it starts with the path ``old``."""
-    if not text.startswith(old) or text[len(old) : len(old) + 1] not in {"", ".", "/"}:
-        return text
-    return new + text[len(old) :]
-
-
-def _at(scope: Scope, path: str) -> Scope:
-    return msgspec.structs.replace(scope, path=path)
-
-
 def _together(one: Scope, other: Scope) -> Scope:
-    return msgspec.structs.replace(
-        one,
-        calls=bounded(one.calls + other.calls),
-        own=bounded(one.own + other.own),
-        total=bounded(one.total + other.total),
-        trainable=bounded(one.trainable + other.trainable),
-    )
+    sums = {name: bounded(getattr(one, name) + getattr(other, name)) for name in _COUNTS}
+    return msgspec.structs.replace(one, **sums)
 
 
 def _with_rounds(node: Node, rounds: int, carried: Sequence[int]) -> dict[str, AttrValue]:
     """``ext`` of a node that stands for ``rounds`` nodes, of which each may stand for several."""
     before = node.ext.get(TIMES)
     ext = {**node.ext, TIMES: bounded(rounds * (before if isinstance(before, int) else 1))}
-    known = node.ext.get(CARRIED)
-    slots = {*carried, *(slot for slot in known if isinstance(slot, int))} if isinstance(known, tuple) else {*carried}
-    return {**ext, CARRIED: tuple(sorted(slots))} if slots else ext
+    found = with_slots(ext, CARRIED, carried)
+    return found if found[CARRIED] else ext

@@ -1,4 +1,4 @@
-"""What several passes do to nodes: follow their sources, leave some out, choose ids."""
+"""What several passes do to nodes: leave some out."""
 
 from __future__ import annotations
 
@@ -8,26 +8,17 @@ import msgspec
 
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved
+from gradir.ir.edges import DATA, edges_into, rewired
 from gradir.ir.marks import ELIDED
 from gradir.ir.module_tree import Above
-from gradir.ir.totals import OWNERS
+from gradir.ir.saved import owner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
-__all__ = ["claim", "has_one_input", "inputs", "sources", "within", "without"]
+    from gradir.ir import AttrValue
 
-
-def inputs(node: Node) -> Iterator[Ref]:
-    """The inputs that are not null, by slot."""
-    return (ref for ref in node.inputs if ref is not None)
-
-
-def sources(node: Node) -> Iterator[Ref]:
-    """What the node depends on, by input slot; a view base counts as its output 0, as it does among the edges."""
-    yield from inputs(node)
-    if node.base is not None:
-        yield Ref(node.base, 0)
+__all__ = ["has_one_input", "with_slots", "within", "without"]
 
 
 def has_one_input(node: Node) -> bool:
@@ -35,14 +26,11 @@ def has_one_input(node: Node) -> bool:
     return len(node.inputs) == 1 and node.inputs[0] is not None
 
 
-def claim(wanted: str, taken: set[str]) -> str:
-    """The id itself, or with the first free suffix that ids of a repeated name get."""
-    free, count = wanted, 1
-    while free in taken:
-        count += 1
-        free = f"{wanted}~{count}"
-    taken.add(free)
-    return free
+def with_slots(ext: Mapping[str, AttrValue], key: str, slots: Iterable[int]) -> dict[str, AttrValue]:
+    """The entries with these input slots beside those that are listed under a key."""
+    known = ext.get(key)
+    before = [slot for slot in known if isinstance(slot, int)] if isinstance(known, tuple) else []
+    return {**ext, key: tuple(sorted({*before, *slots}))}
 
 
 def without(graph: Graph, gone: Collection[str], joins: Callable[[Node], bool]) -> Graph:
@@ -87,12 +75,8 @@ def within(graph: Graph, kept: set[str]) -> Graph:
     gone = graph.nodes.keys() - kept - buffers
     if not gone:
         return graph
-    part = without(graph, gone, _never)
+    part = without(graph, gone, lambda _: False)
     return msgspec.structs.replace(part, scopes=_scopes_of(part))
-
-
-def _never(_: Node) -> bool:
-    return False
 
 
 def _scopes_of(graph: Graph) -> dict[str, object]:
@@ -111,30 +95,32 @@ class _Removal:
 
     def join(self, node: Node) -> None:
         """Let the only input of a node that is gone take its place."""
-        (source,) = inputs(node)
-        self._instead[node.id] = self._moved(source)
+        (source,) = node.inputs
+        self._instead[node.id] = None if source is None else self._moved(source)
 
     def mended(self, node: Node) -> Node:
         """A node that stays, with its references moved."""
         if not self._is_touched(node):
             return node
-        moved = tuple(None if ref is None else self._moved(ref) for ref in node.inputs)
-        elided = [slot for slot, ref in enumerate(moved) if ref is None and node.inputs[slot] is not None]
+        fields = rewired(node, self._source)
+        elided = [slot for slot, ref in enumerate(fields["inputs"]) if ref is None and node.inputs[slot] is not None]
         return msgspec.structs.replace(
             node,
-            inputs=moved,
             saved=tuple(map(self._slot, node.saved)),
-            base=None if node.base in self._gone else node.base,
-            ext=_with_elided(node, elided) if elided else node.ext,
+            ext=with_slots(node.ext, ELIDED, elided) if elided else node.ext,
+            **fields,
         )
 
     def _is_touched(self, node: Node) -> bool:
         gone = self._gone
         return (
-            any(ref.id in gone for ref in sources(node))
+            any(edge.src in gone for edge in edges_into(node))
             or any(slot.origin is not None and slot.origin.id in gone for slot in node.saved)
             or any(slot.storage in gone for slot in node.saved)
         )
+
+    def _source(self, ref: Ref, kind: str) -> Ref | None:
+        return self._moved(ref) if kind == DATA or ref.id not in self._gone else None
 
     def _moved(self, ref: Ref) -> Ref | None:
         return self._instead.get(ref.id) if ref.id in self._gone else ref
@@ -142,12 +128,6 @@ class _Removal:
     def _slot(self, slot: Saved) -> Saved:
         if slot.origin is not None and slot.origin.id in self._gone:
             slot = msgspec.structs.replace(slot, origin=None)
-        if slot.storage in self._gone and self._nodes[slot.storage].role in OWNERS:
+        if slot.storage in self._gone and owner(slot.storage, self._nodes):
             slot = msgspec.structs.replace(slot, bytes=None)
         return slot
-
-
-def _with_elided(node: Node, slots: list[int]) -> dict[str, object]:
-    known = node.ext.get(ELIDED)
-    before = [slot for slot in known if isinstance(slot, int)] if isinstance(known, tuple) else []
-    return {**node.ext, ELIDED: tuple(sorted({*before, *slots}))}

@@ -12,15 +12,13 @@ from gradir.ir import Graph
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gradir.diffs.changes import Diff
     from gradir.diffs.correspondence import Correspondence
     from gradir.diffs.matching import Matching
-    from gradir.diffs.model import Diff
     from gradir.ir.module_tree import ModuleTree
-    from gradir.review.frozen_parameters import Frozen
-    from gradir.review.module_order import Places
+    from gradir.review.changed_modules import ModuleOrder, Renamed, WholeModules
+    from gradir.review.frozen import Frozen
     from gradir.review.outline import Outline
-    from gradir.review.renamed_modules import Renamed
-    from gradir.review.whole_modules import WholeModules
 
 __all__ = ["Comparison"]
 
@@ -107,49 +105,50 @@ class Comparison:
         if not (self._ignore or self._normalize):
             return found
         from gradir.diffs.ignoring import ignoring, normalized
+        from gradir.vocabulary import vocabulary_of
 
         found = ignoring(found, self._ignore)
-        return normalized(found) if self._normalize else found
+        return normalized(found, vocabulary_of(*self.graphs)) if self._normalize else found
 
     @cached_property
     def trees(self) -> tuple[ModuleTree, ModuleTree]:
         """The modules of both graphs, with those that only their nodes name."""
-        from gradir.review.module_order import module_tree
+        from gradir.review.changed_modules import module_tree
 
         return module_tree(self.before), module_tree(self.after)
 
     @cached_property
     def unknown_slots(self) -> tuple[int, int]:
         """How many saved slots of each graph are of unknown size."""
-        from gradir.ir.totals import unknown_slots
+        from gradir.ir.saved import unknown_slots
 
         return unknown_slots(self.before.nodes.values()), unknown_slots(self.after.nodes.values())
 
     @cached_property
-    def places(self) -> Places:
+    def module_order(self) -> ModuleOrder:
         """Where in the model each change stands."""
-        from gradir.review.module_order import Places
+        from gradir.review.changed_modules import ModuleOrder
 
-        return Places(self)
+        return ModuleOrder(self)
 
     @cached_property
     def whole_modules(self) -> WholeModules:
         """The modules that came or went with all that is in them."""
-        from gradir.review.whole_modules import WholeModules
+        from gradir.review.changed_modules import WholeModules
 
         return WholeModules(self)
 
     @cached_property
     def renamed(self) -> Renamed:
         """What modules were called before a module around them was renamed."""
-        from gradir.review.renamed_modules import Renamed
+        from gradir.review.changed_modules import Renamed
 
         return Renamed(self.diff.changes)
 
     @cached_property
     def frozen(self) -> Mapping[str, Sequence[Frozen]]:
         """The modules of which parameters were ``frozen``, and those of which some were ``unfrozen``."""
-        from gradir.review.frozen_parameters import frozen_modules
+        from gradir.review.frozen import frozen_modules
 
         return dict(frozen_modules(self))
 
@@ -163,16 +162,16 @@ class Comparison:
     @cached_property
     def notes(self) -> Sequence[str]:
         """What many changes come to, in one line each."""
-        from gradir.review.notes import notes
+        from gradir.review.headline import notes
 
         return tuple(notes(self))
 
     @cached_property
     def union(self) -> Graph:
         """Both graphs in one, every node marked with what became of it."""
-        from gradir.diffs.union import union
+        from gradir.diffs.marked_union import marked_union
 
-        return union(self.before, self.after, self.diff, self.correspondence)
+        return marked_union(self.before, self.after, self.diff, self.correspondence)
 
     def changed_part(self, hops: int = _HOPS) -> Graph:
         """What changed, each node marked, with what is at most ``hops`` edges away.

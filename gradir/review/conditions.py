@@ -13,7 +13,7 @@ from gradir.review.headline import unknown_sizes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gradir.diffs.model import Change, Totals
+    from gradir.diffs.changes import Change
     from gradir.review.comparison import Comparison
 
 __all__ = ["Condition", "Finding", "findings", "parsed"]
@@ -97,9 +97,11 @@ def findings(comparison: Comparison, conditions: Sequence[Condition]) -> Iterato
     for condition in conditions:
         if condition.metric == _CUTS:
             continue
-        before, after = (_value(condition, totals) for totals in (diff.before, diff.after))
+        before, after = (getattr(totals, _TOTALS[condition.metric]) for totals in (diff.before, diff.after))
         unknown = unknown_sizes(*slots) if condition.metric == _SAVED else ""
-        fails = _holds(condition, before, after) or (bool(unknown) and _unknown_grew(condition, *slots))
+        # Slots of unknown size may hold more than they may; without a limit, their number must not change.
+        more_unknown = slots[0] != slots[1] if condition.limit is None else slots[1] > slots[0]
+        fails = _holds(condition, before, after) or (bool(unknown) and more_unknown)
         fails = fails or (min(before, after) >= MOST and bool(diff.script))
         if fails or (unknown and diff.script):
             share = f" ({100 * (after - before) / before:+.1f} %)" if before else ""
@@ -138,16 +140,6 @@ def _new_cuts_text(new: Sequence[Change]) -> str:
             parameters = f"{count:,} parameter now gets" if count == 1 else f"{count:,} parameters now get"
             texts.append(f"{parameters} {what}")
     return ", ".join(texts)
-
-
-def _unknown_grew(condition: Condition, before: int, after: int) -> bool:
-    """Whether slots of unknown size may hold more than they may; without a limit, whether their number changed."""
-    return before != after if condition.limit is None else after > before
-
-
-def _value(condition: Condition, totals: Totals) -> int:
-    value: int = getattr(totals, _TOTALS[condition.metric])
-    return value
 
 
 def _holds(condition: Condition, before: int, after: int) -> bool:

@@ -10,20 +10,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, Union
 
 from gradir.gcpause import paused_gc
-from gradir.review.frozen_consequences import consequences
-from gradir.review.module_readers import readers
-from gradir.review.relative_changes import Form, changes_in, form_of
+from gradir.ir.ids import accumulated
+from gradir.review.changed_modules import readers
+from gradir.review.frozen import consequences
+from gradir.review.relative_changes import RelativeChanges, made_absolute, made_relative
+from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from gradir.diffs.model import Change
+    from gradir.diffs.changes import Change
+    from gradir.review.changed_modules import ChangedModule, Contents, ModuleOrder, Renamed, WholeModule, WholeModules
     from gradir.review.comparison import Comparison
-    from gradir.review.module_order import Place, Places
-    from gradir.review.renamed_modules import Renamed
-    from gradir.review.whole_modules import Contents, WholeModule, WholeModules
 
-__all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "changes_told", "folds", "outline"]
+__all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "folds", "outline"]
 
 _IN_MODULES: Final = ("node", "scope")
 
@@ -43,13 +43,13 @@ class Group(NamedTuple):
     """
 
     paths: tuple[str, ...]
-    form: Form
+    relative: RelativeChanges
     gone: bool
     renamed: Mapping[str, str]
 
     def changes(self, path: str) -> tuple[Change, ...]:
         """The changes of one of the modules."""
-        return changes_in(self.form, path, self.renamed.get(path))
+        return made_absolute(self.relative, path, self.renamed.get(path))
 
 
 class Modules(NamedTuple):
@@ -64,12 +64,12 @@ class Modules(NamedTuple):
     itself: bool
     class_name: str
     contents: Contents
-    form: Form
-    readers: tuple[tuple[Form, tuple[str, ...]], ...]
+    relative: RelativeChanges
+    readers: tuple[tuple[RelativeChanges, tuple[str, ...]], ...]
 
     def changes(self, path: str) -> tuple[Change, ...]:
         """The changes of one of the modules, without what reads from it."""
-        return changes_in(self.form, path)
+        return made_absolute(self.relative, path)
 
 
 Entry = Union[Group, Modules]
@@ -78,13 +78,13 @@ Entry = Union[Group, Modules]
 class Outline(NamedTuple):
     """``cuts`` and ``facts`` are about the whole graph; ``entries`` stand in the order of the model.
 
-    ``follows`` is what the line on frozen parameters says already.
+    ``explained`` is what the line on frozen parameters says already.
     """
 
     cuts: tuple[Cuts, ...]
     facts: tuple[Change, ...]
     entries: tuple[Entry, ...]
-    follows: tuple[Change, ...] = ()
+    explained: tuple[Change, ...] = ()
 
 
 def outline(comparison: Comparison) -> Outline:
@@ -100,82 +100,59 @@ def outline(comparison: Comparison) -> Outline:
         return _outline(comparison)
 
 
-def changes_told(outline: Outline) -> Iterator[Change]:
-    """Every change that an outline tells, those of equal modules again for each."""
-    for cut in outline.cuts:
-        yield from (*cut.changes, *cut.nodes)
-    yield from (*outline.facts, *outline.follows)
-    for entry in outline.entries:
-        for path in entry.paths:
-            yield from entry.changes(path)
-        for form, paths in entry.readers if isinstance(entry, Modules) else ():
-            for path in paths:
-                yield from changes_in(form, path)
-
-
 def folds(outline: Outline) -> bool:
     """Whether an outline tells anything together, so that some changes are not named by themselves."""
-    if outline.follows or any(len(cuts.changes) + len(cuts.nodes) > 1 for cuts in outline.cuts):
+    if outline.explained or any(len(cuts.changes) + len(cuts.nodes) > 1 for cuts in outline.cuts):
         return True
     return any(
-        len(entry.paths) > 1 or (isinstance(entry, Modules) and len(entry.form) > 1) for entry in outline.entries
+        len(entry.paths) > 1 or (isinstance(entry, Modules) and len(entry.relative) > 1) for entry in outline.entries
     )
 
 
 def _outline(comparison: Comparison) -> Outline:
-    places, wholes = comparison.places, comparison.whole_modules
-    changes = comparison.diff.changes
-    following = consequences(comparison)
+    order, wholes, changes = comparison.module_order, comparison.whole_modules, comparison.diff.changes
+    explained = consequences(comparison)
     inside = {
         at: whole
         for at, change in enumerate(changes)
-        if at not in following and (whole := wholes.of(change)) is not None
+        if at not in explained and (whole := wholes.of(change)) is not None
     }
-    reading = {at: whole for at, whole in readers(changes, inside).items() if at not in following}
-    cuts = list(_cuts(changes, {*inside, *following}))
-    apart = {at for members, nodes in cuts for at in (*members, *nodes)}
-    left = [
-        change
-        for at, change in enumerate(changes)
-        if not (at in inside or at in reading or at in apart or at in following)
-    ]
+    reading = {at: whole for at, whole in readers(changes, inside).items() if at not in explained}
+    cuts = list(_cuts(comparison, {*inside, *explained}))
+    elsewhere = {*inside, *reading, *explained, *(at for both in cuts for these in both for at in these)}
+    left = [change for at, change in enumerate(changes) if at not in elsewhere]
     entries: list[tuple[int, Entry]] = [
-        *_modules(_by_module(changes, inside), _by_module(changes, reading), wholes, places),
-        *_groups([change for change in left if change.subject in _IN_MODULES], places, comparison.renamed),
+        *_modules(_by_module(changes, inside), _by_module(changes, reading), wholes, order),
+        *_groups([change for change in left if change.subject in _IN_MODULES], order, comparison.renamed),
     ]
     return Outline(
-        tuple(
-            Cuts(tuple(changes[at] for at in members), tuple(changes[at] for at in nodes)) for members, nodes in cuts
-        ),
+        tuple(Cuts(*(tuple(changes[at] for at in these) for these in both)) for both in cuts),
         tuple(change for change in left if change.subject not in _IN_MODULES),
         tuple(entry for _, entry in sorted(entries, key=lambda entry: entry[0])),
-        tuple(changes[at] for at in sorted(following)),
+        tuple(changes[at] for at in sorted(explained)),
     )
 
 
-def _cuts(changes: Sequence[Change], taken: Collection[int]) -> Iterator[tuple[list[int], list[int]]]:
+def _cuts(comparison: Comparison, taken: Collection[int]) -> Iterator[tuple[list[int], list[int]]]:
     """The places of cuts of each kind, and of what went with them: the parameters, and what accumulates in them.
 
     Cuts that came are parameters that have no gradient any more, so they stand first.
     """
+    changes = comparison.diff.changes
     groups: dict[tuple[str, str], list[int]] = {}
+    for at, change in enumerate(changes):
+        if change.subject == "cut" and change.kind in {"added", "removed"}:
+            groups.setdefault((change.kind, change.what), []).append(at)
+    if not groups:
+        return
+    accumulators = vocabulary_of(*comparison.graphs).accumulators
     nodes: dict[tuple[str, str], list[int]] = {}
     for at, change in enumerate(changes):
-        if change.kind not in {"added", "removed"}:
-            continue
-        if change.subject == "cut":
-            groups.setdefault((change.kind, change.what), []).append(at)
-        elif change.subject == "node" and at not in taken:
-            nodes.setdefault((change.kind, _tensor(change.id)), []).append(at)
+        if change.subject == "node" and change.kind in {"added", "removed"} and at not in taken:
+            nodes.setdefault((change.kind, accumulated(change.id, accumulators)), []).append(at)
     for key in sorted(groups, key=lambda key: key[0]):
         other = "removed" if key[0] == "added" else "added"
         yield groups[key], [node for at in groups[key] for node in nodes.pop((other, changes[at].id), ())]
-
-
-def _tensor(node_id: str) -> str:
-    """The tensor whose gradient a node accumulates, or the id itself."""
-    tensor, _, operation = node_id.rpartition("/")
-    return tensor if operation.startswith("accumulate_grad:") else node_id
 
 
 def _by_module(changes: Sequence[Change], owners: Mapping[int, WholeModule]) -> dict[WholeModule, list[Change]]:
@@ -189,43 +166,32 @@ def _modules(
     inside: Mapping[WholeModule, list[Change]],
     reading: Mapping[WholeModule, list[Change]],
     wholes: WholeModules,
-    places: Places,
+    order: ModuleOrder,
 ) -> Iterator[tuple[int, Modules]]:
-    """Modules that came or went, equal ones together, each with its place in the order of the model."""
+    """Modules that came or went, equal ones together, each with its position in the order of the model."""
     together: dict[Modules, list[WholeModule]] = {}
-    for whole, changes in sorted(inside.items(), key=lambda item: places.position(_place(item[0], places))):
-        contents = wholes.contents(whole, changes)
-        form = form_of(changes, whole.path)
-        key = Modules((), whole.added, whole.itself, wholes.class_name(whole), contents, form, ())
+    for whole in sorted(inside, key=order.position):
+        relative = made_relative(inside[whole], whole.path)
+        contents = wholes.contents(whole, inside[whole])
+        key = Modules((), whole.added, whole.itself, wholes.class_name(whole), contents, relative, ())
         together.setdefault(key, []).append(whole)
     for key, members in together.items():
-        readers_of: dict[Form, list[str]] = {}
+        readers_of: dict[RelativeChanges, list[str]] = {}
         for whole in members:
             if whole in reading:
-                readers_of.setdefault(form_of(reading[whole], whole.path), []).append(whole.path)
-        yield (
-            places.position(_place(members[0], places)),
-            key._replace(
-                paths=tuple(whole.path for whole in members),
-                readers=tuple((form, tuple(paths)) for form, paths in readers_of.items()),
-            ),
-        )
+                readers_of.setdefault(made_relative(reading[whole], whole.path), []).append(whole.path)
+        paths = tuple(whole.path for whole in members)
+        seen = tuple((relative, tuple(by)) for relative, by in readers_of.items())
+        yield order.position(members[0]), key._replace(paths=paths, readers=seen)
 
 
-def _place(whole: WholeModule, places: Places) -> Place:
-    return places.of_path(whole.path, added=whole.added)
-
-
-def _groups(changes: Iterable[Change], places: Places, renamed: Renamed) -> Iterator[tuple[int, Group]]:
-    """Modules with changes, those with the same together, each with its place in the order of the model."""
-    together: dict[tuple[Form, bool], list[Place]] = {}
-    was: dict[str, str] = {}
-    for place, found in places.sections(changes):
-        before = place.path if place.gone else renamed.before(place.path)
-        if before != place.path:
-            was[place.path] = before
-        together.setdefault((form_of(found, place.path, before), place.gone), []).append(place)
-    for (form, gone), members in together.items():
-        paths = tuple(place.path for place in members)
-        before_of = {} if gone else {path: was[path] for path in paths if path in was}
-        yield places.position(members[0]), Group(paths, form, gone, before_of)
+def _groups(changes: Iterable[Change], order: ModuleOrder, renamed: Renamed) -> Iterator[tuple[int, Group]]:
+    """Modules with changes, those with the same together, each with its position in the order of the model."""
+    together: dict[tuple[RelativeChanges, bool], dict[ChangedModule, str]] = {}
+    for module, found in order.sections(changes):
+        before = module.path if module.gone else renamed.before(module.path)
+        together.setdefault((made_relative(found, module.path, before), module.gone), {})[module] = before
+    for (relative, gone), members in together.items():
+        paths = tuple(module.path for module in members)
+        was = {module.path: before for module, before in members.items() if before != module.path}
+        yield order.position(next(iter(members))), Group(paths, relative, gone, was)

@@ -5,29 +5,36 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gradir.diffs.model import Change, FieldChange
-from gradir.ir import Ref, TensorMeta
-from gradir.review.values import words
+from msgspec.structs import replace
+
+from gradir.diffs.changes import Change, FieldChange
+from gradir.ir import Ref
+from gradir.ir.ids import BEHIND_A_PATH
+from gradir.review.wording import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gradir.diffs.fields import Path
-    from gradir.diffs.model import Kind, Subject
+    from gradir.diffs.field_changes import Path
 
-__all__ = ["Form", "Name", "changes_in", "form_of", "name_in", "name_seen_from", "names_a_record"]
+__all__ = [
+    "RelativeChanges",
+    "RelativeName",
+    "absolute_name",
+    "made_absolute",
+    "made_relative",
+    "names_a_record",
+    "relative_name",
+]
 
 _OWN_INDEX: Final = re.compile(r"(?:0|[1-9][0-9]{0,8})(?=\.|\Z)", re.ASCII)
 _INDEX: Final = re.compile(r"(?:0|[1-9][0-9]{0,8})(?=[./]|\Z)", re.ASCII)
-_BEHIND: Final = "./"
-"""What can stand behind a path in a name: a component or an operation."""
-
 _ELSEWHERE: Final = -1
 _WITH_SLOT: Final = 2
 """Keys in the path of a saved slot; of slots with one name there are more."""
 
 
-class Name(NamedTuple):
+class RelativeName(NamedTuple):
     """A name as a module sees it.
 
     ``above`` levels up from the module lies the path that the name starts with; ``rest`` is what follows it, and
@@ -43,62 +50,60 @@ class Name(NamedTuple):
 class _Value(NamedTuple):
     """A value of a field: ``name`` is what it calls a node or a module, else its text tells apart what is equal."""
 
-    name: Name | None
+    name: RelativeName | None
     text: str
     value: Any
 
 
-class _ChangeForm(NamedTuple):
-    kind: Kind
-    subject: Subject
-    id: Name
-    scope: Name
-    what: str
-    tensor: TensorMeta | None
-    nodes: int
+class _RelativeChange(NamedTuple):
+    """A change; ``rest`` is what it says beside names and fields."""
+
+    id: RelativeName
+    scope: RelativeName
+    was: RelativeName
     fields: tuple[tuple[Path, _Value, _Value], ...]
-    was: Name
+    rest: Change
 
 
-Form = tuple[_ChangeForm, ...]
-"""Changes as a module sees them. Two modules have the same changes exactly when the forms are equal."""
+RelativeChanges = tuple[_RelativeChange, ...]
+"""Changes as a module sees them. Two modules have the same changes exactly when these are equal."""
 
 
-def form_of(changes: Iterable[Change], path: str, was: str | None = None) -> Form:
+def made_relative(changes: Iterable[Change], path: str, was: str | None = None) -> RelativeChanges:
     """Changes as the module at ``path`` sees them; what the first graph says, as the module at ``was`` there.
 
     >>> one, other = (Change("added", "node", f"h.{n}.fc/exp:1", f"h.{n}.fc", "exp") for n in (0, 1))
-    >>> form_of([one], "h.0.fc") == form_of([other], "h.1.fc")
+    >>> made_relative([one], "h.0.fc") == made_relative([other], "h.1.fc")
     True
     """
     before = path if was is None else was
-    return tuple([_form(change, before if change.kind == "removed" else path, before) for change in changes])
+    return tuple([_relative(change, before if change.kind == "removed" else path, before) for change in changes])
 
 
-def changes_in(form: Form, path: str, was: str | None = None) -> tuple[Change, ...]:
-    """What a form says of the module at ``path``: ``changes_in(form_of(changes, path), path) == changes``."""
+def made_absolute(changes: RelativeChanges, path: str, was: str | None = None) -> tuple[Change, ...]:
+    """The changes that the module at ``path`` sees so, the inverse of `made_relative`."""
     before = path if was is None else was
-    return tuple([_change(change, before if change.kind == "removed" else path, before) for change in form])
+    return tuple([_absolute(change, before if change.rest.kind == "removed" else path, before) for change in changes])
 
 
-def name_seen_from(path: str, name: str) -> Name:
+def relative_name(path: str, name: str) -> RelativeName:
     """A name as the module at ``path`` sees it.
 
-    >>> name_seen_from("h.1.fc", "h.1.fc/exp:1"), name_seen_from("h.1.fc", "h.0/add:2")
-    (Name(above=0, rest='/exp:1', step=0), Name(above=2, rest='/add:2', step=-1))
+    >>> relative_name("h.1.fc", "h.1.fc/exp:1"), relative_name("h.1.fc", "h.0/add:2")
+    (RelativeName(above=0, rest='/exp:1', step=0), RelativeName(above=2, rest='/add:2', step=-1))
     """
     common = _common_path(path, name)
     if common == len(path):
-        return Name(0, name[common:])
+        return RelativeName(0, name[common:])
     at = common + 1 if common else 0
     own, other = _OWN_INDEX.match(path, at), _INDEX.match(name, at)
     if own and other and own[0] != other[0] and (not common or name[common] == "."):
-        return Name(path.count(".", at) + 1, name[other.end() :], int(other[0]) - int(own[0]))
-    return Name(path.count(".", common), name[common:]) if common else Name(_ELSEWHERE, name)
+        return RelativeName(path.count(".", at) + 1, name[other.end() :], int(other[0]) - int(own[0]))
+    return RelativeName(path.count(".", common), name[common:]) if common else RelativeName(_ELSEWHERE, name)
 
 
-def name_in(name: Name, path: str) -> str:
-    """The name as it is, for the module at ``path``: ``name_in(name_seen_from(path, name), path) == name``."""
+def absolute_name(name: RelativeName, path: str) -> str:
+    """The name as it is, for the module at ``path``: ``absolute_name(relative_name(path, name), path) == name``."""
     if name.above == _ELSEWHERE:
         return name.rest
     if not name.above:
@@ -121,54 +126,43 @@ def names_a_record(field: Path) -> bool:
     return field[0] == "in" or field in {("base",), ("scope",)}
 
 
-def _change(form: _ChangeForm, path: str, was: str) -> Change:
-    fields = tuple(
-        [FieldChange(at, _value_in(before, was), _value_in(after, path)) for at, before, after in form.fields]
-    )
-    return Change(
-        form.kind,
-        form.subject,
-        name_in(form.id, path),
-        name_in(form.scope, path),
-        form.what,
-        fields,
-        name_in(form.was, was),
-        form.tensor,
-        form.nodes,
+def _absolute(change: _RelativeChange, path: str, was: str) -> Change:
+    return replace(
+        change.rest,
+        id=absolute_name(change.id, path),
+        scope=absolute_name(change.scope, path),
+        was=absolute_name(change.was, was),
+        fields=tuple(
+            [FieldChange(at, _value_in(before, was), _value_in(after, path)) for at, before, after in change.fields]
+        ),
     )
 
 
-def _form(change: Change, path: str, was: str) -> _ChangeForm:
-    return _ChangeForm(
-        change.kind,
-        change.subject,
-        name_seen_from(path, change.id),
-        name_seen_from(path, change.scope),
-        change.what,
-        change.tensor,
-        change.nodes,
-        tuple([_field(field, path, was) for field in change.fields]),
-        name_seen_from(was, change.was),
+def _relative(change: Change, path: str, was: str) -> _RelativeChange:
+    return _RelativeChange(
+        relative_name(path, change.id),
+        relative_name(path, change.scope),
+        relative_name(was, change.was),
+        tuple(
+            [(field.path, _seen(field, field.before, was), _seen(field, field.after, path)) for field in change.fields]
+        ),
+        replace(change, id="", scope="", was="", fields=()),
     )
-
-
-def _field(field: FieldChange, path: str, was: str) -> tuple[Path, _Value, _Value]:
-    return field.path, _seen(field, field.before, was), _seen(field, field.after, path)
 
 
 def _seen(field: FieldChange, value: Any, path: str) -> _Value:
     if names_a_record(field.path):
         if isinstance(value, Ref):
-            return _Value(name_seen_from(path, value.id), "", value.output_nr)
+            return _Value(relative_name(path, value.id), "", value.output_nr)
         if isinstance(value, str):
-            return _Value(name_seen_from(path, value), "", None)
+            return _Value(relative_name(path, value), "", None)
     return _Value(None, words(field.path, value), value)
 
 
 def _value_in(seen: _Value, path: str) -> Any:
     if seen.name is None:
         return seen.value
-    name = name_in(seen.name, path)
+    name = absolute_name(seen.name, path)
     return name if seen.value is None else Ref(name, seen.value)
 
 
@@ -179,6 +173,6 @@ def _common_path(path: str, name: str) -> int:
     else:
         same = next(at for at, char in enumerate(path) if at == len(name) or name[at] != char)
     ends_in_path = same == len(path) or path[same] == "."
-    if ends_in_path and (same == len(name) or name[same] in _BEHIND):
+    if ends_in_path and (same == len(name) or name[same] in BEHIND_A_PATH):
         return same
     return max(path.rfind(".", 0, same), 0)

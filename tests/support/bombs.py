@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import msgpack
 
-from gradir.codecs.compact.keys import fit
-from gradir.codecs.compact.layout import NODE_COLUMNS, SCOPE_COLUMNS
+from gradir.codecs.compact.reader import read
 from gradir.codecs.document import MAGIC
+from gradir.errors import FormatError
 
 __all__ = ["bombs"]
 
@@ -57,71 +57,91 @@ def _column(count: int, value: int = 0) -> bytes:
 
 
 def _compact(
+    nodes: Mapping[str, object] = {},
     kinds: Sequence[object] = (),
     strings: Sequence[str] = ("", "a"),
-    nodes: Mapping[str, object] = {},
-    scopes: Mapping[str, bytes] = {},
-    cuts: Sequence[object] = (),
+    **tables: Mapping[str, object],
 ) -> bytes:
-    head = {"format": "gir", "version": "1.0", "requires": [], "producer": {}, "cuts": cuts, "strings": strings}
-    columns = {**dict.fromkeys(NODE_COLUMNS, b""), **nodes}
-    tables = {"scopes": {**dict.fromkeys(SCOPE_COLUMNS, b""), **scopes}, "kinds": kinds, "nodes": columns}
-    packed: bytes = MAGIC + msgpack.packb(head | tables)
+    head = {"format": "gir", "version": "1.0", "requires": [], "producer": {}, "strings": strings}
+    empty = {"kinds": (), "kind": b""}
+    given = {"scopes": {**empty}, "cuts": {**empty}, **tables, "nodes": {**empty, "kinds": kinds, **nodes}}
+    packed: bytes = MAGIC + msgpack.packb(head | given)
     return packed
 
 
 def _nodes(count: int) -> dict[str, bytes]:
     ordinals = b"\x04" + struct.pack(f"<{count}I", *range(1, count + 1))
-    return {"kind": _column(count), "id": _column(count), "ordinal": ordinals, "scope": _column(count)}
+    return {"kind": _column(count), "ordinal": ordinals, "scope": _column(count)}
 
 
 def _crowd(count: int, letter: str) -> bytes:
-    """Nodes of four bytes each, with ids as long as a reader allows."""
+    """Nodes in the fewest bytes, with ids as long as a reader allows."""
     few = 255
-    length = 20 if letter.isascii() else 5
     places = range(count)
     columns = {
-        "kind": bytes([place % few for place in places]),
-        "id": bytes(count),
-        "ordinal": bytes([1 + place // few**2 for place in places]),
-        "scope": bytes([1 + place // few % few for place in places]),
+        "kind": b"\x01" + bytes([place % few for place in places]),
+        "ordinal": b"\x04" + struct.pack(f"<{count}I", *(1 + place // few**2 for place in places)),
+        "scope": b"\x01" + bytes([1 + place // few % few for place in places]),
     }
+    length, readable = 1, b""
     while True:
-        data = _compact(
-            [{"op": f"{number:02x}"} for number in range(few)],
-            ["", *(f"{letter * length}{number:02x}" for number in range(few))],
-            nodes={name: b"\x01" + column for name, column in columns.items()},
-        )
-        longer = f"{letter * (length + 1)}00/00:1"
-        if not fit([longer] * count, [], len(data)):
-            return data
-        length += 1
+        strings = ["", *(f"{letter * length}{number:02x}" for number in range(few))]
+        data = _compact(columns, [{"id": "", "op": f"{number:02x}"} for number in range(few)], strings)
+        try:
+            read(data)
+        except FormatError:
+            return readable or data
+        length, readable = length + 1, data
 
 
 def _compact_bombs(count: int) -> dict[str, bytes]:
     few = _nodes(count // _PER_KIND)
     head = {"format": "gir", "version": "1.0", "requires": []}
     maps = [{}] * count
-    slots = {"saved": [{"slot": ""}] * _PER_KIND}
-    promises = {"in": 1000 * count}, {"names": 1000 * count}, {"saved": [{"slot": ""}] * (count // 10)}
+    slot = {"slot": ""}
+    filled = {"slot": "", "origin": ["", 1], "storage": "@.x"}
+    zeros, ones = _column(count), _column(count, 1)
     return {
-        **{f"compact promise of {next(iter(kind))}": _compact([kind], nodes=few) for kind in promises},
-        "compact promise of bases": _compact([{"base": True}], nodes=_nodes(count)),
-        "compact nodes": _compact([{}], nodes=_nodes(count)),
-        "compact equal nodes": _compact([{}], nodes=_nodes(count) | {"ordinal": _column(count)}),
-        "compact slots": _compact([slots], nodes=few | {"origin": _column(count), "storage": _column(count)}),
-        "compact inputs": _compact([{"in": _PER_KIND}], nodes=few | {"in": _column(count)}),
-        "compact names": _compact([{"names": _PER_KIND}], nodes=few | {"names": _column(count)}),
-        "compact kinds": _compact([{"op": f"{number:x}"} for number in range(count)]),
+        "compact promise of in": _compact(few, [{"id": "", "in": [None] * (10 * count)}]),
+        "compact nulls": _compact(
+            few | {"in": _column(count // _PER_KIND)}, [_kind(**{"in": [["", 0]] + [None] * _PER_KIND})]
+        ),
+        "compact promise of names": _compact(few, [_kind(names=[""] * (10 * count))]),
+        "compact promise of saved": _compact(few, [_kind(saved=[slot] * (count // 10))]),
+        "compact promise of bases": _compact(_nodes(count), [_kind(base="@")]),
+        "compact nodes": _compact(_nodes(count), [_kind()]),
+        "compact equal nodes": _compact(_nodes(count) | {"ordinal": zeros}, [_kind()]),
+        "compact slots": _compact(few, [_kind(saved=[slot] * _PER_KIND)]),
+        "compact open slots": _compact(
+            few | {"saved.origin": zeros, "saved.storage": zeros}, [_kind(saved=[filled] * _PER_KIND)]
+        ),
+        "compact one open slot": _compact(
+            few | {"saved.origin": _column(count // _PER_KIND)},
+            [_kind(saved=[*[slot] * _PER_KIND, {"slot": "", "origin": ["", 0]}])],
+        ),
+        "compact inputs": _compact(few | {"in": zeros}, [_kind(**{"in": [["", 0]] * _PER_KIND})]),
+        "compact numbered inputs": _compact(few | {"in": zeros}, [_kind(**{"in": [["", 7]] * _PER_KIND})]),
+        "compact names": _compact(few | {"names": zeros}, [_kind(names=[""] * _PER_KIND)]),
+        "compact kinds": _compact(kinds=[_kind(op=f"{number:x}") for number in range(count)]),
+        "compact kinds that differ in their id": _compact(kinds=[_kind(id=f"{number:x}") for number in range(count)]),
         "compact strings": _compact(strings=[""] * count),
-        "compact storages": _compact([{}], nodes={"storage_node": _column(count), "storage_text": _column(count)}),
-        "compact scopes": _compact(scopes=dict.fromkeys(SCOPE_COLUMNS, _column(count))),
+        "compact scopes": _compact(scopes={"kinds": [{"path": ""}], "kind": zeros, "path": zeros}),
+        "compact numbered scopes": _compact(
+            strings=["", *(f"{number:x}" for number in range(count))],
+            scopes={"kinds": [{"path": ""}], "kind": zeros, "path": _nodes(count)["ordinal"]},
+        ),
         "compact long ids": _crowd(count, "x"),
         "compact wide ids": _crowd(count, "\N{GRINNING FACE}"),
-        "compact cuts": _compact(cuts=[{"kind": ""}] * count),
+        "compact cuts": _compact(cuts={"kinds": [{"kind": ""}], "kind": zeros, "scope": ones}),
         "compact wrong maps": MAGIC + msgpack.packb(head | {"producer": maps}),
+        "compact wrong strings": MAGIC + msgpack.packb(head | {"producer": {}, "strings": maps}),
         "compact unknown maps": MAGIC + msgpack.packb(head | {"later": maps}),
-        "compact unknown column": _compact(nodes={"later": maps}),
+        "compact unknown column": _compact({"later": maps}),
+        "compact unknown keys of a kind": _compact(kinds=[_kind(later=maps)]),
         "compact wrong head": MAGIC + msgpack.packb(head | {"requires": maps}),
         "compact no document": MAGIC + msgpack.packb({"x": maps}),
     }
+
+
+def _kind(**fields: object) -> dict[str, object]:
+    return {"id": "", **fields}

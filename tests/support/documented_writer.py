@@ -13,10 +13,11 @@ import msgpack
 
 __all__ = ["compact", "text"]
 
-_COLUMNS = (
-    "kind id ordinal scope names in in_at in_nr base origin origin_at origin_nr storage storage_node storage_text"
-)
-_KIND = ("role", "op", "native", "names", "in", "out", "attrs", "saved", "base", "opaque", "source", "ext")
+_COLUMNS = {
+    "scopes": ("kind", "path"),
+    "cuts": ("kind", "names", "scope"),
+    "nodes": ("kind", "id", "ordinal", "scope", "names", "in", "saved.origin", "saved.storage", "base"),
+}
 _ORDINAL = re.compile(r"(.*:)([1-9][0-9]{0,8})", re.DOTALL)
 
 Document = Mapping[str, Any]
@@ -59,107 +60,99 @@ def _float(value: float) -> str:
 def compact(document: Document) -> bytes:
     """The compact form."""
     strings: dict[str, int] = {"": 0}
-    scopes = _scopes(document.get("scopes", ()), strings)
-    kinds, nodes = _nodes(document["nodes"], strings)
+    places = {node["id"]: place for place, node in enumerate(document["nodes"])}
+    tables = {name: _table(name, document.get(name, ()), strings, places) for name in _COLUMNS}
     producer = dict(document.get("producer", {}))
     if "options" in producer:
         producer["options"] = dict(sorted(producer["options"].items()))
-    tables = {"strings": list(strings), "scopes": scopes, "kinds": kinds, "nodes": nodes}
     head = {"format": "gir", "version": document["version"], "requires": document.get("requires", [])}
-    packed: bytes = msgpack.packb({**head, "producer": producer, "cuts": document.get("cuts", []), **tables})
+    packed: bytes = msgpack.packb({**head, "producer": producer, "strings": list(strings), **tables})
     return b"\x89GIR\r\n\x1a\n" + packed
-
-
-def _number(text: str, strings: dict[str, int]) -> int:
-    return strings.setdefault(text, len(strings))
 
 
 def _column(values: Sequence[int]) -> bytes:
     if not values:
         return b""
-    width = next(width for width in (1, 2, 4, 8) if max(values) < 1 << 8 * width)
-    return bytes([width]) + struct.pack(f"<{len(values)}{' BH I   Q'[width]}", *values)
+    if min(values) >= 0:
+        width = next(width for width in (1, 2, 4, 8) if max(values) < 1 << 8 * width)
+        return bytes([width]) + struct.pack(f"<{len(values)}{' BH I   Q'[width]}", *values)
+    largest = max(*values, ~min(values))
+    width = next(width for width in (1, 2, 4, 8) if largest < 1 << 8 * width - 1)
+    return bytes([128 + width]) + struct.pack(f"<{len(values)}{' bh i   q'[width]}", *values)
 
 
-def _scopes(scopes: Sequence[Document], strings: dict[str, int]) -> dict[str, bytes]:
-    rows = [
-        [_number(scope.get(key, ""), strings) for key in ("path", "class", "detail")]
-        + [scope.get(key, 0) for key in ("calls", "own", "total", "trainable")]
-        + [{None: 0, False: 1, True: 2}[scope.get("training")]]
-        for scope in scopes
-    ]
-    names = ("path", "class", "detail", "calls", "own", "total", "trainable", "training")
-    columns = {name: [row[at] for row in rows] for at, name in enumerate(names)}
-    if not any(columns["training"]):
-        del columns["training"]
-    return {name: _column(column) for name, column in columns.items()}
-
-
-def _nodes(nodes: Sequence[Document], strings: dict[str, int]) -> tuple[list[object], dict[str, bytes]]:
-    columns: dict[str, list[int]] = {name: [] for name in _COLUMNS.split()}
-    places = {node["id"]: place for place, node in enumerate(nodes)}
+def _table(
+    name: str, records: Sequence[Document], strings: dict[str, int], places: Mapping[str, int]
+) -> dict[str, object]:
+    columns: dict[str, list[int]] = {column: [] for column in _COLUMNS[name]}
     kinds: dict[bytes, int] = {}
-    storages: dict[str, int] = {}
-    for place, node in enumerate(nodes):
-        columns["kind"].append(kinds.setdefault(msgpack.packb(_kind(node)), len(kinds)))
-        _add_id(node, columns, strings)
-        columns["names"] += [_number(name, strings) for name in node.get("names", ())]
-        for ref in node.get("in", ()):
-            _add_number("in", ref, columns)
-            columns["in"].append(0 if ref is None else place - places[ref[0]])
-        if node.get("base"):
-            columns["base"].append(place - places[node["base"]])
-        for slot in node.get("saved", ()):
-            ref = slot.get("origin")
-            _add_number("origin", ref, columns)
-            columns["origin"].append(0 if ref is None else 1 + _zigzag(place - places[ref[0]]))
-            columns["storage"].append(_storage(slot.get("storage", ""), storages, places, columns, strings))
-    return [msgpack.unpackb(kind) for kind in kinds], {name: _column(column) for name, column in columns.items()}
+    for place, record in enumerate(records):
+        kind = dict(record)
+        if name == "nodes":
+            kind["id"] = _id(record, columns, strings)
+        for key in ("path", "scope"):
+            if key in columns:
+                _text(kind.pop(key, ""), columns[key], strings)
+        if "path" in record:
+            kind = {"path": "", **kind}
+        if "names" in record:
+            kind["names"] = [_text(value, columns["names"], strings) for value in record["names"]]
+        if name == "nodes":
+            _fill(kind, place, columns, strings, places)
+        columns["kind"].append(kinds.setdefault(msgpack.packb(kind), len(kinds)))
+    packed = {column: _column(values) for column, values in columns.items() if values or column == "kind"}
+    return {"kinds": [msgpack.unpackb(kind) for kind in kinds], **packed}
 
 
-def _kind(node: Document) -> dict[str, Any]:
-    kind = {key: node[key] for key in _KIND if key in node}
-    kind |= {key: len(node[key]) for key in ("names", "in") if key in node}
-    kind |= {key: dict(sorted(node[key].items())) for key in ("attrs", "ext") if key in node}
-    if "base" in node:
-        kind["base"] = True
-    if "saved" in node:
-        kind["saved"] = [{k: v for k, v in slot.items() if k not in ("origin", "storage")} for slot in node["saved"]]
-    return kind
+def _text(value: str, column: list[int], strings: dict[str, int]) -> str:
+    column.append(strings.setdefault(value, len(strings)))
+    return ""
 
 
-def _add_id(node: Document, columns: dict[str, list[int]], strings: dict[str, int]) -> None:
-    match = _ORDINAL.fullmatch(node["id"])
-    start, ordinal = (match[1], int(match[2])) if match else (node["id"], 0)
-    scope = node.get("scope", "")
-    derived = f"{scope}/{node.get('op', '')}:" if scope else f"{node.get('op', '')}:"
-    columns["id"].append(0 if ordinal and start == derived else 1 + _number(start, strings))
-    columns["ordinal"].append(ordinal)
-    columns["scope"].append(_number(scope, strings))
-
-
-def _add_number(name: str, ref: Sequence[Any] | None, columns: dict[str, list[int]]) -> None:
-    if ref is not None and ref[1]:
-        columns[f"{name}_at"].append(len(columns[name]))
-        columns[f"{name}_nr"].append(ref[1])
-
-
-def _zigzag(distance: int) -> int:
-    return 2 * distance if distance >= 0 else -2 * distance - 1
-
-
-def _storage(
-    key: str,
-    storages: dict[str, int],
-    places: Mapping[str, int],
+def _fill(  # noqa: C901 (one field after the other)
+    kind: dict[str, Any],
+    place: int,
     columns: dict[str, list[int]],
     strings: dict[str, int],
-) -> int:
-    if not key:
-        return 0
-    if key not in storages:
-        storages[key] = 1 + len(storages)
-        start, dot, rest = (key, "", "") if key in places else key.rpartition(".")
-        columns["storage_node"].append(1 + places[start] if start in places else 0)
-        columns["storage_text"].append(_number(dot + rest if start in places else key, strings))
-    return storages[key]
+    places: Mapping[str, int],
+) -> None:
+    """Put holes where a node names others."""
+
+    def reference(column: str, value: str) -> str:
+        start, dot, rest = (value, "", "") if value in places else value.rpartition(".")
+        if start in places:
+            columns[column].append(place - places[start])
+            return f"@{dot}{rest}"
+        _text(value, columns[column], strings)
+        return "="
+
+    def ref(column: str, value: Sequence[Any] | None) -> list[object] | None:
+        if value is not None:
+            columns[column].append(place - places[value[0]])
+        return None if value is None else ["", value[1]]
+
+    for key in ("attrs", "ext"):
+        if key in kind:
+            kind[key] = dict(sorted(kind[key].items()))
+    if "in" in kind:
+        kind["in"] = [ref("in", value) for value in kind["in"]]
+    if "saved" in kind:
+        kind["saved"] = [dict(slot) for slot in kind["saved"]]
+    for slot in kind.get("saved", ()):
+        if "origin" in slot:
+            slot["origin"] = ref("saved.origin", slot["origin"])
+        if "storage" in slot:
+            slot["storage"] = reference("saved.storage", slot["storage"])
+    if "base" in kind:
+        kind["base"] = reference("base", kind["base"])
+
+
+def _id(node: Document, columns: dict[str, list[int]], strings: dict[str, int]) -> str:
+    match = _ORDINAL.fullmatch(node["id"])
+    start, ordinal = (match[1], int(match[2])) if match else (node["id"], 0)
+    scope, op = node.get("scope", ""), node.get("op", "")
+    columns["ordinal"].append(ordinal)
+    if ordinal and start == (f"{scope}/{op}:" if scope else f"{op}:"):
+        return ""
+    columns["id"].append(strings.setdefault(start, len(strings)))
+    return "="

@@ -21,12 +21,12 @@ from mutant_sources import graphs, pairs
 import gradir
 from gradir import codecs
 from gradir.codecs.compact.columns import pack, unpack
-from gradir.codecs.compact.layout import KEYS, LATER_SCOPE_COLUMNS, NODE_COLUMNS, SCOPE_COLUMNS
+from gradir.codecs.compact.layout import KEYS, TABLES, columns_of
 from gradir.codecs.compression import compress
 from gradir.codecs.document import BOM, MAGIC
-from gradir.diffs.document import encode as encode_diff
-from gradir.diffs.model import Change, Diff, FieldChange, Growth
-from gradir.diffs.script import Hunk, Script
+from gradir.diffs.changes import Change, Diff, FieldChange, Growth
+from gradir.diffs.diff_json import encode as encode_diff
+from gradir.diffs.hunks import Hunk, Script
 from gradir.ir import Cut, Graph, Node, Producer, Saved, Scope, Source, TensorMeta
 
 __all__ = ["KINDS", "Mutant", "good_document", "mutant", "mutated"]
@@ -129,9 +129,8 @@ _RECORDS: Final = (
 )
 _NAMES: Final[tuple[str, ...]] = (
     *KEYS,
-    *NODE_COLUMNS,
-    *SCOPE_COLUMNS,
-    *LATER_SCOPE_COLUMNS,
+    "kinds",
+    *(column for record in TABLES.values() for column in columns_of(record)),
     *(field.encode_name for record in _RECORDS for field in msgspec.structs.fields(record)),
     "float",
     "later",
@@ -341,7 +340,7 @@ def _column_edited(column: bytes, chance: Random) -> bytes:
         case 2:
             del values[place : place + chance.choice([1, 1, 9])]
         case 3:
-            return b"".join([b"\x08", *(value.to_bytes(8, "little") for value in values)])
+            return b"".join([b"\x08", *((value % 2**64).to_bytes(8, "little") for value in values)])
         case 4:
             return _bytes_edited(column, chance)
         case 5:
@@ -349,10 +348,11 @@ def _column_edited(column: bytes, chance: Random) -> bytes:
         case 6 if values:
             values[place] = chance.choice(values)
         case 7 if values:
-            values[place] = max(values[place] + chance.choice([-1, 1]), 0)
+            values[place] += chance.choice([-1, 1])
         case _:
             values[place : place + 1] = [chance.choice(_NUMBERS)]
-    return pack(values)
+    # No width holds both a number below zero and one of 64 bits.
+    return pack([min(value, 2**63 - 1) for value in values] if min(values, default=0) < 0 else values)
 
 
 # Edits of bytes.

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gradir import registry
-from gradir.diffs.model import UNSET, Diff, FieldChange
+from gradir.diffs.changes import UNSET, Change, Diff, FieldChange
 from gradir.ir import Graph
-from gradir.review import conditions, frozen_parameters, text
-from gradir.review import headline as first_line
-from gradir.review import notes as all_notes
+from gradir.review import conditions, frozen, report, text
+from gradir.review import headline as top_lines
 from gradir.review import outline as outlines
-from gradir.review import table as tables
 from gradir.review.comparison import Comparison
-from gradir.review.lines import NO_COLOUR, Palette
-from gradir.review.values import words
+from gradir.review.relative_changes import made_absolute
+from gradir.review.wording import NO_COLOUR, Palette, words
 
 Sides = tuple[Graph, Graph]
 UNKNOWN: Sides = (Graph.of([]), Graph.of([]))
@@ -52,20 +50,33 @@ def outline(diff: Diff, sides: Sides) -> outlines.Outline:
     return Comparison.of(diff, *sides).outline
 
 
+def all_changes(outline: outlines.Outline) -> Iterator[Change]:
+    """Every change that an outline tells, those of equal modules again for each."""
+    for cut in outline.cuts:
+        yield from (*cut.changes, *cut.nodes)
+    yield from (*outline.facts, *outline.explained)
+    for entry in outline.entries:
+        for path in entry.paths:
+            yield from entry.changes(path)
+        for relative, paths in entry.readers if isinstance(entry, outlines.Modules) else ():
+            for path in paths:
+                yield from made_absolute(relative, path)
+
+
 def headline(diff: Diff, sides: Sides) -> str:
-    return first_line.headline(Comparison.of(diff, *sides))
+    return top_lines.headline(Comparison.of(diff, *sides))
 
 
 def notes(diff: Diff, sides: Sides) -> Sequence[str]:
-    return all_notes.notes(Comparison.of(diff, *sides))
+    return top_lines.notes(Comparison.of(diff, *sides))
 
 
 def freezing(diff: Diff, sides: Sides) -> Iterator[str]:
-    return frozen_parameters.freezing(Comparison.of(diff, *sides))
+    return frozen.freezing(Comparison.of(diff, *sides))
 
 
 def table(diff: Diff, sides: Sides) -> Iterator[str]:
-    return tables.table(Comparison.of(diff, *sides))
+    return report.table(Comparison.of(diff, *sides))
 
 
 def findings(

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-__all__ = ["leaf"]
+__all__ = ["leaf", "shows_saved"]
+
+shows_saved = pytest.mark.skipif(
+    torch.__version__ < torch.torch_version.TorchVersion("2.12"), reason="this torch does not show what it saved"
+)
+"""Tests of what is in saved slots, which are unread before torch 2.12."""
 
 
 def leaf(*shape: int) -> torch.Tensor:

@@ -1,8 +1,8 @@
-"""The compact form: MessagePack, laid out in columns over a table of strings and a table of kinds of nodes.
+"""The compact form: MessagePack, in tables of columns over a table of strings and tables of kinds of records.
 
-`layout` says what is where, `columns` how a column of integers is packed, `strings` numbers texts; `encode` and
-`decode` are the two directions. `reader` takes a document apart, `keys` puts ids together again, and
-`survey` counts without making a graph.
+`layout` finds in the declarations what is a column, `columns` packs the integers of one; `encode` and `decode` are the
+two directions. `reader` takes a document apart into `tables`, `bounds` refuses what is out of proportion, and `survey`
+counts without making a graph.
 """
 
 from __future__ import annotations

@@ -1,45 +1,35 @@
 """Compact bytes to Graph.
 
-A node is a copy of its kind's node with a few fields set, which costs a third of a constructor's call, and every loop
-over nodes that can runs inside `map`. That inputs exist and stand before their consumers is how they are written down;
-what is left to check are the ends of the columns, the output numbers and the ids.
+A record is a copy of its kind with the holes filled, which costs a third of a constructor's call, and every loop over
+records that can runs inside `map`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain, compress, islice, repeat
+from itertools import accumulate, chain, compress, islice, pairwise, repeat
 from operator import sub
 from typing import Any, Final
 
-import msgspec
-from msgspec.inspect import StrType
 from msgspec.structs import force_setattr
 
-from gradir.codecs.compact.fit import check_fit, is_in_proportion
-from gradir.codecs.compact.keys import node_ids, storage_keys
-from gradir.codecs.compact.layout import FLAGS, LATER_SCOPE_COLUMNS, Kind, common_fields, is_flag
+from gradir.codecs.compact.columns import placed, shares_of, spread
+from gradir.codecs.compact.layout import NODE, ORDINAL
 from gradir.codecs.compact.reader import read
-from gradir.codecs.compact.shares import placed, shares_of
-from gradir.codecs.compact.tables import Tables
+from gradir.codecs.compact.tables import Plan, Table, Tables, is_hole, parts_of
 from gradir.codecs.document import graph_of, to_graph
 from gradir.codecs.faults import damaged
+from gradir.errors import FormatError
 from gradir.gcpause import paused_gc
-from gradir.ir import Graph, Node, Ref, Saved, Scope
-from gradir.ir.excerpt import excerpt
-from gradir.ir.fields import Field, fields_of
+from gradir.ir import Graph, Node, Ref
+from gradir.ir.frozen import FrozenDict, grow
+from gradir.ir.ids import function_prefix
 
-__all__ = ["decode"]
+__all__ = ["Filler", "decode", "ids_of"]
 
-_LARGEST: Final = 2**63 - 1
 _BLOCK: Final = 512
-"""So few nodes are made at a time that the processor still has them at hand when the last of their fields is set."""
-
-# Found once: a call through the class takes half the time of one through each record.
-_COPY_NODE: Final = Node.__copy__  # type: ignore[attr-defined]
-_COPY_SLOT: Final = Saved.__copy__  # type: ignore[attr-defined]
+"""So few records are made at a time that the processor still has them at hand when the last of their fields is set."""
 
 
 def decode(data: bytes) -> Graph:
@@ -50,207 +40,178 @@ def decode(data: bytes) -> Graph:
     """
     with paused_gc():
         tables = read(data)
-        check_fit(tables)
-        ids = node_ids(tables)
-        keys = storage_keys(tables, ids)
-        longest = max(map(len, ids), default=0), max(map(len, keys))
-        if not is_in_proportion(
-            tables.size, tables.nodes.__getitem__, strings=tables.strings, kinds=tables.kinds, longest=longest
-        ):
-            raise damaged("it says the same long things too often: what it says is out of proportion to its bytes")
-        nodes = _nodes(tables, ids, keys)
-        rest = _scopes(tables), tables.cuts, tables.producer, tables.version
-        if len(nodes) != len(ids) or not all(ids) or not _printable(tables, ids):
+        ids = ids_of(tables)
+        filler = Filler(tables, ids)
+        nodes: FrozenDict[str, Node] = FrozenDict()
+        start = 0
+        for block in filler.blocks(tables.nodes):
+            grow(nodes, zip(ids[start : start + _BLOCK], block, strict=True))
+            start += _BLOCK
+        scopes, cuts = filler.records(tables.scopes), tuple(filler.records(tables.cuts))
+        rest = scopes, cuts, tables.producer, tables.version
+        if len(nodes) != len(ids):
             # All that can be wrong are ids, and it is said of the first of them.
-            nodes.clear()
             return to_graph(list(map(Node, ids)), *rest, unknown=tables.unknown)
+        if filler.in_doubt or not all(ids) or not _printable(tables, ids):
+            return to_graph(list(nodes.values()), *rest, unknown=tables.unknown)
         return graph_of(nodes, *rest, unknown=tables.unknown)
 
 
 def _printable(tables: Tables, ids: Sequence[str]) -> bool:
     # The ids are made of few texts, and these are nearly always printable themselves.
-    texts = "".join([*tables.strings, *[kind.op for kind in tables.kinds]])
+    texts = "".join([*tables.strings, *[kind.op for kind in tables.nodes.kinds]])
     return texts.isprintable() or all(map(str.isprintable, ids))
 
 
-def _nodes(tables: Tables, ids: Sequence[str], keys: Sequence[str]) -> dict[str, Node]:
-    """The nodes by id; fewer than there are ids where one occurs twice."""
-    kinds, kind_of = tables.kinds, tables.kind_of
-    templates = [_template(kind) for kind in kinds]
-    refs = list(map(Ref, ids, repeat(0)))
-    named = shares_of(kind_of, [kind.names for kind in kinds])
-    fed = shares_of(kind_of, [kind.inputs for kind in kinds])
-    holding = shares_of(kind_of, [len(kind.saved) for kind in kinds])
-    scopes = map(tables.strings.__getitem__, tables.nodes["scope"])
-    names = _names(tables, named)
-    inputs = filter(None, _inputs(tables, fed, ids, refs))
-    saved = _saved(tables, holding, ids, refs, keys)
-    viewing = shares_of(kind_of, [int(kind.base) for kind in kinds])
-    bases = _bases(tables, viewing, ids)
-    nodes: dict[str, Node] = {}
-    for start in range(0, len(ids), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        made = list(map(_COPY_NODE, map(templates.__getitem__, kind_of[block])))
-        _set(made, "id", ids[block])
-        _set(made, "scope", scopes)
-        _set(compress(made, named[block]), "names", names)
-        _set(compress(made, fed[block]), "inputs", inputs)
-        _set(compress(made, holding[block]), "saved", saved)
-        _set(compress(made, viewing[block]), "base", bases)
-        nodes.update(zip(ids[block], made, strict=True))
-    return nodes
+def ids_of(tables: Tables, places: Sequence[int] | None = None) -> list[str]:
+    """The ids of the nodes, or of those at some places.
 
-
-def _template(kind: Kind) -> Node:
-    return Node("", **{name: getattr(kind, name) for name in common_fields(Node)})
-
-
-def _set(records: Iterable[msgspec.Struct], field: str, values: Iterable[object]) -> None:
-    deque(map(force_setattr, records, repeat(field), values), 0)
-
-
-def _names(tables: Tables, shares: Sequence[int]) -> Iterator[tuple[str, ...]]:
-    length = tables.nodes.length("names")
-    names = tables.nodes.indexes("names", length, "name", len(tables.strings), "the strings")
-    return _dealt(map(tables.strings.__getitem__, names), shares)
-
-
-def _dealt(flat: Iterator[Any], shares: Iterable[int]) -> Iterator[tuple[Any, ...]]:
-    """The entries of a flat column, for each node that has some."""
-    take = flat.__next__
-    return ((take(),) if share == 1 else tuple(islice(flat, share)) for share in shares if share)
-
-
-def _inputs(
-    tables: Tables, shares: Sequence[int], ids: Sequence[str], refs: Sequence[Ref]
-) -> list[tuple[Ref | None, ...]]:
-    """The inputs by node."""
-    # From the last node to the first, so that a place before the first is not one counted from the end. A node is
-    # entered after its own inputs: those without a producer, at no distance, find nothing there.
-    last = len(refs)
-    entered: list[Ref | None] = [None] * last
-    distances: Sequence[int] = tables.nodes["in"]
-    take = iter(distances).__next__
-    inputs: list[tuple[Ref | None, ...]] = []
-    add = inputs.append
-    try:
-        for share, ref in zip(shares, refs, strict=True):
-            last -= 1
-            if share == 1:
-                add((entered[last + take()],))
-            elif share == 2:
-                add((entered[last + take()], entered[last + take()]))
-            elif share:
-                add(tuple([entered[last + take()] for _ in range(share)]))
-            else:
-                add(())
-            entered[last] = ref
-    except IndexError:
-        raise damaged("column nodes.in names a place before the first node") from None
-    _set_numbers(tables, shares, distances, ids, inputs)
-    return inputs
-
-
-def _set_numbers(
-    tables: Tables,
-    shares: Sequence[int],
-    distances: Sequence[int],
-    ids: Sequence[str],
-    inputs: list[tuple[Ref | None, ...]],
-) -> None:
-    """Put in the inputs that are not output 0 of their producer."""
-    places, numbers = _exceptions(tables, "in", distances)
-    if not numbers:
-        return
-    ends = list(accumulate(shares))
-    changed: dict[int, list[Ref | None]] = {}
-    for at, number in zip(places, numbers, strict=True):
-        place = bisect_right(ends, at)
-        producer = place - distances[at]
-        outputs = tables.kinds[tables.kind_of[producer]].outputs
-        if outputs and number >= len(outputs):
-            raise damaged(
-                f"node {excerpt(ids[place])}: an input names output {number} of {excerpt(ids[producer])}, "
-                "which has no such output"
-            )
-        if place not in changed:
-            changed[place] = list(inputs[place])
-        changed[place][at - ends[place]] = Ref(ids[producer], number)
-    for place, row in changed.items():
-        inputs[place] = tuple(row)
-
-
-def _saved(
-    tables: Tables, shares: Sequence[int], ids: Sequence[str], refs: Sequence[Ref], keys: Sequence[str]
-) -> Iterator[tuple[Saved, ...]]:
-    templates = [
-        [Saved(**{name: getattr(slot, name) for name in common_fields(Saved)}) for slot in kind.saved]
-        for kind in tables.kinds
+    Raises:
+        FormatError: a column names a text that there is not.
+    """
+    strings, nodes = tables.strings, tables.nodes
+    stems = ["" if kind.id else function_prefix("", kind.op) for kind in nodes.kinds]
+    kind_of, before = nodes.kind_of, None
+    if places is not None:
+        shares = shares_of(kind_of, [int(not op) for op in stems])
+        parts = [shares[start:end].count(1) for start, end in pairwise([0, *places])]
+        before = [rank for rank, place in zip(accumulate(parts), places, strict=True) if shares[place]]
+        kind_of = [kind_of[place] for place in places]
+    heads = map(strings.__getitem__, nodes.indexes("id", len(strings), "the strings", before))
+    scopes = map(strings.__getitem__, nodes.indexes("scope", len(strings), "the strings", places))
+    return [
+        (f"{scope}/{op}{ordinal}" if scope else f"{op}{ordinal}") if op else f"{next(heads)}{ordinal or ''}"
+        for op, scope, ordinal in zip(
+            map(stems.__getitem__, kind_of), scopes, nodes.column(ORDINAL, places), strict=True
+        )
     ]
-    rows = map(templates.__getitem__, compress(tables.kind_of, shares))
-    slots = list(map(_COPY_SLOT, chain.from_iterable(rows)))
-    codes = tables.nodes["origin"]
-    places = [
-        place - (code >> 1) if code & 1 else place + (code >> 1)
-        for place, code in zip(placed(shares), codes, strict=True)
-    ]
-    if places and (min(places) < 0 or max(places) >= len(refs)):
-        raise damaged("column nodes.origin names a place outside the nodes")
-    _set(compress(slots, codes), "origin", map(refs.__getitem__, compress(places, codes)))
-    for at, number in zip(*_exceptions(tables, "origin", codes), strict=True):
-        force_setattr(slots[at], "origin", Ref(ids[places[at]], number))
-    numbers = tables.nodes.indexes("storage", len(slots), "saved slot", len(keys), "the storages")
-    _set(compress(slots, numbers), "storage", map(keys.__getitem__, filter(None, numbers)))
-    return _dealt(iter(slots), shares)
 
 
-def _exceptions(tables: Tables, column: str, flat: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
-    """Which entries of a flat column of references mean another output than the first, and which."""
-    numbers = tables.nodes[f"{column}_nr"]
-    at = tables.nodes.indexes(f"{column}_at", len(numbers), "output number", len(flat), f"column nodes.{column}")
-    if not all(map(flat.__getitem__, at)):
-        raise damaged(f"column nodes.{column}_at names an entry without a node")
-    if numbers and max(numbers) > _LARGEST:
-        raise damaged(f"column nodes.{column}_nr holds an integer of 64 bits")
-    return at, numbers
+class Filler:
+    """Fills the holes of the records of a document."""
 
+    def __init__(self, tables: Tables, ids: Sequence[str]) -> None:
+        self.in_doubt = False
+        """Whether a node may name what it must not; that others do not shows by how they are written."""
+        self._strings = tables.strings
+        self._nodes = tables.nodes
+        self._ids = ids
+        self._refs = list(map(Ref, ids, repeat(0)))
 
-def _bases(tables: Tables, shares: Sequence[int], ids: Sequence[str]) -> Iterator[str]:
-    views, distances = placed(shares), tables.nodes["base"]
-    for place, distance in zip(views, distances, strict=True):
-        if not 0 < distance <= place:
-            raise damaged(f"node {excerpt(ids[place])}: its base does not stand before it")
-    return map(ids.__getitem__, map(sub, views, distances))
+    def records(self, table: Table) -> list[Any]:
+        """The records of a table."""
+        return list(chain.from_iterable(self.blocks(table)))
 
+    def blocks(self, table: Table) -> Iterator[list[Any]]:
+        """The records of a table, some at a time."""
+        return self._filled(table, table.plans, table.kinds, table.kind_of, None)
 
-def _scopes(tables: Tables) -> list[Scope]:
-    columns = tables.scopes
-    count = columns.length("path")
-    values: dict[str, Sequence[Any]] = {}
-    for field in fields_of(Scope):
-        if field.key in LATER_SCOPE_COLUMNS:
-            if field.key in columns:
-                values[field.name] = _later_values(tables, field, count)
-        elif isinstance(field.type, StrType):
-            numbers = columns.indexes(field.key, count, "scope", len(tables.strings), "the strings")
-            values[field.name] = list(map(tables.strings.__getitem__, numbers))
+    def _filled(
+        self,
+        table: Table,
+        plans: Iterable[Plan],
+        kinds: Sequence[Any],
+        kind_of: Sequence[int],
+        places: Sequence[int] | None,
+    ) -> Iterator[list[Any]]:
+        """Records of these kinds, some at a time; ``places`` is where those stand that they are in, if they are."""
+        fillings = []
+        for plan in plans:
+            # Where the id of a node is not in a column, it is found by other means.
+            counts = [1] * len(kinds) if plan.hole.sort == "id" else plan.counts
+            shares = shares_of(kind_of, counts)
+            if any(shares):
+                fillings.append((plan.hole.name, shares, self._values(table, plan, kind_of, shares, places)))
+        for start in range(0, len(kind_of), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            made = list(map(type(kinds[0]).__copy__, map(kinds.__getitem__, kind_of[block])))
+            for name, shares, values in fillings:
+                deque(map(force_setattr, compress(made, shares[block]), repeat(name), values), 0)
+            yield made
+
+    def _values(
+        self, table: Table, plan: Plan, kind_of: Sequence[int], shares: Sequence[int], places: Sequence[int] | None
+    ) -> Iterator[Any]:
+        """The values of a field, for each record that has holes in it."""
+        hole, strings = plan.hole, self._strings
+        if hole.sort == "id":
+            return iter(self._ids)
+        if hole.sort == "text":
+            flat: Iterator[Any] = map(strings.__getitem__, table.indexes(hole.path, len(strings), "the strings"))
         else:
-            values[field.name] = _numbers(columns.counted(field.key, count, "scope"))
-    return [Scope(**dict(zip(values, row, strict=True))) for row in zip(*values.values(), strict=True)]
+            holders = placed(shares)
+            if places is not None:
+                holders = list(map(places.__getitem__, holders))
+            if hole.inner:
+                flat = chain.from_iterable(
+                    self._filled(
+                        table, plan.inner, plan.rows, spread(range(len(plan.rows)), plan.counts, kind_of), holders
+                    )
+                )
+            else:
+                flat = self._referred(table, plan, kind_of, holders, are_before=places is None)
+        return _dealt(flat, plan, kind_of, shares) if hole.is_list else flat
+
+    def _referred(
+        self, table: Table, plan: Plan, kind_of: Sequence[int], holders: Sequence[int], *, are_before: bool
+    ) -> Iterator[Any]:
+        """The references in a column; those of a node itself name what stands before it."""
+        column = table.column(plan.hole.path)
+        kept = [part for value in plan.values for part in parts_of(value, plan.hole) if is_hole(part, plan.hole)]
+        if plan.hole.sort == "reference" and set(kept) != {NODE}:
+            self.in_doubt |= are_before
+            return self._texts(table, plan, zip(spread(kept, plan.counts, kind_of), holders, column, strict=True))
+        targets = list(map(sub, holders, column))
+        if min(targets) < 0 or (min(column) < 0 and max(targets) >= len(self._ids)):
+            raise self._nowhere(table, plan, min(targets))
+        self.in_doubt |= are_before and min(column) < 1
+        if plan.hole.sort == "reference":
+            return map(self._ids.__getitem__, targets)
+        if not any(ref.output_nr for ref in kept):
+            return map(self._refs.__getitem__, targets)
+        found = list(map(self._refs.__getitem__, targets))
+        numbers = spread([ref.output_nr for ref in kept], plan.counts, kind_of)
+        for at in compress(range(len(numbers)), numbers):
+            found[at] = Ref(found[at].id, numbers[at])
+            outputs = self._nodes.kinds[self._nodes.kind_of[targets[at]]].outputs
+            self.in_doubt |= are_before and 0 < len(outputs) <= numbers[at]
+        return iter(found)
+
+    def _texts(self, table: Table, plan: Plan, rows: Iterable[tuple[str, int, int]]) -> Iterator[str]:
+        """References that are text: the id of a node and what follows it, or any other text."""
+        made: dict[str, str] = {}
+        for part, holder, code in rows:
+            is_node = part.startswith(NODE)
+            at, known = (holder - code, self._ids) if is_node else (code, self._strings)
+            if not 0 <= at < len(known):
+                raise self._nowhere(table, plan, at)
+            text = known[at] + part[len(NODE) :] if is_node else known[at]
+            yield made.setdefault(text, text)
+
+    def _nowhere(self, table: Table, plan: Plan, place: int) -> FormatError:
+        where = "before the first node" if place < 0 else "behind the last one"
+        return damaged(f"column {table.title(plan.hole.path)} names a place {where}")
 
 
-def _numbers(column: Sequence[int]) -> Sequence[int]:
-    if column and max(column) > _LARGEST:
-        raise damaged("a column of scopes holds an integer of 64 bits")
-    return column
-
-
-def _later_values(tables: Tables, field: Field, count: int) -> list[Any]:
-    if is_flag(field):
-        return list(map(FLAGS.__getitem__, tables.scopes.indexes(field.key, count, "scope", len(FLAGS), "its words")))
-    texts = tables.strings
-    numbers = tables.scopes.indexes(field.key, count, "scope", len(texts), "the strings")
-    try:
-        return [msgspec.json.decode(texts[number], type=field.hint) if number else field.default for number in numbers]
-    except msgspec.MsgspecError as error:
-        raise damaged(f"column {tables.scopes.title(field.key)} names a text that is no value: {error}") from error
+def _dealt(flat: Iterator[Any], plan: Plan, kind_of: Sequence[int], shares: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+    """The entries of a column as tuples, for each record that has some."""
+    take = flat.__next__
+    # Some kinds have, beside holes, entries that are the same in all records.
+    mixed = {
+        number: [(part, is_hole(part, plan.hole)) for part in value]
+        for number, (value, count) in enumerate(zip(plan.values, plan.counts, strict=True))
+        if 0 < count < len(value)
+    }
+    if not mixed and max(plan.counts) == 1:
+        return zip(flat)
+    if not mixed:
+        return ((take(),) if share == 1 else tuple(islice(flat, share)) for share in shares if share)
+    return (
+        tuple([take() if is_open else part for part, is_open in mixed[kind]])
+        if kind in mixed
+        else (take(),)
+        if share == 1
+        else tuple(islice(flat, share))
+        for kind, share in zip(kind_of, shares, strict=True)
+        if share
+    )

@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Final
 
-import msgpack
 import msgspec
+from msgspec.structs import force_setattr
 
+from gradir.codecs.compact.bounds import excess
 from gradir.codecs.compact.columns import pack
-from gradir.codecs.compact.fit import is_in_proportion
-from gradir.codecs.compact.keys import fit
 from gradir.codecs.compact.layout import (
-    FLAGS,
-    KEYS,
-    LATER_SCOPE_COLUMNS,
-    NODE_COLUMNS,
-    SCOPE_COLUMNS,
-    Kind,
-    Slot,
-    common_fields,
-    is_flag,
-    zigzag,
+    KIND,
+    KINDS,
+    NODE,
+    ORDINAL,
+    TABLES,
+    TEXT,
+    Hole,
+    columns_of,
+    holes_of,
 )
-from gradir.codecs.compact.strings import StringTable, split_id
+from gradir.codecs.compact.tables import Table, Tables
 from gradir.codecs.document import FORMAT, MAGIC
-from gradir.codecs.values import check_graph, check_nodes
+from gradir.codecs.values import check_graph
 from gradir.codecs.versions import lowest_for
 from gradir.errors import FormatError
-from gradir.ir import AttrValue, Graph, Node, Saved, Scope
-from gradir.ir.fields import Field, fields_of
+from gradir.ir import Graph, Node
+from gradir.ir.ids import function_prefix, split_last, split_ordinal
+from gradir.ir.model import Record, Ref
 
 __all__ = ["encode"]
 
-_LARGEST: Final = 2**63 - 1
+_ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
+_FIRST_OUTPUT: Final = Ref("", 0)
 
-_MAPPINGS: Final = [field.name for field in fields_of(Node) if isinstance(field.default, dict)]
-_ATTRIBUTES: Final = attrgetter(*_MAPPINGS)
-_IN_COMMON: Final = attrgetter(*(name for name in common_fields(Node) if name not in _MAPPINGS))
-_OF_A_SLOT: Final = attrgetter(*common_fields(Saved))
-"""Found once: what is read of every node and slot to tell its kind."""
+_Fill = Callable[[Any, int], Any]
+"""Puts a value in its column and gives what a kind has in its place; the number is the place of the record."""
 
 
 def encode(graph: Graph) -> bytes:
@@ -50,167 +47,115 @@ def encode(graph: Graph) -> bytes:
         FormatError: the graph breaks a rule of the IR, or holds what no file can, or ids that are very long.
     """
     check_graph(graph)
-    check_nodes(list(graph.nodes.values()))
-    try:
-        return _encode(graph)
-    except UnicodeEncodeError as error:
-        raise FormatError("a string of the graph holds a lone surrogate, which a file cannot") from error
-    except OverflowError as error:
-        raise FormatError("an integer of the graph does not fit in 64 bits, and so in no file") from error
-
-
-def _encode(graph: Graph) -> bytes:
-    packer = msgpack.Packer(autoreset=False)
-    strings = StringTable()
-    scopes = _scope_columns(graph, strings)
-    writer = _NodeWriter(graph, strings)
-    for place, node in enumerate(graph.nodes.values()):
-        writer.add(place, node)
-    packer.pack_map_header(len(KEYS))
-    head = (FORMAT, str(lowest_for(graph)), (), _plain(graph.producer), [_plain(cut) for cut in graph.cuts])
-    for key, value in zip(KEYS, (*head, strings.texts(), scopes, writer.kinds, writer.columns()), strict=True):
-        packer.pack(key)
-        packer.pack(value)
-    packed: bytes = MAGIC + packer.bytes()
-    if not fit(graph.nodes, writer.storages(), len(packed)):
-        raise FormatError("its ids are too long for the compact form, which no reader would take: write JSON")
-    longest = max(map(len, graph.nodes), default=0), max(map(len, writer.storages()), default=0)
-    if not is_in_proportion(len(packed), writer.column, strings=strings.texts(), kinds=writer.kinds, longest=longest):
-        raise FormatError("it says too much too often for the compact form, which no reader would take: write JSON")
+    version, strings = lowest_for(graph), {"": 0}
+    places = dict(zip(graph.nodes, range(len(graph.nodes)), strict=True))
+    held = {"scopes": graph.scopes.values(), "cuts": graph.cuts, "nodes": graph.nodes.values()}
+    writers = {name: _Writer(record, strings, places) for name, record in TABLES.items()}
+    for name, writer in writers.items():
+        writer.write(held[name])
+    head = {"format": FORMAT, "version": str(version), "requires": (), "producer": _spelled(graph.producer)}
+    tables = {name: writer.table() for name, writer in writers.items()}
+    packed = MAGIC + msgspec.msgpack.encode({**head, "strings": list(strings), **tables})
+    columns: dict[str, Any] = {
+        name: Table(name, TABLES[name], writer.kinds, tables[name]) for name, writer in writers.items()
+    }
+    problem = excess(Tables(len(packed), version, graph.producer, list(strings), **columns))
+    if problem:
+        raise FormatError(f"{problem} for the compact form, which no reader would take: write JSON")
     return packed
 
 
-def _plain(record: object) -> Any:
-    return msgspec.to_builtins(record, order="deterministic")
+def _spelled(record: Record) -> msgspec.Raw:
+    return msgspec.Raw(_ENCODER.encode(record))
 
 
-def _scope_columns(graph: Graph, strings: StringTable) -> dict[str, bytes]:
-    scopes = graph.scopes.values()
-    fields = [field for field in fields_of(Scope) if field.key in SCOPE_COLUMNS]
-    rows = [[_in_column(getattr(scope, field.name), strings) for field in fields] for scope in scopes]
-    columns = zip(*rows, strict=True) if rows else [()] * len(SCOPE_COLUMNS)
-    packed = {name: pack(column) for name, column in zip(SCOPE_COLUMNS, columns, strict=True)}
-    for key, field in LATER_SCOPE_COLUMNS.items():
-        values = [getattr(scope, field.name) for scope in scopes]
-        if any(value != field.default for value in values):
-            packed[key] = pack([_in_later_column(value, field, strings) for value in values])
-    return packed
+class _Writer:
+    """Fills the columns of a table and finds its kinds."""
+
+    def __init__(self, record: type[Record], strings: dict[str, int], places: Mapping[str, int]) -> None:
+        self.kinds: list[Any] = []
+        self._rows: dict[bytes, int] = {}
+        self._columns: dict[str, list[int]] = {name: [] for name in columns_of(record)}
+        self._strings = strings
+        self._places = places
+        self._fills = self._fills_of(holes_of(record))
+
+    def write(self, records: Iterable[Any]) -> None:
+        """Append records, those that they name among them or before."""
+        add, number, spell = self._columns[KIND].append, self._rows.get, _ENCODER.encode
+        for place, record in enumerate(records):
+            kind = _opened(record, self._fills, place)
+            row = spell(kind)
+            known = number(row)
+            add(self._new_kind(row, kind) if known is None else known)
+
+    def table(self) -> dict[str, Any]:
+        """The table as it stands in the document."""
+        columns = {name: pack(column) for name, column in self._columns.items() if column or name == KIND}
+        return {KINDS: list(map(msgspec.Raw, self._rows)), **columns}
+
+    def _new_kind(self, row: bytes, kind: Any) -> int:
+        self.kinds.append(kind)
+        return self._rows.setdefault(row, len(self._rows))
+
+    def _fills_of(self, holes: Iterable[Hole]) -> list[tuple[str, Callable[[Any], Any], _Fill]]:
+        found = []
+        for hole in holes:
+            fill = self._fill(hole)
+            # An id is told by the whole node.
+            get = (lambda record: record) if hole.sort == "id" else attrgetter(hole.name)
+            found.append((hole.name, get, _each(fill) if hole.is_list else fill))
+        return found
+
+    def _fill(self, hole: Hole) -> _Fill:
+        if hole.inner:
+            below = self._fills_of(hole.inner)
+            return lambda record, place: _opened(record, below, place)
+        add, strings, places = self._columns[hole.path].append, self._strings, self._places
+
+        def text(value: str, _: int) -> str:
+            add(strings.setdefault(value, len(strings)))
+            return ""
+
+        def ref(value: Ref, place: int) -> Ref:
+            add(place - places[value.id])
+            return Ref("", value.output_nr) if value.output_nr else _FIRST_OUTPUT
+
+        def reference(value: str, place: int) -> str:
+            if not value:
+                return value
+            head, rest = value, ""
+            if value not in places:
+                head, _ = split_last(value)
+                rest = value[len(head) :]
+            if head in places:
+                add(place - places[head])
+                return NODE + rest
+            add(strings.setdefault(value, len(strings)))
+            return TEXT
+
+        def node_id(node: Node, _: int) -> str:
+            head, ordinal = split_ordinal(node.id)
+            add_ordinal(ordinal)
+            if ordinal and head == function_prefix(node.scope, node.op):
+                return ""
+            add(strings.setdefault(head, len(strings)))
+            return TEXT
+
+        add_ordinal = self._columns[ORDINAL].append if hole.sort == "id" else add
+        fills: Mapping[str, _Fill] = {"text": text, "ref": ref, "reference": reference, "id": node_id}
+        return fills[hole.sort]
 
 
-def _in_column(value: str | int, strings: StringTable) -> int:
-    return strings.number(value) if isinstance(value, str) else value
+def _each(fill: _Fill) -> _Fill:
+    return lambda values, place: tuple([None if value is None else fill(value, place) for value in values])
 
 
-def _in_later_column(value: Any, field: Field, strings: StringTable) -> int:
-    if is_flag(field):
-        return FLAGS.index(value)
-    return 0 if value == field.default else strings.number(msgspec.json.encode(value, order="deterministic").decode())
-
-
-class _NodeWriter:
-    """Fills the columns of the nodes and the table of their kinds."""
-
-    def __init__(self, graph: Graph, strings: StringTable) -> None:
-        self.kinds: list[dict[str, object]] = []
-        self._number = strings.number
-        self._places = dict(zip(graph.nodes, range(len(graph.nodes)), strict=True))
-        self._kind_numbers: dict[object, int] = {}
-        self._storage_numbers: dict[str, int] = {"": 0}
-        self._pack = msgpack.Packer(default=msgspec.to_builtins).pack
-        self._columns: dict[str, list[int]] = {name: [] for name in NODE_COLUMNS}
-        self._append = {name: column.append for name, column in self._columns.items()}
-
-    def columns(self) -> dict[str, bytes]:
-        """The packed columns."""
-        return {name: pack(column) for name, column in self._columns.items()}
-
-    def column(self, name: str) -> list[int]:
-        """The integers of a column."""
-        return self._columns[name]
-
-    def storages(self) -> Iterable[str]:
-        """The keys of the storages."""
-        return filter(None, self._storage_numbers)
-
-    def add(self, place: int, node: Node) -> None:
-        """Append one node, whose inputs were appended before."""
-        append = self._append
-        append["kind"](self._kind(node))
-        self._add_id(node)
-        append["scope"](self._number(node.scope))
-        for name in node.names:
-            append["names"](self._number(name))
-        for ref in node.inputs:
-            if ref is None:
-                append["in"](0)
-                continue
-            if ref.output_nr:
-                self._add_number("in", ref.output_nr)
-            append["in"](self._distance(place, ref.id))
-        if node.base is not None:
-            append["base"](self._distance(place, node.base))
-        for saved in node.saved:
-            self._add_saved(place, saved)
-
-    def _add_id(self, node: Node) -> None:
-        head, ordinal = split_id(node.id)
-        derived = f"{node.scope}/{node.op}:" if node.scope else f"{node.op}:"
-        self._append["id"](0 if ordinal and head == derived else 1 + self._number(head))
-        self._append["ordinal"](ordinal)
-
-    def _add_number(self, column: str, output_nr: int) -> None:
-        if not 0 <= output_nr <= _LARGEST:
-            raise FormatError(f"a reference names output {output_nr}; an output's number is from 0 to {_LARGEST}")
-        self._append[f"{column}_at"](len(self._columns[column]))
-        self._append[f"{column}_nr"](output_nr)
-
-    def _distance(self, place: int, node_id: str) -> int:
-        return place - self._places[node_id]
-
-    def _add_saved(self, place: int, saved: Saved) -> None:
-        if saved.origin is None:
-            self._append["origin"](0)
-        else:
-            if saved.origin.output_nr:
-                self._add_number("origin", saved.origin.output_nr)
-            self._append["origin"](1 + zigzag(self._distance(place, saved.origin.id)))
-        number = self._storage_numbers.get(saved.storage)
-        self._append["storage"](self._new_storage(saved.storage) if number is None else number)
-
-    def _new_storage(self, storage: str) -> int:
-        node_id, text = storage, ""
-        if storage not in self._places:
-            node_id, dot, slot = storage.rpartition(".")
-            text = dot + slot if node_id in self._places else storage
-        self._append["storage_node"](1 + self._places.get(node_id, -1))
-        self._append["storage_text"](self._number(text))
-        return self._storage_numbers.setdefault(storage, len(self._storage_numbers))
-
-    def _kind(self, node: Node) -> int:
-        # Values that are equal but are not spelled alike (1, 1.0 and True) are told apart by their bytes.
-        key = (
-            _IN_COMMON(node),
-            len(node.names),
-            len(node.inputs),
-            tuple([self._attributes_key(values) if values else b"" for values in _ATTRIBUTES(node)]),
-            tuple(map(_OF_A_SLOT, node.saved)),
-            node.base is None,
-        )
-        number = self._kind_numbers.get(key)
-        return self._new_kind(key, node) if number is None else number
-
-    def _attributes_key(self, attributes: Mapping[str, AttrValue]) -> bytes:
-        key: bytes = self._pack(sorted(attributes.items()))
-        return key
-
-    def _new_kind(self, key: object, node: Node) -> int:
-        slots = tuple(Slot(**{name: getattr(slot, name) for name in common_fields(Saved)}) for slot in node.saved)
-        counted = {
-            "names": len(node.names),
-            "inputs": len(node.inputs),
-            "saved": slots,
-            "base": node.base is not None,
-        }
-        kind = Kind(**{name: getattr(node, name) for name in common_fields(Node)}, **counted)
-        self.kinds.append(_plain(kind))
-        return self._kind_numbers.setdefault(key, len(self._kind_numbers))
+def _opened(record: Any, fills: Iterable[tuple[str, Callable[[Any], Any], _Fill]], place: int) -> Any:
+    """A record with holes."""
+    kind = record.__copy__()
+    for name, get, fill in fills:
+        value = get(record)
+        if value is not None and value != ():
+            force_setattr(kind, name, fill(value, place))
+    return kind

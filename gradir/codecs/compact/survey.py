@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import chain, compress
+from collections.abc import Iterable
+from itertools import compress
+from operator import mul, sub
 
-from gradir.codecs.compact.columns import counts_of
-from gradir.codecs.compact.fit import check_fit
-from gradir.codecs.compact.keys import node_ids, storages
-from gradir.codecs.compact.layout import Kind
+from gradir.codecs.compact.columns import placed, shares_of, spread
+from gradir.codecs.compact.decode import Filler, decode, ids_of
+from gradir.codecs.compact.layout import NODE
 from gradir.codecs.compact.reader import read
-from gradir.codecs.compact.shares import marked, placed, shares_of
-from gradir.codecs.compact.tables import Tables
-from gradir.codecs.surveyor import Output, Survey, by_frequency
-from gradir.ir.totals import OWNERS, Totals, bounded, tensor_elements
+from gradir.codecs.compact.tables import Table
+from gradir.codecs.faults import damaged
+from gradir.codecs.surveyor import Output, Survey, by_frequency, survey_graph
+from gradir.ir import Node
+from gradir.ir.graph import Edges
+from gradir.ir.saved import OWNERS, folded_bytes
+from gradir.ir.totals import Totals, bounded, parameter_elements
 
 __all__ = ["survey"]
 
@@ -27,87 +31,74 @@ def survey(data: bytes) -> Survey:
             that occurs twice, goes unnoticed.
     """
     tables = read(data)
-    check_fit(tables)
-    kinds = tables.kinds
-    kind_of = tables.kind_of
-    counts = counts_of(kind_of)
-    outputs = marked(kind_of, [kind.role == "output" for kind in kinds])
-    inputs = counts_of(tables.nodes["in"])
+    nodes = tables.nodes
+    if any(slot.storage and not slot.storage.startswith(NODE) for kind in nodes.kinds for slot in kind.saved):
+        # Which storage a text names shows only beside the ids.
+        return survey_graph(decode(data), "msgpack", str(tables.version))
+    counted = [_counts(kind) for kind in nodes.kinds]
+    edges, parameters, saved_bytes = (
+        sum(map(mul, column, nodes.weights)) for column in zip(*counted, (0, 0, 0), strict=True)
+    )
+    kinds = [(kind, count) for kind, count in zip(nodes.kinds, nodes.weights, strict=True) if count]
+    outputs = _outputs(nodes)
     return Survey(
         encoding="msgpack",
         version=str(tables.version),
         producer=tables.producer,
-        totals=Totals(
-            len(kind_of),
-            tables.nodes.length("in") - inputs.get(0, 0) + tables.nodes.length("base"),
-            bounded(sum(_parameters(kinds[kind]) * count for kind, count in counts.items())),
-            bounded(
-                _saved_bytes(tables, kind_of) + sum(_folded(kinds[kind]) * count for kind, count in counts.items())
-            ),
-        ),
-        roles=_counted((kinds[kind].role, count) for kind, count in counts.items()),
-        ops=_counted((kinds[kind].op, count) for kind, count in counts.items() if kinds[kind].role == "function"),
-        scopes=len(tables.scopes["path"]),
-        cuts=tables.cuts,
-        outputs=tuple(map(Output, node_ids(tables, outputs), [kinds[kind_of[place]].outputs for place in outputs])),
+        totals=Totals(len(nodes.kind_of), edges, bounded(parameters), bounded(saved_bytes + _shared_bytes(nodes))),
+        roles=_by_word((kind.role, count) for kind, count in kinds),
+        ops=_by_word((kind.op, count) for kind, count in kinds if kind.role == "function"),
+        scopes=len(tables.scopes.kind_of),
+        cuts=tuple(Filler(tables, ()).records(tables.cuts)),
+        outputs=tuple(map(Output, ids_of(tables, outputs), [nodes.kinds[nodes.kind_of[at]].outputs for at in outputs])),
     )
 
 
-def _counted(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _by_word(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     found: Counter[str] = Counter()
     for word, count in pairs:
         found[word] += count
     return by_frequency(found)
 
 
-def _parameters(kind: Kind) -> int:
-    if kind.role == "module":
-        return _whole(kind, "parameters")
-    return tensor_elements(kind.outputs[0]) if kind.role == "parameter" and kind.outputs else 0
+def _outputs(nodes: Table) -> list[int]:
+    """The places of the outputs, of which there are few."""
+    shares = shares_of(nodes.kind_of, [int(kind.role == "output") for kind in nodes.kinds])
+    if isinstance(shares, bytes):
+        return [found.start() for found in re.finditer(b"\1", shares)]
+    return list(compress(range(len(shares)), shares))
 
 
-def _folded(kind: Kind) -> int:
-    return _whole(kind, "saved_bytes") if kind.role == "module" else 0
+def _counts(kind: Node) -> tuple[int, int, int]:
+    """The edges, the parameters, and the bytes of saved storages that are the slots' own, of one node of a kind."""
+    own = sum(slot.bytes or 0 for slot in kind.saved if not slot.storage)
+    return len(Edges({"": kind})), parameter_elements(kind), folded_bytes(kind) + own
 
 
-def _whole(kind: Kind, attribute: str) -> int:
-    value = kind.attrs.get(attribute)
-    return value if isinstance(value, int) else 0
+def _shared_bytes(nodes: Table) -> int:
+    """What storages with a key take, beyond those slots that they are the own storages of.
 
-
-def _saved_bytes(tables: Tables, kind_of: Sequence[int]) -> int:
-    """As `gradir.ir.totals.saved_bytes`, with a place and a text for the key of a storage."""
-    if not tables.nodes.length("storage"):
+    As `gradir.ir.saved` has it, with the place of a node and what follows its id for the key of a storage.
+    """
+    saved = next(plan for plan in nodes.plans if plan.hole.name == "saved")
+    storage = next(plan for plan in saved.inner if plan.hole.name == "storage")
+    if not any(storage.counts):
         return 0
-    slots = [kind.saved for kind in tables.kinds]
-    shares = shares_of(kind_of, [len(kind) for kind in slots])
-    holding: Sequence[int] = list(compress(kind_of, shares))
-    sizes = list(chain.from_iterable(map([[slot.bytes for slot in kind] for kind in slots].__getitem__, holding)))
-    places, texts = storages(tables)
-    numbers = tables.nodes.indexes("storage", len(sizes), "saved slot", len(places) + 1, "the storages")
-    shared: dict[tuple[int, int], int] = {}
-    for number, size in compress(zip(numbers, sizes, strict=True), numbers):
+    rows = spread(range(len(saved.rows)), saved.counts, nodes.kind_of)
+    named = shares_of(rows, storage.counts)
+    holders = compress(placed(shares_of(nodes.kind_of, saved.counts)), named)
+    shared: dict[tuple[int, str], int] = {}
+    for place, row in zip(map(sub, holders, nodes.column(storage.hole.path)), compress(rows, named), strict=True):
+        size, key = saved.rows[row].bytes, (place, storage.values[row])
         if size is not None:
-            key = places[number - 1], texts[number - 1]
             shared[key] = max(shared.get(key, 0), size)
-    text_numbers = {tables.strings[number]: number for number in sorted(set(texts))}
-    own_texts = [[text_numbers.get(f".{slot.slot}") for slot in kind] for kind in slots]
-    alone = 0
-    holders = placed(shares)
-    own_keys = chain.from_iterable(map(own_texts.__getitem__, holding))
-    seen: set[tuple[int, int]] = set()
-    for holder, text, number, size in zip(holders, own_keys, numbers, sizes, strict=True):
-        if number or size is None:
+    total = 0
+    for (place, text), size in shared.items():
+        if not 0 <= place < len(nodes.kind_of):
+            raise damaged(f"column {nodes.title(storage.hole.path)} names a place outside the nodes")
+        kind = nodes.kinds[nodes.kind_of[place]]
+        if text == NODE and kind.role in OWNERS:
             continue
-        key = holder + 1, -1 if text is None else text
-        if text is None or key in seen or key not in shared:
-            alone += size
-        else:
-            seen.add(key)
-            shared[key] = max(shared[key], size)
-    return alone + sum(size for key, size in shared.items() if not _owned(tables, kind_of, key))
-
-
-def _owned(tables: Tables, kind_of: Sequence[int], key: tuple[int, int]) -> bool:
-    place, text = key
-    return place > 0 and text == 0 and tables.kinds[kind_of[place - 1]].role in OWNERS
+        own = (slot.bytes for slot in kind.saved if not slot.storage and f"{NODE}.{slot.slot}" == text)
+        total += size - min(size, next((size for size in own if size is not None), 0))
+    return total

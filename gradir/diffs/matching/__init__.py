@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradir.diffs.matching.engine import Matching, edit_cost, match
 from gradir.diffs.matching.renames import Rename
+from gradir.diffs.matching.search import Matching, edit_cost, match
 
 __all__ = ["Matching", "Rename", "edit_cost", "match"]

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from operator import ne
 from typing import TYPE_CHECKING, Final
 
-from gradir.diffs.matching.places import Places
-from gradir.diffs.matching.renames import Naming, Rename
-from gradir.ir import Node, Ref, Saved
-from gradir.ir.fields import fields_of, records_in
+from gradir.diffs.matching.numbered import TENSOR, own_fields
+from gradir.diffs.matching.renames import Naming, Rename, pattern
+from gradir.ir.module_tree import split_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gradir.diffs.matching.sides import Side
+    from gradir.diffs.matching.numbered import NumberedGraph
 
-__all__ = ["Costs"]
-
+__all__ = ["Addresses", "Costs", "anchors"]
 
 _FEW: Final = 8
 """Of two matchings that differ in more than one part in this many nodes, each is priced by itself."""
@@ -32,19 +31,19 @@ class Costs:
     and `NOTHING` at its end, where a reference to nothing leads.
     """
 
-    def __init__(self, before: Side, after: Side) -> None:
-        self._before, self._after = before, after
-        self.places = Places(before, after)
+    def __init__(self, before: NumberedGraph, after: NumberedGraph) -> None:
+        self.before, self.after = before, after
+        self._addresses = Addresses(before, after)
         self._known: dict[tuple[int, int], tuple[int, bool]] = {}
 
     def least(self) -> int:
         """What no matching can go below: what one side says more often than the other was added, removed or changed."""
-        before, after = self._before, self._after
+        before, after = self.before, self.after
         full = _only(before.full, after.full)
         if full != (0, 0):
             # A pair in which both differ costs 2, as it does to remove the one node and to add the other.
             return max(*full, _only(before.outlined, after.outlined)[0] + _only(before.described, after.described)[1])
-        return int(Counter(before.naming) != Counter(after.naming))
+        return int(Counter(before.naming_labels) != Counter(after.naming_labels))
 
     def total(self, matching: Sequence[int]) -> int:
         """The number of edits, see `gradir.diffs.matching.match`."""
@@ -52,54 +51,58 @@ class Costs:
 
     def of_shares(self, matching: Sequence[int], shares: Sequence[int]) -> int:
         """The number of edits, with what `shares` gave."""
-        return self.floor(shares) + self._naming(matching) + self.places.torn(matching)
+        return self.floor(shares) + self._naming(matching) + self._addresses.torn(matching)
 
     def floor(self, shares: Sequence[int]) -> int:
         """The number of edits, renames and torn modules apart."""
-        return sum(shares) + len(self._after)
+        return sum(shares) + len(self.after)
 
     def shares(self, matching: Sequence[int]) -> list[int]:
         """What each node of the first graph adds to the cost; a matched one spares the addition of the other."""
-        after = self._after
-        full, inputs, saved, spots = after.full, after.inputs, after.kept, after.spots
-        before, astray = self._before, self.places.astray
-        rows = zip(matching, before.full, before.inputs, before.kept, before.spots, strict=False)
+        after = self.after
+        full, inputs, saved, addresses = after.full, after.inputs, after.kept, after.address_labels
+        before, astray = self.before, self._addresses.astray
+        rows = zip(matching, before.full, before.inputs, before.kept, before.address_labels, strict=False)
         return [
             1
             if other < 0
             else -1
             if (
                 label == full[other]
-                and (spot == spots[other] or not astray(place, other))
+                and (address == addresses[other] or not astray(node, other))
                 and tuple([matching[ref] for ref in refs]) == inputs[other]
                 and (not held or tuple([matching[ref] for ref in held]) == saved[other])
             )
-            else self.pair(place, other, matching) - 1
-            for place, (other, label, refs, held, spot) in enumerate(rows)
+            else self.pair(node, other, matching) - 1
+            for node, (other, label, refs, held, address) in enumerate(rows)
         ]
 
     def shares_of(self, matching: Sequence[int], like: Sequence[int], shares: Sequence[int]) -> list[int]:
         """What `shares` gives for a matching, made from what it gave for one that is ``like`` it."""
-        changed = [place for place, (one, two) in enumerate(zip(matching, like, strict=True)) if one != two]
+        changed = [node for node, (one, two) in enumerate(zip(matching, like, strict=True)) if one != two]
         if len(changed) > len(matching) // _FEW:
             return self.shares(matching)
         found = [*shares]
-        above, keepers = self._before.above, self._before.keepers
-        for place in {*changed, *chain.from_iterable((*above[place], *keepers[place]) for place in changed)}:
-            other = matching[place]
-            found[place] = 1 if other < 0 else self.pair(place, other, matching) - 1
+        above, keepers = self.before.above, self.before.keepers
+        for node in {*changed, *chain.from_iterable((*above[node], *keepers[node]) for node in changed)}:
+            found[node] = self.share(node, matching)
         return found
 
-    def pair(self, place: int, other: int, matching: Sequence[int]) -> int:
+    def share(self, node: int, matching: Sequence[int]) -> int:
+        """What one node of the first graph adds to the cost."""
+        other = matching[node]
+        return 1 if other < 0 else self.pair(node, other, matching) - 1
+
+    def pair(self, node: int, other: int, matching: Sequence[int]) -> int:
         """The edits of one matched node, names apart."""
-        before, after = self._before, self._after
-        labels = before.full[place], after.full[other]
+        before, after = self.before, self.after
+        labels = before.full[node], after.full[other]
         known = self._known.get(labels)
         if known is None:
-            known = self._known[labels] = self._said(place, other)
+            known = self._known[labels] = self._said(node, other)
         total, holds_the_same = known
-        total += self.rewired(place, other, matching) + self.places.astray(place, other)
-        kept = before.kept[place]
+        total += self.rewired(node, other, matching) + self._addresses.astray(node, other)
+        kept = before.kept[node]
         return total + (holds_the_same and tuple([matching[ref] for ref in kept]) != after.kept[other])
 
     def renames(self, matching: Sequence[int]) -> set[Rename]:
@@ -115,46 +118,39 @@ class Costs:
 
     def _renamed(self, matching: Sequence[int]) -> Counter[tuple[Naming, Naming]]:
         """How many matched nodes have the one naming before and the other after."""
-        called, other_called = self._before.called, self._after.called
+        names, other_names = self.before.name_labels, self.after.name_labels
         pairs = [
-            (place, other)
-            for place, other in enumerate(matching)
-            if other >= 0 and called[place] != other_called[other]
+            (node, other) for node, other in enumerate(matching) if other >= 0 and names[node] != other_names[other]
         ]
         if not pairs:
             return Counter()
-        before, after = self._before.naming, self._after.naming
-        labels = [(before[place], after[other]) for place, other in pairs]
+        before, after = self.before.naming_labels, self.after.naming_labels
+        labels = [(before[node], after[other]) for node, other in pairs]
         shown = dict(zip(labels, pairs, strict=True))
         found: Counter[tuple[Naming, Naming]] = Counter()
         for pair, count in Counter(labels).items():
             if pair[0] != pair[1]:
-                place, other = shown[pair]
-                found[Naming.of(self._before.nodes[place]), Naming.of(self._after.nodes[other])] += count
+                node, other = shown[pair]
+                found[Naming.of(self.before.nodes[node]), Naming.of(self.after.nodes[other])] += count
         return found
 
-    def _said(self, place: int, other: int) -> tuple[int, bool]:
+    def _said(self, node: int, other: int) -> tuple[int, bool]:
         """How many fields differ without what they refer to, and whether what saved slots refer to counts."""
-        old, new = self._before.nodes[place], self._after.nodes[other]
+        old, new = self.before.nodes[node], self.after.nodes[other]
         fields, of_operation = _priced()
         changed = sum(bool(getattr(old, field) != getattr(new, field)) for field in fields)
         if old.op != new.op:
             return changed + 1, False
         changed += sum(bool(getattr(old, field) != getattr(new, field)) for field in of_operation)
-        holds_the_same = self._before.held.get(place) == self._after.held.get(other)
+        holds_the_same = self.before.held.get(node) == self.after.held.get(other)
         return changed + (not holds_the_same), holds_the_same
 
-    def rewired(self, place: int, other: int, matching: Sequence[int]) -> int:
+    def rewired(self, node: int, other: int, matching: Sequence[int]) -> int:
         """How many input slots of a matched node were rewired, its base among them."""
-        refs, other_refs = self._before.inputs[place], self._after.inputs[other]
-        if len(refs) == len(other_refs) and place not in self._before.odd and other not in self._after.odd:
+        refs, other_refs = self.before.inputs[node], self.after.inputs[other]
+        if len(refs) == len(other_refs) and node not in self.before.odd and other not in self.after.odd:
             return sum(map(ne, map(matching.__getitem__, refs), other_refs))
-        odd, other_odd = self._before.odd.get(place, {}), self._after.odd.get(other, {})
-        if len(refs) == len(other_refs):
-            return sum(
-                matching[ref] != other_ref or odd.get(slot) != other_odd.get(slot)
-                for slot, (ref, other_ref) in enumerate(zip(refs, other_refs, strict=True))
-            )
+        odd, other_odd = self.before.odd.get(node, {}), self.after.odd.get(other, {})
         slots, other_slots = len(refs) - 1, len(other_refs) - 1
         both = min(slots, other_slots)
         rewired = sum(
@@ -170,17 +166,111 @@ def _priced() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
     The operation itself, what refers to other nodes and names are priced by themselves.
     """
-    alone = {field.name for field in fields_of(Node) if records_in(field) in {Ref, Saved} or field.about.refers} | {
-        "op"
-    }
-    priced = [field for field in fields_of(Node) if field.name not in alone and field.about.compared != "place"]
-    return (
-        tuple(field.name for field in priced if field.about.compared != "detail"),
-        tuple(field.name for field in priced if field.about.compared == "detail"),
-    )
+    return ("role", *own_fields("structure"), *own_fields("type"), *own_fields("free")), own_fields("detail")
 
 
 def _only(before: Sequence[int], after: Sequence[int]) -> tuple[int, int]:
     """How many labels one side has beyond those of the other, and the other beyond those of the one."""
     here, there = Counter(before), Counter(after)
     return (here - there).total(), (there - here).total()
+
+
+_ASTRAY: Final = 3
+"""What leaving a name that stays costs a tensor, or a function of a module with tensors: more than to remove it, add it
+and rewire a consumer."""
+
+_MOVED: Final = 1
+"""The same for other functions, and where the one module contains the other, as when a module is wrapped."""
+
+
+class Addresses:
+    """What two graphs call the same.
+
+    The address of a node is its module, and a tensor's own name, as a pattern (``layers.*.attn``). What stands at
+    an address or in a module that is on both sides is not taken for what stands elsewhere.
+    """
+
+    def __init__(self, before: NumberedGraph, after: NumberedGraph) -> None:
+        self._before, self._after = before, after
+        self._modules = frozenset((*before.classes, *before.modules)).intersection((*after.classes, *after.modules))
+        self._addresses = frozenset(before.addresses).intersection(after.addresses)
+        self._owners = [_owners(graph) for graph in (before, after)]
+        self._known: dict[tuple[int, int, int, int], int] = {}
+        self._chains: dict[tuple[int, int], tuple[tuple[str, str], ...]] = {}
+
+    def astray(self, node: int, other: int) -> int:
+        """What it costs that a node has one address before and another after although one of them is kept."""
+        before, after = self._before, self._after
+        address, other_address = before.address_labels[node], after.address_labels[other]
+        if address == other_address:
+            return 0
+        key = before.module_labels[node], address, after.module_labels[other], other_address
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._leaving(
+                (before.modules[node], before.addresses[node]), (after.modules[other], after.addresses[other])
+            )
+        return known
+
+    def torn(self, matching: Sequence[int]) -> int:
+        """How many partners modules have beyond one each, seen from both sides."""
+        modules, other_modules = self._before.module_labels, self._after.module_labels
+        pairs = {(modules[node], other_modules[other]): node for node, other in enumerate(matching) if other >= 0}
+        for pair in pairs.keys() - self._chains.keys():
+            node = pairs[pair]
+            found = self._before.modules[node], self._after.modules[matching[node]]
+            self._chains[pair] = tuple(_upwards(*found)) if self._stays(*found) else ()
+        seen = set(chain.from_iterable(map(self._chains.__getitem__, pairs)))
+        return 2 * len(seen) - len({old for old, _ in seen}) - len({new for _, new in seen})
+
+    def _stays(self, old: str, new: str) -> bool:
+        """Whether one module may be the other: an index shifted, or neither name is on both sides."""
+        return pattern(old) == pattern(new) or self._modules.isdisjoint((old, new))
+
+    def _leaving(self, old: tuple[str, str], new: tuple[str, str]) -> int:
+        (module, address), (other_module, other_address) = old, new
+        if pattern(module) == pattern(other_module):
+            return 0 if self._addresses.isdisjoint((address, other_address)) else _ASTRAY
+        if self._stays(module, other_module):
+            return 0
+        if module not in self._owners[0] and other_module not in self._owners[1]:
+            return _MOVED
+        nested = _contains(module, other_module) or _contains(other_module, module)
+        same_tensor = address.partition(TENSOR)[2] == other_address.partition(TENSOR)[2]
+        return _MOVED if nested and same_tensor else _ASTRAY
+
+
+def anchors(before: NumberedGraph, after: NumberedGraph, modules: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """By position the address in the words of the second graph where both have it, otherwise nothing.
+
+    ``modules`` are paths of modules in the first graph to those in the second.
+    """
+    renamed = {path: pattern(found) for path, found in modules.items() if pattern(path) != pattern(found)}
+    addresses = before.addresses
+    if renamed:
+        addresses = [
+            renamed[module] + address[len(pattern(module)) :] if module in renamed else address
+            for address, module in zip(addresses, before.modules, strict=True)
+        ]
+    both = frozenset(addresses).intersection(after.addresses)
+    here, there = ([address if address in both else "" for address in of] for of in (addresses, after.addresses))
+    return here, there
+
+
+def _owners(graph: NumberedGraph) -> frozenset[str]:
+    """The modules with tensors of their own."""
+    return frozenset(module for module, (_, tensor) in zip(graph.modules, graph.homes, strict=True) if tensor)
+
+
+def _contains(outer: str, inner: str) -> bool:
+    return not outer or inner.startswith(f"{outer}.")
+
+
+def _upwards(old: str, new: str) -> Iterator[tuple[str, str]]:
+    """Two modules, and those around them as long as they are called the same."""
+    while old and new:
+        yield old, new
+        old, name = split_path(old)
+        new, other_name = split_path(new)
+        if pattern(name) != pattern(other_name):
+            return

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.ir.ids import encode_component
+from gradir.ir.ids import encode_component, split_id, without_ordinal
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["Naming", "Rename", "pattern", "rename"]
 
 _INDEX: Final = re.compile(r"(?<![^.:/~])[0-9]+(?![^.:/~])")
-_ORDINAL: Final = re.compile(r"[:~][0-9]+")
 
 _REMEMBERED: Final = 1 << 17
 """More names than the modules of a graph of 100,000 nodes have: a cache that is too small remembers none of them."""
@@ -41,8 +40,8 @@ class Naming(NamedTuple):
     @classmethod
     def of(cls, node: Node) -> Naming:
         """The patterns of a node; all of a tensor's id is a path."""
-        path, slash, tail = node.id.rpartition("/")
-        if not slash and not node.op:
+        path, tail = split_id(node.id)
+        if not path and not node.op:
             path, tail = tail, ""
         return cls(
             pattern(path),
@@ -90,9 +89,5 @@ def pattern(name: str) -> str:
     return _INDEX.sub("*", name)
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _without_ordinal(tail: str) -> str:
-    return _ORDINAL.sub("", tail)
-
-
+_without_ordinal = lru_cache(maxsize=_REMEMBERED)(without_ordinal)
 _encoded = lru_cache(maxsize=_REMEMBERED)(encode_component)

@@ -10,29 +10,19 @@ from types import FrameType
 from typing import Any, Final
 
 import torch
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
-    unset_fake_temporarily,
-)
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._mode_utils import no_dispatch
 
-__all__ = ["LOOKED_AT", "is_fake", "without_data"]
+from gradir.frontends.pytorch import private
+
+__all__ = ["without_data"]
 
 _MOST: Final = 1_000
 """The elements of the largest tensor with values: as many as a model has layers, not as one has channels."""
 
 _MESHES: Final = "torch.distributed.device_mesh"
 
-LOOKED_AT: Final = (DataDependentOutputException, DynamicOutputShapeException)
-"""What torch raises where a program needs the values of a tensor that has none."""
 
-
-class _Fakes(FakeTensorMode):
+class _Fakes(private.FakeTensorMode):  # type: ignore[misc]
     """While entered, tensors have no data, but small ones made of numbers alone know their values.
 
     So ``[rate.item() for rate in torch.linspace(0, 0.1, depth)]`` works, as models say how much each layer drops. The
@@ -40,11 +30,11 @@ class _Fakes(FakeTensorMode):
     """
 
     def __init__(self) -> None:
-        super().__init__(allow_non_fake_inputs=True)  # type: ignore[no-untyped-call]
+        super().__init__(allow_non_fake_inputs=True)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _in_mesh():
-            with unset_fake_temporarily():
+            with private.unset_fake_temporarily():
                 return func(*args, **(kwargs or {}))
         return super().__torch_dispatch__(func, types, args, kwargs)
 
@@ -55,11 +45,11 @@ class _Fakes(FakeTensorMode):
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation."""
         made = super().dispatch(func, types, args, kwargs or {})
-        if type(made) is not FakeTensor or made.constant is not None or not _makes_of_numbers(func):
+        if type(made) is not private.FakeTensor or made.constant is not None or not _makes_of_numbers(func):
             return made
         if made.numel() > _MOST or made.device.type != "cpu" or made.layout is not torch.strided:
             return made
-        with no_dispatch():
+        with private.no_dispatch():
             values = func(*args, **(kwargs or {}))
         return self.fake_tensor_converter.from_real_tensor(self, values, make_constant=True)
 
@@ -81,11 +71,6 @@ def without_data() -> Iterator[None]:
         wrapper.__init__ = build
 
 
-def is_fake(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has no data."""
-    return isinstance(tensor, FakeTensor)
-
-
 def _in_mesh() -> bool:
     """Whether the running operation is one of a device mesh's own."""
     if _MESHES not in sys.modules:
@@ -101,9 +86,9 @@ def _in_mesh() -> bool:
 @lru_cache(maxsize=1024)
 def _makes_of_numbers(func: object) -> bool:
     """Whether an operation makes a tensor of numbers alone, and the same each time."""
-    if not isinstance(func, OpOverload) or torch.Tag.nondeterministic_seeded in func.tags:
+    if not isinstance(func, private.Operator) or torch.Tag.nondeterministic_seeded in func.tags:
         return False
-    schema = func._schema
+    schema = private.schema_of(func)
     takes_tensors = any("Tensor" in str(argument.type) for argument in schema.arguments)
     # What is not initialised has no values to know.
     return not takes_tensors and not schema.name.startswith("aten::empty")

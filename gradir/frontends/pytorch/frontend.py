@@ -10,7 +10,7 @@ from gradir.errors import CaptureError
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.reading.assemble import LiveGraph
     from gradir.frontends.pytorch.recorder import Recorder
-    from gradir.protocols import Names
+    from gradir.protocols import Names, Verification
 
 __all__ = ["TorchFrontend"]
 
@@ -18,15 +18,34 @@ __all__ = ["TorchFrontend"]
 class TorchFrontend:
     """Captures PyTorch autograd graphs."""
 
-    name: ClassVar[str] = "torch"
+    framework: ClassVar[str] = "torch"
+    takes: ClassVar[str] = (
+        "tensors with a graph in any nesting of tuples, lists and dicts, or a torch.nn.Module and its inputs"
+    )
+    install: ClassVar[str] = "pip install 'gradir[torch]'"
 
     def __init__(self) -> None:
         try:
             import torch
         except ImportError as error:
-            raise CaptureError("capturing needs PyTorch: pip install 'gradir[torch]'") from error
+            raise CaptureError(f"capturing needs PyTorch: {self.install}") from error
         if torch.__version__ < torch.torch_version.TorchVersion("2.5"):
             raise CaptureError(f"capturing needs torch 2.5 or later, and this is {torch.__version__}: update it")
+
+    @classmethod
+    def claims(cls, value: object) -> bool:
+        """Whether a value is a tensor, a module or a class of modules, or holds a tensor."""
+        import torch
+        from torch.utils import _pytree as pytree
+
+        if isinstance(value, type):
+            return issubclass(value, torch.nn.Module)
+        if isinstance(value, (torch.Tensor, torch.nn.Module)):
+            return True
+        # A dataclass, say, may be registered as a node of such trees.
+        return not isinstance(value, (tuple, list, dict)) and any(
+            isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value)
+        )
 
     def capture(
         self,
@@ -67,11 +86,22 @@ class TorchFrontend:
 
         return Recorder(model, sources=sources, flow=flow)
 
+    def verify(self, live: LiveGraph, *, keep_graph: bool = True) -> Verification:
+        """Run a real backward and compare it with the graph; see `gradir.verify`."""
+        return live.verify(keep_graph=keep_graph)
+
     def capture_target(
-        self, target: object, inputs: Sequence[str], *, seed: int = 0, fake: bool = False, sources: bool = False
+        self, target: object, inputs: Sequence[str], *, seed: int = 0, sources: bool = False
     ) -> LiveGraph:
         """Run what a SPEC named and capture what comes out."""
-        from gradir.frontends.pytorch.target import capture_fake_target, capture_target
+        from gradir.frontends.pytorch.target import capture_target
 
-        run = capture_fake_target if fake else capture_target
-        return run(target, inputs, seed, sources)
+        return capture_target(target, inputs, seed, sources)
+
+    def capture_fake_target(
+        self, target: object, inputs: Sequence[str], *, seed: int = 0, sources: bool = False
+    ) -> LiveGraph:
+        """The same on tensors without data."""
+        from gradir.frontends.pytorch.target import capture_fake_target
+
+        return capture_fake_target(target, inputs, seed, sources)

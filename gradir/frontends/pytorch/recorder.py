@@ -14,19 +14,18 @@ from typing import Any, Final, NamedTuple, NoReturn
 import torch
 from msgspec.structs import replace
 from torch import nn
-from torch.autograd.function import BackwardCFunction
 from torch.nn.modules import module as module_hooks
-from torch.utils import _pytree as pytree
 
 from gradir.errors import CaptureError
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.places import cuts_of
+from gradir.frontends.pytorch.private import MODULE_CALL, flattened_with_paths, own_parameters, runs_a_function
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
 from gradir.frontends.pytorch.reading.attributes import plain_text
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
-from gradir.frontends.pytorch.reading.scopes import module_paths, scope_table
-from gradir.frontends.pytorch.reading.tensors import NamedTensors, Owned, modules_of, owned_tensors
+from gradir.frontends.pytorch.reading.scopes import scope_table
+from gradir.frontends.pytorch.reading.tensors import Modules, NamedTensors, Owned, modules_below, modules_of
 from gradir.frontends.pytorch.reading.walk import walk
 from gradir.frontends.pytorch.recording.flow import Flow, FlowModes, Value
 from gradir.frontends.pytorch.recording.forward import forward_nodes
@@ -40,10 +39,6 @@ from gradir.version import __version__
 
 __all__ = ["Recorder"]
 
-_CALL: Final = nn.Module._call_impl.__code__
-_Function: Any = torch.autograd.Function
-_APPLY: Final = _Function.apply.__func__.__code__
-_APPLY_BACKWARD: Final = BackwardCFunction.apply.__code__
 _OWN_CALL_AND_THE_ONE_ABOVE: Final = 2
 
 
@@ -125,14 +120,14 @@ class Recorder:
         """
         if not self._notes_flow:
             raise CaptureError("the forward was not noted: record it with flow=True")
-        roots = modules_of(self._model if model is None else model)
-        roots = _with_strays(roots, module_paths(roots), strays_among(list(self._outermost), module_paths(roots)))
-        paths = module_paths(roots)
-        owned = owned_tensors(roots)
-        named = NamedTensors([*owned, *_named_by_module(self._all_temporary().values(), paths)], params)
+        modules = modules_below(modules_of(self._model if model is None else model))
+        modules = _with_strays(modules, strays_among(list(self._outermost), modules.paths))
+        paths = modules.paths
+        temporary = _named_by_module(self._all_temporary().values(), paths)
+        named = NamedTensors([*modules.owned, *temporary], params)
         return Graph.of(
             forward_nodes(self._flows.values(), named, lambda frame: path_of(frame, paths)),
-            scope_table(paths, owned, self._calls),
+            scope_table(paths, modules.owned, self._calls),
             producer=Producer(__version__, "torch", str(torch.__version__), {"graph": "forward"}),
         )
 
@@ -163,10 +158,14 @@ class Recorder:
 
         if not self._notes_flow:
             raise CaptureError("the forward was not noted: record it with flow=True")
-        roots = modules_of(self._model if model is None else model)
-        owned = [entry for entry in owned_tensors(roots) if isinstance(entry.tensor, nn.Parameter)]
+        modules = modules_below(modules_of(self._model if model is None else model))
+        owned = [entry for entry in modules.owned if isinstance(entry.tensor, nn.Parameter)]
         named = {name: entry.tensor for entry in owned for name in entry.names}
-        captured = [tensor for tensor in pytree.tree_leaves(subject) if isinstance(tensor, torch.Tensor)]
+        captured = [
+            tensor
+            for tensor in [leaf for _, leaf in flattened_with_paths(subject)[0]]
+            if isinstance(tensor, torch.Tensor)
+        ]
         if not captured and not isinstance(subject, BaseException):
             raise CaptureError("there is nothing to explain: no tensor among what was given")
         flow = next(iter(self._flows.values()))
@@ -184,8 +183,8 @@ class Recorder:
             live,
             given,
             parametrized,
-            kept_aside(roots),
-            broken_ties(roots),
+            kept_aside(modules.paths),
+            broken_ties(modules.paths),
         )
         return explain_failure(asked) if isinstance(subject, BaseException) else explain(asked, values=values)
 
@@ -206,28 +205,26 @@ class Recorder:
             return self._assemble(captured, model, params)
 
     def _assemble(self, captured: list[Captured], model: object, params: Names | None) -> LiveGraph:
-        roots = modules_of(self._model if model is None else model)
-        known = module_paths(roots)
-        ran = Ran(strays_among(list(self._outermost), known), list(self._timelines), self._recording)
+        modules = modules_below(modules_of(self._model if model is None else model))
+        ran = Ran(strays_among(list(self._outermost), modules.paths), list(self._timelines), self._recording)
         walked = walk(captured)
         temporary = self._all_temporary()
-        if roots and ran.strays:
-            ran = taking_part(ran, known, walked, {key: module for key, (_, module, _) in temporary.items()})
-        roots = _with_strays(roots, known, ran.strays)
-        paths = module_paths(roots)
-        named = list(_named_by_module(temporary.values(), paths))
+        if modules.roots and ran.strays:
+            ran = taking_part(ran, modules.paths, walked, {key: module for key, (_, module, _) in temporary.items()})
+        modules = _with_strays(modules, ran.strays)
+        named = list(_named_by_module(temporary.values(), modules.paths))
         live = assemble(
             captured,
-            roots,
+            modules,
             params=params,
             walked=walked,
-            scope_of=ScopeLookup(ran.timelines, paths),
+            scope_of=ScopeLookup(ran.timelines, modules.paths),
             calls=self._calls,
             inside=self._inside,
             temporary=named,
             sources=self._source_lookup(ran.timelines),
         )
-        return self._with_cuts(live, NamedTensors([*owned_tensors(roots), *named], params), paths)
+        return self._with_cuts(live, NamedTensors([*modules.owned, *named], params), modules.paths)
 
     def _with_cuts(self, live: LiveGraph, named: NamedTensors, paths: Mapping[nn.Module, str]) -> LiveGraph:
         """The capture with the places in its graph where the flow goes on without gradient."""
@@ -240,7 +237,7 @@ class Recorder:
 
             def names_of(leaf: Value, flow: Flow = flow) -> tuple[str, ...]:
                 tensor = flow.tensor_of(leaf)
-                names = () if tensor is None else named.names(tensor)
+                names = () if tensor is None else named.of(tensor).names
                 return names or ((flow.variables[leaf],) if leaf in flow.variables else ())
 
             found.extend(cuts_of(flow, flowing, names_of, reached, lambda frame: path_of(frame, paths)))
@@ -263,7 +260,7 @@ class Recorder:
         found = dict(self._temporary)
         frames = {id(frame): frame for line in self._timelines for frame in line.snapshot()[1] if frame is not None}
         for frame in frames.values():
-            now = frame.module._parameters
+            now = own_parameters(frame.module)
             for name, tensor in frame.parameters:
                 if tensor is not None and now.get(name) is not tensor:
                     found.setdefault(id(tensor), _Temporary(tensor, frame.module, name))
@@ -288,7 +285,7 @@ class Recorder:
         inside = (caller is not None and caller.inside) or _in_a_function()
         if inside:
             self._inside[module] = None
-        timeline.switch(Frame(module, caller, tuple(module._parameters.items()), inside))
+        timeline.switch(Frame(module, caller, tuple(own_parameters(module).items()), inside))
 
     def _leave_module(self, module: nn.Module, inputs: object, result: object) -> None:  # noqa: ARG002
         if torch.compiler.is_compiling():
@@ -301,10 +298,10 @@ class Recorder:
         if frame is None:
             return
         timeline.switch(frame.caller)
-        if all(map(is_, module._parameters.values(), map(itemgetter(1), frame.parameters))):
+        if all(map(is_, own_parameters(module).values(), map(itemgetter(1), frame.parameters))):
             return
         usual = dict(frame.parameters)
-        for name, tensor in module._parameters.items():
+        for name, tensor in own_parameters(module).items():
             if tensor is not None and usual.get(name) is not tensor:
                 # It has this one only while it runs, as when each process keeps a part of each parameter.
                 self._temporary[id(tensor)] = _Temporary(tensor, module, name)
@@ -323,27 +320,26 @@ def _in_a_function() -> bool:
     calls = 0
     while frame is not None and calls < _OWN_CALL_AND_THE_ONE_ABOVE:
         code = frame.f_code
-        if code is _CALL:
+        if code is MODULE_CALL:
             calls += 1
-        elif code is _APPLY or code is _APPLY_BACKWARD:
+        elif runs_a_function(code):
             return True
         frame = frame.f_back
     return False
 
 
-def _with_strays(
-    roots: dict[str, nn.Module], known: Mapping[nn.Module, str], strays: Sequence[nn.Module]
-) -> dict[str, nn.Module]:
-    """The roots, and every stray under the name of its class; without any root a lone stray model is the root."""
-    named = dict(roots)
-    if not roots:
+def _with_strays(modules: Modules, strays: Sequence[nn.Module]) -> Modules:
+    """With every stray as a root under the name of its class; without any root a lone stray model is the root."""
+    if strays and not modules.roots:
         # Beside a lone model there may be modules without parameters, such as its criterion.
         models = [module for module in strays if next(module.parameters(), None) is not None] or strays
         if len(models) == 1:
-            named[""] = models[0]
+            modules = modules_below({"": models[0]})
             strays = [module for module in strays if module is not models[0]]
-            known = module_paths(named)
-    taken = {*known.values(), *(path.partition(".")[0] for path in known.values())}
+    if not strays:
+        return modules
+    named = dict(modules.roots)
+    taken = {*modules.paths.values(), *(path.partition(".")[0] for path in modules.paths.values())}
     counts: dict[str, int] = {}
     for module in strays:
         wanted = plain_text(type(module).__name__)
@@ -353,4 +349,4 @@ def _with_strays(
         counts[wanted] = count
         taken.add(name)
         named[name] = module
-    return named
+    return modules_below(named)

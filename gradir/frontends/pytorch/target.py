@@ -10,15 +10,16 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from gradir.errors import CaptureError, GradirError, SpecError
-from gradir.frontends.pytorch.fake import LOOKED_AT, without_data
+from gradir.errors import CaptureError, SpecError
+from gradir.frontends.pytorch.fake import without_data
+from gradir.frontends.pytorch.private import LOOKED_AT
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.outputs import flatten_differentiable
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.paths import ShownPaths
 from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.protocols import Names
-from gradir.spec import own_error
+from gradir.spec import called, own_error
 
 __all__ = ["capture_fake_target", "capture_module", "capture_target", "parse_input"]
 
@@ -132,21 +133,17 @@ def _capture_on_described_inputs(module: nn.Module, inputs: Sequence[str], sourc
 
 
 def _run(call: Callable[[], T], name: str = "") -> T:
+    name = name or getattr(call, "__qualname__", type(call).__name__)
     try:
-        return call()
-    except GradirError:
-        raise
-    except KeyboardInterrupt:
-        raise
-    except LOOKED_AT as error:
-        name = name or getattr(call, "__qualname__", type(call).__name__)
+        return called(call, name)
+    except SpecError as error:
+        cause = error.__cause__
+        if not isinstance(cause, LOOKED_AT):
+            raise
         raise SpecError(
-            f"{name} looks at the values of a tensor{_place(error)}, and with --fake only small ones made of numbers "
+            f"{name} looks at the values of a tensor{_place(cause)}, and with --fake only small ones made of numbers "
             "have any: work it out of Python's numbers there, or capture without --fake"
-        ) from error
-    except BaseException as error:
-        name = name or getattr(call, "__qualname__", type(call).__name__)
-        raise SpecError(f"{name} raised {own_error(error)}") from error
+        ) from cause
 
 
 def _place(error: BaseException) -> str:

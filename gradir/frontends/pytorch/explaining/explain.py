@@ -13,8 +13,9 @@ from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Stop
 from gradir.frontends.pytorch.explaining.gradients import gradients_of
 from gradir.frontends.pytorch.explaining.places import lines_of
 from gradir.frontends.pytorch.explaining.terms import terms_of
+from gradir.frontends.pytorch.private import ACCUMULATOR, PACKED, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.tensors import named_modules, storage_of
+from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
 
@@ -232,7 +233,7 @@ class _Search:
         except RuntimeError:
             self._tell_what_was_written(live)
             return
-        accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == "AccumulateGrad"}
+        accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
         makers = self._makers()
         arose: dict[tuple[str, str, Place | None], list[str]] = {}
         for name, tensor in reached.items():
@@ -242,7 +243,7 @@ class _Search:
             if arrival.kind in ("zero", "rounding", "nonfinite"):
                 self._statuses[name] = "zero" if arrival.kind == "rounding" else arrival.kind
                 for fn in arrival.arose or (None,):
-                    step = None if fn is None else makers.get(fn._sequence_nr())
+                    step = None if fn is None else makers.get(sequence_number(fn))
                     op = "" if fn is None else live.graph.nodes[live.grad_fns[fn]].op
                     line = None if step is None else step.place
                     arose.setdefault((arrival.kind, op, line), []).append(name)
@@ -262,7 +263,7 @@ class _Search:
         for fn, node_id in live.grad_fns.items():
             for slot in live.graph.nodes[node_id].saved:
                 if slot.state == "stale":
-                    step = self._last_write(getattr(fn, f"_raw_saved_{slot.slot}", None))
+                    step = self._last_write(getattr(fn, f"{PACKED}{slot.slot}", None))
                     if step is not None:
                         self._tell("inplace", "error", _called(step), [], step.place)
 
@@ -294,28 +295,25 @@ def _called(step: Step) -> str:
     return str(step.func.__name__).partition(".")[0]
 
 
-def kept_aside(roots: Mapping[str, nn.Module]) -> dict[str, torch.Tensor]:
+def kept_aside(paths: Mapping[nn.Module, str]) -> dict[str, torch.Tensor]:
     """The leaves that modules keep in lists, dicts and plain attributes, by where they are."""
     found: dict[str, torch.Tensor] = {}
-    for prefix, root in roots.items():
-        for path, module in named_modules(root):
-            where = ".".join(part for part in (prefix, path) if part)
-            for name, value in vars(module).items():
-                if name not in _OF_TORCH:
-                    _collect(f"{where}.{name}" if where else name, value, found)
+    for module, path in paths.items():
+        for name, value in vars(module).items():
+            if name not in _OF_TORCH:
+                _collect(f"{path}.{name}" if path else name, value, found)
     return found
 
 
-def broken_ties(roots: Mapping[str, nn.Module]) -> list[tuple[str, str]]:
+def broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
     """The weights of embeddings and linear modules that are two tensors of equal numbers, as loading may leave them."""
     embeddings, linears = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
-    for prefix, root in roots.items():
-        for path, module in named_modules(root):
-            where = ".".join(part for part in (prefix, path, "weight") if part)
-            if isinstance(module, nn.Embedding):
-                embeddings[where] = module.weight
-            elif isinstance(module, nn.Linear):
-                linears[where] = module.weight
+    for module, path in paths.items():
+        where = f"{path}.weight" if path else "weight"
+        if isinstance(module, nn.Embedding):
+            embeddings[where] = module.weight
+        elif isinstance(module, nn.Linear):
+            linears[where] = module.weight
     return [
         (one, other)
         for one, embedding in embeddings.items()

@@ -9,13 +9,12 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying.verify import grads_put_aside
 
 __all__ = ["Arrival", "Gradients", "gradients_of"]
 
-_ACCUMULATES: Final = "AccumulateGrad"
-_REENTRANT: Final = "CheckpointFunctionBackward"
 _NOTHING: Final = 1e-5
 """Which part of what came to a function is nothing."""
 
@@ -110,9 +109,9 @@ def gradients_of(tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]
         passed[fn] = _Passed(tuple(map(_size, came)), tuple(map(_size, went)))
 
     fns = list(fns)
-    hooks = [fn.register_hook(partial(note, fn)) for fn in fns if type(fn).__name__ != _ACCUMULATES]
+    hooks = [fn.register_hook(partial(note, fn)) for fn in fns if type(fn).__name__ != ACCUMULATOR]
     # A reentrant checkpoint runs in no other backward than one that adds up.
-    adds = any(type(fn).__name__ == _REENTRANT for fn in fns)
+    adds = any(type(fn).__name__ == CHECKPOINT for fn in fns)
     try:
         seeds = [torch.ones_like(tensor) for tensor in tensors]
         with torch.random.fork_rng(), torch.autograd.set_multithreading_enabled(False):

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-import torch
-
+from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import (
     AttributeReader,
     LoneAttributeReader,
@@ -22,18 +21,7 @@ from gradir.ir import AttrValue
 
 __all__ = ["Anatomies", "Anatomy", "Slot"]
 
-_SAVED: Final = "_saved_"
-_RAW: Final = "_raw_saved_"
-
-_ACCUMULATE: Final = "AccumulateGrad"
-_ACCUMULATE_OP: Final = neutral_name(_ACCUMULATE)
-
-_OPAQUE: Final = frozenset({"CheckpointFunctionBackward", "CompiledFunctionBackward", "DifferentiableGraphBackward"})
-"""Functions that stand for a graph of their own, which autograd does not show."""
-
-
-_operators: Final[Callable[[], list[str]]] = torch._C._dispatch_get_all_op_names
-"""The names of all registered operators, such as ``aten::add.Tensor``."""
+_ACCUMULATE_OP: Final = neutral_name(private.ACCUMULATOR)
 
 
 class Slot(NamedTuple):
@@ -79,7 +67,7 @@ class Anatomies:
         found = self.by_type.get(kind)
         if found is not None:
             return found
-        if kind.__name__ != "CppFunction":
+        if kind.__name__ != private.UNTYPED_NODE:
             found = self.by_type[kind] = _inspect(kind, plain_text(kind.__name__), self._symbols, self._groups)
             return found
         # C++ nodes without a Python type of their own share one, and differ by name only.
@@ -91,10 +79,10 @@ class Anatomies:
 
 
 def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: Groups) -> Anatomy:
-    attributes = [name for name in dir(kind) if name.startswith((_SAVED, _RAW, "needs_input_grad"))]
+    attributes = [name for name in dir(kind) if name.startswith((private.SAVED, private.PACKED, "needs_input_grad"))]
     slots = tuple(_slots(attributes))
-    accumulates = kind.__name__ == _ACCUMULATE
-    op = neutral_name(registered_name(native, _operators))
+    accumulates = kind.__name__ == private.ACCUMULATOR
+    op = neutral_name(registered_name(native, private.registered_operators))
     if op == _ACCUMULATE_OP and not accumulates:
         # A custom Function of this name would have the ids of leaves.
         op = f"{op}_function"
@@ -106,15 +94,15 @@ def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: 
         # With the class beside it, a lone attribute comes as a tuple too.
         attrgetter(*(slot.packed for slot in slots), "__class__"),
         accumulates=accumulates,
-        opaque=native in _OPAQUE,
+        opaque=native in private.OPAQUE,
     )
 
 
 def _attribute_reader(
     attributes: list[str], tensors: set[str], symbols: Callable[[object], str], groups: Groups
 ) -> Callable[[GradFn], Mapping[str, AttrValue]]:
-    own = sorted(name for name in attributes if name.startswith(_SAVED) and name not in tensors)
-    named = {name.removeprefix(_SAVED): name for name in own}
+    own = sorted(name for name in attributes if name.startswith(private.SAVED) and name not in tensors)
+    named = {name.removeprefix(private.SAVED): name for name in own}
     # Only a custom Function says which of its inputs need a gradient.
     if "needs_input_grad" in attributes:
         return PythonAttributeReader(named, groups, symbols)
@@ -125,7 +113,7 @@ def _attribute_reader(
 
 
 def _slots(attributes: list[str]) -> Iterator[Slot]:
-    for packed in sorted(name for name in attributes if name.startswith(_RAW)):
-        name = packed.removeprefix(_RAW)
+    for packed in sorted(name for name in attributes if name.startswith(private.PACKED)):
+        name = packed.removeprefix(private.PACKED)
         # A custom Function has its saved tensors under a name of their own.
-        yield Slot(name, packed, "saved_tensors" if name == "tensors" else _SAVED + name)
+        yield Slot(name, packed, "saved_tensors" if name == "tensors" else private.SAVED + name)

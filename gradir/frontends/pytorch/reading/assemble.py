@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.fake import is_fake
+from gradir.frontends.pytorch.private import FakeTensor, output_metadata, sequence_number, without_overrides
 from gradir.frontends.pytorch.reading.anatomy import Anatomies, Anatomy
 from gradir.frontends.pytorch.reading.flat import FlatParameters
 from gradir.frontends.pytorch.reading.keepalive import protect
@@ -22,12 +22,20 @@ from gradir.frontends.pytorch.reading.outputs import Captured, flatten
 from gradir.frontends.pytorch.reading.reach import hidden_among
 from gradir.frontends.pytorch.reading.recorded import NotedSources
 from gradir.frontends.pytorch.reading.saved import SavedReader
-from gradir.frontends.pytorch.reading.scopes import cuts, is_trainable, module_paths, scope_table
+from gradir.frontends.pytorch.reading.scopes import cuts, is_trainable, scope_table
 from gradir.frontends.pytorch.reading.symbols import Symbols
-from gradir.frontends.pytorch.reading.tensors import NamedTensors, Owned, TensorNodes, modules_of, owned_tensors
+from gradir.frontends.pytorch.reading.tensors import (
+    Modules,
+    NamedTensors,
+    Owned,
+    TensorNodes,
+    modules_below,
+    modules_of,
+)
 from gradir.frontends.pytorch.reading.walk import GradFn, Walk, walk
 from gradir.gcpause import paused_gc
 from gradir.ir import AttrValue, Cut, Graph, Node, Producer, Ref, Scope, TensorMeta
+from gradir.ir.frozen import NOTHING, frozen
 from gradir.ir.ids import IdAllocator
 from gradir.ir.records import sound
 from gradir.ir.validate import vouch
@@ -39,13 +47,13 @@ __all__ = ["LiveGraph", "assemble", "capture"]
 _DERIVATIVE: Final = re.compile(r"BackwardBackward\d*$")
 """The grad_fns of derivatives, of which torch computes only those that are needed."""
 
-_NOTHING: Final[Mapping[str, AttrValue]] = {}
-_OPEN_SCOPE: Final[Mapping[str, AttrValue]] = {"scope": "ambiguous"}
+_OPEN_SCOPE: Final[Mapping[str, AttrValue]] = frozen({"scope": "ambiguous"})
 
 
 def capture(outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
     """Capture the graph behind tensors; see `gradir.capture`."""
-    return assemble(flatten(outputs), modules_of(model), params=params)
+    with paused_gc():
+        return assemble(flatten(outputs), modules_below(modules_of(model)), params=params)
 
 
 class LiveGraph(NamedTuple):
@@ -72,7 +80,7 @@ class LiveGraph(NamedTuple):
 
 def assemble(
     captured: list[Captured],
-    roots: Mapping[str, nn.Module],
+    modules: Modules,
     *,
     params: Names | None = None,
     walked: Walk | None = None,
@@ -95,10 +103,10 @@ def assemble(
         raise CaptureError("capture inside torch.compile sees no grad_fn: capture outside the compiled function")
     # What is dropped before the collector runs again need not be looked at by it, and no class or mode of the user's
     # need be told of what is read.
-    with paused_gc(), torch._C.DisableTorchFunction():
+    with paused_gc(), without_overrides():
         return _assemble(
             captured,
-            roots,
+            modules,
             params,
             walk(captured) if walked is None else walked,
             scope_of=scope_of,
@@ -111,7 +119,7 @@ def assemble(
 
 def _assemble(
     captured: list[Captured],
-    roots: Mapping[str, nn.Module],
+    modules: Modules,
     params: Names | None,
     walked: Walk,
     *,
@@ -121,7 +129,7 @@ def _assemble(
     temporary: Sequence[Owned],
     sources: NotedSources | None,
 ) -> LiveGraph:
-    owned = owned_tensors(roots)
+    owned = modules.owned
     temporary = _with_every_name(temporary, owned)
     known = [*owned, *temporary]
     assembly = _Assembly(captured, walked, NamedTensors(known, params), TensorNodes(known), scope_of, sources=sources)
@@ -129,7 +137,7 @@ def _assemble(
     protect(walked)
     grad_fns, leaves = assembly.live()
     reached = {id(tensor) for tensor in leaves.values()}
-    unreached = [entry for entry in owned if is_trainable(entry.tensor) and id(entry.tensor) not in reached]
+    unreached = [entry for entry in owned if id(entry.tensor) not in reached and is_trainable(entry.tensor)]
     if unreached:
         unreached = _without_replaced(unreached, [entry for entry in temporary if id(entry.tensor) in reached])
         known_ids = {id(entry.tensor) for entry in known}
@@ -137,7 +145,7 @@ def _assemble(
     hidden = hidden_among([entry.tensor for entry in unreached], walked.edges, inside, is_recorded=scope_of is not None)
     graph = Graph.of(
         nodes,
-        scope_table(module_paths(roots), owned, calls),
+        scope_table(modules.paths, owned, calls),
         cuts(unreached, hidden),
         Producer(
             __version__,
@@ -147,7 +155,7 @@ def _assemble(
                 "scopes": scope_of is not None,
                 "sources": sources is not None,
                 # Only where it is so: what has data need not say it.
-                **({"fake": True} if any(is_fake(entry.tensor) for entry in captured) else {}),
+                **({"fake": True} if any(isinstance(entry.tensor, FakeTensor) for entry in captured) else {}),
             },
         ),
     )
@@ -155,7 +163,7 @@ def _assemble(
     # order: a look at each node again would cost more than to write it. The few other records are looked at.
     if sound(list(graph.scopes.values()), Scope) and sound(graph.cuts, Cut):
         vouch(graph)
-    return LiveGraph(graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], roots)
+    return LiveGraph(graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], modules.roots)
 
 
 def _usable(tensor: torch.Tensor) -> torch.Tensor:
@@ -163,7 +171,7 @@ def _usable(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, requires_grad=True) if is_lazy(tensor) else tensor
 
 
-def _with_every_name(temporary: Sequence[Owned], owned: list[Owned]) -> Sequence[Owned]:
+def _with_every_name(temporary: Sequence[Owned], owned: Sequence[Owned]) -> Sequence[Owned]:
     """The temporary parameters with all names of those in whose place they were; not what a module has anyway."""
     if not temporary:
         return temporary
@@ -189,7 +197,7 @@ def _without_parts(unreached: list[Owned], leaves: list[torch.Tensor]) -> list[O
 
 
 _Step: TypeAlias = tuple[Any, Anatomy | None, str | None]
-"""A grad_fn, its anatomy, and its scope or ``None`` if that is open; or a place in the captured tensors."""
+"""A grad_fn, its anatomy, and its scope, ``None`` if open, or its leaf's id; or a place in the captured tensors."""
 
 
 class _Assembly:
@@ -217,7 +225,7 @@ class _Assembly:
         self._metadata = MetadataReader(self._symbols)
         self._ids: dict[GradFn, str] = {}
         self._captured_ids: dict[int, str] = {}
-        self._leaves: dict[GradFn, torch.Tensor] = {}
+        self._leaves: dict[str, Owned] = {}
         self._nodes: list[Node] = []
 
     def nodes(self) -> list[Node]:
@@ -227,25 +235,26 @@ class _Assembly:
 
     def live(self) -> tuple[dict[GradFn, str], dict[str, torch.Tensor]]:
         """The id of every grad_fn, and every leaf tensor by the id of its node."""
-        return self._ids, {self._tensors.id_of(tensor) or "": tensor for tensor in self._leaves.values()}
+        return self._ids, {tensor_id: leaf.tensor for tensor_id, leaf in self._leaves.items()}
 
     def _assign_ids(self) -> list[_Step]:
         """Give everything its id; returns the canonical order with what was looked up on the way."""
         steps: list[_Step] = []
-        ids, scope_of, functions = self._ids, self._scope_of, self._allocator.functions
+        ids, scope_of = self._ids, self._scope_of
+        functions, accumulator = self._allocator.functions, self._allocator.accumulator
         anatomies, anatomy_of = self._anatomies.by_type, self._anatomies.of
         scope: str | None = ""
+        key: Any
         for key in self._walked.order:
-            anatomy = anatomies.get(type(key))
-            if anatomy is None:
-                if isinstance(key, int):
-                    self._captured_ids[key] = self._captured_id(key)
-                    steps.append((key, None, ""))
-                    continue
-                anatomy = anatomy_of(key)
+            if type(key) is int:
+                self._captured_ids[key] = self._captured_id(key)
+                steps.append((key, None, ""))
+                continue
+            anatomy = anatomies.get(type(key)) or anatomy_of(key)
             if anatomy.accumulates:
-                ids[key] = self._accumulator_id(key)
-                steps.append((key, anatomy, ""))
+                leaf = self._leaf_id(key.variable)
+                ids[key] = accumulator(leaf)
+                steps.append((key, anatomy, leaf))
                 continue
             if scope_of is not None:
                 scope = scope_of(key)
@@ -259,14 +268,14 @@ class _Assembly:
             return self._allocator.output(path)
         return self._tensors.id_of(tensor) or self._allocator.base(path)
 
-    def _accumulator_id(self, fn: GradFn) -> str:
-        tensor = self._leaves[fn] = fn.variable
+    def _leaf_id(self, tensor: torch.Tensor) -> str:
         tensor_id = self._tensors.id_of(tensor)
         if tensor_id is None:
-            names = self._named.names(tensor)
-            tensor_id = self._allocator.tensor(names[0] if names else "")
+            leaf = self._named.of(tensor)
+            tensor_id = self._allocator.tensor(leaf.names[0] if leaf.names else "")
             self._tensors.place(tensor, tensor_id)
-        return self._allocator.accumulator(tensor_id)
+            self._leaves[tensor_id] = leaf
+        return tensor_id
 
     def _write(self, steps: list[_Step]) -> None:
         reader = SavedReader(self._ids, self._tensors, self._add_buffer, self._symbols)
@@ -278,7 +287,7 @@ class _Assembly:
                 self._add_captured(key)
                 continue
             if anatomy.accumulates:
-                self._add_leaf(key, anatomy, written)
+                self._add_leaf(ids[key], anatomy, scope or "", written)
                 continue
             node_id, outputs = ids[key], outputs_of(key)
             # Fields by position: this runs once a node, and keywords would have to be matched each time.
@@ -296,8 +305,8 @@ class _Assembly:
                     reader.read(key, anatomy, node_id, outputs) if anatomy.slots else (),
                     None,
                     anatomy.opaque,
-                    None if sources is None else sources.source(key._sequence_nr()),
-                    _NOTHING if scope is not None else _OPEN_SCOPE,
+                    None if sources is None else sources.source(sequence_number(key)),
+                    NOTHING if scope is not None else _OPEN_SCOPE,
                 )
             )
         self._complete(reader)
@@ -308,31 +317,20 @@ class _Assembly:
             names[tensor.grad_fn].append(name)
         if self._sources is not None:
             for fn in self._walked.edges:
-                variable = self._sources.variable(fn._sequence_nr())
+                variable = self._sources.variable(sequence_number(fn))
                 if variable is not None and fn not in names:
                     names[fn].append(variable)
         return names
 
-    def _add_leaf(self, accumulator: GradFn, anatomy: Anatomy, written: set[str]) -> None:
-        tensor = self._leaves[accumulator]
-        tensor_id = self._tensors.id_of(tensor) or ""
-        owner = self._named.owner(tensor)
-        scope = owner.scope if owner else ""
-        meta = self._metadata.of_tensor(tensor)
+    def _add_leaf(self, node_id: str, anatomy: Anatomy, tensor_id: str, written: set[str]) -> None:
+        tensor, names, scope = self._leaves[tensor_id]
+        outputs = (self._metadata.of_tensor(tensor),)
         if tensor_id not in written:
             written.add(tensor_id)
             role = "parameter" if isinstance(tensor, nn.Parameter) else "leaf"
-            names = self._named.names(tensor)
-            self._nodes.append(Node(tensor_id, role, scope=scope, names=names, outputs=(meta,)))
+            self._nodes.append(Node(tensor_id, role, "", "", scope, names, (), outputs))
         self._nodes.append(
-            Node(
-                self._ids[accumulator],
-                op=anatomy.op,
-                native=anatomy.native,
-                scope=scope,
-                inputs=(Ref(tensor_id, 0),),
-                outputs=(meta,),
-            )
+            Node(node_id, "function", anatomy.op, anatomy.native, scope, (), (Ref(tensor_id, 0),), outputs)
         )
 
     def _add_buffer(self, owned: Owned) -> str:
@@ -350,7 +348,7 @@ class _Assembly:
             Node(
                 self._captured_ids[index],
                 role,
-                names=self._named.names(tensor),
+                names=self._named.of(tensor).names,
                 inputs=() if producer is None else (Ref(self._ids[producer[0]], producer[1]),),
                 outputs=(self._metadata.of_tensor(tensor),),
                 base=None if base is None else self._captured_ids[base],
@@ -396,6 +394,6 @@ class _Assembly:
             Ref(self._ids[fn], number)
             for fn in edges
             if type(fn) in kinds
-            for number in range(len(fn._input_metadata))
+            for number in range(len(output_metadata(fn)))
             if (fn, number) not in taken
         ]

@@ -14,6 +14,7 @@ import torch
 
 from gradir.frontends.pytorch.reading.distributed import Groups
 from gradir.ir import AttrValue, NonFinite
+from gradir.ir.frozen import NOTHING, FrozenDict, frozen
 from gradir.ir.model import AttrScalar
 
 __all__ = [
@@ -50,7 +51,6 @@ _NAMED = (
     complex,
 )
 
-_NONE: Final[Mapping[str, AttrValue]] = {}
 _KNOWN_BY_VALUE: Final = frozenset(
     {int, bool, NoneType, str, torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
@@ -59,7 +59,7 @@ _KNOWN_BY_VALUE: Final = frozenset(
 
 def no_attributes(fn: object) -> Mapping[str, AttrValue]:  # noqa: ARG001 (the signature of the readers)
     """The attributes of a grad_fn that has none."""
-    return _NONE
+    return NOTHING
 
 
 class LoneAttributeReader:
@@ -73,7 +73,7 @@ class LoneAttributeReader:
         self._symbols = symbols
         self._name = name
         self._read = attrgetter(attribute)
-        self._known: dict[tuple[Any, type], dict[str, AttrValue]] = {}
+        self._known: dict[tuple[Any, type], FrozenDict[str, AttrValue]] = {}
 
     def __call__(self, fn: object) -> Mapping[str, AttrValue]:
         """The attribute by name."""
@@ -82,7 +82,7 @@ class LoneAttributeReader:
             # 1, 1.0 and True are equal, and have to stay apart.
             return self._known[value, value.__class__]
         except (KeyError, TypeError):
-            plain = {self._name: plain_value(_signed(value), self._symbols)}
+            plain = frozen({self._name: plain_value(_signed(value), self._symbols)})
         if _is_known_by_value(value):
             self._known[value, value.__class__] = plain
         return plain
@@ -96,7 +96,7 @@ class AttributeReader:
         self._symbols = symbols
         self._names = tuple(attributes)
         self._read = attrgetter(*attributes.values())
-        self._known: dict[tuple[Any, ...], dict[str, AttrValue]] = {}
+        self._known: dict[tuple[Any, ...], FrozenDict[str, AttrValue]] = {}
 
     def __call__(self, fn: object) -> Mapping[str, AttrValue]:
         """The attributes by name, sorted."""
@@ -104,10 +104,12 @@ class AttributeReader:
         try:
             return self._known[(values, *map(type, values))]
         except (KeyError, TypeError):
-            plain = {
-                name: plain_value(_signed(value), self._symbols)
-                for name, value in zip(self._names, values, strict=True)
-            }
+            plain = frozen(
+                {
+                    name: plain_value(_signed(value), self._symbols)
+                    for name, value in zip(self._names, values, strict=True)
+                }
+            )
         if all(map(_is_known_by_value, values)):
             self._known[(values, *map(type, values))] = plain
         return plain

@@ -13,6 +13,8 @@ from weakref import ReferenceType
 
 from torch import distributed
 
+from gradir.frontends.pytorch.private import FORWARD_CLASS, GROUP_CALLED, TENSOR_SPEC
+
 __all__ = ["Groups"]
 
 _AS_IS: Final = frozenset({NoneType, bool, int, float, str})
@@ -24,9 +26,6 @@ _OWN: Final = ("torch.distributed.", "torch.nn.parallel.")
 
 _COLLECTIVES: Final = "torch.distributed.nn."
 _RANKS: Final = frozenset({"src", "dst"})
-
-
-_resolve: Any = getattr(getattr(distributed, "distributed_c10d", None), "_resolve_process_group", None)
 
 
 class Groups:
@@ -44,7 +43,7 @@ class Groups:
         kept = vars(fn)
         mesh = next(filter(None, map(_mesh_of, kept.values())), None)
         group = next(filter(_is_group, kept.values()), None)
-        is_collective = _module_of(getattr(type(fn), "_forward_cls", None)).startswith(_COLLECTIVES)
+        is_collective = _module_of(getattr(type(fn), FORWARD_CLASS, None)).startswith(_COLLECTIVES)
         for name, value in kept.items():
             if name == "rank" and (is_collective or group is not None) and value == distributed.get_rank(group):
                 # Which rank this is says nothing of the graph.
@@ -108,8 +107,9 @@ def _group_called(name: str) -> object:
     if not (distributed.is_available() and distributed.is_initialized()):
         return None
     try:
-        return _resolve(name)
-    except (KeyError, RuntimeError, TypeError, ValueError):
+        resolve: Any = getattr(distributed.distributed_c10d, GROUP_CALLED)
+        return resolve(name)
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
         return None
 
 
@@ -139,9 +139,7 @@ def _mesh_of(value: object) -> Any:
         return None
     if _is_of(value, "torch.distributed.device_mesh", "DeviceMesh"):
         return value
-    return (
-        getattr(value, "mesh", None) if _is_of(value, "torch.distributed.tensor._dtensor_spec", "DTensorSpec") else None
-    )
+    return getattr(value, "mesh", None) if _is_of(value, TENSOR_SPEC, "DTensorSpec") else None
 
 
 def _sizes(mesh: Any) -> tuple[str, ...]:

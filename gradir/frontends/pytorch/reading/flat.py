@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from gradir.frontends.pytorch.private import FLAT_PARAMETER
 from gradir.frontends.pytorch.reading.tensors import held_by, storage_of
 
 __all__ = ["FlatParameters"]
@@ -39,7 +40,7 @@ class FlatParameters:
                 continue
             extent = _extent(held_by(leaf))
             found[storage].append(extent)
-            if getattr(leaf, "_is_flat_param", False):
+            if getattr(leaf, FLAT_PARAMETER, False):
                 self._whole.add((storage, extent))
         self._starts = {storage: sorted(extent.start for extent in extents) for storage, extents in found.items()}
         # The furthest end of the first so many.

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import torch
 
+from gradir.frontends.pytorch.private import output_metadata
 from gradir.frontends.pytorch.reading.attributes import device_name, plain_text
 from gradir.ir import TensorMeta
 
@@ -58,7 +59,7 @@ class MetadataReader:
 
         torch does not keep their layout: it is strided unless they are jagged.
         """
-        entries = fn._input_metadata
+        entries = output_metadata(fn)
         if len(entries) == 1:
             (entry,) = entries
             try:

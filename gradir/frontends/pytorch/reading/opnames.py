@@ -6,10 +6,12 @@ import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
+from gradir.frontends.pytorch.private import GENERATED
+
 __all__ = ["native_name", "neutral_name", "registered_name"]
 
 _SUFFIX = re.compile(r"Backwards?\d*$")
-_GENERATED = re.compile(r"GeneratedBackwardFor_(.+)Backward\d*")
+_GENERATED = re.compile(rf"{GENERATED}(.+)Backward\d*")
 _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=\d)(?=[A-Z][a-z])")
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.graph import get_gradient_edge
-from torch.utils import _pytree as pytree
 
 from gradir.errors import CaptureError
+from gradir.frontends.pytorch.private import base_of, flattened_with_paths, output_nr_of
 from gradir.frontends.pytorch.reading.attributes import text_of
 
-__all__ = ["Captured", "flatten", "flatten_differentiable", "output_nr_of", "why_no_graph"]
-
-output_nr_of: Final = torch._C.TensorBase.__dict__["output_nr"].__get__
-"""Which output of its grad_fn a tensor is, whatever its class says."""
+__all__ = ["Captured", "flatten", "flatten_differentiable", "why_no_graph"]
 
 
 class Captured(NamedTuple):
@@ -64,7 +61,7 @@ def _with_bases(tensors: list[tuple[str, torch.Tensor]]) -> list[Captured]:
     captured = [Captured("output", path, tensor, _producer(tensor)) for path, tensor in tensors]
     places = {id(tensor): index for index, (_, tensor) in enumerate(tensors)}
     for index, (path, tensor) in enumerate(tensors):
-        base = tensor._base
+        base = base_of(tensor)
         if base is None:
             continue
         place = places.setdefault(id(base), len(captured))
@@ -97,7 +94,7 @@ def why_no_graph(tensor: torch.Tensor) -> str:
 
 def _leaves(outputs: object) -> list[tuple[str, Any]]:
     try:
-        leaves, _ = pytree.tree_flatten_with_path(outputs)
+        leaves, _ = flattened_with_paths(outputs)
     except RecursionError as error:
         raise CaptureError("the outputs are nested too deeply") from error
     return [(".".join(_step(key) for key in path), leaf) for path, leaf in leaves]

@@ -19,8 +19,9 @@ import torch
 from torch import nn
 from torch.autograd.function import FunctionCtx
 
+from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.keepalive import protect
-from gradir.frontends.pytorch.reading.outputs import Captured, output_nr_of
+from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.frontends.pytorch.reading.walk import GradFn, walk
 
 __all__ = [
@@ -39,8 +40,6 @@ _MAX_STEPS: Final = 300_000
 """So many objects are looked at, or a function that holds the whole program would cost more than its capture."""
 
 _TORCHS_OWN: Final = "torch."
-_TORCHS_THAT_RUN_ANYTHING: Final = ("torch.utils.checkpoint", "torch._library.")
-"""Modules of torch whose Functions run code of the user's; all others reach what they have as input, and no more."""
 
 _END: Final = (type, ModuleType, FrameType, str, bytes, bytearray, int, float, complex, type(None))
 """Types of objects that lead nowhere, or everywhere."""
@@ -60,7 +59,7 @@ def hidden_among(
     if not is_recorded and any(map(is_reentrant_checkpoint, functions)):
         # It surely runs something again, and what that is was not seen.
         return wanted
-    ran = {id(tensor) for module in inside for tensor in module._parameters.values()}
+    ran = {id(tensor) for module in inside for tensor in private.own_parameters(module).values()}
     return (wanted & ran) | reached_by(functions, grad_fns, wanted - ran)
 
 
@@ -71,18 +70,18 @@ def hiding_functions(grad_fns: Iterable[GradFn]) -> list[GradFn]:
 
 def is_reentrant_checkpoint(fn: GradFn) -> bool:
     """Whether a grad_fn surely runs its forward again, as a part of backward."""
-    return type(fn).__name__ == "CheckpointFunctionBackward"
+    return type(fn).__name__ == private.CHECKPOINT
 
 
 def class_of(fn: GradFn) -> type:
     """The class of a custom Function that a grad_fn belongs to."""
-    return getattr(type(fn), "_forward_cls", type(fn))
+    return getattr(type(fn), private.FORWARD_CLASS, type(fn))
 
 
 def is_torchs_own(module: object) -> bool:
     """Whether what a module of this name defines is torch's, and runs no code but torch's."""
     name = str(module)
-    return name.startswith(_TORCHS_OWN) and not name.startswith(_TORCHS_THAT_RUN_ANYTHING)
+    return name.startswith(_TORCHS_OWN) and not name.startswith(private.RUN_ANYTHING)
 
 
 def reached_by(functions: Iterable[GradFn], known: Collection[GradFn], wanted: Collection[int]) -> set[int]:
@@ -154,7 +153,7 @@ class _Search:
             self.found[id(tensor)] = tensor
         producer = tensor.grad_fn
         if producer is not None and producer not in self._known:
-            self._elsewhere.append(Captured("output", "", tensor, (producer, output_nr_of(tensor))))
+            self._elsewhere.append(Captured("output", "", tensor, (producer, private.output_nr_of(tensor))))
 
     def _functions_of_other_graphs(self) -> list[GradFn]:
         """Note the leaves of the graphs of tensors that were met; returns the functions there that may run anything."""
@@ -163,7 +162,7 @@ class _Search:
         walked = walk(self._elsewhere)
         self._elsewhere = []
         protect(walked)
-        self._look_through(fn.variable for fn in walked.edges if type(fn).__name__ == "AccumulateGrad")
+        self._look_through(fn.variable for fn in walked.edges if type(fn).__name__ == private.ACCUMULATOR)
         new = [fn for fn in hiding_functions(walked.edges) if fn not in self._searched and fn not in self._known]
         self._searched.update(dict.fromkeys(new))
         return new
@@ -173,7 +172,7 @@ def _starts(fn: GradFn) -> Iterator[Any]:
     yield vars(fn)
     # A backward that ran may have freed them.
     with suppress(RuntimeError):
-        yield from [getattr(packed, "data", None) for packed in fn._raw_saved_tensors]
+        yield from [getattr(packed, "data", None) for packed in private.packed_tensors(fn)]
     yield from backward_code(fn)
 
 

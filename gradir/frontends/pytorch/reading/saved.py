@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from operator import attrgetter
@@ -10,17 +9,17 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from gradir.frontends.pytorch.private import output_nr_of, storage_handle, version_of
 from gradir.frontends.pytorch.reading.anatomy import Anatomy, Slot
 from gradir.frontends.pytorch.reading.metadata import dtype_name, layout_name, shape_of
-from gradir.frontends.pytorch.reading.outputs import output_nr_of
 from gradir.frontends.pytorch.reading.scalars import PROBES, number_of
-from gradir.frontends.pytorch.reading.tensors import Owned, TensorNodes, held_by
+from gradir.frontends.pytorch.reading.tensors import PLAIN, Owned, TensorNodes, held_by
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.ir import AttrValue, Ref, Saved, TensorMeta
+from gradir.ir.model import Shape
 
 __all__ = ["SavedReader"]
 
-_RESULT: Final = re.compile(r"result(\d*)")
 _kind_of: Final = attrgetter("dtype", "shape", "layout")
 
 
@@ -31,7 +30,7 @@ class _Kind(NamedTuple):
     """
 
     dtype: str
-    shape: tuple[int | str, ...] | None
+    shape: Shape | None
     layout: str | None
     probe: torch.Tensor | None
 
@@ -60,7 +59,7 @@ class SavedReader:
         self._tensors = tensors
         self._place = place
         self._kinds: dict[tuple[Any, ...], _Kind] = {}
-        self._storages: dict[int, tuple[int | None, str, str]] = {}
+        self._storages: dict[int, tuple[int | None, str]] = {}
         self.layouts: dict[Ref, str] = {}
         self.numbers: dict[str, dict[str, AttrValue]] = {}
 
@@ -70,32 +69,32 @@ class SavedReader:
             packed = anatomy.packed(fn)
         except RuntimeError:
             packed = tuple([_packed(fn, slot) for slot in anatomy.slots])
-        read: list[Saved] = []
+        read: list[Saved | None] = []
         for slot, raw in zip(anatomy.slots, packed, strict=False):
-            entries = ((slot, raw),) if raw.__class__ is not tuple else _numbered(slot, raw)
-            for entry_slot, entry in entries:
-                saved = self._read(fn, node_id, outputs, entry_slot, entry)
-                if saved is not None:
-                    read.append(saved)
-        return tuple(read)
+            if raw.__class__ is tuple:
+                read += [self._read(fn, node_id, outputs, *entry) for entry in _numbered(slot, raw)]
+            else:
+                read.append(self._read(fn, node_id, outputs, slot, raw))
+        return tuple(filter(None, read))
 
     def _read(self, fn: GradFn, node_id: str, outputs: tuple[TensorMeta, ...], slot: Slot, raw: Any) -> Saved | None:
         name = slot.name
         try:
             if raw.unpack_hook is not None:
                 return Saved(name, state="hooked")
+            unpack = raw.unpack
         except AttributeError:
             return Saved(name, state="freed" if raw is _FREED else "unread")
         tensor = raw.data
         if tensor is None:
-            return Saved(name, state="freed") if _raises(raw.unpack) else None
+            return Saved(name, state="freed") if _raises(unpack) else None
         try:
             dtype, shape, layout, probe = self._kinds[_kind_of(tensor)]
         except (KeyError, RuntimeError, TypeError):
             dtype, shape, layout, probe = self._new_kind(tensor)
         size, storage = self._storage(tensor, node_id, name)
         try:
-            is_stale = tensor._version != 0 and _is_stale(raw, fn, slot)
+            is_stale = version_of(tensor) != 0 and _is_stale(unpack, fn, slot)
         except RuntimeError:
             # An inference tensor has no version, and cannot be changed.
             is_stale = False
@@ -105,7 +104,8 @@ class SavedReader:
         if grad_fn is None:
             if probe is not None:
                 self._note_number(tensor, probe, node_id, name)
-            origin = self._origin_without_grad_fn(tensor, name, node_id, outputs)
+            known = self._tensors.id_of(tensor)
+            origin = Ref(known, 0) if known is not None else _own_output(name, shape, node_id, outputs)
         else:
             producer = self._ids.get(grad_fn)
             origin = None if producer is None else Ref(producer, output_nr_of(tensor))
@@ -127,42 +127,36 @@ class SavedReader:
         if number is not None:
             self.numbers.setdefault(node_id, {})[slot] = number
 
-    def _origin_without_grad_fn(
-        self, tensor: torch.Tensor, name: str, node_id: str, outputs: tuple[TensorMeta, ...]
-    ) -> Ref | None:
-        known = self._tensors.id_of(tensor)
-        if known is not None:
-            return Ref(known, 0)
-        match = _RESULT.fullmatch(name) if name.startswith("result") else None
-        if match is None:
-            return None
-        # torch saves an output without its grad_fn, in a slot named after the output's number.
-        number = int(match[1] or 0)
-        matches = number < len(outputs) and outputs[number].shape == shape_of(tensor, self._symbols)
-        return Ref(node_id, number) if matches else None
-
     def _storage(self, tensor: torch.Tensor, node_id: str, name: str) -> tuple[int | None, str]:
         try:
-            storage = held_by(tensor).untyped_storage()
+            storage = (tensor if type(tensor) in PLAIN else held_by(tensor)).untyped_storage()
         except (NotImplementedError, RuntimeError):
             return None, ""
-        handle = storage._cdata
+        handle = storage_handle(storage)
         known = self._storages.get(handle)
         if known is not None:
-            size, keeper_id, slot = known
-            return size, f"{keeper_id}.{slot}" if slot else keeper_id
-        size = storage.nbytes()
+            return known
+        size: int | None = storage.nbytes()
         if type(size) is not int:
             # It depends on a symbolic size.
             size = None
         owner = self._tensors.owner_of(handle)
         if owner is None:
-            self._storages[handle] = size, node_id, name
+            self._storages[handle] = size, f"{node_id}.{name}"
             return size, ""
         if isinstance(owner, Owned):
             owner = self._place(owner)
-        self._storages[handle] = size, owner, ""
+        self._storages[handle] = size, owner
         return size, owner
+
+
+def _own_output(name: str, shape: Shape | None, node_id: str, outputs: tuple[TensorMeta, ...]) -> Ref | None:
+    # torch saves an output without its grad_fn, in a slot named after the output's number.
+    digits = name.removeprefix("result") or "0"
+    if digits == name or not digits.isdecimal():
+        return None
+    number = int(digits)
+    return Ref(node_id, number) if number < len(outputs) and outputs[number].shape == shape else None
 
 
 def _numbered(slot: Slot, entries: tuple[object, ...]) -> Iterator[tuple[Slot, object]]:
@@ -179,10 +173,10 @@ def _packed(fn: GradFn, slot: Slot) -> object:
         return _FREED
 
 
-def _is_stale(raw: Any, fn: GradFn, slot: Slot) -> bool:
+def _is_stale(unpack: Callable[[], object], fn: GradFn, slot: Slot) -> bool:
     # torch hides the version it saved; unpacking compares it, and with no hook set does nothing else. A function's
     # own output that was made in place refuses to be unpacked by itself: only the function can give it its grad_fn.
-    return _raises(raw.unpack) and _raises(lambda: getattr(fn, slot.unpacked))
+    return _raises(unpack) and _raises(lambda: getattr(fn, slot.unpacked))
 
 
 def _raises(unpack: Callable[[], object]) -> bool:

@@ -7,6 +7,7 @@ from typing import Final
 
 import torch
 
+from gradir.frontends.pytorch.private import without_dispatch_modes, without_overrides
 from gradir.frontends.pytorch.reading.attributes import plain_value
 from gradir.ir import AttrValue
 
@@ -38,7 +39,7 @@ def number_of(tensor: torch.Tensor, probe: torch.Tensor) -> AttrValue:
     if type(tensor) is not torch.Tensor or not tensor.is_cpu:
         return None
     # No mode of the user's need be told of this.
-    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
+    with without_dispatch_modes(), without_overrides():
         if torch.result_type(tensor, probe) is not probe.dtype:
             return None
         number = tensor.item()

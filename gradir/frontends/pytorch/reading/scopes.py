@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from gradir.errors import CaptureError
 from gradir.frontends.pytorch.reading.attributes import plain_text
 from gradir.frontends.pytorch.reading.metadata import MetadataReader
-from gradir.frontends.pytorch.reading.tensors import Owned, named_modules
+from gradir.frontends.pytorch.reading.tensors import Owned
 from gradir.ir import Cut, Scope
 
-__all__ = ["cuts", "is_trainable", "module_paths", "scope_table"]
+__all__ = ["cuts", "is_trainable", "scope_table"]
 
 _MAX_DETAIL = 1_000
-
-
-def module_paths(roots: Mapping[str, nn.Module]) -> dict[nn.Module, str]:
-    """The path of every module; a module registered twice has its first path.
-
-    Raises:
-        CaptureError: two modules have the same path, or they are nested too deeply.
-    """
-    paths: dict[nn.Module, str] = {}
-    for prefix, root in roots.items():
-        for path, module in named_modules(root):
-            full = f"{prefix}.{path}" if prefix and path else prefix or path
-            paths.setdefault(module, plain_text(full))
-    if len(set(paths.values())) < len(paths):
-        twice = next(path for path, count in Counter(paths.values()).items() if count > 1)
-        raise CaptureError(f"two modules are called {twice!r}")
-    return paths
 
 
 def scope_table(
@@ -62,7 +44,7 @@ def _parameter_counts(owned: Iterable[Owned]) -> tuple[Mapping[str, int], Mappin
     elements: defaultdict[tuple[str, ...], int] = defaultdict(int)
     requiring: defaultdict[tuple[str, ...], int] = defaultdict(int)
     for tensor, names, scope in owned:
-        if isinstance(tensor, nn.Parameter) and not is_lazy(tensor):
+        if type(tensor) is nn.Parameter or (isinstance(tensor, nn.Parameter) and not is_lazy(tensor)):
             owners = (scope,) if len(names) == 1 else tuple(dict.fromkeys(name.rpartition(".")[0] for name in names))
             count = tensor.numel()
             if type(count) is not int:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
 from gradir.errors import CaptureError
+from gradir.frontends.pytorch.private import own_buffers, own_parameters, storage_handle
 from gradir.frontends.pytorch.reading.attributes import plain_text, text_of
 from gradir.protocols import Names
 
 __all__ = [
+    "PLAIN",
+    "Modules",
     "NamedTensors",
     "Owned",
     "TensorNodes",
     "held_by",
+    "modules_below",
     "modules_of",
-    "named_modules",
-    "owned_tensors",
     "storage_of",
 ]
 
@@ -32,6 +35,18 @@ class Owned(NamedTuple):
     tensor: torch.Tensor
     names: tuple[str, ...]
     scope: str
+
+
+class Modules(NamedTuple):
+    """What is below the root modules, which stand by their paths' first names.
+
+    ``paths`` has every module once, by its first path, and ``owned`` every parameter and buffer, tied ones once; both
+    in registration order.
+    """
+
+    roots: Mapping[str, nn.Module]
+    paths: Mapping[nn.Module, str]
+    owned: Sequence[Owned]
 
 
 def modules_of(model: object) -> dict[str, nn.Module]:
@@ -52,28 +67,41 @@ def modules_of(model: object) -> dict[str, nn.Module]:
     raise CaptureError(f"model must be a torch.nn.Module or a dict of modules by name, not {type(model).__name__}")
 
 
-def owned_tensors(roots: Mapping[str, nn.Module]) -> list[Owned]:
-    """Every parameter and buffer below the roots, tied ones once, in registration order."""
+def modules_below(roots: Mapping[str, nn.Module]) -> Modules:
+    """What is below the roots.
+
+    Raises:
+        CaptureError: two modules have the same path, or they are nested too deeply.
+    """
+    paths: dict[nn.Module, str] = {}
     found: dict[int, tuple[torch.Tensor, list[str]]] = {}
     for prefix, root in roots.items():
-        for name, tensor in _named_tensors(root):
-            full = f"{prefix}.{name}" if prefix else name
-            found.setdefault(id(tensor), (tensor, []))[1].append(plain_text(full))
-    return [Owned(tensor, tuple(names), names[0].rpartition(".")[0]) for tensor, names in found.values()]
+        modules = _every_path(root)
+        for path, module in _finite(root.named_modules()) if modules is None else modules:
+            if module not in paths:
+                paths[module] = plain_text(f"{prefix}.{path}" if prefix and path else prefix or path)
+        for name, tensor in _named_tensors(root, modules):
+            full = plain_text(f"{prefix}.{name}" if prefix else name)
+            found.setdefault(id(tensor), (tensor, []))[1].append(full)
+    if len(set(paths.values())) < len(paths):
+        twice = next(path for path, count in Counter(paths.values()).items() if count > 1)
+        raise CaptureError(f"two modules are called {twice!r}")
+    owned = [Owned(tensor, tuple(names), names[0].rpartition(".")[0]) for tensor, names in found.values()]
+    return Modules(roots, paths, owned)
 
 
-def _named_tensors(root: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    modules = _every_path(root)
+def _named_tensors(root: nn.Module, modules: list[tuple[str, nn.Module]] | None) -> Iterator[tuple[str, torch.Tensor]]:
     if modules is None:
         yield from _every_name(root.named_parameters)
         yield from _every_name(root.named_buffers)
         return
-    # Parameters and buffers of one walk over the modules: torch's own methods would walk once for each.
-    for members in ("_parameters", "_buffers"):
+    # Of the walk over the modules that was made already: torch's own methods would walk once for each.
+    for members_of in (own_parameters, own_buffers):
         for path, module in modules:
-            for name, tensor in getattr(module, members).items():
-                if tensor is not None:
-                    yield f"{path}.{name}" if path else name, tensor
+            # Most modules have none, or no buffers.
+            if tensors := members_of(module):
+                start = f"{path}." if path else ""
+                yield from [(start + name, tensor) for name, tensor in tensors.items() if tensor is not None]
 
 
 def _every_path(root: nn.Module) -> list[tuple[str, nn.Module]] | None:
@@ -102,31 +130,24 @@ def _finite(members: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
         raise CaptureError("the modules are nested too deeply") from error
 
 
-def named_modules(root: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Every module below a root once, with its path.
-
-    Raises:
-        CaptureError: they are nested too deeply.
-    """
-    return _finite(root.named_modules())
-
-
 class TensorNodes:
     """Which tensors have a node: leaves as they are met, buffers once something saves them."""
 
     def __init__(self, owned: list[Owned]) -> None:
         self._ids: dict[int, str] = {}
         self._alive: list[torch.Tensor] = []
-        self._owners: dict[int, Owned | str] = {
-            storage: entry for entry in owned if (storage := storage_of(entry.tensor)) is not None
-        }
+        self._storages: dict[int, int | None] = {}
+        self._owners: dict[int | None, Owned | str] = {}
+        for entry in owned:
+            storage = self._storages[id(entry.tensor)] = storage_of(entry.tensor)
+            self._owners[storage] = entry
 
     def place(self, tensor: torch.Tensor, node_id: str) -> None:
         """Note that a tensor has a node."""
         self._alive.append(tensor)
         self._ids[id(tensor)] = node_id
-        storage = storage_of(tensor)
-        if storage is not None and not isinstance(self._owners.get(storage), str):
+        storage = self._storages.get(id(tensor)) or storage_of(tensor)
+        if type(self._owners.get(storage)) is not str:
             self._owners[storage] = node_id
 
     def id_of(self, tensor: torch.Tensor) -> str | None:
@@ -141,8 +162,7 @@ class TensorNodes:
 def storage_of(tensor: torch.Tensor) -> int | None:
     """What identifies a tensor's storage while it lives; ``None`` for a tensor that has none, such as a sparse one."""
     try:
-        handle: int = held_by(tensor).untyped_storage()._cdata
-        return handle
+        return storage_handle((tensor if type(tensor) in PLAIN else held_by(tensor)).untyped_storage())
     except (NotImplementedError, RuntimeError, ValueError):
         return None
 
@@ -152,7 +172,7 @@ def held_by(tensor: torch.Tensor) -> torch.Tensor:
 
     A distributed tensor has its global size, and the memory of its local part.
     """
-    while type(tensor) not in _PLAIN:
+    while type(tensor) not in PLAIN:
         describe = getattr(type(tensor), "__tensor_flatten__", None)
         if describe is None:
             break
@@ -168,7 +188,8 @@ def held_by(tensor: torch.Tensor) -> torch.Tensor:
 
 
 _PAIR: Final = 2
-_PLAIN: Final = frozenset({torch.Tensor, nn.Parameter})
+PLAIN: Final = frozenset({torch.Tensor, nn.Parameter})
+"""The classes that wrap no other tensor."""
 
 
 class NamedTensors:
@@ -190,21 +211,17 @@ class NamedTensors:
             if not tensor.is_leaf:
                 self.intermediates.append((tensor, text_of(name)))
 
-    def owner(self, tensor: torch.Tensor) -> Owned | None:
-        """The module entry that holds this very tensor."""
-        return self._owned.get(id(tensor))
-
-    def names(self, tensor: torch.Tensor) -> tuple[str, ...]:
-        """Every name of the tensor, the one to show first."""
-        entry = self._owned.get(id(tensor))
+    def of(self, tensor: torch.Tensor) -> Owned:
+        """The tensor with every name, the one to show first, and the module that holds it, empty if none does."""
+        entry = self._owned.get(id(tensor)) or Owned(tensor, (), "")
         given = self._given.get(id(tensor), ())
         own = _own_name(tensor)
-        if entry is not None and not given and not own:
-            return entry.names
-        names = [*(entry.names if entry else ()), *given]
+        if not given and not own:
+            return entry
+        names = [*entry.names, *given]
         if isinstance(own, str) and own:
             names.append(plain_text(own))
-        return tuple(dict.fromkeys(names))
+        return entry._replace(names=tuple(dict.fromkeys(names)))
 
 
 def _pairs(params: Names | None) -> Iterator[tuple[str, Any]]:

@@ -30,7 +30,8 @@ class Walk(NamedTuple):
 
     def has_path_of(self, length: int) -> bool:
         """Whether some path visits at least ``length`` grad_fns."""
-        if len(self.edges) < length:
+        # Where nothing goes on, a path ends.
+        if sum(map(bool, self.edges.values())) + 1 < length:
             return False
         longest: dict[GradFn | None, int] = {None: 0}
         for key in self.order:

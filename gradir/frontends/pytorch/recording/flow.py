@@ -15,10 +15,10 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple
 
 import torch
-from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gradir.frontends.pytorch.private import MODULE_CALL, next_sequence_number, runs_a_function
 from gradir.frontends.pytorch.reading.metadata import MetadataReader
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.recording.paths import is_installed
@@ -50,10 +50,6 @@ _EXITS: Final = frozenset(
 
 _COPYING: Final = frozenset({"as_tensor", "asarray", "tensor"})
 """Those of them that make a tensor of the numbers."""
-
-_APPLY: Final = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
-_CALL: Final = nn.Module._call_impl.__code__
-_number_of_next: Final = torch._C._autograd._get_sequence_nr
 
 
 class Value(NamedTuple):
@@ -200,7 +196,7 @@ class Flow:
             self.exits[-1].reads if called in _COPYING and self.exits[-1:] and self.exits[-1].called == called else ()
         )
         reads = tuple([self.read(tensor, copied) for tensor in inputs])
-        mode, number = _mode(), _number_of_next()
+        mode, number = _mode(), next_sequence_number()
         frame, call = sys._getframe(2), self._timeline.current
         outputs: tuple[torch.Tensor, ...] = ()
         written = [tensor for tensor, kind in zip(inputs, kinds, strict=True) if kind == _INPLACE]
@@ -412,8 +408,8 @@ def _named(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any])
 
 def _is_in_function(frame: FrameType | None) -> bool:
     """Whether a custom Function runs between a frame and the call of a module around it."""
-    while frame is not None and frame.f_code is not _CALL:
-        if frame.f_code is _APPLY:
+    while frame is not None and frame.f_code is not MODULE_CALL:
+        if runs_a_function(frame.f_code):
             return True
         frame = frame.f_back
     return False

@@ -121,11 +121,9 @@ class _Forward:
 
     def _add_outside(self, outside: Outside) -> str:
         tensor = outside.tensor()
-        names = () if tensor is None else self._named.names(tensor)
-        owner = None if tensor is None else self._named.owner(tensor)
-        role = _role(tensor, is_owned=owner is not None)
+        names, scope = ((), "") if tensor is None else self._named.of(tensor)[1:]
+        role = _role(tensor, is_owned=bool(scope or names))
         node_id = self._allocator.tensor(names[0]) if names else self._allocator.function("", role)
-        scope = "" if owner is None else owner.scope
         self._nodes.append(Node(node_id, role, scope=scope, names=names, outputs=(outside.meta,)))
         return node_id
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from torch import nn
 
+from gradir.frontends.pytorch.private import ACCUMULATOR, own_parameters
 from gradir.frontends.pytorch.reading.walk import Walk
 from gradir.frontends.pytorch.recording.timelines import ScopeLookup, Timeline
 
@@ -40,7 +41,7 @@ def taking_part(ran: Ran, known: Mapping[nn.Module, str], walked: Walk, with_tem
     its id(). Sequence numbers alone do not tell a thread that ran a criterion of this model from one that runs another
     model, so a thread of strays counts for nothing unless one of them has a captured leaf.
     """
-    leaves = {id(fn.variable) for fn in walked.edges if type(fn).__name__ == "AccumulateGrad"}
+    leaves = {id(fn.variable) for fn in walked.edges if type(fn).__name__ == ACCUMULATOR}
     holding = {with_temporary[leaf] for leaf in leaves & with_temporary.keys()}
     place_of: dict[nn.Module, str] = {}
     idle: dict[nn.Module, None] = {}
@@ -64,4 +65,4 @@ def _ran_only(timeline: Timeline, modules: Collection[nn.Module]) -> bool:
 
 
 def _has_any(module: nn.Module, leaves: set[int]) -> bool:
-    return not leaves.isdisjoint(map(id, module._parameters.values()))
+    return not leaves.isdisjoint(map(id, own_parameters(module).values()))

@@ -7,17 +7,16 @@ import sys
 import threading
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple
 
 import torch
-from torch import nn
 from torch.autograd.function import BackwardCFunction
-from torch.overrides import TorchFunctionMode, handle_torch_function
+from torch.overrides import TorchFunctionMode
 
+from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.attributes import plain_text
 from gradir.frontends.pytorch.recording.paths import ShownPaths
 from gradir.frontends.pytorch.recording.results import LOST, MAYBE, SURE, UNKNOWN, Fate, fates
@@ -36,11 +35,7 @@ def _folders(file: str | None) -> tuple[str, ...]:
 _OWN: Final = _folders(sys.modules["gradir"].__file__)
 _INTERNAL: Final = (*_folders(torch.__file__), *_OWN)
 _COMMANDS: Final = tuple(f"{folder}cli{os.sep}" for folder in _OWN)
-_CALL_MODULE: Final = nn.Module._call_impl.__code__
-_PASSES_ON: Final = handle_torch_function.__code__
 _OVERRIDES: Final = frozenset({"__torch_function__", "__torch_dispatch__"})
-
-_number_of_next: Final = torch._C._autograd._get_sequence_nr
 
 
 _USER: Final = 1
@@ -136,7 +131,7 @@ class SourceLog:
         return user, below
 
     def _kind(self, code: CodeType) -> int:
-        if code is _CALL_MODULE:
+        if code is private.MODULE_CALL:
             kind = _MODULE
         elif code.co_name in _OVERRIDES and code is not _NOTES:
             kind = _OVERRIDE
@@ -159,7 +154,7 @@ class SourceLog:
             return self._fate(user.f_code, user.f_lasti).direct
         certainty = SURE
         while frame is not None and frame is not user:
-            if frame.f_code is not _PASSES_ON:
+            if frame.f_code is not private.OVERRIDES_CALL:
                 certainty = min(certainty, self._fate(frame.f_code, frame.f_lasti).returned)
             frame = frame.f_back
         return certainty
@@ -263,7 +258,6 @@ class SourceMode(TorchFunctionMode):
         self._calling = False
 
     def __enter__(self) -> SourceMode:
-        _has_number()
         with _LOCK:
             _RUNNING.append(self)
             BackwardCFunction.__init__ = _note_function  # type: ignore[method-assign, assignment]
@@ -285,13 +279,13 @@ class SourceMode(TorchFunctionMode):
         """Call through."""
         if torch.compiler.is_compiling():
             return func(*args, **(kwargs or {}))
-        start = _number_of_next()
+        start = private.next_sequence_number()
         self._calling = True
         try:
             result = func(*args, **(kwargs or {}))
         finally:
             self._calling = False
-        end = _number_of_next()
+        end = private.next_sequence_number()
         if end != start:
             self._log.note(start, end, sys._getframe(1), whole=end == start + 1 or isinstance(result, torch.Tensor))
         return result
@@ -310,35 +304,9 @@ _RUNNING: Final[list[SourceMode]] = []
 def _note_function(node: BackwardCFunction) -> None:  # noqa: ARG001 (an __init__)
     # Function modes are not told of custom Functions, and programs keep `apply` in variables, so that nothing can be
     # put in its place. This runs where it makes the node.
-    number = _number_of_next() - _has_number()
+    number = private.next_sequence_number() - private.NUMBERED_FIRST
     for mode in _RUNNING:
         mode.note_function(number, sys._getframe(1))
-
-
-@lru_cache(maxsize=1)
-def _has_number() -> bool:
-    """Whether the node of a custom Function has its number before it is initialised, which depends on the release."""
-    numbers = []
-
-    class Probe(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # noqa: ARG004 (torch's signature)
-            return x.clone()
-
-    class Node(Probe._backward_cls):  # type: ignore[name-defined, misc]
-        def __init__(self) -> None:
-            numbers.append(_number_of_next())
-
-    def apply() -> None:
-        made = Probe.apply(torch.ones(1, device="cpu", requires_grad=True))  # type: ignore[no-untyped-call]
-        numbers.append(made.grad_fn._sequence_nr())
-
-    Probe._backward_cls = Node
-    # Another thread has none of the modes of this one, and takes none of its numbers.
-    thread = threading.Thread(target=apply)
-    thread.start()
-    thread.join()
-    return numbers[:1] != numbers[1:]
 
 
 def is_internal(code: CodeType) -> bool:

@@ -10,12 +10,10 @@ from typing import Final, NamedTuple
 import torch
 from torch import nn
 
+from gradir.frontends.pytorch.private import AFTER_FORWARD, next_sequence_number, sequence_number
 from gradir.frontends.pytorch.reading.walk import GradFn
 
 __all__ = ["Coverage", "Frame", "ScopeLookup", "Timeline", "path_of"]
-
-_AFTER_FORWARD: Final = "BackwardHookFunctionBackward"
-"""The node that torch puts behind a module with a full backward hook, when the module's call seems to have ended."""
 
 
 class Frame(NamedTuple):
@@ -42,7 +40,7 @@ class Timeline:
     def switch(self, frame: Frame | None) -> None:
         """Note that the nodes made from now on belong to a frame."""
         self.current = frame
-        self.numbers.append(torch._C._autograd._get_sequence_nr())
+        self.numbers.append(next_sequence_number())
         self.frames.append(frame)
 
     def ends(self) -> dict[int, int]:
@@ -67,9 +65,9 @@ class ScopeLookup:
 
     def __call__(self, fn: GradFn) -> str | None:
         """Look a grad_fn up by its sequence number."""
-        number = fn._sequence_nr()
+        number = sequence_number(fn)
         index = bisect_right(self._starts, number)
-        if index and self._starts[index - 1] == number and type(fn).__name__ == _AFTER_FORWARD:
+        if index and self._starts[index - 1] == number and type(fn).__name__ == AFTER_FORWARD:
             return self._scope_after_forward(number)
         return self._scopes[index]
 

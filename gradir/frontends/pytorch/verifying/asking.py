@@ -9,21 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gradir.errors import CaptureError
+from gradir.frontends.pytorch import private
+from gradir.frontends.pytorch.reading.reach import is_reentrant_checkpoint
 from gradir.frontends.pytorch.reading.walk import GradFn
 
-__all__ = ["asked_for", "in_process_group", "refuse_addition", "refuse_lasting", "undisturbed"]
-
-_ADDING: Final = "CheckpointFunctionBackward"
-"""A function whose backward adds to the leaves below it, whatever the engine was asked for."""
-
-_SINK: Final = "_DDPSinkBackward"
+__all__ = ["in_process_group", "refuse_addition", "refuse_lasting", "undisturbed"]
 
 
 def in_process_group() -> bool:
@@ -37,18 +34,18 @@ def refuse_lasting(grad_fns: Iterable[GradFn], leaves: Sequence[torch.Tensor]) -
     Raises:
         CaptureError: it has a reentrant checkpoint or a flat parameter, or a hook on a leaf communicates.
     """
-    if any(type(fn).__name__ == _ADDING for fn in grad_fns):
+    if any(is_reentrant_checkpoint(fn) for fn in grad_fns):
         raise CaptureError(
             "a reentrant checkpoint adds up gradients that a process group then sends, so verifying would change the "
             "next backward: use checkpoint(..., use_reentrant=False), or verify in a process without a group"
         )
-    if any(getattr(leaf, "_is_flat_param", False) for leaf in leaves):
+    if any(getattr(leaf, private.FLAT_PARAMETER, False) for leaf in leaves):
         raise CaptureError(
             "FullyShardedDataParallel runs one backward for each forward, so verifying would break the next: "
             "verify the module without it, or under fully_shard"
         )
-    delayed = getattr(DistributedDataParallel, "_delayed_all_reduce_hook", None)
-    hooks = [hook for leaf in leaves for hook in (leaf._backward_hooks or {}).values()]
+    delayed = getattr(DistributedDataParallel, private.DDP_DELAYED, None)
+    hooks = [hook for leaf in leaves for hook in (private.hooks_of(leaf) or {}).values()]
     if delayed is not None and any(getattr(hook, "__func__", None) is delayed for hook in hooks):
         raise CaptureError(
             "DistributedDataParallel with delay_all_reduce_named_params reduces what it has in every backward, so "
@@ -68,19 +65,6 @@ def refuse_addition(_: torch.Tensor) -> NoReturn:
     )
 
 
-def asked_for(
-    leaves: Sequence[torch.Tensor],
-    tensors: Sequence[torch.Tensor],
-    seeds: Sequence[torch.Tensor],
-    *,
-    keep_graph: bool = True,
-) -> Sequence[torch.Tensor | None]:
-    """The gradients of leaves, ``None`` where none arrives."""
-    if not leaves:
-        return ()
-    return torch.autograd.grad(tensors, leaves, seeds, retain_graph=keep_graph, allow_unused=True)
-
-
 @contextmanager
 def undisturbed(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Iterator[None]:
     """Let nothing be reduced meanwhile, neither gradients that wait for a later backward nor a first one's all at once.
@@ -91,10 +75,10 @@ def undisturbed(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Itera
     grad_fns = list(grad_fns)
     parts: dict[int, tuple[Any, str, object]] = {}
     for fn in grad_fns:
-        if type(fn).__name__ == _SINK:
+        if type(fn).__name__ == private.DDP_SINK:
             wrapper = fn.ddp_weakref()
             if getattr(wrapper, "static_graph", False):
-                parts[id(wrapper)] = wrapper, "_static_graph_delay_allreduce_enqueued", True
+                parts[id(wrapper)] = wrapper, private.DDP_ENQUEUED, True
     for group in _sharded_groups(grad_fns, roots):
         parts[id(group)] = group, "reduce_grads", False
     kept = [(part, name, getattr(part, name)) for part, name, _ in parts.values()]
@@ -110,12 +94,12 @@ def undisturbed(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Itera
 def _sharded_groups(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> Iterator[object]:
     """What reduces the parameters of each module that `fully_shard` was applied to."""
     for fn in grad_fns:
-        if type(fn).__name__ == "RegisterPostBackwardFunctionBackward":
+        if type(fn).__name__ == private.FSDP_FUNCTION:
             yield fn.param_group
     for root in roots:
         for module in root.modules():
-            state_of: Any = getattr(type(module), "_get_fsdp_state", None)
+            state_of: Any = getattr(type(module), private.FSDP_STATE, None)
             state = None if state_of is None else state_of(module)
-            # Of one group until torch 2.9 or so, since then of several.
-            groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+            several, lone = private.FSDP_GROUPS
+            groups = getattr(state, several, None) or [getattr(state, lone, None)]
             yield from (group for group in groups if group is not None)

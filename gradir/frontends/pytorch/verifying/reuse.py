@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.autograd.function import FunctionCtx
-from torch.utils import checkpoint
 
 from gradir.errors import CaptureError, warn
+from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.reach import backward_code, class_of, hiding_functions, is_torchs_own, names_in
 from gradir.frontends.pytorch.reading.walk import GradFn
 
@@ -25,12 +25,10 @@ _ONCE: Final = (
     "{node}: {why}, so that verifying would leave no graph for a backward of your own: {remedy}verify with "
     "keep_graph=False, which uses the graph up"
 )
-_FREE: Final = frozenset({"resize_", "_resize_"})
-_STORAGES: Final = frozenset({"storage", "untyped_storage", "_typed_storage"})
+_FREE: Final = frozenset({"resize_", private.RESIZE})
+_STORAGES: Final = frozenset({"storage", "untyped_storage", private.TYPED_STORAGE})
 _DICTS: Final = (dict, OrderedDict, defaultdict)
 _CONTAINERS: Final = (*_DICTS, list, set, deque)
-
-_SelectiveCheckpoint: Final = getattr(checkpoint, "_CachedTorchDispatchMode", ())
 
 
 def refuse_what_runs_once(live: LiveGraph) -> None:
@@ -56,7 +54,7 @@ def _why_once(fn: GradFn) -> tuple[str, str]:
     if _donates(cls):
         return (
             "was compiled with donated buffers, which its backward can use once",
-            "set torch._functorch.config.donated_buffer = False before compiling, or ",
+            f"set {private.DONATES} = False before compiling, or ",
         )
     if any(names & _FREE and names & _STORAGES for names in map(names_in, _own_functions(fn))):
         return "frees storages in its backward", ""
@@ -64,12 +62,12 @@ def _why_once(fn: GradFn) -> tuple[str, str]:
 
 
 def _donates(cls: Any) -> bool:
-    if not cls.__module__.startswith("torch._functorch."):
+    if not cls.__module__.startswith(private.COMPILED):
         return False
     # What was never run is compiled for the backward that runs it first, and torch then donates nothing.
     if getattr(cls, "compiled_bw", None) is None or not getattr(cls.metadata, "bw_donated_idxs", None):
         return False
-    return bool(torch._functorch.config.donated_buffer)
+    return private.donates_buffers()
 
 
 def _own_functions(fn: GradFn) -> Iterator[FunctionType]:
@@ -95,7 +93,7 @@ def _own_functions(fn: GradFn) -> Iterator[FunctionType]:
 def _is_selective(fn: GradFn, met: set[int]) -> bool:
     """Whether what a grad_fn saved is computed again by a selective checkpoint; each hook is looked at once."""
     for name in dir(fn):
-        if not name.startswith("_raw_saved_"):
+        if not name.startswith(private.PACKED):
             continue
         packed = getattr(fn, name)
         for raw in packed if isinstance(packed, tuple) else (packed,):
@@ -104,7 +102,7 @@ def _is_selective(fn: GradFn, met: set[int]) -> bool:
                 continue
             met.add(id(unpack))
             again = getattr(_closed_over(unpack).get("frame"), "recompute_fn", None)
-            if isinstance(_closed_over(again).get("recompute_context"), _SelectiveCheckpoint):
+            if isinstance(_closed_over(again).get("recompute_context"), private.SelectiveCheckpoint):
                 return True
     return False
 
@@ -192,7 +190,7 @@ def _attributes(thing: object) -> dict[str, Any]:
 
 def _saved(fn: GradFn) -> list[Any]:
     try:
-        return [getattr(packed, "data", None) for packed in fn._raw_saved_tensors if packed.unpack_hook is None]
+        return [getattr(packed, "data", None) for packed in private.packed_tensors(fn) if packed.unpack_hook is None]
     except (AttributeError, RuntimeError):
         return []
 
@@ -201,7 +199,7 @@ def _fingerprint(tensor: torch.Tensor) -> tuple[int | None, int | None]:
     version = size = None
     # Inference tensors have no version, and some tensors no storage.
     with suppress(RuntimeError, NotImplementedError):
-        version = tensor._version
+        version = private.version_of(tensor)
     with suppress(RuntimeError, NotImplementedError):
         size = tensor.untyped_storage().nbytes()
     return version, size

@@ -8,17 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, TypeAlias
 
 import torch
 
 from gradir.errors import CaptureError
+from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.metadata import dtype_name, shape_of
 from gradir.frontends.pytorch.reading.reach import hiding_functions, leaves_reached_by
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying.asking import (
-    asked_for,
     in_process_group,
     refuse_addition,
     refuse_lasting,
@@ -32,33 +32,15 @@ from gradir.spec import own_error
 
 __all__ = ["grads_put_aside", "verify"]
 
-_autograd: Any = torch._C._autograd
-_profiler: Any = torch._C._profiler
-
 _register_accumulated: Any = torch.Tensor.register_post_accumulate_grad_hook
 
-_EVENT: Final = "autograd::engine::evaluate_function: "
 
-_BEGUN: Final = "__start_profile"
-"""The first event of the thread that switched the profile on."""
-
-_ENGINES_OWN: Final = "torch::autograd::GraphRoot"
-"""The node from which the engine starts when there is more than one output."""
+_Gradients: TypeAlias = tuple[TensorMeta | None, ...]
+"""What the gradients were with which the engine ran a node: a gradient itself would live until the end."""
 
 
-_ACCUMULATES: Final = "AccumulateGrad"
-
-
-class _Arrived(NamedTuple):
-    """What the gradients were with which the engine ran a node: a gradient itself would live until the end."""
-
-    gradients: tuple[TensorMeta | None, ...]
-
-    @classmethod
-    def of(cls, gradients: Iterable[torch.Tensor | None]) -> _Arrived:
-        return cls(
-            tuple([None if each is None else TensorMeta(dtype_name(each.dtype), shape_of(each)) for each in gradients])
-        )
+def _described(gradients: Iterable[torch.Tensor | None]) -> _Gradients:
+    return tuple([None if each is None else TensorMeta(dtype_name(each.dtype), shape_of(each)) for each in gradients])
 
 
 class _Watch:
@@ -71,39 +53,39 @@ class _Watch:
     def __init__(self) -> None:
         self._thread = threading.get_ident()
         self._number: int | None = None
-        self.arrived: dict[GradFn, _Arrived] = {}
+        self.arrived: dict[GradFn, _Gradients] = {}
         self.received: dict[int, set[int | None]] = {}
 
     def note(self, fn: GradFn, gradients: tuple[torch.Tensor | None, ...]) -> None:
         """Note that a node runs; a prehook."""
-        number = torch._C._current_graph_task_id()
+        number = private.current_backward()
         if threading.get_ident() != self._thread or (self._number is not None and number > self._number):
             return
         if number != self._number:
             # What was noted so far ran inside this backward, before its own first node.
             self.arrived.clear()
             self._number = number
-        self.arrived[fn] = _Arrived.of(gradients)
+        self.arrived[fn] = _described(gradients)
 
     def note_gradient(self, leaf: torch.Tensor) -> None:
         """Note that a leaf has a gradient; a hook for after the accumulation."""
         # The engine also comes to a leaf with no gradient at all.
         if leaf.grad is not None:
-            self.received.setdefault(id(leaf), set()).add(torch._C._current_graph_task_id())
+            self.received.setdefault(id(leaf), set()).add(private.current_backward())
 
     def note_asked(self, gradients: Mapping[int, torch.Tensor | None], grad_fns: Iterable[GradFn]) -> None:
         """Note what would have been added to leaves, by id()."""
         for fn in grad_fns:
-            if type(fn).__name__ == _ACCUMULATES:
-                self.arrived[fn] = _Arrived.of((gradients.get(id(fn.variable)),))
+            if type(fn).__name__ == private.ACCUMULATOR:
+                self.arrived[fn] = _described((gradients.get(id(fn.variable)),))
         self.received = {leaf: {self._number} for leaf, gradient in gradients.items() if gradient is not None}
 
     def accumulated(self) -> set[int]:
         """The leaves that a gradient came to; a hook of the user may have taken it away again."""
         return {
             id(fn.variable)
-            for fn, (gradients,) in self.arrived.items()
-            if type(fn).__name__ == _ACCUMULATES and any(gradient is not None for gradient in gradients)
+            for fn, gradients in self.arrived.items()
+            if type(fn).__name__ == private.ACCUMULATOR and any(gradient is not None for gradient in gradients)
         }
 
     def came_from_inside(self, leaf: int) -> bool:
@@ -165,14 +147,14 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
 def _retaining(live: LiveGraph) -> list[torch.Tensor]:
     """The tensors made in the graph that keep their gradient on request; no node knows its tensor, so all are asked."""
     tensors = [found.tensor for found in live.captured]
-    with torch._C.DisableTorchFunction():
+    with private.without_overrides():
         tensors += [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
         return [tensor for tensor in tensors if tensor.retains_grad and tensor.grad_fn in live.grad_fns]
 
 
 def _reached_aside(live: LiveGraph) -> list[torch.Tensor]:
     """The leaves, of modules that were not given too, that functions of the graph may reach by themselves."""
-    with torch._C.DisableTorchFunction():
+    with private.without_overrides():
         return leaves_reached_by(hiding_functions(live.grad_fns), live.grad_fns)
 
 
@@ -191,17 +173,14 @@ def grads_put_aside(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
 
 def _run_backward(backward: Callable[[], None]) -> Counter[str]:
     """Run backward; returns how often the engine ran nodes of each name, nothing where a profiler is on already."""
-    if _autograd._profiler_enabled():
+    if private.profiler_enabled():
         backward()
         return Counter()
-    # The legacy profiler prints nothing; its Python class fails on events that end in another thread.
-    quiet = [False] * 5
-    config = _profiler.ProfilerConfig(_profiler.ProfilerState.CPU, *quiet, _profiler._ExperimentalConfig())
-    _autograd._enable_profiler_legacy(config)
+    private.start_profile()
     try:
         backward()
     finally:
-        threads = _autograd._disable_profiler_legacy()
+        threads = private.stop_profile()
     return Counter(name for thread in threads for name in _outermost(thread))
 
 
@@ -211,15 +190,15 @@ def _outermost(events: list[Any]) -> Iterator[str]:
     Of a thread that did not begin the backward there are none: where backwards are nested so deep that the stack
     would not hold them, the engine goes on in another thread.
     """
-    if not any(event.name() == _BEGUN for event in events):
+    if not any(event.name() == private.BEGUN for event in events):
         return
     running: set[int] = set()
     for event in events:
         if event.kind() == "pop":
             running.discard(event.handle())
-        elif event.kind() == "push" and event.name().startswith(_EVENT):
+        elif event.kind() == "push" and event.name().startswith(private.EVENT):
             if not running:
-                yield event.name().removeprefix(_EVENT)
+                yield event.name().removeprefix(private.EVENT)
             running.add(event.handle())
 
 
@@ -234,7 +213,9 @@ def _ask(live: LiveGraph, watch: _Watch, *, keep_graph: bool) -> None:
     leaves = [*live.leaves.values(), *live.unreached]
     with _one_error(), undisturbed(live.grad_fns, live.roots.values()):
         tensors, seeds = _seeded(live)
-        gradients = asked_for(leaves, tensors, seeds, keep_graph=keep_graph)
+        gradients = (
+            torch.autograd.grad(tensors, leaves, seeds, retain_graph=keep_graph, allow_unused=True) if leaves else ()
+        )
     watch.note_asked({id(leaf): gradient for leaf, gradient in zip(leaves, gradients, strict=True)}, live.grad_fns)
 
 
@@ -258,7 +239,7 @@ def _one_error() -> Iterator[None]:
         raise CaptureError(f"verifying needs a backward, which failed: {own_error(error)}") from error
 
 
-def _missing_nodes(live: LiveGraph, arrived: dict[GradFn, _Arrived]) -> Iterator[str]:
+def _missing_nodes(live: LiveGraph, arrived: dict[GradFn, _Gradients]) -> Iterator[str]:
     for fn, node_id in live.grad_fns.items():
         if fn not in arrived:
             yield f"{node_id}: the engine did not run it"
@@ -268,13 +249,13 @@ def _unknown_nodes(live: LiveGraph, engine: Counter[str]) -> Iterator[str]:
     # A custom function may keep an attribute called name.
     captured = Counter(type(fn).name(fn) for fn in live.grad_fns)
     for name, count in sorted((engine - captured).items()):
-        if name == _ENGINES_OWN:
+        if name == private.ENGINES_OWN:
             continue
         yield f"the engine ran {count} more {name} than were captured"
 
 
-def _wrong_gradients(live: LiveGraph, arrived: dict[GradFn, _Arrived]) -> Iterator[str]:
-    for fn, (gradients,) in arrived.items():
+def _wrong_gradients(live: LiveGraph, arrived: dict[GradFn, _Gradients]) -> Iterator[str]:
+    for fn, gradients in arrived.items():
         node = live.graph.nodes[live.grad_fns[fn]]
         if len(gradients) != len(node.outputs):
             yield f"{node.id}: {len(gradients)} gradients arrived for {len(node.outputs)} outputs"

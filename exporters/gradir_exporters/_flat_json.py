@@ -1,0 +1,55 @@
+"""What the formats that list nodes and edges in JSON share: a graph's own facts, and a node as one flat record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from gradir.ir import Graph, Node
+from gradir.ir.fields import fields_of
+from gradir.ir.jsontext import json_lines, json_text
+
+__all__ = ["flat_node", "graph_facts"]
+
+_ALWAYS: Final = 5
+"""The first fields of a node, to its scope, are its words: what a reader of such files looks for in every node."""
+
+
+def graph_facts(graph: Graph) -> Iterator[str]:
+    """The members of a JSON object that say what is of no node, in pieces to be joined."""
+    yield f'"producer":{json_text(graph.producer)},\n"scopes":['
+    yield from json_lines(graph.scopes.values())
+    yield '],\n"cuts":['
+    yield from json_lines(graph.cuts)
+    yield "]"
+
+
+@cache
+def flat_node(attrs: bool, saved: bool, *derived: str, **renamed: str) -> Callable[..., msgspec.Struct]:
+    """Makes what is written of a node: all that it says, with a label, and a number of slots in place of its inputs.
+
+    What is made takes the node and, to be written behind its scope, a parent. ``derived`` are properties of a node that
+    stand behind the slots, ``renamed`` has other names of fields.
+    """
+    left_out = {name for name, wanted in (("attrs", attrs), ("saved", saved)) if not wanted}
+    fields = [field for field in fields_of(Node) if field.name not in left_out]
+    names = [field.name for field in fields]
+    slots = names.index("inputs")
+    members: list[Any] = [(renamed.get(field.name, field.name), Any, field.default) for field in fields]
+    members[slots : slots + 1] = [("slots", int, 0), *((name, Any, None) for name in derived)]
+    # What every node has is written even where it is empty.
+    members[:_ALWAYS] = [("id", str), ("label", str), *names[1:_ALWAYS], ("parent", Any, UNSET)]
+    struct = msgspec.defstruct("_Node", members, omit_defaults=True, gc=False)
+    values = attrgetter("id", "label", *names[1 : slots + 1], *derived, *names[slots + 1 :])
+    behind, place = _ALWAYS + 1, slots + 1
+
+    def made(node: Node, parent: object = UNSET) -> msgspec.Struct:
+        row = values(node)
+        return struct(*row[:behind], parent, *row[behind:place], len(row[place]), *row[place + 1 :])
+
+    return made

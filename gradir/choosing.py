@@ -1,0 +1,177 @@
+"""Which front-end an object is for. The front-ends' classes are asked, so that no framework is imported for that."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from functools import cache, partial
+from importlib.util import find_spec
+from typing import Final, TypeVar
+
+from gradir import registry
+from gradir.errors import CaptureError, GradirError, warn
+from gradir.protocols import Fakes, Frontend, Records, Releases, Runs, Seeds, Verifies
+from gradir.spec import calling_on_import
+
+__all__ = ["ABILITIES", "able", "advice", "claiming", "kinds", "recording", "releasing", "running", "seeding"]
+
+AbilityT = TypeVar("AbilityT")
+
+ABILITIES: Final[Mapping[type, str]] = {
+    Runs: "run on inputs (--input) or note source lines (--sources)",
+    Fakes: "run without data (--fake)",
+    Seeds: "set a seed (--seed)",
+    Verifies: "verify a graph (--verify)",
+    Records: "record",
+}
+"""What a front-end may be unable to do, in words."""
+
+
+def able(name: str, ability: type[AbilityT]) -> AbilityT:
+    """The front-end of that name, as one that has an ability.
+
+    Raises:
+        CaptureError: it has not.
+    """
+    found = registry.frontend(name)
+    if isinstance(found, ability):
+        return found
+    others = [other for other, kind in kinds().items() if issubclass(kind, ability)]
+    raise CaptureError(
+        f"front-end {name!r} cannot {ABILITIES[ability]}: of those installed {' and '.join(others) or 'none'} can"
+    )
+
+
+@cache
+def kinds() -> Mapping[str, type[Frontend]]:
+    """The classes of the installed front-ends by name. One that is broken is warned of and left out."""
+    found = {}
+    for name in registry.frontend.names():
+        try:
+            kind = registry.frontend.kind(name)
+        except GradirError as error:
+            warn(str(error))
+            continue
+        found[name] = kind
+    return found
+
+
+def claiming(*objects: object, chosen: str | None = None) -> str:
+    """The front-end that is chosen, or else that claims the first of some objects, or what is inside, that any claims.
+
+    What nobody claims is left to the only front-end whose framework is loaded, which knows best what is wrong with it.
+
+    Raises:
+        CaptureError: nobody claims anything, or several claim the same.
+        GradirError: there is no such front-end as was chosen.
+    """
+    if chosen is not None:
+        registry.frontend(chosen)
+        return chosen
+    loaded = _loaded()
+    for part in _parts(objects):
+        names = [name for name, kind in loaded.items() if kind.claims(part)]
+        if names:
+            return _only(names, _told(part))
+    return _only(loaded if len(loaded) == 1 else (), _told(objects[0]))
+
+
+def running(target: object, chosen: str | None = None) -> str:
+    """The front-end for what a SPEC names: one that claims it, or one whose framework the program has loaded.
+
+    Raises:
+        CaptureError: there is none, or there are several.
+        GradirError: there is no such front-end as was chosen.
+    """
+    if chosen is not None or not callable(target):
+        return claiming(target, chosen=chosen)
+    claimed = [name for name, kind in _loaded().items() if kind.claims(target)]
+    return _only(claimed or _usable(), _told(target))
+
+
+def recording(model: object, chosen: str | None) -> str:
+    """The front-end that records a model, or whatever runs where there is none.
+
+    Raises:
+        CaptureError: there is none, or there are several.
+        GradirError: there is no such front-end as was chosen.
+    """
+    if chosen is not None or model is not None:
+        return claiming(model, chosen=chosen)
+    around = _usable()
+    return _only([name for name, kind in around.items() if issubclass(kind, Records)] or around, "what runs")
+
+
+def releasing() -> Iterator[Releases]:
+    """The front-ends that may hold something."""
+    return (each for each in map(registry.frontend, _loaded()) if isinstance(each, Releases))
+
+
+def seeding(number: int) -> AbstractContextManager[None]:
+    """Have every framework start from a seed: now where it is loaded, else when it is imported inside the context."""
+    calls = {kind.framework: partial(_seed, name, number) for name, kind in kinds().items() if issubclass(kind, Seeds)}
+    for framework, seed in calls.items():
+        if sys.modules.get(framework) is not None:
+            seed()
+    return calling_on_import(calls)
+
+
+def _seed(name: str, number: int) -> None:
+    able(name, Seeds).seed(number)
+
+
+def advice(error: BaseException | None) -> str:
+    """How to get the framework that an import did not find, to be put behind what was wrong."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    return "".join(f"; {kind.install}" for kind in kinds().values() if kind.framework == name)
+
+
+def _loaded() -> dict[str, type[Frontend]]:
+    return {name: kind for name, kind in kinds().items() if sys.modules.get(kind.framework) is not None}
+
+
+def _usable() -> dict[str, type[Frontend]]:
+    """Those whose framework is loaded, or could be where none is."""
+    return _loaded() or {name: kind for name, kind in kinds().items() if find_spec(kind.framework) is not None}
+
+
+def _parts(objects: Iterable[object]) -> Iterator[object]:
+    """Some objects and what is in their tuples, lists and dicts, each in turn."""
+    seen: set[int] = set()
+    left = [*objects][::-1]
+    while left:
+        value = left.pop()
+        if value is None or isinstance(value, (str, int, float, bytes)) or id(value) in seen:
+            continue
+        if type(value) not in (tuple, list, dict):
+            yield value
+        if isinstance(value, (tuple, list, dict)):
+            seen.add(id(value))
+            left += [*(value.values() if isinstance(value, dict) else value)][::-1]
+
+
+def _told(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"an object of type {type(value).__name__}"
+
+
+def _only(names: Iterable[str], what: str) -> str:
+    found = [*names]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise CaptureError(
+            f"{' and '.join(found)} may all capture {what}: choose one with frontend={found[0]!r}, "
+            f"on the command line --frontend {found[0]}"
+        )
+    offers = "; ".join(
+        f"{name} takes {kind.takes}{_lack(kind.framework, kind.install)}" for name, kind in kinds().items()
+    )
+    raise CaptureError(f"no front-end captures {what}: {offers or 'none is installed'}")
+
+
+def _lack(framework: str, install: str) -> str:
+    """What keeps the front-end of a framework from claiming anything."""
+    if sys.modules.get(framework) is not None:
+        return ""
+    return f" ({framework} is not loaded)" if find_spec(framework) else f" ({framework} is not installed: {install})"

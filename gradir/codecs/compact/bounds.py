@@ -1,0 +1,96 @@
+"""Whether what a document says is in proportion to its bytes: a short file must not make anything long.
+
+A record says in a few bytes that it is of a kind, stands in a module and takes another's output. Reading makes records
+and ids of it, and what is done with the graph then takes memory by how long all this is when it is spelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+from operator import mul
+from typing import Final
+
+import msgspec
+
+from gradir.codecs.compact.columns import counts_of, shares_of
+from gradir.codecs.compact.layout import NODE, ORDINAL, TEXT
+from gradir.codecs.compact.tables import Plan, Table, Tables, parts_of, weighted
+
+__all__ = ["excess"]
+
+_SPARE: Final = 1 << 20
+_MADE: Final = 110
+_SAID: Final = 200
+"""How much memory may be made for each byte of the columns, beside `_SPARE`; and how many bytes a document may say for
+each of its own, `_SPARE` at least. JSON is up to some 30 times as long."""
+
+_RECORD: Final = 246
+_TEXT: Final = 76
+_LIST: Final = 56
+_REF: Final = 48
+_WORD: Final = 8
+_WIDEST: Final = 4
+"""What is taken in memory by a record and its place, its fields left out; a text, its characters left out; a tuple;
+what it holds; and a character where not all are ASCII."""
+
+
+def excess(tables: Tables) -> str:
+    """What is out of proportion, if anything is; none of it is made to find that out."""
+    return _excess(tables, exactly=False) and _excess(tables, exactly=True)
+
+
+def _excess(tables: Tables, *, exactly: bool) -> str:
+    strings, nodes = tables.strings, tables.nodes
+    widest = max(map(len, strings))
+
+    def spelled(table: Table, name: str, used: Sequence[int] = ()) -> tuple[int, int]:
+        """The length of all texts that a column names, and of the longest."""
+        if not exactly:
+            return widest * table.length(name), widest
+        column = table.indexes(name, len(strings), "the strings")
+        column = list(compress(column, used)) if used else column
+        counted = [(len(strings[at]), count) for at, count in counts_of(column).items()]
+        return sum([length * count for length, count in counted]), max(counted, default=(0, 0))[0]
+
+    # Where the id of a kind is empty, it is that of an operation in a module.
+    ops = [0 if kind.id else len(kind.op) for kind in nodes.kinds]
+    derived = shares_of(nodes.kind_of, [int(not kind.id) for kind in nodes.kinds])
+    (heads, head), (scopes, scope) = spelled(nodes, "id"), spelled(nodes, "scope", derived)
+    digits = len(f"/:{256 ** (nodes.bytes_of(ORDINAL) // max(len(nodes.kind_of), 1))}")
+    longest = max(head, scope + max(ops, default=0)) + digits
+    plain = all(map(str.isascii, strings)) and all(kind.op.isascii() for kind in nodes.kinds)
+    width = 1 if plain else _WIDEST
+    ids = heads + scopes + sum(map(mul, ops, nodes.weights)) + len(nodes.kind_of) * digits
+    made, said = width * ids + _TEXT * len(nodes.kind_of), 0
+    for table in (tables.scopes, tables.cuts, nodes):
+        for kind, weight in zip(table.kinds, table.weights, strict=True):
+            made += weight * (_RECORD + _WORD * len(kind.__struct_fields__))
+            # Those of which there are few say no more than that many times the document.
+            if weight > _SAID // 4:
+                said += weight * len(msgspec.msgpack.encode(kind))
+        for plan, weights in weighted(table.plans, table.weights):
+            entries = sum(map(mul, plan.counts, weights))
+            made += sum(map(mul, _made_by_kind(plan, _TEXT + width * longest), weights)) if entries else 0
+            if plan.hole.sort == "text":
+                said += spelled(table, plan.hole.path)[0]
+            elif plan.hole.sort in ("ref", "reference"):
+                said += entries * longest
+    if made > _SPARE + _MADE * (tables.scopes.size + tables.cuts.size + nodes.size):
+        return "its ids are too long"
+    return "it says too much too often" if said > max(_SPARE, _SAID * tables.size) else ""
+
+
+def _made_by_kind(plan: Plan, text: int) -> list[int]:
+    """What one record of each kind makes to fill the holes of a field."""
+    made = []
+    for value, count in zip(plan.values, plan.counts, strict=True):
+        room = _LIST + _WORD * len(value) if plan.hole.is_list and count else 0
+        if plan.hole.inner:
+            room += count * (_LIST + _WORD * len(plan.rows[0].__struct_fields__))
+        elif plan.hole.sort == "ref" and count:
+            room += sum(_REF for ref in parts_of(value, plan.hole) if ref is not None and ref.output_nr)
+        elif plan.hole.sort == "reference" and count:
+            room += sum(text + len(part) for part in parts_of(value, plan.hole) if part not in (None, "", NODE, TEXT))
+        made.append(room)
+    return made

@@ -1,0 +1,148 @@
+"""A diff is data: what was added, removed and changed, independent of how it is shown."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET
+
+from gradir.diffs.hunks import Script
+from gradir.ir import TensorMeta
+from gradir.ir.text import quoted
+from gradir.ir.totals import Totals
+
+__all__ = ["UNSET", "Change", "Diff", "FieldChange", "Growth", "Kind", "Size", "Subject", "Totals"]
+
+Kind = Literal["added", "removed", "changed", "renamed", "moved"]
+Subject = Literal["node", "scope", "cut", "module", "graph"]
+
+
+_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Base of the diff's records."""
+
+
+class FieldChange(Record, frozen=True, gc=False):
+    """One field that differs: its path and both values, as the records of the graph have them.
+
+    The path starts with the key of the field; a number is the place in a list, and what follows are keys in what the
+    field holds: ``["out", 0, "shape"]``, ``["attrs", "dim"]``, ``["saved", "mat1", "bytes"]``. Of saved slots of one
+    name, a number behind the name says which, from the second on. A value is left out where the field is absent, and
+    null is what the graph holds: an input slot without a gradient, or an attribute that is null. Of a whole saved slot
+    the value has its type and size, not the names of other nodes.
+    """
+
+    path: Annotated[tuple[str | int, ...], msgspec.Meta(min_length=1)]
+    before: Any = UNSET
+    after: Any = UNSET
+
+    @property
+    def name(self) -> str:
+        """The path as text, which a pattern of ``--ignore`` is compared with.
+
+        >>> FieldChange(("out", 0, "shape")).name, FieldChange(("saved", "a b", 2)).name
+        ('out[0].shape', 'saved."a b"#2')
+        """
+        first, *rest = self.path
+        texts = [str(first)]
+        for at, key in enumerate(rest):
+            if isinstance(key, str):
+                texts.append(f".{key if _KEY.fullmatch(key) else quoted(key)}")
+            else:
+                texts.append(f"#{key}" if at else f"[{key}]")
+        return "".join(texts)
+
+
+class Change(Record, frozen=True, gc=False):
+    """One node, scope or cut that was added, removed, changed, renamed or moved to another module.
+
+    ``id`` is a node's id, a scope's path, or the first name of a cut's parameter. ``what`` is a node's operation or
+    role, a scope's class or a cut's kind, and ``tensor`` the first output of a node, or the parameter of a cut. ``was``
+    is what the first graph calls it, where that is something else. All texts are the graph's own, to be escaped where
+    they are shown. The fields before name nodes as the first graph does, those after as the second.
+
+    The subject ``module`` is a prefix of names that became another for every node below it, from ``was`` to ``id``;
+    ``*`` stands for any index, and ``nodes`` counts them. Nothing else is said of a node that only follows it.
+
+    The subject ``graph`` is what belongs to no single record. Its fields are ``nodes``, ``scopes`` or ``cuts``, the
+    values the first that differ. A change ``order`` says that what both graphs hold stands in another order, a change
+    ``indices`` that the indices and ordinals in names shifted, as they do after what was added or removed, and a change
+    ``sequence``, with the field ``modules``, that entries of a list changed places.
+    """
+
+    kind: Kind
+    subject: Subject
+    id: str
+    scope: str = ""
+    what: str = ""
+    fields: tuple[FieldChange, ...] = ()
+    was: str = ""
+    tensor: TensorMeta | None = None
+    nodes: int = 0
+
+
+class Size(Record, frozen=True, gc=False):
+    """How large a module is by itself: its functions, the elements of its parameters, the bytes it saves."""
+
+    nodes: int = 0
+    parameters: int = 0
+    saved_bytes: int = 0
+
+
+class Growth(Record, frozen=True, gc=False):
+    """A module whose size changed; ``was`` is its path in the first graph, where that is another.
+
+    ``gone`` says that only the first graph has it; another of its path may be in the second.
+    """
+
+    path: str
+    before: Size = Size()
+    after: Size = Size()
+    was: str = ""
+    gone: bool = False
+
+
+class Diff(Record, frozen=True, dict=True):
+    """What changed from one graph to another; false when nothing did that was asked for, whatever made the graphs.
+
+    ``changes`` is for reading. It holds the renamed modules, then the scopes, the cuts and the nodes, each in the order
+    of the second graph, what was removed standing where it stood in the first. Totals of a module that only add up what
+    changed below it are left out, and so are attributes and saved slots of a node that became another operation.
+    ``modules`` are those whose own size changed. ``script`` is exact, and what `gradir.patch` applies: it also has what
+    was left out or ignored on request.
+    """
+
+    before: Totals
+    after: Totals
+    changes: tuple[Change, ...] = ()
+    modules: tuple[Growth, ...] = ()
+    script: Script = Script()
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+    def to(self, renderer: str, **options: object) -> str:
+        """What ``gradir diff --format RENDERER`` prints: ``diff.to("markdown")``.
+
+        What `gradir.diff` returned knows both graphs. Of a diff that was read from a file, or that was changed since,
+        the text tells every change by itself, and nothing can be drawn.
+
+        Raises:
+            ExportError: there is no such renderer or option, or it cannot tell this diff.
+        """
+        # As `gradir.Graph.to`: the package loads the public functions before any module of its own.
+        text: str = sys.modules["gradir.api"].diff_text(self, renderer, **options)
+        return text
+
+    def __str__(self) -> str:
+        """What ``gradir diff`` prints, without the last line end."""
+        return self.to("text").removesuffix("\n")
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
+        """What a notebook shows: the report for a pull request."""
+        return {"text/plain": str(self), "text/markdown": self.to("markdown")}

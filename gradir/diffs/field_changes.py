@@ -1,0 +1,206 @@
+"""The values of the fields of records, part by part, and what differs between two records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple, TypeAlias, Union
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from gradir.diffs.changes import FieldChange
+from gradir.diffs.sequences import matched, out_of_place
+from gradir.ir import AttrValue, Node, Ref, Saved, Scope, Source, TensorMeta
+from gradir.ir.fields import Field, fields_of, is_list, other_fields, records_in
+from gradir.ir.model import Record
+
+__all__ = [
+    "Fields",
+    "Part",
+    "Path",
+    "compared_fields",
+    "descriptions",
+    "field_changes",
+    "further_parts",
+    "numbered",
+    "type_at",
+]
+
+Path: TypeAlias = tuple["str | int", ...]
+
+
+class Part(NamedTuple):
+    """One part of a field, with what is compared one by one where it has several values."""
+
+    value: Any
+    values: Mapping[Path, Any] = {}
+
+
+_TENSOR: Final = ("dtype", "shape", "device", "layout")
+_SIZE: Final = ("dtype", "shape", "bytes")
+_SLOT: Final = frozenset({"slot", *_SIZE, "origin", "storage", "state"})
+"""The fields that are compared in ways of their own."""
+
+
+def field_changes(old: object, new: object, fields: Fields, shown: object) -> Iterator[FieldChange]:
+    """What differs between two records of one kind.
+
+    ``old`` names nodes as the second graph does, so that equal references are equal; ``shown`` is the same record in
+    the words of the first graph, from which the values before are taken.
+    """
+    for field, describe in fields.items():
+        was, becomes = getattr(old, field), getattr(new, field)
+        # Values of attributes can be equal and yet differ in type.
+        if was != becomes or (was and isinstance(was, dict)):
+            parts, own = describe(was), getattr(shown, field)
+            yield from _part_changes(parts, describe(becomes), parts if own is was else describe(own))
+
+
+def _part_changes(
+    old: Mapping[Path, Part], new: Mapping[Path, Part], shown: Mapping[Path, Part]
+) -> Iterator[FieldChange]:
+    for path, before, after in matched(old, new):
+        if before is None or after is None:
+            yield FieldChange(path, shown[path].value if before else UNSET, after.value if after else UNSET)
+        elif not (before.values and after.values):
+            if bool(before.values) != bool(after.values) or not _same(before.value, after.value):
+                yield FieldChange(path, shown[path].value, after.value)
+        else:
+            for key, _, _ in matched(before.values, after.values):
+                was, becomes = before.values.get(key, UNSET), after.values.get(key, UNSET)
+                if not _same(was, becomes):
+                    yield FieldChange((*path, *key), was if was is UNSET else shown[path].values[key], becomes)
+    if out_of_place(old, new):
+        # Only saved slots can: everything else is numbered, sorted or alone.
+        yield FieldChange(("saved",), *(tuple(part.value.slot for part in parts.values()) for parts in (old, new)))
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two values are equal in type too (``1``, ``1.0`` and ``true`` are not)."""
+    return one == other and repr(one) == repr(other)
+
+
+def numbered(words: Iterable[str]) -> Iterator[tuple[str | int, ...]]:
+    """Each word by itself, followed by 2, 3 … where it repeats."""
+    seen: Counter[str] = Counter()
+    for text in words:
+        seen[text] += 1
+        yield (text,) if seen[text] == 1 else (text, seen[text])
+
+
+Fields: TypeAlias = Mapping[str, Callable[[Any], Mapping[Path, Part]]]
+"""How each field of a record is described."""
+
+_KEYS: Final[Mapping[type[Record], str]] = {Node: "id", Scope: "path"}
+"""What records of two graphs are matched by: names, of which a diff says more than that they differ."""
+
+
+def compared_fields(kind: type[Record]) -> tuple[Field, ...]:
+    """The fields of a record that a diff looks at.
+
+    >>> from gradir.ir import Cut
+    >>> [field.key for field in compared_fields(Cut)]
+    ['kind', 'names', 'scope', 'tensor']
+    """
+    return tuple(field for field in fields_of(kind) if field.name != _KEYS.get(kind))
+
+
+@cache
+def descriptions(kind: type[Record]) -> Fields:
+    """How each field of a record that a diff looks at is described, by the type of the field."""
+    return {field.name: _description(field) for field in compared_fields(kind)}
+
+
+def type_at(kind: type[Record], path: Path) -> Any:
+    """The type of the values at a path in records of a kind; ``None`` where no field has that path.
+
+    >>> type_at(Node, ("in", 0)) == Union[Ref, None]
+    True
+    >>> type_at(Node, ("saved", "mat1", 2, "bytes")) == type_at(Saved, ("bytes",))
+    True
+    """
+    inside: type[Record] | None = kind
+    keys = list(path)
+    while inside is not None:
+        field = next((field for field in fields_of(inside) if field.key == keys[0]), None)
+        if field is None:
+            return None
+        del keys[0]
+        if isinstance(field.default, dict):
+            return AttrValue if keys else field.hint
+        inside = records_in(field)
+        if inside is Saved and not keys:
+            return tuple[str, ...]
+        if inside is Saved:
+            # The name of a slot, which no field has.
+            del keys[0]
+        while keys and isinstance(keys[0], int):
+            del keys[0]
+        if not keys:
+            return field.hint if inside is None else Union[inside, None]
+    return None
+
+
+def _description(field: Field) -> Callable[[Any], Mapping[Path, Part]]:
+    path, inner = (field.key,), records_in(field)
+    if inner is Saved:
+        return lambda slots: {
+            (*path, *key): _saved(slot) for key, slot in zip(numbered(slot.slot for slot in slots), slots, strict=True)
+        }
+    if inner is not None:
+        describe: Callable[[Any], Part] = _RECORDS.get(inner, _record_part)
+        if not is_list(field):
+            return lambda record: {} if record is None else {path: describe(record)}
+        # An input slot without a gradient is a value too.
+        return lambda records: {
+            (*path, number): Part(None) if record is None else describe(record) for number, record in enumerate(records)
+        }
+    if isinstance(field.default, dict):
+        return lambda values: {(*path, key): Part(values[key]) for key in sorted(values)}
+    # What says nothing is left out, and no number does.
+    nothing = (None, "", ()) if is_list(field) else (None, "")
+    return lambda value: {} if value in nothing or value is field.default is False else {path: Part(value)}
+
+
+def _record_part(record: Record) -> Part:
+    """A record of a kind that is compared field by field."""
+    return Part(record, further_parts(record, frozenset()))
+
+
+def further_parts(record: Record, but: frozenset[str]) -> dict[Path, Any]:
+    """All fields but these, which are told in other words, part by part."""
+    return {
+        path: part.value
+        for field in other_fields(type(record), but)
+        for path, part in _description(field)(getattr(record, field.name)).items()
+    }
+
+
+def _known(record: Record, fields: Iterable[str]) -> dict[Path, Any]:
+    return {(field,): value for field in fields if (value := getattr(record, field)) is not None}
+
+
+def _tensor(tensor: TensorMeta) -> Part:
+    """A tensor, and what is known of it."""
+    return Part(tensor, {**_known(tensor, _TENSOR), **further_parts(tensor, frozenset(_TENSOR))})
+
+
+def _saved(saved: Saved) -> Part:
+    """A saved slot; one of which the state is all that is known, as a hook leaves it, has no further values."""
+    values = _known(saved, _SIZE)
+    has_size = bool(values)
+    values.update(_known(saved, ("origin",)))
+    if saved.storage:
+        values["storage",] = saved.storage
+    if not values and saved.state != "held":
+        return Part(saved)
+    values["state",] = saved.state
+    # Of a slot that came or went the type tells what it was, wherever it is from; in equal modules that is equal.
+    own = replace(saved, origin=None, storage="") if has_size else saved
+    return Part(own, {**values, **further_parts(saved, _SLOT)})
+
+
+_RECORDS: Final[Mapping[type[Record], Callable[[Any], Part]]] = {Ref: Part, Source: Part, TensorMeta: _tensor}
+"""The records that are compared in ways of their own; a reference and a source as one value."""

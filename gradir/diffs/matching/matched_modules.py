@@ -1,0 +1,269 @@
+"""Which module of one graph is which of another: by name first, by what is in it where the name is gone."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from gradir.diffs.matching.renames import pattern
+from gradir.diffs.sequences import Gap, align, alone_in_both, cheapest_alignment, equal_ends
+from gradir.ir.module_tree import scope_depth, split_path
+
+if TYPE_CHECKING:
+    from gradir.diffs.matching.numbered import NumberedGraph
+
+__all__ = ["matched_modules", "same_names"]
+
+_LEVELS: Final = ("tight", "loose", "shape", "class")
+"""What two modules may have in common, most first."""
+
+
+_SIBLINGS: Final = 16
+"""Among more modules than this no similar one is looked for: that would be quadratic."""
+
+
+def matched_modules(before: NumberedGraph, after: NumberedGraph) -> dict[str, str]:
+    """Paths of modules in the first graph to paths in the second."""
+    return _Modules(_Tree(before), _Tree(after)).matched()
+
+
+def same_names(before: NumberedGraph, after: NumberedGraph, modules: Mapping[str, str]) -> list[tuple[int, int]]:
+    """Pairs of nodes with one name in matched modules; functions only where both modules have as many of the kind."""
+    counts, other_counts = (Counter(zip(graph.modules, graph.loose, strict=True)) for graph in (before, after))
+    # To spell what a node is called in another module would take the length of that module's path for each node.
+    index = {(path, *_called(after, node)): node for node, path in enumerate(after.modules)}
+    pairs = []
+    for node, path in enumerate(before.modules):
+        new = modules.get(path)
+        if new is None:
+            continue
+        called, is_tensor = _called(before, node)
+        other, label = index.get((new, called, is_tensor)), before.loose[node]
+        if other is None or label != after.loose[other]:
+            continue
+        if is_tensor or counts[path, label] == other_counts[new, label]:
+            pairs.append((node, other))
+    return pairs
+
+
+def _called(graph: NumberedGraph, node: int) -> tuple[str, bool]:
+    """What a node is called in its module, and whether that is a tensor's name."""
+    node_id, module = graph.ids[node], graph.modules[node]
+    return node_id[len(module) + 1 :] if module else node_id, bool(graph.homes[node][1])
+
+
+class _Tree:
+    """The modules of one graph: what each contains, and labels of that from exact to vague."""
+
+    def __init__(self, graph: NumberedGraph) -> None:
+        self.classes = graph.classes
+        self.children: dict[str, list[str]] = {"": []}
+        for path in dict.fromkeys((*graph.classes, *graph.modules)):
+            self._add(path)
+        for children in self.children.values():
+            children.sort(key=_index)
+        self._graph = graph
+        self._own: dict[str, list[int]] = {}
+        for node, module in enumerate(graph.modules):
+            self._own.setdefault(module, []).append(node)
+        self.labels: dict[str, dict[str, int]] = {level: {} for level in _LEVELS}
+        for path in sorted(self.children, key=scope_depth, reverse=True):
+            self._label(path)
+
+    def wrapped(self, path: str, label: int) -> str:
+        """The only child that has the shape which another module had by itself; nothing if there is none."""
+        found = [child for child in self.children[path] if self.labels["shape"][child] == label]
+        return found[0] if len(found) == 1 else ""
+
+    def unwrapped(self, path: str) -> str:
+        """What a chain of modules that contain only the next one ends in."""
+        while len(self.children[path]) == 1 and not _last(self.children[path][0]).isdecimal():
+            path = self.children[path][0]
+        return path
+
+    def saying(self, path: str) -> tuple[Counter[int], Counter[int]]:
+        """How often which label is in a module: the loose ones, and the tight ones."""
+        nodes: list[int] = []
+        stack = [path]
+        while stack:
+            module = stack.pop()
+            nodes += self._own.get(module, ())
+            stack += self.children[module]
+        loose, tight = self._graph.loose, self._graph.tight
+        return Counter([loose[node] for node in nodes]), Counter([tight[node] for node in nodes])
+
+    def contents(self, path: str) -> frozenset[tuple[str, int]]:
+        """What kinds of modules stand in one, each with its name."""
+        return frozenset((pattern(_last(child)), self.labels["shape"][child]) for child in self.children[path])
+
+    def _add(self, path: str) -> None:
+        missing = []
+        while path not in self.children:
+            self.children[path] = []
+            missing.append(path)
+            path = split_path(path)[0]
+        for path in reversed(missing):
+            self.children[split_path(path)[0]].append(path)
+
+    def _label(self, path: str) -> None:
+        labels, nodes = self._graph.labels, self._own.get(path, ())
+        name = self.classes.get(path, "")
+        children = [(pattern(_last(child)), child) for child in self.children[path]]
+        for level, of in (("tight", self._graph.tight), ("loose", self._graph.loose)):
+            known = self.labels[level]
+            below = tuple([(last, known[child]) for last, child in children])
+            known[path] = labels[name, tuple(sorted([of[node] for node in nodes])), below]
+        known = self.labels["shape"]
+        known[path] = labels[name, frozenset((last, known[child]) for last, child in children)]
+        self.labels["class"][path] = labels["class", name, None if name else known[path]]
+
+
+class _Modules:
+    """Matches the modules of two trees from the root down."""
+
+    def __init__(self, before: _Tree, after: _Tree) -> None:
+        self._before, self._after = before, after
+        self._found: dict[str, str] = {}
+        self._taken: set[str] = set()
+        self._queue: deque[tuple[str, str]] = deque()
+
+    def matched(self) -> dict[str, str]:
+        """Paths of the first graph to paths of the second."""
+        self._add_replaced("", "")
+        self._descend()
+        self._add_moved()
+        return self._found
+
+    def _descend(self) -> None:
+        while self._queue:
+            self._add_children(*self._queue.popleft())
+
+    def _add(self, old: str, new: str) -> None:
+        if old not in self._found and new not in self._taken:
+            self._found[old] = new
+            self._taken.add(new)
+            self._queue.append((old, new))
+
+    def _add_replaced(self, old: str, new: str) -> None:
+        """Match modules of one name, or one of them with what the other wraps."""
+        before, after = self._before, self._after
+        if before.classes.get(old) != after.classes.get(new):
+            inner = after.wrapped(new, before.labels["shape"][old])
+            outer = before.wrapped(old, after.labels["shape"][new])
+            if inner:
+                return self._add(old, inner)
+            if outer:
+                return self._add(outer, new)
+        return self._add(old, new)
+
+    def _add_children(self, old: str, new: str) -> None:
+        children, others = self._before.children[old], self._after.children[new]
+        if not children or not others:
+            return
+        by_name = {_last(child): child for child in others}
+        for child in children:
+            name = _last(child)
+            if name in by_name and not name.isdecimal():
+                self._add_replaced(child, by_name[name])
+        self._add_entries(*([path for path in paths if _last(path).isdecimal()] for paths in (children, others)))
+        for child in self._free(children, ())[0]:
+            if _last(child) in by_name:
+                self._add(child, by_name[_last(child)])
+        if self._alike(old, new):
+            self._add_aligned(children, others, _LEVELS[:-1])
+            self._add_similar(children, others)
+
+    def _add_entries(self, children: Sequence[str], others: Sequence[str]) -> None:
+        """Match the entries of two lists."""
+        if not children or not others:
+            return
+        here, there = self._before.labels["tight"], self._after.labels["tight"]
+        start, end = equal_ends([here[path] for path in children], [there[path] for path in others])
+        for old, new in (
+            *zip(children[:start], others[:start], strict=True),
+            *zip(children[len(children) - end :], others[len(others) - end :], strict=True),
+        ):
+            self._add(old, new)
+        olds, news = self._free(children, others)
+        before = {here[path]: self._before.saying(path) for path in olds}
+        after = {there[path]: self._after.saying(path) for path in news}
+
+        @cache
+        def between(one: int, other: int) -> int:
+            """By how many nodes modules with these labels differ, as far as the labels of the nodes tell."""
+            if one == other:
+                return 0
+            (loose, tight), (other_loose, other_tight) = before[one], after[other]
+            apart = (loose - other_loose).total() + (other_loose - loose).total()
+            return apart + (tight - other_tight).total() + 1
+
+        pairs = cheapest_alignment(
+            [before[here[path]][0].total() + 1 for path in olds],
+            [after[there[path]][0].total() + 1 for path in news],
+            lambda x, y: between(here[olds[x]], there[news[y]]),
+        )
+        if pairs is None:
+            self._add_aligned(children, others, _LEVELS)
+            return
+        for x, y in pairs:
+            self._add(olds[x], news[y])
+
+    def _add_aligned(self, children: Sequence[str], others: Sequence[str], levels: Iterable[str]) -> None:
+        olds, news = self._free(children, others)
+        gaps = [Gap(0, len(olds), 0, len(news))]
+        for level in levels:
+            of, other_of = self._before.labels[level], self._after.labels[level]
+            pairs, gaps = align([of[path] for path in olds], [other_of[path] for path in news], gaps)
+            for x, y in pairs:
+                self._add(olds[x], news[y])
+
+    def _alike(self, old: str, new: str) -> bool:
+        """Whether what has another name in these may still be the same."""
+        before, after = self._before, self._after
+        of, other_of = before.labels["class"][old], after.labels["class"][new]
+        return not old or of == other_of or _overlap(before.contents(old), after.contents(new)) > 0
+
+    def _add_similar(self, children: Sequence[str], others: Sequence[str]) -> None:
+        """Match modules with other names that have half of their contents in common, the chains around them apart."""
+        olds, news = self._free(children, others)
+        olds, news = [*map(self._before.unwrapped, olds)], [*map(self._after.unwrapped, news)]
+        if max(len(olds), len(news)) > _SIBLINGS:
+            return
+        for old in olds:
+            contents = self._before.contents(old)
+            shared = {new: _overlap(contents, self._after.contents(new)) for new in news if new not in self._taken}
+            best = max(shared, key=shared.__getitem__, default="")
+            if best and shared[best]:
+                self._add(old, best)
+
+    def _add_moved(self) -> None:
+        """Match what stands elsewhere in the tree, if only one on each side is name_labels so and has this shape."""
+        free = self._free(self._before.children, self._after.children)
+        olds, news = (sorted(paths, key=scope_depth) for paths in free)
+        trees = (olds, self._before), (news, self._after)
+        for old, new in alone_in_both(
+            *([((_last(path), tree.labels["shape"][path]), path) for path in paths] for paths, tree in trees)
+        ):
+            self._add(old, new)
+            self._descend()
+
+    def _free(self, olds: Iterable[str], news: Iterable[str]) -> tuple[list[str], list[str]]:
+        return [path for path in olds if path not in self._found], [path for path in news if path not in self._taken]
+
+
+def _overlap(one: frozenset[tuple[str, int]], two: frozenset[tuple[str, int]]) -> int:
+    """What two modules have in common, if that is at least half of what is in each."""
+    both = len(one & two)
+    return both if 2 * both >= max(len(one), len(two)) else 0
+
+
+def _last(path: str) -> str:
+    return split_path(path)[1]
+
+
+def _index(path: str) -> int:
+    """Sorts the entries of a list by index, and leaves names in order behind them."""
+    name = _last(path)
+    return int(name) if name.isdecimal() and len(name) < 20 else 10**20

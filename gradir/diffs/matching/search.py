@@ -1,0 +1,280 @@
+"""Find which node of one graph is which node of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from gradir.diffs.matching.costs import Costs, anchors
+from gradir.diffs.matching.matched_modules import matched_modules, same_names
+from gradir.diffs.matching.numbered import (
+    FREE,
+    LOOSE_FIRST,
+    NOTHING,
+    TIGHT_FIRST,
+    Labels,
+    Level,
+    NumberedGraph,
+    Surroundings,
+)
+from gradir.diffs.matching.pairing import Pairing, cheaper_pieces
+from gradir.diffs.matching.renames import Rename
+from gradir.diffs.sequences import Gap, align, gaps_between, increasing
+from gradir.gcpause import paused_gc
+
+if TYPE_CHECKING:
+    from gradir.ir import Graph, Node
+
+__all__ = ["Matching", "edit_cost", "match"]
+
+_Orders = tuple[list[int], list[int]]
+"""The nodes of both graphs in sequence."""
+
+_NEAR: Final = 200
+"""Once the cost is within one part in this many of what nothing can go below, nothing further is tried."""
+
+
+class Matching(msgspec.Struct, frozen=True):
+    """Which node of one graph is which of another: ids of the first to ids of the second, one to one.
+
+    ``renames`` are the prefixes of names that became others, ``cost`` is the number of edits, see `match`.
+    """
+
+    nodes: Mapping[str, str]
+    renames: tuple[Rename, ...] = ()
+    cost: int = 0
+
+
+def match(a: Graph, b: Graph) -> Matching:
+    """Match the nodes so that few edits turn ``a`` into ``b``. ``match(b, a)`` is the same matching read backwards.
+
+    The cost of a matching is
+
+    - 1 for each node that is added or removed,
+    - 1 for each field of a matched node that changed; native name, attributes and saved slots belong to the operation
+      and cost nothing beside another operation; and 1 for each of its input slots that was rewired: whose
+      producer is not matched to the producer in the other graph, or that takes another of its outputs,
+    - 1 for each rename: a prefix of the ids, scopes and names that became another (``layers`` to ``blocks``, where
+      ``*`` stands for any index), however many nodes it renames,
+    - 3 for each tensor, and each function of a module with tensors, that leaves or takes a name which both graphs have;
+      1 for other functions and where one of the modules contains the other,
+    - 1 for each partner of a module beyond the first, if its nodes were matched to several, seen from both sides.
+
+    Of matchings that cost the same the one with more equal ids is given.
+
+    An id that only differs in indices and ordinals costs nothing, as they follow from what was added or removed
+    before. Neither does the order of the nodes, which follows from the edges. References in saved slots and to a base
+    are compared through the matching. Attributes that are equal but of different type (``1`` and ``1.0``) count as
+    equal here.
+
+    The exact minimum is out of reach (graph edit distance is NP-hard); this takes near-linear time and never gives
+    more than matching equal ids does.
+
+    >>> from gradir.ir import Graph, Node
+    >>> a = Graph.of([Node("w", role="parameter"), Node("fc/exp:1", op="exp", scope="fc")])
+    >>> b = Graph.of([Node("w", role="parameter"), Node("head/exp:1", op="exp", scope="head")])
+    >>> match(a, b)
+    Matching(nodes={'w': 'w', 'fc/exp:1': 'head/exp:1'}, renames=(Rename(before='fc', after='head'),), cost=1)
+    """
+    turned = _turned(a, b)
+    if turned is None:
+        return Matching({node_id: node_id for node_id in a.nodes})
+    with paused_gc():
+        # In a call of its own: what it made is gone before the collector runs again.
+        return _inverse(_matched(b, a), a) if turned else _matched(a, b)
+
+
+def edit_cost(a: Graph, b: Graph, nodes: Mapping[str, str]) -> int:
+    """The cost, as `match` defines it, of matching these ids of ``a`` to ids of ``b``."""
+    search = _Search(a, b)
+    return search.costs.total(search.numbered(nodes))
+
+
+def _matched(a: Graph, b: Graph) -> Matching:
+    search = _Search(a, b)
+    return search.matching(*search.best())
+
+
+class _Search:
+    def __init__(self, a: Graph, b: Graph) -> None:
+        labels = Labels()
+        self._before, self._after = NumberedGraph(a, labels), NumberedGraph(b, labels)
+        self.costs = Costs(self._before, self._after)
+        index = self._after.index
+        self._by_id = [*(index.get(node_id, FREE) for node_id in self._before.ids), NOTHING]
+
+    @cached_property
+    def _depth_first(self) -> _Orders:
+        return self._before.depth_first(), self._after.depth_first()
+
+    def numbered(self, nodes: Mapping[str, str]) -> list[int]:
+        there = [FREE] * len(self._before)
+        there.append(NOTHING)
+        for before, after in nodes.items():
+            there[self._before.index[before]] = self._after.index[after]
+        return there
+
+    def matching(self, there: list[int], cost: int) -> Matching:
+        ids, other_ids = self._before.ids, self._after.ids
+        nodes = {ids[node]: other_ids[other] for node, other in enumerate(there) if other >= 0}
+        return Matching(nodes, tuple(sorted(self.costs.renames(there))), cost)
+
+    def best(self) -> tuple[list[int], int]:
+        """The matching that is found, and its cost."""
+        found = [*self._by_id]
+        shares = self.costs.shares(found)
+        rank = self._rank(found, shares)
+        enough = self.costs.least() if rank[0] else 0
+        if rank[0] == enough:
+            return found, rank[0]
+        enough += enough // _NEAR
+        order, other_order = self._depth_first
+        position = [*_positions(other_order), NOTHING, NOTHING]
+        for candidate in self._candidates():
+            if candidate == found:
+                continue
+            candidate_shares = self.costs.shares_of(candidate, found, shares)
+            ranked = self._ranked(found, shares), self._ranked(candidate, candidate_shares)
+            joined = cheaper_pieces(found, candidate, ranked, order, position)
+            tried = [(candidate, candidate_shares)]
+            if joined not in (found, candidate):
+                tried.append((joined, self.costs.shares_of(joined, candidate, candidate_shares)))
+            for new, new_shares in tried:
+                if self.costs.floor(new_shares) > rank[0]:
+                    continue
+                new_rank = self._rank(new, new_shares)
+                if new_rank < rank:
+                    found, shares, rank = new, new_shares, new_rank
+            if rank[0] <= enough:
+                break
+        repaired = self._repaired(found, shares)
+        if repaired == found:
+            return found, rank[0]
+        repaired_rank = self._rank(repaired, self.costs.shares_of(repaired, found, shares))
+        return (repaired, repaired_rank[0]) if repaired_rank < rank else (found, rank[0])
+
+    def _rank(self, matching: list[int], shares: list[int]) -> tuple[int, int]:
+        """What is to be small: the cost, and where that is equal the number of nodes without their own id."""
+        own = sum(other == same >= 0 for other, same in zip(matching, self._by_id, strict=True))
+        return self.costs.of_shares(matching, shares), -own
+
+    def _ranked(self, matching: list[int], shares: list[int]) -> list[int]:
+        """The same for each node, as one number."""
+        weight = len(self._before) + 1
+        return [
+            share * weight - (other == same >= 0)
+            for share, other, same in zip(shares, matching, self._by_id, strict=False)
+        ]
+
+    def _repaired(self, found: list[int], shares: list[int]) -> list[int]:
+        pairing = self._pairing(found)
+        below, above = self._before.below, self._before.above
+        suspects = [
+            near
+            for node, share in enumerate(shares)
+            if share >= 0 and (found[node] < 0 or self.costs.rewired(node, found[node], found))
+            for near in (node, *below[node], *above[node])
+            if near != NOTHING
+        ]
+        if suspects:
+            pairing.exchange(suspects)
+            pairing.add_neighbours()
+        return pairing.there
+
+    def _pairing(self, matching: Iterable[int] = ()) -> Pairing:
+        pairing = Pairing(self.costs)
+        pairing.add((node, other) for node, other in enumerate(matching) if other >= 0)
+        return pairing
+
+    def _candidates(self) -> Iterator[list[int]]:
+        before, after = self._before, self._after
+        modules = matched_modules(before, after)
+        around = Surroundings((before, after), anchors(before, after, modules))
+        in_file = list(range(len(before))), list(range(len(after)))
+        named = self._pairing()
+        named.add(same_names(before, after, modules))
+        _align(named, in_file, around, TIGHT_FIRST)
+        # What became another operation stands where it did, before it is looked for elsewhere.
+        named.add_neighbours()
+        named.add_changed()
+        yield _completed(named, around)
+        for levels in (TIGHT_FIRST, LOOSE_FIRST):
+            yield self._extended(self._pairing(), self._depth_first, around, levels)
+        if self._depth_first != in_file:
+            yield self._extended(self._pairing(), in_file, around, TIGHT_FIRST)
+        alike = (
+            other if other >= 0 and before.loose[node] == after.loose[other] else FREE
+            for node, other in enumerate(self._by_id)
+        )
+        yield self._extended(self._pairing(alike), in_file, around, TIGHT_FIRST)
+
+    @staticmethod
+    def _extended(pairing: Pairing, orders: _Orders, around: Surroundings, levels: tuple[Level, ...]) -> list[int]:
+        _align(pairing, orders, around, levels)
+        return _completed(pairing, around)
+
+
+def _align(pairing: Pairing, orders: _Orders, around: Surroundings, levels: tuple[Level, ...]) -> None:
+    order, other_order, gaps = _open(pairing, orders)
+    for label, radius in levels:
+        if not gaps:
+            break
+        of, other_of = around.at(label, radius)
+        pairs, gaps = align([of[node] for node in order], [other_of[node] for node in other_order], gaps)
+        pairing.add((order[x], other_order[y]) for x, y in pairs)
+
+
+def _completed(pairing: Pairing, around: Surroundings) -> list[int]:
+    pairing.add_neighbours()
+    pairing.add_moved(around)
+    pairing.add_neighbours()
+    pairing.add_changed()
+    pairing.add_lone()
+    pairing.add_same_ids()
+    return pairing.there
+
+
+def _open(pairing: Pairing, orders: _Orders) -> tuple[list[int], list[int], list[Gap]]:
+    """Both orders without what is matched and out of order, and the gaps between what is matched."""
+    order, other_order = orders
+    there, back = pairing.there, pairing.back
+    position = _positions(other_order)
+    kept = increasing([(node, position[there[node]]) for node in order if there[node] >= 0])
+    anchored, other_anchored = {node for node, _ in kept}, {other_order[y] for _, y in kept}
+    order = [node for node in order if there[node] < 0 or node in anchored]
+    other_order = [node for node in other_order if back[node] < 0 or node in other_anchored]
+    matched = (x for x, node in enumerate(order) if there[node] >= 0)
+    other_matched = (y for y, node in enumerate(other_order) if back[node] >= 0)
+    whole = Gap(0, len(order), 0, len(other_order))
+    return order, other_order, gaps_between(zip(matched, other_matched, strict=True), whole)
+
+
+def _positions(order: list[int]) -> list[int]:
+    positions = [0] * len(order)
+    for position, node in enumerate(order):
+        positions[node] = position
+    return positions
+
+
+def _turned(a: Graph, b: Graph) -> bool | None:
+    """Whether to search from ``b`` to ``a``, so that the result does not depend on which is which; ``None``: equal."""
+    if len(a.nodes) != len(b.nodes):
+        return len(a.nodes) > len(b.nodes)
+    pairs = zip(a.nodes.values(), b.nodes.values(), strict=True)
+    texts = ((_text(old), _text(new)) for old, new in pairs if old != new)
+    return next((old > new for old, new in texts if old != new), None)
+
+
+def _text(node: Node) -> str:
+    return repr(
+        msgspec.structs.replace(node, attrs=dict(sorted(node.attrs.items())), ext=dict(sorted(node.ext.items())))
+    )
+
+
+def _inverse(matching: Matching, a: Graph) -> Matching:
+    back = {after: before for before, after in matching.nodes.items()}
+    renames = sorted(Rename(rename.after, rename.before) for rename in matching.renames)
+    return Matching({node_id: back[node_id] for node_id in a.nodes if node_id in back}, tuple(renames), matching.cost)

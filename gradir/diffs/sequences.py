@@ -1,0 +1,337 @@
+"""What two sequences have in common, and what stands in another order."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from operator import eq
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Iterator, Mapping
+
+__all__ = [
+    "Gap",
+    "align",
+    "alone_in_both",
+    "cheapest_alignment",
+    "common_subsequence",
+    "equal_ends",
+    "gaps_between",
+    "increasing",
+    "matched",
+    "out_of_place",
+    "overtaken",
+]
+
+K = TypeVar("K", bound="Hashable")
+T = TypeVar("T")
+
+
+def matched(before: Mapping[K, T], after: Mapping[K, T]) -> Iterator[tuple[K, T | None, T | None]]:
+    """Each key with both its values, in the order of ``after``; what it lacks stands where it stood in ``before``."""
+    removed: dict[K | None, list[K]] = {}
+    previous: K | None = None
+    for key in before:
+        if key in after:
+            previous = key
+        else:
+            removed.setdefault(previous, []).append(key)
+    for key in removed.get(None, ()):
+        yield key, before[key], None
+    for key, value in after.items():
+        yield key, before.get(key), value
+        for gone in removed.get(key, ()):
+            yield gone, before[gone], None
+
+
+def out_of_place(before: Iterable[K], after: Iterable[K]) -> tuple[K, K] | None:
+    """The first two keys that differ when only common keys are kept."""
+    keys_before, keys_after = dict.fromkeys(before), dict.fromkeys(after)
+    kept = zip(filter(keys_after.__contains__, keys_before), filter(keys_before.__contains__, keys_after), strict=True)
+    return next(((old, new) for old, new in kept if old != new), None)
+
+
+def increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest subsequence whose second numbers increase, by patience sorting (C. Schensted, 1961).
+
+    >>> increasing([(0, 5), (1, 1), (2, 2), (3, 0), (4, 7)])
+    [(1, 1), (2, 2), (4, 7)]
+    """
+    tops: list[int] = []
+    piles: list[int] = []
+    before: list[int] = []
+    for at, (_, value) in enumerate(pairs):
+        pile = bisect_left(tops, value)
+        before.append(piles[pile - 1] if pile else -1)
+        if pile == len(tops):
+            tops.append(value)
+            piles.append(at)
+        else:
+            tops[pile] = value
+            piles[pile] = at
+    found = []
+    at = piles[-1] if piles else -1
+    while at >= 0:
+        found.append(pairs[at])
+        at = before[at]
+    found.reverse()
+    return found
+
+
+_MOST_DIGITS: Final = 18
+"""What no list's index exceeds; Python refuses to read numbers of thousands of digits."""
+
+
+def overtaken(paths: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
+    """The first entry of a list that passed another, given the path of each module before and after.
+
+    What is put in or taken out shifts the indices behind it, and leaves the entries in the sequence they had.
+
+    >>> overtaken([("h.0", "h.0"), ("h.1", "h.2"), ("h.2", "h.3")])
+    >>> overtaken([("h.0", "h.0"), ("h.1", "h.2"), ("h.2", "h.1")])
+    ('h.2', 'h.1')
+    >>> overtaken([("h.0", "h.2"), ("h.1", "h.1"), ("h.2", "h.0")])
+    ('h.2', 'h.0')
+    """
+    lists: defaultdict[tuple[str, str], list[tuple[int, int, str, str]]] = defaultdict(list)
+    for old, new in paths:
+        parent, _, index = old.rpartition(".")
+        parent_now, _, index_now = new.rpartition(".")
+        if _is_index(index) and _is_index(index_now):
+            lists[parent, parent_now].append((int(index), int(index_now), old, new))
+    for entries in lists.values():
+        furthest = -1
+        for _, now, old, new in sorted(entries):
+            # One that others passed on both sides may have kept its index.
+            if now < furthest and old != new:
+                return old, new
+            furthest = max(furthest, now)
+    return None
+
+
+def _is_index(name: str) -> bool:
+    return name.isdecimal() and len(name) <= _MOST_DIGITS
+
+
+_EDITS: Final = 1000
+"""Scripts longer than this are not looked for."""
+
+
+def common_subsequence(before: Sequence[int], after: Sequence[int]) -> list[tuple[int, int]] | None:
+    """The pairs of positions of a longest common subsequence, or ``None`` when too much differs to find one cheaply.
+
+    The greedy forward algorithm of E. W. Myers, "An O(ND) difference algorithm and its variations", Algorithmica 1
+    (1986), given up beyond a fixed number of edits or of comparisons in proportion to the length.
+
+    >>> common_subsequence([1, 2, 3, 4], [1, 3, 4, 5])
+    [(0, 0), (2, 1), (3, 2)]
+    """
+    n, m = len(before), len(after)
+    limit = min(n + m, _EDITS)
+    budget = 8 * (n + m) + 1_000
+    # ends[k] is the furthest position of ``before`` reached on diagonal k; negative k count from the end.
+    ends = [0] * (2 * limit + 3)
+    trace: list[list[int]] = []
+    for edits in range(limit + 1):
+        trace.append(ends.copy())
+        first, last = -edits + 2 * max(0, edits - m), edits - 2 * max(0, edits - n)
+        for k in range(first, last + 1, 2):
+            down = k == -edits or (k != edits and ends[k - 1] < ends[k + 1])
+            x = ends[k + 1] if down else ends[k - 1] + 1
+            start, y = x, x - k
+            while x < n and y < m and before[x] == after[y]:
+                x += 1
+                y += 1
+            ends[k] = x
+            budget -= x - start + 1
+            if x >= n and y >= m:
+                return _path(trace, n, m)
+        if budget < 0:
+            return None
+    return None
+
+
+def _path(trace: list[list[int]], x: int, y: int) -> list[tuple[int, int]]:
+    pairs: list[tuple[int, int]] = []
+    for edits in range(len(trace) - 1, -1, -1):
+        ends, k = trace[edits], x - y
+        down = k == -edits or (k != edits and ends[k - 1] < ends[k + 1])
+        came = (k + 1) if down else (k - 1)
+        from_x = ends[came] if edits else 0
+        start = (from_x if down else from_x + 1) if edits else 0
+        while x > start:
+            x -= 1
+            y -= 1
+            pairs.append((x, y))
+        x, y = from_x, from_x - came
+    pairs.reverse()
+    return pairs
+
+
+_BAND: Final = 16
+"""How far an entry may shift beyond what the lengths of the lists differ by."""
+
+_CELLS: Final = 60_000
+"""A table with more entries than this is not made."""
+
+
+def cheapest_alignment(
+    weights: Sequence[int], other_weights: Sequence[int], change: Callable[[int, int], int]
+) -> list[tuple[int, int]] | None:
+    """Pairs of indices, increasing, for which removing and adding the rest and changing these costs least.
+
+    Where that leaves a choice, early entries are matched. Nothing if the lists are too long. The algorithm is that of
+    S. Needleman and C. Wunsch, "A general method applicable to the search for similarities in the amino acid sequence
+    of two proteins" (1970), in a band around the diagonal.
+
+    >>> cheapest_alignment([3, 3, 3], [3, 3], lambda x, y: abs(x - y - 1))
+    [(1, 0), (2, 1)]
+    """
+    size, other_size = len(weights), len(other_weights)
+    low, high = min(0, other_size - size) - _BAND, max(0, other_size - size) + _BAND
+    if (size + 1) * (high - low + 1) > _CELLS:
+        return None
+    far = sum(weights) + sum(other_weights) + 1
+    rows: list[dict[int, int]] = [{} for _ in range(size + 1)]
+    for x in range(size, -1, -1):
+        row, next_row = rows[x], rows[x + 1] if x < size else {}
+        for y in range(min(other_size, x + high), max(0, x + low) - 1, -1):
+            if x == size and y == other_size:
+                row[y] = 0
+                continue
+            row[y] = min(
+                next_row.get(y, far) + weights[x] if x < size else far,
+                row.get(y + 1, far) + other_weights[y] if y < other_size else far,
+                next_row.get(y + 1, far) + change(x, y) if x < size and y < other_size else far,
+            )
+    return _walked(rows, weights, change, other_size)
+
+
+def _walked(
+    rows: Sequence[dict[int, int]], weights: Sequence[int], change: Callable[[int, int], int], other_size: int
+) -> list[tuple[int, int]]:
+    pairs = []
+    x = y = 0
+    while x < len(weights) and y < other_size:
+        cost, next_row = rows[x][y], rows[x + 1]
+        if y + 1 in next_row and cost == next_row[y + 1] + change(x, y):
+            pairs.append((x, y))
+            x += 1
+            y += 1
+        elif y in next_row and cost == next_row[y] + weights[x]:
+            x += 1
+        else:
+            y += 1
+    return pairs
+
+
+_ROUNDS: Final = 6
+"""How often a gap is split at anchors of its own: each round looks at every position at most once."""
+
+
+class Gap(NamedTuple):
+    """Two ranges that are yet to be aligned: ``start`` included, ``end`` not."""
+
+    start: int
+    end: int
+    other_start: int
+    other_end: int
+
+
+def align(before: Sequence[int], after: Sequence[int], gaps: Iterable[Gap]) -> tuple[list[tuple[int, int]], list[Gap]]:
+    """Pairs of equal tokens within the gaps, in order within each, and the gaps that remain.
+
+    Tokens that occur once on both sides are the anchors, the longest increasing subsequence of them is kept (the
+    patience diff of Bram Cohen, as first in Bazaar), and what lies between is aligned in turn.
+
+    >>> align([1, 2, 9, 3], [1, 8, 3], [Gap(0, 4, 0, 3)])
+    ([(0, 0), (3, 2)], [Gap(start=1, end=3, other_start=1, other_end=2)])
+    """
+    pairs: list[tuple[int, int]] = []
+    left: list[Gap] = []
+    stack = [(gap, _ROUNDS) for gap in gaps]
+    stack.reverse()
+    while stack:
+        whole, rounds = stack.pop()
+        gap = _trimmed(before, after, whole, pairs)
+        if gap.start == gap.end or gap.other_start == gap.other_end:
+            continue
+        anchors = _shortest(before, after, gap)
+        if anchors is not None:
+            pairs += anchors
+            left += gaps_between(anchors, gap)
+            continue
+        anchors = increasing(alone_in_both(*_tokens(before, after, gap))) if rounds else []
+        if anchors:
+            pairs += anchors
+            stack += [(inner, rounds - 1) for inner in reversed(gaps_between(anchors, gap))]
+        else:
+            left.append(gap)
+    return pairs, left
+
+
+def gaps_between(pairs: Iterable[tuple[int, int]], gap: Gap) -> list[Gap]:
+    """What lies between pairs that increase on both sides, where there is something on both."""
+    ends = [(gap.start - 1, gap.other_start - 1), *pairs, (gap.end, gap.other_end)]
+    return [
+        Gap(x + 1, next_x, y + 1, next_y) for (x, y), (next_x, next_y) in pairwise(ends) if next_x - x > 1 < next_y - y
+    ]
+
+
+def equal_ends(before: Sequence[T], after: Sequence[T], same: Callable[[T, T], bool] = eq) -> tuple[int, int]:
+    """How many entries are the same from the start, and of the others how many from the end.
+
+    >>> equal_ends("abcb", "ab")
+    (2, 0)
+    """
+    most = min(len(before), len(after))
+    start = next((at for at in range(most) if not same(before[at], after[at])), most)
+    most -= start
+    return start, next((at for at in range(most) if not same(before[-1 - at], after[-1 - at])), most)
+
+
+def _trimmed(before: Sequence[int], after: Sequence[int], gap: Gap, pairs: list[tuple[int, int]]) -> Gap:
+    x, end, y, other_end = gap
+    same, same_end = equal_ends(before[x:end], after[y:other_end])
+    pairs += zip(range(x, x + same), range(y, y + same), strict=True)
+    inner = Gap(x + same, end - same_end, y + same, other_end - same_end)
+    pairs += zip(range(inner.end, end), range(inner.other_end, other_end), strict=True)
+    return inner
+
+
+def _shortest(before: Sequence[int], after: Sequence[int], gap: Gap) -> list[tuple[int, int]] | None:
+    """A longest common subsequence of a gap; tokens that one side lacks only make it longer to find."""
+    both = set(before[gap.start : gap.end]).intersection(after[gap.other_start : gap.other_end])
+    here, there = ([(token, at) for token, at in tokens if token in both] for tokens in _tokens(before, after, gap))
+    found = common_subsequence([token for token, _ in here], [token for token, _ in there])
+    return None if found is None else [(here[x][1], there[y][1]) for x, y in found]
+
+
+def _tokens(before: Sequence[int], after: Sequence[int], gap: Gap) -> tuple[Iterable[tuple[int, int]], ...]:
+    """The tokens of a gap on both sides, each with its position."""
+    ranges = (before, gap.start, gap.end), (after, gap.other_start, gap.other_end)
+    return tuple(zip(tokens[start:end], range(start, end), strict=True) for tokens, start, end in ranges)
+
+
+def alone_in_both(before: Iterable[tuple[K, T]], after: Iterable[tuple[K, T]]) -> list[tuple[T, T]]:
+    """What comes with each key that comes once on both sides.
+
+    >>> alone_in_both([("a", 0), ("b", 1), ("c", 2), ("c", 3)], [("c", 4), ("a", 5)])
+    [(0, 5)]
+    """
+    here, there = _alone(before), _alone(after)
+    return [(found, there[key]) for key, found in here.items() if key in there]
+
+
+def _alone(pairs: Iterable[tuple[K, T]]) -> dict[K, T]:
+    found: dict[K, T] = {}
+    repeated: set[K] = set()
+    for key, value in pairs:
+        if key in found:
+            repeated.add(key)
+        else:
+            found[key] = value
+    return {key: value for key, value in found.items() if key not in repeated}

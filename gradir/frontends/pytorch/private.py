@@ -1,0 +1,238 @@
+"""The names of torch's that no release promises to keep: what each is used for, and what happens without it.
+
+The rest of the front-end has them from here, under names that say what they mean.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable
+from functools import lru_cache
+from operator import attrgetter, methodcaller
+from types import CodeType
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch.autograd.function import BackwardCFunction
+from torch.utils import checkpoint
+
+from gradir.errors import CaptureError
+
+__all__ = ["NAMES", "PrivateName"]
+
+
+class PrivateName(NamedTuple):
+    """A name of torch's, and the releases that have it: from ``since`` on, and none from ``until`` on.
+
+    The name is one to import; ``module:word``, a word in the source of a module; ``library:text``, a text in one of
+    torch's libraries; or an attribute of such a thing as a ``grad_fn``, where ``*`` ends the beginning of several.
+    """
+
+    name: str
+    use: str
+    without: str = "nothing can be captured"
+    since: str = ""
+    until: str = ""
+
+
+NAMES: Final[list[PrivateName]] = []
+
+
+def _word(name: str, use: str, *rest: str, **releases: str) -> str:
+    """Note a name, which is not looked up; returns its last word."""
+    NAMES.append(PrivateName(name, use, *rest, **releases))
+    return name.replace(":", ".").rpartition(".")[2].rstrip("*")
+
+
+def _node(name: str, use: str, *rest: str, **releases: str) -> str:
+    """Note the name of a custom Function; returns that of its nodes."""
+    return f"{_word(name, use, *rest, **releases)}Backward"
+
+
+def _reader(name: str, use: str) -> Callable[[Any], Any]:
+    """Note the name of an attribute without which nothing can be captured; returns what reads it."""
+    return attrgetter(_word(name, use))
+
+
+def _found(name: str, use: str) -> Any:
+    """What has a name without which nothing can be captured.
+
+    Raises:
+        CaptureError: this torch has none.
+    """
+    _word(name, use)
+    try:
+        return pkgutil.resolve_name(name)
+    except (AttributeError, ImportError) as error:
+        raise CaptureError(
+            f"torch {torch.__version__} has no {name}, which is needed {use}: use an older torch, or a newer gradir"
+        ) from error
+
+
+def _code(function: Any) -> CodeType | None:
+    """The code of a function; ``None`` of what is written in C."""
+    return getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
+
+
+# The order of what a thread makes.
+_ORDER: Final = "to tell which module and line made a node"
+next_sequence_number: Final[Callable[[], int]] = _found("torch._C._autograd._get_sequence_nr", _ORDER)
+sequence_number: Final[Callable[[Any], int]] = methodcaller(_word("grad_fn._sequence_nr", _ORDER))
+NUMBERED_FIRST: Final = torch.__version__ >= torch.torch_version.TorchVersion("2.13")
+"""Whether the node of a custom Function has its number before it is initialised."""
+
+# What runs, in a stack of frames.
+_INSIDE: Final = "to tell what runs inside a custom Function"
+MODULE_CALL: Final = _code(_found("torch.nn.Module._call_impl", "to tell calls of modules"))
+OVERRIDES_CALL: Final = _code(_found("torch.overrides.handle_torch_function", "to tell what only passes on a result"))
+_FUNCTION_CALL: Final = _code(_found("torch.autograd.Function.apply", _INSIDE))
+_BOXED: Final = _word(
+    "torch.autograd.function.BackwardCFunction.apply_boxed", _INSIDE, "modules are said to run outside", since="2.13"
+)
+_FUNCTION_BACKWARD: Final = _code(_found("torch.autograd.function.BackwardCFunction.apply", _INSIDE))
+_FUNCTION_CALLS: Final = frozenset(
+    map(id, (_FUNCTION_CALL, _FUNCTION_BACKWARD, _code(getattr(BackwardCFunction, _BOXED, None))))
+)
+
+
+def runs_a_function(code: CodeType) -> bool:
+    """Whether code is the last of torch's, or the first of the user's, before what a custom Function does."""
+    return id(code) in _FUNCTION_CALLS or (_FUNCTION_CALL is None and _is_forward(code))
+
+
+@lru_cache(maxsize=4096)
+def _is_forward(code: CodeType) -> bool:
+    """Whether code is that of a custom Function; from torch 2.14 on, none of torch's runs between it and the call."""
+    classes = [torch.autograd.Function]
+    for kind in classes:
+        if _code(vars(kind).get("forward")) is code:
+            return True
+        classes += kind.__subclasses__()
+    return False
+
+
+# Modules and tensors.
+own_parameters: Final = _reader("module._parameters", "to name the parameters of a module while it runs")
+own_buffers: Final = _reader("module._buffers", "to name the buffers of a module")
+_ANY_CLASS: Final = "to ask a tensor for its output number, whatever its class says"
+output_nr_of: Final[Callable[[Any], int]] = vars(_found("torch._C.TensorBase", _ANY_CLASS))["output_nr"].__get__
+base_of: Final = _reader("tensor._base", "to show what an output is a view of")
+version_of: Final = _reader("tensor._version", "to tell what changed after it was saved")
+hooks_of: Final = _reader("tensor._backward_hooks", "to refuse what communicates in every backward")
+storage_handle: Final[Callable[[Any], int]] = _reader("storage._cdata", "to tell which tensors share their memory")
+FLAT_PARAMETER: Final = _word(
+    "torch.distributed.fsdp._flat_param:_is_flat_param",
+    "to find the parameters in a flat one",
+    "they are said to be unreached, and verifying breaks the next forward",
+)
+flattened_with_paths: Final = _found("torch.utils._pytree.tree_flatten_with_path", "to find the tensors to capture")
+without_overrides: Final = _found("torch._C.DisableTorchFunction", "to read tensors without running overrides")
+without_dispatch_modes: Final = _found("torch._C._DisableTorchDispatch", "to read tensors without telling modes")
+
+# Nodes.
+_REGISTERED: Final = "to name the nodes of registered operators"
+_HIDDEN: Final = "what it hides is not said to be hidden"
+output_metadata: Final = _reader("grad_fn._input_metadata", "to read the shape and dtype of a node's outputs")
+SAVED: Final = _word("grad_fn._saved_*", "to find the attributes of a node")
+PACKED: Final = _word("grad_fn._raw_saved_*", "to look at what is saved without unpacking it")
+_word("packed.data", "to look at what is saved without unpacking it", "saved slots are unread", since="2.11")
+_word("packed.unpack_hook", "to tell what a hook packed", "saved slots are unread", since="2.11")
+_word("packed.unpack", "to tell what is stale or freed", "saved slots are unread", since="2.12")
+packed_tensors: Final = _reader("context._raw_saved_tensors", "to look at what is saved without unpacking it")
+FORWARD_CLASS: Final = _word("context._forward_cls", "to find the class of a custom Function")
+registered_operators: Final[Callable[[], list[str]]] = _found("torch._C._dispatch_get_all_op_names", _REGISTERED)
+GENERATED: Final = _word("torch._library.autograd:GeneratedBackwardFor_", _REGISTERED, "their names are long")
+UNTYPED_NODE: Final = _word("libtorch_python:CppFunction", "to tell nodes of C++ apart", "they are one operation")
+ACCUMULATOR: Final = _word("libtorch_python:AccumulateGrad", "to find the leaves")
+CHECKPOINT: Final = _node("torch.utils.checkpoint:CheckpointFunction", "to find checkpoints", _HIDDEN)
+_AOT: Final = "torch._functorch._aot_autograd"
+OPAQUE: Final = frozenset(
+    {
+        CHECKPOINT,
+        _node(f"{_AOT}.runtime_wrappers:CompiledFunction", "to find compiled parts", _HIDDEN),
+        _word("libtorch_cpu:DifferentiableGraphBackward", "to find scripted parts", _HIDDEN),
+    }
+)
+"""Functions that stand for a graph of their own, which autograd does not show."""
+AFTER_FORWARD: Final = _node("torch.nn.modules._functions:BackwardHookFunction", "to tell its module", "it is wrong")
+"""The node that torch puts behind a module with a full backward hook, when the module's call seems to have ended."""
+RUN_ANYTHING: Final = ("torch.utils.checkpoint", "torch._library.")
+"""Modules of torch whose Functions run code of the user's; all others reach what they have as input, and no more."""
+
+# Tensors without data.
+_FAKE: Final = "torch._subclasses.fake_tensor"
+FakeTensor: Final = _found(f"{_FAKE}.FakeTensor", "to tell tensors that have no data")
+FakeTensorMode: Final = _found(f"{_FAKE}.FakeTensorMode", "to capture without data")
+unset_fake_temporarily: Final = _found(f"{_FAKE}.unset_fake_temporarily", "to keep the tensors of meshes real")
+LOOKED_AT: Final = (
+    _found(f"{_FAKE}.DataDependentOutputException", "to tell what looks at values"),
+    _found(f"{_FAKE}.DynamicOutputShapeException", "to tell what looks at values"),
+)
+"""What torch raises where a program needs the values of a tensor that has none."""
+Operator: Final = _found("torch._ops.OpOverload", "to tell what makes tensors of numbers alone")
+schema_of: Final = _reader("operator._schema", "to tell what makes tensors of numbers alone")
+no_dispatch: Final = _found("torch.utils._mode_utils.no_dispatch", "to compute the values of small tensors")
+
+# The engine.
+_COUNT: Final = "to count what the engine runs"
+current_backward: Final[Callable[[], int]] = _found("torch._C._current_graph_task_id", "to tell which backward runs")
+profiler_enabled: Final[Callable[[], bool]] = _found("torch._C._autograd._profiler_enabled", _COUNT)
+_enable_profiler: Final = _found("torch._C._autograd._enable_profiler_legacy", _COUNT)
+stop_profile: Final = _found("torch._C._autograd._disable_profiler_legacy", _COUNT)
+_profiler: Final = _found("torch._C._profiler", _COUNT)
+EVENT: Final = "autograd::engine::evaluate_function: "
+_word(f"libtorch_cpu:{EVENT}", _COUNT)
+BEGUN: Final = _word("libtorch_cpu:__start_profile", "to tell which thread began the backward")
+"""The first event of the thread that switched the profile on."""
+ENGINES_OWN: Final = "torch::autograd::" + _word("libtorch_cpu:GraphRoot", "to leave out where the engine starts")
+"""The node from which the engine starts when there is more than one output."""
+
+
+def start_profile() -> None:
+    """Switch the legacy profiler on, which prints nothing; its Python class fails on events that end elsewhere."""
+    quiet = [False] * 5
+    _enable_profiler(_profiler.ProfilerConfig(_profiler.ProfilerState.CPU, *quiet, _profiler._ExperimentalConfig()))
+
+
+# Training on many processes.
+_CHANGED: Final = "verifying changes the next backward"
+_SHARDED: Final = "to let `fully_shard` reduce nothing"
+_DDP: Final = "torch.nn.parallel.distributed"
+_FSDP: Final = "torch.distributed.fsdp._fully_shard"
+_C10D: Final = "torch.distributed.distributed_c10d"
+GROUP_CALLED: Final = _word(f"{_C10D}:_resolve_process_group", "to label groups", "they have the names of one process")
+TENSOR_SPEC: Final = "torch.distributed.tensor._dtensor_spec"
+_word(f"{TENSOR_SPEC}:DTensorSpec", "to say how a tensor is placed", "it is not said")
+DDP_SINK: Final = _node(f"{_DDP}:_DDPSink", "to let a static graph reduce nothing", _CHANGED)
+DDP_ENQUEUED: Final = _word(f"{_DDP}:_static_graph_delay_allreduce_enqueued", "to let it reduce nothing", _CHANGED)
+DDP_DELAYED: Final = _word(f"{_DDP}:_delayed_all_reduce_hook", "to refuse what reduces in every backward", _CHANGED)
+_word(f"{_DDP}:ddp_weakref", "to find the model of a static graph", _CHANGED)
+# torch 2.5 has these in torch.distributed._composable.fsdp.
+FSDP_FUNCTION: Final = _node(f"{_FSDP}._fsdp_param_group:RegisterPostBackwardFunction", _SHARDED, _CHANGED, since="2.6")
+FSDP_STATE: Final = _word(f"{_FSDP}._fully_shard:_get_fsdp_state", _SHARDED, _CHANGED, since="2.6")
+FSDP_GROUPS: Final = (
+    _word(f"{_FSDP}._fsdp_state:_fsdp_param_groups", _SHARDED, _CHANGED, since="2.12"),
+    _word(f"{_FSDP}._fsdp_state:_fsdp_param_group", _SHARDED, _CHANGED, since="2.6"),
+)
+"""Where the state of a module has its groups, or its only one."""
+_word(f"{_FSDP}._fsdp_param_group:reduce_grads", _SHARDED, _CHANGED, since="2.6")
+
+# What runs backward only once.
+_USED_UP: Final = "verifying uses the graph up"
+_SELECTIVE: Final = _word("torch.utils.checkpoint:_CachedTorchDispatchMode", "to refuse such checkpoints", _USED_UP)
+_word("torch.utils.checkpoint:recompute_fn", "to refuse such checkpoints", _USED_UP)
+_word("torch.utils.checkpoint:recompute_context", "to refuse such checkpoints", _USED_UP)
+SelectiveCheckpoint: Final = getattr(checkpoint, _SELECTIVE, ())
+RESIZE: Final = _word("torch.TypedStorage._resize_", "to refuse what frees storages", _USED_UP)
+TYPED_STORAGE: Final = _word("tensor._typed_storage", "to refuse what frees storages", _USED_UP)
+COMPILED: Final = "torch._functorch."
+DONATES: Final = f"{COMPILED}config.donated_buffer"
+_word(DONATES, "to refuse what was compiled to run once", _USED_UP)
+_word(f"{_AOT}.runtime_wrappers:compiled_bw", "to refuse what was compiled to run once", _USED_UP)
+_word(f"{_AOT}.schemas:bw_donated_idxs", "to refuse what was compiled to run once", _USED_UP)
+
+
+def donates_buffers() -> bool:
+    """Whether compiled functions may use up what they saved."""
+    return bool(pkgutil.resolve_name(DONATES))

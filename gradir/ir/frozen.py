@@ -1,0 +1,57 @@
+"""The read-only mappings of records and graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NoReturn, TypeVar
+
+__all__ = ["NOTHING", "FrozenDict", "frozen", "grow"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class FrozenDict(dict[K, V]):
+    """A dict that nobody changes: equal to a plain one, written and shown as one.
+
+    What it holds cannot be changed either, so a copy is the same object. It is made by `frozen`.
+    """
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("records and graphs are read-only: make another, as with msgspec.structs.replace")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __copy__(self) -> FrozenDict[K, V]:
+        return self
+
+    def __deepcopy__(self, memo: object) -> FrozenDict[K, V]:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return frozen, (dict(self),)
+
+
+def grow(mapping: FrozenDict[K, V], pairs: Iterable[tuple[K, V]]) -> None:
+    """Add entries to a mapping that is still being made, and that nobody else has: a copy of a large one takes time."""
+    dict.update(mapping, pairs)
+
+
+NOTHING: Final[FrozenDict[Any, Any]] = FrozenDict()
+"""The one empty mapping: msgspec leaves a field out where it holds the very object that is its default."""
+
+
+def frozen(mapping: Mapping[K, V]) -> FrozenDict[K, V]:
+    """A mapping as one that cannot be changed; anything else as it is, for the check of a graph to find.
+
+    >>> frozen({"dim": 1}), frozen({}) is NOTHING
+    ({'dim': 1}, True)
+    """
+    kind: type[Any] = type(mapping)
+    if kind is dict or (kind is not FrozenDict and issubclass(kind, Mapping)):
+        return FrozenDict(mapping) if mapping else NOTHING
+    held: Any = mapping
+    return NOTHING if kind is FrozenDict and not mapping else held

@@ -1,0 +1,119 @@
+"""The storages that saved slots keep: which there are, each once, of how many bytes, and whose they are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+from gradir.ir.ids import storage_key
+from gradir.ir.model import Node
+
+__all__ = ["OWNERS", "SavedBytes", "Storages", "folded_bytes", "owner", "unknown_slots", "whole_number"]
+
+K = TypeVar("K")
+
+OWNERS = frozenset({"leaf", "parameter", "buffer"})
+"""The roles of nodes whose storage lives anyway, with or without a backward."""
+
+
+def owner(key: str, nodes: Mapping[str, Node]) -> Node | None:
+    """The node whose storage it is, which lives anyway; ``None`` for one that lives for backward alone."""
+    node = nodes.get(key)
+    return node if node is not None and node.role in OWNERS else None
+
+
+def unknown_slots(nodes: Iterable[Node]) -> int:
+    """The saved slots of unknown size, as hooks and a backward leave them.
+
+    >>> from gradir.ir.model import Saved
+    >>> unknown_slots([Node("mul:1", saved=(Saved("self", bytes=8), Saved("other", state="hooked")))])
+    1
+    """
+    return sum(saved.bytes is None for node in nodes for saved in node.saved)
+
+
+def folded_bytes(node: Node) -> int:
+    """The bytes that a folded module says of itself.
+
+    >>> folded_bytes(Node("fc", role="module", attrs={"saved_bytes": 96}))
+    96
+    """
+    return whole_number(node.attrs, "saved_bytes") if node.role == "module" else 0
+
+
+def whole_number(attrs: Mapping[str, object], name: str) -> int:
+    """The integer that an attribute is; 0 where it is none."""
+    value = attrs.get(name)
+    return value if isinstance(value, int) else 0
+
+
+class Storages:
+    """The storages of slots that come one node after the other; of what slots say of one, the largest size holds."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, int] = {}
+
+    def add(self, node: Node) -> Iterator[tuple[str, int, str]]:
+        """Note a node: the storages that it is the first to keep, each with its bytes and the slot's state.
+
+        A slot that says more of a storage than those before adds the difference. A slot with a storage of its own that
+        shares its name with another of the node has an empty key.
+        """
+        own: set[str] = set()
+        for saved in node.saved:
+            size, key = saved.bytes, saved.storage
+            if size is None:
+                continue
+            if not key:
+                key = storage_key(node.id, saved.slot)
+                if key in own:
+                    yield "", size, saved.state
+                    continue
+                own.add(key)
+            known = self._sizes.get(key)
+            if known is None or size > known:
+                self._sizes[key] = size
+                yield key, size - (known or 0), saved.state
+
+    def bytes_of(self, keys: Iterable[str]) -> int:
+        """The size of these storages, as far as slots keep them."""
+        return sum(self._sizes.get(key, 0) for key in keys)
+
+
+class SavedBytes(Generic[K]):
+    """The bytes that nodes keep alive, by account and by state of the slot.
+
+    Each storage counts where it was saved first. ``owned`` are the bytes of those that have an `owner`, which count
+    nowhere else.
+
+    >>> from gradir.ir.model import Saved
+    >>> a, b = (Node(f"{op}:1", saved=(Saved("self", bytes=8, storage="exp:1.result"),)) for op in ("mul", "sin"))
+    >>> saved = SavedBytes({"mul:1": a, "sin:1": b})
+    >>> saved.add(a, "fc"), saved.add(b, "head"), saved.by_account()
+    (None, None, {'fc': 8})
+    """
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        """``nodes`` are all nodes of the graph, in which a storage's owner is looked up."""
+        self.bytes: defaultdict[tuple[K, str], int] = defaultdict(int)
+        self.owned = 0
+        self._nodes = nodes
+        self._storages = Storages()
+        self._first: dict[str, tuple[K, str]] = {}
+
+    def add(self, node: Node, account: K) -> None:
+        """Note the slots of a node."""
+        for key, size, state in self._storages.add(node):
+            if owner(key, self._nodes):
+                self.owned += size
+            else:
+                here = account, state
+                self.bytes[self._first.setdefault(key, here) if key else here] += size
+
+    def by_account(self) -> dict[K, int]:
+        """The bytes of slots of any state."""
+        found: dict[K, int] = {}
+        for (account, _), size in self.bytes.items():
+            found[account] = found.get(account, 0) + size
+        return found

@@ -1,0 +1,69 @@
+"""A diff as a picture, drawn by an exporter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from msgspec import Meta
+
+from gradir import registry
+from gradir.errors import ExportError
+from gradir.options import Options
+
+if TYPE_CHECKING:
+    from gradir.review.comparison import Comparison
+
+__all__ = ["DotOptions", "DotRenderer", "MermaidRenderer", "PictureOptions", "drawn"]
+
+
+class PictureOptions(Options, frozen=True, kw_only=True):
+    """How much is drawn."""
+
+    hops: Annotated[int, Meta(ge=0, description="how many edges around what changed are shown")] = 1
+
+
+def drawn(comparison: Comparison, exporter: str, hops: int, **options: object) -> str:
+    """What changed and what is near it, as an exporter writes it.
+
+    Raises:
+        ExportError: the graphs are not known, or the format cannot hold what changed.
+    """
+    if not comparison.has_graphs:
+        raise ExportError("a picture needs both graphs, and a diff that was read has none: compare them again")
+    return registry.export(exporter, comparison.changed_part(hops), options)
+
+
+class DotOptions(PictureOptions, frozen=True, kw_only=True):
+    """How much is drawn, and with what."""
+
+    legend: Annotated[bool, Meta(description="add a box that says what the colours mean")] = False
+
+
+class DotRenderer:
+    """Graphviz source of what changed and what is near it."""
+
+    suffix: ClassVar[str] = ".dot"
+    options: ClassVar[type[Options]] = DotOptions
+
+    def render(self, comparison: Comparison, options: DotOptions) -> str:
+        """The changed part, as the exporter of that name writes it.
+
+        Raises:
+            ExportError: the graphs are not known.
+        """
+        return drawn(comparison, "dot", options.hops, legend=options.legend)
+
+
+class MermaidRenderer:
+    """A flowchart of what changed and what is near it, drawn by GitHub, GitLab and notebooks."""
+
+    suffix: ClassVar[str] = ".mmd"
+    options: ClassVar[type[Options]] = PictureOptions
+
+    def render(self, comparison: Comparison, options: PictureOptions) -> str:
+        """The changed part, as the exporter of that name writes it.
+
+        Raises:
+            ExportError: it is larger than Mermaid draws, or the graphs are not known.
+        """
+        return drawn(comparison, "mermaid", options.hops)

@@ -1,0 +1,92 @@
+"""A diff as text, as a report for a pull request, and as data."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+
+from msgspec import Meta
+
+from gradir.errors import ExportError, GradirWarning
+from gradir.options import NoOptions, Options
+from gradir.review.text import ANSI, NO_COLOUR, render_brief, render_text
+
+if TYPE_CHECKING:
+    from gradir.review.comparison import Comparison
+
+__all__ = ["JsonRenderer", "MarkdownOptions", "MarkdownRenderer", "TextOptions", "TextRenderer"]
+
+
+class TextOptions(Options, frozen=True, kw_only=True):
+    """How much is told, and for which terminal."""
+
+    full: Annotated[bool, Meta(description="every change by itself, as --full does")] = False
+    color: Annotated[bool, Meta(description="colour for a terminal; --color decides it too")] = False
+    width: Annotated[int, Meta(ge=1, description="cut lines at so many characters")] | None = None
+
+
+class TextRenderer:
+    """Text for a terminal or a review: the counts, then what changed by module."""
+
+    suffix: ClassVar[str] = ".txt"
+    options: ClassVar[type[Options]] = TextOptions
+
+    def render(self, comparison: Comparison, options: TextOptions) -> str:
+        """Each thing once; every change by itself on request, and where the graphs are not known."""
+        render = render_text if options.full or not comparison.has_graphs else render_brief
+        return render(comparison, palette=ANSI if options.color else NO_COLOUR, width=options.width)
+
+
+_MOST_PICTURED: Final = 120
+
+
+class MarkdownOptions(Options, frozen=True, kw_only=True):
+    """What the report is called."""
+
+    title: Annotated[str, Meta(description="the heading of the report")] = "Autograd graph"
+
+
+class MarkdownRenderer:
+    """A report for a pull request, that fits into a comment: figures, a table, a picture, and the details folded."""
+
+    suffix: ClassVar[str] = ".md"
+    options: ClassVar[type[Options]] = MarkdownOptions
+
+    def render(self, comparison: Comparison, options: MarkdownOptions) -> str:
+        """The report, with a picture where that is small enough to read."""
+        from gradir.review.report import markdown
+
+        picture = _picture(comparison) if comparison.diff and comparison.has_graphs else ""
+        return markdown(comparison, title=options.title, picture=picture)
+
+
+def _picture(comparison: Comparison) -> str:
+    """The changed part as Mermaid source; nothing where it is too large to read."""
+    from gradir import registry
+
+    part = comparison.changed_part()
+    if not part.nodes or len(part.nodes) > _MOST_PICTURED:
+        return ""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", GradirWarning)
+            return registry.export("mermaid", part, {"fold": False})
+    except ExportError:
+        return ""
+
+
+class JsonRenderer:
+    """The whole diff as data, for programs and for 'gradir patch'."""
+
+    suffix: ClassVar[str] = ".json"
+    options: ClassVar[type[Options]] = NoOptions
+
+    def render(self, comparison: Comparison, options: NoOptions) -> str:  # noqa: ARG002 (there are none)
+        """The document that `gradir.diffs.diff_json` describes.
+
+        Raises:
+            FormatError: a record holds what JSON cannot spell.
+        """
+        from gradir.diffs.diff_json import encode
+
+        return encode(comparison.diff).decode()

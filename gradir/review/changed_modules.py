@@ -1,0 +1,344 @@
+"""Which modules changes belong to: their order, their former names, and those that came or went as a whole."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from operator import add
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gradir.diffs.changes import UNSET, Size
+from gradir.diffs.sequences import matched
+from gradir.ir import Ref, Scope
+from gradir.ir.ids import split_last
+from gradir.ir.module_tree import OUTSIDE, ModuleTree
+from gradir.ir.saved import unknown_slots
+from gradir.ir.totals import elements
+from gradir.review.relative_changes import names_a_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from gradir.diffs.changes import Change, Diff
+    from gradir.ir import Graph
+    from gradir.ir.module_tree import ModuleTree
+    from gradir.review.comparison import Comparison
+
+__all__ = [
+    "ChangedModule",
+    "Contents",
+    "ModuleOrder",
+    "Renamed",
+    "WholeModule",
+    "WholeModules",
+    "module_tree",
+    "readers",
+]
+
+
+class ChangedModule(NamedTuple):
+    """A module: its path in the second graph, or in the first where only that has it."""
+
+    path: str
+    gone: bool = False
+
+
+class ModuleOrder:
+    """The module that each change belongs to, in the order of the model.
+
+    That is the order of the module table of the second graph, a module before those in it; what is gone stands where
+    it stood. Modules that no graph knows come last, in the order in which they are asked for.
+    """
+
+    def __init__(self, comparison: Comparison) -> None:
+        diff = comparison.diff
+        self._gone = {change.id for change in diff.changes if (change.subject, change.kind) == ("scope", "removed")}
+        self._gone.update(growth.path for growth in diff.modules if growth.gone)
+        self._now = {growth.was: growth.path for growth in diff.modules if growth.was}
+        before, after = (tree.scopes for tree in comparison.trees)
+        # Twice may be said to be at one path where the diff is none of these graphs.
+        there = (
+            {self._before(scope.path): scope for scope in before},
+            {ChangedModule(scope.path): scope for scope in after},
+        )
+        self._order = {module: at for at, (module, _, _) in enumerate(matched(*there))}
+
+    def of(self, change: Change) -> ChangedModule:
+        """The module that a change belongs to; what was removed names its own as the first graph does."""
+        return self.of_path(change.scope, added=change.kind != "removed")
+
+    def of_path(self, path: str, *, added: bool) -> ChangedModule:
+        """The module at a path of the second graph, or of the first."""
+        return ChangedModule(path) if added else self._before(path)
+
+    def position(self, module: ChangedModule | WholeModule) -> int:
+        """A number that grows in the order of the model."""
+        if isinstance(module, WholeModule):
+            module = self.of_path(module.path, added=module.added)
+        return self._order.setdefault(module, len(self._order))
+
+    def sections(self, changes: Iterable[Change]) -> list[tuple[ChangedModule, list[Change]]]:
+        """The changes by module, in the order of the model."""
+        found: dict[ChangedModule, list[Change]] = {}
+        for change in changes:
+            found.setdefault(self.of(change), []).append(change)
+        return sorted(found.items(), key=lambda section: self.position(section[0]))
+
+    def _before(self, path: str) -> ChangedModule:
+        return ChangedModule(path, gone=True) if path in self._gone else ChangedModule(self._now.get(path, path))
+
+
+def module_tree(graph: Graph) -> ModuleTree:
+    """The modules of a graph, with those that only its nodes name.
+
+    >>> from gradir.ir import Graph, Node
+    >>> module_tree(Graph.of([Node("f:1", scope="fc")], [Scope("")])).names
+    ['', 'fc']
+    """
+    unlisted = dict.fromkeys(node.scope for node in graph.nodes.values() if node.scope not in graph.scopes)
+    return ModuleTree([*graph.scopes.values(), *map(Scope, unlisted)])
+
+
+_INDEX: Final = re.compile(r"[0-9]+")
+_ANY: Final = "*"
+
+
+class Renamed:
+    """Looks up paths of the second graph among the modules that a diff says were renamed.
+
+    >>> from gradir.diffs.changes import Change
+    >>> renamed = Renamed([Change("renamed", "module", "layers.*.ffn", was="h.*.mlp")])
+    >>> renamed.before("layers.3.ffn.act"), renamed.before("layers.3.attn")
+    ('h.3.mlp.act', 'layers.3.attn')
+    """
+
+    def __init__(self, changes: Iterable[Change]) -> None:
+        self._was: dict[str, str] = {}
+        for change in changes:
+            was, now = _components(change.was), _components(change.id)
+            # Of two modules that became one, none is what all were called.
+            if (change.subject, change.kind) == ("module", "renamed") and was.count(_ANY) == now.count(_ANY):
+                self._was.setdefault(change.id, change.was)
+        self._tree = ModuleTree(map(Scope, self._was))
+
+    def before(self, path: str) -> str:
+        """The path that the names of a module had, or the path itself."""
+        parts = _components(path)
+        row = self._tree.place(".".join([_ANY if _INDEX.fullmatch(part) else part for part in parts]))
+        if row == OUTSIDE:
+            return path
+        now = self._tree.scopes[row].path
+        length = len(_components(now))
+        indices = (part for part in parts[:length] if part == _ANY or _INDEX.fullmatch(part))
+        was = (next(indices) if part == _ANY else part for part in _components(self._was[now]))
+        return ".".join([*was, *parts[length:]])
+
+
+def _components(path: str) -> tuple[str, ...]:
+    return tuple(path.split(".")) if path else ()
+
+
+_FEWEST_NODES: Final = 2
+"""Of a module that is still there, one node that came or went is told as the node it is."""
+
+
+class WholeModule(NamedTuple):
+    """A module of one side, of which all changes are of one kind.
+
+    ``itself`` says that the module came or went too; else it is there on both sides, and without a node on the other.
+    """
+
+    added: bool
+    path: str
+    itself: bool
+
+
+class Contents(NamedTuple):
+    """How much is in a module that came or went; ``modules`` are those in it, ``unknown`` slots of unknown size."""
+
+    nodes: int
+    modules: int
+    parameters: int
+    elements: int
+    saved_bytes: int
+    unknown: int
+
+
+class WholeModules:
+    """Finds the topmost modules that came or went as a whole, and what belongs to them.
+
+    >>> from gradir.ir import Graph, Node, Scope
+    >>> from gradir.review.comparison import Comparison
+    >>> a, b = Graph.of([]), Graph.of([Node("m.n/exp:1", scope="m.n")], [Scope("m"), Scope("m.n")])
+    >>> found = Comparison(a, b)
+    >>> {WholeModules(found).of(change) for change in found.diff.changes}
+    {WholeModule(added=True, path='m', itself=True)}
+    """
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._before, self._after = (
+            _OneGraph(comparison.diff, graph, tree, added=added)
+            for graph, tree, added in zip(comparison.graphs, comparison.trees, (False, True), strict=True)
+        )
+
+    def of(self, change: Change) -> WholeModule | None:
+        """The module whose coming or going tells a change of a node or a module."""
+        if change.subject in {"node", "scope"}:
+            if change.kind == "added":
+                return self._after.whole(change.scope)
+            if change.kind == "removed":
+                return self._before.whole(change.scope)
+        return None
+
+    def at(self, path: str, *, added: bool) -> WholeModule | None:
+        """The module that a path of the second graph, or of the first, lies in, where that came or went."""
+        return (self._after if added else self._before).whole(path)
+
+    def contents(self, whole: WholeModule, changes: Iterable[Change]) -> Contents:
+        """How much is in a module, given its changes."""
+        return (self._after if whole.added else self._before).contents(whole, changes)
+
+    def class_name(self, whole: WholeModule) -> str:
+        """The class of a module, where it is known."""
+        scope = (self._after if whole.added else self._before).graph.scopes.get(whole.path)
+        return "" if scope is None else scope.class_name
+
+
+class _OneGraph:
+    """One graph, and for each module of it the topmost whole one that it lies in."""
+
+    def __init__(self, diff: Diff, graph: Graph, tree: ModuleTree, *, added: bool) -> None:
+        self.graph = graph
+        self._tree = tree
+        kind = "added" if added else "removed"
+        mine = [change for change in diff.changes if change.kind == kind]
+        own = {change.id for change in mine if change.subject == "scope"}
+        changed = Counter(change.scope for change in mine if change.subject == "node")
+        nodes = Counter(node.scope for node in graph.nodes.values())
+        grown = list(_grown(diff, added=added))
+        sizes = {path: (other.nodes, other.parameters) for path, other, _ in grown}
+        scopes = self._tree.scopes
+        counts = [
+            _Count(
+                nodes[scope.path],
+                changed[scope.path],
+                nodes[scope.path] if scope.path in own else 0,
+                scope.path in graph.scopes and scope.path not in own,
+                bool(nodes[scope.path]) and sizes.get(scope.path, (1, 0)) != (0, 0),
+            )
+            for scope in scopes
+        ]
+        # A module stands behind the one that it lies in.
+        for row in range(len(scopes) - 1, -1, -1):
+            above = self._tree.parents[row]
+            if above != OUTSIDE:
+                counts[above] = _Count(*map(add, counts[above], counts[row]))
+        self._tops: list[WholeModule | None] = []
+        for row, scope in enumerate(scopes):
+            above = self._tree.parents[row]
+            found = self._tops[above] if above != OUTSIDE else None
+            if found is None and scope.path:
+                itself = scope.path in own and not counts[row].old
+                if counts[row].is_whole(itself=itself):
+                    found = WholeModule(added, scope.path, itself)
+            self._tops.append(found)
+        self._saved: Counter[WholeModule] = Counter()
+        for path, _, size in grown:
+            top = self.whole(path)
+            if top is not None:
+                self._saved[top] += size
+
+    def whole(self, path: str) -> WholeModule | None:
+        """The topmost whole module at or above a path."""
+        row = self._tree.place(path)
+        return None if row == OUTSIDE else self._tops[row]
+
+    def contents(self, whole: WholeModule, changes: Iterable[Change]) -> Contents:
+        """How much is in a whole module."""
+        nodes = modules = parameters = size = unknown = 0
+        for change in changes:
+            if change.subject == "scope":
+                modules += change.id != whole.path
+                continue
+            nodes += 1
+            node = self.graph.nodes[change.id]
+            unknown += unknown_slots([node])
+            if node.role == "parameter":
+                parameters += 1
+                size += elements(node)
+        return Contents(nodes, modules, parameters, size, self._saved[whole], unknown)
+
+
+class _Count(NamedTuple):
+    """Nodes at and below a module: all, those that are changes, those in modules that are changes themselves.
+
+    ``old`` counts listed modules that are no change, ``busy`` those with operations or parameters on the other side.
+    """
+
+    nodes: int
+    changed: int
+    in_new: int
+    old: int
+    busy: int
+
+    def is_whole(self, *, itself: bool) -> bool:
+        if self.nodes != self.changed:
+            return False
+        return itself or (not self.busy and self.nodes >= _FEWEST_NODES and self.in_new < self.nodes)
+
+
+def _grown(diff: Diff, *, added: bool) -> Iterator[tuple[str, Size, int]]:
+    """By path in one graph the size in the other, and the bytes that the module saves beyond those there."""
+    for growth in diff.modules:
+        if added and not growth.gone:
+            yield growth.path, growth.before, growth.after.saved_bytes - growth.before.saved_bytes
+        elif not added:
+            more = growth.before.saved_bytes - growth.after.saved_bytes
+            yield growth.was or growth.path, growth.after, more
+
+
+_MOST: Final = 4
+"""More readers of one module are changes of their own modules, where equal ones are told together."""
+
+_NO_EDGE: Final = (None, UNSET)
+
+
+def readers(changes: Sequence[Change], owners: Mapping[int, WholeModule]) -> dict[int, WholeModule]:
+    """By place among the changes, the module of which each such node tells no more than that it was put in or left out.
+
+    ``owners`` are the modules that came or went, by the places of the changes in them.
+
+    >>> from gradir.diffs.changes import Change, FieldChange
+    >>> from gradir.review.changed_modules import WholeModule
+    >>> edge = FieldChange(("in", 0), Ref("exp:1", 0), Ref("new/exp:1", 0))
+    >>> changes = [Change("added", "node", "new/exp:1"), Change("changed", "node", "sin:1", fields=(edge,))]
+    >>> readers(changes, {0: WholeModule(True, "new", True)})
+    {1: WholeModule(added=True, path='new', itself=True)}
+    """
+    if not owners:
+        return {}
+    nodes = {(whole.added, changes[at].id): whole for at, whole in owners.items() if changes[at].subject == "node"}
+    found = {}
+    for at, change in enumerate(changes):
+        if change.subject == "node" and change.kind == "changed":
+            whole = _read(change, nodes)
+            if whole is not None:
+                found[at] = whole
+    many = Counter(found.values())
+    return {at: whole for at, whole in found.items() if many[whole] <= _MOST}
+
+
+def _read(change: Change, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
+    """The module that all fields of a change read from now, or read from before."""
+    modules = set()
+    for field in change.fields:
+        if not names_a_record(field.path) or field.before in _NO_EDGE or field.after in _NO_EDGE:
+            return None
+        modules.add(_owner(field.after, added=True, nodes=nodes) or _owner(field.before, added=False, nodes=nodes))
+    return modules.pop() if len(modules) == 1 else None
+
+
+def _owner(value: Ref | str, *, added: bool, nodes: Mapping[tuple[bool, str], WholeModule]) -> WholeModule | None:
+    """The module of the node that a value names: a reference, an id, or ``id.slot`` for a storage."""
+    name = value.id if isinstance(value, Ref) else value
+    return nodes.get((added, name)) or nodes.get((added, split_last(name)[0]))

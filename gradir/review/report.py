@@ -1,0 +1,296 @@
+"""A comparison as Markdown for a pull request."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec.structs import astuple
+
+from gradir.diffs.changes import Size
+from gradir.ir.text import amount, short_bytes, word
+from gradir.markdown import code_span, fenced
+from gradir.review.changed_modules import ChangedModule, WholeModule
+from gradir.review.headline import unknown_sizes
+from gradir.review.name_ranges import ranges
+from gradir.review.outline import folds
+from gradir.review.relative_changes import RelativeName, absolute_name, relative_name
+from gradir.review.text import render_brief, render_text
+from gradir.review.wording import both_words, change_summary, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from gradir.diffs.changes import Change, FieldChange, Growth
+    from gradir.review.changed_modules import ModuleOrder, WholeModules
+    from gradir.review.comparison import Comparison
+    from gradir.review.outline import Outline
+
+    Module = ChangedModule | WholeModule
+
+__all__ = ["LONGEST_RANGE", "markdown", "settings", "table"]
+
+_MOST_CHARACTERS: Final = 60_000
+"""A comment on GitHub holds 65,536; what surrounds the report has to fit too."""
+
+_KINDS: Final = ("added", "removed", "changed", "renamed", "moved")
+_MOST_CUTS: Final = 4
+_MOST_RENAMED: Final = 10
+_LEGEND: Final = "`+` added, `-` removed, `~` changed; what is gray is as it was."
+_LEAST_ROOM: Final = 200
+
+
+def markdown(comparison: Comparison, *, title: str = "Autograd graph", picture: str = "") -> str:
+    """A report that fits into a comment: the figures, a table by module, a picture, and the details folded.
+
+    ``picture`` is Mermaid source of what changed.
+
+    >>> from gradir.ir import Graph
+    >>> from gradir.review.comparison import Comparison
+    >>> print(markdown(Comparison(Graph.of([]), Graph.of([]))), end="")
+    ### Autograd graph: no difference
+    """
+    if not comparison.diff:
+        return f"### {title}: no difference\n"
+    head = "\n".join([f"### {title}", "", *_figures(comparison), "", *table(comparison)])
+    drawn = f"\n{fenced(picture, 'mermaid')}\n{_LEGEND}\n" if picture else ""
+    room = _MOST_CHARACTERS - len(head) - len(drawn)
+    details = _folded("What changed", render_brief(comparison), room)
+    if folds(comparison.outline):
+        details += _folded("Every change by itself", render_text(comparison), room - len(details))
+    return f"{head}\n{drawn}{details}"
+
+
+def _figures(comparison: Comparison) -> Iterator[str]:
+    diff = comparison.diff
+    yield from _cut_figures(comparison.outline)
+    for note in comparison.notes:
+        what, _, text = note.partition(": ")
+        yield f"**{what.capitalize()}:** {code_span(text, LONGEST_RANGE)}  "
+    counts = Counter(change.kind for change in diff.changes if change.subject == "node")
+    nodes = ", ".join(f"{counts[kind]:,} {kind}" for kind in _KINDS if counts[kind])
+    yield f"**Nodes:** {nodes or 'none'} ({diff.before.nodes:,} → {diff.after.nodes:,})  "
+    modules = Counter(change.kind for change in diff.changes if change.subject == "scope")
+    if modules:
+        yield f"**Modules:** {', '.join(f'{modules[kind]:,} {kind}' for kind in _KINDS if modules[kind])}  "
+    parameters, saved = (
+        (getattr(diff.before, name), getattr(diff.after, name)) for name in ("parameters", "saved_bytes")
+    )
+    yield f"**Parameters in the graph:** {_figure(*parameters, *map(amount, parameters))}  "
+    unknown = unknown_sizes(*comparison.unknown_slots)
+    figure = _figure(*saved, *map(short_bytes, saved))
+    yield f"**Saved for backward:** {figure}{f', {unknown}' if unknown else ''}  "
+    renamed = [change for change in diff.changes if change.subject == "module"]
+    for change in renamed[:_MOST_RENAMED]:
+        was, now = (code_span(name or "(top level)") for name in (change.was, change.id))
+        yield f"**Renamed:** {was} → {now}, {change_summary(change)}  "
+    if len(renamed) > _MOST_RENAMED:
+        yield f"**Renamed:** {len(renamed) - _MOST_RENAMED:,} more modules  "
+
+
+def _figure(before: int, after: int, text: str, text_after: str) -> str:
+    share = f" ({100 * (after - before) / before:+.1f} %)" if before and after != before else ""
+    return f"{text} → {text_after}{share}" if after != before else f"{text}, as before"
+
+
+def _cut_figures(outline: Outline) -> Iterator[str]:
+    """A line for each kind of cut that came or went; their parameters count as gone, which alone would mislead."""
+    for cuts in outline.cuts[:_MOST_CUTS]:
+        changes = cuts.changes
+        names = list(dict.fromkeys(change.id for change in changes))
+        shown = ranges(names) if len(names) > 1 else names[0]
+        if len(shown) <= LONGEST_RANGE:
+            listed = code_span(shown, LONGEST_RANGE)
+        else:
+            rest = f" and {len(names) - _MOST_CUTS:,} more" if len(names) > _MOST_CUTS else ""
+            listed = f"{', '.join(map(code_span, names[:_MOST_CUTS]))}{rest}"
+        yield f"**Cuts:** {len(changes):,} {code_span(word(changes[0].what))} {changes[0].kind}: {listed}  "
+    if len(outline.cuts) > _MOST_CUTS:
+        yield f"**Cuts:** {len(outline.cuts) - _MOST_CUTS:,} more kinds  "
+
+
+def _folded(title: str, text: str, room: int) -> str:
+    """A text that is folded away, shortened to the room that there is; nothing where that is hardly any."""
+    frame = f"\n<details><summary>{title}</summary>\n\n{{}}\n</details>\n"
+    left = room - len(frame) - 100
+    if left < _LEAST_ROOM:
+        return ""
+    if len(text) > left:
+        lines = text[:left].rpartition("\n")[0].splitlines()
+        text = "\n".join(
+            [*lines, f"… {text.count(chr(10)) - len(lines):,} more lines: gradir diff --full shows them all", ""]
+        )
+    return frame.format(fenced(text, "text"))
+
+
+_MOST_ROWS: Final = 40
+_COUNTS: Final = frozenset({"own", "total", "trainable"})
+LONGEST_RANGE: Final = 400
+"""A longer range in a report is cut in its middle."""
+
+
+class _Row(NamedTuple):
+    """What a row says of each of its modules; ``was`` is the path in the first graph, as the module sees it."""
+
+    note: str
+    was: RelativeName
+    added: int
+    removed: int
+    changed: int
+    grown: Size
+    settings: str
+
+
+def table(comparison: Comparison) -> Iterator[str]:
+    """One row for each module with changes, or for several that have as many of the same; a row counts all of its own.
+
+    >>> from gradir.ir import Graph, Node
+    >>> from gradir.review.comparison import Comparison
+    >>> a, b = (Graph.of([Node(f"h.{n}/f:1", op=op, scope=f"h.{n}") for n in range(12)]) for op in ("exp", "sin"))
+    >>> list(table(Comparison(a, b)))[2:]
+    ['| `h.{0..11}` (12 modules) |  |  | 12 |  |  |  |']
+    """
+    diff, order, wholes = comparison.diff, comparison.module_order, comparison.whole_modules
+    counts: dict[Module, Counter[str]] = {}
+    for change in diff.changes:
+        if change.subject == "node":
+            counts.setdefault(wholes.of(change) or order.of(change), Counter())[change.kind] += 1
+    said = {
+        wholes.of(change) or order.of(change): change
+        for change in diff.changes
+        if change.subject == "scope" and not _is_subtotal(change, wholes)
+    }
+    grown: dict[Module, Size] = {}
+    was: dict[Module, str] = {}
+    for growth in diff.modules:
+        module = _module(growth, order, wholes)
+        sizes = map(astuple, (grown.get(module, Size()), growth.before, growth.after))
+        grown[module] = Size(*(so_far + after - before for so_far, before, after in zip(*sizes, strict=True)))
+        if growth.was and isinstance(module, ChangedModule):
+            was[module] = growth.was
+    was.update((module, scope.was) for module, scope in said.items() if scope.was and isinstance(module, ChangedModule))
+    # What a renamed module explains is said of that module.
+    was = {module: before for module, before in was.items() if before != comparison.renamed.before(module.path)}
+    together: dict[_Row, list[str]] = {}
+    for module in sorted(dict.fromkeys((*counts, *grown, *said)), key=order.position):
+        found = counts.get(module, Counter())
+        row = _Row(
+            _note(module, said.get(module)),
+            relative_name(module.path, was.get(module, module.path)),
+            found["added"],
+            found["removed"],
+            found["changed"] + found["renamed"] + found["moved"],
+            grown.get(module, Size()),
+            _settings(said.get(module), grown.get(module, Size())),
+        )
+        together.setdefault(row, []).append(module.path)
+    if not together:
+        return
+    rows = list(together.items())
+    last = any(row.settings for row in together)
+    yield f"| module | + | - | ~ | operations | parameters | saved |{' settings |' if last else ''}"
+    yield f"|---|--:|--:|--:|--:|--:|--:|{'---|' if last else ''}"
+    for row, paths in rows[:_MOST_ROWS]:
+        cells = [
+            _title(row, paths),
+            *_cells(row, len(paths)),
+            *([row.settings and code_span(row.settings)] if last else []),
+        ]
+        yield f"| {' | '.join(cells)} |"
+    if len(rows) > _MOST_ROWS:
+        more = sum(len(paths) for _, paths in rows[_MOST_ROWS:])
+        yield f"| … {more:,} more modules |{' |' * (6 + last)}"
+
+
+def _module(growth: Growth, order: ModuleOrder, wholes: WholeModules) -> Module:
+    """The row that the growth of a module belongs to."""
+    before = order.of_path(growth.was or growth.path, added=False)
+    here = ChangedModule(growth.path, growth.gone)
+    whole = None if growth.gone else wholes.at(growth.path, added=True)
+    # The first graph may have another module at this path, which is gone.
+    if whole is None and before == here:
+        whole = wholes.at(growth.was or growth.path, added=False)
+    return whole or here
+
+
+def _note(module: Module, scope: Change | None) -> str:
+    if isinstance(module, ChangedModule):
+        came = scope is not None and scope.kind == "added"
+        return "removed" if module.gone else "added" if came else ""
+    kind = "added" if module.added else "removed"
+    return kind if module.itself else f"all of it {kind}"
+
+
+def _is_subtotal(change: Change, wholes: WholeModules) -> bool:
+    """Whether the counts of a module are all that is another, and the row of one that it lies in tells why."""
+    if change.kind in {"added", "removed"} or not all(field.path[0] in _COUNTS for field in change.fields):
+        return False
+    return bool(wholes.at(change.id, added=True) or wholes.at(change.was or change.id, added=False))
+
+
+def _settings(scope: Change | None, grown: Size) -> str:
+    """What a module has of its own that differs; its counts only where the column of parameters does not tell them."""
+    fields = () if scope is None else scope.fields
+    return settings(field for field in fields if not (grown.parameters and field.path[0] in _COUNTS))
+
+
+def _title(row: _Row, paths: Sequence[str]) -> str:
+    notes = [f"{len(paths):,} modules"] if len(paths) > 1 else []
+    notes += [row.note] if row.note else []
+    before = [absolute_name(row.was, path) for path in paths]
+    notes += [f"was {_names(before)}"] if before != list(paths) else []
+    said = ", ".join(notes)
+    return f"{_names(paths)} ({said})" if said else _names(paths)
+
+
+def _names(paths: Sequence[str]) -> str:
+    if len(paths) > 1:
+        return code_span(ranges(paths), LONGEST_RANGE)
+    return code_span(paths[0]) if paths[0] else "(top level)"
+
+
+def _cells(row: _Row, modules: int) -> Iterator[str]:
+    for number in (row.added, row.removed, row.changed):
+        yield f"{number * modules:,}" if number else ""
+    for number in (row.grown.nodes, row.grown.parameters):
+        yield amount(number * modules, signed=True) if number else ""
+    yield short_bytes(row.grown.saved_bytes * modules, signed=True) if row.grown.saved_bytes else ""
+
+
+_UNNAMED = ("class", "detail")
+
+
+def settings(fields: Iterable[FieldChange]) -> str:
+    """The fields of a module that differ; of its description only the parts that do, those of equal values together.
+
+    >>> from gradir.diffs.changes import FieldChange
+    >>> settings([FieldChange(("detail",), "p=0.1, inplace=False", "p=0.5, inplace=False")])
+    'p=0.1 → p=0.5'
+    >>> settings([*(FieldChange((name,), 8, 6) for name in ("own", "total")), FieldChange(("calls",), 1, 2)])
+    'own, total: 8 → 6; calls: 1 → 2'
+    """
+    together: dict[tuple[str, str], list[str]] = {}
+    for field in fields:
+        before, after = both_words(field)
+        if field.path == ("detail",):
+            before, after = _differing(_plain(field.before, before), _plain(field.after, after))
+        together.setdefault((before, after), []).append(one_line(field.name))
+    return "; ".join(
+        f"{before} → {after}" if names[0] in _UNNAMED else f"{', '.join(names)}: {before} → {after}"
+        for (before, after), names in together.items()
+    )
+
+
+def _differing(before: str, after: str) -> tuple[str, str]:
+    """The parts of two descriptions that differ; both whole where they are of different numbers of parts."""
+    parts = before.split(", "), after.split(", ")
+    if len(parts[0]) != len(parts[1]):
+        return before, after
+    other = [(was, now) for was, now in zip(*parts, strict=True) if was != now]
+    was, now = zip(*other, strict=True) if other else ((before,), (after,))
+    return ", ".join(was), ", ".join(now)
+
+
+def _plain(value: object, text: str) -> str:
+    """A description as it is, where that is one printable line."""
+    return value if isinstance(value, str) and value.isprintable() else text

@@ -1,0 +1,230 @@
+"""How values, changes and modules are written, and how lines are fitted to a terminal."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec import UNSET
+
+from gradir.diffs.changes import FieldChange
+from gradir.diffs.field_changes import further_parts, numbered
+from gradir.ir import Cut, Node, Ref, Saved, Scope, Source, TensorMeta
+from gradir.ir.fields import fields_of
+from gradir.ir.model import NonFinite, Record
+from gradir.ir.text import counted, quoted, ref_text, size_text, tensor_text, value_text, word
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gradir.diffs.changes import Change, Kind
+    from gradir.diffs.field_changes import Path
+
+__all__ = [
+    "ANSI",
+    "BLANK",
+    "NO_COLOUR",
+    "SIGNS",
+    "Line",
+    "Palette",
+    "both_words",
+    "change_line",
+    "change_lines",
+    "change_summary",
+    "field_text",
+    "heading",
+    "module_name",
+    "one_line",
+    "sign_line",
+    "words",
+    "wrapped",
+    "written",
+]
+
+SIGNS: Final = {"added": "+", "removed": "-", "changed": "~", "renamed": ">", "moved": "^"}
+_ABSENT: Final = "(absent)"
+_NO_GRADIENT: Final = "-"
+_OF_VALUES: Final = frozenset(
+    field.key for kind in (Node, Scope, Cut) for field in fields_of(kind) if isinstance(field.default, dict)
+)
+"""The fields with values of any type, of which a text is told from a name by its quotes."""
+
+_SOURCE: Final = frozenset({"file", "line", "function"})
+
+
+def both_words(field: FieldChange) -> tuple[str, str]:
+    """Both values of a field that differs.
+
+    >>> both_words(FieldChange(("saved", "mat1", "shape"), before=(2, "s0")))
+    ('[2, s0]', '(absent)')
+    """
+    return words(field.path, field.before), words(field.path, field.after)
+
+
+def words(path: Path, value: Any) -> str:
+    """The value of a field as text: names as they are or, when they are no plain word, as JSON strings."""
+    if value is UNSET:
+        return _ABSENT
+    if isinstance(value, Record) and not isinstance(value, NonFinite):
+        return _record_words(value)
+    if path[0] in _OF_VALUES and len(path) > 1:
+        return value_text(value)
+    if isinstance(value, str):
+        return word(value)
+    if isinstance(value, tuple):
+        return _listed(_all_words(path, value))
+    return _NO_GRADIENT if value is None else value_text(value)
+
+
+def one_line(text: str) -> str:
+    """What is one printable line already stays as it is; a Diff read from a file may hold anything."""
+    return text if text.isprintable() else quoted(text)
+
+
+def _all_words(path: Path, values: Iterable[Any]) -> Iterable[str]:
+    if path == ("saved",):
+        # Slots that stand in another order.
+        return (FieldChange(("saved", *key)).name.partition(".")[2] for key in numbered(values))
+    if path[-1] == "shape":
+        return map(size_text, values)
+    # A Diff read from a file may hold anything.
+    return (word(value) if isinstance(value, str) else value_text(value) for value in values)
+
+
+def _record_words(record: Record) -> str:
+    if isinstance(record, Ref):
+        return ref_text(record)
+    if isinstance(record, TensorMeta):
+        return tensor_text(record)
+    if isinstance(record, Source):
+        function = f" {word(record.function)}" if record.function else ""
+        return f"{word(record.file)}:{record.line}{function}{''.join(f' {text}' for text in _parts(record, _SOURCE))}"
+    if isinstance(record, Saved):
+        if record.state != "held" and record == Saved(record.slot, state=record.state):
+            return word(record.state)
+        size = "" if record.bytes is None else f" {record.bytes} bytes"
+        return f"{tensor_text(record.tensor)}{size}"
+    return _listed(_parts(record, frozenset()))
+
+
+def _parts(record: Record, but: frozenset[str]) -> Iterable[str]:
+    return (f"{FieldChange(path).name}: {words(path, value)}" for path, value in further_parts(record, but).items())
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return f"[{', '.join(texts)}]"
+
+
+class Palette(NamedTuple):
+    """What to write before each kind of line; ``reset`` follows it. Colour is never the only sign."""
+
+    added: str = ""
+    removed: str = ""
+    changed: str = ""
+    heading: str = ""
+    reset: str = ""
+
+
+NO_COLOUR: Final = Palette()
+ANSI: Final = Palette("\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[1m", "\x1b[0m")
+
+
+class Line(NamedTuple):
+    """One line; ``colour`` names a field of a `Palette`, which holds for what stands behind ``indent`` blanks."""
+
+    text: str
+    colour: str = ""
+    indent: int = 0
+
+
+BLANK: Final = Line("")
+
+
+def written(lines: Iterable[Line], palette: Palette, width: int | None) -> str:
+    """Lines as text; one longer than ``width`` is cut short with ``…``."""
+    return "".join([f"{_written(line, palette, width)}\n" for line in lines])
+
+
+def heading(text: str) -> Line:
+    """The line above the changes of a module."""
+    return Line(text, "heading")
+
+
+def module_name(path: str, *, gone: bool = False) -> str:
+    """A module as a heading says it; ``gone`` where only the first graph has it."""
+    return f"{word(path) if path else '(top level)'}{' (removed)' if gone else ''}"
+
+
+def sign_line(kind: Kind, text: str, *, indent: int = 2) -> Line:
+    """A line with the sign and the colour of a kind of change."""
+    return Line(f"{SIGNS[kind]} {text}", kind if kind in {"added", "removed"} else "changed", indent)
+
+
+def change_lines(change: Change) -> Iterator[Line]:
+    """A change, and below it each field that differs."""
+    yield change_line(change)
+    for field in change.fields:
+        yield Line(field_text(field), indent=6)
+
+
+def change_line(change: Change) -> Line:
+    """A change in one line, without its fields."""
+    subject = f"{change.subject} " if change.subject in {"scope", "cut", "module"} else ""
+    named = module_name if change.subject == "module" else word
+    was = f"{named(change.was)} -> " if change.was or change.subject == "module" else ""
+    summary = change_summary(change)
+    return sign_line(change.kind, f"{subject}{was}{named(change.id)}{f'  {summary}' if summary else ''}")
+
+
+def change_summary(change: Change) -> str:
+    """What a change is about, in a few words: ``addmm float32[8, 3]``."""
+    if change.subject == "module":
+        return counted(change.nodes, "node") if change.nodes else ""
+    tensor = "" if change.tensor is None else tensor_text(change.tensor)
+    what = word(change.what) if change.what or change.subject in {"cut", "node"} else ""
+    return " ".join(filter(None, (what, tensor)))
+
+
+def field_text(field: FieldChange) -> str:
+    """A field that differs, with both values."""
+    before, after = both_words(field)
+    return f"{one_line(field.name)}: {before} -> {after}"
+
+
+def _written(line: Line, palette: Palette, width: int | None) -> str:
+    blanks = " " * line.indent
+    text = f"{blanks}{line.text}"
+    if width is not None and len(text) > width:
+        text = f"{text[: max(width - 1, 0)]}…"
+    if not line.colour:
+        return text
+    # The colours take no place.
+    return f"{blanks}{getattr(palette, line.colour)}{text[line.indent :]}{palette.reset}"
+
+
+_CONTINUED: Final = "  "
+_LEAST_WIDTH: Final = 20
+"""In less, further lines are not indented."""
+
+_END_OF_PHRASE: Final = re.compile(r"(?<=;) ")
+
+
+def wrapped(text: str, width: int | None) -> list[str]:
+    """A text in lines of at most ``width`` characters, the further ones indented; they end behind ``;`` where they can.
+
+    >>> wrapped("+1 -0 ~0 cuts; +0 -1 ~0 nodes; edges -1", 26)
+    ['+1 -0 ~0 cuts;', '  +0 -1 ~0 nodes; edges -1']
+    """
+    if width is None or len(text) <= width:
+        return [text]
+    width = max(width, 1)
+    continued = _CONTINUED if width >= _LEAST_WIDTH else ""
+    lines: list[str] = []
+    for phrase in _END_OF_PHRASE.split(text):
+        if lines and len(lines[-1]) + 1 + len(phrase) <= width:
+            lines[-1] = f"{lines[-1]} {phrase}"
+            continue
+        first = continued if lines else ""
+        lines += textwrap.wrap(phrase, width, initial_indent=first, subsequent_indent=continued, break_on_hyphens=False)
+    return lines

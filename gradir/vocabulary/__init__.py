@@ -1,0 +1,89 @@
+"""What there is to know of the operations of a framework, as data that a graph's producer leads to.
+
+Each framework has one module of plain names, found by the entry point that is called as the framework is in a file::
+
+    [project.entry-points."gradir.vocabularies"]
+    torch = "gradir.vocabulary.pytorch:VOCABULARY"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gradir.entrypoints import EntryPoint, entry_points
+from gradir.errors import warn
+
+if TYPE_CHECKING:
+    from gradir.ir import Graph
+
+__all__ = ["Vocabulary", "vocabulary_of"]
+
+_GROUP: Final = "gradir.vocabularies"
+
+
+class Vocabulary(NamedTuple):
+    """Names of operations and attributes that mean something beyond themselves.
+
+    >>> both = Vocabulary(frozenset({"view"})) | Vocabulary(frozenset({"expand_dims"}), synonyms={"copy": "copy_p"})
+    >>> sorted(both.shape_operations), both.are_same("copy", "copy_p"), both.are_same("copy", "view")
+    (['expand_dims', 'view'], True, False)
+    """
+
+    shape_operations: frozenset[str] = frozenset()
+    """Operations that only rearrange a tensor's elements."""
+
+    accumulators: frozenset[str] = frozenset()
+    """Operations that accumulate the gradient of the leaf that is their input."""
+
+    synonyms: Mapping[str, str] = MappingProxyType({})
+    """Operations by others that do the same; which of them a framework takes depends on its release and the device."""
+
+    incidental: tuple[str, ...] = ()
+    """What another release changes by itself, as patterns of fields that `gradir.diff` ignores."""
+
+    def __or__(self, other: Vocabulary) -> Vocabulary:
+        return Vocabulary(
+            self.shape_operations | other.shape_operations,
+            self.accumulators | other.accumulators,
+            {**self.synonyms, **other.synonyms},
+            (*self.incidental, *other.incidental),
+        )
+
+    def are_same(self, one: str, other: str) -> bool:
+        """Whether two operations do the same, so that their attributes and saved tensors can be compared."""
+        return self.synonyms.get(one, one) == self.synonyms.get(other, other)
+
+
+def vocabulary_of(*graphs: Graph) -> Vocabulary:
+    """What is known of the operations of some graphs: nothing where they come from a framework that nothing knows.
+
+    A graph that names no framework, as one that was made by hand, may have the words of any.
+
+    >>> from gradir.ir import Graph, Producer
+    >>> by_hand, unknown = Graph.of([]), Graph.of([], producer=Producer(framework="unheard"))
+    >>> "view" in vocabulary_of(by_hand).shape_operations, vocabulary_of(unknown) == Vocabulary()
+    (True, True)
+    """
+    return _known(frozenset(graph.producer.framework for graph in graphs))
+
+
+@lru_cache
+def _known(frameworks: frozenset[str]) -> Vocabulary:
+    found = Vocabulary()
+    for point in sorted(set(entry_points(_GROUP))):
+        if not frameworks or not frameworks.isdisjoint(("", point.name)):
+            found |= _loaded(point)
+    return found
+
+
+@lru_cache
+def _loaded(point: EntryPoint) -> Vocabulary:
+    try:
+        found: Vocabulary = Vocabulary() | point.load()
+    except Exception as error:  # noqa: BLE001 (what another package is wrong about must not keep a graph from being shown)
+        warn(f"the vocabulary of {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}")
+        return Vocabulary()
+    return found

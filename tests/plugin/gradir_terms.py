@@ -1,0 +1,55 @@
+"""Captures the terms of the framework ``terms``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from gradir.errors import CaptureError
+from gradir.ir import Builder, Graph, Producer, TensorMeta
+
+__all__ = ["TermsFrontend"]
+
+
+class Captured(NamedTuple):
+    """A graph, and nothing live beside it."""
+
+    graph: Graph
+
+
+class TermsFrontend:
+    """Captures terms."""
+
+    framework: ClassVar[str] = "terms"
+    takes: ClassVar[str] = "a term"
+    install: ClassVar[str] = "pip install gradir-edges"
+
+    @classmethod
+    def claims(cls, value: object) -> bool:
+        """Whether a value is a term. The framework is loaded when this is asked."""
+        from terms import Term
+
+        return isinstance(value, Term)
+
+    def capture(
+        self,
+        target: object,
+        inputs: Sequence[object] = (),
+        *,
+        kwargs: Mapping[str, object] | None = None,
+        model: object = None,
+        params: Any = None,
+    ) -> Captured:
+        """The graph behind a term."""
+        from terms import Term
+
+        if not isinstance(target, Term) or inputs or kwargs or model or params:
+            raise CaptureError("only a term can be captured, without inputs, a model or further names")
+        builder, number = Builder(), TensorMeta("float64", ())
+        values: dict[Term, Any] = {}
+        for term in target.parts():
+            parts = [values[each] for each in term.inputs]
+            made = builder.function(term.op, parts, [number]) if term.op else builder.tensor(term.name, number)
+            values[term] = made
+        builder.output(values[target])
+        return Captured(builder.build(producer=Producer(framework="terms")))
