@@ -27,8 +27,9 @@ from gradir.frontends.pytorch.reading.outputs import Captured, flatten
 from gradir.frontends.pytorch.reading.scopes import scope_table
 from gradir.frontends.pytorch.reading.tensors import Modules, NamedTensors, Owned, modules_below, modules_of
 from gradir.frontends.pytorch.reading.walk import walk
-from gradir.frontends.pytorch.recording.flow import Flow, FlowModes, Value
+from gradir.frontends.pytorch.recording.flow import Flow, Value
 from gradir.frontends.pytorch.recording.forward import forward_nodes
+from gradir.frontends.pytorch.recording.modes import FlowModes
 from gradir.frontends.pytorch.recording.participants import Ran, strays_among, taking_part
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
 from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline, path_of

@@ -1,8 +1,8 @@
 """Every operation of a forward, those that autograd does not note among them, and which tensor went where.
 
-`FlowModes` has torch tell of them: below autograd each operation with the tensors that it takes and gives, and above
-it the function that the program called. Nothing of it keeps a tensor alive. A tensor is known by the object that stands
-for it as long as that lives, and what is written in place is a new value of every tensor that shares the memory.
+Nothing of it keeps a tensor alive. A tensor is known by the object that stands for it as long as that lives, and what is
+written in place is a new value of every tensor that shares the memory. Memory is known by a weak reference to it, so
+that no other takes its place.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
 import torch
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch import nn
 
-from gradir.frontends.pytorch.private import MODULE_CALL, next_sequence_number, runs_a_function
+from gradir.frontends.pytorch.private import MODULE_CALL, StorageWeakRef, next_sequence_number, runs_a_function
 from gradir.frontends.pytorch.reading.metadata import MetadataReader
-from gradir.frontends.pytorch.reading.tensors import storage_of
+from gradir.frontends.pytorch.reading.tensors import held_by, storage_of
 from gradir.frontends.pytorch.recording.paths import is_installed
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, fates
 from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
 from gradir.ir import TensorMeta
 
-__all__ = ["FROM_OUTSIDE", "Exit", "Flow", "FlowModes", "Outside", "Place", "Read", "Step", "Value"]
+__all__ = ["FROM_OUTSIDE", "Exit", "Flow", "Outside", "Place", "Read", "Step", "Value"]
 
 FROM_OUTSIDE: Final = -1
 
@@ -40,16 +39,8 @@ _DATA: Final = "data"
 _VIEW: Final = "view"
 _INPLACE: Final = "inplace"
 
-_EXITS: Final = frozenset(
-    {
-        *("__array__", "__bool__", "__complex__", "__float__", "__index__", "__int__"),
-        *("as_tensor", "asarray", "item", "numpy", "tensor", "tolist"),
-    }
-)
-"""Functions that read the numbers of a tensor, so that what is made of these has no past."""
-
 _COPYING: Final = frozenset({"as_tensor", "asarray", "tensor"})
-"""Those of them that make a tensor of the numbers."""
+"""Functions that make a tensor of numbers that they read."""
 
 
 class Value(NamedTuple):
@@ -83,8 +74,8 @@ class Step(NamedTuple):
 
     ``kinds`` tells of each input whether it is only read (``data``), lends an output its memory (``view``) or is
     written to (``inplace``); it is empty where all are only read. ``constants`` are the other arguments. ``mode`` is
-    ``grad``, ``no_grad`` or ``inference_mode``, ``inside`` tells whether a custom Function ran it, ``failed``
-    whether it raised. ``number`` is the autograd sequence number that came next, ``call`` the running module and
+    ``grad``, ``no_grad`` or ``inference_mode``, ``inside`` tells whether a custom Function ran it, and ``failed`` what
+    it raised. ``number`` is the autograd sequence number that came next, ``call`` the running module and
     ``called`` what the program called.
     """
 
@@ -99,33 +90,35 @@ class Step(NamedTuple):
     call: Frame | None
     called: str
     place: Place | None
-    failed: bool
+    failed: str
 
 
 class Exit(NamedTuple):
-    """A function that read the numbers of tensors, when ``before`` steps had run."""
+    """A function that read the numbers of tensors, when ``before`` steps had run; ``failed`` is what it raised."""
 
     called: str
     reads: tuple[Read, ...]
     place: Place | None
     before: int
+    failed: str = ""
 
 
 class Outside(NamedTuple):
     """A tensor that no step made, as it was when it was first taken.
 
-    ``copied`` are the tensors whose numbers the running function had read, and ``shared`` is the value of a tensor that
+    ``role`` is ``parameter``, ``leaf`` or ``input``. ``copied`` are the tensors whose numbers the running function had read, and ``shared`` is the value of a tensor that
     has the same memory.
     """
 
     tensor: weakref.ref[torch.Tensor]
     meta: TensorMeta
+    role: str
     copied: tuple[Read, ...] = ()
     shared: Value | None = None
 
 
 class Flow:
-    """What one thread computed while `FlowModes` were entered."""
+    """What one thread computed while the modes of `gradir.frontends.pytorch.recording.modes` were entered."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.steps: list[Step] = []
@@ -138,7 +131,9 @@ class Flow:
         self._metadata = MetadataReader()
         # By id(): another tensor may take the place of one that is gone, which the reference tells.
         self._values: dict[int, tuple[weakref.ref[torch.Tensor], Value]] = {}
-        self._newest_over: dict[int, tuple[weakref.ref[torch.Tensor], Value]] = {}
+        # By memory, whose place stays its own while it is in `_memories`.
+        self._memories: dict[int, StorageWeakRef] = {}
+        self._newest_over: dict[int, Value] = {}
         self._newest_write: dict[int, int] = {}
         # By identity, since code takes long to hash; the list keeps it in memory.
         self._kinds: dict[int, int] = {}
@@ -152,12 +147,10 @@ class Flow:
             value = known[1]
         else:
             value = Value(FROM_OUTSIDE, len(self.outside))
-            shared = self._sharing(storage)
-            self.outside.append(Outside(weakref.ref(tensor), self._metadata.of_tensor(tensor), copied, shared))
+            shared = None if storage is None else self._newest_over.get(storage)
+            meta, role = self._metadata.of_tensor(tensor), _role(tensor)
+            self.outside.append(Outside(weakref.ref(tensor), meta, role, copied, shared))
             self._set(tensor, value)
-            if shared is None:
-                # Its memory may lie where another's was, which something wrote to.
-                return value
         written = FROM_OUTSIDE if storage is None else self._newest_write.get(storage, FROM_OUTSIDE)
         if written > value.maker:
             value = Value(written, 0)
@@ -200,11 +193,13 @@ class Flow:
         frame, call = sys._getframe(2), self._timeline.current
         outputs: tuple[torch.Tensor, ...] = ()
         written = [tensor for tensor, kind in zip(inputs, kinds, strict=True) if kind == _INPLACE]
-        failed = True
+        failed = ""
         try:
             result = func(*args, **kwargs)
             outputs = _tensors_in(result) or tuple(written)
-            failed = False
+        except BaseException as error:
+            failed = _told(error)
+            raise
         finally:
             self.steps.append(
                 Step(
@@ -223,7 +218,7 @@ class Flow:
                     failed,
                 )
             )
-        self._note_outputs(outputs, written, fresh=not signature.kinds)
+        self._note_outputs(outputs, written)
         return result
 
     def note_exit(self, called: str, args: object, kwargs: object, frame: FrameType) -> None:
@@ -236,10 +231,13 @@ class Flow:
         """Note that a frame assigns other numbers to ``tensor.data``."""
         self.exchanges.append(Exit("data", (self.read(tensor),), self._place(frame), len(self.steps)))
 
-    def note_failure(self, called: str, args: object, kwargs: object, frame: FrameType) -> None:
+    def note_failure(
+        self, called: str, args: object, kwargs: object, frame: FrameType, error: BaseException
+    ) -> None:
         """Note that a function which a frame calls raised."""
         tensors = (*_tensors_in(args), *_tensors_in(kwargs))
-        self.failure = Exit(called, tuple(map(self.read, tensors)), self._place(frame), len(self.steps))
+        reads = tuple(map(self.read, tensors))
+        self.failure = Exit(called, reads, self._place(frame), len(self.steps), _told(error))
 
     def note_variable(self, result: object, frame: FrameType) -> None:
         """Note where a frame stores the tensor that a function returned to it."""
@@ -255,24 +253,25 @@ class Flow:
         if fate.variable is not None and fate.direct == SURE:
             self.variables.setdefault(known[1], fate.variable)
 
-    def _note_outputs(self, outputs: Sequence[torch.Tensor], written: Sequence[torch.Tensor], *, fresh: bool) -> None:
+    def _note_outputs(self, outputs: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> None:
         index = len(self.steps) - 1
         for number, tensor in enumerate(outputs):
             value = Value(index, number)
             self._set(tensor, value)
-            storage = storage_of(tensor)
+            storage = self._memory_of(tensor)
             if storage is not None:
-                self._newest_over[storage] = self._values[id(tensor)]
-                if fresh:
-                    self._newest_write.pop(storage, None)
+                self._newest_over[storage] = value
         for tensor in written:
-            storage = storage_of(tensor)
+            storage = self._memory_of(tensor)
             if storage is not None:
                 self._newest_write[storage] = index
 
-    def _sharing(self, storage: int | None) -> Value | None:
-        found = None if storage is None else self._newest_over.get(storage)
-        return found[1] if found is not None and found[0]() is not None else None
+    def _memory_of(self, tensor: torch.Tensor) -> int | None:
+        """What tells a memory from all others, for as long as the flow is there."""
+        storage = storage_of(tensor)
+        if storage is not None and storage not in self._memories:
+            self._memories[storage] = StorageWeakRef(held_by(tensor).untyped_storage())
+        return storage
 
     def _set(self, tensor: torch.Tensor, value: Value) -> None:
         self._values[id(tensor)] = weakref.ref(tensor), value
@@ -300,72 +299,16 @@ class Flow:
         return kind
 
 
-class FlowModes:
-    """While entered, notes in a flow what this thread computes."""
-
-    def __init__(self, flow: Flow) -> None:
-        self._calls = _Calls(flow)
-        self._operations = _Operations(flow, self._calls)
-
-    def __enter__(self) -> FlowModes:
-        self._calls.__enter__()  # type: ignore[no-untyped-call]
-        self._operations.__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._operations.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
-        self._calls.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+def _role(tensor: torch.Tensor) -> str:
+    if isinstance(tensor, nn.Parameter):
+        return "parameter"
+    return "leaf" if tensor.requires_grad and tensor.is_leaf else "input"
 
 
-class _Calls(TorchFunctionMode):
-    """Knows which function of torch the program called."""
-
-    def __init__(self, flow: Flow) -> None:
-        super().__init__()
-        self._flow = flow
-        self.called = ""
-
-    def __torch_function__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Call through."""
-        if torch.compiler.is_compiling():
-            return func(*args, **(kwargs or {}))
-        before, self.called = self.called, _name_of(func)
-        frame = sys._getframe(1)
-        try:
-            if self.called in _EXITS:
-                self._flow.note_exit(self.called, args, kwargs, frame)
-            elif self.called == "data" and len(args) > 1:
-                self._flow.note_exchange(args[0], frame)
-            result = func(*args, **(kwargs or {}))
-        except Exception:
-            self._flow.note_failure(self.called, args, kwargs, frame)
-            raise
-        finally:
-            self.called = before
-        if isinstance(result, torch.Tensor):
-            self._flow.note_variable(result, frame)
-        return result
-
-
-class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees every operation below autograd."""
-
-    supports_higher_order_operators = True
-
-    def __init__(self, flow: Flow, calls: _Calls) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._flow = flow
-        self._calls = calls
-
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Run the operation and note it."""
-        return self._flow.run(func, args, kwargs or {}, self._calls.called)
+def _told(error: BaseException) -> str:
+    """An error in one line."""
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _mode() -> str:
@@ -391,13 +334,6 @@ def _signature(func: Any) -> _Signature:
         if entry.alias_info is not None
     }
     return _Signature(tuple(entry.name for entry in schema.arguments), kinds)
-
-
-@lru_cache(maxsize=4096)
-def _name_of(func: Any) -> str:
-    """What a program calls a function of torch: for a property of a tensor, the property's name."""
-    name = getattr(func, "__name__", "")
-    return getattr(getattr(func, "__self__", None), "__name__", name) if name in {"__get__", "__set__"} else name
 
 
 def _named(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

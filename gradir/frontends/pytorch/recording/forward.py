@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import torch
-from torch import nn
 
 from gradir.frontends.pytorch.reading.attributes import plain_text, plain_value
 from gradir.frontends.pytorch.reading.symbols import Symbols
@@ -56,27 +55,47 @@ class _Forward:
         self._nodes: list[Node] = []
 
     def nodes(self) -> list[Node]:
-        read = {entry.value for step in self._flow.steps for entry in step.inputs}
-        read.update(entry.value for exit_ in self._flow.exits for entry in exit_.reads)
-        exits = iter(self._flow.exits)
+        flow = self._flow
+        read = {entry.value for step in flow.steps if not _gives_nothing(step) for entry in step.inputs}
+        read.update(entry.value for exit_ in flow.exits for entry in exit_.reads)
+        read.update(outside.shared for outside in flow.outside if outside.shared is not None)
+        exits = iter(flow.exits)
         waiting = next(exits, None)
         ends: list[int] = []
-        for index, step in enumerate(self._flow.steps):
+        for index, step in enumerate(flow.steps):
             while waiting is not None and waiting.before <= index:
                 if not (waiting.before == index and _is_of(waiting, step)):
                     self._add_exit(waiting)
                 waiting = next(exits, None)
             is_read = any(Value(index, number) in read for number in range(len(step.outputs)))
-            if not is_read and _is_for_saving(step):
+            if not is_read and (_is_for_saving(step) or _gives_nothing(step)):
                 continue
             self._add_step(index, step)
-            if not is_read and step.outputs and "inplace" not in step.kinds:
+            if not is_read and step.outputs and self._is_wanted(step):
                 ends.append(index)
         while waiting is not None:
             self._add_exit(waiting)
             waiting = next(exits, None)
+        failure = flow.failure
+        if failure is not None and failure.before == len(flow.steps) and not (flow.steps and flow.steps[-1].failed):
+            self._add_exit(failure)
         self._add_outputs(ends)
         return self._nodes
+
+    def _is_wanted(self, step: Step) -> bool:
+        """Whether what nothing takes may be what the program made all this for: no update of a tensor from outside."""
+        written = [read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind == "inplace"]
+        return bool(step.inputs) and all(self._is_made(value) for value in written)
+
+    def _is_made(self, value: Value) -> bool:
+        """Whether the memory that a value is in was made by an operation."""
+        while value.maker != FROM_OUTSIDE:
+            step = self._flow.steps[value.maker]
+            lent = [read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind != "data"]
+            if not lent:
+                return True
+            value = lent[0]
+        return self._flow.outside[value.number].shared is not None
 
     def _add_step(self, index: int, step: Step) -> None:
         operation = _operation(step.func)
@@ -96,7 +115,7 @@ class _Forward:
                 outputs=step.outputs,
                 attrs=attrs,
                 source=None if step.place is None else self._lines(step.place.code, step.place.instruction),
-                ext={"failed": True} if step.failed else {},
+                ext=_failed(step.failed),
             )
         )
 
@@ -108,23 +127,32 @@ class _Forward:
                 native=found.called,
                 inputs=tuple(self._ref(entry.value) for entry in found.reads),
                 source=None if found.place is None else self._lines(found.place.code, found.place.instruction),
+                ext=_failed(found.failed),
             )
         )
 
     def _ref(self, value: Value) -> Ref:
-        if value.maker != FROM_OUTSIDE:
-            return Ref(self._ids[value.maker], value.number)
-        known = self._outside_ids.get(value.number)
-        if known is None:
-            known = self._outside_ids[value.number] = self._add_outside(self._flow.outside[value.number])
-        return Ref(known, 0)
+        if value.maker == FROM_OUTSIDE:
+            outside = self._flow.outside[value.number]
+            if outside.shared is None or outside.role != "input":
+                known = self._outside_ids.get(value.number)
+                if known is None:
+                    known = self._outside_ids[value.number] = self._add_outside(outside)
+                return Ref(known, 0)
+            # Another object for the same tensor.
+            value = outside.shared
+        return Ref(self._ids[value.maker], value.number)
 
     def _add_outside(self, outside: Outside) -> str:
-        tensor = outside.tensor()
+        tensor, role, shared = outside.tensor(), outside.role, outside.shared
         names, scope = ((), "") if tensor is None else self._named.of(tensor)[1:]
-        role = _role(tensor, is_owned=bool(scope or names))
+        if role != "parameter" and (names or scope):
+            role = "buffer"
         node_id = self._allocator.tensor(names[0]) if names else self._allocator.function("", role)
-        self._nodes.append(Node(node_id, role, scope=scope, names=names, outputs=(outside.meta,)))
+        inputs, kinds = ((self._ref(shared),), ("view",)) if shared is not None else ((), ())
+        self._nodes.append(
+            Node(node_id, role, scope=scope, names=names, inputs=inputs, outputs=(outside.meta,), kinds=kinds)
+        )
         return node_id
 
     def _add_outputs(self, ends: Sequence[int]) -> None:
@@ -134,14 +162,8 @@ class _Forward:
             self._nodes.append(Node(node_id, "output", inputs=(Ref(self._ids[index], 0),), outputs=outputs))
 
 
-def _role(tensor: torch.Tensor | None, *, is_owned: bool) -> str:
-    if tensor is None:
-        return "input"
-    if isinstance(tensor, nn.Parameter):
-        return "parameter"
-    if is_owned:
-        return "buffer"
-    return "leaf" if tensor.requires_grad else "input"
+def _failed(error: str) -> dict[str, str]:
+    return {"failed": plain_text(error)} if error else {}
 
 
 def _operation(func: Any) -> str:
@@ -151,6 +173,11 @@ def _operation(func: Any) -> str:
 
 def _is_for_saving(step: Step) -> bool:
     return _operation(step.func) == "detach" and step.called not in _ASKED_FOR
+
+
+def _gives_nothing(step: Step) -> bool:
+    """Whether an operation only asks for what a tensor is, such as its device, and looks at no value."""
+    return not (step.outputs or step.failed) and torch.Tag.data_dependent_output not in getattr(step.func, "tags", ())
 
 
 def _is_of(found: Exit, step: Step) -> bool:
