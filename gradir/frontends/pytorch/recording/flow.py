@@ -1,8 +1,8 @@
 """Every operation of a forward, those that autograd does not note among them, and which tensor went where.
 
-Nothing of it keeps a tensor alive. A tensor is known by the object that stands for it as long as that lives, and what is
-written in place is a new value of every tensor that shares the memory. Memory is known by a weak reference to it, so
-that no other takes its place.
+Nothing of it keeps a tensor alive. A tensor is known by the object that stands for it as long as that lives, and what
+is written in place is a new value of every tensor that shares the memory. Memory is known by a weak reference to it,
+so that no other takes its place.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class Exit(NamedTuple):
 class Outside(NamedTuple):
     """A tensor that no step made, as it was when it was first taken.
 
-    ``role`` is ``parameter``, ``leaf`` or ``input``. ``copied`` are the tensors whose numbers the running function had read, and ``shared`` is the value of a tensor that
-    has the same memory.
+    ``role`` is ``parameter``, ``leaf`` or ``input``. ``copied`` are the tensors whose numbers the running function had
+    read, and ``shared`` is the value of a tensor that has the same memory.
     """
 
     tensor: weakref.ref[torch.Tensor]
@@ -165,6 +165,12 @@ class Flow:
     def tensor_of(self, value: Value) -> torch.Tensor | None:
         """The tensor from outside that a value is of, while it lives."""
         return self.outside[value.number].tensor() if value.maker == FROM_OUTSIDE else None
+
+    def made_parameters(self) -> dict[Value, torch.Tensor]:
+        """By what they hold now, the living parameters that are the very objects which a step gave."""
+        others = {id(outside.tensor()) for outside in self.outside}
+        living = ((known(), value) for key, (known, value) in self._values.items() if key not in others)
+        return {value: tensor for tensor, value in living if tensor is not None and _role(tensor) == "parameter"}
 
     def last_write(self, storage: int) -> int | None:
         """The number of the last step that wrote to a memory which still is what it was."""
@@ -231,9 +237,7 @@ class Flow:
         """Note that a frame assigns other numbers to ``tensor.data``."""
         self.exchanges.append(Exit("data", (self.read(tensor),), self._place(frame), len(self.steps)))
 
-    def note_failure(
-        self, called: str, args: object, kwargs: object, frame: FrameType, error: BaseException
-    ) -> None:
+    def note_failure(self, called: str, args: object, kwargs: object, frame: FrameType, error: BaseException) -> None:
         """Note that a function which a frame calls raised."""
         tensors = (*_tensors_in(args), *_tensors_in(kwargs))
         reads = tuple(map(self.read, tensors))

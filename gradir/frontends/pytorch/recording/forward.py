@@ -10,10 +10,10 @@ import torch
 from gradir.frontends.pytorch.reading.attributes import plain_text, plain_value
 from gradir.frontends.pytorch.reading.symbols import Symbols
 from gradir.frontends.pytorch.reading.tensors import NamedTensors
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Exit, Flow, Outside, Step, Value
+from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Exit, Flow, Outside, Read, Step, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.timelines import Frame
-from gradir.ir import Node, Ref
+from gradir.ir import Node, Ref, TensorMeta
 from gradir.ir.ids import IdAllocator
 
 __all__ = ["forward_nodes"]
@@ -52,6 +52,8 @@ class _Forward:
         self._symbols = Symbols()
         self._ids: dict[int, str] = {}
         self._outside_ids: dict[int, str] = {}
+        self._made = flow.made_parameters()
+        self._made_ids: dict[Value, str] = {}
         self._nodes: list[Node] = []
 
     def nodes(self) -> list[Node]:
@@ -110,7 +112,7 @@ class _Forward:
                 native=str(step.func),
                 scope=scope,
                 names=tuple(dict.fromkeys(plain_text(name) for name in variables if name is not None)),
-                inputs=tuple(self._ref(entry.value) for entry in step.inputs),
+                inputs=tuple(map(self._read, step.inputs)),
                 kinds=step.kinds,
                 outputs=step.outputs,
                 attrs=attrs,
@@ -125,11 +127,23 @@ class _Forward:
                 self._allocator.function("", found.called),
                 op=found.called,
                 native=found.called,
-                inputs=tuple(self._ref(entry.value) for entry in found.reads),
+                inputs=tuple(map(self._read, found.reads)),
                 source=None if found.place is None else self._lines(found.place.code, found.place.instruction),
                 ext=_failed(found.failed),
             )
         )
+
+    def _read(self, read: Read) -> Ref:
+        value = read.value
+        tensor = self._made.get(value) if read.is_leaf else None
+        if tensor is None:
+            return self._ref(value)
+        known = self._made_ids.get(value)
+        if known is None:
+            meta = self._flow.steps[value.maker].outputs[value.number]
+            known = self._add_tensor(tensor, "parameter", meta, value)
+            self._made_ids[value] = known
+        return Ref(known, 0)
 
     def _ref(self, value: Value) -> Ref:
         if value.maker == FROM_OUTSIDE:
@@ -144,15 +158,15 @@ class _Forward:
         return Ref(self._ids[value.maker], value.number)
 
     def _add_outside(self, outside: Outside) -> str:
-        tensor, role, shared = outside.tensor(), outside.role, outside.shared
+        return self._add_tensor(outside.tensor(), outside.role, outside.meta, outside.shared)
+
+    def _add_tensor(self, tensor: torch.Tensor | None, role: str, meta: TensorMeta, shared: Value | None) -> str:
         names, scope = ((), "") if tensor is None else self._named.of(tensor)[1:]
         if role != "parameter" and (names or scope):
             role = "buffer"
         node_id = self._allocator.tensor(names[0]) if names else self._allocator.function("", role)
         inputs, kinds = ((self._ref(shared),), ("view",)) if shared is not None else ((), ())
-        self._nodes.append(
-            Node(node_id, role, scope=scope, names=names, inputs=inputs, outputs=(outside.meta,), kinds=kinds)
-        )
+        self._nodes.append(Node(node_id, role, scope=scope, names=names, inputs=inputs, outputs=(meta,), kinds=kinds))
         return node_id
 
     def _add_outputs(self, ends: Sequence[int]) -> None:

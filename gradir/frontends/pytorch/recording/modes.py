@@ -1,5 +1,6 @@
-"""Has torch tell what a thread computes: below autograd each operation with the tensors that it takes and gives, and
-above it the function that the program called.
+"""Has torch tell what a thread computes.
+
+Below autograd it tells each operation with the tensors that it takes and gives, above it what the program called.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ _EXITS: Final = frozenset(
     }
 )
 """Functions that read the numbers of a tensor, so that what is made of these has no past."""
-
 
 
 class FlowModes:
