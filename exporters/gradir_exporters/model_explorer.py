@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gradir.ir import AttrValue, Graph, Node, Saved, Scope, Source, TensorMeta
-from gradir.ir.edges import DATA, edges_into
+from gradir.ir.edges import edges_into
 from gradir.ir.ids import encode_component
 from gradir.ir.jsontext import further_facts, json_lines, json_text, json_texts
 from gradir.ir.memo import MappingMemo, Memo
@@ -137,8 +137,8 @@ def _wiring(node: Node, nodes: Mapping[str, Node]) -> tuple[list[_Edge], tuple[T
     edges: list[_Edge] = []
     tensors: list[TensorMeta | None] = [None] * len(node.inputs)
     for src, number, _, slot, kind in edges_into(node):
-        edges.append(_Edge(src, str(number), str(slot) if kind == DATA else kind))
-        if kind == DATA:
+        edges.append(_Edge(src, str(number), str(slot) if slot >= 0 else kind))
+        if slot >= 0:
             outputs = nodes[src].outputs
             tensors[slot] = outputs[number] if number < len(outputs) else _UNKNOWN
     return edges, tuple(tensors)

@@ -183,7 +183,7 @@ class _Contraction:
         for number, node in enumerate(self._nodes):
             is_kept = self._places[number] is None
             for edge in edges_into(node):
-                if is_kept and edge.kind != DATA:
+                if is_kept and edge.input_nr < 0:
                     continue
                 source = self._number[edge.src]
                 if self._places[source] is not None and self._group_of[source] != self._group_of[number]:
