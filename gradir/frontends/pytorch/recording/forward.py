@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Final
 
 import torch
@@ -58,9 +58,7 @@ class _Forward:
 
     def nodes(self) -> list[Node]:
         flow = self._flow
-        read = {entry.value for step in flow.steps if not _gives_nothing(step) for entry in step.inputs}
-        read.update(entry.value for exit_ in flow.exits for entry in exit_.reads)
-        read.update(outside.shared for outside in flow.outside if outside.shared is not None)
+        read, skipped = self._read_and_skipped()
         exits = iter(flow.exits)
         waiting = next(exits, None)
         ends: list[int] = []
@@ -69,11 +67,10 @@ class _Forward:
                 if not (waiting.before == index and _is_of(waiting, step)):
                     self._add_exit(waiting)
                 waiting = next(exits, None)
-            is_read = any(Value(index, number) in read for number in range(len(step.outputs)))
-            if not is_read and (_is_for_saving(step) or _gives_nothing(step)):
+            if index in skipped:
                 continue
             self._add_step(index, step)
-            if not is_read and step.outputs and self._is_wanted(step):
+            if step.outputs and not _is_among(read, index, step) and self._is_wanted(step):
                 ends.append(index)
         while waiting is not None:
             self._add_exit(waiting)
@@ -83,6 +80,20 @@ class _Forward:
             self._add_exit(failure)
         self._add_outputs(ends)
         return self._nodes
+
+    def _read_and_skipped(self) -> tuple[set[Value], set[int]]:
+        """The values that something takes, and the steps that nobody asked for."""
+        flow = self._flow
+        read = {entry.value for exit_ in flow.exits for entry in exit_.reads}
+        read.update(outside.shared for outside in flow.outside if outside.shared is not None)
+        skipped: set[int] = set()
+        for index in range(len(flow.steps) - 1, -1, -1):
+            step = flow.steps[index]
+            if (_is_for_saving(step) or _gives_nothing(step)) and not _is_among(read, index, step):
+                skipped.add(index)
+            else:
+                read.update(entry.value for entry in step.inputs)
+        return read, skipped
 
     def _is_wanted(self, step: Step) -> bool:
         """Whether what nothing takes may be what the program made all this for: no update of a tensor from outside."""
@@ -183,6 +194,10 @@ def _failed(error: str) -> dict[str, str]:
 def _operation(func: Any) -> str:
     """The name of an operation without its namespace and overload."""
     return plain_text(str(getattr(func, "__name__", type(func).__name__)).partition(".")[0])
+
+
+def _is_among(read: Set[Value], index: int, step: Step) -> bool:
+    return any(Value(index, number) in read for number in range(len(step.outputs)))
 
 
 def _is_for_saving(step: Step) -> bool:
