@@ -122,25 +122,31 @@ def growth(lengths: list[int], repetitions: int) -> str:
     return table(["chain", "gradir µs a node", "against the first row"], rows)
 
 
-def recording(channels: int, size: int, repetitions: int) -> str:
-    model = resnet50(channels)
-    images = torch.ones(2, 3, size, size)
-
-    def recorded(_: object, *, sources: bool) -> object:
-        with gradir.record(model, sources=sources):
-            return model(images)
+def recording(name: str, model: nn.Module, given: Tensor, repetitions: int) -> str:
+    def recorded(**options: bool) -> object:
+        with gradir.record(model, **options):
+            return model(given)
 
     runs = {
-        "plain": lambda _: model(images),
-        "scopes": lambda _: recorded(_, sources=False),
-        "sources": lambda _: recorded(_, sources=True),
+        "plain": lambda _: model(given),
+        "scopes": lambda _: recorded(),
+        "sources": lambda _: recorded(sources=True),
+        "flow": lambda _: recorded(flow=True),
     }
     times = interleaved(lambda: None, runs, repetitions)
     rows = [
-        [name, f"{times[name] * 1e3:.1f}", f"{100 * (times[name] / times['plain'] - 1):+.1f} %"]
-        for name in ("plain", "scopes", "sources")
+        [run, f"{times[run] * 1e3:.1f}", f"{100 * (times[run] / times['plain'] - 1):+.1f} %"]
+        for run in ("plain", "scopes", "sources", "flow")
     ]
-    return table(["forward of a ResNet-50", "ms", "against plain"], rows)
+    return table([f"forward of a {name}", "ms", "against plain"], rows)
+
+
+def gpt2(width: int, layers: int) -> nn.Module:
+    """The layers of GPT-2 when there are 12 of width 768 (Radford et al., 2019)."""
+    layer = nn.TransformerEncoderLayer(
+        width, width // 64, 4 * width, activation="gelu", batch_first=True, norm_first=True
+    )
+    return nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
 
 
 class Bottleneck(nn.Module):
@@ -180,14 +186,22 @@ def resnet50(channels: int) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inner, 10))
 
 
+def recordings(resnet: nn.Module, size: int, gpt: nn.Module, tokens: int, repetitions: int) -> list[str]:
+    width = gpt.layers[0].linear1.in_features
+    return [
+        recording("ResNet-50", resnet, torch.ones(2, 3, size, size), repetitions),
+        recording("GPT-2", gpt, torch.ones(1, tokens, width), repetitions),
+    ]
+
+
 def main(smoke: bool) -> None:
     if smoke:
-        parts = [beside_torchviz([1], 1), growth([10, 100], 1), recording(2, 32, 1)]
+        parts = [beside_torchviz([1], 1), growth([10, 100], 1), *recordings(resnet50(2), 32, gpt2(64, 1), 8, 1)]
     else:
         parts = [
             beside_torchviz([30, 300, 750], 5),
             growth([1_000, 10_000, 100_000, 1_000_000], 3),
-            recording(64, 224, 9),
+            *recordings(resnet50(64), 224, gpt2(768, 12), 256, 9),
         ]
     print("\n\n".join(parts))
 

@@ -129,11 +129,14 @@ def release() -> int:
     return sum(each.release() for each in releasing())
 
 
-def record(model: object = None, *, sources: bool = False, frontend: str | None = None) -> Recorder:
+def record(model: object = None, *, sources: bool = False, flow: bool = False, frontend: str | None = None) -> Recorder:
     """Note which module runs which operation, for ids and scopes by module.
 
     With ``sources`` it also notes the source line of every operation, relative to the working directory, and the
     variable that its result is assigned to, as a name.
+
+    With ``flow`` it notes every operation of the thread that enters it, those that autograd does not note too, and
+    ``rec.forward()`` is a graph of them. Code that was compiled before is compiled once more for it.
 
     Beside ``model``, a module is shown if it made a node of the graph or has a parameter in it, as a criterion does,
     under the name of its class. Without ``model``, every module that ran is shown, whether it took part or not: a
@@ -150,11 +153,18 @@ def record(model: object = None, *, sources: bool = False, frontend: str | None 
     ...     loss = model(torch.ones(1, 3)).sum()
     >>> [node.id for node in rec.capture(loss).nodes.values() if node.op == "tanh"]
     ['1/tanh:1']
+    >>> with gradir.record(model, flow=True) as rec:
+    ...     best = model(torch.ones(1, 3)).argmax()
+    >>> [node.op for node in rec.forward().nodes.values() if node.role == "function"]
+    ['t', 'addmm', 'tanh', 'argmax']
     """
     from gradir import choosing
-    from gradir.protocols import Records
+    from gradir.protocols import Flows, Records
 
-    return choosing.able(choosing.recording(model, frontend), Records).record(model, sources=sources)
+    name = choosing.recording(model, frontend)
+    if flow:
+        return choosing.able(name, Flows).record(model, sources=sources, flow=True)
+    return choosing.able(name, Records).record(model, sources=sources)
 
 
 def load(path: str | bytes | PathLike[str]) -> Graph:

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from gradir import registry
 from gradir.errors import CaptureError, GradirError, warn
-from gradir.protocols import Fakes, Frontend, Records, Releases, Runs, Seeds, Verifies
+from gradir.protocols import Fakes, Flows, Frontend, Records, Releases, Runs, Seeds, Verifies
 from gradir.spec import calling_on_import
 
 __all__ = ["ABILITIES", "able", "advice", "claiming", "kinds", "recording", "releasing", "running", "seeding"]
@@ -24,6 +24,7 @@ ABILITIES: Final[Mapping[type, str]] = {
     Seeds: "set a seed (--seed)",
     Verifies: "verify a graph (--verify)",
     Records: "record",
+    Flows: "note every operation of a forward (--flow)",
 }
 """What a front-end may be unable to do, in words."""
 

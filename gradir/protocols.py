@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Exporter",
     "Fakes",
+    "Flows",
     "Frontend",
     "LiveCapture",
     "Names",
@@ -161,6 +162,19 @@ class Recorder(Protocol):
         """
         ...
 
+    def forward(self, *, model: object = None, params: Names | None = None) -> Graph:
+        """The graph of every operation that ran inside the context, where the recorder was asked to note the flow.
+
+        Operations stand in the order in which they ran, behind the tensors from outside that they take: parameters,
+        buffers, leaves and inputs. The kind of an edge says whether the operation reads a value (``data``), gives a
+        view of it (``view``) or writes to it (``inplace``). One that raised is the last, and ``ext`` has its error.
+        What no operation takes is an output.
+
+        Raises:
+            CaptureError: the flow was not noted.
+        """
+        ...
+
     def verify(
         self, outputs: object, *, model: object = None, params: Names | None = None, keep_graph: bool = True
     ) -> Verification:
@@ -236,6 +250,37 @@ class Records(Protocol):
 
         Raises:
             CaptureError: ``model`` is no module; raised when the context is entered.
+        """
+        ...
+
+
+@runtime_checkable
+class Flows(Records, Protocol):
+    """A front-end that can note every operation of a forward, those without gradient too."""
+
+    def record(self, model: object = None, *, sources: bool = False, flow: bool = False) -> Recorder:
+        """As `Records.record`; with ``flow``, `Recorder.forward` gives the graph of the forward.
+
+        Raises:
+            CaptureError: ``model`` is no module; raised when the context is entered.
+        """
+        ...
+
+    def capture_flow_target(
+        self, target: object, inputs: Sequence[str], *, seed: int = 0, sources: bool = False, fake: bool = False
+    ) -> LiveCapture:
+        """As `Runs.capture_target`, or with ``fake`` `Fakes.capture_fake_target`, noting the flow.
+
+        Raises:
+            CaptureError: the target cannot be run or has no graph.
+        """
+        ...
+
+    def forward_target(self, target: object, inputs: Sequence[str], *, seed: int = 0, fake: bool = False) -> Graph:
+        """Run what a SPEC named, and give the graph of its forward; it needs no gradient.
+
+        Raises:
+            CaptureError: the target cannot be run.
         """
         ...
 

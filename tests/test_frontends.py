@@ -104,6 +104,7 @@ def test_a_snapshot_is_captured_by_the_front_end_that_claims_it(installed: Path,
         ("gradir.record(Term('x'))", "record"),
         ("gradir.record(frontend='terms')", "record"),
         ("gradir.record()", "record"),
+        ("gradir.record(flow=True)", r"note every operation of a forward \(--flow\)"),
         ("gradir.verify(Term('x'))", "verify a graph"),
     ],
 )
@@ -120,6 +121,8 @@ def test_what_a_front_end_cannot_do_is_one_line(installed: Path, call: str, cann
         ("--verify", "verify a graph (--verify)"),
         ("--input=float32[1]", "run on inputs (--input) or note source lines (--sources)"),
         ("--sources", "run on inputs (--input) or note source lines (--sources)"),
+        ("--flow", "note every operation of a forward (--flow)"),
+        ("--graph=forward", "note every operation of a forward (--flow)"),
     ],
 )
 def test_an_option_that_a_front_end_lacks_is_one_line(installed: Path, folder: Path, option: str, cannot: str) -> None:

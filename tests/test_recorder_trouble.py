@@ -57,7 +57,7 @@ def test_the_users_exception_is_untouched(error: BaseException, sources: bool) -
     assert caught.value is error
     assert error.__context__ is error.__cause__ is None
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    assert not any("frontends/pytorch/recording/recorder" in file for file in files)
+    assert not any("frontends/pytorch/recorder" in file for file in files)
 
 
 def test_after_a_forward_that_raised_the_same_recorder_records_again() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from gradir.errors import ExportError
-from gradir.ir.edges import DATA, edges_beside, edges_into, have_edges_beside
+from gradir.ir.edges import edges_beside, edges_into, have_edges_beside
 from gradir.ir.marks import SIGNS, lost_slots, status
 from gradir.protocols import Options
 from gradir_exporters._dot_labels import Labels, Tooltips, scope_caption, shown, tooltip
@@ -45,6 +45,7 @@ LEGEND_LINE: Final = "legend"
 _LABELS: Final = {
     "parameter": "parameter",
     "leaf": "leaf",
+    "input": "input",
     "function": "function",
     "module": "folded module",
     "buffer": "buffer",
@@ -58,6 +59,7 @@ _LINES: Final = {
     "data": "data",
     "removed": "data no more",
     "view": "to its view",
+    "inplace": "to what writes to it",
     "saved": "to a tensor it saved",
     "buffer": "to where it is saved",
 }
@@ -91,7 +93,7 @@ time to make of a named one."""
 
 Line: TypeAlias = "tuple[str, str, str, int]"
 """One edge to draw: the keys of its ends, its kind, the ranks it spans. A kind is ``data``, ``removed`` (data that no
-longer flows), ``view``, ``saved`` or ``buffer``."""
+longer flows), ``view``, ``inplace``, ``saved`` or ``buffer``."""
 
 
 class Group:
@@ -208,7 +210,7 @@ class Picture:
     def _kinds(self, node: Node) -> Iterator[str]:
         """The kind of each edge into a node, as ``_tails`` has their tails."""
         for edge in edges_into(node):
-            marked = self._marked and edge.kind == DATA
+            marked = self._marked and edge.input_nr >= 0
             gone = marked and _is_gone(self._graph.nodes[edge.src], node, edge.input_nr)
             yield "removed" if gone else edge.kind
 
@@ -234,6 +236,7 @@ def _tails(nodes: Mapping[str, Node]) -> tuple[list[Sequence[int]], set[int]]:
     numbers = dict(zip(nodes, range(len(nodes)), strict=True))
     found: list[Sequence[int]] = []
     others = set(compress(range(len(nodes)), have_edges_beside(nodes.values())))
+    unusual = {number for number, node in enumerate(nodes.values()) if node.kinds}
     for number, node in enumerate(nodes.values()):
         if not node.inputs and number not in others:
             found.append(())
@@ -249,7 +252,7 @@ def _tails(nodes: Mapping[str, Node]) -> tuple[list[Sequence[int]], set[int]]:
             src = error.args[0]
             raise ExportError(f"node {node.id!r} has an edge from {src!r}, which is not in the graph") from None
         found.append(tails)
-    return found, others
+    return found, others | unusual
 
 
 def _is_gone(tail: Node, head: Node, slot: int) -> bool:

@@ -35,6 +35,7 @@ _STYLES = {
     "function": _style("function", "#d3d3d3"),
     "leaf": _style("leaf", "#add8e6"),
     "parameter": _style("parameter", "#add8e6", "2px"),
+    "input": _style("input", "#e0ffff"),
     "buffer": _style("buffer", "#ffec8b"),
     "output": _style("output", "#caff70", "2px"),
     "view_base": _style("viewbase", "#a2cd5a"),
@@ -50,6 +51,7 @@ _SHAPES = {"module": "subroutine-shape"}
 _LINKS = {
     "removed": {"shape": "dotted"},
     "view": {"shape": "dotted"},
+    "inplace": {"shape": "thick"},
     "saved": {"shape": "dotted", "head_right": "none"},
     "buffer": {"shape": "dotted", "head_right": "none"},
 }

@@ -27,6 +27,7 @@ _NOUNS = {
     "module": ("folded module", "folded modules"),
     "parameter": ("parameter", "parameters"),
     "leaf": ("leaf", "leaves"),
+    "input": ("input", "inputs"),
     "buffer": ("buffer", "buffers"),
     "saved": ("saved tensor", "saved tensors"),
     "view_base": ("view base", "view bases"),
@@ -53,7 +54,7 @@ class Box(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """One line to draw between the boxes of two keys; ``kind`` is data, removed, view, saved or buffer."""
+    """One line to draw between the boxes of two keys; ``kind`` is data, removed, view, inplace, saved or buffer."""
 
     tail: str
     head: str
@@ -104,7 +105,8 @@ class Picture:
     def title(self) -> str:
         """What the picture shows, in plain words; it names the model's class where that is a plain word too."""
         name = self._graph.scopes[""].class_name if "" in self._graph.scopes else ""
-        return f"Autograd graph of {name}" if name.isidentifier() and name.isascii() else "Autograd graph"
+        graph = "Forward graph" if self._graph.producer.options.get("graph") == "forward" else "Autograd graph"
+        return f"{graph} of {name}" if name.isidentifier() and name.isascii() else graph
 
     @property
     def description(self) -> str:

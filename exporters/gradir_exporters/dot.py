@@ -46,6 +46,7 @@ _LINE_LOOKS: Final[Mapping[str, Mapping[str, Any]]] = {
     "data": {},
     "removed": {"style": "dashed"},
     "view": {"style": "dotted"},
+    "inplace": {"style": "bold", "arrowhead": "diamond"},
     "saved": {"dir": "none"},
     "buffer": {"dir": "none", "style": "dashed"},
     LEGEND_LINE: {"style": "invis"},
@@ -73,6 +74,7 @@ class _Theme(NamedTuple):
 _FILLS: Final[Mapping[str, tuple[str, str]]] = {
     "leaf": ("lightblue", "#1f4b70"),
     "parameter": ("lightblue", "#1f4b70"),
+    "input": ("lightcyan", "#164e52"),
     "buffer": ("lightgoldenrod1", "#5c4d1a"),
     "output": ("darkolivegreen1", "#3b5723"),
     "view_base": ("darkolivegreen3", "#2a4018"),

@@ -191,12 +191,19 @@ def _inputs(node: Node) -> list[_Child]:
         (None, 0, _ELSEWHERE if slot in gone else "") if ref is None else (ref.id, ref.output_nr, "")
         for slot, ref in enumerate(node.inputs)
     ]
+    if node.kinds:
+        found = [
+            (id_, nr, _OF_AN_INPUT.get(kind, text)) for (id_, nr, text), kind in zip(found, node.kinds, strict=False)
+        ]
     for edge in edges_beside(node):
-        found.append((edge.src, edge.output_nr, f"{edge.kind} of "))  # noqa: PERF401 (most nodes have none)
+        found.append((edge.src, edge.output_nr, f"{edge.kind} of "))
     return found
 
 
-_OF_A_USER: Final = {"view": "base of "}
+_OF_AN_INPUT: Final = {"view": "view of ", "inplace": "writes to "}
+"""By kind of an input slot what a node is to what is behind it, where it does not only read that."""
+
+_OF_A_USER: Final = {"view": "base of ", "inplace": "written by "}
 """By kind of edge how a node is related to one that uses it, where that is not said by the kind."""
 
 

@@ -10,6 +10,7 @@ from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.program_output import program_output
 from gradir.cli.report import one_line
+from gradir.errors import CaptureError
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
 
@@ -21,6 +22,7 @@ examples:
   gradir capture examples/gpt.py:loss -o model.gir
   gradir capture examples/resnet.py:ResNet --input 'float32[2,3,32,32]' -o resnet.gir
   gradir capture examples/llama.py:loss --fake -o llama.gir
+  gradir capture examples/gpt.py:loss --graph forward -o forward.gir
   gradir capture my_package.train:step | gradir export - --to tree
 """
 
@@ -28,6 +30,12 @@ examples:
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     add_capture_options(parser)
+    parser.add_argument(
+        "--graph",
+        choices=["autograd", "forward"],
+        default="autograd",
+        help="what to write: the autograd graph (default), or every operation of the forward",
+    )
     add_output(parser)
     add_encoding_options(parser)
 
@@ -36,11 +44,14 @@ def run(options: argparse.Namespace) -> int:
     """Capture and write."""
     from gradir import api, files
 
+    forward = options.graph == "forward"
+    if forward and options.verify:
+        raise CaptureError("--verify checks an autograd graph, and --graph forward writes none: choose one of them")
     # The program may change the working directory, and its standard output is not that of this command.
     path = located(options.output)
     is_stdout = files.is_stdout(options.output)
     with program_output(for_good=options.is_process) as own:
-        graph = captured(options)
+        graph = captured(options, forward=forward)
         if is_stdout:
             own.write(api.dumps(graph, format=options.format, compress=options.compress))
             return 0

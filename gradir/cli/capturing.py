@@ -50,6 +50,11 @@ def add_capture_options(parser: Parser) -> None:
         help="note the source line of each operation and the variable it is assigned to",
     )
     parser.add_argument(
+        "--flow",
+        action="store_true",
+        help="note every operation of the forward, for the places where gradient stops",
+    )
+    parser.add_argument(
         "--verify",
         action="store_true",
         help="run a real backward too, and write nothing unless the engine agrees with the graph",
@@ -70,14 +75,16 @@ def _tell_frontends(parser: Parser) -> None:
     parser.description = f"{parser.description}\n\nfront-ends:\n" + "\n".join(told)
 
 
-def captured(options: argparse.Namespace) -> Graph:
+def captured(options: argparse.Namespace, *, forward: bool = False) -> Graph:
     """Run what the options name, capture, and verify when asked to; to be called inside `program_output`.
+
+    With ``forward`` it is the graph of the forward.
 
     Raises:
         CaptureError: the SPEC cannot be run or has no graph, or the engine disagrees with what was captured.
     """
     from gradir import choosing, registry
-    from gradir.protocols import Seeds, Verifies
+    from gradir.protocols import Flows, Seeds, Verifies
     from gradir.spec import load_target
 
     if options.frontend is not None:
@@ -93,6 +100,9 @@ def captured(options: argparse.Namespace) -> Graph:
         if options.seed is not None:
             choosing.able(name, Seeds)
         verifies = choosing.able(name, Verifies) if options.verify else None
+        if forward:
+            flows = choosing.able(name, Flows)
+            return flows.forward_target(target, options.input, seed=options.seed or 0, fake=options.fake)
         live = _live(name, target, options)
         # Nothing runs after this, so that the graph may be used up.
         checked = verifies.verify(live, keep_graph=False) if verifies is not None else None
@@ -105,10 +115,14 @@ def captured(options: argparse.Namespace) -> Graph:
 
 def _live(name: str, target: object, options: argparse.Namespace) -> LiveCapture:
     from gradir import choosing, registry
-    from gradir.protocols import Fakes, Runs
+    from gradir.protocols import Fakes, Flows, Runs
     from gradir.spec import called
 
     frontend = registry.frontend(name)
+    if options.flow:
+        return choosing.able(name, Flows).capture_flow_target(
+            target, options.input, seed=options.seed or 0, sources=options.sources, fake=options.fake
+        )
     if options.fake or options.input or options.sources or isinstance(frontend, Runs):
         run = (
             choosing.able(name, Fakes).capture_fake_target if options.fake else choosing.able(name, Runs).capture_target

@@ -89,9 +89,9 @@ def _removed(node: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) ->
 
 def _lost(old: Node, new: Node, names: Mapping[str, str], nodes: Mapping[str, Node]) -> Iterator[Ref]:
     """The inputs that a node had and has no more."""
-    present = {edge.src for edge in edges_into(new) if edge.kind == DATA}
+    present = {edge.src for edge in edges_into(new) if edge.input_nr >= 0}
     for edge in edges_into(old):
-        found = _known(edge.ref, names, nodes) if edge.kind == DATA else None
+        found = _known(edge.ref, names, nodes) if edge.input_nr >= 0 else None
         if found is not None and found.id not in present:
             present.add(found.id)
             yield found

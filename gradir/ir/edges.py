@@ -46,8 +46,8 @@ _made: Final = tuple.__new__
 class Edge(NamedTuple):
     """One edge, from producer to consumer.
 
-    ``kind`` is ``data`` for an input slot and ``view`` from a view base to its view. ``input_nr`` is -1 where there is
-    no input slot.
+    ``kind`` is ``data`` for an input slot unless the node's ``kinds`` say more, and ``view`` from a view base to its
+    view. ``input_nr`` is -1 where there is no input slot.
     """
 
     src: str
@@ -70,10 +70,11 @@ def edges_into(node: Node) -> list[Edge]:
     """
     # Python 3.11 calls a comprehension, which for the one or two inputs of a node takes longer than all the rest.
     found: list[Edge] = []
-    dst = node.id
+    dst, kinds = node.id, node.kinds
     for slot, ref in enumerate(node.inputs):
         if ref is not None:
-            found.append(_made(Edge, (ref.id, ref.output_nr, dst, slot, DATA)))
+            kind = kinds[slot] if slot < len(kinds) else DATA
+            found.append(_made(Edge, (ref.id, ref.output_nr, dst, slot, kind)))
     return found if _held_beside(node) == _NONE_BESIDE else found + edges_beside(node)
 
 

@@ -199,7 +199,9 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
 
     ``inputs`` holds one entry per input slot, ``None`` where no gradient flows; ``outputs`` one per output;
     ``op`` is the framework-neutral name and ``native`` the framework's own. ``base`` is set on an output that is a
-    view. The first of ``names`` is the one to show.
+    view. The first of ``names`` is the one to show. ``kinds`` is for a graph of a forward: of each input slot, whether
+    the operation only reads the value (``data``), lends its memory to an output (``view``) or writes to it
+    (``inplace``); empty where it reads all.
 
     >>> node = Node("fc/addmm:1", op="addmm", native="AddmmBackward0", scope="fc")
     >>> node.label, node.role
@@ -220,6 +222,7 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
     opaque: Annotated[bool, About("structure")] = False
     source: Annotated[Source | None, About("free")] = None
     ext: Annotated[Mapping[str, AttrValue], About("free")] = NOTHING
+    kinds: Annotated[tuple[str, ...], About("structure")] = ()
 
     def __post_init__(self) -> None:
         if self.role is not _FUNCTION and self.role == _FUNCTION:
@@ -279,14 +282,24 @@ class Scope(Record, frozen=True, gc=False, rename={"class_name": "class"}):
 class Cut(Record, frozen=True, gc=False):
     """A place where gradient does not flow.
 
-    ``kind`` is ``unreached`` (a parameter that requires grad and is not in the graph) or ``hidden`` (the same, but
-    an opaque function in the graph may reach it). ``names`` are the parameter's names, ``scope`` its module.
+    Of any graph, ``kind`` is ``unreached`` (a parameter that requires grad and is not in the graph) or ``hidden`` (the
+    same, but an opaque function in the graph may reach it); ``names`` are the parameter's names, ``scope`` its module.
+
+    Of a forward whose flow was recorded there are also the places where a value that carries a gradient goes on without
+    it: ``kind`` says how (``detach``, ``data``, ``no_grad``, ``inference_mode``, ``nondifferentiable``, ``sample``,
+    ``rebuilt``, ``new_leaf``, ``exit``), ``op`` is the operation, ``names`` are the leaves behind it and ``scope`` is
+    the module that ran it. ``source`` is the line of the user's program and ``via`` the one of the library that it
+    called, if that is another. ``meant`` names a pattern that wants it so.
     """
 
     kind: str
     names: Annotated[tuple[str, ...], About("place")] = ()
     scope: Annotated[str, About("place")] = ""
     tensor: TensorMeta | None = None
+    op: str = ""
+    source: Annotated[Source | None, About("free")] = None
+    via: Annotated[Source | None, About("free")] = None
+    meant: str = ""
 
     def __post_init__(self) -> None:
         if _HAS_MANY_EMPTY_TUPLES:

@@ -169,7 +169,7 @@ def _problems_of(key: str, node: Node, nodes: Mapping[str, Node], seen: set[str]
 
 def _wrong_edges(node: Node, nodes: Mapping[str, Node], seen: Container[str]) -> Iterator[str]:
     for edge in edges_into(node):
-        what = f"input {edge.input_nr}" if edge.kind == DATA else f"its {_FIELDS[edge.kind]}"
+        what = f"input {edge.input_nr}" if edge.input_nr >= 0 else f"its {_FIELDS[edge.kind]}"
         if edge.src not in seen:
             yield _unseen(nodes, node, what, edge.src)
         elif edge.output_nr and not _has_output(nodes[edge.src], edge.output_nr):

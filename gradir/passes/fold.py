@@ -184,10 +184,10 @@ class _Contraction:
         for number, (node, tails) in enumerate(zip(self._nodes, self._sources, strict=True)):
             if not tails:
                 continue
-            for (_, output_nr, _, _, kind), source in zip(edges_into(node), tails, strict=True):
+            for (_, output_nr, _, input_nr, _), source in zip(edges_into(node), tails, strict=True):
                 if places[source] is None or group_of[source] == group_of[number]:
                     continue
-                if kind == DATA or places[number] is not None:
+                if input_nr >= 0 or places[number] is not None:
                     leaving.setdefault(source, set()).add(output_nr)
         for source, node in enumerate(self._nodes):
             for output_nr in sorted(leaving.get(source, ())):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradir.ir import Builder, Cut, Graph, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta
+from gradir.ir import Builder, Cut, Graph, Node, NonFinite, Producer, Ref, Saved, Scope, Source, TensorMeta
 
 HOSTILE_LABELS = (
     "quote \" and ' and `",
@@ -108,3 +108,72 @@ def chain(length: int) -> Graph:
         nodes.append(Node(f"add:{number}", op="add", native="AddBackward0", inputs=below, outputs=meta))
     nodes.append(Node("output", role="output", inputs=(Ref(nodes[-1].id, 0),), outputs=meta))
     return Graph.of(nodes)
+
+
+def forward() -> Graph:
+    """A small graph of a forward: every role of a tensor from outside, views, what writes in place, and a failure."""
+    float32 = "float32"
+    tensor = TensorMeta(float32, (2, 3))
+    nodes = [
+        Node("input:1", role="input", outputs=(tensor,)),
+        Node("fc.weight", role="parameter", scope="fc", names=("fc.weight",), outputs=(TensorMeta(float32, (4, 3)),)),
+        Node(
+            "fc/t:1",
+            op="t",
+            native="aten.t.default",
+            scope="fc",
+            inputs=(Ref("fc.weight", 0),),
+            kinds=("view",),
+            outputs=(TensorMeta(float32, (3, 4)),),
+            source=Source("model.py", 12, "forward"),
+        ),
+        Node(
+            "fc/mm:1",
+            op="mm",
+            native="aten.mm.default",
+            scope="fc",
+            inputs=(Ref("input:1", 0), Ref("fc/t:1", 0)),
+            outputs=(TensorMeta(float32, (2, 4)),),
+        ),
+        Node("mean", role="buffer", names=("mean",), outputs=(TensorMeta(float32, (2, 4)),)),
+        Node("leaf:1", role="leaf", outputs=(TensorMeta(float32, (2, 4)),)),
+        Node(
+            "add_:1",
+            op="add_",
+            native="aten.add_.Tensor",
+            names=("y",),
+            inputs=(Ref("fc/mm:1", 0), Ref("leaf:1", 0)),
+            kinds=("inplace", "data"),
+            outputs=(TensorMeta(float32, (2, 4)),),
+            attrs={"alpha": 1},
+        ),
+        Node(
+            "lerp_:1",
+            op="lerp_",
+            native="aten.lerp_.Scalar",
+            inputs=(Ref("mean", 0), Ref("add_:1", 0)),
+            kinds=("inplace", "data"),
+            outputs=(TensorMeta(float32, (2, 4)),),
+            attrs={"weight": 0.5},
+        ),
+        Node(
+            "argmax:1",
+            op="argmax",
+            native="aten.argmax.default",
+            inputs=(Ref("add_:1", 0),),
+            outputs=(TensorMeta("int64", ()),),
+        ),
+        Node(
+            "mm:1",
+            op="mm",
+            native="aten.mm.default",
+            inputs=(Ref("add_:1", 0), Ref("fc/t:1", 0)),
+            ext={"failed": "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x4 and 3x4)"},
+        ),
+        Node("output", role="output", inputs=(Ref("argmax:1", 0),), outputs=(TensorMeta("int64", ()),)),
+    ]
+    scopes = [
+        Scope("", "Model", calls=1, total=12, trainable=12),
+        Scope("fc", "Linear", "in_features=3", 1, 12, 12, 12),
+    ]
+    return Graph.of(nodes, scopes, producer=Producer("0.1.0", "torch", "2.13.0", {"graph": "forward"}))

@@ -9,7 +9,8 @@ from gradir.errors import CaptureError
 
 if TYPE_CHECKING:
     from gradir.frontends.pytorch.reading.assemble import LiveGraph
-    from gradir.frontends.pytorch.recording.recorder import Recorder
+    from gradir.frontends.pytorch.recorder import Recorder
+    from gradir.ir import Graph
     from gradir.protocols import Names, Verification
 
 __all__ = ["TorchFrontend"]
@@ -81,11 +82,11 @@ class TorchFrontend:
 
         return release_dead()
 
-    def record(self, model: object = None, *, sources: bool = False) -> Recorder:
+    def record(self, model: object = None, *, sources: bool = False, flow: bool = False) -> Recorder:
         """Record which module, and which line, runs which operation; see `gradir.record`."""
-        from gradir.frontends.pytorch.recording.recorder import Recorder
+        from gradir.frontends.pytorch.recorder import Recorder
 
-        return Recorder(model, sources=sources)
+        return Recorder(model, sources=sources, flow=flow)
 
     def verify(self, live: LiveGraph, *, keep_graph: bool = True) -> Verification:
         """Run a real backward and compare it with the graph; see `gradir.verify`."""
@@ -98,6 +99,20 @@ class TorchFrontend:
         from gradir.frontends.pytorch.target import capture_target
 
         return capture_target(target, inputs, seed, sources)
+
+    def capture_flow_target(
+        self, target: object, inputs: Sequence[str], *, seed: int = 0, sources: bool = False, fake: bool = False
+    ) -> LiveGraph:
+        """The same, noting every operation, on tensors with or without data."""
+        from gradir.frontends.pytorch.target import capture_fake_target, capture_target
+
+        return (capture_fake_target if fake else capture_target)(target, inputs, seed, sources, flow=True)
+
+    def forward_target(self, target: object, inputs: Sequence[str], *, seed: int = 0, fake: bool = False) -> Graph:
+        """Run what a SPEC named and give the graph of its forward."""
+        from gradir.frontends.pytorch.target import forward_of_target
+
+        return forward_of_target(target, inputs, seed, fake=fake)
 
     def capture_fake_target(
         self, target: object, inputs: Sequence[str], *, seed: int = 0, sources: bool = False

@@ -121,6 +121,7 @@ base_of: Final = _reader("tensor._base", "to show what an output is a view of")
 version_of: Final = _reader("tensor._version", "to tell what changed after it was saved")
 hooks_of: Final = _reader("tensor._backward_hooks", "to refuse what communicates in every backward")
 storage_handle: Final[Callable[[Any], int]] = _reader("storage._cdata", "to tell which tensors share their memory")
+StorageWeakRef: Final = _found("torch.multiprocessing.reductions.StorageWeakRef", "to keep the places of memory apart")
 FLAT_PARAMETER: Final = _word(
     "torch.distributed.fsdp._flat_param:_is_flat_param",
     "to find the parameters in a flat one",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -15,20 +16,35 @@ from gradir.frontends.pytorch.fake import without_data
 from gradir.frontends.pytorch.private import LOOKED_AT
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.outputs import flatten_differentiable
+from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.paths import ShownPaths
-from gradir.frontends.pytorch.recording.recorder import Recorder
 from gradir.frontends.pytorch.recording.sources import is_internal
+from gradir.ir import Graph
 from gradir.protocols import Names
 from gradir.spec import called, own_error
 
-__all__ = ["capture_fake_target", "capture_module", "capture_target", "parse_input"]
+__all__ = ["capture_fake_target", "capture_module", "capture_target", "forward_of_target", "parse_input"]
 
 T = TypeVar("T")
 
 _INPUT = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<dtype>[a-z]\w*)\[(?P<shape>[\d,\s]*)\]")
 
 
-def capture_target(target: object, inputs: Sequence[str], seed: int, sources: bool) -> LiveGraph:
+class _Ran(NamedTuple):
+    """What running a target gave; ``is_call`` says that a module was called, which may return what has no graph."""
+
+    recorder: Recorder
+    outputs: object
+    model: nn.Module | None = None
+    is_call: bool = False
+
+    def captured(self, params: Names | None = None) -> LiveGraph:
+        if self.is_call:
+            return self.recorder.assemble(flatten_differentiable(self.outputs), params=params)
+        return self.recorder.live_capture(self.outputs, model=self.model)
+
+
+def capture_target(target: object, inputs: Sequence[str], seed: int, sources: bool, *, flow: bool = False) -> LiveGraph:
     """The graph of a tensor, a callable or a module.
 
     A callable returns a tensor, any nesting of tensors, or ``(model, outputs)``. A class or factory of modules is
@@ -38,32 +54,55 @@ def capture_target(target: object, inputs: Sequence[str], seed: int, sources: bo
         SpecError: the target raises, or cannot be run on what was given.
         CaptureError: what comes out has no graph.
     """
+    return _ran(target, inputs, seed, sources=sources, flow=flow).captured()
+
+
+def forward_of_target(target: object, inputs: Sequence[str], seed: int, *, fake: bool) -> Graph:
+    """The graph of the forward of a tensor's callable or of a module, which need have no gradient.
+
+    Raises:
+        SpecError: the target raises, cannot be run on what was given, or is a tensor, whose forward has run.
+    """
+    if isinstance(target, torch.Tensor):
+        raise SpecError("the forward of a tensor has run already: the SPEC must name what computes it")
+    with _fake(target) if fake else nullcontext():
+        ran = _ran(target, inputs, seed, flow=True)
+        return ran.recorder.forward(model=ran.model)
+
+
+def _ran(target: object, inputs: Sequence[str], seed: int, *, sources: bool = False, flow: bool = False) -> _Ran:
     torch.manual_seed(seed)
-    recorder = Recorder(sources=sources)
+    recorder = Recorder(sources=sources, flow=flow)
     result = target
     if callable(target) and not isinstance(target, nn.Module):
         with recorder:
             result = _run(target)
     if isinstance(result, nn.Module):
-        return _capture_on_described_inputs(result, inputs, sources)
+        return _ran_on_described_inputs(result, inputs, sources, flow)
     if inputs:
         raise SpecError("--input is for a module; the SPEC names a tensor or a callable that returns tensors")
     if isinstance(result, (tuple, list)) and len(result) == 2 and isinstance(result[0], nn.Module):
         model, outputs = result
-        return recorder.live_capture(outputs, model=model)
-    return recorder.live_capture(result)
+        return _Ran(recorder, outputs, model)
+    return _Ran(recorder, result)
 
 
-def capture_fake_target(target: object, inputs: Sequence[str], seed: int, sources: bool) -> LiveGraph:
+def capture_fake_target(
+    target: object, inputs: Sequence[str], seed: int, sources: bool, *, flow: bool = False
+) -> LiveGraph:
     """The same on tensors that have a shape and no data, whatever the size of the model.
 
     Raises:
         SpecError: also when the target exists already, with data: a tensor, or an instance of a module.
     """
+    with _fake(target):
+        return capture_target(target, inputs, seed, sources, flow=flow)
+
+
+def _fake(target: object) -> AbstractContextManager[None]:
     if isinstance(target, (torch.Tensor, nn.Module)) or not callable(target):
         raise SpecError("--fake runs what has no data yet: the SPEC must name a callable, or a class of modules")
-    with without_data():
-        return capture_target(target, inputs, seed, sources)
+    return without_data()
 
 
 def capture_module(
@@ -73,16 +112,18 @@ def capture_module(
     *,
     model: object = None,
     params: Names | None = None,
-    sources: bool = False,
 ) -> LiveGraph:
     """Run a module, recorded, and capture the differentiable tensors that it returns.
 
     Raises:
         CaptureError: it returns none.
     """
-    with Recorder(module if model is None else model, sources=sources) as recorder:
-        result = module(*args, **kwargs)
-    return recorder.assemble(flatten_differentiable(result), params=params)
+    return _called(module, args, kwargs, Recorder(module if model is None else model)).captured(params)
+
+
+def _called(module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object], recorder: Recorder) -> _Ran:
+    with recorder:
+        return _Ran(recorder, module(*args, **kwargs), is_call=True)
 
 
 def parse_input(text: str) -> tuple[str | None, torch.Tensor]:
@@ -123,13 +164,14 @@ def _make(shape: list[int], dtype: torch.dtype) -> torch.Tensor:
     return torch.zeros(shape, dtype=dtype)
 
 
-def _capture_on_described_inputs(module: nn.Module, inputs: Sequence[str], sources: bool) -> LiveGraph:
+def _ran_on_described_inputs(module: nn.Module, inputs: Sequence[str], sources: bool, flow: bool) -> _Ran:
     if not inputs:
         raise SpecError(f"{type(module).__name__} is a module: say what to run it on, such as --input 'float32[1,3]'")
     made = [parse_input(text) for text in inputs]
     positional = [tensor for name, tensor in made if name is None]
     named = {name: tensor for name, tensor in made if name is not None}
-    return _run(partial(capture_module, module, positional, named, sources=sources), name=type(module).__name__)
+    recorder = Recorder(module, sources=sources, flow=flow)
+    return _run(partial(_called, module, positional, named, recorder), name=type(module).__name__)
 
 
 def _run(call: Callable[[], T], name: str = "") -> T:

@@ -14,7 +14,7 @@ from typing import Final
 from gradir.frontends.pytorch.reading.attributes import plain_text
 from gradir.ir.text import printable
 
-__all__ = ["ShownPaths"]
+__all__ = ["ShownPaths", "is_installed"]
 
 _INSTALLED: Final = ("site-packages", "dist-packages")
 _CELL: Final = re.compile(r"ipykernel_\d+")
@@ -57,6 +57,12 @@ class ShownPaths:
                 if found:
                     return spelling.relative_to(max(found, key=lambda root: len(root.parts)))
         return name
+
+
+def is_installed(filename: str) -> bool:
+    """Whether a file is a library's, installed or of Python itself, and not the user's own."""
+    path = Path(filename)
+    return any(True for _ in _installed(path)) or any(path.is_relative_to(root) for root in _standard())
 
 
 def _standard() -> list[Path]:

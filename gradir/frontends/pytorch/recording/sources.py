@@ -24,7 +24,7 @@ from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, Timeli
 from gradir.ir import Source
 from gradir.ir.text import printable
 
-__all__ = ["SourceLog", "SourceLookup", "SourceMode", "is_internal"]
+__all__ = ["ShownLines", "SourceLog", "SourceLookup", "SourceMode", "is_internal"]
 
 
 def _folders(file: str | None) -> tuple[str, ...]:
@@ -173,9 +173,7 @@ class SourceLookup:
     def __init__(self, logs: Sequence[tuple[SourceLog, Coverage]]) -> None:
         """``logs`` are those of the threads that were recorded, each with the numbers that may be other threads'."""
         self._logs = [(log, others, _Superseded(log)) for log, others in logs]
-        self._shown = ShownPaths()
-        self._lines: dict[int, list[tuple[int, int, int | None]]] = {}
-        self._sources: dict[tuple[int, int], Source] = {}
+        self._lines = ShownLines()
 
     def source(self, number: int) -> Source | None:
         """Where the node of this number was made."""
@@ -183,7 +181,7 @@ class SourceLookup:
             index = log.index(number)
             if index is not None and number not in others:
                 call = log.calls[index]
-                return self._source(call.code, call.instruction)
+                return self._lines(call.code, call.instruction)
         return None
 
     def variable(self, number: int) -> str | None:
@@ -197,8 +195,18 @@ class SourceLookup:
                 return plain_text(call.variable)
         return None
 
-    def _source(self, code: CodeType, instruction: int) -> Source:
-        # The logs keep the code in memory.
+
+class ShownLines:
+    """Looks up the source line of an instruction."""
+
+    def __init__(self) -> None:
+        self._shown = ShownPaths()
+        # By identity, since code takes long to hash; who asks keeps it in memory.
+        self._lines: dict[int, list[tuple[int, int, int | None]]] = {}
+        self._sources: dict[tuple[int, int], Source] = {}
+
+    def __call__(self, code: CodeType, instruction: int) -> Source:
+        """The line that an instruction of this code belongs to."""
         key = id(code), instruction
         found = self._sources.get(key)
         if found is None:

@@ -13,7 +13,7 @@ from torch import nn
 from gradir.frontends.pytorch.private import AFTER_FORWARD, next_sequence_number, sequence_number
 from gradir.frontends.pytorch.reading.walk import GradFn
 
-__all__ = ["Coverage", "Frame", "ScopeLookup", "Timeline"]
+__all__ = ["Coverage", "Frame", "ScopeLookup", "Timeline", "path_of"]
 
 
 class Frame(NamedTuple):
@@ -83,14 +83,16 @@ class ScopeLookup:
         for frame in frames:
             path = known.get(id(frame))
             if path is None:
-                path = known[id(frame)] = self._path(frame)
+                path = known[id(frame)] = path_of(frame, self._paths)
             scopes.append(path)
         return scopes
 
-    def _path(self, frame: Frame | None) -> str:
-        while frame is not None and frame.module not in self._paths:
-            frame = frame.caller
-        return "" if frame is None else self._paths[frame.module]
+
+def path_of(frame: Frame | None, paths: Mapping[nn.Module, str]) -> str:
+    """The path of the module that a frame runs, or of the first around it that has one; empty outside all."""
+    while frame is not None and frame.module not in paths:
+        frame = frame.caller
+    return "" if frame is None else paths[frame.module]
 
 
 class Coverage:

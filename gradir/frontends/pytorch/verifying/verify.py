@@ -30,7 +30,7 @@ from gradir.ir.text import tensor_text
 from gradir.protocols import Verification
 from gradir.spec import own_error
 
-__all__ = ["verify"]
+__all__ = ["grads_put_aside", "verify"]
 
 _register_accumulated: Any = torch.Tensor.register_post_accumulate_grad_hook
 
@@ -127,7 +127,7 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     backward = partial(_ask, live, watch) if asks else partial(_backward, live)
     try:
         with (
-            _grads_put_aside([*tensors, *_retaining(live), *_reached_aside(live)]),
+            grads_put_aside([*tensors, *_retaining(live), *_reached_aside(live)]),
             state_kept(live) if keep_graph else nullcontext(),
         ):
             engine = _run_backward(partial(backward, keep_graph=keep_graph))
@@ -159,7 +159,8 @@ def _reached_aside(live: LiveGraph) -> list[torch.Tensor]:
 
 
 @contextmanager
-def _grads_put_aside(tensors: list[torch.Tensor]) -> Iterator[None]:
+def grads_put_aside(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Let tensors have no gradient meanwhile."""
     kept = [(tensor, tensor.grad) for tensor in {id(tensor): tensor for tensor in tensors}.values()]
     for tensor, _ in kept:
         tensor.grad = None
@@ -278,7 +279,7 @@ def _wrong_leaves(live: LiveGraph, watch: _Watch) -> Iterator[str]:
     for node_id, tensor in live.leaves.items():
         if id(tensor) not in received:
             yield f"{node_id}: said to be reached, and got no gradient"
-    for cut, tensor in zip(live.graph.cuts, live.unreached, strict=True):
+    for cut, tensor in zip(live.graph.cuts, live.unreached, strict=False):
         if cut.kind == "unreached" and id(tensor) in received:
             inside = ", by a backward inside this one" if watch.came_from_inside(id(tensor)) else ""
             yield f"{', '.join(cut.names)}: said to be {cut.kind}, and got a gradient{inside}"

@@ -9,25 +9,34 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from operator import is_, itemgetter
 from types import FrameType, TracebackType
-from typing import Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import torch
+from msgspec.structs import replace
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.private import MODULE_CALL, own_parameters, runs_a_function
+from gradir.explanations.model import Explanation
+from gradir.frontends.pytorch.explaining.cuts import Flowing
+from gradir.frontends.pytorch.explaining.places import cuts_of
+from gradir.frontends.pytorch.private import MODULE_CALL, flattened_with_paths, own_parameters, runs_a_function
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
 from gradir.frontends.pytorch.reading.attributes import plain_text
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
-from gradir.frontends.pytorch.reading.tensors import Modules, Owned, modules_below, modules_of
+from gradir.frontends.pytorch.reading.scopes import scope_table
+from gradir.frontends.pytorch.reading.tensors import Modules, NamedTensors, Owned, modules_below, modules_of
 from gradir.frontends.pytorch.reading.walk import walk
+from gradir.frontends.pytorch.recording.flow import Flow, Value
+from gradir.frontends.pytorch.recording.forward import forward_nodes
+from gradir.frontends.pytorch.recording.modes import FlowModes
 from gradir.frontends.pytorch.recording.participants import Ran, strays_among, taking_part
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
-from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline
+from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline, path_of
 from gradir.gcpause import paused_gc
-from gradir.ir import Graph
+from gradir.ir import Cut, Graph, Producer
 from gradir.protocols import Names, Verification
+from gradir.version import __version__
 
 __all__ = ["Recorder"]
 
@@ -49,10 +58,11 @@ class Recorder:
     `gradir.record`.
     """
 
-    def __init__(self, model: object = None, *, sources: bool = False) -> None:
+    def __init__(self, model: object = None, *, sources: bool = False, flow: bool = False) -> None:
         """``model`` is a module, a dict of modules by name, or None: the modules called from outside any other.
 
-        ``sources`` also notes the source line of each node and the variable its result was assigned to.
+        ``sources`` also notes the source line of each node and the variable its result was assigned to, ``flow`` every
+        operation.
         """
         self._model = model
         self._timelines: list[Timeline] = []
@@ -64,6 +74,8 @@ class Recorder:
         self._hooks: ExitStack | None = None
         self._notes_sources = sources
         self._recording: dict[Timeline, SourceLog] = {}
+        self._notes_flow = flow
+        self._flows: dict[Timeline, Flow] = {}
 
     def __enter__(self) -> Recorder:
         if self._hooks is not None:
@@ -77,6 +89,8 @@ class Recorder:
             hooks.callback(module_hooks.register_module_forward_hook(self._leave_module, always_call=True).remove)
             if self._notes_sources:
                 hooks.enter_context(SourceMode(log))
+            if self._notes_flow:
+                hooks.enter_context(FlowModes(self._flows.setdefault(timeline, Flow(timeline))))
             self._hooks = hooks.pop_all()
         return self
 
@@ -98,6 +112,82 @@ class Recorder:
             CaptureError: an output is not a tensor, or has no graph.
         """
         return self.live_capture(outputs, model=model, params=params).graph
+
+    def forward(self, *, model: object = None, params: Names | None = None) -> Graph:
+        """The graph of every operation that ran inside the recorder; ``model`` overrides the recorder's.
+
+        Raises:
+            CaptureError: the recorder does not note the flow.
+        """
+        if not self._notes_flow:
+            raise CaptureError("the forward was not noted: record it with flow=True")
+        modules = modules_below(modules_of(self._model if model is None else model))
+        modules = _with_strays(modules, strays_among(list(self._outermost), modules.paths))
+        paths = modules.paths
+        temporary = _named_by_module(self._all_temporary().values(), paths)
+        named = NamedTensors([*modules.owned, *temporary], params)
+        return Graph.of(
+            forward_nodes(self._flows.values(), named, lambda frame: path_of(frame, paths)),
+            scope_table(paths, modules.owned, self._calls),
+            producer=Producer(__version__, "torch", str(torch.__version__), {"graph": "forward"}),
+        )
+
+    def explain(
+        self,
+        subject: object,
+        *,
+        model: object = None,
+        params: Names | None = None,
+        optimizer: Any = None,
+        values: bool = True,
+    ) -> Explanation:
+        """Explain which parameters get a gradient from a loss, and why the others get none.
+
+        ``params`` names further tensors. With an optimizer, parameters that it does not have may go without. ``values``
+        runs a backward that adds nothing to ``.grad``.
+
+        Raises:
+            CaptureError: the recorder does not note the flow, or ``subject`` holds no tensor.
+        """
+        from gradir.frontends.pytorch.explaining.explain import (
+            Subject,
+            broken_ties,
+            explain,
+            explain_failure,
+            kept_aside,
+        )
+
+        if not self._notes_flow:
+            raise CaptureError("the forward was not noted: record it with flow=True")
+        modules = modules_below(modules_of(self._model if model is None else model))
+        owned = [entry for entry in modules.owned if isinstance(entry.tensor, nn.Parameter)]
+        named = {name: entry.tensor for entry in owned for name in entry.names}
+        captured = [
+            tensor
+            for tensor in [leaf for _, leaf in flattened_with_paths(subject)[0]]
+            if isinstance(tensor, torch.Tensor)
+        ]
+        if not captured and not isinstance(subject, BaseException):
+            raise CaptureError("there is nothing to explain: no tensor among what was given")
+        flow = next(iter(self._flows.values()))
+        live = (
+            self.live_capture(captured, model=model, params=params) if any(t.requires_grad for t in captured) else None
+        )
+        given = None if optimizer is None else frozenset(id(p) for g in optimizer.param_groups for p in g["params"])
+        extra = dict(params.items() if isinstance(params, Mapping) else params or ())
+        parametrized = frozenset(name for name in extra if f"parametrizations.{name}.original" in named)
+        asked = Subject(
+            flow,
+            {**named, **extra},
+            frozenset(named),
+            captured,
+            live,
+            given,
+            parametrized,
+            kept_aside(modules.paths),
+            broken_ties(modules.paths),
+        )
+        return explain_failure(asked) if isinstance(subject, BaseException) else explain(asked, values=values)
 
     def verify(
         self, outputs: object, *, model: object = None, params: Names | None = None, keep_graph: bool = True
@@ -123,7 +213,8 @@ class Recorder:
         if modules.roots and ran.strays:
             ran = taking_part(ran, modules.paths, walked, {key: module for key, (_, module, _) in temporary.items()})
         modules = _with_strays(modules, ran.strays)
-        return assemble(
+        named = list(_named_by_module(temporary.values(), modules.paths))
+        live = assemble(
             captured,
             modules,
             params=params,
@@ -131,9 +222,29 @@ class Recorder:
             scope_of=ScopeLookup(ran.timelines, modules.paths),
             calls=self._calls,
             inside=self._inside,
-            temporary=list(_named_by_module(temporary.values(), modules.paths)),
+            temporary=named,
             sources=self._source_lookup(ran.timelines),
         )
+        return self._with_cuts(live, NamedTensors([*modules.owned, *named], params), modules.paths)
+
+    def _with_cuts(self, live: LiveGraph, named: NamedTensors, paths: Mapping[nn.Module, str]) -> LiveGraph:
+        """The capture with the places in its graph where the flow goes on without gradient."""
+        found: list[Cut] = []
+        reached = {
+            name for node in live.graph.nodes.values() if node.role in {"leaf", "parameter"} for name in node.names
+        }
+        for flow in self._flows.values():
+            flowing = Flowing(flow, [entry.tensor for entry in live.captured if entry.role == "output"])
+
+            def names_of(leaf: Value, flow: Flow = flow) -> tuple[str, ...]:
+                tensor = flow.tensor_of(leaf)
+                names = () if tensor is None else named.of(tensor).names
+                return names or ((flow.variables[leaf],) if leaf in flow.variables else ())
+
+            found.extend(cuts_of(flow, flowing, names_of, reached, lambda frame: path_of(frame, paths)))
+        if not found:
+            return live
+        return live._replace(graph=replace(live.graph, cuts=(*live.graph.cuts, *found)))
 
     def _source_lookup(self, timelines: Sequence[Timeline]) -> SourceLookup | None:
         if not self._notes_sources:

@@ -1,0 +1,106 @@
+"""An explanation is data: what each parameter gets, why some get nothing, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from gradir.explanations.words import worded
+from gradir.ir import Source
+
+__all__ = ["STATUSES", "Cause", "Explanation", "Level", "Term"]
+
+Level = Literal["none", "note", "info", "error"]
+
+STATUSES: Final[Mapping[str, str]] = {
+    "reached": "a gradient arrives",
+    "frozen": "it does not require grad",
+    "unused": "nothing that was captured is computed of it",
+    "cut": "what was captured is computed of it, and no gradient comes back",
+    "hidden": "it is not in the graph, and a function of the graph gives it its gradient",
+    "zero": "the gradient that arrives is zero",
+    "nonfinite": "the gradient that arrives is not finite",
+    "nonleaf": "it is computed of others, and keeps no gradient of its own",
+    "error": "the forward or the backward raises",
+    "cleared": "its gradient was wiped before the optimizer's step",
+    "wrong": "the gradient that arrives is not the derivative",
+}
+"""What can be said of a parameter, or of a tensor with a name."""
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Base of an explanation's records."""
+
+
+class Cause(Record, frozen=True):
+    """One reason why a gradient does not arrive as one may expect.
+
+    ``level`` is ``error`` where a parameter that should learn does not, ``info`` for what may well be meant, and
+    ``note`` for what no change of the program would mend. ``op`` is the operation or function, ``names`` are the
+    parameters and tensors concerned, ``source`` is the line of the user's program and ``via`` the line of a library
+    that it called.
+
+    >>> Cause("detach", "error", "detach", ("fc.weight",)).text
+    'detach() cuts fc.weight'
+    """
+
+    kind: str
+    level: Level
+    op: str = ""
+    names: tuple[str, ...] = ()
+    source: Source | None = None
+    via: Source | None = None
+
+    @property
+    def text(self) -> str:
+        """What happened, in one sentence."""
+        return worded(self.kind, self.op, self.names).text
+
+    @property
+    def advice(self) -> str:
+        """What to do, in one sentence; empty where nothing is known."""
+        return worded(self.kind, self.op, self.names).advice
+
+
+class Term(Record, frozen=True):
+    """A summand of the loss: the leaves that it gives a gradient, its variable, its operation and its line."""
+
+    names: tuple[str, ...] = ()
+    variable: str = ""
+    op: str = ""
+    source: Source | None = None
+
+
+class Explanation(Record, frozen=True):
+    """Which parameters get a gradient, and why the others get none.
+
+    ``statuses`` has a word of `STATUSES` for every parameter and tensor by name. It is true where there is something to
+    tell, so `level` is not ``none``.
+
+    >>> found = Explanation({"fc.weight": "cut"}, (Cause("detach", "error", "detach", ("fc.weight",)),))
+    >>> found.status("fc.weight"), found.level, bool(found)
+    ('cut', 'error', True)
+    """
+
+    statuses: Mapping[str, str]
+    causes: tuple[Cause, ...] = ()
+    terms: tuple[Term, ...] = ()
+
+    @property
+    def level(self) -> Level:
+        """The highest level of a cause."""
+        levels = {cause.level for cause in self.causes}
+        return "error" if "error" in levels else "info" if "info" in levels else "none"
+
+    def __bool__(self) -> bool:
+        return self.level != "none"
+
+    def status(self, name: str) -> str:
+        """What is known of a parameter or tensor, by any of its names: a word of `STATUSES`.
+
+        Raises:
+            KeyError: nothing has this name.
+        """
+        return self.statuses[name]

@@ -1,0 +1,343 @@
+"""From a recorded forward, and a backward if asked for, to an explanation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import nn
+
+from gradir.explanations.model import Cause, Explanation, Level, Term
+from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Stop
+from gradir.frontends.pytorch.explaining.gradients import gradients_of
+from gradir.frontends.pytorch.explaining.places import lines_of
+from gradir.frontends.pytorch.explaining.terms import terms_of
+from gradir.frontends.pytorch.private import ACCUMULATOR, PACKED, sequence_number
+from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.tensors import storage_of
+from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value
+from gradir.frontends.pytorch.recording.sources import ShownLines
+
+__all__ = ["Subject", "broken_ties", "explain", "explain_failure", "kept_aside"]
+
+_OF_TORCH: Final = frozenset(vars(nn.Module()))
+
+
+class Subject(NamedTuple):
+    """What is to be explained.
+
+    ``tensors`` are the parameters and tensors by name, ``owned`` the names that a module gives, ``captured`` what
+    backward would start from, ``live`` their graph if they have one, ``given`` the tensors of the optimizer by id(), if
+    there is one. ``parametrized`` are names that a module computes of its parameters, ``aside`` the tensors that
+    modules keep otherwise than as parameters and buffers, ``untied`` pairs of parameters that were one tensor.
+    """
+
+    flow: Flow
+    tensors: Mapping[str, torch.Tensor]
+    owned: frozenset[str]
+    captured: Sequence[torch.Tensor]
+    live: LiveGraph | None
+    given: frozenset[int] | None
+    parametrized: frozenset[str]
+    aside: Mapping[str, torch.Tensor]
+    untied: Sequence[tuple[str, str]]
+
+
+def explain_failure(subject: Subject) -> Explanation:
+    """Explain why an operation of the recorded forward raised."""
+    return _Search(subject).explanation_of_failure()
+
+
+def explain(subject: Subject, *, values: bool) -> Explanation:
+    """Explain a loss; with ``values``, also by a backward that adds nothing to ``.grad``."""
+    return _Search(subject).explanation(values=values)
+
+
+class _Search:
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._flow = subject.flow
+        # What is looked up from here on is noted, too.
+        self._seen = len(subject.flow.outside)
+        self._flowing = Flowing(subject.flow, subject.captured)
+        self._lines = ShownLines()
+        self._leaves = set() if subject.live is None else {id(leaf) for leaf in subject.live.leaves.values()}
+        self._hidden = self._hidden_names()
+        self._values = {
+            name: self._flowing.root(subject.flow.value_of(tensor)) for name, tensor in subject.tensors.items()
+        }
+        self._names: dict[Value, list[str]] = {}
+        for name, value in self._values.items():
+            self._names.setdefault(value, []).append(name)
+        self._stopped = {leaf for stop in self._flowing.stops for leaf in stop.leaves}
+        self._left = {leaf for leaving in self._flowing.exits for leaf in leaving.leaves}
+        self._statuses = {name: self._status(name, tensor) for name, tensor in subject.tensors.items()}
+        self._causes: list[Cause] = []
+
+    def explanation(self, *, values: bool) -> Explanation:
+        self._tell_stops()
+        self._tell_exits()
+        self._tell_exchanges()
+        self._tell_what_is_no_leaf()
+        self._tell_unused()
+        if values and self._subject.live is not None:
+            self._look_at_values(self._subject.live)
+        self._tell_frozen()
+        self._tell_optimizer()
+        self._tell_unregistered()
+        for names in self._subject.untied:
+            self._tell("untied", "error", "", names, None)
+        return Explanation(self._statuses, tuple(self._causes), tuple(self._terms()))
+
+    def _terms(self) -> Iterator[Term]:
+        captured = self._subject.captured
+        for value in terms_of(self._flow, map(self._flow.value_of, captured)):
+            step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
+            names = tuple(self._names_of(self._flowing.leaves_behind(value)))
+            variable = self._flow.variables.get(value, "")
+            yield Term(
+                names,
+                variable,
+                "" if step is None else _called(step),
+                lines_of(step.place, self._lines)[0] if step else None,
+            )
+
+    def explanation_of_failure(self) -> Explanation:
+        self._statuses = dict.fromkeys(self._statuses, "error")
+        failed = self._flow.failure
+        if failed is not None:
+            makers = [self._flow.steps[read.value.maker] for read in failed.reads if read.value.maker != FROM_OUTSIDE]
+            inferred = [step for step in makers if step.mode == "inference_mode"]
+            for step in inferred:
+                self._tell("inference_mode", "error", _called(step), [], step.place)
+            if not inferred:
+                self._tell("raised", "error", failed.called, [], failed.place)
+        return Explanation(self._statuses, tuple(self._causes))
+
+    # What each parameter gets.
+
+    def _hidden_names(self) -> frozenset[str]:
+        live = self._subject.live
+        cuts = () if live is None else live.graph.cuts
+        return frozenset(name for cut in cuts if cut.kind == "hidden" for name in cut.names)
+
+    def _status(self, name: str, tensor: torch.Tensor) -> str:
+        value = self._values[name]
+        if name in self._hidden:
+            return "hidden"
+        if not tensor.requires_grad:
+            return "frozen" if tensor.is_leaf else "nonleaf"
+        if not tensor.is_leaf:
+            return "reached" if tensor.retains_grad else "nonleaf"
+        if any(tensor is captured for captured in self._subject.captured):
+            return "reached"
+        if id(tensor) in self._leaves and (value in self._flowing.wanted or not self._was_seen(value)):
+            return "reached"
+        return "cut" if value in self._stopped or value in self._left else "unused"
+
+    def _was_seen(self, value: Value) -> bool:
+        """Whether an operation of the recording took a leaf, so that the flow knows where it leads."""
+        return value.maker != FROM_OUTSIDE or value.number < self._seen
+
+    # Why.
+
+    def _tell_stops(self) -> None:
+        groups: dict[tuple[str, Place | None], tuple[Stop, dict[str, None]]] = {}
+        for stop in self._flowing.stops:
+            key = stop.kind, stop.step.place
+            _, names = groups.setdefault(key, (stop, {}))
+            names.update(dict.fromkeys(self._names_of(stop.leaves)))
+        for (kind, place), (stop, names) in groups.items():
+            level = self._level_of(names)
+            if level == "error" or kind in EXPLICIT:
+                self._tell(kind, level, _called(stop.step), names, place)
+
+    def _tell_exits(self) -> None:
+        told: set[str] = set()
+        for leaving in self._flowing.exits:
+            names = [
+                name
+                for name in self._names_of(leaving.leaves)
+                if self._statuses[name] == "cut" and self._values[name] not in self._stopped and name not in told
+            ]
+            if names:
+                told.update(names)
+                self._tell("exit", self._level_of(names), leaving.exit.called, names, leaving.exit.place)
+
+    def _tell_exchanges(self) -> None:
+        for exchange in self._flow.exchanges:
+            names = list(self._names_of(self._flowing.root(read.value) for read in exchange.reads))
+            if names:
+                self._tell("exchanged", "info", "", names, exchange.place)
+
+    def _tell_what_is_no_leaf(self) -> None:
+        for name, tensor in self._subject.tensors.items():
+            if self._statuses[name] != "nonleaf" or name in self._subject.owned:
+                continue
+            value = self._subject.flow.value_of(tensor)
+            step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
+            level: Level = "info" if name in self._subject.parametrized else "error"
+            self._tell("nonleaf", level, "", [name], None if step is None else step.place)
+
+    def _tell_unused(self) -> None:
+        names = [name for name, status in self._statuses.items() if status == "unused" and self._is_trained(name)]
+        joined = [name for name in names if id(self._subject.tensors[name]) in self._leaves]
+        if joined:
+            self._tell("unused", "error", "", joined, None)
+        alone = [name for name in names if name not in joined]
+        if alone:
+            self._tell("unused", "info", "", alone, None)
+
+    def _tell_frozen(self) -> None:
+        names = [
+            name
+            for name, status in self._statuses.items()
+            if status == "frozen" and name in self._subject.owned and self._values[name] in self._flowing.wanted
+        ]
+        if names:
+            nothing_learns = self._subject.live is None and "cut" not in self._statuses.values()
+            self._tell("frozen", "error" if nothing_learns else "info", "", names, None)
+
+    def _tell_optimizer(self) -> None:
+        given = self._subject.given
+        if given is None:
+            return
+        names = [
+            name
+            for name, status in self._statuses.items()
+            if status == "reached" and name in self._subject.owned and id(self._subject.tensors[name]) not in given
+        ]
+        if names:
+            # A step of a GAN or of an actor moves a part of what it reaches, and means to.
+            self._tell("not_in_optimizer", "note", "", names, None)
+
+    def _tell_unregistered(self) -> None:
+        own = {id(tensor) for name, tensor in self._subject.tensors.items() if name in self._subject.owned}
+        names = [name for name, tensor in self._subject.aside.items() if id(tensor) in self._leaves - own]
+        if names:
+            self._tell("not_registered", "error", "", names, None)
+
+    # What a backward gives.
+
+    def _look_at_values(self, live: LiveGraph) -> None:
+        reached = {
+            name: tensor
+            for name, tensor in self._subject.tensors.items()
+            if self._statuses[name] == "reached" and tensor.is_leaf
+        }
+        outputs = [found.tensor for found in live.captured if found.role == "output"]
+        leaves = list({id(tensor): tensor for tensor in live.leaves.values()}.values())
+        try:
+            gradients = gradients_of(outputs, leaves, live.grad_fns)
+        except RuntimeError:
+            self._tell_what_was_written(live)
+            return
+        accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
+        makers = self._makers()
+        arose: dict[tuple[str, str, Place | None], list[str]] = {}
+        for name, tensor in reached.items():
+            if id(tensor) not in accumulators:
+                continue
+            arrival = gradients.at(tensor, accumulators[id(tensor)])
+            if arrival.kind in ("zero", "rounding", "nonfinite"):
+                self._statuses[name] = "zero" if arrival.kind == "rounding" else arrival.kind
+                for fn in arrival.arose or (None,):
+                    step = None if fn is None else makers.get(sequence_number(fn))
+                    op = "" if fn is None else live.graph.nodes[live.grad_fns[fn]].op
+                    line = None if step is None else step.place
+                    arose.setdefault((arrival.kind, op, line), []).append(name)
+        for (kind, op, line), names in arose.items():
+            self._tell(kind, "note" if kind == "rounding" else "error", op, names, line)
+
+    def _makers(self) -> dict[int, Step]:
+        """The step that made each grad_fn, by sequence number: the number is taken before the operation runs."""
+        found: dict[int, Step] = {}
+        for step in self._flow.steps:
+            if step.mode == "grad" and any(read.carries for read in step.inputs):
+                found.setdefault(step.number - 1, step)
+        return found
+
+    def _tell_what_was_written(self, live: LiveGraph) -> None:
+        self._statuses = dict.fromkeys(self._statuses, "error")
+        for fn, node_id in live.grad_fns.items():
+            for slot in live.graph.nodes[node_id].saved:
+                if slot.state == "stale":
+                    step = self._last_write(getattr(fn, f"{PACKED}{slot.slot}", None))
+                    if step is not None:
+                        self._tell("inplace", "error", _called(step), [], step.place)
+
+    def _last_write(self, raw: Any) -> Step | None:
+        held = getattr(raw, "data", None)
+        storage = storage_of(held) if isinstance(held, torch.Tensor) else None
+        index = None if storage is None else self._flow.last_write(storage)
+        return None if index is None else self._flow.steps[index]
+
+    # Words.
+
+    def _names_of(self, leaves: Iterable[Value]) -> Iterator[str]:
+        for leaf in leaves:
+            yield from self._names.get(leaf, ())
+
+    def _is_trained(self, name: str) -> bool:
+        given = self._subject.given
+        return given is None or id(self._subject.tensors[name]) in given
+
+    def _level_of(self, names: Iterable[str]) -> Level:
+        return "error" if any(self._statuses[name] == "cut" and self._is_trained(name) for name in names) else "info"
+
+    def _tell(self, kind: str, level: Level, op: str, names: Iterable[str], place: Place | None) -> None:
+        source, via = lines_of(place, self._lines)
+        self._causes.append(Cause(kind, level, op, tuple(names), source, via))
+
+
+def _called(step: Step) -> str:
+    return str(step.func.__name__).partition(".")[0]
+
+
+def kept_aside(paths: Mapping[nn.Module, str]) -> dict[str, torch.Tensor]:
+    """The leaves that modules keep in lists, dicts and plain attributes, by where they are."""
+    found: dict[str, torch.Tensor] = {}
+    for module, path in paths.items():
+        for name, value in vars(module).items():
+            if name not in _OF_TORCH:
+                _collect(f"{path}.{name}" if path else name, value, found)
+    return found
+
+
+def broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
+    """The weights of embeddings and linear modules that are two tensors of equal numbers, as loading may leave them."""
+    embeddings, linears = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
+    for module, path in paths.items():
+        where = f"{path}.weight" if path else "weight"
+        if isinstance(module, nn.Embedding):
+            embeddings[where] = module.weight
+        elif isinstance(module, nn.Linear):
+            linears[where] = module.weight
+    return [
+        (one, other)
+        for one, embedding in embeddings.items()
+        for other, linear in linears.items()
+        if _are_copies(embedding, linear)
+    ]
+
+
+def _are_copies(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one is other or one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+        return False
+    # Equal numbers throughout are an initialisation, and no copy.
+    return bool(one.numel() > 1 and torch.equal(one, other) and one.min() != one.max())
+
+
+def _collect(name: str, value: object, found: dict[str, torch.Tensor]) -> None:
+    if isinstance(value, torch.Tensor):
+        if value.is_leaf and value.requires_grad:
+            found[name] = value
+    elif isinstance(value, (list, tuple, dict)):
+        entries = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, entry in entries:
+            if isinstance(entry, torch.Tensor):
+                _collect(f"{name}[{key!r}]", entry, found)
+            elif isinstance(entry, nn.Module):
+                for own, parameter in entry.named_parameters():
+                    _collect(f"{name}[{key!r}].{own}", parameter, found)

@@ -1,0 +1,160 @@
+"""What a backward gives each leaf, and where a gradient that is zero or not finite became so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT
+from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.verifying.verify import grads_put_aside
+
+__all__ = ["Arrival", "Gradients", "gradients_of"]
+
+_NOTHING: Final = 1e-5
+"""Which part of what came to a function is nothing."""
+
+_ROUNDINGS: Final = 16
+"""How many times the precision of a type a sum of numbers that cancel may be off."""
+
+
+class Size(NamedTuple):
+    """How large a gradient is: the largest number in it that is finite, and whether all are."""
+
+    largest: float
+    is_finite: bool
+
+
+class Arrival(NamedTuple):
+    """What arrives at a leaf, and the grad_fns where that arose.
+
+    ``none``, ``zero``, ``rounding`` (numbers that cancel but for their rounding), ``nonfinite`` or ``some``.
+    """
+
+    kind: str
+    arose: tuple[GradFn, ...] = ()
+
+
+class _Passed(NamedTuple):
+    came: tuple[Size | None, ...]
+    went: tuple[Size | None, ...]
+
+
+class Gradients:
+    """The sizes of the gradients that one backward brought to each grad_fn and each leaf."""
+
+    def __init__(self, passed: Mapping[GradFn, _Passed], arrived: Mapping[int, Size | None]) -> None:
+        self._passed = passed
+        self._arrived = arrived
+        self._consumers: dict[GradFn, list[tuple[GradFn, int]]] = {}
+        for fn in passed:
+            for slot, (child, _) in enumerate(fn.next_functions):
+                if child is not None:
+                    self._consumers.setdefault(child, []).append((fn, slot))
+
+    def at(self, leaf: torch.Tensor, accumulator: GradFn) -> Arrival:
+        """What arrives at a leaf of the graph."""
+        size = self._arrived.get(id(leaf))
+        if size is None:
+            return Arrival("none")
+        if not size.is_finite:
+            return Arrival("nonfinite", tuple(self._origins(accumulator, _is_broken)))
+        if not size.largest:
+            return Arrival("zero", tuple(self._origins(accumulator, _is_zero)))
+        cancelling = [fn for fn, slot in self._consumers.get(accumulator, ()) if self._cancels(fn, slot)]
+        if cancelling and len(cancelling) == len(self._consumers[accumulator]):
+            rounding = max(torch.finfo(leaf.dtype).eps * _ROUNDINGS, 0.0)
+            largest = max((known.largest for fn in cancelling for known in self._passed[fn].came if known), default=0.0)
+            if size.largest <= rounding * largest:
+                return Arrival("rounding", tuple(cancelling))
+        return Arrival("some")
+
+    def _cancels(self, fn: GradFn, slot: int) -> bool:
+        """Whether what a function passes on is nothing beside what came to it."""
+        came, went = self._passed[fn]
+        known = [size.largest for size in came if size is not None]
+        passed_on = went[slot] if slot < len(went) else None
+        return passed_on is not None and bool(known) and passed_on.largest <= _NOTHING * max(known)
+
+    def _origins(self, accumulator: GradFn, is_bad: Any) -> Iterator[GradFn]:
+        """The functions that made a bad gradient of a good one, on the ways from the captured tensors to a leaf."""
+        met = {accumulator}
+        waiting = [accumulator]
+        while waiting:
+            for fn, slot in self._consumers.get(waiting.pop(), ()):
+                came, went = self._passed[fn]
+                if fn in met or (slot < len(went) and not is_bad(went[slot])):
+                    continue
+                met.add(fn)
+                known = [size for size in came if size is not None]
+                if known and not any(map(is_bad, known)):
+                    yield fn
+                elif any(map(is_bad, known)):
+                    waiting.append(fn)
+
+
+def gradients_of(tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], fns: Iterable[GradFn]) -> Gradients:
+    """Run a backward, and note on the way how large each gradient is; ``.grad`` is afterwards what it was.
+
+    Raises:
+        RuntimeError: whatever the backward raises.
+    """
+    passed: dict[GradFn, _Passed] = {}
+
+    def note(fn: GradFn, went: Sequence[torch.Tensor | None], came: Sequence[torch.Tensor | None]) -> None:
+        passed[fn] = _Passed(tuple(map(_size, came)), tuple(map(_size, went)))
+
+    fns = list(fns)
+    hooks = [fn.register_hook(partial(note, fn)) for fn in fns if type(fn).__name__ != ACCUMULATOR]
+    # A reentrant checkpoint runs in no other backward than one that adds up.
+    adds = any(type(fn).__name__ == CHECKPOINT for fn in fns)
+    try:
+        seeds = [torch.ones_like(tensor) for tensor in tensors]
+        with torch.random.fork_rng(), torch.autograd.set_multithreading_enabled(False):
+            found = (_added if adds else _asked)(tensors, leaves, seeds)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return Gradients(passed, {id(leaf): _size(gradient) for leaf, gradient in zip(leaves, found, strict=True)})
+
+
+def _asked(
+    tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], seeds: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor | None]:
+    return torch.autograd.grad(tensors, leaves, seeds, retain_graph=True, allow_unused=True) if leaves else ()
+
+
+def _added(
+    tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], seeds: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor | None]:
+    with grads_put_aside(leaves):
+        torch.autograd.backward(tensors, seeds, retain_graph=True)
+        return [leaf.grad for leaf in leaves]
+
+
+def _size(gradient: torch.Tensor | None) -> Size | None:
+    if gradient is None:
+        return None
+    with torch.no_grad():
+        values = gradient.detach()
+        if values.layout is not torch.strided:
+            values = values.coalesce().values() if values.layout is torch.sparse_coo else values.values()
+        if not values.numel():
+            return Size(0.0, is_finite=True)
+        largest = float(values.abs().max())
+        if math.isfinite(largest):
+            return Size(largest, is_finite=True)
+        finite = values[torch.isfinite(values)]
+        return Size(float(finite.abs().max()) if finite.numel() else 0.0, is_finite=False)
+
+
+def _is_zero(size: Size | None) -> bool:
+    return size is None or (size.is_finite and not size.largest)
+
+
+def _is_broken(size: Size | None) -> bool:
+    return size is not None and not size.is_finite

@@ -1,0 +1,108 @@
+"""Has torch tell what a thread computes.
+
+Below autograd it tells each operation with the tensors that it takes and gives, above it what the program called.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from types import TracebackType
+from typing import Any, Final
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gradir.frontends.pytorch.recording.flow import Flow
+
+__all__ = ["FlowModes"]
+
+_EXITS: Final = frozenset(
+    {
+        *("__array__", "__bool__", "__complex__", "__float__", "__index__", "__int__"),
+        *("as_tensor", "asarray", "item", "numpy", "tensor", "tolist"),
+    }
+)
+"""Functions that read the numbers of a tensor, so that what is made of these has no past."""
+
+
+class FlowModes:
+    """While entered, notes in a flow what this thread computes."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._calls = _Calls(flow)
+        self._operations = _Operations(flow, self._calls)
+
+    def __enter__(self) -> FlowModes:
+        self._calls.__enter__()  # type: ignore[no-untyped-call]
+        self._operations.__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._operations.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        self._calls.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+
+
+class _Calls(TorchFunctionMode):
+    """Knows which function of torch the program called."""
+
+    def __init__(self, flow: Flow) -> None:
+        super().__init__()
+        self._flow = flow
+        self.called = ""
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call through."""
+        if torch.compiler.is_compiling():
+            return func(*args, **(kwargs or {}))
+        before, self.called = self.called, _name_of(func)
+        frame = sys._getframe(1)
+        try:
+            if self.called in _EXITS:
+                self._flow.note_exit(self.called, args, kwargs, frame)
+            elif self.called == "data" and len(args) > 1:
+                self._flow.note_exchange(args[0], frame)
+            result = func(*args, **(kwargs or {}))
+        except Exception as error:
+            self._flow.note_failure(self.called, args, kwargs, frame, error)
+            raise
+        finally:
+            self.called = before
+        if isinstance(result, torch.Tensor):
+            self._flow.note_variable(result, frame)
+        return result
+
+
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every operation below autograd."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, flow: Flow, calls: _Calls) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._flow = flow
+        self._calls = calls
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Whether what is compiled is compiled beside this mode; torch runs it uncompiled else, or refuses to."""
+        return True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operation and note it."""
+        return self._flow.run(func, args, kwargs or {}, self._calls.called)
+
+
+@lru_cache(maxsize=4096)
+def _name_of(func: Any) -> str:
+    """What a program calls a function of torch: for a property of a tensor, the property's name."""
+    name = getattr(func, "__name__", "")
+    return getattr(getattr(func, "__self__", None), "__name__", name) if name in {"__get__", "__set__"} else name

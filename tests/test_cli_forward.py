@@ -1,0 +1,85 @@
+"""``gradir capture --flow`` and ``--graph forward`` in processes of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import Run, fails, runner
+
+import gradir
+
+pytest.importorskip("torch")
+
+SPEC_FILE = """
+import torch
+from torch import nn
+
+tensor = torch.ones(2, requires_grad=True).exp()
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.fc(x).argmax(1)
+
+instance = Net()
+
+def loss():
+    return instance, instance.fc(torch.ones(1, 3)).sum()
+
+def samples():
+    with torch.no_grad():
+        return torch.rand(2).bernoulli()
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, clean_environment: dict[str, str]) -> Run:
+    (tmp_path / "spec.py").write_text(SPEC_FILE)
+    return runner(tmp_path, clean_environment)
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "operations"),
+    [
+        ("loss", (), ["ones", "t", "addmm", "sum"]),
+        ("samples", (), ["rand", "bernoulli"]),
+        ("instance", ("--input", "float32[1,3]"), ["t", "addmm", "argmax"]),
+        ("Net", ("--input", "float32[1,3]"), ["t", "addmm", "argmax"]),
+        ("Net", ("--input", "float32[1,3]", "--fake"), ["t", "addmm", "argmax"]),
+    ],
+)
+def test_the_graph_of_a_forward(
+    run: Run, tmp_path: Path, spec: str, options: tuple[str, ...], operations: list[str]
+) -> None:
+    done = run("capture", f"spec.py:{spec}", "--graph", "forward", *options, "-o", "forward.gir")
+    assert done.returncode == 0, done.stderr
+    graph = gradir.load(tmp_path / "forward.gir")
+    assert [node.op for node in graph.nodes.values() if node.role == "function"] == operations
+    if spec != "samples":
+        names = {node.id: node.scope for node in graph.nodes.values() if node.role == "parameter"}
+        assert names == {"fc.weight": "fc", "fc.bias": "fc"}
+
+
+def test_a_flow_leaves_the_autograd_graph_as_it_is(run: Run, tmp_path: Path) -> None:
+    for options in ((), ("--flow",), ("--flow", "--verify")):
+        done = run("capture", "spec.py:loss", *options, "-o", f"graph{len(options)}.gir")
+        assert done.returncode == 0, done.stderr
+    plain, flow, verified = (gradir.load(tmp_path / f"graph{number}.gir") for number in range(3))
+    assert dict(plain.nodes) == dict(flow.nodes) == dict(verified.nodes)
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "said"),
+    [
+        ("loss", ("--verify",), "--verify checks an autograd graph"),
+        ("tensor", (), "the forward of a tensor has run already"),
+        ("instance", (), "Net is a module: say what to run it on"),
+        ("instance", ("--input", "float32[1,3]", "--fake"), "--fake runs what has no data yet"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(run: Run, spec: str, options: tuple[str, ...], said: str) -> None:
+    fails(run("capture", f"spec.py:{spec}", "--graph", "forward", *options), said)
