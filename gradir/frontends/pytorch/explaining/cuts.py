@@ -47,7 +47,8 @@ class Flowing:
     def __init__(self, flow: Flow, captured: Iterable[torch.Tensor]) -> None:
         self._flow = flow
         ends = [flow.read(tensor) for tensor in captured]
-        self._carrying = {read.value for read in self._reads(ends) if read.carries and not _is_fresh(read)}
+        self.ends = frozenset(read.value for read in ends)
+        self.carrying = {read.value for read in self._reads(ends) if read.carries and not _is_fresh(read)}
         self._fresh = {read.value for read in self._reads(ends) if _is_fresh(read)}
         self.wanted = self._all_behind(ends)
         self.stops: list[Stop] = []
@@ -73,14 +74,14 @@ class Flowing:
             yield from found.reads
         yield from ends
 
-    def _sources(self, value: Value) -> tuple[Read, ...]:
+    def sources(self, value: Value) -> tuple[Read, ...]:
         """What a value is computed of."""
         if value.maker != FROM_OUTSIDE:
             step = self._flow.steps[value.maker]
             return () if _takes_shape_alone(step) or _updates_leaf(step) else step.inputs
         outside = self._flow.outside[value.number]
         if outside.shared is not None:
-            return (Read(outside.shared, outside.shared in self._carrying, is_leaf=False),)
+            return (Read(outside.shared, outside.shared in self.carrying, is_leaf=False),)
         return outside.copied
 
     def _all_behind(self, ends: Iterable[Read]) -> set[Value]:
@@ -90,7 +91,7 @@ class Flowing:
             value = waiting.pop()
             if value not in found:
                 found.add(value)
-                waiting.extend(read.value for read in self._sources(value))
+                waiting.extend(read.value for read in self.sources(value))
         return found
 
     def _find(self) -> None:
@@ -116,13 +117,13 @@ class Flowing:
         self, value: Value, step: Step, behind: dict[Value, int], origins: dict[Value, int], leaves: _LeafSets
     ) -> None:
         arriving = computed = 0
-        for read in self._sources(value):
+        for read in self.sources(value):
             arriving |= self._behind(read, behind, leaves)
             computed |= origins.get(read.value, 0)
         computed |= arriving
-        if arriving and value in self.wanted and value not in self._carrying and not step.inside:
+        if arriving and value in self.wanted and value not in self.carrying and not step.inside:
             self.stops.append(Stop(self._kind_at(value, step), value, step, leaves.members(arriving)))
-        behind[value] = arriving if value in self._carrying else 0
+        behind[value] = arriving if value in self.carrying else 0
         origins[value] = computed
 
     def _kind_at(self, value: Value, step: Step) -> str:
