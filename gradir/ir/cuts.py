@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -12,21 +13,23 @@ from gradir.ir.graph import Graph
 from gradir.ir.model import Cut
 from gradir.ir.text import counted, printable
 
-__all__ = ["FLOW", "Stub", "cut_text", "renamed_cuts", "stubs"]
+__all__ = ["FLOW", "Stub", "counts_text", "cut_text", "renamed_cuts", "stubs"]
 
 FLOW: Final = "flow"
 """The option of the producer of a graph whose forward was noted."""
 
 _MOST_NAMES: Final = 2
+_MOST_KINDS: Final = 12
 _LONGEST: Final = 60
 """No name, nor the path of a file, takes up more of a line."""
 
 
 class Stub(NamedTuple):
-    """A cut as it is drawn: why gradient ends, and the node it does not come to; none where that is not known."""
+    """A cut as it is drawn: why gradient ends, and the node and the slot it does not come to, where these are known."""
 
     reason: str
-    into: str
+    into: str = ""
+    slot: int | None = None
 
 
 def cut_text(cut: Cut, *, count: bool = False) -> str:
@@ -49,20 +52,46 @@ def cut_text(cut: Cut, *, count: bool = False) -> str:
     return f"{text} ({counted(len(cut.names), 'parameter')})" if count else f"{text}: {_listed(cut.names)}"
 
 
-def stubs(graph: Graph) -> list[Stub]:
+def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
     """What is to be drawn of the cuts: each place, and of a recorded forward the parameters of each kind together.
 
-    >>> [stub.reason for stub in stubs(Graph.of([], cuts=[Cut("unreached", ("w",)), Cut("detach", ("v",), op="detach")]))]
+    Of more than ``most`` the last says how many are left out.
+
+    >>> graph = Graph.of([], cuts=[Cut("unreached", ("w",)), Cut("detach", ("v",), op="detach")])
+    >>> [stub.reason for stub in stubs(graph)]
     ['detach: v']
     """
-    found = [Stub(cut_text(cut), cut.into if cut.into in graph.nodes else "") for cut in graph.cuts if cut.is_place]
+    found = [
+        Stub(cut_text(cut), *((cut.into, cut.slot) if _takes_values(cut.into, graph) else ()))
+        for cut in graph.cuts
+        if cut.is_place
+    ]
     if graph.producer.options.get(FLOW) is True:
         names: dict[str, list[str]] = {}
         for cut in graph.cuts:
             if not cut.is_place:
                 names.setdefault(cut.kind, []).extend(cut.names[:1])
-        found += [Stub(f"{_short(kind)}: {_listed(these)}", "") for kind, these in names.items()]
+        found += [Stub(f"{_short(kind)}: {_listed(these)}") for kind, these in names.items()]
+    if most is not None and len(found) > most:
+        found[most - 1 :] = [Stub(f"{len(found) - most + 1:,} more cuts")]
     return found
+
+
+def counts_text(graph: Graph) -> str:
+    """How many cuts of each kind there are, of a graph that `stubs` has any of.
+
+    >>> counts_text(Graph.of([], cuts=[Cut("detach", op="detach"), Cut("detach", op="detach", meant="stop-gradient")]))
+    '2 detach (1 of them meant)'
+    """
+    if not stubs(graph, 1):
+        return ""
+    kinds = Counter(cut.kind for cut in graph.cuts)
+    meant = Counter(cut.kind for cut in graph.cuts if cut.meant)
+    texts = [
+        f"{count:,} {_short(kind)}{f' ({meant[kind]:,} of them meant)' if meant[kind] else ''}"
+        for kind, count in kinds.most_common(_MOST_KINDS)
+    ]
+    return ", ".join(texts + ["…"] * (len(kinds) > _MOST_KINDS))
 
 
 def renamed_cuts(cuts: Iterable[Cut], called: Callable[[str], str]) -> tuple[Cut, ...]:
@@ -75,6 +104,11 @@ def _renamed(cut: Cut, called: Callable[[str], str]) -> Cut:
     if (at, into) == (cut.at, cut.into):
         return cut
     return replace(cut, at=at, into=into, slot=cut.slot if into == cut.into else None)
+
+
+def _takes_values(node_id: str, graph: Graph) -> bool:
+    """Whether there is such a node; a file may name any, or a buffer, which is not always drawn."""
+    return node_id in graph.nodes and graph.nodes[node_id].role != "buffer"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.private import sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Step, Value
+from gradir.frontends.pytorch.recording.flow import Flow, Step, Value
 
 __all__ = ["Ends", "Entry"]
 
@@ -86,9 +86,9 @@ def _made(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tuple[int, 
             # The number was taken before the operation ran.
             makers.setdefault(step.number - 1, []).append(index)
     for number, (index, *others) in makers.items():
-        node_id = numbered.get(number)
-        if node_id and not others and _fits(flow.steps[index], node_id, live):
-            yield index, node_id
+        found = numbered.get(number)
+        if found and not others and _fits(flow.steps[index], found, live):
+            yield index, found
 
 
 def _fits(step: Step, node_id: str, live: LiveGraph) -> bool:
