@@ -301,8 +301,8 @@ class Cut(Record, frozen=True, gc=False):
     source: Annotated[Source | None, About("free")] = None
     via: Annotated[Source | None, About("free")] = None
     meant: str = ""
-    at: Annotated[str, About("free", refers=True)] = ""
-    into: Annotated[str, About("free", refers=True)] = ""
+    at: Annotated[str, About("free")] = ""
+    into: Annotated[str, About("free")] = ""
     slot: Annotated[Count | None, About("free")] = None
 
     @property

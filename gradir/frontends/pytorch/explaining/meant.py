@@ -42,7 +42,7 @@ class Meant:
         """The name of the pattern that a stop belongs to, or nothing."""
         if stop.kind not in _ASKED_FOR or stop.value.maker == FROM_OUTSIDE or stop.value in self._flowing.ends:
             return ""
-        if stop.kind == "no_grad" and stop.leaves and all(leaf in self._averages for leaf in stop.leaves):
+        if stop.kind == "no_grad" and stop.leaves and all(self._owner(leaf) in self._averages for leaf in stop.leaves):
             return "target network"
         if self._is_largest(stop):
             return "subtracted maximum"
@@ -132,6 +132,14 @@ class Meant:
 
     def _step(self, value: Value) -> Step | None:
         return None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
+
+    def _owner(self, leaf: Value) -> Value:
+        """The leaf that a view of it, taken under no_grad, is of: such a view counts as a leaf too."""
+        step = self._step(leaf)
+        while step is not None and "view" in step.kinds:
+            leaf = self._flowing.root(step.inputs[step.kinds.index("view")].value)
+            step = self._step(leaf)
+        return leaf
 
     def _moved_averages(self) -> Iterator[Value]:
         """Leaves that are written to from other leaves under no_grad, and that nothing captured has a gradient for."""
