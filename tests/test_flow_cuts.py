@@ -171,7 +171,7 @@ def test_dot_draws_it(dot_program: str) -> None:
     hostile = small(
         *(replace(DETACH, kind=text, op=text, names=(text,), meant="no") for text in HOSTILE_TEXTS.values())
     )
-    assert pictures.render(hostile.to("dot"), "svg").count(b"meant: no") == len(HOSTILE_TEXTS)
+    assert pictures.render(hostile.to("dot"), "svg").count(b"meant: no") == 2 * len(HOSTILE_TEXTS)
     text = pictures.render(WHOLE.to("dot"), "svg").decode()
     assert ">detach at net.py:41: fc.weight, fc.bias</text>" in text
     assert ">unreached: unused.weight, unused.bias</text>" in text
