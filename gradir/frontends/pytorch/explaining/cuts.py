@@ -46,6 +46,7 @@ class Flowing:
 
     def __init__(self, flow: Flow, captured: Iterable[torch.Tensor]) -> None:
         self._flow = flow
+        self._roots: dict[Value, Value] = {}
         ends = [flow.read(tensor) for tensor in captured]
         self.ends = frozenset(read.value for read in ends)
         self.carrying = {read.value for read in self._reads(ends) if read.carries and not _is_fresh(read)}
@@ -59,8 +60,15 @@ class Flowing:
 
     def root(self, leaf: Value) -> Value:
         """What a leaf was before it was first updated."""
-        while leaf.maker != FROM_OUTSIDE and _updates_leaf(step := self._flow.steps[leaf.maker]):
+        passed = []
+        while leaf not in self._roots and leaf.maker != FROM_OUTSIDE:
+            step = self._flow.steps[leaf.maker]
+            if not _updates_leaf(step):
+                break
+            passed.append(leaf)
             leaf = next(read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind == "inplace")
+        leaf = self._roots.get(leaf, leaf)
+        self._roots.update(dict.fromkeys(passed, leaf))
         return leaf
 
     def leaves_behind(self, value: Value) -> tuple[Value, ...]:

@@ -32,7 +32,15 @@ class Meant:
         self._flow = flow
         self._flowing = flowing
         self._uses: dict[Value, list[_Use]] = {}
+        self._originals: dict[Value, Value] = {}
+        # A view of a leaf, taken under no_grad, counts as a leaf too.
+        self._owners: dict[Value, Value] = {}
         for index, step in enumerate(flow.steps):
+            if _name(step) in _SAME_NUMBERS and len(step.inputs) == 1:
+                self._originals[Value(index, 0)] = self._original(step.inputs[0].value)
+            if "view" in step.kinds:
+                viewed = flowing.root(step.inputs[step.kinds.index("view")].value)
+                self._owners[Value(index, 0)] = self._owners.get(viewed, viewed)
             if any(Value(index, number) in flowing.wanted for number in range(len(step.outputs))):
                 for slot, read in enumerate(step.inputs):
                     self._uses.setdefault(read.value, []).append(_Use(index, slot))
@@ -42,7 +50,11 @@ class Meant:
         """The name of the pattern that a stop belongs to, or nothing."""
         if stop.kind not in _ASKED_FOR or stop.value.maker == FROM_OUTSIDE or stop.value in self._flowing.ends:
             return ""
-        if stop.kind == "no_grad" and stop.leaves and all(self._owner(leaf) in self._averages for leaf in stop.leaves):
+        if (
+            stop.kind == "no_grad"
+            and stop.leaves
+            and all(self._owners.get(leaf, leaf) in self._averages for leaf in stop.leaves)
+        ):
             return "target network"
         if self._is_largest(stop):
             return "subtracted maximum"
@@ -111,11 +123,7 @@ class Meant:
 
     def _original(self, value: Value) -> Value:
         """The value whose numbers a value has."""
-        step = self._step(value)
-        while step is not None and _name(step) in _SAME_NUMBERS and len(step.inputs) == 1:
-            value = step.inputs[0].value
-            step = self._step(value)
-        return value
+        return self._originals.get(value, value)
 
     def _all_used(self, value: Value, fits: Callable[[_Use], bool]) -> bool:
         """Whether something takes a value, and nothing that does not fit."""
@@ -132,14 +140,6 @@ class Meant:
 
     def _step(self, value: Value) -> Step | None:
         return None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
-
-    def _owner(self, leaf: Value) -> Value:
-        """The leaf that a view of it, taken under no_grad, is of: such a view counts as a leaf too."""
-        step = self._step(leaf)
-        while step is not None and "view" in step.kinds:
-            leaf = self._flowing.root(step.inputs[step.kinds.index("view")].value)
-            step = self._step(leaf)
-        return leaf
 
     def _moved_averages(self) -> Iterator[Value]:
         """Leaves that are written to from other leaves under no_grad, and that nothing captured has a gradient for."""
