@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from gradir.errors import ExportError
+from gradir.ir.cuts import stubs
 from gradir.ir.edges import edges_beside, edges_into, have_edges_beside
 from gradir.ir.marks import SIGNS, lost_slots, status
 from gradir.protocols import Options
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from gradir.ir import Graph, Node, Scope
     from gradir_exporters._dot_lengths import Lengths
 
-__all__ = ["LEGEND_LINE", "LINE_END", "LINE_START", "Box", "DotOptions", "Group", "Line", "Picture"]
+__all__ = ["CUT", "LEGEND_LINE", "LINE_END", "LINE_START", "Box", "DotOptions", "Group", "Line", "Picture"]
 
 _LINE_LENGTH: Final = 2
 """Ranks; over one alone, dashes are not seen."""
@@ -42,6 +43,11 @@ LINE_END: Final = "\0line end"
 LEGEND_LINE: Final = "legend"
 """The kind of the lines that put the entries of the legend one below the other."""
 
+CUT: Final = "cut"
+"""The role of the box that says why gradient ends, and the kind of the line from there."""
+
+_MOST_CUTS: Final = 100
+
 _LABELS: Final = {
     "parameter": "parameter",
     "leaf": "leaf",
@@ -54,6 +60,7 @@ _LABELS: Final = {
     "saved": "saved tensor",
     "view_base": "base of a view",
     "output": "output",
+    CUT: "where gradient ends",
 }
 _LINES: Final = {
     "data": "data",
@@ -62,6 +69,7 @@ _LINES: Final = {
     "inplace": "to what writes to it",
     "saved": "to a tensor it saved",
     "buffer": "to where it is saved",
+    CUT: "data without gradient",
 }
 
 _LEGEND: Final = "\0legend"
@@ -146,6 +154,7 @@ class Picture:
             if not hidden or number not in hidden:
                 groups[node.scope if options.clusters else ""].members.append(number)
         self.root = groups[""]
+        self._stubs = stubs(graph, _MOST_CUTS)
         self._legend: tuple[list[Box], list[Line]] = ([], [])
         if options.legend:
             self._legend = _legend(self._roles(), {kind for _, _, kind, _ in self._drawn_lines()})
@@ -171,13 +180,29 @@ class Picture:
                 for number, saved in enumerate(node.saved):
                     text = labels.saved[saved.slot, saved.shape, saved.state]
                     yield f"{key}s{number}", "saved", text, tooltips.saved(saved.slot, node.id)
+        if group is self.root:
+            for number, stub in enumerate(self._stubs):
+                yield f"cut{number}", CUT, shown(stub.reason), tooltip(stub.reason)
 
     def lines(self) -> Iterator[Line]:
         """Every line, those of the graph's edges first."""
         return chain(self._drawn_lines(), self._legend[1])
 
     def _drawn_lines(self) -> Iterator[Line]:
-        return chain(self._edge_lines(), self._saved_lines() if self._options.show_saved else ())
+        saved = self._saved_lines() if self._options.show_saved else ()
+        return chain(self._edge_lines(), saved, self._cut_lines())
+
+    def _cut_lines(self) -> Iterator[Line]:
+        """From each cut to where it enters again; one of which that is not known stands beside the last output."""
+        if not self._stubs:
+            return
+        keys = {node.id: key for key, node in zip(self._keys, self._nodes, strict=True)}
+        outputs = [node.id for node in self._nodes if node.role == "output"]
+        for number, stub in enumerate(self._stubs):
+            if stub.into:
+                yield f"cut{number}", keys[stub.into], CUT, 1
+            elif outputs:
+                yield f"cut{number}", keys[outputs[-1]], LEGEND_LINE, 1
 
     def _edge_lines(self) -> Iterator[Line]:
         keys, lengths = self._keys, self._lengths()
@@ -199,6 +224,7 @@ class Picture:
         members = chain.from_iterable(group.members for _, group in self.root.walk())
         nodes = [self._nodes[member] for member in members]
         roles = {status(node) or _CONTEXT for node in nodes} if self._marked else {node.role for node in nodes}
+        roles |= {CUT} if self._stubs else set()
         return roles | {"saved"} if self._options.show_saved and any(node.saved for node in nodes) else roles
 
     def _lengths(self) -> Lengths:

@@ -45,6 +45,7 @@ _STYLES = {
     "added": _style("added", "#aceebb", "2px"),
     "removed": _style("removed", "#ffcecb", "2px"),
     "changed": _style("changed", "#ffe58a", "2px"),
+    "cut": Style("cut", fill="#ffffff", color=_TEXT, stroke="#cf222e", other="stroke-dasharray:4 3"),
 }
 _OTHER = _style("other", "#ffffff")
 _SHAPES = {"module": "subroutine-shape"}
@@ -54,6 +55,7 @@ _LINKS = {
     "inplace": {"shape": "thick"},
     "saved": {"shape": "dotted", "head_right": "none"},
     "buffer": {"shape": "dotted", "head_right": "none"},
+    "cut": {"shape": "dotted", "head_right": "cross"},
 }
 
 

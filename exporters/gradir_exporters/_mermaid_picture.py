@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from gradir.ir.cuts import stubs
 from gradir.ir.edges import edges_into
 from gradir.ir.marks import SIGNS, lost_slots, status
 from gradir.ir.text import counted, short_bytes
@@ -21,6 +22,8 @@ __all__ = ["Arrow", "Box", "Group", "Picture", "Style", "fewest_arrows"]
 # Mermaid lays out 60 levels; a deeper module shows the rest of its path in one frame.
 _MAX_NESTING = 32
 
+_MOST_CUTS = 50
+
 
 _NOUNS = {
     "function": ("function", "functions"),
@@ -33,6 +36,7 @@ _NOUNS = {
     "view_base": ("view base", "view bases"),
     "output": ("output", "outputs"),
     "": ("other node", "other nodes"),
+    "cut": ("place where gradient ends", "places where gradient ends"),
 }
 
 
@@ -54,7 +58,10 @@ class Box(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """One line to draw between the boxes of two keys; ``kind`` is data, removed, view, inplace, saved or buffer."""
+    """One line to draw between the boxes of two keys.
+
+    ``kind`` is data, removed, view, inplace, saved, buffer or cut.
+    """
 
     tail: str
     head: str
@@ -99,6 +106,7 @@ class Picture:
         drawn = (node for node in graph.nodes.values() if node.id not in self._tensors)
         self._nodes = [node for node in drawn if node.role != "buffer" or node.id in touched]
         self._keys = {node.id: f"n{number}" for number, node in enumerate(self._nodes)}
+        self._stubs = stubs(graph, _MOST_CUTS)
         self.arrows = list(self._arrows())
 
     @property
@@ -112,6 +120,7 @@ class Picture:
     def description(self) -> str:
         """How many boxes there are of each kind, and how many arrows, in plain words."""
         roles = Counter(node.role if node.role in _NOUNS else "" for node in self._nodes)
+        roles["cut"] += len(self._stubs)
         roles["saved"] += sum(len(node.saved) for node in self._nodes) if self._style.saved else 0
         counts = [counted(roles[role], *nouns) for role, nouns in _NOUNS.items() if roles[role]]
         return f"{', '.join([*counts, counted(len(self.arrows), 'arrow', 'arrows')])}"
@@ -121,6 +130,7 @@ class Picture:
         tree = _Tree(self._graph.scopes)
         for node in self._nodes:
             tree.open(node.scope).extend(self._boxes(node))
+        tree.open("").extend(Box(f"c{number}", "cut", stub.reason) for number, stub in enumerate(self._stubs))
         return tree.closed()
 
     def _drawn(self, id_: str) -> str:
@@ -138,6 +148,9 @@ class Picture:
                 yield Arrow(keys[node.id], _slot_key(keys[node.id], number), "saved")
                 if slot.origin is not None and self._graph.nodes[slot.origin.id].role == "buffer":
                     yield Arrow(keys[slot.origin.id], _slot_key(keys[node.id], number), "buffer")
+        for number, stub in enumerate(self._stubs):
+            if stub.into and self._drawn(stub.into) in keys:
+                yield Arrow(f"c{number}", keys[self._drawn(stub.into)], "cut")
 
     def _leads_nowhere(self, edge: Edge) -> bool:
         """Whether nothing flows there any more."""

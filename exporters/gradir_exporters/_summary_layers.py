@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from gradir.ir.cuts import counts_text
 from gradir.ir.model import Shape
 from gradir.ir.module_tree import OUTSIDE, ModuleTree, scope_depth
 from gradir.ir.totals import bounded, totals
@@ -49,11 +50,12 @@ class Layer(msgspec.Struct, frozen=True, gc=False, rename={"class_name": "class"
     unsized: int
 
 
-class Totals(msgspec.Struct, frozen=True, gc=False):
+class Totals(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The whole graph: ``saved_bytes`` is the sum over all modules, ``outside_bytes`` and ``folded_bytes`` included.
 
     ``outside_bytes`` were saved by operations of no module, ``folded_bytes`` by folded modules; ``owned_bytes`` are
-    parameters, buffers and leaves that slots keep, and no part of ``saved_bytes``.
+    parameters, buffers and leaves that slots keep, and no part of ``saved_bytes``. ``cuts`` says how many of each kind
+    there are, where the forward was noted.
     """
 
     parameters: int
@@ -64,6 +66,7 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
     outside_bytes: int
     folded_bytes: int
     owned_bytes: int
+    cuts: str = ""
 
 
 class Row(NamedTuple):
@@ -132,6 +135,7 @@ def _totals(graph: Graph, tree: ModuleTree, savings: Savings) -> Totals:
         bounded(savings.bytes.get(OUTSIDE, 0)),
         bounded(savings.folded),
         bounded(savings.owned),
+        counts_text(graph),
     )
 
 

@@ -10,7 +10,7 @@ from gradir.ir import Graph
 from gradir.ir.memo import Memo
 from gradir.options import OptionError, filled
 from gradir.protocols import Options
-from gradir_exporters._dot_picture import LEGEND_LINE, LINE_END, LINE_START, DotOptions, Picture
+from gradir_exporters._dot_picture import CUT, LEGEND_LINE, LINE_END, LINE_START, DotOptions, Picture
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -42,6 +42,9 @@ _NODE_LOOK: Final[Mapping[str, Any]] = {
 }
 _EDGE_LOOK: Final[Mapping[str, Any]] = {"arrowsize": "0.6"}
 _CLUSTER_LOOK: Final[Mapping[str, Any]] = {"style": "rounded,filled", "labeljust": "l"}
+_CUT_COLOUR: Final = "#cf222e"
+"""It is seen on a light page and on a dark one."""
+
 _LINE_LOOKS: Final[Mapping[str, Mapping[str, Any]]] = {
     "data": {},
     "removed": {"style": "dashed"},
@@ -49,12 +52,14 @@ _LINE_LOOKS: Final[Mapping[str, Mapping[str, Any]]] = {
     "inplace": {"style": "bold", "arrowhead": "diamond"},
     "saved": {"dir": "none"},
     "buffer": {"dir": "none", "style": "dashed"},
+    CUT: {"style": "dashed", "color": _CUT_COLOUR, "arrowhead": "empty"},
     LEGEND_LINE: {"style": "invis"},
 }
 _OTHER_LINE: Final[Mapping[str, Any]] = {"style": "dotted"}
 _BARE_LOOKS: Final[Mapping[str, Mapping[str, str]]] = {
     LINE_START: {"shape": "point", "style": "invis"},
     LINE_END: {"shape": "plaintext", "style": "solid"},
+    CUT: {"style": "dashed", "color": _CUT_COLOUR, "fontcolor": _CUT_COLOUR},
 }
 _BORDERS: Final[Mapping[str, Mapping[str, str]]] = {"parameter": {"penwidth": "2"}}
 """A parameter is a leaf, and has its colour."""
@@ -187,7 +192,7 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
         for key, role, label, tooltip in picture.boxes(group):
             open_graphs[-1].add_node(pydot.Node(key, **_quoted(label, tooltip), **_written(_box_look(role, theme))))
     for tail, head, kind, length in picture.lines():
-        dot.add_edge(pydot.Edge(tail, head, **_line_look(kind, length)))
+        dot.add_edge(pydot.Edge(tail, head, **_written(_line_look(kind, length))))
     return dot
 
 

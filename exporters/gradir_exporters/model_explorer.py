@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gradir.ir import AttrValue, Graph, Node, Saved, Scope, Source, TensorMeta
+from gradir.ir import AttrValue, Cut, Graph, Node, Saved, Scope, Source, TensorMeta
 from gradir.ir.edges import edges_beside
 from gradir.ir.ids import encode_component
 from gradir.ir.jsontext import further_facts, json_lines, json_text, json_texts
@@ -234,6 +234,17 @@ def _source_text(source: Source) -> str:
     return f"{source.file}:{source.line}{function}{_behind(source)}"
 
 
+def _of_a_place(cut: Cut) -> str:
+    """What a cut has that is no parameter without gradient."""
+    sources = [(key, source) for key, source in (("at", cut.source), ("via", cut.via)) if source is not None]
+    texts = [f" op {word(cut.op)}"] if cut.op else []
+    texts += [f" {key} {_source_text(source)}" for key, source in sources]
+    texts += [f" meant {word(cut.meant)}"] if cut.meant else []
+    texts += [f" of {word(cut.at)}"] if cut.at else []
+    texts += [f" into {word(cut.into)}{'' if cut.slot is None else f' slot {cut.slot}'}"] if cut.into else []
+    return "".join(texts)
+
+
 def _saved_text(saved: Saved, tensor: str, state: str) -> str:
     size = "" if saved.bytes is None else f", {saved.bytes} bytes"
     origin = "" if saved.origin is None else f", of {ref_text(saved.origin)}"
@@ -249,7 +260,9 @@ def _graph_facts(graph: Graph) -> dict[str, str]:
         facts[f"option {key}"] = value_text(producer.options[key])
     for number, cut in enumerate(graph.cuts):
         tensor = "" if cut.tensor is None else f" {tensor_text(cut.tensor)}"
-        facts[f"cut {number}"] = f"{' '.join(map(word, (cut.kind, *cut.names)))}{tensor}{_behind(cut)}"
+        facts[f"cut {number}"] = (
+            f"{' '.join(map(word, (cut.kind, *cut.names)))}{tensor}{_of_a_place(cut)}{_behind(cut)}"
+        )
     return facts
 
 

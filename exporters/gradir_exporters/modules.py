@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from gradir.ir.cuts import counts_text
 from gradir.ir.module_tree import DEEPEST, ModuleTree
 from gradir.ir.text import printable, quoted
 from gradir.protocols import NoOptions, Options
@@ -52,8 +53,9 @@ class ModulesExporter:
 
     def export(self, graph: Graph, options: NoOptions) -> str:  # noqa: ARG002 (there are none)
         """The text of every topmost module; one that is not the whole model has its path before it."""
-        tree = ModuleTree(graph.scopes.values())
-        return "".join(f"{line}\n" for line in _lines(tree)) or _NOTHING
+        lines = [*_lines(ModuleTree(graph.scopes.values()))]
+        cuts = counts_text(graph)
+        return "".join(f"{line}\n" for line in [*lines, *([f"cuts: {cuts}"] if cuts else [])]) or _NOTHING
 
 
 def _lines(tree: ModuleTree) -> Iterator[str]:

@@ -16,7 +16,7 @@ from gradir.ir.text import quoted, ref_text, tensor_text, value_text, word
 from gradir.protocols import NoOptions, Options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from gradir.ir.model import Record, Shape
 
@@ -87,6 +87,20 @@ def _cut_lines(cut: Cut) -> Iterator[str]:
         yield f"{_INDENT}scope {word(cut.scope)}"
     if cut.tensor is not None:
         yield f"{_INDENT}tensor {_tensor(cut.tensor)}"
+    if cut.op:
+        yield f"{_INDENT}op {word(cut.op)}"
+    if cut.source is not None:
+        yield f"{_INDENT}source {_place(cut.source, word)}"
+    if cut.via is not None:
+        yield f"{_INDENT}via {_place(cut.via, word)}"
+    if cut.meant:
+        yield f"{_INDENT}meant {word(cut.meant)}"
+    if cut.at:
+        yield f"{_INDENT}at {word(cut.at)}"
+    if cut.into:
+        yield f"{_INDENT}into {word(cut.into)}"
+    if cut.slot is not None:
+        yield f"{_INDENT}slot {cut.slot}"
     yield from _further(cut)
 
 
@@ -116,7 +130,7 @@ def _add_node_facts(lines: list[str], node: Node, written: _Written) -> None:
     if node.opaque:
         lines.append(f"{_INDENT}opaque")
     if node.source is not None:
-        lines.append(_source_line(node.source, words))
+        lines.append(f"{_INDENT}source {_place(node.source, words.__getitem__)}")
     if node.ext:
         lines += written.ext(node.ext)
     lines += _further(node)
@@ -130,9 +144,9 @@ def _behind(record: Record) -> str:
     return "".join(f" {key} {text}" for key, text in further_facts(record))
 
 
-def _source_line(source: Source, words: Memo[str, str]) -> str:
-    function = f" in {words[source.function]}" if source.function else ""
-    return f"{_INDENT}source {words[source.file]} line {source.line}{function}{_behind(source)}"
+def _place(source: Source, word: Callable[[str], str]) -> str:
+    function = f" in {word(source.function)}" if source.function else ""
+    return f"{word(source.file)} line {source.line}{function}{_behind(source)}"
 
 
 def _saved_line(saved: Saved, written: _Written) -> str:

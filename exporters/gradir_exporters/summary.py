@@ -223,6 +223,8 @@ def _totals_lines(totals: Totals, shown: Shown = printable) -> Iterator[str]:
     ):
         if size:
             yield f"{what}: {amount(size)} bytes"
+    if totals.cuts:
+        yield f"cuts: {shown(totals.cuts)}"
 
 
 def _state_text(name: str, state: State) -> str:

@@ -8,10 +8,12 @@ graph and not with its depth.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from gradir.ir.cuts import stubs
 from gradir.ir.edges import DATA, edges_beside
 from gradir.ir.ids import stem
 from gradir.ir.marks import ELIDED
@@ -20,7 +22,7 @@ from gradir.ir.text import quoted, tensor_text, word
 from gradir.protocols import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from gradir.ir import Graph, Node
 
@@ -104,7 +106,9 @@ class _Drawing:
         self._waiting: deque[str] = deque()
         self._below: set[str] = set()
         self._tensors = Memo(tensor_text)
-        self._children = _inputs if options.start == "outputs" else _users(graph)
+        self._stubs = stubs(graph)
+        reasons = {(stub.into, stub.slot): stub.reason for stub in self._stubs if stub.slot is not None}
+        self._children = partial(_inputs, reasons) if options.start == "outputs" else _users(graph)
 
     def text(self) -> Iterator[str]:
         """Every section."""
@@ -114,6 +118,8 @@ class _Drawing:
                 node = self._nodes[self._waiting.popleft()]
                 self._below.remove(node.id)
                 yield self._section(node, f"{_word(node.id)} (continued)")
+        for stub in self._stubs:
+            yield f"cut {stub.reason}{f' -> {_word(stub.into)}' if stub.into else ''}\n"
 
     def _roots(self) -> Iterator[Node]:
         nodes = self._nodes.values()
@@ -183,14 +189,20 @@ _Child: TypeAlias = "tuple[str | None, int, str]"
 """What stands under a node: an id with its output number, and how it is related; no id where no gradient flows."""
 
 
-def _inputs(node: Node) -> list[_Child]:
-    """Per input slot what is behind it, then what other kinds of edges come from, such as the base of a view."""
+def _inputs(reasons: Mapping[tuple[str, int], str], node: Node) -> list[_Child]:
+    """Per input slot what is behind it, then what other kinds of edges come from, such as the base of a view.
+
+    ``reasons`` says by id and slot why no gradient flows there, as far as that is known.
+    """
     elided = node.ext.get(ELIDED, ()) if node.ext else ()
     gone = elided if isinstance(elided, tuple) else ()
     found: list[_Child] = [
         (None, 0, _ELSEWHERE if slot in gone else "") if ref is None else (ref.id, ref.output_nr, "")
         for slot, ref in enumerate(node.inputs)
     ]
+    for slot in range(len(found)) if reasons else ():
+        if (node.id, slot) in reasons and found[slot] == (None, 0, ""):
+            found[slot] = (None, 0, f"{_NULL} ({reasons[node.id, slot]})")
     if node.kinds:
         found = [
             (id_, nr, _OF_AN_INPUT.get(kind, text)) for (id_, nr, text), kind in zip(found, node.kinds, strict=False)

@@ -150,7 +150,10 @@ def summary(graph: Graph) -> str:
 
     counts = totals(graph)
     hidden = sum(1 for cut in graph.cuts if cut.kind == "hidden")
-    cut = f", {counted(len(graph.cuts) - hidden, 'parameter')} without gradient" if len(graph.cuts) > hidden else ""
+    places = sum(cut.is_place for cut in graph.cuts)
+    none = len(graph.cuts) - hidden - places
+    cut = f", {counted(places, 'cut')}" if places else ""
+    cut += f", {counted(none, 'parameter')} without gradient" if none else ""
     cut += f", {counted(hidden, 'parameter')} hidden" if hidden else ""
     graph_size = f"{counted(counts.nodes, 'node')}, {counted(counts.edges, 'edge')}"
     return f"{graph_size}, {counted(counts.parameters, 'parameter element')}{cut}"

@@ -73,12 +73,16 @@ def describe(survey: Survey) -> str:
     ]
     rows += [(cut.kind, _cut_text(cut)) for cut in survey.cuts[:_MOST_CUTS]]
     if len(survey.cuts) > _MOST_CUTS:
-        rows.append(("", f"… and {counted(len(survey.cuts) - _MOST_CUTS, 'more parameter')}"))
+        what = "more cut" if any(cut.is_place for cut in survey.cuts) else "more parameter"
+        rows.append(("", f"… and {counted(len(survey.cuts) - _MOST_CUTS, what)}"))
     return "".join(f"{printable(name):<20}{printable(text)}\n" for name, text in rows)
 
 
 def _cut_text(cut: Cut) -> str:
+    from gradir.ir.cuts import cut_text
     from gradir.ir.text import tensor_text
 
+    if cut.is_place:
+        return cut_text(cut)
     names = ", ".join(cut.names)
     return names if cut.tensor is None else f"{names} {tensor_text(cut.tensor)}"

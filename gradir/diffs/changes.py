@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from gradir.diffs.hunks import Script
-from gradir.ir import TensorMeta
+from gradir.ir import Cut, TensorMeta
 from gradir.ir.text import quoted
 from gradir.ir.totals import Totals
 
@@ -61,10 +61,11 @@ class FieldChange(Record, frozen=True, gc=False):
 class Change(Record, frozen=True, gc=False):
     """One node, scope or cut that was added, removed, changed, renamed or moved to another module.
 
-    ``id`` is a node's id, a scope's path, or the first name of a cut's parameter. ``what`` is a node's operation or
-    role, a scope's class or a cut's kind, and ``tensor`` the first output of a node, or the parameter of a cut. ``was``
-    is what the first graph calls it, where that is something else. All texts are the graph's own, to be escaped where
-    they are shown. The fields before name nodes as the first graph does, those after as the second.
+    ``id`` is a node's id, a scope's path, or the first name of a cut's parameter; of a cut that is a place in a program
+    it is the kind, and ``cut`` is all of it. ``what`` is a node's operation or role, a scope's class or a cut's kind,
+    and ``tensor`` the first output of a node, or the parameter of a cut. ``was`` is what the first graph calls it,
+    where that is something else. All texts are the graph's own, to be escaped where they are shown. The fields before
+    name nodes as the first graph does, those after as the second.
 
     The subject ``module`` is a prefix of names that became another for every node below it, from ``was`` to ``id``;
     ``*`` stands for any index, and ``nodes`` counts them. Nothing else is said of a node that only follows it.
@@ -84,6 +85,7 @@ class Change(Record, frozen=True, gc=False):
     was: str = ""
     tensor: TensorMeta | None = None
     nodes: int = 0
+    cut: Cut | None = None
 
 
 class Size(Record, frozen=True, gc=False):

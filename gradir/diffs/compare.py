@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import cache
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -22,7 +22,7 @@ from gradir.ir.totals import totals
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Kind
     from gradir.diffs.correspondence import Verdict
@@ -63,8 +63,9 @@ class _Changes:
         self._nodes = correspondence.nodes(a.nodes), b.nodes
         self._scopes = correspondence.scopes(a.scopes), b.scopes
         self._below = _below(a.scopes), _below(b.scopes)
-        cut_keys = _cut_keys(map(correspondence.cut, a.cuts))
-        self._cuts = dict(zip(cut_keys, a.cuts, strict=True)), dict(zip(_cut_keys(b.cuts), b.cuts, strict=True))
+        keys = _cut_keys(b.cuts)
+        cut_keys = _keys_of_matches(list(map(correspondence.cut, a.cuts)), b.cuts, keys)
+        self._cuts = dict(zip(cut_keys, a.cuts, strict=True)), dict(zip(keys, b.cuts, strict=True))
         self._own_cut_keys = dict(zip(cut_keys, _cut_keys(a.cuts), strict=True))
         self._shifted: dict[str, tuple[str, str]] = {}
 
@@ -110,7 +111,7 @@ class _Changes:
         return before == after
 
     def _cut(self, old: Cut, new: Cut) -> tuple[Verdict, Iterable[FieldChange]]:
-        fields = field_changes(self._names.cut(old), new, descriptions(Cut), old)
+        fields = field_changes(self._names.cut(old), new, _without_places(), old)
         # A module that takes another's name may translate a scope to what it is not called; what is shown is equal.
         return "", (field for field in fields if field.before != field.after)
 
@@ -171,6 +172,13 @@ def _without_counts() -> Fields:
     return {name: describe for name, describe in descriptions(Scope).items() if name not in _COUNTS}
 
 
+@cache
+def _without_places() -> Fields:
+    """What is compared of cuts: where the same one stands in a program or a graph says nothing new."""
+    free = {field.name for field in compared_fields(Cut) if field.about.compared == "free"}
+    return {name: describe for name, describe in descriptions(Cut).items() if name not in free}
+
+
 def _of_graph(what: str, found: Mapping[str, tuple[str, str]]) -> Change:
     """A change of the whole graph, with an example of each kind."""
     return Change("changed", "graph", what, fields=tuple(FieldChange((name,), *pair) for name, pair in found.items()))
@@ -188,16 +196,62 @@ def _same_node(old: Node, new: Node) -> bool:
     return not (old.attrs or old.ext) or (repr(old.attrs) == repr(new.attrs) and repr(old.ext) == repr(new.ext))
 
 
-def _cut_keys(cuts: Iterable[Cut]) -> list[Path]:
-    return list(numbered(map(_cut_name, cuts)))
+def _cut_keys(cuts: Sequence[Cut]) -> list[Path]:
+    """A key for each cut; that of a place is none that a parameter may have."""
+    names = numbered(_cut_name(cut) for cut in cuts if not cut.is_place)
+    kinds: Counter[str] = Counter()
+    found: list[Path] = []
+    for cut in cuts:
+        kinds[cut.kind] += cut.is_place
+        found.append(("place", cut.kind, kinds[cut.kind]) if cut.is_place else next(names))
+    return found
+
+
+def _keys_of_matches(old: Sequence[Cut], new: Sequence[Cut], keys: Sequence[Path]) -> list[Path]:
+    """The keys of cuts of the first graph, in the words of the second: for places that of the one that is most alike.
+
+    Of several that are the same but for their place, those in the same line belong together, then those in the same
+    function, then those that come first; so it is the new one that is said to be new.
+    """
+    found = _cut_keys(old)
+    free = {at: cut for at, cut in enumerate(new) if cut.is_place}
+    open_ = {at: cut for at, cut in enumerate(old) if cut.is_place}
+    for place in (_line, _function, _anywhere):
+        waiting: defaultdict[Hashable, list[int]] = defaultdict(list)
+        for at in reversed(free):
+            waiting[_identity(free[at]), place(free[at])].append(at)
+        for at, cut in list(open_.items()):
+            if waiting[_identity(cut), place(cut)]:
+                match = waiting[_identity(cut), place(cut)].pop()
+                found[at] = keys[match]
+                del open_[at], free[match]
+    for at in open_:
+        found[at] = (*found[at], 0)
+    return found
+
+
+def _identity(cut: Cut) -> Hashable:
+    return cut.kind, cut.op, cut.scope, cut.names
+
+
+def _line(cut: Cut) -> Hashable:
+    return cut.source
+
+
+def _function(cut: Cut) -> Hashable:
+    return None if cut.source is None else (cut.source.file, cut.source.function)
+
+
+def _anywhere(_: Cut) -> Hashable:
+    return None
 
 
 def _cut_label(key: Path) -> str:
-    return "#".join(map(str, key))
+    return "#".join(map(str, key[1:] if key[1:] and key[0] == "place" and isinstance(key[1], str) else key))
 
 
 def _cut_name(cut: Cut) -> str:
-    return cut.names[0] if cut.names else cut.kind
+    return cut.names[0] if cut.names and not cut.is_place else cut.kind
 
 
 def _change(kind: Kind, record: Node | Scope | Cut) -> Change:
@@ -205,7 +259,8 @@ def _change(kind: Kind, record: Node | Scope | Cut) -> Change:
     if isinstance(record, Scope):
         return Change(kind, "scope", record.path, record.path, record.class_name)
     if isinstance(record, Cut):
-        return Change(kind, "cut", _cut_name(record), record.scope, record.kind, tensor=record.tensor)
+        place = record if record.is_place else None
+        return Change(kind, "cut", _cut_name(record), record.scope, record.kind, tensor=record.tensor, cut=place)
     return Change(kind, "node", record.id, record.scope, record.op or record.role, tensor=record.tensor)
 
 

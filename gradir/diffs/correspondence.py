@@ -64,10 +64,17 @@ class Correspondence:
     def cut(self, cut: Cut) -> Cut:
         """A cut of the first graph, its parameter named after the module's path in the second."""
         path = self.paths.get(cut.scope, cut.scope)
+        if cut.is_place:
+            # It may have names of any modules.
+            return msgspec.structs.replace(cut, scope=path, names=tuple(map(self._name, cut.names)))
         if path == cut.scope:
             return cut
         names = tuple([_moved_below(name, cut.scope, path) for name in cut.names])
         return msgspec.structs.replace(cut, scope=path, names=names)
+
+    def _name(self, name: str) -> str:
+        module, dot, own = name.rpartition(".")
+        return f"{self.paths.get(module, module)}{dot}{own}" if dot else name
 
     def verdict(self, old: Node, new: Node) -> Verdict:
         """What happened to the name of a node; nothing that is said elsewhere."""

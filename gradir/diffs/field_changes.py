@@ -100,9 +100,9 @@ _KEYS: Final[Mapping[type[Record], str]] = {Node: "id", Scope: "path"}
 def compared_fields(kind: type[Record]) -> tuple[Field, ...]:
     """The fields of a record that a diff looks at.
 
-    >>> from gradir.ir import Cut
-    >>> [field.key for field in compared_fields(Cut)]
-    ['kind', 'names', 'scope', 'tensor']
+    >>> from gradir.ir import Source
+    >>> [field.key for field in compared_fields(Source)]
+    ['file', 'line', 'function']
     """
     return tuple(field for field in fields_of(kind) if field.name != _KEYS.get(kind))
 

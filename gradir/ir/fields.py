@@ -53,9 +53,9 @@ def fields_of(record: type[Record]) -> tuple[Field, ...]:
 def other_fields(record: type[Record], told: frozenset[str]) -> tuple[Field, ...]:
     """The fields of a record whose names are not among those that a writer has words for.
 
-    >>> from gradir.ir.model import Cut
-    >>> [field.name for field in other_fields(Cut, frozenset({"kind", "names", "scope"}))]
-    ['tensor']
+    >>> from gradir.ir.model import Source
+    >>> [field.name for field in other_fields(Source, frozenset({"file", "line"}))]
+    ['function']
     """
     return tuple(field for field in fields_of(record) if field.name not in told)
 

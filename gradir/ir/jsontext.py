@@ -16,7 +16,9 @@ __all__ = ["TOLD", "further_facts", "json_lines", "json_text", "json_texts", "pr
 
 TOLD: Final[Mapping[type[Record], frozenset[str]]] = {
     Scope: frozenset({"path", "class_name", "detail", "training"}),
-    Cut: frozenset({"kind", "names", "scope", "tensor"}),
+    Cut: frozenset(
+        {"kind", "names", "scope", "tensor", "op", "source", "via", "meant", "at", "into", "slot"},
+    ),
     Node: frozenset(
         (
             *("id", "role", "op", "native", "scope", "names", "inputs", "outputs"),

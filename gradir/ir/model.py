@@ -289,7 +289,9 @@ class Cut(Record, frozen=True, gc=False):
     it: ``kind`` says how (``detach``, ``data``, ``no_grad``, ``inference_mode``, ``nondifferentiable``, ``sample``,
     ``rebuilt``, ``new_leaf``, ``exit``), ``op`` is the operation, ``names`` are the leaves behind it and ``scope`` is
     the module that ran it. ``source`` is the line of the user's program and ``via`` the one of the library that it
-    called, if that is another. ``meant`` names a pattern that wants it so.
+    called, if that is another. ``meant`` names a pattern that wants it so. ``at`` is the node whose value is cut and
+    ``into`` the one that takes it, or what is computed of it, without its gradient, as far as the graph has them;
+    ``slot`` is the input slot there, where that is sure.
     """
 
     kind: str
@@ -300,6 +302,18 @@ class Cut(Record, frozen=True, gc=False):
     source: Annotated[Source | None, About("free")] = None
     via: Annotated[Source | None, About("free")] = None
     meant: str = ""
+    at: Annotated[str, About("free")] = ""
+    into: Annotated[str, About("free")] = ""
+    slot: Annotated[Count | None, About("free")] = None
+
+    @property
+    def is_place(self) -> bool:
+        """Whether it is a place in a program, and not a parameter.
+
+        >>> Cut("detach", ("w",), op="detach").is_place, Cut("unreached", ("w",)).is_place
+        (True, False)
+        """
+        return bool(self.op) or self.source is not None
 
     def __post_init__(self) -> None:
         if _HAS_MANY_EMPTY_TUPLES:

@@ -14,6 +14,7 @@ import msgspec
 from gradir.errors import PassError
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, TensorMeta
+from gradir.ir.cuts import renamed_cuts
 from gradir.ir.edges import DATA, edges_into, number_into, rewired, sources
 from gradir.ir.ids import claim, module_id, part_name
 from gradir.ir.marks import STATUS, status
@@ -110,14 +111,15 @@ def fold(graph: Graph, depth: int) -> Graph:
         raise PassError(f"fold: depth {depth} is not possible: a depth is 0 or more")
     scopes = [scope for scope in graph.scopes.values() if scope_depth(scope.path) <= depth]
     with paused_gc():
-        nodes = list(graph.nodes.values())
+        nodes, cuts = list(graph.nodes.values()), graph.cuts
         modules = Memo(partial(_module_at, depth))
         places = [None if node.role in _KEPT_ROLES else modules[node.scope] for node in nodes]
         if any(place is not None for place in places):
-            nodes = _canonical(_Contraction(graph, nodes, places).nodes())
+            contraction = _Contraction(graph, nodes, places)
+            nodes, cuts = _canonical(contraction.nodes()), renamed_cuts(cuts, contraction.called)
         elif len(scopes) == len(graph.scopes):
             return graph
-        return Graph.of(nodes, scopes, graph.cuts, graph.producer, read_from=graph.read_from, unknown=graph.unknown)
+        return Graph.of(nodes, scopes, cuts, graph.producer, read_from=graph.read_from, unknown=graph.unknown)
 
 
 class _Contraction:
@@ -155,6 +157,10 @@ class _Contraction:
                 yield self._kept(self._nodes[members[0]])
             else:
                 yield self._module(group, path)
+
+    def called(self, node_id: str) -> str:
+        """The node of the result that has a node in it; nothing for one that is not there."""
+        return self._names[self._group_of[self._number[node_id]]][0] if node_id in self._number else ""
 
     def _saved_bytes(self) -> dict[int, int]:
         """By group the bytes of the storages that it is the first to keep."""

@@ -11,6 +11,7 @@ import msgspec
 
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved, Scope
+from gradir.ir.cuts import renamed_cuts
 from gradir.ir.edges import rewired
 from gradir.ir.ids import claim, encode_component, renamed
 from gradir.ir.saved import owner
@@ -116,7 +117,12 @@ class _Rolled:
     def graph(self) -> Graph:
         """The graph with one block of each stack."""
         kept = [self._moved(node) for node in self._graph.nodes.values() if node.id not in self._gone]
-        return msgspec.structs.replace(self._graph, nodes={node.id: node for node in kept}, scopes=self._scopes())
+        nodes = {node.id: node for node in kept}
+        cuts = renamed_cuts(self._graph.cuts, self._called)
+        return msgspec.structs.replace(self._graph, nodes=nodes, scopes=self._scopes(), cuts=cuts)
+
+    def _called(self, node_id: str) -> str:
+        return self._ids.get(node_id, "" if node_id in self._gone else node_id)
 
     def _new_ids(self) -> dict[str, str]:
         """What the nodes of the first blocks are called, under their ids and those of the last blocks' nodes."""

@@ -8,6 +8,7 @@ import msgspec
 
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved
+from gradir.ir.cuts import renamed_cuts
 from gradir.ir.edges import DATA, rewired, sources
 from gradir.ir.marks import ELIDED
 from gradir.ir.module_tree import Above
@@ -42,7 +43,7 @@ def without(graph: Graph, gone: Collection[str], joins: Callable[[Node], bool]) 
 
     A view whose base is gone has none, and a saved slot whose origin is gone has none. A slot whose storage belongs
     to a leaf, parameter or buffer that is gone no longer has ``bytes``: they would count as memory that lives for
-    backward alone.
+    backward alone. A cut stays, and names no node that is gone.
 
     A graph without any of these nodes is returned as it is. The time is linear in nodes and edges.
     """
@@ -56,14 +57,15 @@ def without(graph: Graph, gone: Collection[str], joins: Callable[[Node], bool]) 
                 left[node.id] = removal.mended(node)
             elif joins(node):
                 removal.join(node)
-        return msgspec.structs.replace(graph, nodes=left)
+        cuts = renamed_cuts(graph.cuts, lambda node_id: node_id if node_id in left else "")
+        return msgspec.structs.replace(graph, nodes=left, cuts=cuts)
 
 
 def within(graph: Graph, kept: set[str]) -> Graph:
     """These nodes, the buffers that they saved, the edges among them, and the modules that hold any of it.
 
     No edge leads to a buffer, so nothing else would keep one. The nodes stay in the order they had; an input slot
-    whose source is left out is null and listed in ``ext["elided_inputs"]``. Cuts stay: they belong to no node.
+    whose source is left out is null and listed in ``ext["elided_inputs"]``. Cuts stay.
     """
     buffers = {
         name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gradir.errors import GradirError
 from gradir.ir.model import MOST
 from gradir.ir.text import amount
-from gradir.review.headline import unknown_sizes
+from gradir.review.headline import new_cuts, new_places, unknown_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -111,17 +111,19 @@ def findings(comparison: Comparison, conditions: Sequence[Condition]) -> Iterato
 
 
 def _cut_findings(comparison: Comparison, conditions: Sequence[Condition]) -> Iterator[Finding]:
-    """What the conditions on cuts come to; where there are none, that there are new cuts."""
+    """What the conditions on cuts come to; where there are none, that there are new cuts. What is meant is none."""
     changes = [change for change in comparison.diff.changes if change.subject == "cut"]
-    new = [change for change in changes if change.kind == "added" or _is_sure_now(change)]
-    said = _new_cuts_text(new)
+    parameters = [change for change in changes if change.cut is None]
+    new = [change for change in parameters if change.kind == "added" or _is_sure_now(change)]
+    places = new_places(changes)
+    said = ", ".join(filter(None, (_new_cuts_text(new), *new_cuts(places))))
     named = [condition for condition in conditions if condition.metric == _CUTS]
-    if new and not named:
+    if said and not named:
         yield Finding(f"{said}; --fail-on {_CUTS} fails on that", fails=False)
-    before, after = (len(graph.cuts) for graph in comparison.graphs)
+    before, after = (sum(not cut.meant for cut in graph.cuts) for graph in comparison.graphs)
     for condition in named:
-        grown = max(len(new), after - before)
-        fails = bool(new or before != after) if condition.limit is None else _holds(condition, before, before + grown)
+        grown = max(len(new) + len(places), after - before)
+        fails = bool(said or before != after) if condition.limit is None else _holds(condition, before, before + grown)
         if fails:
             yield Finding(", ".join(filter(None, (f"{condition.text}: {before:,} -> {after:,}", said))), fails)
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gradir.ir.cuts import cut_text
 from gradir.ir.text import amount, short_bytes
 from gradir.review.frozen import freezing
 from gradir.review.wording import SIGNS, words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gradir.diffs.changes import Change, Diff, FieldChange
+    from gradir.ir import Cut
     from gradir.review.comparison import Comparison
 
-__all__ = ["headline", "notes", "uniform", "unknown_sizes"]
+__all__ = ["headline", "new_cuts", "new_places", "notes", "uniform", "unknown_sizes"]
 
 _ALWAYS: Final = ("added", "removed", "changed")
 
@@ -31,7 +33,7 @@ def headline(comparison: Comparison) -> str:
     """
     diff = comparison.diff
     counts: Counter[tuple[str, str]] = Counter((change.subject, change.kind) for change in diff.changes)
-    texts = []
+    texts = [*new_cuts(new_places(diff.changes))]
     for subject in ("cut", "node", "scope"):
         numbers = [
             (sign, counts[subject, kind]) for kind, sign in SIGNS.items() if kind in _ALWAYS or counts[subject, kind]
@@ -44,6 +46,30 @@ def headline(comparison: Comparison) -> str:
     if any(change.id == "order" for change in diff.changes if change.subject == "graph"):
         texts.append("order changed")
     return "; ".join([*texts, *_growth(comparison)])
+
+
+def new_places(changes: Iterable[Change]) -> list[Cut]:
+    """The places that newly cut what nothing means to be cut, or that nothing means any more."""
+    return [
+        change.cut
+        for change in changes
+        if change.cut is not None
+        and not change.cut.meant
+        and (change.kind == "added" or any(field.path == ("meant",) for field in change.fields))
+    ]
+
+
+def new_cuts(places: Sequence[Cut]) -> Iterator[str]:
+    """One phrase for new places, if there are any; it tells the first.
+
+    >>> from gradir.ir import Cut, Source
+    >>> list(new_cuts([Cut("detach", ("a", "b"), op="detach", source=Source("net.py", 41))] * 2))
+    ['2 new cuts: detach at net.py:41 (2 parameters), and 1 more']
+    """
+    if places:
+        more = f", and {len(places) - 1:,} more" if len(places) > 1 else ""
+        count = f"{len(places):,} new cuts" if more else "a new cut"
+        yield f"{count}: {cut_text(places[0], count=True)}{more}"
 
 
 def _growth(comparison: Comparison) -> Iterator[str]:

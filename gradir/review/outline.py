@@ -139,10 +139,11 @@ def _cuts(comparison: Comparison, taken: Collection[int]) -> Iterator[tuple[list
     Cuts that came are parameters that have no gradient any more, so they stand first.
     """
     changes = comparison.diff.changes
-    groups: dict[tuple[str, str], list[int]] = {}
+    groups: dict[tuple[str, str | int], list[int]] = {}
     for at, change in enumerate(changes):
         if change.subject == "cut" and change.kind in {"added", "removed"}:
-            groups.setdefault((change.kind, change.what), []).append(at)
+            # A place is a line of its own.
+            groups.setdefault((change.kind, change.what if change.cut is None else at), []).append(at)
     if not groups:
         return
     accumulators = vocabulary_of(*comparison.graphs).accumulators
@@ -152,7 +153,8 @@ def _cuts(comparison: Comparison, taken: Collection[int]) -> Iterator[tuple[list
             nodes.setdefault((change.kind, accumulated(change.id, accumulators)), []).append(at)
     for key in sorted(groups, key=lambda key: key[0]):
         other = "removed" if key[0] == "added" else "added"
-        yield groups[key], [node for at in groups[key] for node in nodes.pop((other, changes[at].id), ())]
+        parameters = [changes[at].id for at in groups[key] if changes[at].cut is None]
+        yield groups[key], [node for name in parameters for node in nodes.pop((other, name), ())]
 
 
 def _by_module(changes: Sequence[Change], owners: Mapping[int, WholeModule]) -> dict[WholeModule, list[Change]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import astuple
 
 from gradir.diffs.changes import Size
+from gradir.ir.cuts import cut_text
 from gradir.ir.text import amount, short_bytes, word
 from gradir.markdown import code_span, fenced
 from gradir.review.changed_modules import ChangedModule, WholeModule
@@ -35,6 +36,7 @@ _MOST_CHARACTERS: Final = 60_000
 
 _KINDS: Final = ("added", "removed", "changed", "renamed", "moved")
 _MOST_CUTS: Final = 4
+_CAME: Final = {"added": "a new cut", "removed": "a cut less"}
 _MOST_RENAMED: Final = 10
 _LEGEND: Final = "`+` added, `-` removed, `~` changed; what is gray is as it was."
 _LEAST_ROOM: Final = 200
@@ -97,6 +99,10 @@ def _cut_figures(outline: Outline) -> Iterator[str]:
     """A line for each kind of cut that came or went; their parameters count as gone, which alone would mislead."""
     for cuts in outline.cuts[:_MOST_CUTS]:
         changes = cuts.changes
+        place = changes[0].cut
+        if place is not None:
+            yield f"**Cuts:** {_CAME[changes[0].kind]}: {code_span(cut_text(place, count=True))}  "
+            continue
         names = list(dict.fromkeys(change.id for change in changes))
         shown = ranges(names) if len(names) > 1 else names[0]
         if len(shown) <= LONGEST_RANGE:

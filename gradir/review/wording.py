@@ -11,6 +11,7 @@ from msgspec import UNSET
 from gradir.diffs.changes import FieldChange
 from gradir.diffs.field_changes import further_parts, numbered
 from gradir.ir import Cut, Node, Ref, Saved, Scope, Source, TensorMeta
+from gradir.ir.cuts import cut_text
 from gradir.ir.fields import fields_of
 from gradir.ir.model import NonFinite, Record
 from gradir.ir.text import counted, quoted, ref_text, size_text, tensor_text, value_text, word
@@ -170,6 +171,8 @@ def change_lines(change: Change) -> Iterator[Line]:
 
 def change_line(change: Change) -> Line:
     """A change in one line, without its fields."""
+    if change.cut is not None:
+        return sign_line(change.kind, f"cut {cut_text(change.cut)}")
     subject = f"{change.subject} " if change.subject in {"scope", "cut", "module"} else ""
     named = module_name if change.subject == "module" else word
     was = f"{named(change.was)} -> " if change.was or change.subject == "module" else ""

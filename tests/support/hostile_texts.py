@@ -40,4 +40,10 @@ def graph_of(text: str) -> Graph:
         ),
     ]
     scopes = [Scope(text, text, text, 1, 2, 3, 4, training=True)]
-    return Graph.of(nodes, scopes, [Cut(text, (text,), text, meta)], Producer(text, text, text, {text: text}))
+    place = Source(text, 2**63 - 1, text)
+    cuts = [
+        Cut(text, (text,), text, meta),
+        Cut(text, (text, text), text, meta, text, place, place, text, text, "f:1", 1),
+        Cut(text, source=place, at="f:1", into=text, slot=2**63 - 1),
+    ]
+    return Graph.of(nodes, scopes, cuts, Producer(text, text, text, {text: text}))

@@ -219,7 +219,13 @@ class Reader:
             names.append(self._name())
         for fact in facts:
             word, _, self._rest = fact.partition(" ")
-            fields[word] = self._name() if word == "scope" else self._tensor()
+            if word in {"source", "via"}:
+                fields[word] = self._source()
+            elif word == "slot":
+                fields[word] = self._integer()
+            else:
+                fields[word] = self._tensor() if word == "tensor" else self._name()
+            assert not self._rest
         return Cut(kind, tuple(names), **fields)  # type: ignore[arg-type]
 
     def _node(self, head: str, facts: list[str]) -> Node:
@@ -258,9 +264,12 @@ class Reader:
         if word == "opaque":
             return {"opaque": True}
         assert word == "source"
+        return {"source": self._source()}
+
+    def _source(self) -> Source:
         file = self._name()
         assert self._take(" line ")
-        return {"source": Source(file, self._integer(), self._name() if self._take(" in ") else "")}
+        return Source(file, self._integer(), self._name() if self._take(" in ") else "")
 
     def _saved(self) -> Saved:
         slot = self._name()

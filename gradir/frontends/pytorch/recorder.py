@@ -35,6 +35,7 @@ from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, 
 from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline, path_of
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Graph, Producer
+from gradir.ir.cuts import FLOW
 from gradir.protocols import Names, Verification
 from gradir.version import __version__
 
@@ -230,9 +231,6 @@ class Recorder:
     def _with_cuts(self, live: LiveGraph, named: NamedTensors, paths: Mapping[nn.Module, str]) -> LiveGraph:
         """The capture with the places in its graph where the flow goes on without gradient."""
         found: list[Cut] = []
-        reached = {
-            name for node in live.graph.nodes.values() if node.role in {"leaf", "parameter"} for name in node.names
-        }
         for flow in self._flows.values():
             flowing = Flowing(flow, [entry.tensor for entry in live.captured if entry.role == "output"])
 
@@ -241,10 +239,12 @@ class Recorder:
                 names = () if tensor is None else named.of(tensor).names
                 return names or ((flow.variables[leaf],) if leaf in flow.variables else ())
 
-            found.extend(cuts_of(flow, flowing, names_of, reached, lambda frame: path_of(frame, paths)))
-        if not found:
+            found.extend(cuts_of(flow, flowing, names_of, live, lambda frame: path_of(frame, paths)))
+        if not self._notes_flow:
             return live
-        return live._replace(graph=replace(live.graph, cuts=(*live.graph.cuts, *found)))
+        graph = live.graph
+        producer = replace(graph.producer, options={**graph.producer.options, FLOW: True})
+        return live._replace(graph=replace(graph, cuts=(*graph.cuts, *found), producer=producer))
 
     def _source_lookup(self, timelines: Sequence[Timeline]) -> SourceLookup | None:
         if not self._notes_sources:

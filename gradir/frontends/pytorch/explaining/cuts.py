@@ -46,8 +46,10 @@ class Flowing:
 
     def __init__(self, flow: Flow, captured: Iterable[torch.Tensor]) -> None:
         self._flow = flow
+        self._roots: dict[Value, Value] = {}
         ends = [flow.read(tensor) for tensor in captured]
-        self._carrying = {read.value for read in self._reads(ends) if read.carries and not _is_fresh(read)}
+        self.ends = frozenset(read.value for read in ends)
+        self.carrying = {read.value for read in self._reads(ends) if read.carries and not _is_fresh(read)}
         self._fresh = {read.value for read in self._reads(ends) if _is_fresh(read)}
         self.wanted = self._all_behind(ends)
         self.stops: list[Stop] = []
@@ -58,8 +60,15 @@ class Flowing:
 
     def root(self, leaf: Value) -> Value:
         """What a leaf was before it was first updated."""
-        while leaf.maker != FROM_OUTSIDE and _updates_leaf(step := self._flow.steps[leaf.maker]):
+        passed = []
+        while leaf not in self._roots and leaf.maker != FROM_OUTSIDE:
+            step = self._flow.steps[leaf.maker]
+            if not _updates_leaf(step):
+                break
+            passed.append(leaf)
             leaf = next(read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind == "inplace")
+        leaf = self._roots.get(leaf, leaf)
+        self._roots.update(dict.fromkeys(passed, leaf))
         return leaf
 
     def leaves_behind(self, value: Value) -> tuple[Value, ...]:
@@ -73,14 +82,14 @@ class Flowing:
             yield from found.reads
         yield from ends
 
-    def _sources(self, value: Value) -> tuple[Read, ...]:
+    def sources(self, value: Value) -> tuple[Read, ...]:
         """What a value is computed of."""
         if value.maker != FROM_OUTSIDE:
             step = self._flow.steps[value.maker]
             return () if _takes_shape_alone(step) or _updates_leaf(step) else step.inputs
         outside = self._flow.outside[value.number]
         if outside.shared is not None:
-            return (Read(outside.shared, outside.shared in self._carrying, is_leaf=False),)
+            return (Read(outside.shared, outside.shared in self.carrying, is_leaf=False),)
         return outside.copied
 
     def _all_behind(self, ends: Iterable[Read]) -> set[Value]:
@@ -90,7 +99,7 @@ class Flowing:
             value = waiting.pop()
             if value not in found:
                 found.add(value)
-                waiting.extend(read.value for read in self._sources(value))
+                waiting.extend(read.value for read in self.sources(value))
         return found
 
     def _find(self) -> None:
@@ -116,13 +125,13 @@ class Flowing:
         self, value: Value, step: Step, behind: dict[Value, int], origins: dict[Value, int], leaves: _LeafSets
     ) -> None:
         arriving = computed = 0
-        for read in self._sources(value):
+        for read in self.sources(value):
             arriving |= self._behind(read, behind, leaves)
             computed |= origins.get(read.value, 0)
         computed |= arriving
-        if arriving and value in self.wanted and value not in self._carrying and not step.inside:
+        if arriving and value in self.wanted and value not in self.carrying and not step.inside:
             self.stops.append(Stop(self._kind_at(value, step), value, step, leaves.members(arriving)))
-        behind[value] = arriving if value in self._carrying else 0
+        behind[value] = arriving if value in self.carrying else 0
         origins[value] = computed
 
     def _kind_at(self, value: Value, step: Step) -> str:

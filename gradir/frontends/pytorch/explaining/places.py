@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 
 from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Stop
+from gradir.frontends.pytorch.explaining.ends import Ends
+from gradir.frontends.pytorch.explaining.meant import Meant
+from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.timelines import Frame
@@ -17,28 +20,43 @@ def cuts_of(
     flow: Flow,
     flowing: Flowing,
     names_of: Callable[[Value], tuple[str, ...]],
-    reached: Collection[str],
+    live: LiveGraph,
     scope_of: Callable[[Frame | None], str],
 ) -> Iterator[Cut]:
     """One cut for each place and kind, in the order of the program.
 
-    ``names_of`` gives the names of a leaf. A kind that no program asks for is left out where ``reached`` has all leaves
-    that are behind it.
+    ``names_of`` gives the names of a leaf. A kind that no program asks for is left out where the graph has all leaves
+    that are behind it. Of a place that ran several times, the ends are those of the first time that has any.
     """
-    lines = ShownLines()
-    groups: dict[tuple[str, Place | None, str], tuple[Stop, dict[str, None]]] = {}
+    lines, ends, meant = ShownLines(), Ends(flow, flowing, live), Meant(flow, flowing)
+    nodes = live.graph.nodes.values()
+    reached = {name for node in nodes if node.role in {"leaf", "parameter"} for name in node.names}
+    groups: dict[tuple[str, Place | None, str], tuple[list[Stop], dict[str, None]]] = {}
     for stop in flowing.stops:
         key = stop.kind, stop.step.place, scope_of(stop.step.call)
-        _, names = groups.setdefault(key, (stop, {}))
+        stops, names = groups.setdefault(key, ([], {}))
+        stops.append(stop)
         names.update(dict.fromkeys(name for leaf in stop.leaves for name in names_of(leaf)[:1]))
-    for (kind, place, scope), (stop, names) in groups.items():
-        if kind in EXPLICIT or not names.keys() <= set(reached):
+    for (kind, place, scope), (stops, names) in groups.items():
+        if kind in EXPLICIT or not names.keys() <= reached:
             source, via = lines_of(place, lines)
-            step, number = (
-                (stop.step, stop.value.number) if stop.value.maker != FROM_OUTSIDE else (None, stop.value.number)
+            (stop, *_), patterns = stops, {meant.pattern(stop) for stop in stops}
+            number = stop.value.number
+            tensor = flow.outside[number].meta if stop.value.maker == FROM_OUTSIDE else stop.step.outputs[number]
+            entry = next(filter(None, map(ends.entry, stops)), None)
+            yield Cut(
+                kind,
+                tuple(names),
+                scope,
+                tensor,
+                operation_of(stop),
+                source,
+                via,
+                meant=patterns.pop() if len(patterns) == 1 else "",
+                at=next(filter(None, map(ends.at, stops)), ""),
+                into="" if entry is None else entry.into,
+                slot=None if entry is None else entry.slot,
             )
-            tensor = flow.outside[number].meta if step is None else step.outputs[number]
-            yield Cut(kind, tuple(names), scope, tensor, operation_of(stop), source, via)
 
 
 def lines_of(place: Place | None, lines: ShownLines) -> tuple[Source | None, Source | None]:

@@ -1,0 +1,120 @@
+"""What is said of cuts, where they are drawn, and what becomes of them where nodes go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from gradir.ir.excerpt import shortened
+from gradir.ir.graph import Graph
+from gradir.ir.model import Cut
+from gradir.ir.text import counted, printable
+
+__all__ = ["FLOW", "Stub", "counts_text", "cut_text", "renamed_cuts", "stubs"]
+
+FLOW: Final = "flow"
+"""The option of the producer of a graph whose forward was noted."""
+
+_MOST_NAMES: Final = 2
+_MOST_KINDS: Final = 12
+_LONGEST: Final = 60
+"""No name, nor the path of a file, takes up more of a line."""
+
+
+class Stub(NamedTuple):
+    """A cut as it is drawn: why gradient ends, and the node and the slot it does not come to, where these are known."""
+
+    reason: str
+    into: str = ""
+    slot: int | None = None
+
+
+def cut_text(cut: Cut, *, count: bool = False) -> str:
+    """A cut in one printable line; ``count`` says how many names there are instead of which.
+
+    >>> from gradir.ir.model import Source
+    >>> cut = Cut("no_grad", ("a", "b", "c"), op="mul", source=Source("net.py", 41))
+    >>> cut_text(cut), cut_text(cut, count=True)
+    ('no_grad (mul) at net.py:41: a, b and 1 more', 'no_grad (mul) at net.py:41 (3 parameters)')
+    """
+    text = _short(cut.kind)
+    if cut.op and cut.op != cut.kind:
+        text += f" ({_short(cut.op)})"
+    if cut.source is not None:
+        text += f" at {_short(cut.source.file)}:{cut.source.line}"
+    if cut.meant:
+        text += f", meant: {_short(cut.meant)}"
+    if not cut.names:
+        return text
+    return f"{text} ({counted(len(cut.names), 'parameter')})" if count else f"{text}: {_listed(cut.names)}"
+
+
+def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
+    """What is to be drawn of the cuts: each place, and of a recorded forward the parameters of each kind together.
+
+    Of more than ``most`` the last says how many are left out.
+
+    >>> graph = Graph.of([], cuts=[Cut("unreached", ("w",)), Cut("detach", ("v",), op="detach")])
+    >>> [stub.reason for stub in stubs(graph)]
+    ['detach: v']
+    """
+    found = [
+        Stub(cut_text(cut), *((cut.into, cut.slot) if _takes_values(cut.into, graph) else ()))
+        for cut in graph.cuts
+        if cut.is_place
+    ]
+    if graph.producer.options.get(FLOW) is True:
+        names: dict[str, list[str]] = {}
+        for cut in graph.cuts:
+            if not cut.is_place:
+                names.setdefault(cut.kind, []).extend(cut.names[:1])
+        found += [Stub(f"{_short(kind)}: {_listed(these)}") for kind, these in names.items()]
+    if most is not None and len(found) > most:
+        found[most - 1 :] = [Stub(f"{len(found) - most + 1:,} more cuts")]
+    return found
+
+
+def counts_text(graph: Graph) -> str:
+    """How many cuts of each kind there are, of a graph that `stubs` has any of.
+
+    >>> counts_text(Graph.of([], cuts=[Cut("detach", op="detach"), Cut("detach", op="detach", meant="stop-gradient")]))
+    '2 detach (1 of them meant)'
+    """
+    if not stubs(graph, 1):
+        return ""
+    kinds = Counter(cut.kind for cut in graph.cuts)
+    meant = Counter(cut.kind for cut in graph.cuts if cut.meant)
+    texts = [
+        f"{count:,} {_short(kind)}{f' ({meant[kind]:,} of them meant)' if meant[kind] else ''}"
+        for kind, count in kinds.most_common(_MOST_KINDS)
+    ]
+    return ", ".join(texts + ["…"] * (len(kinds) > _MOST_KINDS))
+
+
+def renamed_cuts(cuts: Iterable[Cut], called: Callable[[str], str]) -> tuple[Cut, ...]:
+    """The cuts with their nodes as they are called now; ``called`` gives nothing for a node that is gone."""
+    return tuple([_renamed(cut, called) for cut in cuts])
+
+
+def _renamed(cut: Cut, called: Callable[[str], str]) -> Cut:
+    at, into = called(cut.at), called(cut.into)
+    if (at, into) == (cut.at, cut.into):
+        return cut
+    return replace(cut, at=at, into=into, slot=cut.slot if into == cut.into else None)
+
+
+def _takes_values(node_id: str, graph: Graph) -> bool:
+    """Whether there is such a node; a file may name any, or a buffer, which is not always drawn."""
+    return node_id in graph.nodes and graph.nodes[node_id].role != "buffer"
+
+
+def _listed(names: Sequence[str]) -> str:
+    listed = ", ".join(map(_short, names[:_MOST_NAMES]))
+    return listed if len(names) <= _MOST_NAMES else f"{listed} and {len(names) - _MOST_NAMES:,} more"
+
+
+def _short(text: str) -> str:
+    return printable(shortened(text, _LONGEST))
