@@ -172,8 +172,13 @@ LOOKED_AT: Final = (
 )
 """What torch raises where a program needs the values of a tensor that has none."""
 Operator: Final = _found("torch._ops.OpOverload", "to tell what makes tensors of numbers alone")
-schema_of: Final = _reader("operator._schema", "to tell what makes tensors of numbers alone")
+schema_of: Final = _reader("operator._schema", "to tell what an operation writes, and what makes tensors of numbers")
 no_dispatch: Final = _found("torch.utils._mode_utils.no_dispatch", "to compute the values of small tensors")
+
+# What runs in a forward.
+TorchDispatchMode: Final = _found("torch.utils._python_dispatch.TorchDispatchMode", "to note every operation")
+READS_A_NUMBER: Final = "_local_scalar_dense"
+"""The operation behind ``item``."""
 
 # The engine.
 _COUNT: Final = "to count what the engine runs"

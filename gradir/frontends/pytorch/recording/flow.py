@@ -17,7 +17,14 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import nn
 
-from gradir.frontends.pytorch.private import MODULE_CALL, StorageWeakRef, next_sequence_number, runs_a_function
+from gradir.frontends.pytorch.private import (
+    MODULE_CALL,
+    Operator,
+    StorageWeakRef,
+    next_sequence_number,
+    runs_a_function,
+    schema_of,
+)
 from gradir.frontends.pytorch.reading.metadata import MetadataReader
 from gradir.frontends.pytorch.reading.tensors import held_by, storage_of
 from gradir.frontends.pytorch.recording.paths import is_installed
@@ -328,10 +335,10 @@ class _Signature(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _signature(func: Any) -> _Signature:
-    schema = getattr(func, "_schema", None)
-    if schema is None:
-        # An operation that takes functions has none.
+    if not isinstance(func, Operator):
+        # It takes functions, and has no schema.
         return _Signature((), {})
+    schema = schema_of(func)
     kinds = {
         entry.name: _INPLACE if entry.alias_info.is_write else _VIEW
         for entry in schema.arguments

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import torch
 
+from gradir.frontends.pytorch.private import READS_A_NUMBER
 from gradir.frontends.pytorch.reading.attributes import plain_text, plain_value
 from gradir.frontends.pytorch.reading.symbols import Symbols
 from gradir.frontends.pytorch.reading.tensors import NamedTensors
@@ -20,8 +21,6 @@ __all__ = ["forward_nodes"]
 
 _ASKED_FOR: Final = frozenset({"data", "detach", "detach_"})
 """What a program calls for a detach of its own; torch makes others to save tensors."""
-
-_READS_A_NUMBER: Final = "_local_scalar_dense"
 
 
 def forward_nodes(flows: Iterable[Flow], named: NamedTensors, scope_of: Callable[[Frame | None], str]) -> list[Node]:
@@ -211,4 +210,4 @@ def _gives_nothing(step: Step) -> bool:
 
 def _is_of(found: Exit, step: Step) -> bool:
     """Whether a step is what a function that reads a number runs."""
-    return _operation(step.func) == _READS_A_NUMBER and step.inputs == found.reads
+    return _operation(step.func) == READS_A_NUMBER and step.inputs == found.reads

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from gradir.frontends.pytorch.private import TorchDispatchMode
 from gradir.frontends.pytorch.recording.flow import Flow
 
 __all__ = ["FlowModes"]
@@ -37,13 +37,13 @@ class FlowModes:
 
     def __enter__(self) -> FlowModes:
         self._calls.__enter__()  # type: ignore[no-untyped-call]
-        self._operations.__enter__()  # type: ignore[no-untyped-call]
+        self._operations.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._operations.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        self._operations.__exit__(kind, error, trace)
         self._calls.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
 
 
@@ -79,13 +79,13 @@ class _Calls(TorchFunctionMode):
         return result
 
 
-class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Operations(TorchDispatchMode):  # type: ignore[misc]
     """Sees every operation below autograd."""
 
     supports_higher_order_operators = True
 
     def __init__(self, flow: Flow, calls: _Calls) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._flow = flow
         self._calls = calls
 
