@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import graphviz
 
     from gradir.diffs.changes import Diff
+    from gradir.explanations.model import Explanation
     from gradir.ir import Graph
     from gradir.protocols import Names, Recorder, Verification
 
@@ -20,6 +21,7 @@ __all__ = [
     "diff",
     "diff_text",
     "dumps",
+    "explanation_text",
     "export",
     "load",
     "loads",
@@ -131,11 +133,12 @@ def release() -> int:
     return sum(each.release() for each in releasing())
 
 
-def record(model: object = None, *, sources: bool = False, frontend: str | None = None) -> Recorder:
+def record(model: object = None, *, sources: bool = False, flow: bool = False, frontend: str | None = None) -> Recorder:
     """Note which module runs which operation, for ids and scopes by module.
 
     With ``sources`` it also notes the source line of every operation, relative to the working directory, and the
-    variable that its result is assigned to, as a name.
+    variable that its result is assigned to, as a name. With ``flow`` it notes every operation, those that autograd does
+    not among them, which `Recorder.explain` needs.
 
     Beside ``model``, a module is shown if it made a node of the graph or has a parameter in it, as a criterion does,
     under the name of its class. Without ``model``, every module that ran is shown, whether it took part or not: a
@@ -144,7 +147,7 @@ def record(model: object = None, *, sources: bool = False, frontend: str | None 
 
     Raises:
         CaptureError: ``model`` is no module or dict of modules, which is raised when the context is entered; or the
-            front-end cannot record.
+            front-end cannot record, or not explain.
 
     >>> import torch, gradir
     >>> model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh())
@@ -154,9 +157,12 @@ def record(model: object = None, *, sources: bool = False, frontend: str | None 
     ['1/tanh:1']
     """
     from gradir import choosing
-    from gradir.protocols import Records
+    from gradir.protocols import Explains, Records
 
-    return choosing.able(choosing.recording(model, frontend), Records).record(model, sources=sources)
+    name = choosing.recording(model, frontend)
+    if flow:
+        return choosing.able(name, Explains).record(model, sources=sources, flow=True)
+    return choosing.able(name, Records).record(model, sources=sources)
 
 
 def load(path: str | bytes | PathLike[str]) -> Graph:
@@ -359,6 +365,16 @@ def diff_text(diff: Diff, renderer: str, **options: object) -> str:
     from gradir.review.comparison import Comparison
 
     return registry.rendered(renderer, Comparison.behind(diff), options)
+
+
+def explanation_text(explanation: Explanation, format: str) -> str:
+    """An explanation in a format, see `gradir.Explanation.to`."""
+    from gradir.errors import ExportError
+    from gradir.explanations.forms import FORMS
+
+    if format not in FORMS:
+        raise ExportError(f"no format {format!r} of an explanation: there are {', '.join(FORMS)}")
+    return FORMS[format](explanation)
 
 
 def patch(graph: Graph, diff: Diff) -> Graph:

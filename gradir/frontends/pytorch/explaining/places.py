@@ -26,12 +26,13 @@ def cuts_of(
     that are behind it.
     """
     lines = ShownLines()
-    groups: dict[tuple[str, Place | None, str], tuple[Stop, dict[str, None]]] = {}
+    groups: dict[tuple[str, Place | None, str], tuple[Stop, int]] = {}
     for stop in flowing.stops:
         key = stop.kind, stop.step.place, scope_of(stop.step.call)
-        _, names = groups.setdefault(key, (stop, {}))
-        names.update(dict.fromkeys(name for leaf in stop.leaves for name in names_of(leaf)[:1]))
-    for (kind, place, scope), (stop, names) in groups.items():
+        first, leaves = groups.get(key, (stop, 0))
+        groups[key] = first, leaves | stop.leaves
+    for (kind, place, scope), (stop, leaves) in groups.items():
+        names = dict.fromkeys(name for leaf in flowing.members(leaves) for name in names_of(leaf)[:1])
         if kind in EXPLICIT or not names.keys() <= set(reached):
             source, via = lines_of(place, lines)
             step, number = (
