@@ -50,6 +50,7 @@ class Flowing:
 
     def __init__(self, flow: Flow, captured: Iterable[torch.Tensor]) -> None:
         self._flow = flow
+        self._roots: dict[Value, Value] = {}
         ends = [flow.read(tensor) for tensor in captured]
         self._carrying = {read.value for read in self._reads(ends) if read.carries and not _is_fresh(read)}
         self._fresh = {read.value for read in self._reads(ends) if _is_fresh(read)}
@@ -58,7 +59,6 @@ class Flowing:
         self.exits: list[Leaving] = []
         self._leaves: dict[Value, int] = {}
         self._listed: list[Value] = []
-        self._roots: dict[Value, Value] = {}
         self.terms = list(terms_of(flow, [read.value for read in ends]))
         # Of each value the leaves whose gradient would arrive through it, and those that it is computed of at all.
         self._arriving: dict[Value, int] = {}

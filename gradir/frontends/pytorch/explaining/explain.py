@@ -111,11 +111,11 @@ class _Search:
             makers = [self._flow.steps[read.value.maker] for read in failed.reads if read.value.maker != FROM_OUTSIDE]
             inferred = [step for step in makers if step.mode == "inference_mode"]
             for step in inferred:
-                self._tell("inference_mode", "error", _called(step), [], step.place, error)
+                self._tell("inference_mode", "error", _called(step), [], step.place, detail=error)
             if not inferred:
-                self._tell("raised", "error", failed.called, [], failed.place, error)
+                self._tell("raised", "error", failed.called, [], failed.place, detail=error)
         else:
-            self._tell("backward", "error", "", [], None, error)
+            self._tell("backward", "error", "", [], None, detail=error)
         return Explanation(self._statuses, tuple(self._causes))
 
     def _all_leaves(self, sets: Iterable[int]) -> set[Value]:
@@ -283,7 +283,7 @@ class _Search:
                 step = makers.get(sequence_number(fn))
                 self._tell("freed", "error", node.op, [], None if step is None else step.place)
                 return
-        self._tell("raised", "error", "the backward", [], None, error)
+        self._tell("raised", "error", "the backward", [], None, detail=error)
 
     def _last_write(self, raw: Any) -> Step | None:
         held = getattr(raw, "data", None)
@@ -305,7 +305,7 @@ class _Search:
         return "error" if any(self._statuses[name] == "cut" and self._is_trained(name) for name in names) else "info"
 
     def _tell(
-        self, kind: str, level: Level, op: str, names: Iterable[str], place: Place | None, detail: str = ""
+        self, kind: str, level: Level, op: str, names: Iterable[str], place: Place | None, *, detail: str = ""
     ) -> None:
         source, via = lines_of(place, self._lines)
         self._causes.append(Cause(kind, level, op, tuple(names), source, via, detail))
