@@ -17,6 +17,7 @@ EXPLICIT: Final = frozenset({"data", "detach", "inference_mode", "new_leaf", "no
 """Kinds that a program asks for; the others follow from what its operations are."""
 
 _DERIVING: Final = frozenset({"backward", "grad"})
+_DETACHING: Final = frozenset({"data", "detach", "detach_"})
 _OF_SHAPE_ALONE: Final = ("empty", "full", "new_", "ones", "rand", "zeros")
 """How the names of operations begin that take the shape and the type of a tensor alone."""
 
@@ -53,6 +54,8 @@ class Flowing:
         self._roots: dict[Value, Value] = {}
         ends = [flow.read(tensor) for tensor in captured]
         self._carrying = {read.value for read in self._reads(ends) if read.carries and not _is_fresh(read)}
+        # A derivative that is computed by them gets its graph back.
+        self._carrying.update(_saved_by_torch(flow))
         self._fresh = {read.value for read in self._reads(ends) if _is_fresh(read)}
         self.wanted = self._all_behind(ends)
         self.stops: list[Stop] = []
@@ -180,6 +183,22 @@ class Flowing:
             self._leaves[leaf] = len(self._leaves)
             self._listed.append(leaf)
         return 1 << self._leaves[leaf]
+
+
+def _saved_by_torch(flow: Flow) -> Iterator[Value]:
+    """What torch itself detaches, right after the operation whose derivative needs its own result."""
+    maker = FROM_OUTSIDE
+    for number, step in enumerate(flow.steps):
+        if not step.func.__name__.startswith("detach"):
+            maker = number
+        elif (
+            maker != FROM_OUTSIDE
+            and step.called not in _DETACHING
+            and step.called == flow.steps[maker].called
+            and step.inputs[0].carries
+            and step.inputs[0].value.maker == maker
+        ):
+            yield Value(number, 0)
 
 
 def _is_fresh(read: Read) -> bool:
