@@ -236,6 +236,11 @@ def inplace(rec: gradir.Recorder) -> Asked:
     return Asked(loss, {"a": a})
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
 LOST = ("error", {"a": "cut", "c": "reached"})
 PROGRAMS: list[tuple[Program, str, tuple[str, ...], str, dict[str, str]]] = [
     (detach, "detach", ("a",), *LOST),

@@ -17,6 +17,7 @@ EXPLICIT: Final = frozenset({"data", "detach", "inference_mode", "new_leaf", "no
 """Kinds that a program asks for; the others follow from what its operations are."""
 
 _DERIVING: Final = frozenset({"backward", "grad"})
+_DIFFERENTIABLE: Final = ("bfloat", "complex", "float")
 _DETACHING: Final = frozenset({"data", "detach", "detach_"})
 _OF_SHAPE_ALONE: Final = ("empty", "full", "new_", "ones", "rand", "zeros")
 """How the names of operations begin that take the shape and the type of a tensor alone."""
@@ -53,10 +54,12 @@ class Flowing:
         self._flow = flow
         self._roots: dict[Value, Value] = {}
         ends = [flow.read(tensor) for tensor in captured]
-        self._carrying = {read.value for read in self._reads(ends) if read.carries and not _is_fresh(read)}
+        self._carrying = {read.value for read in self._reads(ends) if read.carries and not self._is_fresh(read)}
         # A derivative that is computed by them gets its graph back.
         self._carrying.update(_saved_by_torch(flow))
-        self._fresh = {read.value for read in self._reads(ends) if _is_fresh(read)}
+        read = {read.value for read in self._reads(ends)}
+        shared = (outside.shared for outside in flow.outside if outside.shared is not None)
+        self._carrying.update(value for value in shared if value not in read and self._should_carry(value))
         self.wanted = self._all_behind(ends)
         self.stops: list[Stop] = []
         self.exits: list[Leaving] = []
@@ -88,6 +91,21 @@ class Flowing:
         first = (leaves & -leaves).bit_length() - 1
         bits = reversed(f"{leaves >> first:b}") if leaves else ()
         return [self._listed[number] for number, bit in enumerate(bits, first) if bit == "1"]
+
+    def _should_carry(self, value: Value) -> bool:
+        """Whether a value that no operation took, such as what a new parameter was made of, had a graph."""
+        if value.maker == FROM_OUTSIDE:
+            return False
+        step = self._flow.steps[value.maker]
+        is_number = (step.outputs[value.number].dtype or "").startswith(_DIFFERENTIABLE)
+        return is_number and _kind(step) == "nondifferentiable" and any(read.carries for read in step.inputs)
+
+    def _is_fresh(self, read: Read) -> bool:
+        """Whether a value was made of others and has no graph of its own, as behind ``detach().requires_grad_()``."""
+        if not read.is_leaf or read.value.maker != FROM_OUTSIDE:
+            return read.is_leaf
+        outside = self._flow.outside[read.value.number]
+        return outside.shared is not None or bool(outside.copied)
 
     def _reads(self, ends: Iterable[Read]) -> Iterator[Read]:
         for step in self._flow.steps:
@@ -199,11 +217,6 @@ def _saved_by_torch(flow: Flow) -> Iterator[Value]:
             and step.inputs[0].value.maker == maker
         ):
             yield Value(number, 0)
-
-
-def _is_fresh(read: Read) -> bool:
-    """Whether a value was made of others and has no graph of its own, as behind ``detach().requires_grad_()``."""
-    return read.is_leaf and read.value.maker != FROM_OUTSIDE
 
 
 def _takes_shape_alone(step: Step) -> bool:
