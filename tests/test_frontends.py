@@ -104,6 +104,7 @@ def test_a_snapshot_is_captured_by_the_front_end_that_claims_it(installed: Path,
         ("gradir.record(Term('x'))", "record"),
         ("gradir.record(frontend='terms')", "record"),
         ("gradir.record()", "record"),
+        ("gradir.record(frontend='terms', flow=True)", "explain where a gradient ends"),
         ("gradir.verify(Term('x'))", "verify a graph"),
     ],
 )

@@ -266,13 +266,15 @@ class _Search:
 
     def _tell_what_was_written(self, live: LiveGraph, error: str) -> None:
         self._statuses = dict.fromkeys(self._statuses, "error")
+        writes: dict[tuple[str, Place | None], None] = {}
         for fn, node_id in live.grad_fns.items():
             for slot in live.graph.nodes[node_id].saved:
-                if slot.state == "stale":
-                    step = self._last_write(getattr(fn, f"{PACKED}{slot.slot}", None))
-                    if step is not None:
-                        self._tell("inplace", "error", _called(step), [], step.place)
-        if not self._causes or self._causes[-1].kind != "inplace":
+                step = self._last_write(getattr(fn, f"{PACKED}{slot.slot}", None)) if slot.state == "stale" else None
+                if step is not None:
+                    writes[_called(step), step.place] = None
+        for called, place in writes:
+            self._tell("inplace", "error", called, [], place)
+        if not writes:
             self._tell_what_was_freed(live, error)
 
     def _tell_what_was_freed(self, live: LiveGraph, error: str) -> None:
