@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -22,22 +23,26 @@ def test_there_are_as_many_examples_as_the_page_has() -> None:
     assert len(EXAMPLES) == 10
 
 
+RUN = """
+import json, sys, torch
+for code in json.load(sys.stdin):
+    names = {}
+    exec(FIRST, names)
+    exec(compile(code, "example.py", "exec"), names)
+    torch.set_grad_enabled(True)
+    print("=" * 80)
+"""
+
+
 def test_the_examples_print_what_the_page_says(tmp_path: Path, clean_environment: dict[str, str]) -> None:
-    program = tmp_path / "example.py"
-    # Each as a file of its own, with the lines before it run elsewhere so that its lines count from 1.
-    (tmp_path / "first.py").write_text(FIRST)
-    for code, printed in EXAMPLES:
-        program.write_text(code)
-        run = (
-            "import first, linecache; names = {**vars(first), '__name__': 'example'}; "
-            "exec(compile(open('example.py').read(), __import__('os').path.abspath('example.py'), 'exec'), names)"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", run],
-            cwd=tmp_path,
-            env=clean_environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.returncode, done.stdout) == (0, printed), (code, done.stderr)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", f"FIRST = {FIRST!r}\n{RUN}"],
+        input=json.dumps([code for code, _ in EXAMPLES]),
+        cwd=tmp_path,
+        env=clean_environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("=" * 80 + "\n") == [*(printed for _, printed in EXAMPLES), ""]

@@ -169,7 +169,7 @@ class _Search:
             ]
             if names:
                 told.update(names)
-                self._tell("exit", self._level_of(names), leaving.exit.called, names, leaving.exit.place)
+                self._tell("exit", self._level_of(names), leaving.exit.called.strip("_"), names, leaving.exit.place)
 
     def _tell_exchanges(self) -> None:
         for exchange in self._flow.exchanges:
