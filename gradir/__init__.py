@@ -45,6 +45,7 @@ from gradir.version import __version__
 
 if TYPE_CHECKING:
     from gradir.diffs.changes import Change, Diff
+    from gradir.explanations.model import Explanation
     from gradir.ir import Builder, Cut, Edge, Graph, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
     from gradir.protocols import Exporter, Frontend, Options, Recorder, Renderer, Verification
 
@@ -55,6 +56,7 @@ __all__ = [
     "Cut",
     "Diff",
     "Edge",
+    "Explanation",
     "ExportError",
     "Exporter",
     "FileError",
@@ -98,6 +100,7 @@ __all__ = [
 
 _HOMES = {
     "gradir.diffs.changes": ("Change", "Diff"),
+    "gradir.explanations.model": ("Explanation",),
     "gradir.ir": (
         "Builder",
         "Cut",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import graphviz
 
     from gradir.diffs.changes import Diff
+    from gradir.explanations.model import Explanation
     from gradir.ir import Graph
     from gradir.protocols import Names, Recorder, Verification
 
@@ -18,6 +19,7 @@ __all__ = [
     "diff",
     "diff_text",
     "dumps",
+    "explanation_text",
     "export",
     "load",
     "loads",
@@ -135,8 +137,9 @@ def record(model: object = None, *, sources: bool = False, flow: bool = False, f
     With ``sources`` it also notes the source line of every operation, relative to the working directory, and the
     variable that its result is assigned to, as a name.
 
-    With ``flow`` it notes every operation of the thread that enters it, those that autograd does not note too, and
-    ``rec.forward()`` is a graph of them. Code that was compiled before is compiled once more for it.
+    With ``flow`` it notes every operation of the thread that enters it, those that autograd does not note too:
+    ``rec.forward()`` is a graph of them, and ``rec.explain(loss)`` says where gradient ends. Code that was compiled
+    before is compiled once more for it.
 
     Beside ``model``, a module is shown if it made a node of the graph or has a parameter in it, as a criterion does,
     under the name of its class. Without ``model``, every module that ran is shown, whether it took part or not: a
@@ -145,7 +148,7 @@ def record(model: object = None, *, sources: bool = False, flow: bool = False, f
 
     Raises:
         CaptureError: ``model`` is no module or dict of modules, which is raised when the context is entered; or the
-            front-end cannot record.
+            front-end cannot record, or not explain.
 
     >>> import torch, gradir
     >>> model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh())
@@ -362,6 +365,16 @@ def diff_text(diff: Diff, renderer: str, **options: object) -> str:
     from gradir.review.comparison import Comparison
 
     return registry.rendered(renderer, Comparison.behind(diff), options)
+
+
+def explanation_text(explanation: Explanation, format: str) -> str:
+    """An explanation in a format, see `gradir.Explanation.to`."""
+    from gradir.errors import ExportError
+    from gradir.explanations.forms import FORMS
+
+    if format not in FORMS:
+        raise ExportError(f"no format {format!r} of an explanation: there are {', '.join(FORMS)}")
+    return FORMS[format](explanation)
 
 
 def patch(graph: Graph, diff: Diff) -> Graph:

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from gradir import registry
 from gradir.errors import CaptureError, GradirError, warn
-from gradir.protocols import Fakes, Flows, Frontend, Records, Releases, Runs, Seeds, Verifies
+from gradir.protocols import Explains, Fakes, Flows, Frontend, Records, Releases, Runs, Seeds, Verifies
 from gradir.spec import calling_on_import
 
 __all__ = ["ABILITIES", "able", "advice", "claiming", "kinds", "recording", "releasing", "running", "seeding"]
@@ -23,6 +23,7 @@ ABILITIES: Final[Mapping[type, str]] = {
     Fakes: "run without data (--fake)",
     Seeds: "set a seed (--seed)",
     Verifies: "verify a graph (--verify)",
+    Explains: "explain where a gradient ends (gradir explain)",
     Records: "record",
     Flows: "note every operation of a forward (--flow)",
 }

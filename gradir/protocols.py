@@ -16,9 +16,11 @@ from gradir.ir import Graph
 from gradir.options import NoOptions, Options
 
 if TYPE_CHECKING:
+    from gradir.explanations.model import Explanation
     from gradir.review.comparison import Comparison
 
 __all__ = [
+    "Explains",
     "Exporter",
     "Fakes",
     "Flows",
@@ -185,6 +187,31 @@ class Recorder(Protocol):
         """
         ...
 
+    def explain(
+        self,
+        subject: object,
+        *,
+        model: object = None,
+        params: Names | None = None,
+        optimizer: Any = None,
+        values: bool | None = None,
+    ) -> Explanation:
+        """Explain which parameters get a gradient from a loss, and why the others get none.
+
+        Args:
+            subject: the loss, or tensors in any nesting, with a graph or without one; or the error that an operation
+                inside the context raised.
+            model: the module whose parameters are told of, in place of the recorder's.
+            params: further tensors to tell of, by name.
+            optimizer: with one, a parameter that it does not have may go without a gradient.
+            values: run a backward too, which adds nothing to ``.grad``, to find gradients that are zero or not finite,
+                and what an operation in place has spoiled; without a word only where the graph is small.
+
+        Raises:
+            CaptureError: the recorder was not made with ``flow=True``, nothing ran in it, or there is no tensor.
+        """
+        ...
+
 
 class Frontend(Protocol):
     """Makes a graph from live objects of one framework. Importing a front-end's module is cheap.
@@ -281,6 +308,21 @@ class Flows(Records, Protocol):
 
         Raises:
             CaptureError: the target cannot be run.
+        """
+        ...
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """A front-end that can explain why a gradient does not arrive."""
+
+    def explain_target(
+        self, target: object, inputs: Sequence[str], *, seed: int = 0, values: bool | None = None
+    ) -> Explanation:
+        """Run what a SPEC named, as `Runs.capture_target` does, and explain what comes out, or the error.
+
+        Raises:
+            CaptureError: the target cannot be run, or returns no tensor.
         """
         ...
 

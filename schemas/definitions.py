@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-__all__ = ["components"]
+__all__ = ["components", "publish"]
 
 
 def components(*records: type) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
@@ -20,3 +22,18 @@ def components(*records: type) -> tuple[list[dict[str, Any]], dict[str, dict[str
         for closing in ("additionalProperties", "maxItems"):
             definition.pop(closing, None)
     return list(schemas), definitions
+
+
+def publish(published: str, text: str, arguments: list[str]) -> int:
+    """Write or check a published schema below the current directory, as a program with these arguments."""
+    path = Path(published)
+    if arguments[1:] == ["--write"]:
+        path.write_text(text, encoding="utf-8")
+        return 0
+    if arguments[1:] != ["--check"]:
+        sys.stderr.write(f"usage: python {arguments[0]} --write|--check\n")
+        return 2
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return 0
+    sys.stderr.write(f"{published} is not what the records say: run 'make schema' and review the change\n")
+    return 1

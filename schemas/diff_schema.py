@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from definitions import components
+from definitions import components, publish
 
 from gradir.diffs.changes import Diff
 from gradir.diffs.diff_json import FORMAT, VERSION
@@ -45,20 +44,5 @@ def schema_text() -> str:
     return re.sub(r"(Hunk_[A-Za-z]+)_", r"\1", text)
 
 
-def main(arguments: list[str]) -> int:
-    """Write or check the published schema below the current directory."""
-    path = Path(PUBLISHED)
-    if arguments == ["--write"]:
-        path.write_text(schema_text(), encoding="utf-8")
-        return 0
-    if arguments != ["--check"]:
-        sys.stderr.write("usage: python schemas/diff_schema.py --write|--check\n")
-        return 2
-    if path.exists() and path.read_text(encoding="utf-8") == schema_text():
-        return 0
-    sys.stderr.write(f"{PUBLISHED} is not what the records say: run 'make schema' and review the change\n")
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(publish(PUBLISHED, schema_text(), sys.argv))

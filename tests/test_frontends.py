@@ -104,7 +104,7 @@ def test_a_snapshot_is_captured_by_the_front_end_that_claims_it(installed: Path,
         ("gradir.record(Term('x'))", "record"),
         ("gradir.record(frontend='terms')", "record"),
         ("gradir.record()", "record"),
-        ("gradir.record(flow=True)", r"note every operation of a forward \(--flow\)"),
+        ("gradir.record(frontend='terms', flow=True)", r"note every operation of a forward \(--flow\)"),
         ("gradir.verify(Term('x'))", "verify a graph"),
     ],
 )

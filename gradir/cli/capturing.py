@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.protocols import LiveCapture, Verification
 
-__all__ = ["SPEC_HELP", "add_capture_options", "captured", "located", "summary"]
+__all__ = ["SPEC_HELP", "add_capture_options", "add_run_options", "captured", "located", "summary", "target_of"]
 
 _SEEDS: Final = 2**63
 
@@ -29,10 +29,9 @@ The program is run, so a SPEC of a change that you do not trust runs its author'
 """
 
 
-def add_capture_options(parser: Parser) -> None:
-    """Add SPEC and the options that say how it is run."""
+def add_run_options(parser: Parser) -> None:
+    """Add the options of how a SPEC is run."""
     parser.add_later(lambda: _tell_frontends(parser))
-    parser.add_argument("spec", metavar="SPEC", help="what to capture")
     parser.add_argument(
         "--input",
         metavar="TENSOR",
@@ -41,6 +40,13 @@ def add_capture_options(parser: Parser) -> None:
         help="an input of a module, dtype[sizes] or name=dtype[sizes]; repeat for more inputs",
     )
     parser.add_argument("--seed", type=_seed, help="seed of the framework's random numbers (default: 0)")
+    parser.add_argument("--frontend", metavar="NAME", help="the front-end to use (default: the one that SPEC is for)")
+
+
+def add_capture_options(parser: Parser) -> None:
+    """Add SPEC and the options of how it is run and captured."""
+    parser.add_argument("spec", metavar="SPEC", help="what to capture")
+    add_run_options(parser)
     parser.add_argument(
         "--fake", action="store_true", help="run on tensors without data: a model of any size takes seconds"
     )
@@ -59,7 +65,6 @@ def add_capture_options(parser: Parser) -> None:
         action="store_true",
         help="run a real backward too, and write nothing unless the engine agrees with the graph",
     )
-    parser.add_argument("--frontend", metavar="NAME", help="the front-end to use (default: the one that SPEC is for)")
 
 
 def _tell_frontends(parser: Parser) -> None:
@@ -83,18 +88,10 @@ def captured(options: argparse.Namespace, *, forward: bool = False) -> Graph:
     Raises:
         CaptureError: the SPEC cannot be run or has no graph, or the engine disagrees with what was captured.
     """
-    from gradir import choosing, registry
+    from gradir import choosing
     from gradir.protocols import Flows, Seeds, Verifies
-    from gradir.spec import load_target
 
-    if options.frontend is not None:
-        registry.frontend(options.frontend)
-    # Before the import, which may make tensors; what is called later starts from the same seed again.
-    with choosing.seeding(options.seed or 0):
-        try:
-            target = load_target(options.spec)
-        except SpecError as error:
-            raise SpecError(f"{error}{choosing.advice(error.__cause__)}") from error
+    target = target_of(options)
     try:
         name = choosing.running(target, options.frontend)
         if options.seed is not None:
@@ -111,6 +108,25 @@ def captured(options: argparse.Namespace, *, forward: bool = False) -> Graph:
     if checked is not None:
         _report(options.spec, checked)
     return live.graph
+
+
+def target_of(options: argparse.Namespace) -> object:
+    """What the SPEC names; the program is run, to be called inside `program_output`.
+
+    Raises:
+        SpecError: there is no such thing.
+    """
+    from gradir import choosing, registry
+    from gradir.spec import load_target
+
+    if options.frontend is not None:
+        registry.frontend(options.frontend)
+    # Before the import, which may make tensors; what is called later starts from the same seed again.
+    with choosing.seeding(options.seed or 0):
+        try:
+            return load_target(options.spec)
+        except SpecError as error:
+            raise SpecError(f"{error}{choosing.advice(error.__cause__)}") from error
 
 
 def _live(name: str, target: object, options: argparse.Namespace) -> LiveCapture:

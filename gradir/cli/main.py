@@ -30,13 +30,14 @@ _COMMANDS: Final = (
     "diff",
     "patch",
     "check",
+    "explain",
     "info",
     "validate",
     "convert",
     "exporters",
     "git",
 )
-_RUN_PROGRAMS: Final = ("capture", "check")
+_RUN_PROGRAMS: Final = ("capture", "check", "explain")
 """Then there may be objects of a user's program, which can want to be finalized."""
 _VERSION: Final = "--version"
 _INTERRUPTED: Final = 130
@@ -51,7 +52,7 @@ examples:
   gradir export model.gir --to mermaid --depth 2
   gradir diff main.gir branch.gir
 
-exit status: 0 done (diff: no difference), 1 diff found a difference, 2 trouble
+exit status: 0 done, 1 diff found a difference or explain an error, 2 trouble
 """
 
 

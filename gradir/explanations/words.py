@@ -13,7 +13,11 @@ _MOST_NAMES: Final = 4
 
 
 class Words(NamedTuple):
-    """The sentence of a kind and its advice; ``{op}`` stands for the operation, ``{names}`` for what is concerned."""
+    """The sentence of a kind and its advice.
+
+    ``{op}`` stands for the operation, ``{names}`` for what is concerned, and ``{is}``, ``{has}``, ``{gets}``,
+    ``{gives}`` and ``{it}`` for what fits one name or several.
+    """
 
     text: str
     advice: str
@@ -22,89 +26,117 @@ class Words(NamedTuple):
 WORDS: Final[Mapping[str, Words]] = {
     "detach": Words(
         "detach() cuts {names}",
-        "leave detach() out where {names} should learn from what comes behind it",
+        "take detach() out of this line if {names} should learn from what is computed with its result",
     ),
     "data": Words(
-        "`.data` is the tensor without its past, which cuts {names}",
-        "use the tensor itself where {names} should learn",
+        "`.data` gives the numbers of a tensor without its graph, which cuts {names}",
+        "use the tensor itself instead of its `.data` if {names} should learn",
     ),
     "no_grad": Words(
-        "{op} ran under no_grad, which cuts {names}",
-        "end torch.no_grad() before this line where {names} should learn; it may be a decorator of the function",
+        "{op} ran with gradients switched off (no_grad, or set_grad_enabled(False)), which cuts {names}",
+        "switch them on for this line if {names} should learn: look for `with torch.no_grad()` around the line or a "
+        "call, and for the decorator of a function",
     ),
     "inference_mode": Words(
         "{op} ran in inference mode, which cuts {names}",
-        "run this line outside torch.inference_mode(), or under no_grad if its result is to be used in training",
+        "move this line out of torch.inference_mode(); if its result is only an input of training, torch.no_grad() is "
+        "enough",
     ),
     "nondifferentiable": Words(
         "{op} has no derivative: its result carries no gradient, which cuts {names}",
         "put something with a derivative in its place, such as a softmax for an argmax or a sigmoid for a comparison",
     ),
     "sample": Words(
-        "{op} draws a sample, which carries no gradient back to {names}",
-        "use rsample(), or a loss of log_prob() of the sample, which reaches {names} another way",
+        "{op} draws a sample, and no gradient goes from a sample back to {names}",
+        "use rsample(), gumbel_softmax for categories, or a loss of log_prob() of the sample, which reaches {names} "
+        "another way",
     ),
     "rebuilt": Words(
-        "{op}() copies the numbers of tensors into a new one, which cuts {names}",
-        "join tensors with torch.stack or torch.cat, which keep their past",
+        "{op} copies numbers out of tensors into a new one, which cuts {names}",
+        "join tensors with torch.stack or torch.cat instead of torch.tensor: these keep the graph",
     ),
     "new_leaf": Words(
-        "a new leaf takes the place of a value that was computed of {names}",
-        "use the computed tensor itself, with torch.func.functional_call where a module is to run on it",
+        "a new leaf without a graph takes the place of a value that was computed of {names}",
+        "go on with the computed tensor itself; to run a module on it, use torch.func.functional_call",
     ),
     "no_create_graph": Words(
-        "a derivative without create_graph=True is a constant, which cuts {names}",
-        "call torch.autograd.grad with create_graph=True",
+        "a derivative taken without create_graph=True is a constant, which cuts {names}",
+        "take the derivative with create_graph=True",
     ),
     "exit": Words(
-        "{op}() turns a tensor into Python numbers, where the past of {names} ends",
-        "compute with the tensor itself; what becomes a number, a list or a numpy array has no gradient",
+        "{op} turns a tensor into plain numbers, where the graph behind {names} ends",
+        "compute the loss with the tensor itself, and call {op} only for what is printed or stored",
     ),
     "exchanged": Words(
         "other numbers are put into {names} through `.data`, which autograd does not see",
-        "see that the gradient is meant for the numbers that are there in the backward",
+        "see that the gradient is meant for the numbers that are there when backward runs",
     ),
     "unused": Words(
         "what was captured is not computed of {names}",
-        "add what {names} give to the loss, or leave them out of the optimizer",
+        "add what {names} {gives} to the loss; what should not learn now is better left out of the optimizer",
+    ),
+    "unreached": Words(
+        "no gradient arrives at {names}, and the file does not say why",
+        "capture it again with the flow of the forward, or run `gradir explain` on the program",
     ),
     "frozen": Words(
-        "{names} have requires_grad=False",
-        "call requires_grad_() on what should learn",
+        "{names} {has} requires_grad=False",
+        "call requires_grad_() before the forward on what should learn",
     ),
     "nonleaf": Words(
-        "{names} is computed of another tensor here, and only leaves keep a gradient",
-        "call requires_grad_() on the result of this line, or retain_grad() to look at its gradient",
+        "{names} {is} computed of another tensor here, and only leaves keep a gradient in `.grad`",
+        "call requires_grad_() on the result of this line instead of before it, or retain_grad() to look at its "
+        "gradient",
     ),
     "not_in_optimizer": Words(
-        "{names} get a gradient, and no group of the optimizer has them",
-        "give them to the optimizer",
+        "{names} {gets} a gradient, and no group of the optimizer has {it}",
+        "give {it} to the optimizer, or take no notice if another one has {it}",
     ),
     "not_registered": Words(
-        "{names} get a gradient and are no parameters of the model, which model.parameters() lacks",
-        "make them nn.Parameter attributes, or put them into nn.ParameterDict, nn.ParameterList or nn.ModuleList",
+        "{names} {gets} a gradient, but model.parameters() does not have {it}, so an optimizer made of that does not "
+        "either",
+        "make {it} nn.Parameter attributes, or put modules and parameters into nn.ModuleList, nn.ModuleDict, "
+        "nn.ParameterList or nn.ParameterDict instead of a list or a dict",
     ),
     "untied": Words(
         "{names} hold equal numbers in two tensors, and each gets its own gradient",
-        "tie them again: assign the one parameter to both modules after loading",
+        "assign the one parameter to both modules again, after loading and moving",
     ),
     "zero": Words(
         "the gradient of {names} becomes zero in {op}",
         "see whether {op} is flat here: one entry to normalise, values outside a range, a factor that is zero",
     ),
     "rounding": Words(
-        "the gradients of {names} cancel in {op} but for rounding: a number that is added to all is taken out again",
+        "the gradient of {names} is zero but for rounding in {op}: what is added to all is taken out again",
         "leave the bias out before a normalisation, or take no notice",
     ),
     "nonfinite": Words(
         "the gradient of {names} becomes infinite or NaN in {op}",
-        "keep the input of {op} away from where its derivative is infinite: torch.where hides values, not derivatives",
+        "keep the input of {op} away from where its derivative is infinite, by a clamp or a small number before {op}: "
+        "torch.where behind it hides the value and not the derivative",
     ),
-    "raised": Words("{op} raised here", "see the message of the error"),
+    "raised": Words("{op} raised", "change what {op} is given, as the error says"),
+    "backward": Words(
+        "the error is of no operation that was recorded",
+        "explain the loss instead of the error of its backward: `rec.explain(loss)`",
+    ),
+    "freed": Words(
+        "an earlier backward has used up what {op} saved, and a second one cannot run through it",
+        "compute this anew in each step, detach() what is carried over from the last one, or keep the graph with "
+        "backward(retain_graph=True)",
+    ),
     "inplace": Words(
         "{op} writes to a tensor that an earlier operation saved for its derivative",
-        "write out of place here, or clone the tensor before",
+        "write out of place here (x = x + 1 for x += 1), or clone() the tensor before",
     ),
+}
+
+_NUMBER: Final = {
+    "is": ("is", "are"),
+    "has": ("has", "have"),
+    "gets": ("gets", "get"),
+    "gives": ("gives", "give"),
+    "it": ("it", "them"),
 }
 
 
@@ -112,13 +144,17 @@ def worded(kind: str, op: str, names: Sequence[str], shown: Callable[[str], str]
     """The sentence of a cause and its advice; ``shown`` writes a name as the format needs it.
 
     >>> worded("exit", "item", ["a", "b", "c", "d", "e", "f"]).text
-    'item() turns a tensor into Python numbers, where the past of a, b, c, d and 2 more ends'
+    'item turns a tensor into plain numbers, where the graph behind a, b, c, d and 2 more ends'
+    >>> worded("frozen", "", ["a"]).text, worded("frozen", "", ["a", "b"]).text
+    ('a has requires_grad=False', 'a, b have requires_grad=False')
     """
     words = WORDS.get(kind)
     listed = _listed(names, shown)
     if words is None:
         return Words(f"{shown(kind)}: {listed}", "")
-    return Words(words.text.format(op=shown(op), names=listed), words.advice.format(op=shown(op), names=listed))
+    fitting = {word: forms[len(names) > 1] for word, forms in _NUMBER.items()}
+    operation = shown(op) if op else "an operation"
+    return Words(*(part.format(op=operation, names=listed, **fitting) for part in words))
 
 
 def _listed(names: Sequence[str], shown: Callable[[str], str]) -> str:

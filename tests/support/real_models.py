@@ -299,15 +299,33 @@ def versions() -> str:
     return f"torch {release} and transformers {transformers.__version__}, on a CPU"
 
 
+def false_alarms(build: Callable[[], RealModel], *, train: bool = True) -> list[str]:
+    """What an explanation tells wrongly of a model, as a real backward shows."""
+    real = build()
+    real.model.train(train)
+    with gradir.record(real.model, flow=True) as recorder:
+        loss = real.loss()
+    found = recorder.explain(loss)
+    try:
+        loss.backward()
+    except RuntimeError:
+        return [] if found.level == "error" else ["backward raises, and nothing is told"]
+    arrives = {name for name, tensor in real.model.named_parameters() if tensor.grad is not None}
+    told = {name for name, status in found.statuses.items() if status in {"reached", "zero"}}
+    own = {name for name, _ in real.model.named_parameters()}
+    return [*sorted(arrives ^ (told & own)), *([] if found.level != "error" else [str(found)])]
+
+
 def table() -> str:
     """What the engine did with each model, as a table in Markdown."""
-    rows = ["| model | class | nodes | edges | fired | mismatches |", "|---|---|--:|--:|--:|--:|"]
+    rows = ["| model | class | nodes | edges | fired | mismatches | false alarms |", "|---|---|--:|--:|--:|--:|--:|"]
     for name, build in MODELS.items():
         real = build()
         with gradir.record(real.model) as recorder:
             loss = real.loss()
         found = recorder.verify(loss)
         counts = f"{found.nodes:,} | {found.edges:,} | {found.fired:,} | {len(found.mismatches)}"
+        counts += f" | {len(false_alarms(build)) + len(false_alarms(build, train=False))}"
         rows.append(f"| {name} | `{type(real.model).__name__.lstrip('_')}` | {counts} |")
     return "\n".join(rows)
 

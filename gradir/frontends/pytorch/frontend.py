@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from gradir.errors import CaptureError
 
 if TYPE_CHECKING:
+    from gradir.explanations.model import Explanation
     from gradir.frontends.pytorch.reading.assemble import LiveGraph
     from gradir.frontends.pytorch.recorder import Recorder
     from gradir.ir import Graph
@@ -113,6 +114,14 @@ class TorchFrontend:
         from gradir.frontends.pytorch.target import forward_of_target
 
         return forward_of_target(target, inputs, seed, fake=fake)
+
+    def explain_target(
+        self, target: object, inputs: Sequence[str], *, seed: int = 0, values: bool | None = None
+    ) -> Explanation:
+        """Run what a SPEC named and explain what comes out."""
+        from gradir.frontends.pytorch.target import explain_target
+
+        return explain_target(target, inputs, seed, values)
 
     def capture_fake_target(
         self, target: object, inputs: Sequence[str], *, seed: int = 0, sources: bool = False

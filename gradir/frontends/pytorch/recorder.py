@@ -42,6 +42,8 @@ from gradir.version import __version__
 __all__ = ["Recorder"]
 
 _OWN_CALL_AND_THE_ONE_ABOVE: Final = 2
+_SMALL: Final = 20_000
+"""The nodes of a graph through which a backward is run to explain it."""
 
 
 class _Temporary(NamedTuple):
@@ -133,6 +135,11 @@ class Recorder:
             producer=Producer(__version__, "torch", str(torch.__version__), {"graph": "forward"}),
         )
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether an operation raised whose flow is noted."""
+        return any(flow.failure is not None for flow in self._flows.values())
+
     def explain(
         self,
         subject: object,
@@ -140,15 +147,12 @@ class Recorder:
         model: object = None,
         params: Names | None = None,
         optimizer: Any = None,
-        values: bool = True,
+        values: bool | None = None,
     ) -> Explanation:
-        """Explain which parameters get a gradient from a loss, and why the others get none.
-
-        ``params`` names further tensors. With an optimizer, parameters that it does not have may go without. ``values``
-        runs a backward that adds nothing to ``.grad``.
+        """Explain which parameters get a gradient from a loss, and why the others get none; see `protocols.Recorder`.
 
         Raises:
-            CaptureError: the recorder does not note the flow, or ``subject`` holds no tensor.
+            CaptureError: the recorder does not note the flow, nothing ran in it, or ``subject`` holds no tensor.
         """
         from gradir.frontends.pytorch.explaining.explain import (
             Subject,
@@ -159,8 +163,12 @@ class Recorder:
         )
 
         if not self._notes_flow:
-            raise CaptureError("the forward was not noted: record it with flow=True")
+            raise CaptureError("the forward was not noted: record it with gradir.record(model, flow=True)")
+        if not self._flows:
+            raise CaptureError("nothing was recorded: run the forward inside `with recorder:`")
         modules = modules_below(modules_of(self._model if model is None else model))
+        if not modules.roots:
+            modules = _with_strays(modules, strays_among(list(self._outermost), modules.paths))
         owned = [entry for entry in modules.owned if isinstance(entry.tensor, nn.Parameter)]
         named = {name: entry.tensor for entry in owned for name in entry.names}
         captured = [
@@ -171,9 +179,10 @@ class Recorder:
         if not captured and not isinstance(subject, BaseException):
             raise CaptureError("there is nothing to explain: no tensor among what was given")
         flow = next(iter(self._flows.values()))
-        live = (
-            self.live_capture(captured, model=model, params=params) if any(t.requires_grad for t in captured) else None
-        )
+        with_graph = [tensor for tensor in captured if tensor.requires_grad]
+        live = self.live_capture(with_graph, model=model, params=params) if with_graph else None
+        if values is None:
+            values = live is None or len(live.graph.nodes) <= _SMALL
         given = None if optimizer is None else frozenset(id(p) for g in optimizer.param_groups for p in g["params"])
         extra = dict(params.items() if isinstance(params, Mapping) else params or ())
         parametrized = frozenset(name for name in extra if f"parametrizations.{name}.original" in named)
@@ -188,7 +197,7 @@ class Recorder:
             kept_aside(modules.paths),
             broken_ties(modules.paths),
         )
-        return explain_failure(asked) if isinstance(subject, BaseException) else explain(asked, values=values)
+        return explain_failure(asked, subject) if isinstance(subject, BaseException) else explain(asked, values=values)
 
     def verify(
         self, outputs: object, *, model: object = None, params: Names | None = None, keep_graph: bool = True

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from gradir.errors import CaptureError, SpecError
+from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.fake import without_data
 from gradir.frontends.pytorch.private import LOOKED_AT
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
@@ -23,7 +24,14 @@ from gradir.ir import Graph
 from gradir.protocols import Names
 from gradir.spec import called, own_error
 
-__all__ = ["capture_fake_target", "capture_module", "capture_target", "forward_of_target", "parse_input"]
+__all__ = [
+    "capture_fake_target",
+    "capture_module",
+    "capture_target",
+    "explain_target",
+    "forward_of_target",
+    "parse_input",
+]
 
 T = TypeVar("T")
 
@@ -73,18 +81,55 @@ def forward_of_target(target: object, inputs: Sequence[str], seed: int, *, fake:
 def _ran(target: object, inputs: Sequence[str], seed: int, *, sources: bool = False, flow: bool = False) -> _Ran:
     torch.manual_seed(seed)
     recorder = Recorder(sources=sources, flow=flow)
-    result = target
-    if callable(target) and not isinstance(target, nn.Module):
-        with recorder:
-            result = _run(target)
+    result = _made_by(target, recorder)
     if isinstance(result, nn.Module):
-        return _ran_on_described_inputs(result, inputs, sources, flow)
+        positional, named = _described(result, inputs)
+        recorder = Recorder(result, sources=sources, flow=flow)
+        return _run(partial(_called, result, positional, named, recorder), name=type(result).__name__)
+    model, outputs = _model_and_outputs(result, inputs)
+    return _Ran(recorder, outputs, model)
+
+
+def explain_target(target: object, inputs: Sequence[str], seed: int, values: bool | None) -> Explanation:
+    """Why gradient arrives, or does not, at the parameters behind what `capture_target` captures.
+
+    Raises:
+        SpecError: the target cannot be run on what was given, or something else than an operation raises.
+        CaptureError: no tensor comes out.
+    """
+    torch.manual_seed(seed)
+    recorder = Recorder(flow=True)
+    model: nn.Module | None = None
+    try:
+        result = _made_by(target, recorder)
+        if isinstance(result, nn.Module):
+            positional, named = _described(result, inputs)
+            model = result
+            with recorder:
+                result = _run(partial(model, *positional, **named), name=type(model).__name__)
+        else:
+            model, result = _model_and_outputs(result, inputs)
+    except SpecError as error:
+        if not isinstance(error.__cause__, RuntimeError) or not recorder.has_failed:
+            raise
+        return recorder.explain(error.__cause__, model=model)
+    return recorder.explain(result, model=model, values=values)
+
+
+def _made_by(target: object, recorder: Recorder) -> object:
+    """The target, or what a callable returns that is no module."""
+    if not callable(target) or isinstance(target, nn.Module):
+        return target
+    with recorder:
+        return _run(target)
+
+
+def _model_and_outputs(result: object, inputs: Sequence[str]) -> tuple[nn.Module | None, object]:
     if inputs:
         raise SpecError("--input is for a module; the SPEC names a tensor or a callable that returns tensors")
     if isinstance(result, (tuple, list)) and len(result) == 2 and isinstance(result[0], nn.Module):
-        model, outputs = result
-        return _Ran(recorder, outputs, model)
-    return _Ran(recorder, result)
+        return result[0], result[1]
+    return None, result
 
 
 def capture_fake_target(
@@ -164,14 +209,12 @@ def _make(shape: list[int], dtype: torch.dtype) -> torch.Tensor:
     return torch.zeros(shape, dtype=dtype)
 
 
-def _ran_on_described_inputs(module: nn.Module, inputs: Sequence[str], sources: bool, flow: bool) -> _Ran:
+def _described(module: nn.Module, inputs: Sequence[str]) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
     if not inputs:
         raise SpecError(f"{type(module).__name__} is a module: say what to run it on, such as --input 'float32[1,3]'")
     made = [parse_input(text) for text in inputs]
-    positional = [tensor for name, tensor in made if name is None]
     named = {name: tensor for name, tensor in made if name is not None}
-    recorder = Recorder(module, sources=sources, flow=flow)
-    return _run(partial(_called, module, positional, named, recorder), name=type(module).__name__)
+    return [tensor for name, tensor in made if name is None], named
 
 
 def _run(call: Callable[[], T], name: str = "") -> T:

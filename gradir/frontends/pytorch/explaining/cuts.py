@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import torch
 
+from gradir.frontends.pytorch.explaining.terms import terms_of
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Exit, Flow, Read, Step, Value
 
 __all__ = ["EXPLICIT", "Flowing", "Leaving", "Stop"]
@@ -15,6 +17,8 @@ EXPLICIT: Final = frozenset({"data", "detach", "inference_mode", "new_leaf", "no
 """Kinds that a program asks for; the others follow from what its operations are."""
 
 _DERIVING: Final = frozenset({"backward", "grad"})
+_DIFFERENTIABLE: Final = ("bfloat", "complex", "float")
+_DETACHING: Final = frozenset({"data", "detach", "detach_"})
 _OF_SHAPE_ALONE: Final = ("empty", "full", "new_", "ones", "rand", "zeros")
 """How the names of operations begin that take the shape and the type of a tensor alone."""
 
@@ -22,26 +26,28 @@ _OF_SHAPE_ALONE: Final = ("empty", "full", "new_", "ones", "rand", "zeros")
 class Stop(NamedTuple):
     """A value that carries no gradient although what it is made of does.
 
-    ``step`` is the operation, or the first that takes the value where none made it; ``leaves`` are those behind it.
+    ``step`` is the operation, or the first that takes the value where none made it; ``leaves`` are those behind it, as
+    `Flowing.members` takes them.
     """
 
     kind: str
     value: Value
     step: Step
-    leaves: tuple[Value, ...]
+    leaves: int
 
 
 class Leaving(NamedTuple):
     """A function that read the numbers of tensors, with the leaves that these were computed of."""
 
     exit: Exit
-    leaves: tuple[Value, ...]
+    leaves: int
 
 
 class Flowing:
     """How the captured tensors are computed of the leaves, with and without gradient.
 
-    Every value is looked at a few times, whatever the number of leaves and stops.
+    Every value is looked at a few times, whatever the number of leaves and stops. The leaves behind a value are the
+    bits of a number, which unites them at once, and which is kept until nothing more takes the value.
     """
 
     def __init__(self, flow: Flow, captured: Iterable[torch.Tensor]) -> None:
@@ -49,13 +55,21 @@ class Flowing:
         self._roots: dict[Value, Value] = {}
         ends = [flow.read(tensor) for tensor in captured]
         self.ends = frozenset(read.value for read in ends)
-        self.carrying = {read.value for read in self._reads(ends) if read.carries and not _is_fresh(read)}
-        self._fresh = {read.value for read in self._reads(ends) if _is_fresh(read)}
+        self.carrying = {read.value for read in self._reads(ends) if read.carries and not self._is_fresh(read)}
+        # A derivative that is computed by them gets its graph back.
+        self.carrying.update(_saved_by_torch(flow))
+        read = {read.value for read in self._reads(ends)}
+        shared = (outside.shared for outside in flow.outside if outside.shared is not None)
+        self.carrying.update(value for value in shared if value not in read and self._should_carry(value))
         self.wanted = self._all_behind(ends)
         self.stops: list[Stop] = []
         self.exits: list[Leaving] = []
-        self._leaves = _LeafSets()
+        self._leaves: dict[Value, int] = {}
+        self._listed: list[Value] = []
+        self.terms = list(terms_of(flow, [read.value for read in ends]))
+        # Of each value the leaves whose gradient would arrive through it, and those that it is computed of at all.
         self._arriving: dict[Value, int] = {}
+        self._origins: dict[Value, int] = {}
         self._find()
 
     def root(self, leaf: Value) -> Value:
@@ -71,9 +85,30 @@ class Flowing:
         self._roots.update(dict.fromkeys(passed, leaf))
         return leaf
 
-    def leaves_behind(self, value: Value) -> tuple[Value, ...]:
-        """The leaves that get a gradient through a value."""
-        return self._leaves.members(self._arriving.get(value, 0))
+    def leaves_behind(self, term: Value) -> list[Value]:
+        """The leaves that get a gradient through a term of what was captured."""
+        return self.members(self._arriving.get(term, 0))
+
+    def members(self, leaves: int) -> list[Value]:
+        """The leaves whose bits are set."""
+        first = (leaves & -leaves).bit_length() - 1
+        bits = reversed(f"{leaves >> first:b}") if leaves else ()
+        return [self._listed[number] for number, bit in enumerate(bits, first) if bit == "1"]
+
+    def _should_carry(self, value: Value) -> bool:
+        """Whether a value that no operation took, such as what a new parameter was made of, had a graph."""
+        if value.maker == FROM_OUTSIDE:
+            return False
+        step = self._flow.steps[value.maker]
+        is_number = (step.outputs[value.number].dtype or "").startswith(_DIFFERENTIABLE)
+        return is_number and _kind(step) == "nondifferentiable" and any(read.carries for read in step.inputs)
+
+    def _is_fresh(self, read: Read) -> bool:
+        """Whether a value was made of others and has no graph of its own, as behind ``detach().requires_grad_()``."""
+        if not read.is_leaf or read.value.maker != FROM_OUTSIDE:
+            return read.is_leaf
+        outside = self._flow.outside[read.value.number]
+        return outside.shared is not None or bool(outside.copied)
 
     def _reads(self, ends: Iterable[Read]) -> Iterator[Read]:
         for step in self._flow.steps:
@@ -98,70 +133,93 @@ class Flowing:
         while waiting:
             value = waiting.pop()
             if value not in found:
-                found.add(value)
+                found |= {value, self.root(value)}
                 waiting.extend(read.value for read in self.sources(value))
         return found
 
     def _find(self) -> None:
         """Find every stop among what is wanted, and every exit, in the order of the program."""
-        leaves = self._leaves
-        # Of each value the leaves whose gradient would arrive through it, and those that it is computed of at all.
-        behind = self._arriving
-        origins: dict[Value, int] = {}
+        known: set[Value] = set()
+        let_go = self._last_uses()
         for step_number, step in enumerate(self._flow.steps):
             for read in step.inputs:
-                if read.value.maker == FROM_OUTSIDE and read.value not in behind:
-                    self._add(read.value, step, behind, origins, leaves)
+                if read.value.maker == FROM_OUTSIDE and read.value not in known:
+                    known.add(read.value)
+                    self._add(read.value, step)
             for number in range(len(step.outputs)):
-                self._add(Value(step_number, number), step, behind, origins, leaves)
+                self._add(Value(step_number, number), step)
+            for value in let_go.pop(step_number, ()):
+                self._arriving.pop(value, None)
+                self._origins.pop(value, None)
         for found in self._flow.exits:
             left = 0
             for read in found.reads:
-                left |= origins.get(read.value, 0) | self._behind(read, behind, leaves)
+                left |= self._origins.get(read.value, 0) | self._behind(read)
             if left:
-                self.exits.append(Leaving(found, leaves.members(left)))
+                self.exits.append(Leaving(found, left))
 
-    def _add(
-        self, value: Value, step: Step, behind: dict[Value, int], origins: dict[Value, int], leaves: _LeafSets
-    ) -> None:
+    def _last_uses(self) -> dict[int, list[Value]]:
+        """By step, the values that nothing takes after it."""
+        last: dict[Value, int] = {}
+        known: set[Value] = set()
+        for step_number, step in enumerate(self._flow.steps):
+            for number in range(len(step.outputs)):
+                last[Value(step_number, number)] = step_number
+            for read in step.inputs:
+                last[read.value] = step_number
+                if read.value.maker == FROM_OUTSIDE and read.value not in known:
+                    known.add(read.value)
+                    last.update((source.value, step_number) for source in self.sources(read.value))
+        for value in (*self.terms, *(read.value for found in self._flow.exits for read in found.reads)):
+            last.pop(value, None)
+        ending: defaultdict[int, list[Value]] = defaultdict(list)
+        for value, step_number in last.items():
+            ending[step_number].append(value)
+        return ending
+
+    def _add(self, value: Value, step: Step) -> None:
         arriving = computed = 0
         for read in self.sources(value):
-            arriving |= self._behind(read, behind, leaves)
-            computed |= origins.get(read.value, 0)
+            arriving |= self._behind(read)
+            computed |= self._origins.get(read.value, 0)
         computed |= arriving
         if arriving and value in self.wanted and value not in self.carrying and not step.inside:
-            self.stops.append(Stop(self._kind_at(value, step), value, step, leaves.members(arriving)))
-        behind[value] = arriving if value in self.carrying else 0
-        origins[value] = computed
+            self.stops.append(Stop(self._kind_at(value, step), value, step, arriving))
+        self._arriving[value] = arriving if value in self.carrying else 0
+        self._origins[value] = computed
 
     def _kind_at(self, value: Value, step: Step) -> str:
         if value.maker != FROM_OUTSIDE:
             return _kind(step)
         return "rebuilt" if self._flow.outside[value.number].copied else "new_leaf"
 
-    def _behind(self, read: Read, behind: dict[Value, int], leaves: _LeafSets) -> int:
-        """The leaves whose gradient would arrive through a value, as a set of bits."""
+    def _behind(self, read: Read) -> int:
+        """The leaves whose gradient would arrive through a value."""
         if not read.carries:
             return 0
-        return leaves.of(self.root(read.value)) if read.is_leaf else behind.get(read.value, 0)
+        if not read.is_leaf:
+            return self._arriving.get(read.value, 0)
+        leaf = self.root(read.value)
+        if leaf not in self._leaves:
+            self._leaves[leaf] = len(self._leaves)
+            self._listed.append(leaf)
+        return 1 << self._leaves[leaf]
 
 
-class _LeafSets:
-    """Sets of leaves as the bits of integers, which are united at once."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Value, int] = {}
-
-    def of(self, leaf: Value) -> int:
-        return 1 << self._numbers.setdefault(leaf, len(self._numbers))
-
-    def members(self, bits: int) -> tuple[Value, ...]:
-        return tuple(leaf for leaf, number in self._numbers.items() if bits >> number & 1)
-
-
-def _is_fresh(read: Read) -> bool:
-    """Whether a value was made of others and has no graph of its own, as behind ``detach().requires_grad_()``."""
-    return read.is_leaf and read.value.maker != FROM_OUTSIDE
+def _saved_by_torch(flow: Flow) -> Iterator[Value]:
+    """What torch itself detaches, right after the operation whose derivative needs its own result."""
+    maker = FROM_OUTSIDE
+    for number, step in enumerate(flow.steps):
+        if not step.func.__name__.startswith("detach"):
+            maker = number
+        elif (
+            maker != FROM_OUTSIDE
+            and step.called not in _DETACHING
+            and step.called == flow.steps[maker].called
+            and step.inputs[0].carries
+            and step.inputs[0].value.maker == maker
+        ):
+            yield Value(number, 0)
 
 
 def _takes_shape_alone(step: Step) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -12,12 +14,12 @@ from gradir.explanations.model import Cause, Explanation, Level, Term
 from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Stop
 from gradir.frontends.pytorch.explaining.gradients import gradients_of
 from gradir.frontends.pytorch.explaining.places import lines_of
-from gradir.frontends.pytorch.explaining.terms import terms_of
 from gradir.frontends.pytorch.private import ACCUMULATOR, PACKED, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
+from gradir.spec import own_error
 
 __all__ = ["Subject", "broken_ties", "explain", "explain_failure", "kept_aside"]
 
@@ -44,9 +46,9 @@ class Subject(NamedTuple):
     untied: Sequence[tuple[str, str]]
 
 
-def explain_failure(subject: Subject) -> Explanation:
-    """Explain why an operation of the recorded forward raised."""
-    return _Search(subject).explanation_of_failure()
+def explain_failure(subject: Subject, error: BaseException) -> Explanation:
+    """Explain why an operation of the recorded forward raised an error."""
+    return _Search(subject).explanation_of_failure(own_error(error))
 
 
 def explain(subject: Subject, *, values: bool) -> Explanation:
@@ -70,8 +72,8 @@ class _Search:
         self._names: dict[Value, list[str]] = {}
         for name, value in self._values.items():
             self._names.setdefault(value, []).append(name)
-        self._stopped = {leaf for stop in self._flowing.stops for leaf in stop.leaves}
-        self._left = {leaf for leaving in self._flowing.exits for leaf in leaving.leaves}
+        self._stopped = self._all_leaves(stop.leaves for stop in self._flowing.stops)
+        self._left = self._all_leaves(leaving.leaves for leaving in self._flowing.exits)
         self._statuses = {name: self._status(name, tensor) for name, tensor in subject.tensors.items()}
         self._causes: list[Cause] = []
 
@@ -91,8 +93,7 @@ class _Search:
         return Explanation(self._statuses, tuple(self._causes), tuple(self._terms()))
 
     def _terms(self) -> Iterator[Term]:
-        captured = self._subject.captured
-        for value in terms_of(self._flow, map(self._flow.value_of, captured)):
+        for value in self._flowing.terms:
             step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
             names = tuple(self._names_of(self._flowing.leaves_behind(value)))
             variable = self._flow.variables.get(value, "")
@@ -103,17 +104,22 @@ class _Search:
                 lines_of(step.place, self._lines)[0] if step else None,
             )
 
-    def explanation_of_failure(self) -> Explanation:
+    def explanation_of_failure(self, error: str) -> Explanation:
         self._statuses = dict.fromkeys(self._statuses, "error")
         failed = self._flow.failure
         if failed is not None:
             makers = [self._flow.steps[read.value.maker] for read in failed.reads if read.value.maker != FROM_OUTSIDE]
             inferred = [step for step in makers if step.mode == "inference_mode"]
             for step in inferred:
-                self._tell("inference_mode", "error", _called(step), [], step.place)
+                self._tell("inference_mode", "error", _called(step), [], step.place, detail=error)
             if not inferred:
-                self._tell("raised", "error", failed.called, [], failed.place)
+                self._tell("raised", "error", failed.called, [], failed.place, detail=error)
+        else:
+            self._tell("backward", "error", "", [], None, detail=error)
         return Explanation(self._statuses, tuple(self._causes))
+
+    def _all_leaves(self, sets: Iterable[int]) -> set[Value]:
+        return set(self._flowing.members(reduce(or_, sets, 0)))
 
     # What each parameter gets.
 
@@ -143,12 +149,12 @@ class _Search:
     # Why.
 
     def _tell_stops(self) -> None:
-        groups: dict[tuple[str, Place | None], tuple[Stop, dict[str, None]]] = {}
+        groups: dict[tuple[str, Place | None], tuple[Stop, int]] = {}
         for stop in self._flowing.stops:
-            key = stop.kind, stop.step.place
-            _, names = groups.setdefault(key, (stop, {}))
-            names.update(dict.fromkeys(self._names_of(stop.leaves)))
-        for (kind, place), (stop, names) in groups.items():
+            first, leaves = groups.get((stop.kind, stop.step.place), (stop, 0))
+            groups[stop.kind, stop.step.place] = first, leaves | stop.leaves
+        for (kind, place), (stop, leaves) in groups.items():
+            names = list(self._names_of(self._flowing.members(leaves)))
             level = self._level_of(names)
             if level == "error" or kind in EXPLICIT:
                 self._tell(kind, level, _called(stop.step), names, place)
@@ -158,12 +164,12 @@ class _Search:
         for leaving in self._flowing.exits:
             names = [
                 name
-                for name in self._names_of(leaving.leaves)
+                for name in self._names_of(self._flowing.members(leaving.leaves))
                 if self._statuses[name] == "cut" and self._values[name] not in self._stopped and name not in told
             ]
             if names:
                 told.update(names)
-                self._tell("exit", self._level_of(names), leaving.exit.called, names, leaving.exit.place)
+                self._tell("exit", self._level_of(names), leaving.exit.called.strip("_"), names, leaving.exit.place)
 
     def _tell_exchanges(self) -> None:
         for exchange in self._flow.exchanges:
@@ -230,8 +236,8 @@ class _Search:
         leaves = list({id(tensor): tensor for tensor in live.leaves.values()}.values())
         try:
             gradients = gradients_of(outputs, leaves, live.grad_fns)
-        except RuntimeError:
-            self._tell_what_was_written(live)
+        except RuntimeError as error:
+            self._tell_what_was_written(live, own_error(error))
             return
         accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
         makers = self._makers()
@@ -258,14 +264,28 @@ class _Search:
                 found.setdefault(step.number - 1, step)
         return found
 
-    def _tell_what_was_written(self, live: LiveGraph) -> None:
+    def _tell_what_was_written(self, live: LiveGraph, error: str) -> None:
         self._statuses = dict.fromkeys(self._statuses, "error")
+        writes: dict[tuple[str, Place | None], None] = {}
         for fn, node_id in live.grad_fns.items():
             for slot in live.graph.nodes[node_id].saved:
-                if slot.state == "stale":
-                    step = self._last_write(getattr(fn, f"{PACKED}{slot.slot}", None))
-                    if step is not None:
-                        self._tell("inplace", "error", _called(step), [], step.place)
+                step = self._last_write(getattr(fn, f"{PACKED}{slot.slot}", None)) if slot.state == "stale" else None
+                if step is not None:
+                    writes[_called(step), step.place] = None
+        for called, place in writes:
+            self._tell("inplace", "error", called, [], place)
+        if not writes:
+            self._tell_what_was_freed(live, error)
+
+    def _tell_what_was_freed(self, live: LiveGraph, error: str) -> None:
+        makers = self._makers()
+        for fn, node_id in live.grad_fns.items():
+            node = live.graph.nodes[node_id]
+            if any(slot.state == "freed" for slot in node.saved):
+                step = makers.get(sequence_number(fn))
+                self._tell("freed", "error", node.op, [], None if step is None else step.place)
+                return
+        self._tell("raised", "error", "the backward", [], None, detail=error)
 
     def _last_write(self, raw: Any) -> Step | None:
         held = getattr(raw, "data", None)
@@ -286,12 +306,17 @@ class _Search:
     def _level_of(self, names: Iterable[str]) -> Level:
         return "error" if any(self._statuses[name] == "cut" and self._is_trained(name) for name in names) else "info"
 
-    def _tell(self, kind: str, level: Level, op: str, names: Iterable[str], place: Place | None) -> None:
+    def _tell(
+        self, kind: str, level: Level, op: str, names: Iterable[str], place: Place | None, *, detail: str = ""
+    ) -> None:
         source, via = lines_of(place, self._lines)
-        self._causes.append(Cause(kind, level, op, tuple(names), source, via))
+        self._causes.append(Cause(kind, level, op, tuple(names), source, via, detail))
 
 
 def _called(step: Step) -> str:
+    """What the program calls an operation; an operator and what no call is known of have torch's own name."""
+    if step.called and not step.called.startswith("__"):
+        return step.called
     return str(step.func.__name__).partition(".")[0]
 
 

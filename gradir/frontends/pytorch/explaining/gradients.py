@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import torch
 
@@ -21,12 +21,18 @@ _NOTHING: Final = 1e-5
 _ROUNDINGS: Final = 16
 """How many times the precision of a type a sum of numbers that cancel may be off."""
 
+_MOST_ORIGINS: Final = 16
+"""How many places are told of where one gradient went bad."""
+
 
 class Size(NamedTuple):
     """How large a gradient is: the largest number in it that is finite, and whether all are."""
 
     largest: float
     is_finite: bool
+
+
+_IsBad: TypeAlias = "Callable[[Size | None], bool]"
 
 
 class Arrival(NamedTuple):
@@ -55,6 +61,7 @@ class Gradients:
             for slot, (child, _) in enumerate(fn.next_functions):
                 if child is not None:
                     self._consumers.setdefault(child, []).append((fn, slot))
+        self._origins = {is_bad: self._all_origins(is_bad) for is_bad in (_is_broken, _is_zero)}
 
     def at(self, leaf: torch.Tensor, accumulator: GradFn) -> Arrival:
         """What arrives at a leaf of the graph."""
@@ -62,9 +69,9 @@ class Gradients:
         if size is None:
             return Arrival("none")
         if not size.is_finite:
-            return Arrival("nonfinite", tuple(self._origins(accumulator, _is_broken)))
+            return Arrival("nonfinite", self._origins_above(accumulator, _is_broken, self._origins[_is_broken]))
         if not size.largest:
-            return Arrival("zero", tuple(self._origins(accumulator, _is_zero)))
+            return Arrival("zero", self._origins_above(accumulator, _is_zero, self._origins[_is_zero]))
         cancelling = [fn for fn, slot in self._consumers.get(accumulator, ()) if self._cancels(fn, slot)]
         if cancelling and len(cancelling) == len(self._consumers[accumulator]):
             rounding = max(torch.finfo(leaf.dtype).eps * _ROUNDINGS, 0.0)
@@ -80,21 +87,28 @@ class Gradients:
         passed_on = went[slot] if slot < len(went) else None
         return passed_on is not None and bool(known) and passed_on.largest <= _NOTHING * max(known)
 
-    def _origins(self, accumulator: GradFn, is_bad: Any) -> Iterator[GradFn]:
-        """The functions that made a bad gradient of a good one, on the ways from the captured tensors to a leaf."""
-        met = {accumulator}
-        waiting = [accumulator]
-        while waiting:
-            for fn, slot in self._consumers.get(waiting.pop(), ()):
-                came, went = self._passed[fn]
-                if fn in met or (slot < len(went) and not is_bad(went[slot])):
-                    continue
-                met.add(fn)
-                known = [size for size in came if size is not None]
-                if known and not any(map(is_bad, known)):
-                    yield fn
-                elif any(map(is_bad, known)):
-                    waiting.append(fn)
+    def _all_origins(self, is_bad: _IsBad) -> dict[GradFn, tuple[GradFn, ...]]:
+        """Of each function that bad gradients come to or arise in, the functions that made them of good ones."""
+        origins: dict[GradFn, tuple[GradFn, ...]] = {}
+        # They ran in an order in which nothing stands before what its gradient comes from.
+        for fn, (came, went) in self._passed.items():
+            known = [size for size in came if size is not None]
+            if any(map(is_bad, known)):
+                origins[fn] = self._origins_above(fn, is_bad, origins)
+            elif known and any(map(is_bad, went)):
+                origins[fn] = (fn,)
+        return origins
+
+    def _origins_above(
+        self, fn: GradFn, is_bad: _IsBad, origins: Mapping[GradFn, tuple[GradFn, ...]]
+    ) -> tuple[GradFn, ...]:
+        """Those of what sends a function something bad, the first few."""
+        found: dict[GradFn, None] = {}
+        for sender, slot in self._consumers.get(fn, ()):
+            went = self._passed[sender].went
+            if slot >= len(went) or is_bad(went[slot]):
+                found.update(dict.fromkeys(origins.get(sender, ())))
+        return tuple(found)[:_MOST_ORIGINS]
 
 
 def gradients_of(tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], fns: Iterable[GradFn]) -> Gradients:

@@ -53,7 +53,7 @@ class Meant:
         if (
             stop.kind == "no_grad"
             and stop.leaves
-            and all(self._owners.get(leaf, leaf) in self._averages for leaf in stop.leaves)
+            and all(self._owners.get(leaf, leaf) in self._averages for leaf in self._flowing.members(stop.leaves))
         ):
             return "target network"
         if self._is_largest(stop):

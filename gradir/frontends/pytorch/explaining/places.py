@@ -31,13 +31,14 @@ def cuts_of(
     lines, ends, meant = ShownLines(), Ends(flow, flowing, live), Meant(flow, flowing)
     nodes = live.graph.nodes.values()
     reached = {name for node in nodes if node.role in {"leaf", "parameter"} for name in node.names}
-    groups: dict[tuple[str, Place | None, str], tuple[list[Stop], dict[str, None]]] = {}
+    groups: dict[tuple[str, Place | None, str], tuple[list[Stop], int]] = {}
     for stop in flowing.stops:
         key = stop.kind, stop.step.place, scope_of(stop.step.call)
-        stops, names = groups.setdefault(key, ([], {}))
+        stops, leaves = groups.get(key, ([], 0))
         stops.append(stop)
-        names.update(dict.fromkeys(name for leaf in stop.leaves for name in names_of(leaf)[:1]))
-    for (kind, place, scope), (stops, names) in groups.items():
+        groups[key] = stops, leaves | stop.leaves
+    for (kind, place, scope), (stops, leaves) in groups.items():
+        names = dict.fromkeys(name for leaf in flowing.members(leaves) for name in names_of(leaf)[:1])
         if kind in EXPLICIT or not names.keys() <= reached:
             source, via = lines_of(place, lines)
             (stop, *_), patterns = stops, {meant.pattern(stop) for stop in stops}

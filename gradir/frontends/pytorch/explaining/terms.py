@@ -15,10 +15,14 @@ _SCALES: Final = frozenset({"div", "div_", "mul", "mul_", "neg", "view", "squeez
 
 
 def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
-    """What values are sums of, in the order of the program; a value that is no sum is its own only term."""
+    """What values are sums of, each once, in the order of the program; a value that is no sum is its own only term."""
     waiting = [*values][::-1]
+    seen: set[Value] = set()
     while waiting:
         value = waiting.pop()
+        if value in seen:
+            continue
+        seen.add(value)
         step = None if value.maker == FROM_OUTSIDE else flow.steps[value.maker]
         if step is None or not _is_sum(step):
             yield value

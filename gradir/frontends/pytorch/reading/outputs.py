@@ -39,7 +39,7 @@ def flatten(outputs: object) -> list[Captured]:
         if not isinstance(leaf, torch.Tensor):
             raise CaptureError(f"{_called(path)} is not a tensor but {type(leaf).__name__}")
         if not leaf.requires_grad:
-            raise CaptureError(f"{_called(path)} has no graph: {why_no_graph(leaf)}")
+            raise CaptureError(f"{_called(path)} has no graph: {why_no_graph(leaf)}; gradir explain finds the line")
         found.append((path, leaf))
     if not found:
         raise CaptureError("there is nothing to capture: no tensor among the outputs")

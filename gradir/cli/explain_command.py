@@ -1,0 +1,94 @@
+"""``gradir explain``: why a parameter gets no gradient."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gradir.cli.capturing import SPEC_HELP, add_run_options, target_of
+from gradir.cli.program_output import program_output
+from gradir.errors import CaptureError, SpecError
+
+if TYPE_CHECKING:
+    from gradir.cli.parser import Parser
+    from gradir.explanations.model import Explanation
+
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
+
+HELP = "tell which parameters get no gradient, and why"
+DESCRIPTION = (
+    "Run what SPEC names, and tell which parameters get a gradient from what comes out, at which line the others lose "
+    f"it, and what to do. Of a .gir file, tell what its cuts say, without running anything.\n\n{SPEC_HELP}"
+)
+
+EPILOG = """\
+examples:
+  gradir explain train.py:loss
+  gradir explain net.py:Net --input 'float32[8,3,32,32]'
+  gradir explain train.py:loss --allow 'teacher.*' --allow sample
+  gradir explain train.py:loss --format markdown >> "$GITHUB_STEP_SUMMARY"
+  gradir explain loss.gir
+
+exit status: 0 no parameter that should learn lacks its gradient, 1 one does, 2 trouble
+"""
+
+# Spelled out here: the forms are not imported to print a help text.
+_FORMATS: Final = ("text", "markdown", "json")
+
+
+def add_options(parser: Parser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("spec", metavar="SPEC|FILE", help="what to explain, or a .gir file; '-' is stdin")
+    add_run_options(parser)
+    parser.add_argument(
+        "--values",
+        action=argparse.BooleanOptionalAction,
+        help="run a backward, to find gradients that are zero or not finite (default: where the graph is small)",
+    )
+    parser.add_argument(
+        "--allow",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="parameters by name, or a kind of cause, that are meant to be so; '*' is any text; repeat for more",
+    )
+    parser.add_argument("--format", choices=_FORMATS, default="text", help="text (default), markdown or json")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run or load, explain, print."""
+    from gradir import files
+
+    found = _of_file(options) if _is_file(options.spec) else _of_program(options)
+    found = found.allowing(options.allow)
+    files.write_bytes("-", found.to(options.format).encode("utf-8", "backslashreplace"))
+    return int(found.level == "error")
+
+
+def _is_file(spec: str) -> bool:
+    return ":" not in spec or Path(spec).is_file()
+
+
+def _of_file(options: argparse.Namespace) -> Explanation:
+    from gradir import api
+    from gradir.explanations.stored import explained
+
+    for name in ("input", "seed", "values", "frontend"):
+        if getattr(options, name) not in (None, []):
+            raise SpecError(f"--{name} is for a program, and {options.spec} is a file: name path/to/file.py:attr")
+    return explained(api.load(options.spec))
+
+
+def _of_program(options: argparse.Namespace) -> Explanation:
+    from gradir import choosing
+    from gradir.protocols import Explains
+
+    with program_output(for_good=False):
+        target = target_of(options)
+        try:
+            name = choosing.running(target, options.frontend)
+            explains = choosing.able(name, Explains)
+            return explains.explain_target(target, options.input, seed=options.seed or 0, values=options.values)
+        except CaptureError as error:
+            raise CaptureError(f"{options.spec}: {error}") from error

@@ -1,0 +1,141 @@
+"""An explanation as text for a terminal, as Markdown, and as JSON.
+
+The JSON is what schemas/gir-explanation-1.0.schema.json describes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from gradir.errors import ExportError
+from gradir.explanations.model import STATUSES, Cause, Explanation, Level, Record, Term
+from gradir.explanations.words import worded
+from gradir.ir import Source
+from gradir.ir.jsontext import printable_json
+from gradir.ir.text import counted, printable
+from gradir.markdown import code_span
+
+__all__ = ["FORMS", "Document", "json", "markdown", "text"]
+
+_SIGNS: Final = {"error": "x", "info": "i", "note": "."}
+_MOST_TERMS: Final = 12
+
+
+class Told(Record, frozen=True, omit_defaults=False):
+    """A cause with its sentences: ``text`` says what happened, ``advice`` what to do."""
+
+    kind: str
+    level: Level
+    text: str
+    advice: str
+    op: str
+    names: tuple[str, ...]
+    source: Source | None
+    via: Source | None
+
+
+class Document(Record, frozen=True, omit_defaults=False):
+    """Which parameters get a gradient, and why the others get none.
+
+    ``statuses`` has a word for every parameter and tensor by name, ``level`` is the highest level of a cause, and
+    ``terms`` are the summands of what was captured.
+    """
+
+    format: Literal["gir-explanation"]
+    version: Annotated[str, msgspec.Meta(pattern=r"^1\.(0|[1-9][0-9]*)$")]
+    level: Level
+    statuses: Mapping[str, str]
+    causes: tuple[Told, ...]
+    terms: tuple[Term, ...]
+
+
+def text(explanation: Explanation) -> str:
+    """The counts, then each cause with its line and what to do."""
+    lines = [_summary(explanation)]
+    for cause in explanation.causes:
+        lines += ["", f"{_SIGNS.get(cause.level, '-')} {printable(cause.kind)}{_at(cause)}", f"  {cause.text}"]
+        if cause.advice:
+            lines.append(f"  -> {cause.advice}")
+    if len(explanation.terms) > 1:
+        lines += ["", "terms of what was captured:", *map(_term, explanation.terms[:_MOST_TERMS])]
+        if len(explanation.terms) > _MOST_TERMS:
+            lines.append(f"  and {len(explanation.terms) - _MOST_TERMS:,} more")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _term(term: Term) -> str:
+    name = printable(term.variable or term.op or "?")
+    where = "" if term.source is None else f" at {_line(term.source)}"
+    return f"  {name}{where}: reaches {counted(len(term.names), 'parameter') if term.names else 'nothing'}"
+
+
+def markdown(explanation: Explanation) -> str:
+    """The counts, a table of what does not simply get its gradient, and a list of the causes."""
+    return "".join(f"{line}\n" for line in _markdown(explanation))
+
+
+def _markdown(explanation: Explanation) -> Iterator[str]:
+    yield f"**{_summary(explanation)}**"
+    told = [(name, status) for name, status in explanation.statuses.items() if status != "reached"]
+    if told:
+        yield from ("", "| parameter | status |", "|---|---|")
+        for name, status in told:
+            yield f"| {code_span(name)} | {_status(status)} |"
+    if explanation.causes:
+        yield ""
+    for cause in explanation.causes:
+        words = worded(cause.kind, cause.op, cause.names, code_span)
+        where = "" if cause.source is None else f" at {code_span(_line(cause.source))}"
+        advice = f" To do: {words.advice}." if words.advice else ""
+        detail = f": {code_span(cause.detail)}" if cause.detail else ""
+        yield f"- **{cause.level}**, {code_span(cause.kind)}{where}: {words.text}{detail}.{advice}"
+
+
+def json(explanation: Explanation) -> str:
+    """All of it, with the sentences of each cause.
+
+    Raises:
+        ExportError: a name holds what JSON cannot spell.
+    """
+    causes = [
+        Told(each.kind, each.level, each.text, each.advice, each.op, each.names, each.source, each.via)
+        for each in explanation.causes
+    ]
+    document = Document(
+        "gir-explanation", "1.0", explanation.level, explanation.statuses, tuple(causes), explanation.terms
+    )
+    try:
+        body = msgspec.json.format(msgspec.json.encode(document), indent=2)
+    except UnicodeEncodeError as error:
+        raise ExportError(f"the explanation holds what JSON cannot spell: {error}") from error
+    return f"{printable_json(body)}\n"
+
+
+FORMS: Final[Mapping[str, Callable[[Explanation], str]]] = {"text": text, "markdown": markdown, "json": json}
+"""The forms of an explanation by name."""
+
+
+def _status(status: str) -> str:
+    return f"{status}: {STATUSES[status]}" if status in STATUSES else code_span(status)
+
+
+def _summary(explanation: Explanation) -> str:
+    counts = Counter(explanation.statuses.values())
+    total = len(explanation.statuses)
+    others = [f"{counts[status]} {status}" for status in STATUSES if status != "reached" and counts[status]]
+    some = f"{counts['reached']} of {counted(total, 'parameter')} reached"
+    return ", ".join([some, *others])
+
+
+def _at(cause: Cause) -> str:
+    via = "" if cause.via is None else f" via {_line(cause.via)}"
+    return "" if cause.source is None else f" at {_line(cause.source)}{via}"
+
+
+def _line(source: Source) -> str:
+    where = f"{printable(source.file)}:{source.line}"
+    return f"{where} in {printable(source.function)}" if source.function else where

@@ -1,0 +1,44 @@
+"""An explanation of what a graph tells by itself: from its cuts, without the program and its framework."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gradir.explanations.model import Cause, Explanation
+from gradir.ir import Cut, Graph
+
+__all__ = ["explained"]
+
+_OF_ANY_GRAPH: Final = frozenset({"hidden", "unreached"})
+"""Kinds of cuts that a graph has whose forward was not recorded."""
+
+
+def explained(graph: Graph) -> Explanation:
+    """Which parameters of a graph get a gradient, and at which of its cuts the others lose it.
+
+    >>> from gradir.ir import Node
+    >>> graph = Graph.of([Node("w", role="parameter", names=("w",))], cuts=(Cut("unreached", ("b",)),))
+    >>> explained(graph).statuses
+    {'w': 'reached', 'b': 'unreached'}
+    """
+    statuses = {
+        name: "reached" for node in graph.nodes.values() if node.role in {"leaf", "parameter"} for name in node.names
+    }
+    flow = [cut for cut in graph.cuts if cut.kind not in _OF_ANY_GRAPH]
+    for cut in graph.cuts:
+        status = "hidden" if cut.kind == "hidden" else "unreached" if cut.kind == "unreached" and not flow else "unused"
+        statuses.update((name, status) for name in cut.names if name not in statuses)
+    for cut in flow:
+        statuses.update((name, "cut") for name in cut.names if statuses[name] == "unused")
+    return Explanation(statuses, tuple(_causes(statuses, flow)))
+
+
+def _causes(statuses: dict[str, str], flow: list[Cut]) -> Iterator[Cause]:
+    for cut in flow:
+        is_lost = not cut.meant and any(statuses[name] == "cut" for name in cut.names)
+        yield Cause(cut.kind, "error" if is_lost else "info", cut.op, cut.names, cut.source, cut.via)
+    for status in ("unused", "unreached"):
+        names = tuple(name for name, found in statuses.items() if found == status)
+        if names:
+            yield Cause(status, "info", names=names)

@@ -1,0 +1,192 @@
+"""``gradir explain``: programs and files, exit statuses, and one line for every trouble."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import gradir  # noqa: E402
+from gradir.cli.main import main  # noqa: E402
+from gradir.explanations.stored import explained  # noqa: E402
+from gradir.ir import Cut, Graph, Node, Source  # noqa: E402
+
+PROGRAM = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.head, self.spare = nn.Linear(3, 3), nn.Linear(3, 1), nn.Linear(2, 2)
+
+    def forward(self, x):
+        print("the program prints")
+        return self.head(self.stem(x).detach())
+
+
+class Whole(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Linear(3, 1)
+
+    def forward(self, x):
+        return {"out": self.stem(x), "index": self.stem(x).argmax()}
+
+
+def loss():
+    model = Net()
+    return model, model(torch.ones(2, 3)).sum()
+
+
+def lost():
+    with torch.no_grad():
+        return Net().stem(torch.ones(2, 3)).sum()
+
+
+def fails():
+    return Net().stem(torch.ones(2, 5))
+
+
+def nothing():
+    return 3
+
+
+def python_error():
+    torch.ones(3).sum()
+    raise ValueError("mine")
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = Path("net.py")
+    path.write_text(PROGRAM)
+    return path
+
+
+@pytest.mark.usefixtures("program")
+def test_a_lost_parameter_is_told_with_its_line_and_status_one(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "net.py:loss"]) == 1
+    out, err = capfd.readouterr()
+    assert out.splitlines()[:5] == [
+        "2 of 6 parameters reached, 2 unused, 2 cut",
+        "",
+        "x detach at net.py:12 in Net.forward",
+        "  detach() cuts stem.weight, stem.bias",
+        "  -> take detach() out of this line if stem.weight, stem.bias should learn from what is computed with its "
+        "result",
+    ]
+    assert "the program prints" in err
+
+
+@pytest.mark.usefixtures("program")
+def test_a_module_is_run_on_inputs(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "net.py:Net", "--input", "float32[2,3]", "--format", "markdown"]) == 1
+    assert "- **error**, `detach` at `net.py:12 in Net.forward`" in capfd.readouterr().out
+    assert main(["explain", "net.py:Whole", "--input", "float32[2,3]", "--format", "json"]) == 0
+    assert json.loads(capfd.readouterr().out)["statuses"] == {"stem.weight": "reached", "stem.bias": "reached"}
+
+
+@pytest.mark.usefixtures("program")
+def test_what_is_allowed_has_status_zero(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "net.py:loss", "--allow", "stem.*"]) == 0
+    assert main(["explain", "net.py:loss", "--allow", "detach"]) == 0
+    assert main(["explain", "net.py:loss", "--allow", "head.*", "--allow", "exit"]) == 1
+    assert ". detach at net.py:12" in capfd.readouterr().out
+
+
+@pytest.mark.usefixtures("program")
+def test_a_loss_without_a_graph_and_an_operation_that_raises(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "net.py:lost"]) == 1
+    assert "x no_grad at net.py:31 in lost" in capfd.readouterr().out
+    assert main(["explain", "net.py:fails"]) == 1
+    out = capfd.readouterr().out
+    assert "x raised at net.py:35 in fails" in out
+    assert "mat1 and mat2 shapes cannot be multiplied (2x5 and 3x3)" in out
+
+
+@pytest.mark.usefixtures("program")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["net.py:nothing"], "net.py:nothing: there is nothing to explain: no tensor among what was given"),
+        (["net.py:python_error"], "net.py:python_error: python_error raised ValueError: mine"),
+        (["net.py:Net"], "net.py:Net: Net is a module: say what to run it on"),
+        (["net.py:loss", "--input", "float32[1]"], "--input is for a module"),
+        (["net.py:absent"], "net.py has no attribute 'absent'"),
+        (["absent.gir"], "absent.gir"),
+        (["absent.gir", "--seed", "1"], "--seed is for a program, and absent.gir is a file"),
+        (["net.py:loss", "--format", "html"], "invalid choice"),
+    ],
+)
+def test_trouble_is_one_line_and_status_two(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    try:
+        status = main(["explain", *arguments])
+    except SystemExit as end:
+        status = end.code  # type: ignore[assignment]
+    out, err = capfd.readouterr()
+    lines = [line for line in err.splitlines() if line != "the program prints"]
+    assert (status, out, len(lines)) == (2, "", 1)
+    assert said in lines[0]
+
+
+@pytest.mark.usefixtures("program")
+def test_the_error_of_a_capture_names_this_command(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["capture", "net.py:lost"]) == 2
+    assert "gradir explain finds the line" in capfd.readouterr().err
+
+
+# Files.
+
+
+def stored(*cuts: Cut) -> Graph:
+    return Graph.of([Node("w", role="parameter", names=("w",))], cuts=cuts)
+
+
+def test_a_file_without_a_recorded_flow_says_that_it_does_not_know(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "loss.gir"
+    gradir.save(stored(Cut("unreached", ("b",)), Cut("hidden", ("h",))), path)
+    assert main(["explain", str(path), "--format", "json"]) == 0
+    document = json.loads(capfd.readouterr().out)
+    assert document["statuses"] == {"w": "reached", "b": "unreached", "h": "hidden"}
+    assert [(cause["kind"], cause["level"], cause["names"]) for cause in document["causes"]] == [
+        ("unreached", "info", ["b"])
+    ]
+
+
+def test_a_file_with_cuts_tells_their_places(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "loss.gir"
+    cut = Cut("detach", ("b", "w"), op="detach", source=Source("net.py", 12, "f"))
+    gradir.save(stored(Cut("unreached", ("b",)), Cut("unreached", ("c",)), cut), path)
+    assert main(["explain", str(path)]) == 1
+    out = capfd.readouterr().out
+    assert out.splitlines()[:3] == ["1 of 3 parameters reached, 1 unused, 1 cut", "", "x detach at net.py:12 in f"]
+    assert main(["explain", str(path), "--allow", "detach"]) == 0
+
+
+def test_a_cut_that_is_meant_or_around_which_all_are_reached_is_information() -> None:
+    assert explained(stored(Cut("detach", ("w",)))).level == "info"
+    assert explained(stored(Cut("unreached", ("b",)), Cut("detach", ("b",), meant="straight-through"))).level == "info"
+
+
+def test_files_are_explained_without_torch(tmp_path: Path, clean_environment: dict[str, str]) -> None:
+    import subprocess
+    import sys
+
+    path = tmp_path / "loss.gir"
+    gradir.save(stored(Cut("unreached", ("b",))), path)
+    code = (
+        f"import sys; sys.modules['torch'] = None; from gradir.cli.main import main; main(['explain', {str(path)!r}])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=clean_environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("1 of 2 parameters reached, 1 unreached\n")

@@ -1,0 +1,48 @@
+"""The examples of docs/gradient-flow.md print what stands below them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+PAGE = (Path(__file__).parents[1] / "docs" / "gradient-flow.md").read_text(encoding="utf-8")
+FIRST, *_ = [
+    block for block in re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE) if "import torch" in block
+]
+EXAMPLES = re.findall(r"^```python\n([^`]*?)^```\n\n```text\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def test_there_are_as_many_examples_as_the_page_has() -> None:
+    assert len(EXAMPLES) == 10
+
+
+RUN = """
+import json, sys, torch
+for code in json.load(sys.stdin):
+    names = {}
+    exec(FIRST, names)
+    exec(compile(code, "example.py", "exec"), names)
+    torch.set_grad_enabled(True)
+    print("=" * 80)
+"""
+
+
+def test_the_examples_print_what_the_page_says(tmp_path: Path, clean_environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", f"FIRST = {FIRST!r}\n{RUN}"],
+        input=json.dumps([code for code, _ in EXAMPLES]),
+        cwd=tmp_path,
+        env=clean_environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("=" * 80 + "\n") == [*(printed for _, printed in EXAMPLES), ""]
