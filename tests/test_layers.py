@@ -90,7 +90,7 @@ FORBIDDEN = {
         "Reading a live graph knows nothing of recording and verifying",
     ),
     "recording imports verifying": (
-        "gradir/frontends/pytorch/recording/recorder.py",
+        "gradir/frontends/pytorch/recording/flow.py",
         "import gradir.frontends.pytorch.verifying.verify",
         "Reading a live graph knows nothing of recording and verifying",
     ),

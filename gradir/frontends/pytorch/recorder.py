@@ -171,11 +171,7 @@ class Recorder:
             modules = _with_strays(modules, strays_among(list(self._outermost), modules.paths))
         owned = [entry for entry in modules.owned if isinstance(entry.tensor, nn.Parameter)]
         named = {name: entry.tensor for entry in owned for name in entry.names}
-        captured = [
-            tensor
-            for tensor in [leaf for _, leaf in flattened_with_paths(subject)[0]]
-            if isinstance(tensor, torch.Tensor)
-        ]
+        captured = [leaf for _, leaf in flattened_with_paths(subject)[0] if isinstance(leaf, torch.Tensor)]
         if not captured and not isinstance(subject, BaseException):
             raise CaptureError("there is nothing to explain: no tensor among what was given")
         flow = next(iter(self._flows.values()))
@@ -235,22 +231,26 @@ class Recorder:
             temporary=named,
             sources=self._source_lookup(ran.timelines),
         )
-        return self._with_cuts(live, NamedTensors([*modules.owned, *named], params), modules.paths)
+        return self._with_cuts(live, [*modules.owned, *named], params, modules.paths) if self._notes_flow else live
 
-    def _with_cuts(self, live: LiveGraph, named: NamedTensors, paths: Mapping[nn.Module, str]) -> LiveGraph:
+    def _with_cuts(
+        self, live: LiveGraph, known: list[Owned], params: Names | None, paths: Mapping[nn.Module, str]
+    ) -> LiveGraph:
         """The capture with the places in its graph where the flow goes on without gradient."""
-        found: list[Cut] = []
+        named, found = NamedTensors(known, params), list[Cut]()
         for flow in self._flows.values():
             flowing = Flowing(flow, [entry.tensor for entry in live.captured if entry.role == "output"])
+            # A parameter that was made inside the recording is no tensor from outside.
+            owned = {flowing.root(flow.value_of(entry.tensor)): entry.names for entry in known}
 
-            def names_of(leaf: Value, flow: Flow = flow) -> tuple[str, ...]:
+            def names_of(
+                leaf: Value, flow: Flow = flow, owned: Mapping[Value, tuple[str, ...]] = owned
+            ) -> tuple[str, ...]:
                 tensor = flow.tensor_of(leaf)
-                names = () if tensor is None else named.of(tensor).names
+                names = owned.get(leaf) or (() if tensor is None else named.of(tensor).names)
                 return names or ((flow.variables[leaf],) if leaf in flow.variables else ())
 
             found.extend(cuts_of(flow, flowing, names_of, live, lambda frame: path_of(frame, paths)))
-        if not self._notes_flow:
-            return live
         graph = live.graph
         producer = replace(graph.producer, options={**graph.producer.options, FLOW: True})
         return live._replace(graph=replace(graph, cuts=(*graph.cuts, *found), producer=producer))

@@ -224,7 +224,7 @@ def _saved_by_torch(flow: Flow) -> Iterator[Value]:
 
 def _takes_shape_alone(step: Step) -> bool:
     name: str = step.func.__name__
-    return name.startswith(_OF_SHAPE_ALONE) or name.partition(".")[0].endswith("_like")
+    return name.startswith(_OF_SHAPE_ALONE) or name.partition(".")[0].rpartition("_")[2] == "like"
 
 
 def _updates_leaf(step: Step) -> bool:

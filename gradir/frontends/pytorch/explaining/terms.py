@@ -9,8 +9,8 @@ from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Step, Va
 
 __all__ = ["terms_of"]
 
-_SUMS: Final = frozenset({"add", "add_", "sub", "sub_"})
-_SCALES: Final = frozenset({"div", "div_", "mul", "mul_", "neg", "view", "squeeze", "unsqueeze", "_to_copy"})
+_SUMS: Final = frozenset({"add", "sub"})
+_SCALES: Final = frozenset({"div", "mul", "neg", "view", "squeeze", "unsqueeze", "to_copy"})
 """Operations of one tensor that leave a sum a sum."""
 
 
@@ -31,5 +31,6 @@ def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
 
 
 def _is_sum(step: Step) -> bool:
-    name = str(step.func.__name__).partition(".")[0]
+    # Without the signs of what works in place and of what is torch's own.
+    name = str(step.func.__name__).partition(".")[0].strip("_")
     return name in _SUMS or (name in _SCALES and len(step.inputs) == 1)
