@@ -22,7 +22,7 @@ from torch.overrides import _get_current_function_mode_stack  # noqa: E402
 import gradir  # noqa: E402
 from gradir.errors import CaptureError, ExportError  # noqa: E402
 from gradir.explanations.model import STATUSES, Cause, Explanation, Term  # noqa: E402
-from gradir.explanations.words import WORDS  # noqa: E402
+from gradir.vocabulary.causes import WORDS  # noqa: E402
 
 nn = torch.nn
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gradir.cli.capturing import SPEC_HELP, add_run_options, target_of
@@ -67,6 +66,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _is_file(spec: str) -> bool:
+    from pathlib import Path
+
     return ":" not in spec or Path(spec).is_file()
 
 

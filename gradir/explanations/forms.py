@@ -13,11 +13,11 @@ import msgspec
 
 from gradir.errors import ExportError
 from gradir.explanations.model import STATUSES, Cause, Explanation, Level, Record, Term
-from gradir.explanations.words import worded
 from gradir.ir import Source
 from gradir.ir.jsontext import printable_json
 from gradir.ir.text import counted, printable
 from gradir.markdown import code_span
+from gradir.vocabulary.causes import worded
 
 __all__ = ["FORMS", "Document", "json", "markdown", "text"]
 

@@ -10,9 +10,9 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from gradir.explanations.words import worded
 from gradir.ir import Source
 from gradir.ir.text import printable
+from gradir.vocabulary.causes import worded
 
 __all__ = ["STATUSES", "Cause", "Explanation", "Level", "Term"]
 
