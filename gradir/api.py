@@ -159,7 +159,7 @@ def record(model: object = None, *, sources: bool = False, flow: bool = False, f
     >>> with gradir.record(model, flow=True) as rec:
     ...     best = model(torch.ones(1, 3)).argmax()
     >>> [node.op for node in rec.forward().nodes.values() if node.role == "function"]
-    ['t', 'addmm', 'tanh', 'argmax']
+    ['ones', 't', 'addmm', 'tanh', 'argmax']
     """
     from gradir import choosing
     from gradir.protocols import Flows, Records

@@ -38,6 +38,7 @@ COMMANDS = [
     ["export", NAME, "--to", "tree", "--into", f"{NAME}.md", "--marker", "m", "--check"],
     ["export", NAME, "--to", "tree", "--into", f"{NAME}.md", "--marker", NAME],
     ["summary", NAME],
+    ["explain", "hostile.gir"],
     ["summary", NAME, "--style", NAME],
     ["diff", NAME, "b.gir"],
     ["diff", NAME, f"{NAME}:{NAME}"],

@@ -211,7 +211,7 @@ def chain(*, scope="layers"):
 
 whole = chain()
 kinds = [edge.kind for edge in whole.edges]
-assert kinds == [*["data", "inplace", "twinned"] * 3, "data"], kinds
+assert kinds == [*["data", "shadowed", "twinned"] * 3, "data"], kinds
 assert len(whole.edges) == 10 and all(edge in whole.edges for edge in whole.edges)
 for form in ("json", "msgpack"):
     assert gradir.codecs.survey(gradir.dumps(whole)).totals.edges == 10
@@ -219,12 +219,12 @@ for exporter in registry.exporter_names():
     assert whole.to(exporter), exporter
 for exporter in ("tree", "nodelink", "cytoscape", "graphml", "model-explorer"):
     text = whole.to(exporter)
-    assert "inplace" in text and "twinned" in text, exporter
+    assert "shadowed" in text and "twinned" in text, exporter
 assert whole.to("dot").count("->") == 10
-assert "inplace" in whole.to("dot", legend=True)
+assert "shadowed" in whole.to("dot", legend=True)
 folded, rolled = fold(whole, 2), rollup(whole)
 assert [edge.kind for edge in folded.edges if edge.dst == "layers.1"] == ["data"] * 2, [*folded.edges]
-assert {edge.kind for edge in rolled.edges} == {"data", "inplace", "twinned"}
+assert {edge.kind for edge in rolled.edges} == {"data", "shadowed", "twinned"}
 for made in (folded, rolled, drop(whole, ["leaf"]), ancestors(whole, "output"), fold(drop(whole, ["output"]), 1)):
     gradir.dumps(made)
 for wrong in (replace(BARE, others=(Ref("y", 0),)), replace(BARE, twin="y")):
@@ -243,7 +243,7 @@ def test_a_new_kind_of_edge_is_one_line(copy: Path, tmp_path: Path) -> None:
     text = edges.read_text(encoding="utf-8")
     line = '    "base": "view",\n'
     assert line in text
-    edges.write_text(text.replace(line, line + '    "others": "inplace",\n    "twin": "twinned",\n'), encoding="utf-8")
+    edges.write_text(text.replace(line, line + '    "others": "shadowed",\n    "twin": "twinned",\n'), encoding="utf-8")
     done = run(tree, "-c", f"{VALUES}\nimport gradir.codecs\n{EDGES}")
     assert done.returncode == 0, done.stderr
 
@@ -284,15 +284,15 @@ from gradir.ir.graph import Edges
 from gradir import registry
 
 plain = Edges.__iter__
-def with_inplace(self):
+def with_shadowed(self):
     for edge in plain(self):
-        yield edge._replace(kind="inplace") if edge.src == "y" else edge
-Edges.__iter__ = with_inplace
+        yield edge._replace(kind="shadowed") if edge.src == "y" else edge
+Edges.__iter__ = with_shadowed
 graph = Graph.of(
     [Node("x", role="input"), Node("y", role="wormhole", inputs=(Ref("x", 0),)), Node("z", inputs=(Ref("y", 0),))],
     cuts=[Cut("evaporated", ("w",), "fc", TensorMeta("float32", (3,)))],
 )
-assert [edge.kind for edge in graph.edges] == ["data", "inplace"]
+assert [edge.kind for edge in graph.edges] == ["data", "shadowed"]
 for name in registry.exporter_names():
     assert graph.to(name), name
 other = Graph.of(list(graph.nodes.values())[:1], cuts=[Cut("sublimed", ("w",))])

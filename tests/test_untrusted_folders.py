@@ -38,6 +38,7 @@ COMMANDS = [
     "export a.gir --to dot -O theme=dark --rollup --hide-shape-ops --drop accumulate_grad",
     "export broken.gir --to tree",
     "view a.gir",
+    "explain a.gir",
     *(f"summary a.gir --style {style}" for style in ("table", "markdown", "csv", "json")),
     *(f"diff a.gir b.gir --format {name}" for name in ("text", "markdown", "json", "mermaid", "dot", "svg")),
     "diff a.gir b.gir --full --normalize --fail-on cuts,params",

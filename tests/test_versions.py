@@ -250,18 +250,18 @@ def test_an_edit_of_a_published_schema_is_trouble(path: str, published: Path) ->
 
 def test_a_changed_model_is_trouble(published: Path) -> None:
     path = published / PUBLISHED
-    path.write_text(path.read_text().replace('"op"', '"operation"'))
+    path.write_text(path.read_text().replace('"native"', '"own"'))
     assert list(trouble(published))[1:] == [
         f"{PUBLISHED} is not what the model says: run 'make schema' and review the change",
-        f"Node: op is new after {NEWEST}: declare since which version it is there",
+        f"Node: native is new after {NEWEST}: declare since which version it is there",
     ]
 
 
 @pytest.mark.parametrize(
     ("path", "old", "new", "change"),
     [
-        (PUBLISHED, '"op": {', '"operation": {', "Node: property operation was removed"),
-        (COMPACT, '"op": {', '"operation": {', "Node: property operation was removed"),
+        (PUBLISHED, '"native": {', '"own": {', "Node: property own was removed"),
+        (COMPACT, '"native": {', '"own": {', "Node: property own was removed"),
         (COMPACT, '"ordinal": {', '"number": {', "NodeTable: property number was removed"),
     ],
 )

@@ -324,7 +324,7 @@ def _legend(roles: Collection[str], kinds: Collection[str]) -> tuple[list[Box], 
         entries.append((_OTHER, shown(", ".join(others)), ""))
     if set(kinds) != {"data"}:
         entries += [(LINE_END, label, kind) for kind, label in _LINES.items() if kind in kinds]
-        entries += [(LINE_END, shown(kind), kind) for kind in sorted(set(kinds).difference(_LINES))]
+        entries += [(LINE_END, shown(kind), kind) for kind in sorted(set(kinds).difference(_LINES, {LEGEND_LINE}))]
     boxes: list[Box] = []
     lines: list[Line] = []
     for number, (role, label, kind) in enumerate(entries):

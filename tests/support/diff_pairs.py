@@ -61,6 +61,7 @@ NODE_EDITS: Mapping[str, st.SearchStrategy[Any]] = {
     "opaque": st.booleans(),
     "source": st.one_of(st.none(), st.builds(Source, texts, st.integers(0, 9), texts)),
     "ext": st.dictionaries(texts, st.one_of(scalars, lists), max_size=2),
+    "kinds": st.lists(st.sampled_from(["data", "view", "inplace"]), max_size=3).map(tuple),
 }
 SCOPE_EDITS: Mapping[str, st.SearchStrategy[Any]] = {
     "class_name": texts,
