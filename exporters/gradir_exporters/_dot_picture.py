@@ -166,8 +166,7 @@ class Picture:
                 label = f"{SIGNS[mark]} {label}" if mark else label
             yield key, role, label, tooltips.node(node.id)
             if slots and node.saved:
-                for number, saved in enumerate(node.saved):
-                    text = labels.saved[saved.slot, saved.shape, saved.state]
+                for number, (saved, text) in enumerate(zip(node.saved, labels.saved(node), strict=True)):
                     yield f"{key}s{number}", "saved", text, tooltips.saved(saved.slot, node.id)
 
     def lines(self) -> Iterator[Line]:

@@ -8,7 +8,18 @@ from typing import Any, Final, NamedTuple
 
 from gradir.ir.model import Node, Ref
 
-__all__ = ["DATA", "KINDS", "Edge", "Edges", "edges_beside", "edges_into", "number_into", "rewired", "sources"]
+__all__ = [
+    "DATA",
+    "KINDS",
+    "Edge",
+    "Edges",
+    "edges_beside",
+    "edges_into",
+    "number_into",
+    "references",
+    "rewired",
+    "sources",
+]
 
 DATA: Final = "data"
 
@@ -67,6 +78,21 @@ def edges_beside(node: Node) -> list[Edge]:
             found += [Edge(ref.id, ref.output_nr, node.id, -1, kind) for ref in held]
         elif held is not None:
             found.append(Edge(held, 0, node.id, -1, kind))
+    return found
+
+
+def references(node: Node) -> tuple[Ref | None, ...]:
+    """What the edges into a node come from, by place: the input slots, and then one place for each other field.
+
+    There ``None`` is no edge, and a field that holds any number of them ends in one.
+
+    >>> references(Node("y", inputs=(None, Ref("x", 0)), base="z"))
+    (None, Ref(id='x', output_nr=0), Ref(id='z', output_nr=0))
+    """
+    found = node.inputs
+    for field, _ in _BESIDE_INPUTS:
+        held = getattr(node, field)
+        found += (*held, None) if type(held) is tuple else (None if held is None else Ref(held, 0),)
     return found
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diffs.matching.renames import Naming, pattern
 from gradir.ir import Node, Ref, Saved
+from gradir.ir.edges import references
 from gradir.ir.fields import fields_of, records_in
 from gradir.ir.ids import split_id, split_last
 from gradir.ir.order import postorder
@@ -69,9 +70,9 @@ class NumberedGraph:
     ``loose`` labels what survives most edits: role, operation, number of inputs, a tensor's own name. ``tight`` adds
     tensors (``outlined``), attributes and saved slots (``described``), ``full`` all that is no reference. Names by
     module are in none of them.
-    ``inputs`` holds the producer's position by input slot and then that of the base; ``kept`` origin and storage owner
+    ``inputs`` holds the producer's position by input slot, then by `references`; ``kept`` origin and storage owner
     by saved slot, and ``held`` labels what the slots hold; ``odd`` has what references say beyond a position. ``below``
-    is what `Surroundings` look at: the inputs, the base and the buffers that are saved; ``above`` is its reverse.
+    is what `Surroundings` look at: what edges come from and the buffers that are saved; ``above`` is its reverse.
     """
 
     def __init__(self, graph: Graph, labels: Labels) -> None:
@@ -161,9 +162,9 @@ class NumberedGraph:
 
     def _add(self, node: int, record: Node) -> None:
         labels, slots = self.labels, len(record.inputs)
-        inputs, odd = self._references((*record.inputs, None if record.base is None else Ref(record.base, 0)))
+        inputs, odd = self._references(references(record))
         self.inputs.append(inputs)
-        below, held = inputs if inputs[-1] != NOTHING else inputs[:-1], NOTHING
+        below, held = (*inputs[:slots], *(ref for ref in inputs[slots:] if ref != NOTHING)), NOTHING
         kept: tuple[int, ...] = ()
         if record.saved:
             contents, kept = self._saved(record.saved)
