@@ -5,6 +5,7 @@ What the functions here return stands between the quotes of a DOT string and sho
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from gradir.ir import AttrValue, Node, NonFinite
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
 
     from gradir.ir.model import Shape
 
-__all__ = ["Labels", "Tooltips", "scope_caption", "shown", "table", "tooltip"]
+__all__ = ["Labels", "Tooltips", "scope_caption", "shown", "shown_of_saved", "table", "tooltip"]
+
+shown_of_saved: Final = attrgetter("slot", "shape", "state")
+"""What the box of a saved slot says; labels are remembered by it."""
+
+_row_of_saved: Final = attrgetter("slot")
+"""What the row of a saved slot in a table says; tables are remembered by it."""
 
 _BREAK: Final = "\\n"
 
@@ -33,7 +40,8 @@ _MAX_ROWS: Final = 100
 class Labels:
     """The labels of the boxes of one picture. A graph has many nodes and few distinct words, shapes and tables.
 
-    ``attr_chars`` is the width of attribute values; ``None`` leaves attributes out.
+    ``attr_chars`` is the width of attribute values; ``None`` leaves attributes out. ``saved`` has the labels of saved
+    slots by `shown_of_saved`.
     """
 
     def __init__(self, attr_chars: int | None) -> None:
@@ -41,7 +49,7 @@ class Labels:
         self._words = Memo(shown)
         self._shapes = Memo(_shape)
         self._tables: dict[bytes, str] = {}
-        self._saved = Memo(self._saved_label)
+        self.saved = Memo(self._saved_label)
 
     def node(self, node: Node) -> str:
         """The name and shape of a tensor, the name, if any, and native name of a function; then its table."""
@@ -58,10 +66,6 @@ class Labels:
             return label
         return label + self._table(node, self._attr_chars)
 
-    def saved(self, node: Node) -> list[str]:
-        """The name, the shape and the state of each tensor that a node saved."""
-        return [self._saved[saved.slot, saved.shape, saved.state] for saved in node.saved]
-
     def _saved_label(self, saved: tuple[str, Shape | None, str]) -> str:
         slot, shape, state = saved
         lines = [self._words[slot], self._shapes[shape]]
@@ -70,7 +74,8 @@ class Labels:
         return _BREAK.join(lines)
 
     def _table(self, node: Node, max_chars: int) -> str:
-        key = exact_key((node.native or node.op, node.attrs, _saved_rows(node)))
+        slots = [*map(_row_of_saved, node.saved)] if node.saved else None
+        key = exact_key((node.native or node.op, node.attrs, slots))
         text = self._tables.get(key) if key is not None else None
         if text is None:
             text = "".join([f"{_BREAK}{line}" for line in table(node, max_chars)])
@@ -112,7 +117,7 @@ def table(node: Node, max_chars: int) -> Iterator[str]:
     The rule is at least as wide as the node's title; a value is cut to ``max_chars``.
     """
     cells = [(key, _value(value)) for key, value in node.attrs.items()]
-    cells.extend(row for row in _saved_rows(node) if row[0] not in node.attrs)
+    cells.extend((slot, "[saved tensor]") for slot in map(_row_of_saved, node.saved) if slot not in node.attrs)
     if not cells:
         return
     cells.sort()
@@ -127,11 +132,6 @@ def table(node: Node, max_chars: int) -> Iterator[str]:
         yield _escape(f"{key:<{key_width}}: {value:>{width - key_width - 2}}")
     if len(cells) > _MAX_ROWS:
         yield f"... and {len(cells) - _MAX_ROWS} more".ljust(width)
-
-
-def _saved_rows(node: Node) -> list[tuple[str, str]]:
-    """The cells of saved slots, by which tables are remembered."""
-    return [(saved.slot, "[saved tensor]") for saved in node.saved] if node.saved else []
 
 
 def tooltip(text: str) -> str:

@@ -15,7 +15,7 @@ from gradir.errors import ExportError
 from gradir.ir.edges import DATA, edges_into, sources
 from gradir.ir.marks import SIGNS, lost_slots, status
 from gradir.protocols import Options
-from gradir_exporters._dot_labels import Labels, Tooltips, scope_caption, shown, tooltip
+from gradir_exporters._dot_labels import Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
 from gradir_exporters._dot_lengths import entry_lengths, past_saved
 
 if TYPE_CHECKING:
@@ -166,7 +166,8 @@ class Picture:
                 label = f"{SIGNS[mark]} {label}" if mark else label
             yield key, role, label, tooltips.node(node.id)
             if slots and node.saved:
-                for number, (saved, text) in enumerate(zip(node.saved, labels.saved(node), strict=True)):
+                for number, saved in enumerate(node.saved):
+                    text = labels.saved[shown_of_saved(saved)]
                     yield f"{key}s{number}", "saved", text, tooltips.saved(saved.slot, node.id)
 
     def lines(self) -> Iterator[Line]:
