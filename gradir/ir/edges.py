@@ -33,6 +33,8 @@ a node, for its output 0, or references to any number of outputs."""
 _HELD: Final = attrgetter(*KINDS)
 _BESIDE_INPUTS: Final = tuple((field, kind) for field, kind in KINDS.items() if kind != DATA)
 
+_NO_EDGE: Final = (None,)
+
 _made: Final = tuple.__new__
 """Makes a named tuple in half the time that its own constructor takes."""
 
@@ -81,19 +83,14 @@ def edges_beside(node: Node) -> list[Edge]:
     return found
 
 
-def references(node: Node) -> tuple[Ref | None, ...]:
-    """What the edges into a node come from, by place: the input slots, and then one place for each other field.
-
-    There ``None`` is no edge, and a field that holds any number of them ends in one.
+def references(node: Node) -> list[tuple[Ref | None, ...]]:
+    """What the edges into a node come from, field by field; a field for one node alone has ``None`` for no edge.
 
     >>> references(Node("y", inputs=(None, Ref("x", 0)), base="z"))
-    (None, Ref(id='x', output_nr=0), Ref(id='z', output_nr=0))
+    [(None, Ref(id='x', output_nr=0)), (Ref(id='z', output_nr=0),)]
     """
-    found = node.inputs
-    for field, _ in _BESIDE_INPUTS:
-        held = getattr(node, field)
-        found += (*held, None) if type(held) is tuple else (None if held is None else Ref(held, 0),)
-    return found
+    values: tuple[Any, ...] = _HELD(node)
+    return [held if type(held) is tuple else _NO_EDGE if held is None else (Ref(held, 0),) for held in values]
 
 
 def rewired(node: Node, moved: Callable[[Ref, str], Ref | None]) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from operator import ne
 from typing import TYPE_CHECKING, Final
 
-from gradir.diffs.matching.numbered import NOTHING, TENSOR, own_fields
+from gradir.diffs.matching.numbered import TENSOR, own_fields
 from gradir.diffs.matching.renames import Naming, Rename, pattern
 from gradir.ir.module_tree import split_path
 
@@ -148,16 +148,17 @@ class Costs:
     def rewired(self, node: int, other: int, matching: Sequence[int]) -> int:
         """How many input slots of a matched node were rewired, and other edges into it."""
         refs, other_refs = self.before.inputs[node], self.after.inputs[other]
-        slots, other_slots = len(self.before.nodes[node].inputs), len(self.after.nodes[other].inputs)
-        same = slots == other_slots and len(refs) == len(other_refs)
-        if same and node not in self.before.odd and other not in self.after.odd:
+        widths, other_widths = self.before.widths[node], self.after.widths[other]
+        if widths == other_widths and node not in self.before.odd and other not in self.after.odd:
             return sum(map(ne, map(matching.__getitem__, refs), other_refs))
         odd, other_odd = self.before.odd.get(node, {}), self.after.odd.get(other, {})
-        here = [(matching[ref], odd.get(slot)) for slot, ref in enumerate(refs)]
-        there = [(ref, other_odd.get(slot)) for slot, ref in enumerate(other_refs)]
-        beside = zip_longest(here[slots:], there[other_slots:], fillvalue=(NOTHING, None))
-        inputs = zip(here[:slots], there[:other_slots], strict=False)
-        return sum(one != two for one, two in chain(inputs, beside)) + abs(slots - other_slots)
+        here = iter([(matching[ref], odd.get(place)) for place, ref in enumerate(refs)])
+        there = iter([(ref, other_odd.get(place)) for place, ref in enumerate(other_refs)])
+        return sum(
+            one != two
+            for width, other_width in zip(widths, other_widths, strict=True)
+            for one, two in zip_longest(islice(here, width), islice(there, other_width))
+        )
 
 
 @cache
