@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.ir.text import amount, short_bytes
-from gradir.review.frozen import freezing
+from gradir.review.frozen_parameters import freezing
 from gradir.review.wording import SIGNS, words
 
 if TYPE_CHECKING:
