@@ -236,6 +236,35 @@ for wrong in (replace(BARE, others=(Ref("y", 0),)), replace(BARE, twin="y")):
         raise AssertionError(wrong)
 """
 
+DIFFERENT_EDGES = """
+from gradir.diffs.matching import edit_cost, match
+from gradir.review.relative_changes import names_a_record
+
+names = {name: name for name in whole.nodes}
+first = Ref("layers.0/exp:1", 0)
+for field, value, path in (
+    ("twin", "x", "twin"), ("others", (Ref("x", 0), first), "others[1]"), ("others", (), "others[0]")
+):
+    nodes = [replace(node, **{field: value}) if node.id == "layers.1/exp:1" else node for node in whole.nodes.values()]
+    diff = gradir.diff(whole, Graph.of(nodes))
+    (change,) = diff.changes
+    assert change.id == "layers.1/exp:1" and [each.name for each in change.fields] == [path], change
+    assert path in diff.to("text") and names_a_record(change.fields[0].path), diff.to("text")
+    assert edit_cost(whole, Graph.of(nodes), names) == 1, field
+
+
+def alike(field, *tensors):
+    values = [name if field == "twin" else (Ref(name, 0),) for name in tensors]
+    function = Node("", op="exp", inputs=(Ref("x", 0),))
+    functions = [replace(function, id=f"exp:{at}", **{field: value}) for at, value in enumerate(values, 1)]
+    return Graph.of([*(Node(name, role="leaf", names=(name,)) for name in "xyz"), *functions])
+
+
+for field in ("twin", "others"):
+    found = match(alike(field, "x", "y"), alike(field, "z", "x", "y")).nodes
+    assert found["exp:1"] == "exp:2" and found["exp:2"] == "exp:3", (field, found)
+"""
+
 
 def test_a_new_kind_of_edge_is_one_line(copy: Path, tmp_path: Path) -> None:
     tree = shutil.copytree(copy, tmp_path / "tree")
@@ -244,7 +273,7 @@ def test_a_new_kind_of_edge_is_one_line(copy: Path, tmp_path: Path) -> None:
     line = '    "base": "view",\n'
     assert line in text
     edges.write_text(text.replace(line, line + '    "others": "shadowed",\n    "twin": "twinned",\n'), encoding="utf-8")
-    done = run(tree, "-c", f"{VALUES}\nimport gradir.codecs\n{EDGES}")
+    done = run(tree, "-c", f"{VALUES}\nimport gradir.codecs\n{EDGES}{DIFFERENT_EDGES}")
     assert done.returncode == 0, done.stderr
 
 

@@ -168,7 +168,7 @@ def test_a_report_makes_each_part_once(monkeypatch: pytest.MonkeyPatch) -> None:
         "gradir.review.outline": ("outline",),
         "gradir.review.headline": ("notes",),
         "gradir.review.changed_modules": ("ModuleOrder", "WholeModules", "module_tree"),
-        "gradir.review.frozen": ("frozen_modules",),
+        "gradir.review.frozen_parameters": ("frozen_modules",),
     }.items():
         for name in names:
             counted(home, name)

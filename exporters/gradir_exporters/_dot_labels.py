@@ -5,6 +5,7 @@ What the functions here return stands between the quotes of a DOT string and sho
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from gradir.ir import AttrValue, Node, NonFinite
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
 
     from gradir.ir.model import Shape
 
-__all__ = ["Labels", "Tooltips", "scope_caption", "shown", "table", "tooltip"]
+__all__ = ["Labels", "Tooltips", "scope_caption", "shown", "shown_of_saved", "table", "tooltip"]
+
+shown_of_saved: Final = attrgetter("slot", "shape", "state")
+"""What the box of a saved slot says; labels are remembered by it."""
+
+_row_of_saved: Final = attrgetter("slot")
+"""What the row of a saved slot in a table says; tables are remembered by it."""
 
 _BREAK: Final = "\\n"
 
@@ -34,7 +41,7 @@ class Labels:
     """The labels of the boxes of one picture. A graph has many nodes and few distinct words, shapes and tables.
 
     ``attr_chars`` is the width of attribute values; ``None`` leaves attributes out. ``saved`` has the labels of saved
-    slots by name, shape and state.
+    slots by `shown_of_saved`.
     """
 
     def __init__(self, attr_chars: int | None) -> None:
@@ -67,7 +74,7 @@ class Labels:
         return _BREAK.join(lines)
 
     def _table(self, node: Node, max_chars: int) -> str:
-        slots = [saved.slot for saved in node.saved] if node.saved else None
+        slots = [*map(_row_of_saved, node.saved)] if node.saved else None
         key = exact_key((node.native or node.op, node.attrs, slots))
         text = self._tables.get(key) if key is not None else None
         if text is None:
@@ -110,7 +117,7 @@ def table(node: Node, max_chars: int) -> Iterator[str]:
     The rule is at least as wide as the node's title; a value is cut to ``max_chars``.
     """
     cells = [(key, _value(value)) for key, value in node.attrs.items()]
-    cells.extend((saved.slot, "[saved tensor]") for saved in node.saved if saved.slot not in node.attrs)
+    cells.extend((slot, "[saved tensor]") for slot in map(_row_of_saved, node.saved) if slot not in node.attrs)
     if not cells:
         return
     cells.sort()

@@ -16,7 +16,7 @@ from gradir.ir.cuts import stubs
 from gradir.ir.edges import edges_beside, edges_into, have_edges_beside
 from gradir.ir.marks import SIGNS, lost_slots, status
 from gradir.protocols import Options
-from gradir_exporters._dot_labels import Labels, Tooltips, scope_caption, shown, tooltip
+from gradir_exporters._dot_labels import Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
 from gradir_exporters._dot_lengths import entry_lengths, past_saved
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Picture:
             yield key, role, label, tooltips.node(node.id)
             if slots and node.saved:
                 for number, saved in enumerate(node.saved):
-                    text = labels.saved[saved.slot, saved.shape, saved.state]
+                    text = labels.saved[shown_of_saved(saved)]
                     yield f"{key}s{number}", "saved", text, tooltips.saved(saved.slot, node.id)
         if group is self.root:
             for number, stub in enumerate(self._stubs):

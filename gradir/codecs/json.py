@@ -182,7 +182,7 @@ def _text(data: bytes) -> bytes:
         while at < len(data):
             at += utf_8_decode(view[at : at + _PIECE], "strict", at + _PIECE >= len(data))[1]
     except UnicodeDecodeError as error:
-        from gradir.codecs.jsonfault import fault_of
+        from gradir.codecs.json_syntax import fault_of
 
         raise fault_of(data, error) from error
     return data
@@ -248,7 +248,7 @@ def _decode_plain(data: bytes, error: Exception | None = None) -> Graph:
         # A number of any size is JSON, and one that does not fit is read by nobody; who knows the keys names its place.
         raise broken(*mismatched(error if isinstance(error, msgspec.ValidationError) else strange)) from error
     except _BROKEN as syntax:
-        from gradir.codecs.jsonfault import fault_of
+        from gradir.codecs.json_syntax import fault_of
 
         raise fault_of(data, syntax) from error
     version = check_head(head)

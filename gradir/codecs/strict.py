@@ -12,7 +12,7 @@ from gradir.codecs.codec import decode, encode, encoding_of
 from gradir.codecs.compression import opened
 from gradir.codecs.document import MAGIC
 from gradir.codecs.faults import broken, byte, damaged, too_new
-from gradir.codecs.jsonfault import fault_of
+from gradir.codecs.json_syntax import fault_of
 from gradir.codecs.unknown import version_in
 from gradir.codecs.versions import lowest_for
 from gradir.errors import FormatError

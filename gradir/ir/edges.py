@@ -18,6 +18,7 @@ __all__ = [
     "edges_into",
     "have_edges_beside",
     "number_into",
+    "references",
     "rewired",
     "sources",
 ]
@@ -38,6 +39,7 @@ _BESIDE_INPUTS: Final = tuple((field, kind) for field, kind in KINDS.items() if 
 # Most nodes have no such edges, and are asked for all of them at once.
 _held_beside: Final = attrgetter(*(field for field, _ in _BESIDE_INPUTS))
 _NONE_BESIDE: Final = _held_beside(Node(""))
+_NO_EDGE: Final = (None,)
 
 _made: Final = tuple.__new__
 """Makes a named tuple in half the time that its own constructor takes."""
@@ -95,6 +97,16 @@ def edges_beside(node: Node) -> list[Edge]:
 def have_edges_beside(nodes: Iterable[Node]) -> Iterator[bool]:
     """Whether `edges_beside` of each node are any."""
     return map(ne, map(_held_beside, nodes), repeat(_NONE_BESIDE))
+
+
+def references(node: Node) -> list[tuple[Ref | None, ...]]:
+    """What the edges into a node come from, field by field; a field for one node alone has ``None`` for no edge.
+
+    >>> references(Node("y", inputs=(None, Ref("x", 0)), base="z"))
+    [(None, Ref(id='x', output_nr=0)), (Ref(id='z', output_nr=0),)]
+    """
+    values: tuple[Any, ...] = _HELD(node)
+    return [held if type(held) is tuple else _NO_EDGE if held is None else (Ref(held, 0),) for held in values]
 
 
 def rewired(node: Node, moved: Callable[[Ref, str], Ref | None]) -> dict[str, Any]:

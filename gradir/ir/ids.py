@@ -46,6 +46,7 @@ __all__ = [
     "stem",
     "storage_key",
     "whole_name",
+    "without_indices",
     "without_ordinal",
 ]
 
@@ -57,6 +58,7 @@ _ROOT = "/"  # no path of a module encodes to it
 _REMOVED = "\0"  # no id of a graph ends in it
 _LONGEST_ORDINAL = 9
 _ORDINAL = re.compile(r"[:~][0-9]+")
+_INDEX = re.compile(r"(?<![^.:/~])[0-9]+(?![^.:/~])")
 _PART = re.compile(r" \(\d+\)\Z")
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]*")
 _RESERVED = frozenset("/:%~\"'`<>\\|{}")
@@ -196,6 +198,15 @@ def without_ordinal(operation: str) -> str:
     'addmm'
     """
     return _ORDINAL.sub("", operation)
+
+
+def without_indices(name: str) -> str:
+    """A path, a name or an id with ``*`` for each part of it that is a number.
+
+    >>> without_indices("layers.3.attn/addmm:2")
+    'layers.*.attn/addmm:*'
+    """
+    return _INDEX.sub("*", name)
 
 
 def storage_key(node_id: str, slot: str) -> str:

@@ -1,1 +1,1 @@
-"""The renderers of a diff, one class in one file each; entry points of the group ``gradir.renderers`` name them."""
+"""The renderers of a diff, one class each: reports and diagrams. Entry points of ``gradir.renderers`` name them."""

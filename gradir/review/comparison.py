@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gradir.diffs.matching import Matching
     from gradir.ir.module_tree import ModuleTree
     from gradir.review.changed_modules import ModuleOrder, Renamed, WholeModules
-    from gradir.review.frozen import Frozen
+    from gradir.review.frozen_parameters import Frozen
     from gradir.review.outline import Outline
 
 __all__ = ["Comparison"]
@@ -148,7 +148,7 @@ class Comparison:
     @cached_property
     def frozen(self) -> Mapping[str, Sequence[Frozen]]:
         """The modules of which parameters were ``frozen``, and those of which some were ``unfrozen``."""
-        from gradir.review.frozen import frozen_modules
+        from gradir.review.frozen_parameters import frozen_modules
 
         return dict(frozen_modules(self))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.ir.cuts import cut_text
 from gradir.ir.text import amount, short_bytes
-from gradir.review.frozen import freezing
+from gradir.review.frozen_parameters import freezing
 from gradir.review.wording import SIGNS, words
 
 if TYPE_CHECKING:

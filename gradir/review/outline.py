@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Union
 from gradir.gcpause import paused_gc
 from gradir.ir.ids import accumulated
 from gradir.review.changed_modules import readers
-from gradir.review.frozen import consequences
+from gradir.review.frozen_parameters import consequences
 from gradir.review.relative_changes import RelativeChanges, made_absolute, made_relative
 from gradir.vocabulary import vocabulary_of
 

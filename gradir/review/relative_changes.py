@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from gradir.diffs.changes import Change, FieldChange
-from gradir.ir import Ref
+from gradir.ir import Node, Ref, Saved
+from gradir.ir.fields import fields_of, records_in
 from gradir.ir.ids import BEHIND_A_PATH
 from gradir.review.wording import words
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gradir.diffs.field_changes import Path
+    from gradir.ir.model import Record
 
 __all__ = [
     "RelativeChanges",
@@ -28,7 +31,7 @@ __all__ = [
 ]
 
 _OWN_INDEX: Final = re.compile(r"(?:0|[1-9][0-9]{0,8})(?=\.|\Z)", re.ASCII)
-_INDEX: Final = re.compile(r"(?:0|[1-9][0-9]{0,8})(?=[./]|\Z)", re.ASCII)
+_INDEX: Final = re.compile(rf"(?:0|[1-9][0-9]{{0,8}})(?=[{BEHIND_A_PATH}]|\Z)", re.ASCII)
 _ELSEWHERE: Final = -1
 _WITH_SLOT: Final = 2
 """Keys in the path of a saved slot; of slots with one name there are more."""
@@ -122,8 +125,14 @@ def names_a_record(field: Path) -> bool:
     (True, True, False)
     """
     if field[0] == "saved":
-        return len(field) > _WITH_SLOT and field[-1] in {"origin", "storage"}
-    return field[0] == "in" or field in {("base",), ("scope",)}
+        return len(field) > _WITH_SLOT and field[-1] in _references(Saved)
+    return field[0] in _references(Node) or field == ("scope",)
+
+
+@cache
+def _references(record: type[Record]) -> frozenset[str]:
+    """The keys of the fields of a record that name nodes."""
+    return frozenset(field.key for field in fields_of(record) if field.about.refers or records_in(field) is Ref)
 
 
 def _absolute(change: _RelativeChange, path: str, was: str) -> Change:

@@ -9,7 +9,7 @@ from gradir import registry
 from gradir.diffs.changes import UNSET, Change, Diff, FieldChange
 from gradir.diffs.compare import compare
 from gradir.ir import Graph, Node
-from gradir.review import conditions, frozen, report, text
+from gradir.review import conditions, frozen_parameters, report, text
 from gradir.review import headline as top_lines
 from gradir.review import outline as outlines
 from gradir.review.comparison import Comparison
@@ -74,7 +74,7 @@ def notes(diff: Diff, sides: Sides) -> Sequence[str]:
 
 
 def freezing(diff: Diff, sides: Sides) -> Iterator[str]:
-    return frozen.freezing(Comparison.of(diff, *sides))
+    return frozen_parameters.freezing(Comparison.of(diff, *sides))
 
 
 def table(diff: Diff, sides: Sides) -> Iterator[str]:

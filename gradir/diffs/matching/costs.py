@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from itertools import chain
+from itertools import chain, islice, zip_longest
 from operator import ne
 from typing import TYPE_CHECKING, Final
 
@@ -146,18 +146,19 @@ class Costs:
         return changed + (not holds_the_same), holds_the_same
 
     def rewired(self, node: int, other: int, matching: Sequence[int]) -> int:
-        """How many input slots of a matched node were rewired, its base among them."""
+        """How many input slots of a matched node were rewired, and other edges into it."""
         refs, other_refs = self.before.inputs[node], self.after.inputs[other]
-        if len(refs) == len(other_refs) and node not in self.before.odd and other not in self.after.odd:
+        widths, other_widths = self.before.widths[node], self.after.widths[other]
+        if widths == other_widths and node not in self.before.odd and other not in self.after.odd:
             return sum(map(ne, map(matching.__getitem__, refs), other_refs))
         odd, other_odd = self.before.odd.get(node, {}), self.after.odd.get(other, {})
-        slots, other_slots = len(refs) - 1, len(other_refs) - 1
-        both = min(slots, other_slots)
-        rewired = sum(
-            matching[refs[slot]] != other_refs[slot] or odd.get(slot) != other_odd.get(slot) for slot in range(both)
+        here = iter([(matching[ref], odd.get(place)) for place, ref in enumerate(refs)])
+        there = iter([(ref, other_odd.get(place)) for place, ref in enumerate(other_refs)])
+        return sum(
+            one != two
+            for width, other_width in zip(widths, other_widths, strict=True)
+            for one, two in zip_longest(islice(here, width), islice(there, other_width))
         )
-        rebased = matching[refs[-1]] != other_refs[-1] or odd.get(slots) != other_odd.get(other_slots)
-        return rewired + rebased + abs(slots - other_slots)
 
 
 @cache

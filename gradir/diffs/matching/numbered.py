@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.diffs.matching.renames import Naming, pattern
 from gradir.ir import Node, Ref, Saved
+from gradir.ir.edges import references
 from gradir.ir.fields import fields_of, records_in
 from gradir.ir.ids import split_id, split_last
 from gradir.ir.order import postorder
@@ -69,9 +71,10 @@ class NumberedGraph:
     ``loose`` labels what survives most edits: role, operation, number of inputs, a tensor's own name. ``tight`` adds
     tensors (``outlined``), attributes and saved slots (``described``), ``full`` all that is no reference. Names by
     module are in none of them.
-    ``inputs`` holds the producer's position by input slot and then that of the base; ``kept`` origin and storage owner
-    by saved slot, and ``held`` labels what the slots hold; ``odd`` has what references say beyond a position. ``below``
-    is what `Surroundings` look at: the inputs, the base and the buffers that are saved; ``above`` is its reverse.
+    ``inputs`` holds the producer's position by input slot and then those of other edges, and ``widths`` how many these
+    are by field; ``kept`` origin and storage owner by saved slot, and ``held`` labels what the slots hold; ``odd`` has
+    what references say beyond a position. ``below`` is what `Surroundings` look at: the producers and the buffers that
+    are saved; ``above`` is its reverse.
     """
 
     def __init__(self, graph: Graph, labels: Labels) -> None:
@@ -80,6 +83,7 @@ class NumberedGraph:
         self.ids = list(graph.nodes)
         self.index = {node_id: node for node, node_id in enumerate(self.ids)}
         self.inputs: list[tuple[int, ...]] = []
+        self.widths: list[tuple[int, ...]] = []
         self.kept: list[tuple[int, ...]] = []
         self.below: list[tuple[int, ...]] = []
         self.held: dict[int, int] = {}
@@ -161,9 +165,14 @@ class NumberedGraph:
 
     def _add(self, node: int, record: Node) -> None:
         labels, slots = self.labels, len(record.inputs)
-        inputs, odd = self._references((*record.inputs, None if record.base is None else Ref(record.base, 0)))
+        fields = references(record)
+        inputs, odd = self._references(chain.from_iterable(fields))
+        widths = tuple(map(len, fields))
         self.inputs.append(inputs)
-        below, held = inputs if inputs[-1] != NOTHING else inputs[:-1], NOTHING
+        self.widths.append(widths)
+        below, others, held = inputs[:slots], inputs[slots:], NOTHING
+        if others.count(NOTHING) != len(others):
+            below += tuple([producer for producer in others if producer != NOTHING])
         kept: tuple[int, ...] = ()
         if record.saved:
             contents, kept = self._saved(record.saved)
@@ -175,7 +184,7 @@ class NumberedGraph:
         own_name = "" if record.op else pattern(split_last(record.id)[1])
         loose = labels[record.role, record.op, slots, own_name]
         outlined = labels[said("type")(record)]
-        described = labels[loose, held, said("structure")(record), said("detail")(record)]
+        described = labels[loose, widths, held, said("structure")(record), said("detail")(record)]
         tight = full = labels[outlined, described]
         if odd:
             self.odd[node] = odd
@@ -188,7 +197,7 @@ class NumberedGraph:
         self.tight.append(tight)
         self.full.append(full)
 
-    def _references(self, refs: tuple[Ref | None, ...]) -> tuple[tuple[int, ...], dict[int, Odd]]:
+    def _references(self, refs: Iterable[Ref | None]) -> tuple[tuple[int, ...], dict[int, Odd]]:
         producers: list[int] = []
         odd: dict[int, Odd] = {}
         for slot, ref in enumerate(refs):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.ir.ids import encode_component, split_id, without_ordinal
+from gradir.ir.ids import encode_component, split_id, without_indices, without_ordinal
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
     from gradir.ir import Node
 
 __all__ = ["Naming", "Rename", "pattern", "rename"]
-
-_INDEX: Final = re.compile(r"(?<![^.:/~])[0-9]+(?![^.:/~])")
 
 _REMEMBERED: Final = 1 << 17
 """More names than the modules of a graph of 100,000 nodes have: a cache that is too small remembers none of them."""
@@ -81,12 +78,8 @@ def rename(before: str, after: str) -> Rename:
 
 @lru_cache(maxsize=_REMEMBERED)
 def pattern(name: str) -> str:
-    """A name with ``*`` for each index.
-
-    >>> pattern("layers.3.attn/addmm:2")
-    'layers.*.attn/addmm:*'
-    """
-    return _INDEX.sub("*", name)
+    """A name with ``*`` for each index."""
+    return without_indices(name)
 
 
 _without_ordinal = lru_cache(maxsize=_REMEMBERED)(without_ordinal)
