@@ -79,6 +79,10 @@ WORDS: Final[Mapping[str, Words]] = {
         "no gradient arrives at {names}, and the file does not say why",
         "capture it again with the flow of the forward, or run `gradir explain` on the program",
     ),
+    "unrecorded": Words(
+        "no gradient comes to {names}, and what was captured was made outside the recording, which would tell why",
+        "compute the loss inside `with gradir.record(model, flow=True)`",
+    ),
     "frozen": Words(
         "{names} {has} requires_grad=False",
         "call requires_grad_() before the forward on what should learn",

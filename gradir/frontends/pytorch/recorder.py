@@ -42,8 +42,6 @@ from gradir.version import __version__
 __all__ = ["Recorder"]
 
 _OWN_CALL_AND_THE_ONE_ABOVE: Final = 2
-_SMALL: Final = 20_000
-"""The nodes of a graph through which a backward is run to explain it."""
 
 
 class _Temporary(NamedTuple):
@@ -177,9 +175,10 @@ class Recorder:
         flow = next(iter(self._flows.values()))
         with_graph = [tensor for tensor in captured if tensor.requires_grad]
         live = self.live_capture(with_graph, model=model, params=params) if with_graph else None
-        if values is None:
-            values = live is None or len(live.graph.nodes) <= _SMALL
-        given = None if optimizer is None else frozenset(id(p) for g in optimizer.param_groups for p in g["params"])
+        groups = getattr(optimizer, "param_groups", None)
+        if optimizer is not None and groups is None:
+            raise CaptureError(f"optimizer is no optimizer of torch.optim but {type(optimizer).__name__}")
+        given = None if groups is None else frozenset(id(p) for group in groups for p in group["params"])
         extra = dict(params.items() if isinstance(params, Mapping) else params or ())
         parametrized = frozenset(name for name in extra if f"parametrizations.{name}.original" in named)
         asked = Subject(

@@ -11,12 +11,12 @@ import torch
 from gradir.frontends.pytorch.explaining.terms import terms_of
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Exit, Flow, Read, Step, Value
 
-__all__ = ["EXPLICIT", "Flowing", "Leaving", "Stop"]
+__all__ = ["DERIVING", "EXPLICIT", "Flowing", "Leaving", "Stop"]
 
 EXPLICIT: Final = frozenset({"data", "detach", "inference_mode", "new_leaf", "no_grad", "rebuilt", "sample"})
 """Kinds that a program asks for; the others follow from what its operations are."""
 
-_DERIVING: Final = frozenset({"backward", "grad"})
+DERIVING: Final = frozenset({"backward", "grad"})
 _DIFFERENTIABLE: Final = ("bfloat", "complex", "float")
 _DETACHING: Final = frozenset({"data", "detach", "detach_"})
 _OF_SHAPE_ALONE: Final = ("empty", "full", "new_", "ones", "rand", "zeros")
@@ -236,7 +236,7 @@ def _kind(step: Step) -> str:
     if torch.Tag.nondeterministic_seeded in step.func.tags:
         return "sample"
     if step.mode != "grad":
-        return "no_create_graph" if step.called in _DERIVING else step.mode
+        return "no_create_graph" if step.called in DERIVING else step.mode
     if step.func.__name__.startswith("detach"):
         return "data" if step.called == "data" else "detach"
     return "nondifferentiable"

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from gradir.explanations.model import Cause, Explanation, Level, Term
-from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Stop
+from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop
 from gradir.frontends.pytorch.explaining.gradients import gradients_of
 from gradir.frontends.pytorch.explaining.places import lines_of
-from gradir.frontends.pytorch.private import ACCUMULATOR, PACKED, sequence_number
+from gradir.frontends.pytorch.private import ACCUMULATOR, PACKED, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value
@@ -22,6 +22,9 @@ from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.spec import own_error
 
 __all__ = ["Subject", "broken_ties", "explain", "explain_failure", "kept_aside"]
+
+_SMALL: Final = 20_000
+"""The nodes of a graph through which a backward is run to explain it, if nobody says otherwise."""
 
 _OF_TORCH: Final = frozenset(vars(nn.Module()))
 
@@ -51,7 +54,7 @@ def explain_failure(subject: Subject, error: BaseException) -> Explanation:
     return _Search(subject).explanation_of_failure(own_error(error))
 
 
-def explain(subject: Subject, *, values: bool) -> Explanation:
+def explain(subject: Subject, *, values: bool | None) -> Explanation:
     """Explain a loss; with ``values``, also by a backward that adds nothing to ``.grad``."""
     return _Search(subject).explanation(values=values)
 
@@ -60,8 +63,9 @@ class _Search:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._flow = subject.flow
-        # What is looked up from here on is noted, too.
-        self._seen = len(subject.flow.outside)
+        ends = map(subject.flow.value_of, subject.captured)
+        # What was made of the recording's tensors outside it has a past that is not known here.
+        self._is_whole = all(value.maker != FROM_OUTSIDE for value in ends)
         self._flowing = Flowing(subject.flow, subject.captured)
         self._lines = ShownLines()
         self._leaves = set() if subject.live is None else {id(leaf) for leaf in subject.live.leaves.values()}
@@ -77,14 +81,19 @@ class _Search:
         self._statuses = {name: self._status(name, tensor) for name, tensor in subject.tensors.items()}
         self._causes: list[Cause] = []
 
-    def explanation(self, *, values: bool) -> Explanation:
+    def explanation(self, *, values: bool | None) -> Explanation:
+        live = self._subject.live
+        if values is None and live is not None:
+            values = len(live.graph.nodes) <= _SMALL and not self._is_used_up(live)
         self._tell_stops()
         self._tell_exits()
         self._tell_exchanges()
         self._tell_what_is_no_leaf()
+        if values and live is not None:
+            self._look_at_values(live)
+        elif self._is_whole:
+            self._statuses.update(dict.fromkeys(self._joined(), "unused"))
         self._tell_unused()
-        if values and self._subject.live is not None:
-            self._look_at_values(self._subject.live)
         self._tell_frozen()
         self._tell_optimizer()
         self._tell_unregistered()
@@ -132,19 +141,21 @@ class _Search:
         value = self._values[name]
         if name in self._hidden:
             return "hidden"
-        if not tensor.requires_grad:
-            return "frozen" if tensor.is_leaf else "nonleaf"
-        if not tensor.is_leaf:
-            return "reached" if tensor.retains_grad else "nonleaf"
-        if any(tensor is captured for captured in self._subject.captured):
+        if not tensor.requires_grad and tensor.is_leaf:
+            return "frozen"
+        if not tensor.is_leaf and not (tensor.requires_grad and tensor.retains_grad):
+            return "nonleaf"
+        if self._gets_gradient(tensor):
             return "reached"
-        if id(tensor) in self._leaves and (value in self._flowing.wanted or not self._was_seen(value)):
-            return "reached"
-        return "cut" if value in self._stopped or value in self._left else "unused"
+        if value in self._stopped or value in self._left:
+            return "cut"
+        return "unused" if self._is_whole else "unreached"
 
-    def _was_seen(self, value: Value) -> bool:
-        """Whether an operation of the recording took a leaf, so that the flow knows where it leads."""
-        return value.maker != FROM_OUTSIDE or value.number < self._seen
+    def _gets_gradient(self, tensor: torch.Tensor) -> bool:
+        """Whether autograd has a tensor in the graph; one that keeps its gradient on the way is there by itself."""
+        if not tensor.is_leaf or id(tensor) in self._leaves:
+            return True
+        return any(tensor is captured for captured in self._subject.captured)
 
     # Why.
 
@@ -194,6 +205,16 @@ class _Search:
         alone = [name for name in names if name not in joined]
         if alone:
             self._tell("unused", "info", "", alone, None)
+        unknown = [name for name, status in self._statuses.items() if status == "unreached" and self._is_trained(name)]
+        if unknown:
+            self._tell("unrecorded", "info", "", unknown, None)
+
+    def _joined(self) -> Iterator[str]:
+        """What only a function that joins all outputs of a model has in the graph: nothing is computed of it."""
+        taken = {read.value for step in self._flow.steps for read in step.inputs}
+        for name, value in self._values.items():
+            if self._statuses[name] == "reached" and value in taken and value not in self._flowing.wanted:
+                yield name
 
     def _tell_frozen(self) -> None:
         names = [
@@ -246,6 +267,11 @@ class _Search:
             if id(tensor) not in accumulators:
                 continue
             arrival = gradients.at(tensor, accumulators[id(tensor)])
+            if arrival.kind == "none" and self._is_whole:
+                self._statuses[name] = "unused"
+            if arrival.kind == "zero" and not arrival.arose and not hooks_of(tensor):
+                # No function made it zero: what came from several sides cancels.
+                arrival = arrival._replace(kind="rounding")
             if arrival.kind in ("zero", "rounding", "nonfinite"):
                 self._statuses[name] = "zero" if arrival.kind == "rounding" else arrival.kind
                 for fn in arrival.arose or (None,):
@@ -256,12 +282,28 @@ class _Search:
         for (kind, op, line), names in arose.items():
             self._tell(kind, "note" if kind == "rounding" else "error", op, names, line)
 
+    def _is_used_up(self, live: LiveGraph) -> bool:
+        """Whether a backward from what was captured has freed the graph, as it should, and not one that ran before."""
+        made, nodes = self._numbers_of_steps(), live.graph.nodes
+        freed = [
+            made.get(sequence_number(fn), 0)
+            for fn, node_id in live.grad_fns.items()
+            if any(slot.state == "freed" for slot in nodes[node_id].saved)
+        ]
+        last = max(map(self._flow.value_of, self._subject.captured)).maker
+        between = self._flow.steps[min(freed) : last] if freed else ()
+        return bool(freed) and not any(step.called in DERIVING for step in between)
+
     def _makers(self) -> dict[int, Step]:
-        """The step that made each grad_fn, by sequence number: the number is taken before the operation runs."""
-        found: dict[int, Step] = {}
-        for step in self._flow.steps:
+        """The step that made each grad_fn, by sequence number."""
+        return {number: self._flow.steps[index] for number, index in self._numbers_of_steps().items()}
+
+    def _numbers_of_steps(self) -> dict[int, int]:
+        """The place of the step that made each grad_fn, whose number is taken before the operation runs."""
+        found: dict[int, int] = {}
+        for index, step in enumerate(self._flow.steps):
             if step.mode == "grad" and any(read.carries for read in step.inputs):
-                found.setdefault(step.number - 1, step)
+                found.setdefault(step.number - 1, index)
         return found
 
     def _tell_what_was_written(self, live: LiveGraph, error: str) -> None:

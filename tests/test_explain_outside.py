@@ -1,0 +1,74 @@
+"""Explanations where a part of the program runs outside the recording, or has run already."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+import gradir  # noqa: E402
+
+
+def model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def test_a_loss_that_is_finished_outside_the_recording_reaches_what_backward_reaches() -> None:
+    m = model()
+    with gradir.record(m, flow=True) as rec:
+        out = m(torch.randn(3, 4))
+    for values in (True, False):
+        found = rec.explain(out.square().mean(), values=values)
+        assert set(found.statuses.values()) == {"reached"}
+        assert found.level == "none", str(found)
+
+
+def test_a_part_that_ran_before_the_recording_is_reached() -> None:
+    m = model()
+    hidden = m[0](torch.randn(3, 4))
+    with gradir.record(m, flow=True) as rec:
+        loss = m[2](hidden.tanh()).mean()
+    found = rec.explain(loss)
+    assert set(found.statuses.values()) == {"reached"}
+    assert found.level == "none", str(found)
+
+
+def test_of_what_is_cut_outside_the_recording_nothing_is_claimed() -> None:
+    m = model()
+    with gradir.record(m, flow=True) as rec:
+        out = m(torch.randn(3, 4))
+    found = rec.explain(out.detach().mean())
+    assert set(found.statuses.values()) == {"unreached"}
+    assert [cause.kind for cause in found.causes] == ["unrecorded"]
+
+
+def test_after_its_own_backward_a_loss_is_explained_without_another() -> None:
+    m = model()
+    with gradir.record(m, flow=True) as rec:
+        loss = m(torch.randn(3, 4)).mean()
+    loss.backward()
+    found = rec.explain(loss)
+    assert set(found.statuses.values()) == {"reached"}
+    assert found.level == "none", str(found)
+    assert [cause.kind for cause in rec.explain(loss, values=True).causes] == ["freed"]
+
+
+def test_gradients_that_cancel_exactly_are_no_alarm() -> None:
+    critic = nn.Linear(4, 1)
+    with gradir.record(critic, flow=True) as rec:
+        loss = critic(torch.randn(5, 4)).mean() - critic(torch.randn(5, 4)).mean()
+    found = rec.explain(loss)
+    assert found.statuses == {"weight": "reached", "bias": "zero"}
+    assert found.level == "none", str(found)
+
+
+@pytest.mark.parametrize("optimizer", [[], 3, nn.Linear(1, 1).parameters()])
+def test_what_is_no_optimizer_is_refused_in_one_line(optimizer: object) -> None:
+    m = model()
+    with gradir.record(m, flow=True) as rec:
+        loss = m(torch.randn(3, 4)).mean()
+    with pytest.raises(gradir.CaptureError, match=r"optimizer is no optimizer of torch\.optim but \w+"):
+        rec.explain(loss, optimizer=optimizer)
