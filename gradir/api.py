@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import graphviz
 
     from gradir.diffs.changes import Diff
+    from gradir.diffs.hunks import Script
     from gradir.explanations.model import Explanation
     from gradir.ir import Graph
     from gradir.protocols import Names, Recorder, Verification
@@ -161,13 +162,9 @@ def record(model: object = None, *, sources: bool = False, flow: bool = False, f
     >>> [node.op for node in rec.forward().nodes.values() if node.role == "function"]
     ['ones', 't', 'addmm', 'tanh', 'argmax']
     """
-    from gradir import choosing
-    from gradir.protocols import Flows, Records
+    from gradir.choosing import recording
 
-    name = choosing.recording(model, frontend)
-    if flow:
-        return choosing.able(name, Flows).record(model, sources=sources, flow=True)
-    return choosing.able(name, Records).record(model, sources=sources)
+    return recording(model, frontend, sources=sources, flow=flow)
 
 
 def load(path: str | bytes | PathLike[str]) -> Graph:
@@ -262,23 +259,9 @@ def export(graph: Graph, exporter: str, **options: object) -> str:
     └─ x leaf
     <BLANKLINE>
     """
-    return _exported(graph, exporter, options)
+    from gradir.plan import exported
 
-
-def _exported(graph: Graph, exporter: str, options: Mapping[str, object], whose: str = "") -> str:
-    from gradir import registry
-
-    _check_graphs(graph)
-    own = registry.exporter(exporter).options.__struct_fields__
-    if all(name in own for name in options):
-        return registry.export(exporter, graph, options)
-    from gradir.plan import applied, option_names, planned
-
-    passes = {name: options[name] for name in option_names() if name in options and name not in own}
-    values = {name: value for name, value in options.items() if name not in passes}
-    # The names are checked before the passes run.
-    registry.exporter_options(exporter, values, whose)
-    return registry.export(exporter, applied(planned(passes), graph), values)
+    return exported(exporter, graph, options)
 
 
 def render(graph: Graph, picture: str = "svg", *, seconds: float = 60.0, **options: object) -> bytes:
@@ -291,8 +274,9 @@ def render(graph: Graph, picture: str = "svg", *, seconds: float = 60.0, **optio
         PassError: a pattern names no node, or a pass does not take the value.
     """
     from gradir.pictures import render as draw
+    from gradir.plan import exported
 
-    return draw(_exported(graph, "dot", options, f"a picture ({picture})"), picture, seconds=seconds)
+    return draw(exported("dot", graph, options, f"a picture ({picture})"), picture, seconds=seconds)
 
 
 def make_dot(
@@ -353,9 +337,10 @@ def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = Fa
     >>> bool(diff(Graph.of([Node("x")]), Graph.of([Node("x")])))
     False
     """
+    from gradir.ir.graph import expect_graphs
     from gradir.review.comparison import Comparison
 
-    _check_graphs(a, b)
+    expect_graphs(a, b)
     return Comparison(a, b, ignore=ignore, normalize=normalize).linked_diff()
 
 
@@ -369,12 +354,9 @@ def diff_text(diff: Diff, renderer: str, **options: object) -> str:
 
 def explanation_text(explanation: Explanation, format: str) -> str:
     """An explanation in a format, see `gradir.Explanation.to`."""
-    from gradir.errors import ExportError
-    from gradir.explanations.forms import FORMS
+    from gradir.explanations.forms import written
 
-    if format not in FORMS:
-        raise ExportError(f"no format {format!r} of an explanation: there are {', '.join(FORMS)}")
-    return FORMS[format](explanation)
+    return written(explanation, format)
 
 
 def patch(graph: Graph, diff: Diff) -> Graph:
@@ -391,9 +373,7 @@ def patch(graph: Graph, diff: Diff) -> Graph:
     """
     from gradir.diffs.hunks import apply
 
-    _check_graphs(graph)
-    _check_diff(diff)
-    return apply(diff.script, graph)
+    return apply(_script(graph, diff), graph)
 
 
 def unpatch(graph: Graph, diff: Diff) -> Graph:
@@ -405,22 +385,14 @@ def unpatch(graph: Graph, diff: Diff) -> Graph:
     """
     from gradir.diffs.hunks import apply, inverse
 
-    _check_graphs(graph)
-    _check_diff(diff)
-    return apply(inverse(diff.script), graph)
+    return apply(inverse(_script(graph, diff)), graph)
 
 
-def _check_graphs(*graphs: object) -> None:
-    from gradir.ir import Graph
-
-    for graph in graphs:
-        if not isinstance(graph, Graph):
-            hint = "; gradir.load reads a file" if isinstance(graph, (str, PathLike)) else ""
-            raise TypeError(f"expected a gradir.Graph, got {type(graph).__name__}{hint}")
-
-
-def _check_diff(diff: object) -> None:
+def _script(graph: object, diff: object) -> Script:
     from gradir.diffs.changes import Diff
+    from gradir.ir.graph import expect_graphs
 
+    expect_graphs(graph)
     if not isinstance(diff, Diff):
         raise TypeError(f"expected a gradir.Diff, got {type(diff).__name__}")
+    return diff.script

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from gradir import registry
 from gradir.errors import CaptureError, GradirError, warn
-from gradir.protocols import Explains, Fakes, Flows, Frontend, Records, Releases, Runs, Seeds, Verifies
+from gradir.protocols import Explains, Fakes, Flows, Frontend, Recorder, Records, Releases, Runs, Seeds, Verifies
 from gradir.spec import calling_on_import
 
 __all__ = ["ABILITIES", "able", "advice", "claiming", "kinds", "recording", "releasing", "running", "seeding"]
@@ -92,17 +92,21 @@ def running(target: object, chosen: str | None = None) -> str:
     return _only(claimed or _usable(), _told(target))
 
 
-def recording(model: object, chosen: str | None) -> str:
-    """The front-end that records a model, or whatever runs where there is none.
+def recording(model: object, chosen: str | None, *, sources: bool, flow: bool) -> Recorder:
+    """A recorder of the front-end that records a model, or whatever runs where there is none; see `gradir.record`.
 
     Raises:
-        CaptureError: there is none, or there are several.
+        CaptureError: there is none, or there are several, or it cannot do what is asked.
         GradirError: there is no such front-end as was chosen.
     """
     if chosen is not None or model is not None:
-        return claiming(model, chosen=chosen)
-    around = _usable()
-    return _only([name for name, kind in around.items() if issubclass(kind, Records)] or around, "what runs")
+        name = claiming(model, chosen=chosen)
+    else:
+        around = _usable()
+        name = _only([name for name, kind in around.items() if issubclass(kind, Records)] or around, "what runs")
+    if flow:
+        return able(name, Flows).record(model, sources=sources, flow=True)
+    return able(name, Records).record(model, sources=sources)
 
 
 def releasing() -> Iterator[Releases]:

@@ -10,9 +10,10 @@ import msgspec
 from gradir import registry
 from gradir.errors import PassError
 from gradir.ir import Graph
+from gradir.ir.graph import expect_graphs
 from gradir.options import OptionError, Options, filled, option_schemas
 
-__all__ = ["Step", "applied", "option_names", "planned"]
+__all__ = ["Step", "applied", "exported", "option_names", "planned"]
 
 _ABSENT: Final = (None, False)
 """The values of an option that is as if it were not given."""
@@ -96,6 +97,22 @@ def applied(steps: Sequence[Step], graph: Graph, spelled: Callable[[str], str] =
             f"{step.asked} {named}: {spelled(culprit)}, which runs before it, left out what it names"
         ) from error
     return left
+
+
+def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: str = "") -> str:
+    """The text of an exporter, after the passes for those of the options that are not its own; see `gradir.export`.
+
+    ``whose`` names in messages what has the options, where that is not the exporter.
+    """
+    expect_graphs(graph)
+    own = registry.exporter(exporter).options.__struct_fields__
+    if all(name in own for name in options):
+        return registry.export(exporter, graph, options)
+    passes = {name: options[name] for name in option_names() if name in options and name not in own}
+    values = {name: value for name, value in options.items() if name not in passes}
+    # The names are checked before the passes run.
+    registry.exporter_options(exporter, values, whose)
+    return registry.export(exporter, applied(planned(passes), graph), values)
 
 
 def _steps(name: str, kind: type[Options], given: Mapping[str, object]) -> Iterator[Step]:

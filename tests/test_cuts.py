@@ -9,15 +9,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tensors import leaf_of as leaf  # noqa: E402
+
 import gradir  # noqa: E402
 
 nn = torch.nn
 
 Cuts = list[tuple[str, tuple[str, ...], int]]
-
-
-def leaf(*values: float) -> torch.Tensor:
-    return torch.tensor(values or (1.0, 2.0, 3.0), requires_grad=True)
 
 
 def told(rec: gradir.Recorder, loss: torch.Tensor, params: Mapping[str, torch.Tensor]) -> tuple[dict[str, str], Cuts]:

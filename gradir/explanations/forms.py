@@ -19,7 +19,7 @@ from gradir.ir.text import counted, printable
 from gradir.markdown import code_span
 from gradir.vocabulary.causes import worded
 
-__all__ = ["FORMS", "Document", "json", "markdown", "text"]
+__all__ = ["FORMS", "Document", "json", "markdown", "text", "written"]
 
 _SIGNS: Final = {"error": "x", "info": "i", "note": "."}
 _MOST_TERMS: Final = 12
@@ -117,6 +117,17 @@ def json(explanation: Explanation) -> str:
 
 FORMS: Final[Mapping[str, Callable[[Explanation], str]]] = {"text": text, "markdown": markdown, "json": json}
 """The forms of an explanation by name."""
+
+
+def written(explanation: Explanation, form: str) -> str:
+    """An explanation in the form of that name.
+
+    Raises:
+        ExportError: there is no such form, or it cannot hold the explanation.
+    """
+    if form not in FORMS:
+        raise ExportError(f"no format {form!r} of an explanation: there are {', '.join(FORMS)}")
+    return FORMS[form](explanation)
 
 
 def _status(status: str) -> str:

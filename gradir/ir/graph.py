@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from typing import Any
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -15,10 +16,7 @@ from gradir.ir.excerpt import excerpt
 from gradir.ir.frozen import NOTHING, frozen
 from gradir.ir.model import Cut, Node, Producer, Scope
 
-if TYPE_CHECKING:
-    from os import PathLike
-
-__all__ = ["Edge", "Edges", "Graph"]
+__all__ = ["Edge", "Edges", "Graph", "expect_graphs"]
 
 
 class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
@@ -128,6 +126,14 @@ class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
         edges = len(self.edges)
         outputs = len(self.outputs)
         return f"<gradir.Graph: {len(self.nodes)} nodes, {edges} edges, {outputs} output{'s'[: outputs != 1]}>"
+
+
+def expect_graphs(*values: object) -> None:
+    """Raises TypeError where one of some values is no graph."""
+    for value in values:
+        if not isinstance(value, Graph):
+            hint = "; gradir.load reads a file" if isinstance(value, (str, PathLike)) else ""
+            raise TypeError(f"expected a gradir.Graph, got {type(value).__name__}{hint}")
 
 
 def _public() -> Any:

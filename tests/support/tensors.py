@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-__all__ = ["leaf", "shows_saved"]
+__all__ = ["leaf", "leaf_of", "shows_saved"]
 
 shows_saved = pytest.mark.skipif(
     torch.__version__ < torch.torch_version.TorchVersion("2.12"), reason="this torch does not show what it saved"
@@ -16,3 +16,8 @@ shows_saved = pytest.mark.skipif(
 def leaf(*shape: int) -> torch.Tensor:
     """A tensor of ones that requires a gradient."""
     return torch.ones(shape, requires_grad=True)
+
+
+def leaf_of(*values: float) -> torch.Tensor:
+    """A tensor of some values, 1, 2 and 3 where none are given, that requires a gradient."""
+    return torch.tensor(values or (1.0, 2.0, 3.0), requires_grad=True)

@@ -1,0 +1,242 @@
+"""What is told of gradients in whole models, losses and recordings: frozen, untied, left out, hidden, shared."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tensors import leaf_of as leaf  # noqa: E402
+
+import gradir  # noqa: E402
+from gradir.errors import CaptureError  # noqa: E402
+
+nn = torch.nn
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Linear(3, 3), nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.stem(x).relu())
+
+
+def test_a_frozen_model_is_an_error_where_nothing_learns_and_else_none() -> None:
+    model = Model()
+    model.stem.requires_grad_(requires_grad=False)
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(1, 3)).sum()
+    (cause,) = rec.explain(loss).causes
+    assert (cause.kind, cause.level, cause.names) == ("frozen", "info", ("stem.weight", "stem.bias"))
+    assert rec.explain(loss).status("stem.weight") == "frozen"
+    model.requires_grad_(requires_grad=False)
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(1, 3)).sum()
+    (cause,) = rec.explain(loss).causes
+    assert (cause.kind, cause.level, len(cause.names)) == ("frozen", "error", 4)
+
+
+def test_what_the_optimizer_lacks_is_noted_and_excuses_a_cut() -> None:
+    model = Model()
+    optimizer = torch.optim.SGD(model.head.parameters(), 0.1)
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(1, 3)).sum()
+        cut = model.head(model.stem(torch.ones(1, 3)).detach()).sum()
+    (cause,) = rec.explain(loss, optimizer=optimizer).causes
+    assert (cause.kind, cause.level, cause.names) == ("not_in_optimizer", "note", ("stem.weight", "stem.bias"))
+    assert [(c.kind, c.level) for c in rec.explain(cut, optimizer=optimizer).causes] == [("detach", "info")]
+    assert [(c.kind, c.level) for c in rec.explain(cut).causes] == [("detach", "error")]
+
+
+def test_layers_in_a_list_are_not_registered() -> None:
+    class Listed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.others = nn.Linear(3, 3), [nn.Linear(3, 3)]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.others[0](self.first(x))
+
+    model = Listed()
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(1, 3)).sum()
+    (cause,) = rec.explain(loss).causes
+    assert (cause.kind, cause.level) == ("not_registered", "error")
+    assert cause.names == ("others[0].weight", "others[0].bias")
+
+
+def test_a_tie_that_was_broken_is_told_and_one_that_holds_is_not() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
+            self.head.weight = self.embed.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.embed(x)).logsumexp(-1)
+
+    model = Tied()
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.tensor([0, 1, 2, 3, 4])).sum()
+    assert (rec.explain(loss).causes, rec.explain(loss).status("head.weight")) == ((), "reached")
+    model.head.weight = nn.Parameter(model.embed.weight.detach().clone())
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.tensor([0, 1, 2, 3, 4])).sum()
+    (cause,) = rec.explain(loss).causes
+    assert (cause.kind, cause.level, cause.names) == ("untied", "error", ("embed.weight", "head.weight"))
+
+
+def test_parameters_behind_a_reentrant_checkpoint_are_hidden() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    model = Model()
+    with gradir.record(model, flow=True) as rec:
+        loss = checkpoint(model, torch.ones(1, 3, requires_grad=True), use_reentrant=True).sum()
+    found = rec.explain(loss)
+    assert set(found.statuses.values()) == {"hidden"}
+    assert found.level == "none"
+
+
+def test_ddp_of_one_process_says_what_the_loss_leaves_out(tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'meet'}", rank=0, world_size=1)
+    try:
+
+        class Heads(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.one, self.other = nn.Linear(3, 2), nn.Linear(3, 2)
+
+            def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+                return self.one(x), self.other(x)
+
+        model = nn.parallel.DistributedDataParallel(Heads(), find_unused_parameters=True)
+        with gradir.record(model, flow=True) as rec:
+            one, other = model(torch.ones(1, 3))
+            loss, whole = one.sum(), one.sum() + other.sum()
+        assert rec.explain(whole).level == "none"
+        (cause,) = rec.explain(loss).causes
+        assert (cause.kind, cause.level) == ("unused", "error")
+        assert cause.names == ("module.other.weight", "module.other.bias")
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_a_module_made_inside_the_recording_is_known_by_its_names() -> None:
+    with gradir.record(flow=True) as rec:
+        model = Model()
+        loss = model(torch.ones(1, 3)).sum()
+    assert rec.explain(loss).statuses == dict.fromkeys(dict(model.named_parameters()), "reached")
+
+
+def test_a_metric_without_a_graph_may_stand_beside_the_loss() -> None:
+    a = leaf()
+    with gradir.record(flow=True) as rec:
+        loss = a.exp().sum()
+        metric = (a > 0).sum()
+    assert rec.explain({"loss": loss, "metric": metric}, params={"a": a}).status("a") == "reached"
+
+
+def test_each_term_says_what_it_reaches() -> None:
+    a, c = leaf(), leaf()
+    with gradir.record(flow=True) as rec:
+        fit = a.exp().sum()
+        penalty = c.detach().pow(2).sum()
+        loss = fit + 0.1 * penalty
+    found = rec.explain(loss, params={"a": a, "c": c})
+    assert [(term.variable, term.names) for term in found.terms] == [("fit", ("a",)), ("penalty", ())]
+    assert "  penalty at " in str(found)
+
+
+def test_a_sum_doubled_again_and_again_has_each_term_once() -> None:
+    a = leaf()
+    with gradir.record(flow=True) as rec:
+        total = a.exp().sum()
+        for _ in range(64):
+            total = total + total
+    assert len(rec.explain(total, params={"a": a}).terms) == 1
+
+
+def test_a_derivative_that_keeps_its_graph_is_no_cut() -> None:
+    a, c = leaf(), leaf()
+    with gradir.record(flow=True) as rec:
+        (slope,) = torch.autograd.grad((a.exp().tanh() * c).sum(), a, create_graph=True)
+        loss = slope.pow(2).sum()
+    found = rec.explain(loss, params={"a": a, "c": c})
+    assert (found.statuses, found.causes) == ({"a": "reached", "c": "reached"}, ())
+
+
+def test_what_cannot_be_explained_is_said_in_one_line() -> None:
+    a = leaf()
+    with gradir.record() as rec:
+        loss = a.sum()
+    with pytest.raises(CaptureError, match=r"record it with gradir.record\(model, flow=True\)"):
+        rec.explain(loss)
+    with pytest.raises(CaptureError, match="nothing was recorded"):
+        gradir.record(flow=True).explain(loss)
+    with gradir.record(flow=True) as rec:
+        pass
+    with pytest.raises(CaptureError, match="no tensor among what was given"):
+        rec.explain({"loss": 3.0})
+
+
+def test_nothing_is_kept_alive_by_an_explanation() -> None:
+    model = Model()
+    rec = gradir.record(model, flow=True)
+    with rec:
+        hidden = model.stem(torch.ones(1, 3)).exp()
+        loss = hidden.sum()
+    found = rec.explain(loss)
+    gone = [weakref.ref(hidden), weakref.ref(loss), weakref.ref(model), weakref.ref(rec)]
+    del model, rec, hidden, loss
+    gc.collect()
+    assert [ref() for ref in gone] == [None] * 4
+    assert found.status("stem.weight") == "reached"
+
+
+def test_a_long_chain_of_leaves_takes_no_set_for_each_step() -> None:
+    # 20,000 sets of 20,000 leaves would be 50 MB for each of the two kinds.
+    import tracemalloc
+
+    from gradir.frontends.pytorch.explaining.cuts import Flowing
+
+    length = 20_000
+    weights = [torch.ones((), requires_grad=True) for _ in range(length)]
+    rec: Any = gradir.record(flow=True)
+    with rec:
+        total = torch.zeros(())
+        for weight in weights:
+            total = total * weight
+        lost = total.detach()
+        loss = lost * weights[0]
+    (flow,) = rec._flows.values()
+    tracemalloc.start()
+    flowing = Flowing(flow, [loss])
+    used = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [len(flowing.members(stop.leaves)) for stop in flowing.stops] == [length]
+    assert used < 30_000_000
+
+
+def test_zeros_of_many_leaves_below_a_long_chain_are_found_once() -> None:
+    # One search for each leaf would look at 2,000 times 2,000 functions.
+    leaves = {f"w{number}": torch.ones((), requires_grad=True) for number in range(2_000)}
+    with gradir.record(flow=True) as rec:
+        total = torch.zeros(())
+        for weight in leaves.values():
+            total = torch.sin(total + weight)
+        loss = total * 0.0
+    found = rec.explain(loss, params=leaves)
+    assert set(found.statuses.values()) == {"zero"}
+    assert [(cause.kind, len(cause.names)) for cause in found.causes] == [("zero", len(leaves))]
