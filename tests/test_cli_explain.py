@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 import gradir  # noqa: E402
 from gradir.cli.main import main  # noqa: E402
 from gradir.explanations.stored import explained  # noqa: E402
-from gradir.ir import Cut, Graph, Node, Source  # noqa: E402
+from gradir.ir import Cut, Graph, Node, Producer, Source  # noqa: E402
 
 PROGRAM = """\
 import torch
@@ -190,3 +190,11 @@ def test_files_are_explained_without_torch(tmp_path: Path, clean_environment: di
         [sys.executable, "-c", code], env=clean_environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("1 of 2 parameters reached, 1 unreached\n")
+
+
+def test_the_graph_of_a_forward_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "forward.gir"
+    graph = Graph.of([Node("w", role="parameter", names=("w",))], producer=Producer(options={"graph": "forward"}))
+    gradir.save(graph, path)
+    assert main(["explain", str(path)]) == 2
+    assert "the graph of a forward does not say where gradient flows" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from gradir.errors import GraphError
 from gradir.explanations.model import Cause, Explanation
 from gradir.ir import Cut, Graph
 
@@ -17,11 +18,18 @@ _OF_ANY_GRAPH: Final = frozenset({"hidden", "unreached"})
 def explained(graph: Graph) -> Explanation:
     """Which parameters of a graph get a gradient, and at which of its cuts the others lose it.
 
+    Raises:
+        GraphError: it is the graph of a forward, which does not say where gradient flows.
+
     >>> from gradir.ir import Node
     >>> graph = Graph.of([Node("w", role="parameter", names=("w",))], cuts=(Cut("unreached", ("b",)),))
     >>> explained(graph).statuses
     {'w': 'reached', 'b': 'unreached'}
     """
+    if graph.producer.options.get("graph") == "forward":
+        raise GraphError(
+            "the graph of a forward does not say where gradient flows: explain an autograd graph, as --flow captures it"
+        )
     statuses = {
         name: "reached" for node in graph.nodes.values() if node.role in {"leaf", "parameter"} for name in node.names
     }
