@@ -72,3 +72,26 @@ def test_what_is_no_optimizer_is_refused_in_one_line(optimizer: object) -> None:
         loss = m(torch.randn(3, 4)).mean()
     with pytest.raises(gradir.CaptureError, match=r"optimizer is no optimizer of torch\.optim but \w+"):
         rec.explain(loss, optimizer=optimizer)
+
+
+class Withholding(torch.autograd.Function):
+    """Gives back no gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None
+
+
+def test_a_backward_that_returns_none_cuts_what_is_behind_it() -> None:
+    m = model()
+    with gradir.record(m, flow=True) as rec:
+        loss = m[2](Withholding.apply(m[0](torch.randn(3, 4)))).mean()
+    found = rec.explain(loss)
+    assert found.statuses == {"0.weight": "cut", "0.bias": "cut", "2.weight": "reached", "2.bias": "reached"}
+    assert [(cause.kind, cause.level, cause.names) for cause in found.causes] == [
+        ("withheld", "error", ("0.weight", "0.bias"))
+    ]

@@ -79,6 +79,10 @@ WORDS: Final[Mapping[str, Words]] = {
         "no gradient arrives at {names}, and the file does not say why",
         "capture it again with the flow of the forward, or run `gradir explain` on the program",
     ),
+    "withheld": Words(
+        "a custom Function or a compiled part of the graph gives back no gradient for {names}",
+        "return a gradient for every input that needs one in its backward, and look for a detach inside it",
+    ),
     "unrecorded": Words(
         "no gradient comes to {names}, and what was captured was made outside the recording, which would tell why",
         "compute the loss inside `with gradir.record(model, flow=True)`",

@@ -267,8 +267,12 @@ class _Search:
             if id(tensor) not in accumulators:
                 continue
             arrival = gradients.at(tensor, accumulators[id(tensor)])
-            if arrival.kind == "none" and self._is_whole:
-                self._statuses[name] = "unused"
+            if arrival.kind == "none":
+                # Of what nothing is computed of, a function that joins all outputs of a model knows all the same.
+                is_cut = self._values[name] in self._flowing.wanted or not self._is_whole
+                self._statuses[name] = "cut" if is_cut else "unused"
+                if is_cut:
+                    arose.setdefault(("withheld", "", None), []).append(name)
             if arrival.kind == "zero" and not arrival.arose and not hooks_of(tensor):
                 # No function made it zero: what came from several sides cancels.
                 arrival = arrival._replace(kind="rounding")
