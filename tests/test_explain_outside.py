@@ -95,3 +95,18 @@ def test_a_backward_that_returns_none_cuts_what_is_behind_it() -> None:
     assert [(cause.kind, cause.level, cause.names) for cause in found.causes] == [
         ("withheld", "error", ("0.weight", "0.bias"))
     ]
+
+
+def test_a_factor_that_starts_at_zero_and_learns_is_no_alarm() -> None:
+    torch.manual_seed(0)
+    a, b = nn.Parameter(torch.randn(2, 4)), nn.Parameter(torch.zeros(4, 2))
+    with gradir.record(flow=True) as rec:
+        loss = (torch.randn(3, 4) @ a.T @ b.T + 1).square().mean()
+    found = rec.explain(loss, params={"a": a, "b": b})
+    assert found.statuses == {"a": "zero", "b": "reached"}
+    assert [(cause.kind, cause.level) for cause in found.causes] == [("starting", "note")]
+    with torch.no_grad():
+        a.zero_()
+    with gradir.record(flow=True) as rec:
+        loss = (torch.randn(3, 4) @ a.T @ b.T + 1).square().mean()
+    assert rec.explain(loss, params={"a": a, "b": b}).level == "error"

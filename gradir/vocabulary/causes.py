@@ -114,6 +114,10 @@ WORDS: Final[Mapping[str, Words]] = {
         "the gradient of {names} becomes zero in {op}",
         "see whether {op} is flat here: one entry to normalise, values outside a range, a factor that is zero",
     ),
+    "starting": Words(
+        "the gradient of {names} is zero in {op} because the other factor starts at zero, which it does not remain",
+        "take no notice where the zero is meant, as in LoRA or a residual branch that starts closed",
+    ),
     "rounding": Words(
         "the gradient of {names} is zero but for rounding in {op}: what is added to all is taken out again",
         "leave the bias out before a normalisation, or take no notice",

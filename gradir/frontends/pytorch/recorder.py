@@ -152,13 +152,8 @@ class Recorder:
         Raises:
             CaptureError: the recorder does not note the flow, nothing ran in it, or ``subject`` holds no tensor.
         """
-        from gradir.frontends.pytorch.explaining.explain import (
-            Subject,
-            broken_ties,
-            explain,
-            explain_failure,
-            kept_aside,
-        )
+        from gradir.frontends.pytorch.explaining.explain import Subject, explain, explain_failure
+        from gradir.frontends.pytorch.explaining.registered import broken_ties, kept_aside
 
         if not self._notes_flow:
             raise CaptureError("the forward was not noted: record it with gradir.record(model, flow=True)")

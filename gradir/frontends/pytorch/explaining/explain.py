@@ -8,7 +8,6 @@ from operator import or_
 from typing import Any, Final, NamedTuple
 
 import torch
-from torch import nn
 
 from gradir.explanations.model import Cause, Explanation, Level, Term
 from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop
@@ -21,12 +20,11 @@ from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, S
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.spec import own_error
 
-__all__ = ["Subject", "broken_ties", "explain", "explain_failure", "kept_aside"]
+__all__ = ["Subject", "explain", "explain_failure"]
 
+_NOTED: Final = frozenset({"rounding", "starting"})
 _SMALL: Final = 20_000
 """The nodes of a graph through which a backward is run to explain it, if nobody says otherwise."""
-
-_OF_TORCH: Final = frozenset(vars(nn.Module()))
 
 
 class Subject(NamedTuple):
@@ -263,28 +261,45 @@ class _Search:
         accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
         makers = self._makers()
         arose: dict[tuple[str, str, Place | None], list[str]] = {}
-        for name, tensor in reached.items():
-            if id(tensor) not in accumulators:
-                continue
-            arrival = gradients.at(tensor, accumulators[id(tensor)])
+        arrivals = {
+            name: gradients.at(tensor, accumulators[id(tensor)])
+            for name, tensor in reached.items()
+            if id(tensor) in accumulators
+        }
+        starting = self._starting({name: reached[name] for name, found in arrivals.items() if found.kind == "some"})
+        for name, arrival in arrivals.items():
+            tensor = reached[name]
             if arrival.kind == "none":
                 # Of what nothing is computed of, a function that joins all outputs of a model knows all the same.
                 is_cut = self._values[name] in self._flowing.wanted or not self._is_whole
                 self._statuses[name] = "cut" if is_cut else "unused"
                 if is_cut:
                     arose.setdefault(("withheld", "", None), []).append(name)
-            if arrival.kind == "zero" and not arrival.arose and not hooks_of(tensor):
-                # No function made it zero: what came from several sides cancels.
-                arrival = arrival._replace(kind="rounding")
-            if arrival.kind in ("zero", "rounding", "nonfinite"):
-                self._statuses[name] = "zero" if arrival.kind == "rounding" else arrival.kind
+            # Where no function made it zero, what came from several sides cancels.
+            cancels = arrival.kind == "zero" and not arrival.arose and not hooks_of(tensor)
+            kind = "rounding" if cancels else arrival.kind
+            if kind in ("zero", "rounding", "nonfinite"):
+                self._statuses[name] = "zero" if kind == "rounding" else kind
                 for fn in arrival.arose or (None,):
                     step = None if fn is None else makers.get(sequence_number(fn))
                     op = "" if fn is None else live.graph.nodes[live.grad_fns[fn]].op
                     line = None if step is None else step.place
-                    arose.setdefault((arrival.kind, op, line), []).append(name)
+                    waits = kind == "zero" and step is not None and not starting.isdisjoint(self._factors(step))
+                    arose.setdefault(("starting" if waits else kind, op, line), []).append(name)
         for (kind, op, line), names in arose.items():
-            self._tell(kind, "note" if kind == "rounding" else "error", op, names, line)
+            self._tell(kind, "note" if kind in _NOTED else "error", op, names, line)
+
+    def _starting(self, learning: Mapping[str, torch.Tensor]) -> set[Value]:
+        """The leaves that are zero throughout and get a gradient, so that they will not be zero for long."""
+        return {self._values[name] for name, tensor in learning.items() if not bool(tensor.detach().any())}
+
+    def _factors(self, step: Step) -> Iterator[Value]:
+        """What an operation takes, as it was before views of it were made."""
+        for read in step.inputs:
+            value = read.value
+            while value.maker != FROM_OUTSIDE and "view" in (maker := self._flow.steps[value.maker]).kinds:
+                value = maker.inputs[maker.kinds.index("view")].value
+            yield self._flowing.root(value)
 
     def _is_used_up(self, live: LiveGraph) -> bool:
         """Whether a backward from what was captured has freed the graph, as it should, and not one that ran before."""
@@ -364,51 +379,3 @@ def _called(step: Step) -> str:
     if step.called and not step.called.startswith("__"):
         return step.called
     return str(step.func.__name__).partition(".")[0]
-
-
-def kept_aside(paths: Mapping[nn.Module, str]) -> dict[str, torch.Tensor]:
-    """The leaves that modules keep in lists, dicts and plain attributes, by where they are."""
-    found: dict[str, torch.Tensor] = {}
-    for module, path in paths.items():
-        for name, value in vars(module).items():
-            if name not in _OF_TORCH:
-                _collect(f"{path}.{name}" if path else name, value, found)
-    return found
-
-
-def broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
-    """The weights of embeddings and linear modules that are two tensors of equal numbers, as loading may leave them."""
-    embeddings, linears = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
-    for module, path in paths.items():
-        where = f"{path}.weight" if path else "weight"
-        if isinstance(module, nn.Embedding):
-            embeddings[where] = module.weight
-        elif isinstance(module, nn.Linear):
-            linears[where] = module.weight
-    return [
-        (one, other)
-        for one, embedding in embeddings.items()
-        for other, linear in linears.items()
-        if _are_copies(embedding, linear)
-    ]
-
-
-def _are_copies(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one is other or one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
-        return False
-    # Equal numbers throughout are an initialisation, and no copy.
-    return bool(one.numel() > 1 and torch.equal(one, other) and one.min() != one.max())
-
-
-def _collect(name: str, value: object, found: dict[str, torch.Tensor]) -> None:
-    if isinstance(value, torch.Tensor):
-        if value.is_leaf and value.requires_grad:
-            found[name] = value
-    elif isinstance(value, (list, tuple, dict)):
-        entries = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, entry in entries:
-            if isinstance(entry, torch.Tensor):
-                _collect(f"{name}[{key!r}]", entry, found)
-            elif isinstance(entry, nn.Module):
-                for own, parameter in entry.named_parameters():
-                    _collect(f"{name}[{key!r}].{own}", parameter, found)
