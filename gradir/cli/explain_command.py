@@ -38,7 +38,7 @@ _FORMATS: Final = ("text", "markdown", "json")
 
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
-    parser.add_argument("spec", metavar="SPEC|FILE", help="what to explain, or a .gir file; '-' is stdin")
+    parser.add_argument("spec", metavar="SPEC|FILE", help="what to explain, or a .gir file; '-' is standard input")
     add_run_options(parser)
     parser.add_argument(
         "--values",
