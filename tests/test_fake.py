@@ -97,6 +97,7 @@ def test_a_model_may_look_at_small_tensors_of_numbers_while_it_is_built() -> Non
     [
         ("PoolFormer", {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 8, 8, 8]}),
         ("ConvNext", {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 8, 8, 8]}),
+        ("ViT", {"image_size": 32, "hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2}),
         ("Swinv2", {"image_size": 32, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 2}),
     ],
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from types import FrameType
 from typing import Any, Final
 
 import torch
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gradir.frontends.pytorch import private
@@ -57,18 +58,36 @@ class _Fakes(private.FakeTensorMode):  # type: ignore[misc]
 @contextmanager
 def without_data() -> Iterator[None]:
     """Make every tensor without data meanwhile, and send none where a model is built that several processes train."""
-    wrapper: Any = DistributedDataParallel
-    build = wrapper.__init__
+    build: Callable[..., None] = DistributedDataParallel.__init__
 
     def build_alone(self: object, *args: Any, **options: Any) -> None:
         build(self, *args, **{**options, "init_sync": False})
 
-    wrapper.__init__ = build_alone
+    def draw_once(tensor: torch.Tensor, mean: float, std: float, *_: Any, **__: Any) -> torch.Tensor:
+        # torch looks at what it drew, to draw again what fell outside.
+        with torch.no_grad():
+            return tensor.normal_(mean, std)
+
+    with (
+        _replaced(DistributedDataParallel, "__init__", build_alone),
+        _replaced(nn.init, private.TRUNCATED_NORMAL, draw_once),
+        _Fakes(),
+    ):
+        yield
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Put a function in the place of another one meanwhile, if there is one."""
+    old = getattr(owner, name, None)
+    if old is None:
+        yield
+        return
+    setattr(owner, name, function)
     try:
-        with _Fakes():
-            yield
+        yield
     finally:
-        wrapper.__init__ = build
+        setattr(owner, name, old)
 
 
 def _in_mesh() -> bool:

@@ -166,6 +166,9 @@ _FAKE: Final = "torch._subclasses.fake_tensor"
 FakeTensor: Final = _found(f"{_FAKE}.FakeTensor", "to tell tensors that have no data")
 FakeTensorMode: Final = _found(f"{_FAKE}.FakeTensorMode", "to capture without data")
 unset_fake_temporarily: Final = _found(f"{_FAKE}.unset_fake_temporarily", "to keep the tensors of meshes real")
+TRUNCATED_NORMAL: Final = _word(
+    "torch.nn.init._no_grad_trunc_normal_", "to build what is initialised so without data", "such models are refused"
+)
 LOOKED_AT: Final = (
     _found(f"{_FAKE}.DataDependentOutputException", "to tell what looks at values"),
     _found(f"{_FAKE}.DynamicOutputShapeException", "to tell what looks at values"),
