@@ -130,6 +130,15 @@ def test_what_no_tensor_without_data_can_tell_is_said(tmp_path, capsys, monkeypa
         kinds(Looking, "float32[2]", fake=True)
 
 
+def test_what_torch_cannot_do_without_data_is_said() -> None:
+    def lazy():
+        return nn.LazyLinear(2)(torch.ones(1, 3)).sum()
+
+    assert kinds(lazy, fake=False)
+    with pytest.raises(gradir.SpecError, match=r"RuntimeError: .* \(torch cannot do .* try it without --fake\)$"):
+        kinds(lazy, fake=True)
+
+
 def test_a_diff_says_which_side_has_no_data() -> None:
     real, fake = (kinds(Dropping, "float32[2,3]", fake=fake) for fake in (False, True))
     other = kinds(lambda: torch.ones(2, requires_grad=True).exp(), fake=False)

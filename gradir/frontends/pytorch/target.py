@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -144,10 +144,18 @@ def capture_fake_target(
         return capture_target(target, inputs, seed, sources, flow=flow)
 
 
-def _fake(target: object) -> AbstractContextManager[None]:
+@contextmanager
+def _fake(target: object) -> Iterator[None]:
     if isinstance(target, (torch.Tensor, nn.Module)) or not callable(target):
         raise SpecError("--fake runs what has no data yet: the SPEC must name a callable, or a class of modules")
-    return without_data()
+    with without_data():
+        try:
+            yield
+        except SpecError as error:
+            cause = error.__cause__
+            if not isinstance(cause, RuntimeError) or isinstance(cause, LOOKED_AT):
+                raise
+            raise SpecError(f"{error} (torch cannot do everything without data: try it without --fake)") from cause
 
 
 def capture_module(
