@@ -112,7 +112,12 @@ WORDS: Final[Mapping[str, Words]] = {
     ),
     "zero": Words(
         "the gradient of {names} becomes zero in {op}",
-        "see whether {op} is flat here: one entry to normalise, values outside a range, a factor that is zero",
+        "see whether {op} is flat here: one entry to normalise, values outside a range, a factor, a mask or a "
+        "difference that is zero",
+    ),
+    "empty": Words(
+        "no row of this step went through {names}: what {op} takes of it is empty",
+        "take no notice if other inputs send some, as in a mixture of experts; else look at how rows are chosen",
     ),
     "starting": Words(
         "the gradient of {names} is zero in {op} because the other factor starts at zero, which it does not remain",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import reduce
 from operator import or_
 from typing import Any, Final, NamedTuple
@@ -13,16 +13,21 @@ from gradir.explanations.model import Cause, Explanation, Level, Term
 from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop
 from gradir.frontends.pytorch.explaining.gradients import gradients_of
 from gradir.frontends.pytorch.explaining.places import lines_of
+from gradir.frontends.pytorch.explaining.zeros import Origin, Zeros
 from gradir.frontends.pytorch.private import ACCUMULATOR, PACKED, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import storage_of
+from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.spec import own_error
 
 __all__ = ["Subject", "explain", "explain_failure"]
 
-_NOTED: Final = frozenset({"rounding", "starting"})
+_LEVELS: Final[Mapping[str, Level]] = {"empty": "info", "rounding": "note", "starting": "note"}
+"""Of kinds that are no alarm, whatever they concern."""
+
+_NOW: Final = "with the numbers of this step, and others may give one"
 _SMALL: Final = 20_000
 """The nodes of a graph through which a backward is run to explain it, if nobody says otherwise."""
 
@@ -260,13 +265,25 @@ class _Search:
             return
         accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
         makers = self._makers()
-        arose: dict[tuple[str, str, Place | None], list[str]] = {}
+        arose: dict[tuple[str, str, Place | None, str], list[str]] = {}
         arrivals = {
             name: gradients.at(tensor, accumulators[id(tensor)])
             for name, tensor in reached.items()
             if id(tensor) in accumulators
         }
-        starting = self._starting({name: reached[name] for name, found in arrivals.items() if found.kind == "some"})
+        places: dict[GradFn, Origin] = {}
+        for fn in {fn: None for arrival in arrivals.values() for fn in arrival.arose}:
+            places[fn] = live.graph.nodes[live.grad_fns[fn]], makers.get(sequence_number(fn))
+        closed = {name for name, found in arrivals.items() if not bool(reached[name].detach().any())}
+        starting = {self._values[name] for name in closed if arrivals[name].kind == "some"}
+        waiting = {
+            self._values[name]: [places[fn] for fn in arrivals[name].arose]
+            for name in closed
+            if arrivals[name].kind == "zero" and arrivals[name].arose
+        }
+        zeros = Zeros(self._flow, self._flowing, self._names, waiting)
+        # Where the loss is no number, nothing moves.
+        is_lost = not all(bool(torch.isfinite(tensor).all()) for tensor in outputs)
         for name, arrival in arrivals.items():
             tensor = reached[name]
             if arrival.kind == "none":
@@ -274,32 +291,21 @@ class _Search:
                 is_cut = self._values[name] in self._flowing.wanted or not self._is_whole
                 self._statuses[name] = "cut" if is_cut else "unused"
                 if is_cut:
-                    arose.setdefault(("withheld", "", None), []).append(name)
+                    arose.setdefault(("withheld", "", None, ""), []).append(name)
             # Where no function made it zero, what came from several sides cancels.
             cancels = arrival.kind == "zero" and not arrival.arose and not hooks_of(tensor)
             kind = "rounding" if cancels else arrival.kind
             if kind in ("zero", "rounding", "nonfinite"):
                 self._statuses[name] = "zero" if kind == "rounding" else kind
+                stays = kind != "zero" or is_lost or all(zeros.stays(places[fn]) for fn in arrival.arose)
                 for fn in arrival.arose or (None,):
-                    step = None if fn is None else makers.get(sequence_number(fn))
-                    op = "" if fn is None else live.graph.nodes[live.grad_fns[fn]].op
-                    line = None if step is None else step.place
-                    waits = kind == "zero" and step is not None and not starting.isdisjoint(self._factors(step))
-                    arose.setdefault(("starting" if waits else kind, op, line), []).append(name)
-        for (kind, op, line), names in arose.items():
-            self._tell(kind, "note" if kind in _NOTED else "error", op, names, line)
-
-    def _starting(self, learning: Mapping[str, torch.Tensor]) -> set[Value]:
-        """The leaves that are zero throughout and get a gradient, so that they will not be zero for long."""
-        return {self._values[name] for name, tensor in learning.items() if not bool(tensor.detach().any())}
-
-    def _factors(self, step: Step) -> Iterator[Value]:
-        """What an operation takes, as it was before views of it were made."""
-        for read in step.inputs:
-            value = read.value
-            while value.maker != FROM_OUTSIDE and "view" in (maker := self._flow.steps[value.maker]).kinds:
-                value = maker.inputs[maker.kinds.index("view")].value
-            yield self._flowing.root(value)
+                    node, step = (None, None) if fn is None else places[fn]
+                    told, detail = (kind, "") if stays else _passing(zeros, step, starting)
+                    op, line = "" if node is None else node.op, None if step is None else step.place
+                    arose.setdefault((told, op, line, detail), []).append(name)
+        for (kind, op, line, detail), names in arose.items():
+            is_alarm = not detail and (kind == "nonfinite" or any(map(self._is_trained, names)))
+            self._tell(kind, _LEVELS.get(kind, "error" if is_alarm else "info"), op, names, line, detail=detail)
 
     def _is_used_up(self, live: LiveGraph) -> bool:
         """Whether a backward from what was captured has freed the graph, as it should, and not one that ran before."""
@@ -372,6 +378,13 @@ class _Search:
     ) -> None:
         source, via = lines_of(place, self._lines)
         self._causes.append(Cause(kind, level, op, tuple(names), source, via, detail))
+
+
+def _passing(zeros: Zeros, step: Step | None, starting: Set[Value]) -> tuple[str, str]:
+    """The kind of a gradient that is zero in an operation and need not remain so, and what else is said."""
+    if step is not None and not starting.isdisjoint(zeros.factors(step)):
+        return "starting", ""
+    return ("empty", "") if step is not None and zeros.takes_nothing(step) else ("zero", _NOW)
 
 
 def _called(step: Step) -> str:
