@@ -98,6 +98,22 @@ def test_a_tie_that_was_broken_is_told_and_one_that_holds_is_not() -> None:
     assert (cause.kind, cause.level, cause.names) == ("untied", "error", ("embed.weight", "head.weight"))
 
 
+@pytest.mark.parametrize("way", ["shared memory", "frozen"])
+def test_weights_that_stay_equal_are_not_told_to_be_untied(way: str) -> None:
+    embed, head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
+    head.weight.data = embed.weight.data if way == "shared memory" else embed.weight.data.clone()
+    embed.requires_grad_(way != "frozen")
+    head.requires_grad_(way != "frozen")
+    scale = nn.Linear(1, 1)
+    model = nn.ModuleDict({"embed": embed, "head": head, "scale": scale})
+    with gradir.record(model, flow=True) as rec:
+        loss = (scale(torch.ones(1)) * head(embed(torch.tensor([1, 2]))).logsumexp(-1)).sum()
+    assert "untied" not in {cause.kind for cause in rec.explain(loss).causes}
+    loss.backward()
+    torch.optim.SGD(model.parameters(), 0.1).step()
+    assert torch.equal(embed.weight, head.weight)
+
+
 def test_parameters_behind_a_reentrant_checkpoint_are_hidden() -> None:
     from torch.utils.checkpoint import checkpoint
 

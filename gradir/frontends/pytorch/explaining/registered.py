@@ -43,6 +43,9 @@ def broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
 def _are_copies(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one is other or one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
         return False
+    if one.data_ptr() == other.data_ptr() or not (one.requires_grad and other.requires_grad):
+        # What is written to one is in the other, and what does not learn stays equal.
+        return False
     # Equal numbers throughout are an initialisation, and no copy.
     return bool(one.numel() > 1 and torch.equal(one, other) and one.min() != one.max())
 
