@@ -142,6 +142,10 @@ WORDS: Final[Mapping[str, Words]] = {
         "compute this anew in each step, detach() what is carried over from the last one, or keep the graph with "
         "backward(retain_graph=True)",
     ),
+    "updated": Words(
+        "{op} changes {names}, which an earlier operation saved for its derivative",
+        "compute the loss anew after an optimizer's step, or run each backward of it before the step",
+    ),
     "inplace": Words(
         "{op} writes to a tensor that an earlier operation saved for its derivative",
         "write out of place here (x = x + 1 for x += 1), or clone() the tensor before",

@@ -11,7 +11,7 @@ import torch
 from gradir.frontends.pytorch.explaining.terms import terms_of
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Exit, Flow, Read, Step, Value
 
-__all__ = ["DERIVING", "EXPLICIT", "Flowing", "Leaving", "Stop"]
+__all__ = ["DERIVING", "EXPLICIT", "Flowing", "Leaving", "Stop", "updated_leaves"]
 
 EXPLICIT: Final = frozenset({"data", "detach", "inference_mode", "new_leaf", "no_grad", "rebuilt", "sample"})
 """Kinds that a program asks for; the others follow from what its operations are."""
@@ -77,7 +77,7 @@ class Flowing:
         passed = []
         while leaf not in self._roots and leaf.maker != FROM_OUTSIDE:
             step = self._flow.steps[leaf.maker]
-            if not _updates_leaf(step):
+            if not updated_leaves(step):
                 break
             passed.append(leaf)
             leaf = next(read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind == "inplace")
@@ -121,7 +121,7 @@ class Flowing:
         """What a value is computed of."""
         if value.maker != FROM_OUTSIDE:
             step = self._flow.steps[value.maker]
-            return () if _takes_shape_alone(step) or _updates_leaf(step) else step.inputs
+            return () if _takes_shape_alone(step) or updated_leaves(step) else step.inputs
         outside = self._flow.outside[value.number]
         if outside.shared is not None:
             return (Read(outside.shared, outside.shared in self.carrying, is_leaf=False),)
@@ -227,9 +227,11 @@ def _takes_shape_alone(step: Step) -> bool:
     return name.startswith(_OF_SHAPE_ALONE) or name.partition(".")[0].rpartition("_")[2] == "like"
 
 
-def _updates_leaf(step: Step) -> bool:
-    """Whether a leaf is written to, as an optimizer does; it stays the leaf that it was."""
-    return any(kind == "inplace" and read.is_leaf for kind, read in zip(step.kinds, step.inputs, strict=False))
+def updated_leaves(step: Step) -> list[Value]:
+    """The leaves that a step writes to, as an optimizer does; each stays the leaf that it was."""
+    return [
+        read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind == "inplace" and read.is_leaf
+    ]
 
 
 def _kind(step: Step) -> str:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import reduce
 from operator import or_
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 
 from gradir.explanations.model import Cause, Explanation, Level, Term
-from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop
+from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop, updated_leaves
 from gradir.frontends.pytorch.explaining.gradients import gradients_of
 from gradir.frontends.pytorch.explaining.places import lines_of
+from gradir.frontends.pytorch.explaining.writes import writes_over_saved
 from gradir.frontends.pytorch.explaining.zeros import Origin, Zeros
-from gradir.frontends.pytorch.private import ACCUMULATOR, PACKED, hooks_of, sequence_number
+from gradir.frontends.pytorch.private import ACCUMULATOR, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
@@ -333,14 +333,16 @@ class _Search:
 
     def _tell_what_was_written(self, live: LiveGraph, error: str) -> None:
         self._statuses = dict.fromkeys(self._statuses, "error")
-        writes: dict[tuple[str, Place | None], None] = {}
-        for fn, node_id in live.grad_fns.items():
-            for slot in live.graph.nodes[node_id].saved:
-                step = self._last_write(getattr(fn, f"{PACKED}{slot.slot}", None)) if slot.state == "stale" else None
-                if step is not None:
-                    writes[_called(step), step.place] = None
-        for called, place in writes:
-            self._tell("inplace", "error", called, [], place)
+        writes = writes_over_saved(self._flow, live, self._numbers_of_steps())
+        for first, others in writes:
+            leaves = updated_leaves(first)
+            names = self._names_of(map(self._flowing.root, leaves))
+            again = [(_called(step), lines_of(step.place, self._lines)[0]) for step in others]
+            listed = ", ".join(
+                called if line is None else f"{called} at {line.file}:{line.line}" for called, line in again
+            )
+            detail = f"and so do later {listed}" if listed else ""
+            self._tell("updated" if leaves else "inplace", "error", _called(first), names, first.place, detail=detail)
         if not writes:
             self._tell_what_was_freed(live, error)
 
@@ -353,12 +355,6 @@ class _Search:
                 self._tell("freed", "error", node.op, [], None if step is None else step.place)
                 return
         self._tell("raised", "error", "the backward", [], None, detail=error)
-
-    def _last_write(self, raw: Any) -> Step | None:
-        held = getattr(raw, "data", None)
-        storage = storage_of(held) if isinstance(held, torch.Tensor) else None
-        index = None if storage is None else self._flow.last_write(storage)
-        return None if index is None else self._flow.steps[index]
 
     # Words.
 

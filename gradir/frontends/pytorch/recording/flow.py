@@ -19,6 +19,7 @@ from torch import nn
 
 from gradir.frontends.pytorch.private import (
     MODULE_CALL,
+    OPTIMIZER_STEP,
     Operator,
     StorageWeakRef,
     next_sequence_number,
@@ -83,7 +84,7 @@ class Step(NamedTuple):
     written to (``inplace``); it is empty where all are only read. ``constants`` are the other arguments. ``mode`` is
     ``grad``, ``no_grad`` or ``inference_mode``, ``inside`` tells whether a custom Function ran it, and ``failed`` what
     it raised. ``number`` is the autograd sequence number that came next, ``call`` the running module and
-    ``called`` what the program called.
+    ``called`` what the program called; what an optimizer writes is called ``step``, where its step was called.
     """
 
     func: Any
@@ -141,7 +142,7 @@ class Flow:
         # By memory, whose place stays its own while it is in `_memories`.
         self._memories: dict[int, StorageWeakRef] = {}
         self._newest_over: dict[int, Value] = {}
-        self._newest_write: dict[int, int] = {}
+        self._writes: dict[int, list[int]] = {}
         # By identity, since code takes long to hash; the list keeps it in memory.
         self._kinds: dict[int, int] = {}
         self._codes: list[CodeType] = []
@@ -158,9 +159,9 @@ class Flow:
             meta, role = self._metadata.of_tensor(tensor), _role(tensor)
             self.outside.append(Outside(weakref.ref(tensor), meta, role, copied, shared))
             self._set(tensor, value)
-        written = FROM_OUTSIDE if storage is None else self._newest_write.get(storage, FROM_OUTSIDE)
-        if written > value.maker:
-            value = Value(written, 0)
+        writes = () if storage is None else self._writes.get(storage, ())
+        if writes and writes[-1] > value.maker:
+            value = Value(writes[-1], 0)
             self._set(tensor, value)
         return value
 
@@ -179,9 +180,9 @@ class Flow:
         living = ((known(), value) for key, (known, value) in self._values.items() if key not in others)
         return {value: tensor for tensor, value in living if tensor is not None and _role(tensor) == "parameter"}
 
-    def last_write(self, storage: int) -> int | None:
-        """The number of the last step that wrote to a memory which still is what it was."""
-        return self._newest_write.get(storage)
+    def writes(self, storage: int) -> Sequence[int]:
+        """The numbers of the steps that wrote to a memory which still is what it was."""
+        return self._writes.get(storage, ())
 
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], called: str) -> Any:
         """Run an operation and note it.
@@ -206,6 +207,7 @@ class Flow:
         frame, call = sys._getframe(2), self._timeline.current
         outputs: tuple[torch.Tensor, ...] = ()
         written = [tensor for tensor, kind in zip(inputs, kinds, strict=True) if kind == _INPLACE]
+        stepping = _optimizer_step(frame) if written and mode != _GRAD else None
         failed = ""
         try:
             result = func(*args, **kwargs)
@@ -226,8 +228,8 @@ class Flow:
                     mode != _GRAD and ((call is not None and call.inside) or _is_in_function(frame)),
                     number,
                     call,
-                    called,
-                    self._place(frame),
+                    called if stepping is None else "step",
+                    self._place(frame if stepping is None else stepping),
                     failed,
                 )
             )
@@ -275,7 +277,7 @@ class Flow:
         for tensor in written:
             storage = self._memory_of(tensor)
             if storage is not None:
-                self._newest_write[storage] = index
+                self._writes.setdefault(storage, []).append(index)
 
     def _memory_of(self, tensor: torch.Tensor) -> int | None:
         """What tells a memory from all others, for as long as the flow is there."""
@@ -360,6 +362,13 @@ def _is_in_function(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _optimizer_step(frame: FrameType | None) -> FrameType | None:
+    """The frame in which an optimizer runs its step that a frame belongs to."""
+    while frame is not None and frame.f_code is not OPTIMIZER_STEP:
+        frame = frame.f_back
+    return frame
 
 
 def _tensors_in(value: object) -> tuple[torch.Tensor, ...]:
