@@ -59,6 +59,10 @@ WORDS: Final[Mapping[str, Words]] = {
         "a new leaf without a graph takes the place of a value that was computed of {names}",
         "go on with the computed tensor itself; to run a module on it, use torch.func.functional_call",
     ),
+    "checkpoint": Words(
+        "a reentrant checkpoint got no input that requires grad, so that {names} {gets} no gradient from it",
+        "call checkpoint with use_reentrant=False, or give it an input that requires grad",
+    ),
     "no_create_graph": Words(
         "a derivative taken without create_graph=True is a constant, which cuts {names}",
         "take the derivative with create_graph=True",

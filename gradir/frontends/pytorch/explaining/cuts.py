@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import torch
 
 from gradir.frontends.pytorch.explaining.terms import terms_of
+from gradir.frontends.pytorch.private import CHECKPOINT
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Exit, Flow, Read, Step, Value
 
 __all__ = ["DERIVING", "EXPLICIT", "Flowing", "Leaving", "Stop", "updated_leaves"]
@@ -62,6 +63,7 @@ class Flowing:
         shared = (outside.shared for outside in flow.outside if outside.shared is not None)
         self.carrying.update(value for value in shared if value not in read and self._should_carry(value))
         self.wanted = self._all_behind(ends)
+        self._left_functions = set(self._leaving_functions(ends))
         self.stops: list[Stop] = []
         self.exits: list[Leaving] = []
         self._leaves: dict[Value, int] = {}
@@ -158,6 +160,14 @@ class Flowing:
             if left:
                 self.exits.append(Leaving(found, left))
 
+    def _leaving_functions(self, ends: Iterable[Read]) -> Iterator[Value]:
+        """What custom Functions made and something outside them takes."""
+        steps = self._flow.steps
+        for reads in (*(step.inputs for step in steps if not step.inside), ends):
+            for read in reads:
+                if read.value.maker != FROM_OUTSIDE and steps[read.value.maker].inside:
+                    yield read.value
+
     def _last_uses(self) -> dict[int, list[Value]]:
         """By step, the values that nothing takes after it."""
         last: dict[Value, int] = {}
@@ -183,18 +193,24 @@ class Flowing:
             arriving |= self._behind(read)
             computed |= self._origins.get(read.value, 0)
         computed |= arriving
-        if arriving and value in self.wanted and value not in self.carrying and not step.inside:
-            self.stops.append(Stop(self._kind_at(value, step), value, step, arriving))
-        self._arriving[value] = arriving if value in self.carrying else 0
+        passes = value in self.carrying or (step.inside is not None and value not in self._left_functions)
+        if arriving and value in self.wanted and not passes:
+            self.stops.append(Stop(self._kind_at(value, step), value, _seen_outside(step), arriving))
+        self._arriving[value] = arriving if passes else 0
         self._origins[value] = computed
 
     def _kind_at(self, value: Value, step: Step) -> str:
         if value.maker != FROM_OUTSIDE:
-            return _kind(step)
+            return _kind(step) if step.inside is None else _kind_of_function(step.inside.called)
         return "rebuilt" if self._flow.outside[value.number].copied else "new_leaf"
 
     def _behind(self, read: Read) -> int:
         """The leaves whose gradient would arrive through a value."""
+        if read.value.maker != FROM_OUTSIDE and self._flow.steps[read.value.maker].inside is not None:
+            # There autograd notes nothing, and a view of a leaf counts as a leaf.
+            passed = self._arriving.get(read.value, 0)
+            if passed:
+                return passed
         if not read.carries:
             return 0
         if not read.is_leaf:
@@ -232,6 +248,20 @@ def updated_leaves(step: Step) -> list[Value]:
     return [
         read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind == "inplace" and read.is_leaf
     ]
+
+
+def _seen_outside(step: Step) -> Step:
+    """A step as the call of the custom Function that ran it, if one did."""
+    if step.inside is None:
+        return step
+    call = step.call
+    while call is not None and call.inside:
+        call = call.caller
+    return step._replace(called=step.inside.called, place=step.inside.place, call=call)
+
+
+def _kind_of_function(name: str) -> str:
+    return "checkpoint" if f"{name}Backward" == CHECKPOINT else "nondifferentiable"
 
 
 def _kind(step: Step) -> str:

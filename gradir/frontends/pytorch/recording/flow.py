@@ -77,12 +77,19 @@ class Place(NamedTuple):
     caller: Place | None = None
 
 
+class Within(NamedTuple):
+    """The call of a custom Function that runs an operation, the outermost one: its class and the place."""
+
+    called: str
+    place: Place | None
+
+
 class Step(NamedTuple):
     """One operation, in the order in which they ran.
 
     ``kinds`` tells of each input whether it is only read (``data``), lends an output its memory (``view``) or is
     written to (``inplace``); it is empty where all are only read. ``constants`` are the other arguments. ``mode`` is
-    ``grad``, ``no_grad`` or ``inference_mode``, ``inside`` tells whether a custom Function ran it, and ``failed`` what
+    ``grad``, ``no_grad`` or ``inference_mode``, ``inside`` tells which custom Function ran it, and ``failed`` what
     it raised. ``number`` is the autograd sequence number that came next, ``call`` the running module and
     ``called`` what the program called; what an optimizer writes is called ``step``, where its step was called.
     """
@@ -93,7 +100,7 @@ class Step(NamedTuple):
     constants: tuple[tuple[str, object], ...]
     outputs: tuple[TensorMeta, ...]
     mode: str
-    inside: bool
+    inside: Within | None
     number: int
     call: Frame | None
     called: str
@@ -225,7 +232,7 @@ class Flow:
                     tuple(map(self._metadata.of_tensor, outputs)),
                     mode,
                     # A Function runs without gradients, and the call of a module knows whether one runs it.
-                    mode != _GRAD and ((call is not None and call.inside) or _is_in_function(frame)),
+                    None if mode == _GRAD else self._within(frame, is_inside=call is not None and call.inside),
                     number,
                     call,
                     called if stepping is None else "step",
@@ -288,6 +295,21 @@ class Flow:
 
     def _set(self, tensor: torch.Tensor, value: Value) -> None:
         self._values[id(tensor)] = weakref.ref(tensor), value
+
+    def _within(self, frame: FrameType | None, *, is_inside: bool) -> Within | None:
+        """The outermost custom Function around a frame.
+
+        ``is_inside`` says that one runs the call of the module; else there is none but inside that call.
+        """
+        found = None
+        while frame is not None and (is_inside or found or frame.f_code is not MODULE_CALL):
+            if runs_a_function(frame.f_code):
+                found = frame
+            frame = frame.f_back
+        if found is None:
+            return None
+        function = found.f_locals.get("cls")
+        return Within(getattr(function, "__name__", found.f_code.co_name), self._place(found.f_back))
 
     def _place(self, frame: FrameType | None) -> Place | None:
         """The innermost instruction, from a frame outwards, that is neither torch's nor gradir's."""
@@ -353,15 +375,6 @@ def _named(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any])
     for place, value in enumerate(args):
         yield names[place] if place < len(names) else str(place), value
     yield from kwargs.items()
-
-
-def _is_in_function(frame: FrameType | None) -> bool:
-    """Whether a custom Function runs between a frame and the call of a module around it."""
-    while frame is not None and frame.f_code is not MODULE_CALL:
-        if runs_a_function(frame.f_code):
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _optimizer_step(frame: FrameType | None) -> FrameType | None:
