@@ -60,6 +60,40 @@ def test_what_the_optimizer_lacks_is_noted_and_excuses_a_cut() -> None:
     assert [(c.kind, c.level) for c in rec.explain(cut).causes] == [("detach", "error")]
 
 
+def test_a_loss_without_a_graph_is_an_error_whatever_the_optimizer_has() -> None:
+    model, other = Model(), nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(other.parameters(), 0.1)
+
+    def off(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return model(x).sum()
+
+    for run, kinds, status in (
+        (off, {("no_grad", "error")}, "cut"),
+        (lambda x: model(x).sum().detach(), {("detach", "error")}, "cut"),
+        (lambda x: (model(x), x.sum())[1], {("no_graph", "error")}, "unused"),
+    ):
+        with gradir.record(model, flow=True) as rec:
+            loss = run(torch.ones(1, 3))
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            loss.backward()
+        found = rec.explain(loss, optimizer=optimizer)
+        assert {(cause.kind, cause.level) for cause in found.causes} == kinds
+        assert all(cause.source is not None for cause in found.causes)
+        assert set(found.statuses.values()) == {status}
+
+
+def test_a_model_that_is_frozen_throughout_is_said_to_be() -> None:
+    model = Model().requires_grad_(requires_grad=False)
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(1, 3)).sum()
+    (cause,) = rec.explain(loss).causes
+    assert cause.text == (
+        "stem.weight, stem.bias, head.weight, head.bias have requires_grad=False: "
+        "nothing that was captured is computed of requires grad"
+    )
+
+
 def test_layers_in_a_list_are_not_registered() -> None:
     class Listed(nn.Module):
         def __init__(self) -> None:

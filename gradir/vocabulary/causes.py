@@ -95,6 +95,10 @@ WORDS: Final[Mapping[str, Words]] = {
         "{names} {has} requires_grad=False",
         "call requires_grad_() before the forward on what should learn",
     ),
+    "no_graph": Words(
+        "what was captured is computed of nothing that requires grad, so that a backward from it raises",
+        "compute it of what the model gives, or of another tensor that requires grad",
+    ),
     "nonleaf": Words(
         "{names} {is} computed of another tensor here, and only leaves keep a gradient in `.grad`",
         "call requires_grad_() on the result of this line instead of before it, or retain_grad() to look at its "

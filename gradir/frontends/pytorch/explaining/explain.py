@@ -98,6 +98,7 @@ class _Search:
             self._statuses.update(dict.fromkeys(self._joined(), "unused"))
         self._tell_unused()
         self._tell_frozen()
+        self._tell_no_graph()
         self._tell_optimizer()
         self._tell_unregistered()
         for names in self._subject.untied:
@@ -227,7 +228,16 @@ class _Search:
         ]
         if names:
             nothing_learns = self._subject.live is None and "cut" not in self._statuses.values()
-            self._tell("frozen", "error" if nothing_learns else "info", "", names, None)
+            detail = "nothing that was captured is computed of requires grad" if nothing_learns else ""
+            self._tell("frozen", "error" if nothing_learns else "info", "", names, None, detail=detail)
+
+    def _tell_no_graph(self) -> None:
+        """Tell where something that no backward starts from was made, if nothing else has told why."""
+        is_told = any(cause.level == "error" for cause in self._causes)
+        learns = any(tensor.requires_grad for tensor in self._subject.tensors.values())
+        if self._subject.live is None and self._is_whole and learns and not is_told:
+            value = self._flow.value_of(self._subject.captured[0])
+            self._tell("no_graph", "error", "", [], self._flow.steps[value.maker].place)
 
     def _tell_optimizer(self) -> None:
         given = self._subject.given
@@ -367,7 +377,9 @@ class _Search:
         return given is None or id(self._subject.tensors[name]) in given
 
     def _level_of(self, names: Iterable[str]) -> Level:
-        return "error" if any(self._statuses[name] == "cut" and self._is_trained(name) for name in names) else "info"
+        # Where nothing has a graph, a backward raises whatever the optimizer has.
+        lacking = (name for name in names if self._statuses[name] == "cut")
+        return "error" if any(self._subject.live is None or self._is_trained(name) for name in lacking) else "info"
 
     def _tell(
         self, kind: str, level: Level, op: str, names: Iterable[str], place: Place | None, *, detail: str = ""
