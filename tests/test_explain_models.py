@@ -94,6 +94,59 @@ def test_a_model_that_is_frozen_throughout_is_said_to_be() -> None:
     )
 
 
+def named(found: gradir.Explanation) -> list[tuple[str, str, tuple[str, ...]]]:
+    return [(cause.kind, cause.level, cause.names) for cause in found.causes]
+
+
+HEAD = ("head.weight", "head.bias")
+
+
+def test_parameters_that_were_replaced_after_the_optimizer_was_made_are_named() -> None:
+    for head in (nn.Linear(3, 2), nn.Linear(3, 7)):
+        model = Model()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        model.head = head
+        with gradir.record(model, flow=True) as rec:
+            loss = model(torch.ones(1, 3)).sum()
+        loss.backward(retain_graph=True)
+        before = head.weight.clone()
+        assert named(rec.explain(loss, optimizer=optimizer)) == [("replaced", "error", HEAD)]
+        optimizer.step()
+        assert torch.equal(head.weight, before)
+
+
+def test_a_model_that_was_made_anew_after_its_optimizer_is_named() -> None:
+    optimizer = torch.optim.SGD(Model().parameters(), 0.1)
+    model = Model()
+    with gradir.record(model, flow=True) as rec:
+        loss = model.head(model.stem(torch.ones(1, 3)).detach()).sum()
+    stem = ("stem.weight", "stem.bias")
+    assert named(rec.explain(loss, optimizer=optimizer)) == [("detach", "error", stem), ("replaced", "error", HEAD)]
+
+
+def test_an_optimizer_of_something_else_has_replaced_nothing() -> None:
+    model, other = Model(), Model()
+    frozen = Model()
+    frozen.stem.requires_grad_(requires_grad=False)
+    x = torch.ones(1, 3)
+    with gradir.record(model, flow=True) as rec:
+        loss = model(x).sum() + other(x).sum() + frozen(x).sum()
+    for optimizer in (
+        # Of another model that is part of the loss, of the whole and more, and of a part.
+        torch.optim.SGD(other.parameters(), 0.1),
+        torch.optim.SGD([*model.parameters(), *other.parameters()], 0.1),
+        torch.optim.SGD(model.stem.parameters(), 0.1),
+        torch.optim.SGD([*model.stem.parameters(), *other.head.parameters()], 0.1),
+    ):
+        assert rec.explain(loss, optimizer=optimizer).level == "none"
+    optimizer = torch.optim.SGD([p for p in frozen.parameters() if p.requires_grad], 0.1)
+    assert rec.explain(loss, model=frozen, optimizer=optimizer).level == "info"
+    frozen.head = nn.Linear(3, 2)
+    with gradir.record(frozen, flow=True) as rec:
+        loss = frozen(x).sum()
+    assert named(rec.explain(loss, optimizer=optimizer))[-1] == ("replaced", "error", HEAD)
+
+
 def test_layers_in_a_list_are_not_registered() -> None:
     class Listed(nn.Module):
         def __init__(self) -> None:

@@ -108,6 +108,11 @@ WORDS: Final[Mapping[str, Words]] = {
         "{names} {gets} a gradient, and no group of the optimizer has {it}",
         "give {it} to the optimizer, or take no notice if another one has {it}",
     ),
+    "replaced": Words(
+        "{names} {gets} a gradient, and the optimizer has other tensors in the place: the model was changed after the "
+        "optimizer was made",
+        "make the optimizer after the last change of the model, or give {it} to optimizer.add_param_group",
+    ),
     "not_registered": Words(
         "{names} {gets} a gradient, but model.parameters() does not have {it}, so an optimizer made of that does not "
         "either",

@@ -13,6 +13,7 @@ from gradir.explanations.model import Cause, Explanation, Level, Term
 from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop, updated_leaves
 from gradir.frontends.pytorch.explaining.gradients import gradients_of
 from gradir.frontends.pytorch.explaining.places import lines_of
+from gradir.frontends.pytorch.explaining.registered import replaced
 from gradir.frontends.pytorch.explaining.writes import writes_over_saved
 from gradir.frontends.pytorch.explaining.zeros import Origin, Zeros
 from gradir.frontends.pytorch.private import ACCUMULATOR, hooks_of, sequence_number
@@ -36,8 +37,8 @@ class Subject(NamedTuple):
     """What is to be explained.
 
     ``tensors`` are the parameters and tensors by name, ``owned`` the names that a module gives, ``captured`` what
-    backward would start from, ``live`` their graph if they have one, ``given`` the tensors of the optimizer by id(), if
-    there is one. ``parametrized`` are names that a module computes of its parameters, ``aside`` the tensors that
+    backward would start from, ``live`` their graph if they have one, ``trained`` the tensors of the optimizer if there
+    is one. ``parametrized`` are names that a module computes of its parameters, ``aside`` the tensors that
     modules keep otherwise than as parameters and buffers, ``untied`` pairs of parameters that were one tensor.
     """
 
@@ -46,7 +47,7 @@ class Subject(NamedTuple):
     owned: frozenset[str]
     captured: Sequence[torch.Tensor]
     live: LiveGraph | None
-    given: frozenset[int] | None
+    trained: Sequence[torch.Tensor] | None
     parametrized: frozenset[str]
     aside: Mapping[str, torch.Tensor]
     untied: Sequence[tuple[str, str]]
@@ -81,6 +82,9 @@ class _Search:
             self._names.setdefault(value, []).append(name)
         self._stopped = self._all_leaves(stop.leaves for stop in self._flowing.stops)
         self._left = self._all_leaves(leaving.leaves for leaving in self._flowing.exits)
+        self._replaced = self._all_replaced(subject.trained)
+        new = [subject.tensors[name] for name in self._replaced]
+        self._given = None if subject.trained is None else {id(tensor) for tensor in (*subject.trained, *new)}
         self._statuses = {name: self._status(name, tensor) for name, tensor in subject.tensors.items()}
         self._causes: list[Cause] = []
 
@@ -240,17 +244,22 @@ class _Search:
             self._tell("no_graph", "error", "", [], self._flow.steps[value.maker].place)
 
     def _tell_optimizer(self) -> None:
-        given = self._subject.given
-        if given is None:
-            return
+        stale = [name for name in self._replaced if self._statuses[name] in {"reached", "zero", "nonfinite"}]
+        if stale:
+            self._tell("replaced", "error", "", stale, None)
         names = [
             name
             for name, status in self._statuses.items()
-            if status == "reached" and name in self._subject.owned and id(self._subject.tensors[name]) not in given
+            if status == "reached" and name in self._subject.owned and not self._is_trained(name)
         ]
         if names:
             # A step of a GAN or of an actor moves a part of what it reaches, and means to.
             self._tell("not_in_optimizer", "note", "", names, None)
+
+    def _all_replaced(self, trained: Sequence[torch.Tensor] | None) -> list[str]:
+        owned = {name: tensor for name, tensor in self._subject.tensors.items() if name in self._subject.owned}
+        used = self._leaves | {id(outside.tensor()) for outside in self._flow.outside}
+        return [] if trained is None else replaced(trained, owned, used)
 
     def _tell_unregistered(self) -> None:
         own = {id(tensor) for name, tensor in self._subject.tensors.items() if name in self._subject.owned}
@@ -373,8 +382,7 @@ class _Search:
             yield from self._names.get(leaf, ())
 
     def _is_trained(self, name: str) -> bool:
-        given = self._subject.given
-        return given is None or id(self._subject.tensors[name]) in given
+        return self._given is None or id(self._subject.tensors[name]) in self._given
 
     def _level_of(self, names: Iterable[str]) -> Level:
         # Where nothing has a graph, a backward raises whatever the optimizer has.
