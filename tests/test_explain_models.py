@@ -147,6 +147,33 @@ def test_an_optimizer_of_something_else_has_replaced_nothing() -> None:
     assert named(rec.explain(loss, optimizer=optimizer))[-1] == ("replaced", "error", HEAD)
 
 
+def test_a_number_that_is_only_printed_cuts_nothing() -> None:
+    model = nn.ModuleDict({"used": nn.Linear(3, 1), "watched": nn.Linear(3, 1)})
+    x, watched = torch.ones(2, 3), ("watched.weight", "watched.bias")
+
+    def before(look: Any) -> torch.Tensor:
+        look(model["watched"](x))
+        return model["used"](x).sum()
+
+    def after(look: Any) -> torch.Tensor:
+        loss = model["used"](x).sum()
+        look(model["watched"](x))
+        return loss
+
+    for run in (before, after):
+        for look in (lambda out: out.sum().item(), lambda out: out.tolist(), lambda out: bool(out.sum() > 0)):
+            with gradir.record(model, flow=True) as rec:
+                loss = run(look)
+            assert named(rec.explain(loss)) == [("unused", "info", watched)]
+    with gradir.record(model, flow=True) as rec:
+        factor = model["watched"](x).sum().item()
+        loss = model["used"](x).sum() * factor
+    assert named(rec.explain(loss)) == [("exit", "error", watched)]
+    with gradir.record(model, flow=True) as rec:
+        loss = model["used"](x).sum() * torch.tensor(model["watched"](x).tolist()).sum()
+    assert named(rec.explain(loss)) == [("exit", "error", watched)]
+
+
 def test_layers_in_a_list_are_not_registered() -> None:
     class Listed(nn.Module):
         def __init__(self) -> None:

@@ -153,12 +153,30 @@ class Flowing:
             for value in let_go.pop(step_number, ()):
                 self._arriving.pop(value, None)
                 self._origins.pop(value, None)
+        entry = self._last_entry()
         for found in self._flow.exits:
+            if found.before > entry:
+                # What comes of it is in nothing that was captured.
+                continue
             left = 0
             for read in found.reads:
                 left |= self._origins.get(read.value, 0) | self._behind(read)
             if left:
                 self.exits.append(Leaving(found, left))
+
+    def _last_entry(self) -> int:
+        """The last step through which a plain number may have come to what was captured."""
+        if any(value.maker == FROM_OUTSIDE for value in self.ends):
+            return len(self._flow.steps)
+        last, known = FROM_OUTSIDE, set[Value]()
+        for index, step in enumerate(self._flow.steps):
+            new = {read.value for read in step.inputs if read.value.maker == FROM_OUTSIDE} - known
+            known |= new
+            if any(Value(index, number) in self.wanted for number in range(len(step.outputs))) and (
+                _takes_numbers(step) or any(self._flow.outside[value.number].role == "input" for value in new)
+            ):
+                last = index
+        return last
 
     def _leaving_functions(self, ends: Iterable[Read]) -> Iterator[Value]:
         """What custom Functions made and something outside them takes."""
@@ -236,6 +254,11 @@ def _saved_by_torch(flow: Flow) -> Iterator[Value]:
             and step.inputs[0].value.maker == maker
         ):
             yield Value(number, 0)
+
+
+def _takes_numbers(step: Step) -> bool:
+    values = (value for _, given in step.constants for value in (given if isinstance(given, tuple) else (given,)))
+    return any(isinstance(value, (int, float, complex)) and not isinstance(value, bool) for value in values)
 
 
 def _takes_shape_alone(step: Step) -> bool:
