@@ -60,6 +60,120 @@ def test_what_the_optimizer_lacks_is_noted_and_excuses_a_cut() -> None:
     assert [(c.kind, c.level) for c in rec.explain(cut).causes] == [("detach", "error")]
 
 
+def test_a_loss_without_a_graph_is_an_error_whatever_the_optimizer_has() -> None:
+    model, other = Model(), nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(other.parameters(), 0.1)
+
+    def off(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return model(x).sum()
+
+    for run, kinds, status in (
+        (off, {("no_grad", "error")}, "cut"),
+        (lambda x: model(x).sum().detach(), {("detach", "error")}, "cut"),
+        (lambda x: (model(x), x.sum())[1], {("no_graph", "error")}, "unused"),
+    ):
+        with gradir.record(model, flow=True) as rec:
+            loss = run(torch.ones(1, 3))
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            loss.backward()
+        found = rec.explain(loss, optimizer=optimizer)
+        assert {(cause.kind, cause.level) for cause in found.causes} == kinds
+        assert all(cause.source is not None for cause in found.causes)
+        assert set(found.statuses.values()) == {status}
+
+
+def test_a_model_that_is_frozen_throughout_is_said_to_be() -> None:
+    model = Model().requires_grad_(requires_grad=False)
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(1, 3)).sum()
+    (cause,) = rec.explain(loss).causes
+    assert cause.text == (
+        "stem.weight, stem.bias, head.weight, head.bias have requires_grad=False: "
+        "nothing that was captured is computed of requires grad"
+    )
+
+
+def named(found: gradir.Explanation) -> list[tuple[str, str, tuple[str, ...]]]:
+    return [(cause.kind, cause.level, cause.names) for cause in found.causes]
+
+
+HEAD = ("head.weight", "head.bias")
+
+
+def test_parameters_that_were_replaced_after_the_optimizer_was_made_are_named() -> None:
+    for head in (nn.Linear(3, 2), nn.Linear(3, 7)):
+        model = Model()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        model.head = head
+        with gradir.record(model, flow=True) as rec:
+            loss = model(torch.ones(1, 3)).sum()
+        loss.backward(retain_graph=True)
+        before = head.weight.clone()
+        assert named(rec.explain(loss, optimizer=optimizer)) == [("replaced", "error", HEAD)]
+        optimizer.step()
+        assert torch.equal(head.weight, before)
+
+
+def test_a_model_that_was_made_anew_after_its_optimizer_is_named() -> None:
+    optimizer = torch.optim.SGD(Model().parameters(), 0.1)
+    model = Model()
+    with gradir.record(model, flow=True) as rec:
+        loss = model.head(model.stem(torch.ones(1, 3)).detach()).sum()
+    stem = ("stem.weight", "stem.bias")
+    assert named(rec.explain(loss, optimizer=optimizer)) == [("detach", "error", stem), ("replaced", "error", HEAD)]
+
+
+def test_an_optimizer_of_something_else_has_replaced_nothing() -> None:
+    model, other = Model(), Model()
+    frozen = Model()
+    frozen.stem.requires_grad_(requires_grad=False)
+    x = torch.ones(1, 3)
+    with gradir.record(model, flow=True) as rec:
+        loss = model(x).sum() + other(x).sum() + frozen(x).sum()
+    for optimizer in (
+        # Of another model that is part of the loss, of the whole and more, and of a part.
+        torch.optim.SGD(other.parameters(), 0.1),
+        torch.optim.SGD([*model.parameters(), *other.parameters()], 0.1),
+        torch.optim.SGD(model.stem.parameters(), 0.1),
+        torch.optim.SGD([*model.stem.parameters(), *other.head.parameters()], 0.1),
+    ):
+        assert rec.explain(loss, optimizer=optimizer).level == "none"
+    optimizer = torch.optim.SGD([p for p in frozen.parameters() if p.requires_grad], 0.1)
+    assert rec.explain(loss, model=frozen, optimizer=optimizer).level == "info"
+    frozen.head = nn.Linear(3, 2)
+    with gradir.record(frozen, flow=True) as rec:
+        loss = frozen(x).sum()
+    assert named(rec.explain(loss, optimizer=optimizer))[-1] == ("replaced", "error", HEAD)
+
+
+def test_a_number_that_is_only_printed_cuts_nothing() -> None:
+    model = nn.ModuleDict({"used": nn.Linear(3, 1), "watched": nn.Linear(3, 1)})
+    x, watched = torch.ones(2, 3), ("watched.weight", "watched.bias")
+
+    def before(look: Any) -> torch.Tensor:
+        look(model["watched"](x))
+        return model["used"](x).sum()
+
+    def after(look: Any) -> torch.Tensor:
+        loss = model["used"](x).sum()
+        look(model["watched"](x))
+        return loss
+
+    for run in (before, after):
+        for look in (lambda out: out.sum().item(), lambda out: out.tolist(), lambda out: bool(out.sum() > 0)):
+            with gradir.record(model, flow=True) as rec:
+                loss = run(look)
+            assert named(rec.explain(loss)) == [("unused", "info", watched)]
+    with gradir.record(model, flow=True) as rec:
+        factor = model["watched"](x).sum().item()
+        loss = model["used"](x).sum() * factor
+    assert named(rec.explain(loss)) == [("exit", "error", watched)]
+    with gradir.record(model, flow=True) as rec:
+        loss = model["used"](x).sum() * torch.tensor(model["watched"](x).tolist()).sum()
+    assert named(rec.explain(loss)) == [("exit", "error", watched)]
+
+
 def test_layers_in_a_list_are_not_registered() -> None:
     class Listed(nn.Module):
         def __init__(self) -> None:
@@ -96,6 +210,22 @@ def test_a_tie_that_was_broken_is_told_and_one_that_holds_is_not() -> None:
         loss = model(torch.tensor([0, 1, 2, 3, 4])).sum()
     (cause,) = rec.explain(loss).causes
     assert (cause.kind, cause.level, cause.names) == ("untied", "error", ("embed.weight", "head.weight"))
+
+
+@pytest.mark.parametrize("way", ["shared memory", "frozen"])
+def test_weights_that_stay_equal_are_not_told_to_be_untied(way: str) -> None:
+    embed, head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
+    head.weight.data = embed.weight.data if way == "shared memory" else embed.weight.data.clone()
+    embed.requires_grad_(way != "frozen")
+    head.requires_grad_(way != "frozen")
+    scale = nn.Linear(1, 1)
+    model = nn.ModuleDict({"embed": embed, "head": head, "scale": scale})
+    with gradir.record(model, flow=True) as rec:
+        loss = (scale(torch.ones(1)) * head(embed(torch.tensor([1, 2]))).logsumexp(-1)).sum()
+    assert "untied" not in {cause.kind for cause in rec.explain(loss).causes}
+    loss.backward()
+    torch.optim.SGD(model.parameters(), 0.1).step()
+    assert torch.equal(embed.weight, head.weight)
 
 
 def test_parameters_behind_a_reentrant_checkpoint_are_hidden() -> None:

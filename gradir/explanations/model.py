@@ -45,7 +45,7 @@ class Cause(Record, frozen=True):
     ``level`` is ``error`` where a parameter that should learn does not, ``info`` for what may well be meant, and
     ``note`` for what no change of the program would mend. ``op`` is the operation or function, ``names`` are the
     parameters and tensors concerned, ``source`` is the line of the user's program and ``via`` the line of a library
-    that it called. ``detail`` is what the framework itself says.
+    that it called. ``detail`` is what the framework itself says, or what else is known.
 
     >>> Cause("detach", "error", "detach", ("fc.weight",)).text
     'detach() cuts fc.weight'

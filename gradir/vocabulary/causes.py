@@ -59,6 +59,10 @@ WORDS: Final[Mapping[str, Words]] = {
         "a new leaf without a graph takes the place of a value that was computed of {names}",
         "go on with the computed tensor itself; to run a module on it, use torch.func.functional_call",
     ),
+    "checkpoint": Words(
+        "a reentrant checkpoint got no input that requires grad, so that {names} {gets} no gradient from it",
+        "call checkpoint with use_reentrant=False, or give it an input that requires grad",
+    ),
     "no_create_graph": Words(
         "a derivative taken without create_graph=True is a constant, which cuts {names}",
         "take the derivative with create_graph=True",
@@ -91,6 +95,10 @@ WORDS: Final[Mapping[str, Words]] = {
         "{names} {has} requires_grad=False",
         "call requires_grad_() before the forward on what should learn",
     ),
+    "no_graph": Words(
+        "what was captured is computed of nothing that requires grad, so that a backward from it raises",
+        "compute it of what the model gives, or of another tensor that requires grad",
+    ),
     "nonleaf": Words(
         "{names} {is} computed of another tensor here, and only leaves keep a gradient in `.grad`",
         "call requires_grad_() on the result of this line instead of before it, or retain_grad() to look at its "
@@ -99,6 +107,11 @@ WORDS: Final[Mapping[str, Words]] = {
     "not_in_optimizer": Words(
         "{names} {gets} a gradient, and no group of the optimizer has {it}",
         "give {it} to the optimizer, or take no notice if another one has {it}",
+    ),
+    "replaced": Words(
+        "{names} {gets} a gradient, and the optimizer has other tensors in the place: the model was changed after the "
+        "optimizer was made",
+        "make the optimizer after the last change of the model, or give {it} to optimizer.add_param_group",
     ),
     "not_registered": Words(
         "{names} {gets} a gradient, but model.parameters() does not have {it}, so an optimizer made of that does not "
@@ -112,7 +125,12 @@ WORDS: Final[Mapping[str, Words]] = {
     ),
     "zero": Words(
         "the gradient of {names} becomes zero in {op}",
-        "see whether {op} is flat here: one entry to normalise, values outside a range, a factor that is zero",
+        "see whether {op} is flat here: one entry to normalise, values outside a range, a factor, a mask or a "
+        "difference that is zero",
+    ),
+    "empty": Words(
+        "no row of this step went through {names}: what {op} takes of it is empty",
+        "take no notice if other inputs send some, as in a mixture of experts; else look at how rows are chosen",
     ),
     "starting": Words(
         "the gradient of {names} is zero in {op} because the other factor starts at zero, which it does not remain",
@@ -136,6 +154,10 @@ WORDS: Final[Mapping[str, Words]] = {
         "an earlier backward has used up what {op} saved, and a second one cannot run through it",
         "compute this anew in each step, detach() what is carried over from the last one, or keep the graph with "
         "backward(retain_graph=True)",
+    ),
+    "updated": Words(
+        "{op} changes {names}, which an earlier operation saved for its derivative",
+        "compute the loss anew after an optimizer's step, or run each backward of it before the step",
     ),
     "inplace": Words(
         "{op} writes to a tensor that an earlier operation saved for its derivative",

@@ -86,6 +86,9 @@ NUMBERED_FIRST: Final = torch.__version__ >= torch.torch_version.TorchVersion("2
 _INSIDE: Final = "to tell what runs inside a custom Function"
 MODULE_CALL: Final = _code(_found("torch.nn.Module._call_impl", "to tell calls of modules"))
 OVERRIDES_CALL: Final = _code(_found("torch.overrides.handle_torch_function", "to tell what only passes on a result"))
+_STEP: Final = _found("torch.optim.Optimizer.profile_hook_step", "to tell what an optimizer writes")
+OPTIMIZER_STEP: Final[CodeType] = _STEP(len).__code__
+"""The code that runs the step of every optimizer."""
 _FUNCTION_CALL: Final = _code(_found("torch.autograd.Function.apply", _INSIDE))
 _BOXED: Final = _word(
     "torch.autograd.function.BackwardCFunction.apply_boxed", _INSIDE, "modules are said to run outside", since="2.13"

@@ -173,7 +173,7 @@ class Recorder:
         groups = getattr(optimizer, "param_groups", None)
         if optimizer is not None and groups is None:
             raise CaptureError(f"optimizer is no optimizer of torch.optim but {type(optimizer).__name__}")
-        given = None if groups is None else frozenset(id(p) for group in groups for p in group["params"])
+        trained = None if groups is None else [tensor for group in groups for tensor in group["params"]]
         extra = dict(params.items() if isinstance(params, Mapping) else params or ())
         parametrized = frozenset(name for name in extra if f"parametrizations.{name}.original" in named)
         asked = Subject(
@@ -182,7 +182,7 @@ class Recorder:
             frozenset(named),
             captured,
             live,
-            given,
+            trained,
             parametrized,
             kept_aside(modules.paths),
             broken_ties(modules.paths),

@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 import torch
 
 from gradir.frontends.pytorch.explaining.terms import terms_of
+from gradir.frontends.pytorch.private import CHECKPOINT
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Exit, Flow, Read, Step, Value
 
-__all__ = ["DERIVING", "EXPLICIT", "Flowing", "Leaving", "Stop"]
+__all__ = ["DERIVING", "EXPLICIT", "Flowing", "Leaving", "Stop", "updated_leaves"]
 
 EXPLICIT: Final = frozenset({"data", "detach", "inference_mode", "new_leaf", "no_grad", "rebuilt", "sample"})
 """Kinds that a program asks for; the others follow from what its operations are."""
@@ -62,6 +63,7 @@ class Flowing:
         shared = (outside.shared for outside in flow.outside if outside.shared is not None)
         self.carrying.update(value for value in shared if value not in read and self._should_carry(value))
         self.wanted = self._all_behind(ends)
+        self._left_functions = set(self._leaving_functions(ends))
         self.stops: list[Stop] = []
         self.exits: list[Leaving] = []
         self._leaves: dict[Value, int] = {}
@@ -77,7 +79,7 @@ class Flowing:
         passed = []
         while leaf not in self._roots and leaf.maker != FROM_OUTSIDE:
             step = self._flow.steps[leaf.maker]
-            if not _updates_leaf(step):
+            if not updated_leaves(step):
                 break
             passed.append(leaf)
             leaf = next(read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind == "inplace")
@@ -121,7 +123,7 @@ class Flowing:
         """What a value is computed of."""
         if value.maker != FROM_OUTSIDE:
             step = self._flow.steps[value.maker]
-            return () if _takes_shape_alone(step) or _updates_leaf(step) else step.inputs
+            return () if _takes_shape_alone(step) or updated_leaves(step) else step.inputs
         outside = self._flow.outside[value.number]
         if outside.shared is not None:
             return (Read(outside.shared, outside.shared in self.carrying, is_leaf=False),)
@@ -151,12 +153,38 @@ class Flowing:
             for value in let_go.pop(step_number, ()):
                 self._arriving.pop(value, None)
                 self._origins.pop(value, None)
+        entry = self._last_entry()
         for found in self._flow.exits:
+            if found.before > entry:
+                # What comes of it is in nothing that was captured.
+                continue
             left = 0
             for read in found.reads:
                 left |= self._origins.get(read.value, 0) | self._behind(read)
             if left:
                 self.exits.append(Leaving(found, left))
+
+    def _last_entry(self) -> int:
+        """The last step through which a plain number may have come to what was captured."""
+        if any(value.maker == FROM_OUTSIDE for value in self.ends):
+            return len(self._flow.steps)
+        last, known = FROM_OUTSIDE, set[Value]()
+        for index, step in enumerate(self._flow.steps):
+            new = {read.value for read in step.inputs if read.value.maker == FROM_OUTSIDE} - known
+            known |= new
+            if any(Value(index, number) in self.wanted for number in range(len(step.outputs))) and (
+                _takes_numbers(step) or any(self._flow.outside[value.number].role == "input" for value in new)
+            ):
+                last = index
+        return last
+
+    def _leaving_functions(self, ends: Iterable[Read]) -> Iterator[Value]:
+        """What custom Functions made and something outside them takes."""
+        steps = self._flow.steps
+        for reads in (*(step.inputs for step in steps if not step.inside), ends):
+            for read in reads:
+                if read.value.maker != FROM_OUTSIDE and steps[read.value.maker].inside:
+                    yield read.value
 
     def _last_uses(self) -> dict[int, list[Value]]:
         """By step, the values that nothing takes after it."""
@@ -183,18 +211,24 @@ class Flowing:
             arriving |= self._behind(read)
             computed |= self._origins.get(read.value, 0)
         computed |= arriving
-        if arriving and value in self.wanted and value not in self.carrying and not step.inside:
-            self.stops.append(Stop(self._kind_at(value, step), value, step, arriving))
-        self._arriving[value] = arriving if value in self.carrying else 0
+        passes = value in self.carrying or (step.inside is not None and value not in self._left_functions)
+        if arriving and value in self.wanted and not passes:
+            self.stops.append(Stop(self._kind_at(value, step), value, _seen_outside(step), arriving))
+        self._arriving[value] = arriving if passes else 0
         self._origins[value] = computed
 
     def _kind_at(self, value: Value, step: Step) -> str:
         if value.maker != FROM_OUTSIDE:
-            return _kind(step)
+            return _kind(step) if step.inside is None else _kind_of_function(step.inside.called)
         return "rebuilt" if self._flow.outside[value.number].copied else "new_leaf"
 
     def _behind(self, read: Read) -> int:
         """The leaves whose gradient would arrive through a value."""
+        if read.value.maker != FROM_OUTSIDE and self._flow.steps[read.value.maker].inside is not None:
+            # There autograd notes nothing, and a view of a leaf counts as a leaf.
+            passed = self._arriving.get(read.value, 0)
+            if passed:
+                return passed
         if not read.carries:
             return 0
         if not read.is_leaf:
@@ -222,14 +256,35 @@ def _saved_by_torch(flow: Flow) -> Iterator[Value]:
             yield Value(number, 0)
 
 
+def _takes_numbers(step: Step) -> bool:
+    values = (value for _, given in step.constants for value in (given if isinstance(given, tuple) else (given,)))
+    return any(isinstance(value, (int, float, complex)) and not isinstance(value, bool) for value in values)
+
+
 def _takes_shape_alone(step: Step) -> bool:
     name: str = step.func.__name__
     return name.startswith(_OF_SHAPE_ALONE) or name.partition(".")[0].rpartition("_")[2] == "like"
 
 
-def _updates_leaf(step: Step) -> bool:
-    """Whether a leaf is written to, as an optimizer does; it stays the leaf that it was."""
-    return any(kind == "inplace" and read.is_leaf for kind, read in zip(step.kinds, step.inputs, strict=False))
+def updated_leaves(step: Step) -> list[Value]:
+    """The leaves that a step writes to, as an optimizer does; each stays the leaf that it was."""
+    return [
+        read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind == "inplace" and read.is_leaf
+    ]
+
+
+def _seen_outside(step: Step) -> Step:
+    """A step as the call of the custom Function that ran it, if one did."""
+    if step.inside is None:
+        return step
+    call = step.call
+    while call is not None and call.inside:
+        call = call.caller
+    return step._replace(called=step.inside.called, place=step.inside.place, call=call)
+
+
+def _kind_of_function(name: str) -> str:
+    return "checkpoint" if f"{name}Backward" == CHECKPOINT else "nondifferentiable"
 
 
 def _kind(step: Step) -> str:

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import reduce
 from operator import or_
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 
 from gradir.explanations.model import Cause, Explanation, Level, Term
-from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop
+from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop, updated_leaves
 from gradir.frontends.pytorch.explaining.gradients import gradients_of
 from gradir.frontends.pytorch.explaining.places import lines_of
-from gradir.frontends.pytorch.private import ACCUMULATOR, PACKED, hooks_of, sequence_number
+from gradir.frontends.pytorch.explaining.registered import replaced
+from gradir.frontends.pytorch.explaining.writes import writes_over_saved
+from gradir.frontends.pytorch.explaining.zeros import Origin, Zeros
+from gradir.frontends.pytorch.private import ACCUMULATOR, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.tensors import storage_of
+from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.spec import own_error
 
 __all__ = ["Subject", "explain", "explain_failure"]
 
-_NOTED: Final = frozenset({"rounding", "starting"})
+_LEVELS: Final[Mapping[str, Level]] = {"empty": "info", "rounding": "note", "starting": "note"}
+"""Of kinds that are no alarm, whatever they concern."""
+
+_NOW: Final = "with the numbers of this step, and others may give one"
 _SMALL: Final = 20_000
 """The nodes of a graph through which a backward is run to explain it, if nobody says otherwise."""
 
@@ -31,8 +37,8 @@ class Subject(NamedTuple):
     """What is to be explained.
 
     ``tensors`` are the parameters and tensors by name, ``owned`` the names that a module gives, ``captured`` what
-    backward would start from, ``live`` their graph if they have one, ``given`` the tensors of the optimizer by id(), if
-    there is one. ``parametrized`` are names that a module computes of its parameters, ``aside`` the tensors that
+    backward would start from, ``live`` their graph if they have one, ``trained`` the tensors of the optimizer if there
+    is one. ``parametrized`` are names that a module computes of its parameters, ``aside`` the tensors that
     modules keep otherwise than as parameters and buffers, ``untied`` pairs of parameters that were one tensor.
     """
 
@@ -41,7 +47,7 @@ class Subject(NamedTuple):
     owned: frozenset[str]
     captured: Sequence[torch.Tensor]
     live: LiveGraph | None
-    given: frozenset[int] | None
+    trained: Sequence[torch.Tensor] | None
     parametrized: frozenset[str]
     aside: Mapping[str, torch.Tensor]
     untied: Sequence[tuple[str, str]]
@@ -76,6 +82,9 @@ class _Search:
             self._names.setdefault(value, []).append(name)
         self._stopped = self._all_leaves(stop.leaves for stop in self._flowing.stops)
         self._left = self._all_leaves(leaving.leaves for leaving in self._flowing.exits)
+        self._replaced = self._all_replaced(subject.trained)
+        new = [subject.tensors[name] for name in self._replaced]
+        self._given = None if subject.trained is None else {id(tensor) for tensor in (*subject.trained, *new)}
         self._statuses = {name: self._status(name, tensor) for name, tensor in subject.tensors.items()}
         self._causes: list[Cause] = []
 
@@ -93,6 +102,7 @@ class _Search:
             self._statuses.update(dict.fromkeys(self._joined(), "unused"))
         self._tell_unused()
         self._tell_frozen()
+        self._tell_no_graph()
         self._tell_optimizer()
         self._tell_unregistered()
         for names in self._subject.untied:
@@ -222,20 +232,34 @@ class _Search:
         ]
         if names:
             nothing_learns = self._subject.live is None and "cut" not in self._statuses.values()
-            self._tell("frozen", "error" if nothing_learns else "info", "", names, None)
+            detail = "nothing that was captured is computed of requires grad" if nothing_learns else ""
+            self._tell("frozen", "error" if nothing_learns else "info", "", names, None, detail=detail)
+
+    def _tell_no_graph(self) -> None:
+        """Tell where something that no backward starts from was made, if nothing else has told why."""
+        is_told = any(cause.level == "error" for cause in self._causes)
+        learns = any(tensor.requires_grad for tensor in self._subject.tensors.values())
+        if self._subject.live is None and self._is_whole and learns and not is_told:
+            value = self._flow.value_of(self._subject.captured[0])
+            self._tell("no_graph", "error", "", [], self._flow.steps[value.maker].place)
 
     def _tell_optimizer(self) -> None:
-        given = self._subject.given
-        if given is None:
-            return
+        stale = [name for name in self._replaced if self._statuses[name] in {"reached", "zero", "nonfinite"}]
+        if stale:
+            self._tell("replaced", "error", "", stale, None)
         names = [
             name
             for name, status in self._statuses.items()
-            if status == "reached" and name in self._subject.owned and id(self._subject.tensors[name]) not in given
+            if status == "reached" and name in self._subject.owned and not self._is_trained(name)
         ]
         if names:
             # A step of a GAN or of an actor moves a part of what it reaches, and means to.
             self._tell("not_in_optimizer", "note", "", names, None)
+
+    def _all_replaced(self, trained: Sequence[torch.Tensor] | None) -> list[str]:
+        owned = {name: tensor for name, tensor in self._subject.tensors.items() if name in self._subject.owned}
+        used = self._leaves | {id(outside.tensor()) for outside in self._flow.outside}
+        return [] if trained is None else replaced(trained, owned, used)
 
     def _tell_unregistered(self) -> None:
         own = {id(tensor) for name, tensor in self._subject.tensors.items() if name in self._subject.owned}
@@ -260,13 +284,25 @@ class _Search:
             return
         accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
         makers = self._makers()
-        arose: dict[tuple[str, str, Place | None], list[str]] = {}
+        arose: dict[tuple[str, str, Place | None, str], list[str]] = {}
         arrivals = {
             name: gradients.at(tensor, accumulators[id(tensor)])
             for name, tensor in reached.items()
             if id(tensor) in accumulators
         }
-        starting = self._starting({name: reached[name] for name, found in arrivals.items() if found.kind == "some"})
+        places: dict[GradFn, Origin] = {}
+        for fn in {fn: None for arrival in arrivals.values() for fn in arrival.arose}:
+            places[fn] = live.graph.nodes[live.grad_fns[fn]], makers.get(sequence_number(fn))
+        closed = {name for name, found in arrivals.items() if not bool(reached[name].detach().any())}
+        starting = {self._values[name] for name in closed if arrivals[name].kind == "some"}
+        waiting = {
+            self._values[name]: [places[fn] for fn in arrivals[name].arose]
+            for name in closed
+            if arrivals[name].kind == "zero" and arrivals[name].arose
+        }
+        zeros = Zeros(self._flow, self._flowing, self._names, waiting)
+        # Where the loss is no number, nothing moves.
+        is_lost = not all(bool(torch.isfinite(tensor).all()) for tensor in outputs)
         for name, arrival in arrivals.items():
             tensor = reached[name]
             if arrival.kind == "none":
@@ -274,32 +310,21 @@ class _Search:
                 is_cut = self._values[name] in self._flowing.wanted or not self._is_whole
                 self._statuses[name] = "cut" if is_cut else "unused"
                 if is_cut:
-                    arose.setdefault(("withheld", "", None), []).append(name)
+                    arose.setdefault(("withheld", "", None, ""), []).append(name)
             # Where no function made it zero, what came from several sides cancels.
             cancels = arrival.kind == "zero" and not arrival.arose and not hooks_of(tensor)
             kind = "rounding" if cancels else arrival.kind
             if kind in ("zero", "rounding", "nonfinite"):
                 self._statuses[name] = "zero" if kind == "rounding" else kind
+                stays = kind != "zero" or is_lost or all(zeros.stays(places[fn]) for fn in arrival.arose)
                 for fn in arrival.arose or (None,):
-                    step = None if fn is None else makers.get(sequence_number(fn))
-                    op = "" if fn is None else live.graph.nodes[live.grad_fns[fn]].op
-                    line = None if step is None else step.place
-                    waits = kind == "zero" and step is not None and not starting.isdisjoint(self._factors(step))
-                    arose.setdefault(("starting" if waits else kind, op, line), []).append(name)
-        for (kind, op, line), names in arose.items():
-            self._tell(kind, "note" if kind in _NOTED else "error", op, names, line)
-
-    def _starting(self, learning: Mapping[str, torch.Tensor]) -> set[Value]:
-        """The leaves that are zero throughout and get a gradient, so that they will not be zero for long."""
-        return {self._values[name] for name, tensor in learning.items() if not bool(tensor.detach().any())}
-
-    def _factors(self, step: Step) -> Iterator[Value]:
-        """What an operation takes, as it was before views of it were made."""
-        for read in step.inputs:
-            value = read.value
-            while value.maker != FROM_OUTSIDE and "view" in (maker := self._flow.steps[value.maker]).kinds:
-                value = maker.inputs[maker.kinds.index("view")].value
-            yield self._flowing.root(value)
+                    node, step = (None, None) if fn is None else places[fn]
+                    told, detail = (kind, "") if stays else _passing(zeros, step, starting)
+                    op, line = "" if node is None else node.op, None if step is None else step.place
+                    arose.setdefault((told, op, line, detail), []).append(name)
+        for (kind, op, line, detail), names in arose.items():
+            is_alarm = not detail and (kind == "nonfinite" or any(map(self._is_trained, names)))
+            self._tell(kind, _LEVELS.get(kind, "error" if is_alarm else "info"), op, names, line, detail=detail)
 
     def _is_used_up(self, live: LiveGraph) -> bool:
         """Whether a backward from what was captured has freed the graph, as it should, and not one that ran before."""
@@ -327,14 +352,16 @@ class _Search:
 
     def _tell_what_was_written(self, live: LiveGraph, error: str) -> None:
         self._statuses = dict.fromkeys(self._statuses, "error")
-        writes: dict[tuple[str, Place | None], None] = {}
-        for fn, node_id in live.grad_fns.items():
-            for slot in live.graph.nodes[node_id].saved:
-                step = self._last_write(getattr(fn, f"{PACKED}{slot.slot}", None)) if slot.state == "stale" else None
-                if step is not None:
-                    writes[_called(step), step.place] = None
-        for called, place in writes:
-            self._tell("inplace", "error", called, [], place)
+        writes = writes_over_saved(self._flow, live, self._numbers_of_steps())
+        for first, others in writes:
+            leaves = updated_leaves(first)
+            names = self._names_of(map(self._flowing.root, leaves))
+            again = [(_called(step), lines_of(step.place, self._lines)[0]) for step in others]
+            listed = ", ".join(
+                called if line is None else f"{called} at {line.file}:{line.line}" for called, line in again
+            )
+            detail = f"and so do later {listed}" if listed else ""
+            self._tell("updated" if leaves else "inplace", "error", _called(first), names, first.place, detail=detail)
         if not writes:
             self._tell_what_was_freed(live, error)
 
@@ -348,12 +375,6 @@ class _Search:
                 return
         self._tell("raised", "error", "the backward", [], None, detail=error)
 
-    def _last_write(self, raw: Any) -> Step | None:
-        held = getattr(raw, "data", None)
-        storage = storage_of(held) if isinstance(held, torch.Tensor) else None
-        index = None if storage is None else self._flow.last_write(storage)
-        return None if index is None else self._flow.steps[index]
-
     # Words.
 
     def _names_of(self, leaves: Iterable[Value]) -> Iterator[str]:
@@ -361,17 +382,25 @@ class _Search:
             yield from self._names.get(leaf, ())
 
     def _is_trained(self, name: str) -> bool:
-        given = self._subject.given
-        return given is None or id(self._subject.tensors[name]) in given
+        return self._given is None or id(self._subject.tensors[name]) in self._given
 
     def _level_of(self, names: Iterable[str]) -> Level:
-        return "error" if any(self._statuses[name] == "cut" and self._is_trained(name) for name in names) else "info"
+        # Where nothing has a graph, a backward raises whatever the optimizer has.
+        lacking = (name for name in names if self._statuses[name] == "cut")
+        return "error" if any(self._subject.live is None or self._is_trained(name) for name in lacking) else "info"
 
     def _tell(
         self, kind: str, level: Level, op: str, names: Iterable[str], place: Place | None, *, detail: str = ""
     ) -> None:
         source, via = lines_of(place, self._lines)
         self._causes.append(Cause(kind, level, op, tuple(names), source, via, detail))
+
+
+def _passing(zeros: Zeros, step: Step | None, starting: Set[Value]) -> tuple[str, str]:
+    """The kind of a gradient that is zero in an operation and need not remain so, and what else is said."""
+    if step is not None and not starting.isdisjoint(zeros.factors(step)):
+        return "starting", ""
+    return ("empty", "") if step is not None and zeros.takes_nothing(step) else ("zero", _NOW)
 
 
 def _called(step: Step) -> str:

@@ -71,5 +71,7 @@ def lines_of(place: Place | None, lines: ShownLines) -> tuple[Source | None, Sou
 
 
 def operation_of(stop: Stop) -> str:
-    """The operation that a stop is at."""
+    """The operation that a stop is at, or the custom Function."""
+    if stop.step.inside is not None:
+        return stop.step.inside.called
     return str(stop.step.func.__name__).partition(".")[0]

@@ -19,6 +19,7 @@ from torch import nn
 
 from gradir.frontends.pytorch.private import (
     MODULE_CALL,
+    OPTIMIZER_STEP,
     Operator,
     StorageWeakRef,
     next_sequence_number,
@@ -76,14 +77,21 @@ class Place(NamedTuple):
     caller: Place | None = None
 
 
+class Within(NamedTuple):
+    """The call of a custom Function that runs an operation, the outermost one: its class and the place."""
+
+    called: str
+    place: Place | None
+
+
 class Step(NamedTuple):
     """One operation, in the order in which they ran.
 
     ``kinds`` tells of each input whether it is only read (``data``), lends an output its memory (``view``) or is
     written to (``inplace``); it is empty where all are only read. ``constants`` are the other arguments. ``mode`` is
-    ``grad``, ``no_grad`` or ``inference_mode``, ``inside`` tells whether a custom Function ran it, and ``failed`` what
+    ``grad``, ``no_grad`` or ``inference_mode``, ``inside`` tells which custom Function ran it, and ``failed`` what
     it raised. ``number`` is the autograd sequence number that came next, ``call`` the running module and
-    ``called`` what the program called.
+    ``called`` what the program called; what an optimizer writes is called ``step``, where its step was called.
     """
 
     func: Any
@@ -92,7 +100,7 @@ class Step(NamedTuple):
     constants: tuple[tuple[str, object], ...]
     outputs: tuple[TensorMeta, ...]
     mode: str
-    inside: bool
+    inside: Within | None
     number: int
     call: Frame | None
     called: str
@@ -141,7 +149,7 @@ class Flow:
         # By memory, whose place stays its own while it is in `_memories`.
         self._memories: dict[int, StorageWeakRef] = {}
         self._newest_over: dict[int, Value] = {}
-        self._newest_write: dict[int, int] = {}
+        self._writes: dict[int, list[int]] = {}
         # By identity, since code takes long to hash; the list keeps it in memory.
         self._kinds: dict[int, int] = {}
         self._codes: list[CodeType] = []
@@ -158,9 +166,9 @@ class Flow:
             meta, role = self._metadata.of_tensor(tensor), _role(tensor)
             self.outside.append(Outside(weakref.ref(tensor), meta, role, copied, shared))
             self._set(tensor, value)
-        written = FROM_OUTSIDE if storage is None else self._newest_write.get(storage, FROM_OUTSIDE)
-        if written > value.maker:
-            value = Value(written, 0)
+        writes = () if storage is None else self._writes.get(storage, ())
+        if writes and writes[-1] > value.maker:
+            value = Value(writes[-1], 0)
             self._set(tensor, value)
         return value
 
@@ -179,9 +187,9 @@ class Flow:
         living = ((known(), value) for key, (known, value) in self._values.items() if key not in others)
         return {value: tensor for tensor, value in living if tensor is not None and _role(tensor) == "parameter"}
 
-    def last_write(self, storage: int) -> int | None:
-        """The number of the last step that wrote to a memory which still is what it was."""
-        return self._newest_write.get(storage)
+    def writes(self, storage: int) -> Sequence[int]:
+        """The numbers of the steps that wrote to a memory which still is what it was."""
+        return self._writes.get(storage, ())
 
     def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], called: str) -> Any:
         """Run an operation and note it.
@@ -206,6 +214,7 @@ class Flow:
         frame, call = sys._getframe(2), self._timeline.current
         outputs: tuple[torch.Tensor, ...] = ()
         written = [tensor for tensor, kind in zip(inputs, kinds, strict=True) if kind == _INPLACE]
+        stepping = _optimizer_step(frame) if written and mode != _GRAD else None
         failed = ""
         try:
             result = func(*args, **kwargs)
@@ -223,11 +232,11 @@ class Flow:
                     tuple(map(self._metadata.of_tensor, outputs)),
                     mode,
                     # A Function runs without gradients, and the call of a module knows whether one runs it.
-                    mode != _GRAD and ((call is not None and call.inside) or _is_in_function(frame)),
+                    None if mode == _GRAD else self._within(frame, is_inside=call is not None and call.inside),
                     number,
                     call,
-                    called,
-                    self._place(frame),
+                    called if stepping is None else "step",
+                    self._place(frame if stepping is None else stepping),
                     failed,
                 )
             )
@@ -275,7 +284,7 @@ class Flow:
         for tensor in written:
             storage = self._memory_of(tensor)
             if storage is not None:
-                self._newest_write[storage] = index
+                self._writes.setdefault(storage, []).append(index)
 
     def _memory_of(self, tensor: torch.Tensor) -> int | None:
         """What tells a memory from all others, for as long as the flow is there."""
@@ -286,6 +295,21 @@ class Flow:
 
     def _set(self, tensor: torch.Tensor, value: Value) -> None:
         self._values[id(tensor)] = weakref.ref(tensor), value
+
+    def _within(self, frame: FrameType | None, *, is_inside: bool) -> Within | None:
+        """The outermost custom Function around a frame.
+
+        ``is_inside`` says that one runs the call of the module; else there is none but inside that call.
+        """
+        found = None
+        while frame is not None and (is_inside or found or frame.f_code is not MODULE_CALL):
+            if runs_a_function(frame.f_code):
+                found = frame
+            frame = frame.f_back
+        if found is None:
+            return None
+        function = found.f_locals.get("cls")
+        return Within(getattr(function, "__name__", found.f_code.co_name), self._place(found.f_back))
 
     def _place(self, frame: FrameType | None) -> Place | None:
         """The innermost instruction, from a frame outwards, that is neither torch's nor gradir's."""
@@ -353,13 +377,11 @@ def _named(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any])
     yield from kwargs.items()
 
 
-def _is_in_function(frame: FrameType | None) -> bool:
-    """Whether a custom Function runs between a frame and the call of a module around it."""
-    while frame is not None and frame.f_code is not MODULE_CALL:
-        if runs_a_function(frame.f_code):
-            return True
+def _optimizer_step(frame: FrameType | None) -> FrameType | None:
+    """The frame in which an optimizer runs its step that a frame belongs to."""
+    while frame is not None and frame.f_code is not OPTIMIZER_STEP:
         frame = frame.f_back
-    return False
+    return frame
 
 
 def _tensors_in(value: object) -> tuple[torch.Tensor, ...]:

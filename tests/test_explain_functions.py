@@ -1,0 +1,168 @@
+"""What custom Functions and reentrant checkpoints do to the gradient of what they take, and of what runs in them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+import gradir  # noqa: E402
+from gradir.explanations.model import Explanation  # noqa: E402
+
+X = torch.tensor([[0.5, -1.0, 2.0], [1.0, 0.3, -0.7]])
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x).tanh()
+
+
+@pytest.fixture
+def model() -> nn.ModuleDict:
+    torch.manual_seed(0)
+    return nn.ModuleDict({"block": Block(), "head": nn.Linear(3, 2)})
+
+
+BLOCK = ("block.inner.weight", "block.inner.bias")
+
+
+def explained(model: nn.Module, run: Callable[[Any], torch.Tensor], **more: Any) -> Explanation:
+    """The explanation of a loss; what it says to be reached or hidden is what a real backward gives a gradient."""
+    with gradir.record(model, flow=True) as rec:
+        loss = run(model)
+    found = rec.explain(loss, **more)
+    if loss.requires_grad:
+        loss.backward()
+    having = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
+    assert {name for name, status in found.statuses.items() if status in {"reached", "hidden"}} == having
+    return found
+
+
+def line_of(run: Callable[..., object]) -> int:
+    lines, first = inspect.getsourcelines(run)
+    return next(first + number for number, line in enumerate(lines) if line.rstrip().endswith("# HERE"))
+
+
+def of_nothing(model: Any) -> torch.Tensor:
+    hidden = checkpoint(model["block"], X, use_reentrant=True)  # HERE
+    return model["head"](hidden).sum()
+
+
+def of_nothing_in_the_end(model: Any) -> torch.Tensor:
+    hidden = model["head"](X).detach()
+    return checkpoint(model["block"], X + hidden.sum(), use_reentrant=True)  # HERE
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_a_reentrant_checkpoint_without_an_input_that_requires_grad_is_named(model: nn.ModuleDict) -> None:
+    found = explained(model, of_nothing)
+    assert {name: found.status(name) for name in BLOCK} == dict.fromkeys(BLOCK, "cut")
+    (cause,) = found.causes
+    assert (cause.kind, cause.level, cause.names) == ("checkpoint", "error", BLOCK)
+    assert cause.source is not None
+    assert (cause.source.line, cause.source.function) == (line_of(of_nothing), "of_nothing")
+    assert "use_reentrant=False" in cause.advice
+    with gradir.record(model, flow=True) as rec:
+        loss = of_nothing(model)
+    (cut,) = (cut for cut in rec.capture(loss).cuts if cut.kind == "checkpoint")
+    assert (cut.names, cut.op, cut.scope) == (BLOCK, "CheckpointFunction", "")
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_a_loss_that_such_a_checkpoint_gives_has_no_graph(model: nn.ModuleDict) -> None:
+    found = explained(model, of_nothing_in_the_end)
+    assert [(cause.kind, cause.level, cause.names) for cause in found.causes] == [
+        ("detach", "error", ("head.weight", "head.bias")),
+        ("checkpoint", "error", BLOCK),
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_what_else_is_reached_excuses_a_checkpoint(model: nn.ModuleDict) -> None:
+    found = explained(model, lambda m: of_nothing(m) + m["block"](X).sum())
+    assert found.level == "none", str(found)
+    optimizer = torch.optim.SGD(model["head"].parameters(), 0.1)
+    model.zero_grad()
+    assert explained(model, of_nothing, optimizer=optimizer).level == "none"
+
+
+def test_a_checkpoint_that_gives_gradients_is_no_cut(model: nn.ModuleDict) -> None:
+    found = explained(model, lambda m: checkpoint(m["block"], m["head"](X)[:, :1] + X, use_reentrant=True).sum())
+    assert found.level == "none", str(found)
+    assert {found.status(name) for name in BLOCK} == {"hidden"}
+    model.zero_grad()
+    assert explained(model, lambda m: m["head"](checkpoint(m["block"], X, use_reentrant=False)).sum()).level == "none"
+
+
+class Marked(torch.autograd.Function):
+    """Says that what it gives has no derivative."""
+
+    @staticmethod
+    def forward(ctx, x):
+        result = x.sign()
+        ctx.mark_non_differentiable(result)
+        return result
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def signs(model: Any) -> torch.Tensor:
+    return model["head"](Marked.apply(model["block"](X))).square().sum()  # HERE
+
+
+def test_a_function_that_says_it_has_no_derivative_is_named(model: nn.ModuleDict) -> None:
+    found = explained(model, signs)
+    (cause,) = found.causes
+    assert (cause.kind, cause.level, cause.op, cause.names) == ("nondifferentiable", "error", "Marked", BLOCK)
+    assert cause.source is not None
+    assert cause.source.line == line_of(signs)
+
+
+class Largest(torch.autograd.Function):
+    """Gives a value with a derivative, and a place without one."""
+
+    @staticmethod
+    def forward(ctx, x):
+        value, place = x.max(1)
+        ctx.mark_non_differentiable(place)
+        ctx.save_for_backward(place)
+        return value, place
+
+    @staticmethod
+    def backward(ctx, gradient, _):
+        return gradient.unsqueeze(1).expand(-1, 3)
+
+
+class StraightThrough(torch.autograd.Function):
+    """Has the gradient of the identity."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def test_functions_that_give_gradients_are_no_cuts(model: nn.ModuleDict) -> None:
+    def largest(m: Any) -> torch.Tensor:
+        value, place = Largest.apply(m["block"](X))
+        return m["head"](X * value.unsqueeze(1) * place.unsqueeze(1)).sum()
+
+    assert explained(model, largest).level == "none"
+    model.zero_grad()
+    assert explained(model, lambda m: m["head"](StraightThrough.apply(m["block"](X))).sum()).level == "none"

@@ -1,0 +1,174 @@
+"""Gradients of zero: an error where the recorded forward says that they stay zero, and else information."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402, N812
+
+import gradir  # noqa: E402
+from gradir.explanations.model import Explanation  # noqa: E402
+
+X = torch.tensor([[0.5, -1.0, 2.0, 1.5], [1.0, 0.3, -0.7, 0.2], [-0.4, 0.9, 1.1, -1.2]])
+NOTHING = torch.zeros(3, dtype=torch.bool)
+
+
+def explained(model: nn.Module, loss_of: Callable[[], torch.Tensor], optimizer: object = None) -> Explanation:
+    """The explanation of a loss, after a real backward has said that the same parameters get a gradient of zero."""
+    with gradir.record(model, flow=True) as rec:
+        loss = loss_of()
+    found = rec.explain(loss, optimizer=optimizer)
+    loss.backward()
+    zero = {name for name, p in model.named_parameters() if p.grad is not None and not p.grad.any()}
+    assert {name for name, status in found.statuses.items() if status == "zero"} == zero
+    return found
+
+
+def told(found: Explanation) -> list[tuple[str, str, str, tuple[str, ...]]]:
+    return [(cause.kind, cause.level, cause.op, cause.names) for cause in found.causes]
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+def mlp() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+ALL = ("0.weight", "0.bias", "2.weight", "2.bias")
+
+
+class Experts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = torch.zeros_like(x)
+        for expert, chosen in zip(self.experts, (~NOTHING, NOTHING), strict=True):
+            result[chosen] = expert(x[chosen])
+        return result
+
+
+def test_an_expert_without_a_token_is_told_to_have_had_none() -> None:
+    model = Experts()
+    found = explained(model, lambda: model(X).square().mean())
+    assert told(found) == [("empty", "info", "index_put", ("experts.1.weight", "experts.1.bias"))]
+
+
+def test_an_expert_whose_rows_are_joined_to_others_may_have_none() -> None:
+    model = Experts()
+    one, other = model.experts
+    for loss_of, op in (
+        (lambda: torch.cat([one(X), other(X[NOTHING])]).square().mean(), "cat"),
+        (lambda: one(X).index_add(0, torch.arange(0), other(X[NOTHING])).square().mean(), "index_add"),
+        (lambda: one(X).square().mean() + other(X[NOTHING]).sum(), "sum"),
+    ):
+        model.zero_grad()
+        assert told(explained(model, loss_of)) == [("empty", "info", op, ("experts.1.weight", "experts.1.bias"))]
+
+
+@pytest.mark.parametrize("loss", [F.mse_loss, F.l1_loss, F.smooth_l1_loss, lambda a, b: (a - b).norm()])
+def test_a_student_that_equals_its_teacher_has_nothing_to_learn_yet(loss: Callable[..., torch.Tensor]) -> None:
+    student = mlp()
+    teacher = copy.deepcopy(student).requires_grad_(requires_grad=False)
+    found = explained(student, lambda: loss(student(X), teacher(X)))
+    assert [(kind, level, names) for kind, level, _, names in told(found)] == [("zero", "info", ALL)]
+    assert "with the numbers of this step" in str(found)
+
+
+def dead() -> nn.Sequential:
+    model = nn.Sequential(nn.Linear(4, 1), nn.ReLU())
+    nn.init.constant_(model[0].bias, -100.0)
+    return model
+
+
+NOW: list[tuple[nn.Module, Callable[[nn.Module], torch.Tensor]]] = [
+    (dead(), lambda m: m(X).mean()),
+    (dead(), lambda m: (m[0](X) + 50).clamp(min=0).mean()),
+    (dead(), lambda m: torch.maximum(m[0](X), torch.zeros(())).mean()),
+    (mlp(), lambda m: (F.cross_entropy(m(X), torch.ones(3, dtype=torch.long), reduction="none") * NOTHING).sum()),
+    (mlp(), lambda m: F.cross_entropy(m(X), torch.full((3,), -100), reduction="sum")),
+    (mlp(), lambda m: m(X).mean() * 0.0),
+    (nn.Sequential(nn.Linear(4, 3, bias=False), nn.Linear(3, 2)), lambda m: m(X * 0).square().mean()),
+    (nn.Embedding(5, 3, padding_idx=0), lambda m: m(torch.zeros(3, dtype=torch.long)).sum()),
+    (nn.ParameterList([torch.zeros(3), torch.ones(3)]), lambda m: torch.maximum(m[0], m[1]).sum()),
+    (nn.ParameterList([torch.zeros(3), torch.ones(3)]), lambda m: torch.stack([*m]).max(0)[0].sum()),
+    # A loss that PPO has clipped for every sample.
+    (mlp(), lambda m: torch.min(r := m(X).exp() + 9, r.clamp(0.8, 1.2)).sum()),
+    # A factor that starts at zero, and a batch of zeros.
+    (nn.ParameterList([torch.ones(4, 2), torch.zeros(2, 3)]), lambda m: (X * 0 @ m[0] @ m[1] + 1).square().mean()),
+]
+
+
+@pytest.mark.parametrize(("model", "loss_of"), NOW)
+def test_a_zero_that_other_numbers_may_change_is_no_alarm(
+    model: nn.Module, loss_of: Callable[[nn.Module], torch.Tensor]
+) -> None:
+    found = explained(model, lambda: loss_of(model))
+    assert "zero" in found.statuses.values()
+    assert {(kind, level) for kind, level, _, _ in told(found)} == {("zero", "info")}
+
+
+def test_one_unit_that_is_dead_is_not_told_at_all() -> None:
+    model = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
+    nn.init.constant_(model[0].bias[0], -100.0)
+    assert explained(model, lambda: model(X).add(0).mean()).level == "none"
+
+
+STAYS: list[tuple[str, nn.Module, Callable[[nn.Module], torch.Tensor]]] = [
+    ("round", mlp(), lambda m: m(X).round().mean()),
+    ("sign", mlp(), lambda m: m(X).sign().mean()),
+    ("div", mlp(), lambda m: torch.div(m(X), 2, rounding_mode="floor").mean()),
+    ("bernoulli", mlp(), lambda m: torch.bernoulli(m(X).sigmoid()).mean()),
+    ("softmax", mlp(), lambda m: m(X)[:, :1].softmax(-1).mean()),
+    ("log_softmax", mlp(), lambda m: F.cross_entropy(m(X)[:, :1], torch.zeros(3, dtype=torch.long))),
+    ("native_layer_norm", mlp(), lambda m: F.layer_norm(m(X)[..., None], (1,)).mean()),
+    ("clamp", mlp(), lambda m: m(X).clamp(50, 60).mean()),
+    ("sigmoid", mlp(), lambda m: (m(X) + 500).sigmoid().mean()),
+    # Of parameters alone, so that no input changes it.
+    ("clamp_min", nn.ParameterList([torch.tensor(1e-3)]), lambda m: (m[0] * 2).clamp_min(1e-2)),
+    ("relu", nn.ParameterList([torch.tensor(-1.0)]), lambda m: m[0].relu()),
+    # Each factor waits for the other.
+    ("mm", nn.ParameterList([torch.zeros(4, 2), torch.zeros(2, 3)]), lambda m: (X @ m[0] @ m[1] + 1).square().mean()),
+    # There is no loss to make smaller.
+    ("nll_loss", mlp(), lambda m: F.cross_entropy(m(X), torch.full((3,), -100))),
+]
+
+
+@pytest.mark.parametrize(("op", "model", "loss_of"), STAYS)
+def test_a_zero_that_stays_is_an_error(op: str, model: nn.Module, loss_of: Callable[[nn.Module], torch.Tensor]) -> None:
+    found = explained(model, lambda: loss_of(model))
+    assert "zero" in found.statuses.values()
+    assert {(kind, level, where) for kind, level, where, _ in told(found)} == {("zero", "error", op)}
+
+
+def test_layers_that_are_all_zero_stay_so_though_the_last_bias_learns() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    found = explained(model, lambda: (model(X) - 1).square().mean())
+    assert told(found) == [("zero", "error", "addmm", ALL[:3])]
+
+
+def test_a_bias_and_a_head_of_zeros_learn_when_the_input_is_not_zero() -> None:
+    model = mlp()
+    nn.init.zeros_(model[0].bias)
+    nn.init.zeros_(model[2].weight)
+    found = explained(model, lambda: (model(X * 0) - 1).square().mean())
+    assert told(found) == [("zero", "info", "addmm", ALL[:3])]
+
+
+def test_a_zero_of_what_the_optimizer_does_not_train_is_no_alarm() -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model[2].parameters(), 0.1)
+    found = explained(model, lambda: model[2](model[0](X).round()).mean(), optimizer)
+    assert told(found) == [("zero", "info", "round", ALL[:2])]
