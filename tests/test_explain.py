@@ -250,7 +250,7 @@ PROGRAMS: list[tuple[Program, str, tuple[str, ...], str, dict[str, str]]] = [
     (exchanged, "exchanged", ("a",), "info", {"a": "reached"}),
     (unused, "unused", ("c",), "info", {"a": "reached", "c": "unused"}),
     (nonleaf, "nonleaf", ("a",), "error", {"a": "nonleaf"}),
-    (zero, "zero", ("a",), "error", {"a": "zero", "c": "reached"}),
+    (zero, "one_entry", ("a",), "error", {"a": "zero", "c": "reached"}),
     (rounding, "rounding", ("a",), "none", {"a": "zero"}),
     (nonfinite, "nonfinite", ("a",), "error", {"a": "nonfinite", "c": "reached"}),
     (raised, "raised", (), "error", {"a": "error"}),

@@ -124,9 +124,63 @@ WORDS: Final[Mapping[str, Words]] = {
         "assign the one parameter to both modules again, after loading and moving",
     ),
     "zero": Words(
-        "the gradient of {names} becomes zero in {op}",
-        "see whether {op} is flat here: one entry to normalise, values outside a range, a factor, a mask or a "
-        "difference that is zero",
+        "the gradient of {names} becomes zero in {op}, with the numbers of this step",
+        "look at what {op} gets here, and take no notice if other inputs give it a gradient",
+    ),
+    "lost": Words(
+        "what was captured is infinite or NaN, and the gradient of {names} becomes zero in {op}",
+        "find what makes it so first: the mean over targets is NaN where every one of them is ignored",
+    ),
+    "flat": Words(
+        "{op} is flat: its derivative is zero everywhere, so that the gradient of {names} always is",
+        "put something with a slope in its place, or let the gradient pass it by: x + ({op}(x) - x).detach()",
+    ),
+    "saturated": Words(
+        "all that {op} gives lies at its ends, where it is flat, so that the gradient of {names} is zero",
+        "bring its input nearer to zero, by a smaller start, a normalisation or a smaller step; of a loss, use the "
+        "form that takes logits",
+    ),
+    "one_entry": Words(
+        "{op} normalises one entry at a time and gives the same whatever comes in, so that the gradient of {names} is "
+        "zero",
+        "normalise over a dimension with several entries, or use a sigmoid for a single one",
+    ),
+    "out_of_range": Words(
+        "all that {op} gets lies at or beyond its bounds, where it is flat, so that the gradient of {names} is zero",
+        "start inside the range, or use something with a slope outside it, such as softplus",
+    ),
+    "stuck": Words(
+        "{op} multiplies zeros, each of which waits for the other to change: the gradient of {names} stays zero",
+        "start one of the two factors with numbers other than zero",
+    ),
+    "dead": Words(
+        "all that {op} gets in this step lies where it is flat, so that the gradient of {names} is zero",
+        "take no notice if other inputs are inside; else start with a smaller bias or step, or use one with a slope "
+        "there, such as leaky_relu",
+    ),
+    "equal": Words(
+        "{op} has nothing to make smaller in this step: what it measures is zero, and so is the gradient of {names}",
+        "take no notice where both sides start equal, as a student and its teacher do",
+    ),
+    "not_chosen": Words(
+        "{op} chooses other entries in this step than those that {names} {gives}",
+        "take no notice if other inputs choose these; a soft choice, such as logsumexp, gives all of them a gradient",
+    ),
+    "factor": Words(
+        "{op} multiplies by a factor that is zero in this step, so that the gradient of {names} is",
+        "look at the other factor: a mask, a weight of the loss or an input that is zero throughout",
+    ),
+    "masked": Words(
+        "{op} hides all that {names} {gives} in this step",
+        "look at the mask, and take no notice if other inputs leave some",
+    ),
+    "padding": Words(
+        "all that {op} looks up of {names} in this step is padding_idx, which learns nothing",
+        "look at the indices, and take no notice if other inputs have others",
+    ),
+    "ignored": Words(
+        "every target of {op} is ignored in this step or has a weight of zero, so that the gradient of {names} is zero",
+        "look at the targets and at ignore_index, and take no notice if other steps have some",
     ),
     "empty": Words(
         "no row of this step went through {names}: what {op} takes of it is empty",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ from gradir.frontends.pytorch.explaining.gradients import gradients_of
 from gradir.frontends.pytorch.explaining.places import lines_of
 from gradir.frontends.pytorch.explaining.registered import replaced
 from gradir.frontends.pytorch.explaining.writes import writes_over_saved
-from gradir.frontends.pytorch.explaining.zeros import Origin, Zeros
+from gradir.frontends.pytorch.explaining.zeros import STAYING, Origin, Zeros
 from gradir.frontends.pytorch.private import ACCUMULATOR, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.walk import GradFn
@@ -28,7 +28,6 @@ __all__ = ["Subject", "explain", "explain_failure"]
 _LEVELS: Final[Mapping[str, Level]] = {"empty": "info", "rounding": "note", "starting": "note"}
 """Of kinds that are no alarm, whatever they concern."""
 
-_NOW: Final = "with the numbers of this step, and others may give one"
 _SMALL: Final = 20_000
 """The nodes of a graph through which a backward is run to explain it, if nobody says otherwise."""
 
@@ -284,7 +283,7 @@ class _Search:
             return
         accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
         makers = self._makers()
-        arose: dict[tuple[str, str, Place | None, str], list[str]] = {}
+        arose: dict[tuple[str, str, Place | None, bool], list[str]] = {}
         arrivals = {
             name: gradients.at(tensor, accumulators[id(tensor)])
             for name, tensor in reached.items()
@@ -300,7 +299,7 @@ class _Search:
             for name in closed
             if arrivals[name].kind == "zero" and arrivals[name].arose
         }
-        zeros = Zeros(self._flow, self._flowing, self._names, waiting)
+        zeros = Zeros(self._flow, self._flowing, self._names, starting, waiting)
         # Where the loss is no number, nothing moves.
         is_lost = not all(bool(torch.isfinite(tensor).all()) for tensor in outputs)
         for name, arrival in arrivals.items():
@@ -310,21 +309,22 @@ class _Search:
                 is_cut = self._values[name] in self._flowing.wanted or not self._is_whole
                 self._statuses[name] = "cut" if is_cut else "unused"
                 if is_cut:
-                    arose.setdefault(("withheld", "", None, ""), []).append(name)
+                    arose.setdefault(("withheld", "", None, True), []).append(name)
             # Where no function made it zero, what came from several sides cancels.
             cancels = arrival.kind == "zero" and not arrival.arose and not hooks_of(tensor)
             kind = "rounding" if cancels else arrival.kind
             if kind in ("zero", "rounding", "nonfinite"):
                 self._statuses[name] = "zero" if kind == "rounding" else kind
-                stays = kind != "zero" or is_lost or all(zeros.stays(places[fn]) for fn in arrival.arose)
+                kinds = {fn: zeros.kind(places[fn]) for fn in arrival.arose} if kind == "zero" else {}
+                stays = is_lost or STAYING.issuperset(kinds.values())
                 for fn in arrival.arose or (None,):
                     node, step = (None, None) if fn is None else places[fn]
-                    told, detail = (kind, "") if stays else _passing(zeros, step, starting)
+                    told = "lost" if is_lost and kind == "zero" else kinds.get(fn, kind)
                     op, line = "" if node is None else node.op, None if step is None else step.place
-                    arose.setdefault((told, op, line, detail), []).append(name)
-        for (kind, op, line, detail), names in arose.items():
-            is_alarm = not detail and (kind == "nonfinite" or any(map(self._is_trained, names)))
-            self._tell(kind, _LEVELS.get(kind, "error" if is_alarm else "info"), op, names, line, detail=detail)
+                    arose.setdefault((told, op, line, stays), []).append(name)
+        for (kind, op, line, stays), names in arose.items():
+            is_alarm = stays and (kind == "nonfinite" or any(map(self._is_trained, names)))
+            self._tell(kind, _LEVELS.get(kind, "error" if is_alarm else "info"), op, names, line)
 
     def _is_used_up(self, live: LiveGraph) -> bool:
         """Whether a backward from what was captured has freed the graph, as it should, and not one that ran before."""
@@ -394,13 +394,6 @@ class _Search:
     ) -> None:
         source, via = lines_of(place, self._lines)
         self._causes.append(Cause(kind, level, op, tuple(names), source, via, detail))
-
-
-def _passing(zeros: Zeros, step: Step | None, starting: Set[Value]) -> tuple[str, str]:
-    """The kind of a gradient that is zero in an operation and need not remain so, and what else is said."""
-    if step is not None and not starting.isdisjoint(zeros.factors(step)):
-        return "starting", ""
-    return ("empty", "") if step is not None and zeros.takes_nothing(step) else ("zero", _NOW)
 
 
 def _called(step: Step) -> str:

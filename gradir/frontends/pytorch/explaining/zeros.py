@@ -1,8 +1,8 @@
-"""Which gradients of zero stay zero whatever comes in, and which others a later step may change."""
+"""Why gradients become zero, which of them stay so whatever comes in, and which others a later step may change."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from math import prod
 from typing import Any, Final, TypeAlias
 
@@ -13,10 +13,13 @@ from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Step, Va
 from gradir.ir import Node, TensorMeta
 from gradir.ir.model import Shape
 
-__all__ = ["Origin", "Zeros"]
+__all__ = ["STAYING", "Origin", "Zeros"]
 
 Origin: TypeAlias = "tuple[Node, Step | None]"
 """The node of a graph in which a gradient becomes zero, and the step that made it if it was recorded."""
+
+STAYING: Final = frozenset({"flat", "one_entry", "out_of_range", "saturated", "stuck"})
+"""The kinds of causes by which a gradient is zero in every step."""
 
 _FLAT: Final = frozenset({"bernoulli", "ceil", "floor", "normal", "poisson", "round", "sgn", "sign", "trunc"})
 _SATURATING: Final = frozenset({"hardsigmoid", "sigmoid", "tanh"})
@@ -36,6 +39,18 @@ _PRODUCTS: Final = frozenset({*_SUMMANDS, "bmm", "dot", "mm", "mul", "mv"})
 _SUMS: Final = frozenset({"add", "cat", "stack", "sub"})
 _OF_ZERO_ZERO: Final = frozenset({"clone", "gelu", "mean", "neg", "relu", "silu", "sum", "tanh", "unsafe_view"})
 
+_NOW: Final[Mapping[str, str]] = {
+    **dict.fromkeys(_BOUNDED, "dead"),
+    **dict.fromkeys(("abs", "huber_loss", "linalg_vector_norm", "mse_loss", "norm", "smooth_l1_loss"), "equal"),
+    **dict.fromkeys(("amax", "amin", "max", "maximum", "min", "minimum"), "not_chosen"),
+    **dict.fromkeys(_PRODUCTS, "factor"),
+    **dict.fromkeys(("masked_fill", "masked_select", "where"), "masked"),
+    "embedding": "padding",
+    "nll_loss": "ignored",
+    "nll_loss2d": "ignored",
+}
+"""The kinds of causes by which an operation gives a zero that other numbers would change."""
+
 _ROUNDS: Final = 3
 """How often leaves are taken back that turn out to be free to change."""
 
@@ -48,15 +63,22 @@ class Zeros:
     """
 
     def __init__(
-        self, flow: Flow, flowing: Flowing, named: Collection[Value], waiting: Mapping[Value, Sequence[Origin]]
+        self,
+        flow: Flow,
+        flowing: Flowing,
+        named: Collection[Value],
+        starting: Set[Value],
+        waiting: Mapping[Value, Sequence[Origin]],
     ) -> None:
         """``named`` are the leaves that have a name.
 
-        ``waiting`` are those that are zero throughout and get a gradient of zero, with where that arises.
+        ``starting`` are those that are zero throughout and get a gradient that is not; ``waiting`` those that are zero
+        and get one of zero, with where that arises.
         """
         self._flow = flow
         self._flowing = flowing
         self._named = named
+        self._starting = starting
         self._fixed: dict[Value, bool] = {}
         self._kept: dict[Value, bool] = {}
         self._stuck = frozenset(waiting)
@@ -69,23 +91,38 @@ class Zeros:
         self._stuck = frozenset()
         self._kept.clear()
 
-    def stays(self, origin: Origin) -> bool:
-        """Whether a gradient becomes zero here in every step."""
-        node, step = origin
-        if node.op in _FLAT or node.op in _SATURATING or node.attrs.get("rounding_mode"):
-            return True
-        if node.op in _NORMALISING:
-            return _NORMALISING[node.op](node.attrs, node.outputs[0].shape or ()) == 1
-        if node.op in _BOUNDED:
-            return _has_two_bounds(node) or (step is not None and self._is_fixed(step.inputs[0].value))
-        return self._is_stuck(origin)
+    def kind(self, origin: Origin) -> str:
+        """The kind of cause by which a gradient becomes zero here."""
+        return self._kind_of_staying(*origin) or self._kind_of_now(*origin)
 
-    def takes_nothing(self, step: Step) -> bool:
+    def _kind_of_staying(self, node: Node, step: Step | None) -> str:
+        if node.op in _FLAT or node.attrs.get("rounding_mode"):
+            return "flat"
+        if node.op in _SATURATING:
+            return "saturated"
+        if node.op in _NORMALISING and _NORMALISING[node.op](node.attrs, node.outputs[0].shape or ()) == 1:
+            return "one_entry"
+        if node.op in _BOUNDED and (_has_two_bounds(node) or self._is_given(step)):
+            return "out_of_range"
+        return "stuck" if self._is_stuck((node, step)) else ""
+
+    def _kind_of_now(self, node: Node, step: Step | None) -> str:
+        if step is not None and not self._starting.isdisjoint(self._multiplied(step)):
+            return "starting"
+        if step is not None and self._takes_nothing(step):
+            return "empty"
+        return _NOW.get(node.op, "zero")
+
+    def _is_given(self, step: Step | None) -> bool:
+        """Whether what an operation takes does not depend on what comes in."""
+        return step is not None and self._is_fixed(step.inputs[0].value)
+
+    def _takes_nothing(self, step: Step) -> bool:
         """Whether an operation takes a tensor without an entry, or gives one."""
         metas = (*(self._meta(read.value) for read in step.inputs), *step.outputs)
         return any(0 in (meta.shape or ()) for meta in metas)
 
-    def factors(self, step: Step) -> Iterator[Value]:
+    def _multiplied(self, step: Step) -> Iterator[Value]:
         """What an operation multiplies, as it was before views of it were made."""
         for value in _factors(step):
             at = value
