@@ -241,7 +241,8 @@ class _Assembly:
         """Give everything its id; returns the canonical order with what was looked up on the way."""
         steps: list[_Step] = []
         ids, scope_of = self._ids, self._scope_of
-        functions, accumulator = self._allocator.functions, self._allocator.accumulator
+        function, accumulator = self._allocator.function, self._allocator.accumulator
+        leaf_of = self._tensors.id_of
         anatomies, anatomy_of = self._anatomies.by_type, self._anatomies.of
         scope: str | None = ""
         key: Any
@@ -252,13 +253,14 @@ class _Assembly:
                 continue
             anatomy = anatomies.get(type(key)) or anatomy_of(key)
             if anatomy.accumulates:
-                leaf = self._leaf_id(key.variable)
+                tensor = key.variable
+                leaf = leaf_of(tensor) or self._place_leaf(tensor)
                 ids[key] = accumulator(leaf)
                 steps.append((key, anatomy, leaf))
                 continue
             if scope_of is not None:
                 scope = scope_of(key)
-            ids[key] = functions[scope or "", anatomy.op]()
+            ids[key] = function(scope or "", anatomy.op)
             steps.append((key, anatomy, scope))
         return steps
 
@@ -268,13 +270,11 @@ class _Assembly:
             return self._allocator.output(path)
         return self._tensors.id_of(tensor) or self._allocator.base(path)
 
-    def _leaf_id(self, tensor: torch.Tensor) -> str:
-        tensor_id = self._tensors.id_of(tensor)
-        if tensor_id is None:
-            leaf = self._named.of(tensor)
-            tensor_id = self._allocator.tensor(leaf.names[0] if leaf.names else "")
-            self._tensors.place(tensor, tensor_id)
-            self._leaves[tensor_id] = leaf
+    def _place_leaf(self, tensor: torch.Tensor) -> str:
+        leaf = self._named.of(tensor)
+        tensor_id = self._allocator.tensor(leaf.names[0] if leaf.names else "")
+        self._tensors.place(tensor, tensor_id)
+        self._leaves[tensor_id] = leaf
         return tensor_id
 
     def _write(self, steps: list[_Step]) -> None:
