@@ -24,7 +24,7 @@ Nothing else makes ids or takes them apart.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from itertools import count
 
@@ -227,20 +227,26 @@ def split_last(name: str) -> tuple[str, str]:
 class IdAllocator:
     """Hands out the ids of one graph; call it in canonical order.
 
-    ``functions`` gives by scope and operation what makes the next id; `function` is the same for one call.
-
     >>> ids = IdAllocator()
     >>> ids.function("fc", "addmm"), ids.function("fc", "addmm"), ids.tensor("fc.weight")
     ('fc/addmm:1', 'fc/addmm:2', 'fc.weight')
     """
 
     def __init__(self) -> None:
-        self.functions: Mapping[tuple[str, str], Callable[[], str]] = _Numbered()
+        self._functions: dict[tuple[str, str], str | Iterator[str]] = {}
         self._claims: dict[str, int] = {}
 
     def function(self, scope: str, op: str) -> str:
         """The id of the next ``op`` within ``scope``."""
-        return self.functions[scope, op]()
+        key = scope, op
+        known = self._functions.get(key)
+        if known is None:
+            # Most modules run an operation once.
+            prefix = self._functions[key] = function_prefix(_encoded(scope), _encoded(op))
+            return f"{prefix}1"
+        if isinstance(known, str):
+            known = self._functions[key] = _following(known)
+        return next(known)
 
     def accumulator(self, tensor_id: str) -> str:
         """The id of the node that accumulates the gradient of a leaf."""
@@ -263,16 +269,14 @@ class IdAllocator:
         return f"output:{encode_component(path)}" if path else "output"
 
     def _claim(self, wanted: str) -> str:
-        times = self._claims[wanted] = self._claims.get(wanted, 0) + 1
-        return _again(wanted, times)
+        claims = self._claims
+        if wanted not in claims:
+            claims[wanted] = 1
+            return wanted
+        claims[wanted] += 1
+        return _again(wanted, claims[wanted])
 
 
-class _Numbered(dict[tuple[str, str], Callable[[], str]]):
-    """What gives the next id, by scope and operation."""
-
-    def __missing__(self, key: tuple[str, str]) -> Callable[[], str]:
-        scope, op = key
-        prefix = function_prefix(_encoded(scope), _encoded(op))
-        # Ids are made a million at a time, so the loop over the ordinals runs in C.
-        following = self[key] = map(prefix.__add__, map(str, count(1))).__next__
-        return following
+def _following(prefix: str) -> Iterator[str]:
+    for ordinal in count(2):
+        yield f"{prefix}{ordinal}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import torch
 from msgspec.structs import replace
@@ -34,9 +34,10 @@ from gradir.frontends.pytorch.reading.tensors import (
 )
 from gradir.frontends.pytorch.reading.walk import GradFn, Walk, walk
 from gradir.gcpause import paused_gc
-from gradir.ir import AttrValue, Cut, Graph, Node, Producer, Ref, Scope, TensorMeta
+from gradir.ir import AttrValue, Cut, Graph, Node, Producer, Ref, TensorMeta
 from gradir.ir.frozen import NOTHING, frozen
 from gradir.ir.ids import IdAllocator
+from gradir.ir.model import MOST
 from gradir.ir.records import sound
 from gradir.ir.validate import vouch
 from gradir.protocols import Names, Verification
@@ -160,8 +161,9 @@ def _assemble(
         ),
     )
     # Every text of the user's in a node is made plain, every kind of tensor described once, and the walk gave the
-    # order: a look at each node again would cost more than to write it. The few other records are looked at.
-    if sound(list(graph.scopes.values()), Scope) and sound(graph.cuts, Cut):
+    # order: a look at each node again would cost more than to write it. The same is true of the scopes, but for sums
+    # that are too large. The few other records are looked at.
+    if all(scope.total <= MOST for scope in graph.scopes.values()) and sound(graph.cuts, Cut):
         vouch(graph)
     return LiveGraph(graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], modules.roots)
 
@@ -196,8 +198,15 @@ def _without_parts(unreached: list[Owned], leaves: list[torch.Tensor]) -> list[O
     return [entry for entry in unreached if not flat.contain(entry.tensor)]
 
 
-_Step: TypeAlias = tuple[Any, Anatomy | None, str | None]
-"""A grad_fn, its anatomy, and its scope, ``None`` if open, or its leaf's id; or a place in the captured tensors."""
+class _Steps(NamedTuple):
+    """What was looked up of each place in the canonical order: its id, its anatomy, and its scope, ``None`` if open.
+
+    A gradient accumulator has the id of its leaf for a scope, and a captured tensor no anatomy.
+    """
+
+    ids: list[str]
+    anatomies: list[Anatomy | None]
+    scopes: list[str | None]
 
 
 class _Assembly:
@@ -237,29 +246,36 @@ class _Assembly:
         """The id of every grad_fn, and every leaf tensor by the id of its node."""
         return self._ids, {tensor_id: leaf.tensor for tensor_id, leaf in self._leaves.items()}
 
-    def _assign_ids(self) -> list[_Step]:
-        """Give everything its id; returns the canonical order with what was looked up on the way."""
-        steps: list[_Step] = []
+    def _assign_ids(self) -> _Steps:
+        """Give everything its id."""
+        steps = node_ids, anatomies, scopes = _Steps([], [], [])
         ids, scope_of = self._ids, self._scope_of
-        functions, accumulator = self._allocator.functions, self._allocator.accumulator
-        anatomies, anatomy_of = self._anatomies.by_type, self._anatomies.of
+        function, accumulator = self._allocator.function, self._allocator.accumulator
+        leaf_of = self._tensors.id_of
+        known, anatomy_of = self._anatomies.by_type, self._anatomies.of
+        anatomy: Anatomy | None
         scope: str | None = ""
+        place: str | None
         key: Any
         for key in self._walked.order:
             if type(key) is int:
-                self._captured_ids[key] = self._captured_id(key)
-                steps.append((key, None, ""))
-                continue
-            anatomy = anatomies.get(type(key)) or anatomy_of(key)
-            if anatomy.accumulates:
-                leaf = self._leaf_id(key.variable)
-                ids[key] = accumulator(leaf)
-                steps.append((key, anatomy, leaf))
-                continue
-            if scope_of is not None:
-                scope = scope_of(key)
-            ids[key] = functions[scope or "", anatomy.op]()
-            steps.append((key, anatomy, scope))
+                anatomy, place = None, None
+                node_id = self._captured_ids[key] = self._captured_id(key)
+            else:
+                anatomy = known.get(type(key)) or anatomy_of(key)
+                if anatomy.accumulates:
+                    tensor = key.variable
+                    place = leaf_of(tensor) or self._place_leaf(tensor)
+                    node_id = accumulator(place)
+                else:
+                    if scope_of is not None:
+                        scope = scope_of(key)
+                    place = scope
+                    node_id = function(scope or "", anatomy.op)
+                ids[key] = node_id
+            node_ids.append(node_id)
+            anatomies.append(anatomy)
+            scopes.append(place)
         return steps
 
     def _captured_id(self, index: int) -> str:
@@ -268,28 +284,27 @@ class _Assembly:
             return self._allocator.output(path)
         return self._tensors.id_of(tensor) or self._allocator.base(path)
 
-    def _leaf_id(self, tensor: torch.Tensor) -> str:
-        tensor_id = self._tensors.id_of(tensor)
-        if tensor_id is None:
-            leaf = self._named.of(tensor)
-            tensor_id = self._allocator.tensor(leaf.names[0] if leaf.names else "")
-            self._tensors.place(tensor, tensor_id)
-            self._leaves[tensor_id] = leaf
+    def _place_leaf(self, tensor: torch.Tensor) -> str:
+        leaf = self._named.of(tensor)
+        tensor_id = self._allocator.tensor(leaf.names[0] if leaf.names else "")
+        self._tensors.place(tensor, tensor_id)
+        self._leaves[tensor_id] = leaf
         return tensor_id
 
-    def _write(self, steps: list[_Step]) -> None:
+    def _write(self, steps: _Steps) -> None:
         reader = SavedReader(self._ids, self._tensors, self._add_buffer, self._symbols)
         ids, edges, outputs_of, add = self._ids, self._walked.edges, self._metadata.of_node, self._nodes.append
         names, sources = self._intermediate_names(), self._sources
         written: set[str] = set()
-        for key, anatomy, scope in steps:
+        key: Any
+        for key, node_id, anatomy, scope in zip(self._walked.order, *steps, strict=True):
             if anatomy is None:
                 self._add_captured(key)
                 continue
             if anatomy.accumulates:
-                self._add_leaf(ids[key], anatomy, scope or "", written)
+                self._add_leaf(node_id, anatomy, scope or "", written)
                 continue
-            node_id, outputs = ids[key], outputs_of(key)
+            outputs = outputs_of(key)
             # Fields by position: this runs once a node, and keywords would have to be matched each time.
             add(
                 Node(

@@ -95,10 +95,12 @@ class SavedReader:
             dtype, shape, layout, probe = self._new_kind(tensor)
         size, storage = self._storage(tensor, node_id, name)
         try:
-            is_stale = version_of(tensor) != 0 and _is_stale(unpack, fn, slot)
+            is_stale = version_of(tensor) and _raises(unpack) and _raises(getattr, fn, slot.unpacked)
         except RuntimeError:
             # An inference tensor has no version, and cannot be changed.
             is_stale = False
+        # torch hides the version it saved; unpacking compares it, and with no hook set does nothing else. A function's
+        # own output that was made in place refuses to be unpacked by itself: only the function can give it its grad_fn.
         if is_stale:
             return Saved(name, dtype, shape, size, None, storage, "stale")
         grad_fn = tensor.grad_fn
@@ -174,15 +176,9 @@ def _packed(fn: GradFn, slot: Slot) -> object:
         return _FREED
 
 
-def _is_stale(unpack: Callable[[], object], fn: GradFn, slot: Slot) -> bool:
-    # torch hides the version it saved; unpacking compares it, and with no hook set does nothing else. A function's
-    # own output that was made in place refuses to be unpacked by itself: only the function can give it its grad_fn.
-    return _raises(unpack) and _raises(lambda: getattr(fn, slot.unpacked))
-
-
-def _raises(unpack: Callable[[], object]) -> bool:
+def _raises(unpack: Callable[..., object], *args: object) -> bool:
     try:
-        unpack()
+        unpack(*args)
     except RuntimeError:
         return True
     return False

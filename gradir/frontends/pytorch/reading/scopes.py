@@ -13,6 +13,7 @@ from gradir.frontends.pytorch.reading.attributes import plain_text
 from gradir.frontends.pytorch.reading.metadata import MetadataReader
 from gradir.frontends.pytorch.reading.tensors import Owned
 from gradir.ir import Cut, Scope
+from gradir.ir.memo import Memo
 
 __all__ = ["cuts", "is_trainable", "scope_table"]
 
@@ -24,18 +25,22 @@ def scope_table(
 ) -> tuple[Scope, ...]:
     """One `Scope` per module, in registration order."""
     own, total, trainable = _parameter_counts(owned)
+    class_names = Memo[type, str](lambda kind: plain_text(kind.__name__))
+    details = Memo(_plain_detail)
     return tuple(
-        Scope(
-            path,
-            plain_text(type(module).__name__),
-            _detail(module),
-            calls.get(module, 0),
-            own[path],
-            total[path],
-            trainable[path],
-            bool(module.training),
-        )
-        for module, path in paths.items()
+        [
+            Scope(
+                path,
+                class_names[type(module)],
+                "" if type(module).extra_repr is nn.Module.extra_repr else details[_detail(module)],
+                calls.get(module, 0),
+                own.get(path, 0),
+                total.get(path, 0),
+                trainable.get(path, 0),
+                bool(module.training),
+            )
+            for module, path in paths.items()
+        ]
     )
 
 
@@ -65,9 +70,10 @@ def _parameter_counts(owned: Iterable[Owned]) -> tuple[Mapping[str, int], Mappin
             for path in owners:
                 own[path] += count
             above = _with_ancestors_of_all(owners)
+        more = requiring[owners]
         for path in above:
             total[path] += count
-            trainable[path] += requiring[owners]
+            trainable[path] += more
     return own, total, trainable
 
 
@@ -101,10 +107,11 @@ def _with_ancestors_of_all(owners: tuple[str, ...]) -> Iterable[str]:
 
 
 def _detail(module: nn.Module) -> str:
-    if type(module).extra_repr is nn.Module.extra_repr:
-        return ""
     try:
-        text = module.extra_repr()
+        return str(module.extra_repr())
     except Exception:  # noqa: BLE001 (a user's extra_repr must not break a capture)
         return ""
-    return plain_text(" ".join(str(text).split()))[:_MAX_DETAIL]
+
+
+def _plain_detail(text: str) -> str:
+    return plain_text(" ".join(text.split()))[:_MAX_DETAIL]

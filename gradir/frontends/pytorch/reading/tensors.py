@@ -82,7 +82,10 @@ def modules_below(roots: Mapping[str, nn.Module]) -> Modules:
                 paths[module] = plain_text(f"{prefix}.{path}" if prefix and path else prefix or path)
         for name, tensor in _named_tensors(root, modules):
             full = plain_text(f"{prefix}.{name}" if prefix else name)
-            found.setdefault(id(tensor), (tensor, []))[1].append(full)
+            if id(tensor) in found:
+                found[id(tensor)][1].append(full)
+            else:
+                found[id(tensor)] = tensor, [full]
     if len(set(paths.values())) < len(paths):
         twice = next(path for path, count in Counter(paths.values()).items() if count > 1)
         raise CaptureError(f"two modules are called {twice!r}")
