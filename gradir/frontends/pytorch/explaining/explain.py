@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import torch
 
-from gradir.explanations.model import Cause, Explanation, Level, Term
+from gradir.explanations.model import Cause, Explanation, Level, OfGraph, Term
 from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop
-from gradir.frontends.pytorch.explaining.gradients import gradients_of
+from gradir.frontends.pytorch.explaining.gradients import Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.places import lines_of
+from gradir.frontends.pytorch.explaining.traps import spoiler, trap
 from gradir.frontends.pytorch.private import ACCUMULATOR, PACKED, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import storage_of
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value
+from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value, is_number
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.spec import own_error
 
 __all__ = ["Subject", "explain", "explain_failure"]
 
 _NOTED: Final = frozenset({"rounding", "starting"})
+_WITHOUT: Final = frozenset({"cut", "frozen", "unreached", "unused"})
+"""The statuses of what no gradient comes to."""
+
 _SMALL: Final = 20_000
 """The nodes of a graph through which a backward is run to explain it, if nobody says otherwise."""
 
@@ -78,6 +84,8 @@ class _Search:
         self._left = self._all_leaves(leaving.leaves for leaving in self._flowing.exits)
         self._statuses = {name: self._status(name, tensor) for name, tensor in subject.tensors.items()}
         self._causes: list[Cause] = []
+        self._gradients: dict[str, float | str] = {}
+        self._gradients_at: dict[str, float | str] = {}
 
     def explanation(self, *, values: bool | None) -> Explanation:
         live = self._subject.live
@@ -97,9 +105,19 @@ class _Search:
         self._tell_unregistered()
         for names in self._subject.untied:
             self._tell("untied", "error", "", names, None)
-        return Explanation(self._statuses, tuple(self._causes), tuple(self._terms()))
+        terms = tuple(self._terms(values=bool(values)))
+        return Explanation(self._statuses, tuple(self._causes), terms, self._gradients, self._of_graph())
 
-    def _terms(self) -> Iterator[Term]:
+    def _of_graph(self) -> OfGraph | None:
+        live = self._subject.live
+        if live is None:
+            return None
+        nodes = live.graph.nodes.values()
+        names = {node.id: name for node in nodes for name in node.names if name in self._statuses}
+        return OfGraph(names, self._gradients_at)
+
+    def _terms(self, *, values: bool) -> Iterator[Term]:
+        numbers = self._numbers() if values else {}
         for value in self._flowing.terms:
             step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
             names = tuple(self._names_of(self._flowing.leaves_behind(value)))
@@ -109,7 +127,14 @@ class _Search:
                 variable,
                 "" if step is None else _called(step),
                 lines_of(step.place, self._lines)[0] if step else None,
+                numbers.get(value),
             )
+
+    def _numbers(self) -> dict[Value, float | Literal["nan", "inf", "-inf"]]:
+        """The terms that are one number each."""
+        known = {self._flow.value_of(tensor): tensor for tensor in self._subject.captured if is_number(tensor)}
+        known.update(self._flow.numbers)
+        return {value: _number(float(known[value].detach())) for value in self._flowing.terms if value in known}
 
     def explanation_of_failure(self, error: str) -> Explanation:
         self._statuses = dict.fromkeys(self._statuses, "error")
@@ -261,12 +286,14 @@ class _Search:
         accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
         makers = self._makers()
         arose: dict[tuple[str, str, Place | None], list[str]] = {}
+        details: dict[tuple[str, str, Place | None], str] = {}
         arrivals = {
             name: gradients.at(tensor, accumulators[id(tensor)])
             for name, tensor in reached.items()
             if id(tensor) in accumulators
         }
         starting = self._starting({name: reached[name] for name, found in arrivals.items() if found.kind == "some"})
+        self._note_gradients(live, gradients)
         for name, arrival in arrivals.items():
             tensor = reached[name]
             if arrival.kind == "none":
@@ -285,9 +312,44 @@ class _Search:
                     op = "" if fn is None else live.graph.nodes[live.grad_fns[fn]].op
                     line = None if step is None else step.place
                     waits = kind == "zero" and step is not None and not starting.isdisjoint(self._factors(step))
-                    arose.setdefault(("starting" if waits else kind, op, line), []).append(name)
+                    told, detail = kind, ""
+                    if kind == "nonfinite" and fn is not None:
+                        told, detail = self._spoilt(live, gradients, fn, makers)
+                    arose.setdefault(("starting" if waits else told, op, line), []).append(name)
+                    details["starting" if waits else told, op, line] = detail
         for (kind, op, line), names in arose.items():
-            self._tell(kind, "note" if kind in _NOTED else "error", op, names, line)
+            detail = details.get((kind, op, line), "")
+            self._tell(kind, "note" if kind in _NOTED else "error", op, names, line, detail=detail)
+
+    def _note_gradients(self, live: LiveGraph, gradients: Gradients) -> None:
+        accumulators = [(fn.variable, fn) for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR]
+        tensors = self._subject.tensors
+        self._gradients = {
+            name: gradients.of_leaf(tensors[name]) if id(tensors[name]) in self._leaves else "none"
+            for name, status in self._statuses.items()
+            if id(tensors[name]) in self._leaves or status in _WITHOUT
+        }
+        at = {live.grad_fns[fn]: found for fn, found in gradients.of_functions()}
+        at.update((id_, gradients.of_leaf(leaf)) for id_, leaf in live.leaves.items())
+        # What adds a gradient up is no function that anything goes through.
+        at.update((live.grad_fns[fn], gradients.of_leaf(leaf)) for leaf, fn in accumulators)
+        self._gradients_at = {id_: at[id_] for id_ in live.graph.nodes if id_ in at}
+
+    def _spoilt(self, live: LiveGraph, gradients: Gradients, fn: GradFn, makers: Mapping[int, Step]) -> tuple[str, str]:
+        """The kind of what makes a gradient infinite or NaN in a function, and what is known of it."""
+        told = [trap(fn)]
+        mask, made = gradients.masking(fn), spoiler(fn)
+        for other, words in (
+            (mask, "takes another value there"),
+            (made, "gave NaN or infinity in the forward already"),
+        ):
+            if other is not None:
+                step = makers.get(sequence_number(other))
+                source = None if step is None else lines_of(step.place, self._lines)[0]
+                at = "" if source is None else f" at {source.file}:{source.line}"
+                why = trap(other)
+                told.append(f"`{live.graph.nodes[live.grad_fns[other]].op}`{at} {words}{f', as {why}' if why else ''}")
+        return "nonfinite" if mask is None else "where", "; ".join(filter(None, told))
 
     def _starting(self, learning: Mapping[str, torch.Tensor]) -> set[Value]:
         """The leaves that are zero throughout and get a gradient, so that they will not be zero for long."""
@@ -372,6 +434,12 @@ class _Search:
     ) -> None:
         source, via = lines_of(place, self._lines)
         self._causes.append(Cause(kind, level, op, tuple(names), source, via, detail))
+
+
+def _number(value: float) -> float | Literal["nan", "inf", "-inf"]:
+    if math.isfinite(value):
+        return value
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
 
 
 def _called(step: Step) -> str:

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
 
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Step, Value
+from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, SCALES, SUMS, Flow, Step, Value, plain_name
 
 __all__ = ["terms_of"]
-
-_SUMS: Final = frozenset({"add", "sub"})
-_SCALES: Final = frozenset({"div", "mul", "neg", "view", "squeeze", "unsqueeze", "to_copy"})
-"""Operations of one tensor that leave a sum a sum."""
 
 
 def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
@@ -31,6 +26,5 @@ def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
 
 
 def _is_sum(step: Step) -> bool:
-    # Without the signs of what works in place and of what is torch's own.
-    name = str(step.func.__name__).partition(".")[0].strip("_")
-    return name in _SUMS or (name in _SCALES and len(step.inputs) == 1)
+    name = plain_name(step.func)
+    return name in SUMS or (name in SCALES and len(step.inputs) == 1)
