@@ -12,6 +12,7 @@ from gradir.errors import CaptureError, GraphError, SpecError
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
     from gradir.explanations.model import Explanation
+    from gradir.ir import Graph
     from gradir.overlays import Overlay
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
@@ -74,9 +75,10 @@ def run(options: argparse.Namespace) -> int:
     is_file = _is_file(options.spec)
     if is_file and options.overlay:
         files.check_apart(options.spec, options.overlay)
-    found = (_of_file(options) if is_file else _of_program(options)).allowing(options.allow)
+    found, graph = _of_file(options) if is_file else (_of_program(options), None)
+    found = found.allowing(options.allow)
     if options.overlay:
-        files.write_bytes(options.overlay, _overlay(found, options.spec).to_json().encode())
+        files.write_bytes(options.overlay, _overlay(found, graph, options.spec).to_json().encode())
     files.write_bytes("-", found.to(options.format).encode("utf-8", "backslashreplace"))
     return int(found.level == "error")
 
@@ -87,7 +89,7 @@ def _is_file(spec: str) -> bool:
     return ":" not in spec or Path(spec).is_file()
 
 
-def _of_file(options: argparse.Namespace) -> Explanation:
+def _of_file(options: argparse.Namespace) -> tuple[Explanation, Graph]:
     from gradir import api
     from gradir.explanations.stored import explained
 
@@ -95,13 +97,12 @@ def _of_file(options: argparse.Namespace) -> Explanation:
         if getattr(options, name) not in (None, []):
             raise SpecError(f"--{name} is for a program, and {options.spec} is a file: name path/to/file.py:attr")
     graph = api.load(options.spec)
-    found = explained(graph)
-    return found.located_in(graph) if options.overlay else found
+    return explained(graph), graph
 
 
-def _overlay(found: Explanation, spec: str) -> Overlay:
+def _overlay(found: Explanation, graph: Graph | None, spec: str) -> Overlay:
     try:
-        return found.overlay()
+        return found.overlay(graph)
     except GraphError as error:
         raise SpecError(f"{spec}: {error}") from error
 

@@ -25,10 +25,11 @@ def trap(fn: GradFn) -> str:
     """
     found = _TRAPS.get(type(fn).__name__.removesuffix("Backward0").removesuffix("Backward1"))
     try:
-        return found(fn) if found is not None else ""
+        words = found(fn) if found is not None else ""
     except RuntimeError:
         # What was saved is of a kind that cannot be compared.
         return ""
+    return words or ("its result is NaN or infinite already" if _is_broken(_saved(fn, "result")) else "")
 
 
 def spoiler(fn: GradFn) -> GradFn | None:
