@@ -223,13 +223,13 @@ def test_terms_have_their_values_where_these_are_asked_for(told: tuple[gradir.Re
     assert float(loss) == pytest.approx(fit + 0.5 * penalty - head, rel=1e-4)
     assert [len(term.names) for term in found.terms] == [4, 0, 1]
     line = next(line for line in found.to("text").splitlines() if "penalty" in line)
-    assert f"penalty = {penalty:.6g} at tests/test_explain_values.py:" in line
-    assert line.endswith(": reaches nothing")
-    assert f"- `penalty` = {penalty:.6g} at `" in found.to("markdown")
+    assert line.startswith("  penalty at tests/test_explain_values.py:")
+    assert line.endswith(f": reaches nothing, value {penalty:.6g}")
+    assert f"`: reaches nothing, value {penalty:.6g}\n" in found.to("markdown")
     assert json.loads(found.to("json"))["terms"][1]["value"] == pytest.approx(penalty)
     without = rec.explain(loss, values=False)
     assert [term.value for term in without.terms] == [None, None, None]
-    assert "=" not in without.to("text").rpartition("terms of")[2]
+    assert "value" not in without.to("text").rpartition("terms of")[2]
     assert without.gradients == {}
 
 

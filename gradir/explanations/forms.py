@@ -70,10 +70,10 @@ def text(explanation: Explanation) -> str:
 
 
 def _term(term: Term, shown: Callable[[str], str] = printable) -> str:
-    number = "" if term.value is None else f" = {_number(term.value)}"
+    number = "" if term.value is None else f", value {_number(term.value)}"
     where = "" if term.source is None else f" at {shown(_line(term.source))}"
     reached = counted(len(term.names), "parameter") if term.names else "nothing"
-    return f"{shown(term.variable or term.op or '?')}{number}{where}: reaches {reached}"
+    return f"{shown(term.variable or term.op or '?')}{where}: reaches {reached}{number}"
 
 
 def _number(value: float | str) -> str:

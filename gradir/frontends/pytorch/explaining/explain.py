@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 import torch
 
 from gradir.explanations.model import Cause, Explanation, Level, OfGraph, Term
+from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
 from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop
 from gradir.frontends.pytorch.explaining.gradients import Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.places import lines_of
@@ -21,6 +22,7 @@ from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value, is_number
 from gradir.frontends.pytorch.recording.sources import ShownLines
+from gradir.ir import Source
 from gradir.spec import own_error
 
 __all__ = ["Subject", "explain", "explain_failure"]
@@ -99,6 +101,7 @@ class _Search:
             self._look_at_values(live)
         elif self._is_whole:
             self._statuses.update(dict.fromkeys(self._joined(), "unused"))
+        self._tell_cleared()
         self._tell_unused()
         self._tell_frozen()
         self._tell_optimizer()
@@ -219,6 +222,21 @@ class _Search:
             step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
             level: Level = "info" if name in self._subject.parametrized else "error"
             self._tell("nonleaf", level, "", [name], None if step is None else step.place)
+
+    def _tell_cleared(self) -> None:
+        clearings = Clearings(self._flow, map(self._flow.value_of, self._subject.captured))
+        groups: dict[Clearing, list[str]] = {}
+        for name, tensor in self._subject.tensors.items():
+            found = clearings.of(tensor) if self._statuses[name] == "reached" and tensor.is_leaf else None
+            if found is not None:
+                self._statuses[name] = "cleared"
+                groups.setdefault(found, []).append(name)
+        for found, names in groups.items():
+            # Without the optimizer that is to use them, nobody knows whether they are wiped on purpose, as in a GAN.
+            is_lost = self._subject.given is not None and any(map(self._is_trained, names))
+            source = lines_of(found.step, self._lines)[0]
+            detail = "" if source is None else f"the step {_at(source)} finds none"
+            self._tell("cleared", "error" if is_lost else "info", "", names, found.place, detail=detail)
 
     def _tell_unused(self) -> None:
         names = [name for name, status in self._statuses.items() if status == "unused" and self._is_trained(name)]
@@ -346,7 +364,7 @@ class _Search:
             if other is not None:
                 step = makers.get(sequence_number(other))
                 source = None if step is None else lines_of(step.place, self._lines)[0]
-                at = "" if source is None else f" at {source.file}:{source.line}"
+                at = "" if source is None else f" {_at(source)}"
                 why = trap(other)
                 told.append(f"`{live.graph.nodes[live.grad_fns[other]].op}`{at} {words}{f', as {why}' if why else ''}")
         return "nonfinite" if mask is None else "where", "; ".join(filter(None, told))
@@ -434,6 +452,10 @@ class _Search:
     ) -> None:
         source, via = lines_of(place, self._lines)
         self._causes.append(Cause(kind, level, op, tuple(names), source, via, detail))
+
+
+def _at(source: Source) -> str:
+    return f"at {source.file}:{source.line}"
 
 
 def _number(value: float) -> float | Literal["nan", "inf", "-inf"]:

@@ -156,6 +156,7 @@ class Flow:
         self.variables: dict[Value, str] = {}
         self.failure: Exit | None = None
         self.exchanges: list[Exit] = []
+        self.clearings: list[Exit] = []
         self.numbers: dict[Value, torch.Tensor] = {}
         """Copies of the newest lone numbers of which sums were made, so that the terms of a loss have values."""
         self._timeline = timeline
@@ -269,6 +270,10 @@ class Flow:
     def note_exchange(self, tensor: torch.Tensor, frame: FrameType) -> None:
         """Note that a frame assigns other numbers to ``tensor.data``."""
         self.exchanges.append(Exit("data", (self.read(tensor),), self._place(frame), len(self.steps)))
+
+    def note_clearing(self, tensor: torch.Tensor, frame: FrameType) -> None:
+        """Note that a frame takes the gradient of a tensor away."""
+        self.clearings.append(Exit("grad", (self.read(tensor),), self._place(frame), len(self.steps)))
 
     def note_failure(self, called: str, args: object, kwargs: object, frame: FrameType, error: BaseException) -> None:
         """Note that a function which a frame calls raised."""
