@@ -79,7 +79,7 @@ TRAPS: list[tuple[str, Compute, tuple[float, ...], str, str, str]] = [
         "where",
         lambda x: torch.where(x > 0, x.sqrt(), 0.0),
         (0.0, 1.0),
-        "where",
+        "where_trap",
         "sqrt",
         f"{INFINITE}; `where` {AT} takes another value there",
     ),
@@ -87,7 +87,7 @@ TRAPS: list[tuple[str, Compute, tuple[float, ...], str, str, str]] = [
         "where the other way round",
         lambda x: torch.where(x <= 0, 0.0, x.log() * 2),
         (0.0, 1.0),
-        "where",
+        "where_trap",
         "log",
         f"{INFINITE}; `where` {AT} takes another value there",
     ),
@@ -95,7 +95,7 @@ TRAPS: list[tuple[str, Compute, tuple[float, ...], str, str, str]] = [
         "where below 0",
         lambda x: torch.where(x > 0, x.sqrt(), 0.0),
         (-1.0, 1.0),
-        "where",
+        "where_trap",
         "sqrt",
         f"its result is NaN or infinite already; `where` {AT} takes another value there",
     ),
@@ -111,7 +111,7 @@ TRAPS: list[tuple[str, Compute, tuple[float, ...], str, str, str]] = [
         "masked_fill",
         lambda x: x.sqrt().masked_fill(x == 0, 1.0),
         (0.0, 1.0),
-        "where",
+        "where_trap",
         "sqrt",
         f"{INFINITE}; `masked_fill` {AT} takes another value there",
     ),
@@ -169,7 +169,7 @@ def test_what_torch_has_made_safe_or_a_program_has_is_no_alarm(compute: Compute)
 
 def test_the_advice_for_where_is_that_which_helps() -> None:
     x = leaf(0.0, 4.0)
-    advice = Cause("where", "error", "sqrt", ("x",)).advice
+    advice = Cause("where_trap", "error", "sqrt", ("x",)).advice
     code = advice.rpartition("as well: ")[2]
     names = {"torch": torch, "mask": x > 0, "sqrt": torch.sqrt, "x": x, "other": torch.zeros(2)}
     eval(code, names).sum().backward()
@@ -229,7 +229,7 @@ def test_terms_have_their_values_where_these_are_asked_for(told: tuple[gradir.Re
     assert json.loads(found.to("json"))["terms"][1]["value"] == pytest.approx(penalty)
     without = rec.explain(loss, values=False)
     assert [term.value for term in without.terms] == [None, None, None]
-    assert "value" not in without.to("text").rpartition("terms of")[2]
+    assert ", value" not in without.to("text")
     assert without.gradients == {}
 
 

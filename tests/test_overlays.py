@@ -11,6 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 from dot_pictures import Picture, run_dot
+from exporter_names import BUILT_IN
 from gradir_exporters.dot import _THEMES, to_pydot
 from hypothesis import given
 from hypothesis import strategies as st
@@ -302,3 +303,10 @@ def test_the_command_line_shows_an_overlay(tmp_path: Path, capsys: pytest.Captur
         assert main(["export", "--to", "tree", *arguments]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert message in line
+
+
+@pytest.mark.parametrize("exporter", BUILT_IN)
+def test_every_exporter_takes_an_overlay(exporter: str) -> None:
+    text = gradir.export(network(), exporter, overlay=OVERLAY)
+    # These two are tables of modules, which show no single node.
+    assert ("nonfinite" in text) is (exporter not in {"modules", "summary"})

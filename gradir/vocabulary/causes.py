@@ -127,9 +127,9 @@ WORDS: Final[Mapping[str, Words]] = {
         "keep the input of {op} away from where its derivative is infinite, by a clamp or a small number before {op}: "
         "torch.where behind it hides the value and not the derivative",
     ),
-    "where": Words(
-        "the gradient of {names} becomes NaN in {op}, whose result is not taken there: 0 comes back to it, and 0 times "
-        "infinity is NaN",
+    "where_trap": Words(
+        "the gradient of {names} becomes NaN in {op}, to which 0 comes back because its result is not taken there, and "
+        "0 times infinity is NaN",
         "give {op} a safe input where its result is not taken, by a torch.where before it as well: "
         "torch.where(mask, {op}(torch.where(mask, x, 1.0)), other)",
     ),

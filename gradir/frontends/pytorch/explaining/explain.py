@@ -367,7 +367,7 @@ class _Search:
                 at = "" if source is None else f" {_at(source)}"
                 why = trap(other)
                 told.append(f"`{live.graph.nodes[live.grad_fns[other]].op}`{at} {words}{f', as {why}' if why else ''}")
-        return "nonfinite" if mask is None else "where", "; ".join(filter(None, told))
+        return "nonfinite" if mask is None else "where_trap", "; ".join(filter(None, told))
 
     def _starting(self, learning: Mapping[str, torch.Tensor]) -> set[Value]:
         """The leaves that are zero throughout and get a gradient, so that they will not be zero for long."""
