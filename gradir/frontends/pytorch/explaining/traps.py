@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import torch
 
-from gradir.frontends.pytorch.private import PACKED
+from gradir.frontends.pytorch.private import PACKED, SAVED
 from gradir.frontends.pytorch.reading.walk import GradFn
 
 __all__ = ["spoiler", "trap"]
@@ -59,7 +59,7 @@ def _of(name: str, number: float, words: str) -> Callable[[GradFn], str]:
 
 def _of_power(fn: GradFn) -> str:
     base = _saved(fn, "self")
-    exponent = getattr(fn, "_saved_exponent", None) if type(fn).__name__ == "PowBackward0" else _saved(fn, "exponent")
+    exponent = getattr(fn, f"{SAVED}exponent", None) if type(fn).__name__ == "PowBackward0" else _saved(fn, "exponent")
     if base is None or exponent is None or isinstance(exponent, complex):
         return ""
     if bool(((base == 0) & (torch.as_tensor(exponent) < 1)).any()):
@@ -73,7 +73,7 @@ def _of_arc(fn: GradFn) -> str:
 
 
 def _of_spread(fn: GradFn) -> str:
-    values, dims = _saved(fn, "self"), getattr(fn, "_saved_dim", None)
+    values, dims = _saved(fn, "self"), getattr(fn, f"{SAVED}dim", None)
     if values is None:
         return ""
     count = values.numel()
@@ -108,6 +108,5 @@ def _is_broken(tensor: torch.Tensor | None) -> bool:
 
 
 def _has_broken(fn: GradFn) -> bool:
-    start = PACKED
-    names = [name.removeprefix(start) for name in dir(fn) if name.startswith(start)]
+    names = [name.removeprefix(PACKED) for name in dir(fn) if name.startswith(PACKED)]
     return any(_is_broken(_saved(fn, name)) for name in names)
