@@ -23,7 +23,7 @@ Compute = Callable[[torch.Tensor], torch.Tensor]
 
 POWER = "its base is 0 somewhere, where the derivative of a power below 1 is infinite"
 INFINITE = "its input is 0 somewhere, where its derivative is infinite"
-DIVIDES = "its input is 0 somewhere, which it divides by"
+DIVIDES = "its input, which it divides by, is 0 or almost 0 somewhere"
 AT = "at tests/test_explain_values.py:{line}"
 TRAPS: list[tuple[str, Compute, tuple[float, ...], str, str, str]] = [
     ("sqrt", lambda x: x.sqrt(), (0.0, 1.0), "nonfinite", "sqrt", INFINITE),
@@ -115,6 +115,23 @@ TRAPS: list[tuple[str, Compute, tuple[float, ...], str, str, str]] = [
         "sqrt",
         f"{INFINITE}; `masked_fill` {AT} takes another value there",
     ),
+    (
+        "where with something between",
+        lambda x: torch.where(x > 0, -(x.sqrt() * 2 + 1).exp(), 0.0),
+        (0.0, 1.0),
+        "where_trap",
+        "sqrt",
+        f"{INFINITE}; `where` {AT} takes another value there",
+    ),
+    (
+        "where of numbers that changed places",
+        lambda x: torch.where(torch.tensor([False, True]), x.sqrt().flip(0), 0.0) * torch.tensor([1.0, 0.0]),
+        (0.0, 1.0),
+        "nonfinite",
+        "sqrt",
+        INFINITE,
+    ),
+    ("a whole power that is too large", lambda x: x**3, (-1e30, 1.0), "nonfinite", "pow", ""),
     # The where is not to blame: it takes what is infinite, or an infinite gradient comes through it.
     ("where that takes it", lambda x: torch.where(x >= 0, x.sqrt(), 0.0), (0.0, 1.0), "nonfinite", "sqrt", INFINITE),
     ("where in between", lambda x: torch.where(x > 0, x, x).sqrt(), (0.0, 1.0), "nonfinite", "sqrt", INFINITE),

@@ -79,7 +79,7 @@ def add_exporter_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--overlay",
         metavar="FILE",
-        help="show beside each node, and colour by, what 'gradir explain --overlay' wrote of this graph",
+        help="show beside each node what 'gradir explain --overlay' wrote of this graph; pictures are coloured by it",
     )
     parser.add_argument("--channel", metavar="NAME", help="what of the overlay is shown (default: its first channel)")
     parser.add_argument(

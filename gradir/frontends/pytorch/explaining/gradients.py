@@ -27,6 +27,14 @@ _MOST_SENDERS: Final = 100
 _HALF: Final = 2
 """The bytes of numbers whose squares are beyond their type soon."""
 
+_BY_ELEMENT: Final = frozenset(
+    {
+        *("Abs", "Add", "Clamp", "ClampMax", "ClampMin", "Clone", "Cos", "Div", "Exp", "Log", "Mul", "Neg", "Pow"),
+        *("Relu", "Sigmoid", "Sin", "Sqrt", "Sub", "Tanh", "ToCopy"),
+    }
+)
+"""What grad_fns are called, but for their end, that give each number its own gradient."""
+
 _MASKS: Final = {
     "WhereBackward0": ("condition", True),
     "MaskedFillBackward0": ("mask", False),
@@ -113,7 +121,8 @@ class Gradients:
             for sender, slot in self._consumers.get(waiting.pop(0), ()):
                 if _leaves_out(sender, slot, spoilt):
                     return sender
-                if sender not in seen:
+                # Where the numbers change places, the mask would be of others.
+                if sender not in seen and type(sender).__name__.partition("Backward")[0] in _BY_ELEMENT:
                     seen.add(sender)
                     waiting.append(sender)
         return None

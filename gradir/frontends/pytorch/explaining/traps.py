@@ -62,9 +62,11 @@ def _of_power(fn: GradFn) -> str:
     exponent = getattr(fn, f"{SAVED}exponent", None) if type(fn).__name__ == "PowBackward0" else _saved(fn, "exponent")
     if base is None or exponent is None or isinstance(exponent, complex):
         return ""
-    if bool(((base == 0) & (torch.as_tensor(exponent) < 1)).any()):
+    power = torch.as_tensor(exponent)
+    if bool(((base == 0) & (power < 1) & (power != 0)).any()):
         return "its base is 0 somewhere, where the derivative of a power below 1 is infinite"
-    return "its base is below 0 somewhere, where only whole powers are real" if bool((base < 0).any()) else ""
+    is_unreal = bool(((base < 0) & (power != power.round())).any())
+    return "its base is below 0 somewhere, where only whole powers are real" if is_unreal else ""
 
 
 def _of_arc(fn: GradFn) -> str:
@@ -85,10 +87,11 @@ def _of_spread(fn: GradFn) -> str:
 
 
 _INFINITE: Final = ", where its derivative is infinite"
+_DIVISOR: Final = "its input, which it divides by, is 0 or almost 0 somewhere"
 _TRAPS: Final[dict[str, Callable[[GradFn], str]]] = {
     "Sqrt": _of("result", 0.0, f"its input is 0 somewhere{_INFINITE}"),
     **dict.fromkeys(("Log", "Log2", "Log10"), _of("self", 0.0, f"its input is 0 somewhere{_INFINITE}")),
-    **dict.fromkeys(("Rsqrt", "Reciprocal"), _of("result", math.inf, "its input is 0 somewhere, which it divides by")),
+    **dict.fromkeys(("Rsqrt", "Reciprocal"), _of("result", math.inf, _DIVISOR)),
     "Div": _of("other", 0.0, "what it divides by is 0 somewhere"),
     "Pow": _of_power,
     **dict.fromkeys(("Acos", "Asin"), _of_arc),
