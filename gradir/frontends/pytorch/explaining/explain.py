@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -15,12 +14,13 @@ from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
 from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop
 from gradir.frontends.pytorch.explaining.gradients import Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.places import lines_of
-from gradir.frontends.pytorch.explaining.traps import spoiler, trap
+from gradir.frontends.pytorch.explaining.terms import numbers_of
+from gradir.frontends.pytorch.explaining.traps import spoilt
 from gradir.frontends.pytorch.private import ACCUMULATOR, PACKED, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value, is_number
+from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.ir import Source
 from gradir.spec import own_error
@@ -120,7 +120,7 @@ class _Search:
         return OfGraph(names, self._gradients_at)
 
     def _terms(self, *, values: bool) -> Iterator[Term]:
-        numbers = self._numbers() if values else {}
+        numbers = numbers_of(self._flow, self._flowing.terms, self._subject.captured) if values else {}
         for value in self._flowing.terms:
             step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
             names = tuple(self._names_of(self._flowing.leaves_behind(value)))
@@ -132,12 +132,6 @@ class _Search:
                 lines_of(step.place, self._lines)[0] if step else None,
                 numbers.get(value),
             )
-
-    def _numbers(self) -> dict[Value, float | Literal["nan", "inf", "-inf"]]:
-        """The terms that are one number each."""
-        known = {self._flow.value_of(tensor): tensor for tensor in self._subject.captured if is_number(tensor)}
-        known.update(self._flow.numbers)
-        return {value: _number(float(known[value].detach())) for value in self._flowing.terms if value in known}
 
     def explanation_of_failure(self, error: str) -> Explanation:
         self._statuses = dict.fromkeys(self._statuses, "error")
@@ -305,6 +299,7 @@ class _Search:
         makers = self._makers()
         arose: dict[tuple[str, str, Place | None], list[str]] = {}
         details: dict[tuple[str, str, Place | None], str] = {}
+        spoils: dict[GradFn, tuple[str, str]] = {}
         arrivals = {
             name: gradients.at(tensor, accumulators[id(tensor)])
             for name, tensor in reached.items()
@@ -332,7 +327,9 @@ class _Search:
                     waits = kind == "zero" and step is not None and not starting.isdisjoint(self._factors(step))
                     told, detail = kind, ""
                     if kind == "nonfinite" and fn is not None:
-                        told, detail = self._spoilt(live, gradients, fn, makers)
+                        if fn not in spoils:
+                            spoils[fn] = spoilt(live, fn, gradients.masking(fn), partial(self._line, makers))
+                        told, detail = spoils[fn]
                     arose.setdefault(("starting" if waits else told, op, line), []).append(name)
                     details["starting" if waits else told, op, line] = detail
         for (kind, op, line), names in arose.items():
@@ -353,21 +350,11 @@ class _Search:
         at.update((live.grad_fns[fn], gradients.of_leaf(leaf)) for leaf, fn in accumulators)
         self._gradients_at = {id_: at[id_] for id_ in live.graph.nodes if id_ in at}
 
-    def _spoilt(self, live: LiveGraph, gradients: Gradients, fn: GradFn, makers: Mapping[int, Step]) -> tuple[str, str]:
-        """The kind of what makes a gradient infinite or NaN in a function, and what is known of it."""
-        told = [trap(fn)]
-        mask, made = gradients.masking(fn), spoiler(fn)
-        for other, words in (
-            (mask, "takes another value there"),
-            (made, "gave NaN or infinity in the forward already"),
-        ):
-            if other is not None:
-                step = makers.get(sequence_number(other))
-                source = None if step is None else lines_of(step.place, self._lines)[0]
-                at = "" if source is None else f" {_at(source)}"
-                why = trap(other)
-                told.append(f"`{live.graph.nodes[live.grad_fns[other]].op}`{at} {words}{f', as {why}' if why else ''}")
-        return "nonfinite" if mask is None else "where_trap", "; ".join(filter(None, told))
+    def _line(self, makers: Mapping[int, Step], fn: GradFn) -> str:
+        """Where a function was called, in words."""
+        step = makers.get(sequence_number(fn))
+        source = None if step is None else lines_of(step.place, self._lines)[0]
+        return "" if source is None else _at(source)
 
     def _starting(self, learning: Mapping[str, torch.Tensor]) -> set[Value]:
         """The leaves that are zero throughout and get a gradient, so that they will not be zero for long."""
@@ -456,12 +443,6 @@ class _Search:
 
 def _at(source: Source) -> str:
     return f"at {source.file}:{source.line}"
-
-
-def _number(value: float) -> float | Literal["nan", "inf", "-inf"]:
-    if math.isfinite(value):
-        return value
-    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
 
 
 def _called(step: Step) -> str:

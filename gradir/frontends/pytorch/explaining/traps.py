@@ -9,9 +9,10 @@ from typing import Any, Final
 import torch
 
 from gradir.frontends.pytorch.private import PACKED, SAVED
+from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.walk import GradFn
 
-__all__ = ["spoiler", "trap"]
+__all__ = ["spoilt", "trap"]
 
 _MOST_MAKERS: Final = 100
 
@@ -32,7 +33,22 @@ def trap(fn: GradFn) -> str:
     return words or ("its result is NaN or infinite already" if _is_broken(_saved(fn, "result")) else "")
 
 
-def spoiler(fn: GradFn) -> GradFn | None:
+def spoilt(live: LiveGraph, fn: GradFn, mask: GradFn | None, line: Callable[[GradFn], str]) -> tuple[str, str]:
+    """The kind of what makes a gradient infinite or NaN in a function, and what is known of it.
+
+    ``mask`` is what sends zeros back to it, and ``line`` says in words where a function was called.
+    """
+    told = [trap(fn)]
+    made = _spoiler(fn)
+    for other, words in ((mask, "takes another value there"), (made, "gave NaN or infinity in the forward already")):
+        if other is not None:
+            at, why = line(other), trap(other)
+            op = live.graph.nodes[live.grad_fns[other]].op
+            told.append(f"`{op}` {at}{' ' if at else ''}{words}{f', as {why}' if why else ''}")
+    return "nonfinite" if mask is None else "where_trap", "; ".join(filter(None, told))
+
+
+def _spoiler(fn: GradFn) -> GradFn | None:
     """The function that gave what is not finite in the forward already, of which this one saved something."""
     if not _has_broken(fn):
         return None
