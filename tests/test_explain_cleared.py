@@ -120,3 +120,38 @@ def test_an_order_that_learns_is_no_alarm(loop: Loop, make: Callable[[Any], Any]
     found = rec.explain(loss, optimizer=optimizer)
     assert found.statuses == {"weight": "reached", "bias": "reached"}
     assert found.level == "none"
+
+
+def test_a_whole_step_of_a_gan_wipes_what_it_means_to() -> None:
+    torch.manual_seed(0)
+    generator, critic = nn.Linear(2, 2), nn.Linear(2, 1)
+    makes = torch.optim.Adam(generator.parameters(), 0.1)
+    judges = torch.optim.SGD(critic.parameters(), 0.1, momentum=0.9)
+    with gradir.record({"generator": generator, "critic": critic}, flow=True) as rec:
+        for _ in range(2):
+            judges.zero_grad()
+            judged = critic(generator(torch.randn(4, 2)).detach()).square().mean()
+            judged.backward()
+            judges.step()
+            makes.zero_grad()
+            made = -critic(generator(torch.randn(4, 2))).mean()
+            made.backward()
+            makes.step()
+            judges.zero_grad()
+    for loss, optimizer, level in ((judged, judges, "info"), (made, makes, "none"), (made, None, "none")):
+        found = rec.explain(loss, optimizer=optimizer)
+        assert found.level == level
+        assert "cleared" not in found.statuses.values()
+
+
+def test_a_loss_that_is_only_looked_at_may_be_thrown_away() -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+    with gradir.record(model, flow=True) as rec:
+        probe = model(torch.ones(1, 2)).sum()
+        probe.backward()
+        optimizer.zero_grad()
+        loss = model(torch.ones(1, 2)).square().sum()
+        loss.backward()
+        optimizer.step()
+    assert [rec.explain(each, optimizer=optimizer).level for each in (probe, loss)] == ["none", "none"]
