@@ -51,11 +51,13 @@ check: $(VENV)/.ready-test ## lint, formatting, types, the layer rule and schema
 	$(BIN)/python schemas/gir_schemas.py --check
 	$(BIN)/python schemas/diff_schema.py --check
 	$(BIN)/python schemas/explanation_schema.py --check
+	$(BIN)/python schemas/overlay_schema.py --check
 
 schema: $(VENV)/.ready-test ## write schemas/ from the model
 	$(BIN)/python schemas/gir_schemas.py --write
 	$(BIN)/python schemas/diff_schema.py --write
 	$(BIN)/python schemas/explanation_schema.py --write
+	$(BIN)/python schemas/overlay_schema.py --write
 
 goldens: $(VENV)/.ready-test ## write the golden files; review what changed
 	$(BIN)/python -m pytest -n auto tests --update-goldens $(PYTEST_ARGS)

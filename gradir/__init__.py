@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Change, Diff
     from gradir.explanations.model import Explanation
     from gradir.ir import Builder, Cut, Edge, Graph, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
+    from gradir.overlays import Overlay
     from gradir.protocols import Exporter, Frontend, Options, Recorder, Renderer, Verification
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "NewerFormatError",
     "Node",
     "Options",
+    "Overlay",
     "PassError",
     "PatchError",
     "Producer",
@@ -114,6 +116,7 @@ _HOMES = {
         "Source",
         "TensorMeta",
     ),
+    "gradir.overlays": ("Overlay",),
     "gradir.protocols": ("Exporter", "Frontend", "Options", "Recorder", "Renderer", "Verification"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -18,6 +18,8 @@ __all__ = ["Step", "applied", "exported", "option_names", "planned"]
 _ABSENT: Final = (None, False)
 """The values of an option that is as if it were not given."""
 
+_OF_OVERLAYS: Final = frozenset({"overlay", "channel"})
+
 
 class Step(NamedTuple):
     """A pass with its options; ``asked`` is the name of the first option that was given for it."""
@@ -106,6 +108,10 @@ def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: 
     """
     expect_graphs(graph)
     own = registry.exporter(exporter).options.__struct_fields__
+    if not _OF_OVERLAYS.isdisjoint(options):
+        over = {name: options[name] for name in _OF_OVERLAYS if name in options and name not in own}
+        graph = _overlaid(graph, **over)
+        options = {name: value for name, value in options.items() if name not in over}
     if all(name in own for name in options):
         return registry.export(exporter, graph, options)
     passes = {name: options[name] for name in option_names() if name in options and name not in own}
@@ -113,6 +119,16 @@ def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: 
     # The names are checked before the passes run.
     registry.exporter_options(exporter, values, whose)
     return registry.export(exporter, applied(planned(passes), graph), values)
+
+
+def _overlaid(graph: Graph, overlay: object = None, channel: object = "") -> Graph:
+    if overlay is None and not channel:
+        return graph
+    from gradir.overlays import Overlay, overlaid
+
+    if not isinstance(overlay, Overlay):
+        raise TypeError(f"overlay is a gradir.Overlay, not {type(overlay).__name__}; Explanation.overlay makes one")
+    return overlaid(graph, overlay, str(channel))
 
 
 def _steps(name: str, kind: type[Options], given: Mapping[str, object]) -> Iterator[Step]:

@@ -317,9 +317,17 @@ class Explains(Protocol):
     """A front-end that can explain why a gradient does not arrive."""
 
     def explain_target(
-        self, target: object, inputs: Sequence[str], *, seed: int = 0, values: bool | None = None
+        self,
+        target: object,
+        inputs: Sequence[str],
+        *,
+        seed: int = 0,
+        values: bool | None = None,
+        graph: str = "autograd",
     ) -> Explanation:
         """Run what a SPEC named, as `Runs.capture_target` does, and explain what comes out, or the error.
+
+        ``graph`` is the one that the explanation's overlay is for, ``autograd`` or ``forward``.
 
         Raises:
             CaptureError: the target cannot be run, or returns no tensor.

@@ -198,3 +198,43 @@ def test_the_graph_of_a_forward_is_refused(tmp_path: Path, capsys: pytest.Captur
     gradir.save(graph, path)
     assert main(["explain", str(path)]) == 2
     assert "the graph of a forward does not say where gradient flows" in capsys.readouterr().err
+
+
+def test_an_overlay_is_written_for_the_graph_that_capture_gives(
+    program: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for graph, cuts in (("autograd", set()), ("forward", {"cut"})):
+        capture = ["capture", f"{program}:loss", "-o", f"{graph}.gir", "--graph", graph]
+        assert main(capture if graph == "forward" else [*capture, "--flow"]) == 0
+        assert main(["explain", f"{program}:loss", "--overlay", f"{graph}.json", "--graph", graph]) == 1
+        document = json.loads(Path(f"{graph}.json").read_text())
+        assert [channel["name"] for channel in document["channels"]] == ["gradient", "status"]
+        assert set(document["channels"][1]["values"].values()) - {"reached", "unused"} == cuts
+        capsys.readouterr()
+        assert main(["export", f"{graph}.gir", "--to", "tree", "--overlay", f"{graph}.json"]) == 0
+        assert "[gradient (norm): " in capsys.readouterr().out
+    assert main(["explain", "autograd.gir", "--overlay", "file.json"]) == 1
+    assert set(json.loads(Path("file.json").read_text())["channels"][0]["values"].values()) == {"reached"}
+    assert main(["export", "autograd.gir", "--to", "dot", "--overlay", "file.json"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["net.py:loss", "--graph", "forward"], "--graph belongs to --overlay FILE"),
+        (["net.py:lost", "--overlay", "o.json"], "net.py:lost: what was explained has no autograd graph"),
+        (["a.gir", "--overlay", "a.gir"], "a.gir: is the input file"),
+        (["a.gir", "--overlay", "o.json"], "a.gir: no parameter of the explanation is in the graph"),
+        (["a.gir", "--overlay", "o.json", "--graph", "forward"], "--graph is for a program"),
+        (["net.py:loss", "--overlay", "none/o.json"], "none/o.json: cannot be written"),
+    ],
+)
+def test_an_overlay_that_cannot_be_is_one_line(
+    arguments: list[str], message: str, program: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.exists()
+    Graph.of([Node("x")]).save("a.gir")
+    assert main(["explain", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()[-1:]
+    assert line.startswith(f"gradir: {message}")
+    assert not Path("o.json").exists()

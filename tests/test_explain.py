@@ -185,6 +185,14 @@ def nonfinite(rec: gradir.Recorder) -> Asked:
     a, c = leaf(0.0, 4.0), leaf(1.0, 1.0)
     with rec:
         root = torch.sqrt(a)  # HERE
+        loss = (root + c).sum()
+    return Asked(loss, {"a": a, "c": c})
+
+
+def where_trap(rec: gradir.Recorder) -> Asked:
+    a, c = leaf(0.0, 4.0), leaf(1.0, 1.0)
+    with rec:
+        root = torch.sqrt(a)  # HERE
         loss = torch.where(a > 0, root, c).sum()
     return Asked(loss, {"a": a, "c": c})
 
@@ -253,6 +261,7 @@ PROGRAMS: list[tuple[Program, str, tuple[str, ...], str, dict[str, str]]] = [
     (zero, "one_entry", ("a",), "error", {"a": "zero", "c": "reached"}),
     (rounding, "rounding", ("a",), "none", {"a": "zero"}),
     (nonfinite, "nonfinite", ("a",), "error", {"a": "nonfinite", "c": "reached"}),
+    (where_trap, "where_trap", ("a",), "error", {"a": "nonfinite", "c": "reached"}),
     (raised, "raised", (), "error", {"a": "error"}),
     (backward, "backward", (), "error", {"a": "error"}),
     (freed, "freed", (), "error", {"a": "error"}),

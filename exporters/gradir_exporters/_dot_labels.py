@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gradir.ir.model import Shape
 
-__all__ = ["Labels", "Tooltips", "scope_caption", "shown", "shown_of_saved", "table", "tooltip"]
+__all__ = ["LINE_BREAK", "Labels", "Tooltips", "scope_caption", "shown", "shown_of_saved", "table", "tooltip"]
 
 shown_of_saved: Final = attrgetter("slot", "shape", "state")
 """What the box of a saved slot says; labels are remembered by it."""
@@ -26,7 +26,7 @@ shown_of_saved: Final = attrgetter("slot", "shape", "state")
 _row_of_saved: Final = attrgetter("slot")
 """What the row of a saved slot in a table says; tables are remembered by it."""
 
-_BREAK: Final = "\\n"
+LINE_BREAK: Final = "\\n"
 
 _TENSOR_ROLES: Final = frozenset({"leaf", "parameter", "buffer", "output", "view_base", "saved"})
 
@@ -55,13 +55,13 @@ class Labels:
         """The name and shape of a tensor, the name, if any, and native name of a function; then its table."""
         if node.role in _TENSOR_ROLES:
             name = (node.names and node.names[0]) or node.id
-            label = f"{shown(name)}{_BREAK}{self._shapes[node.shape]}"
+            label = f"{shown(name)}{LINE_BREAK}{self._shapes[node.shape]}"
         else:
             label = self._words[node.native or node.op or node.id]
             if node.names and node.names[0]:
-                label = f"{shown(node.names[0])}{_BREAK}{label}"
+                label = f"{shown(node.names[0])}{LINE_BREAK}{label}"
             if node.opaque:
-                label = f"{label}{_BREAK}(opaque)"
+                label = f"{label}{LINE_BREAK}(opaque)"
         if self._attr_chars is None or not (node.attrs or node.saved):
             return label
         return label + self._table(node, self._attr_chars)
@@ -71,14 +71,14 @@ class Labels:
         lines = [self._words[slot], self._shapes[shape]]
         if state != "held":
             lines.append(self._words[state])
-        return _BREAK.join(lines)
+        return LINE_BREAK.join(lines)
 
     def _table(self, node: Node, max_chars: int) -> str:
         slots = [*map(_row_of_saved, node.saved)] if node.saved else None
         key = exact_key((node.native or node.op, node.attrs, slots))
         text = self._tables.get(key) if key is not None else None
         if text is None:
-            text = "".join([f"{_BREAK}{line}" for line in table(node, max_chars)])
+            text = "".join([f"{LINE_BREAK}{line}" for line in table(node, max_chars)])
             if key is not None:
                 self._tables[key] = text
         return text

@@ -14,9 +14,9 @@ import msgspec
 from gradir.errors import ExportError
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import edges_beside, edges_into, have_edges_beside
-from gradir.ir.marks import SIGNS, lost_slots, status
+from gradir.ir.marks import SIGNS, lost_slots, overlay_legend, overlay_mark, overlay_text, status
 from gradir.protocols import Options
-from gradir_exporters._dot_labels import Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
+from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
 from gradir_exporters._dot_lengths import entry_lengths, past_saved
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ _LINE_LENGTH: Final = 2
 
 _CONTEXT: Final = "context"
 """What stands for the role of a node that is as it was, where others are marked."""
+
+_NO_VALUE: Final = "bare"
+"""What stands for the role of a node of which an overlay says nothing."""
 
 _OTHER: Final = "other"
 """What stands for every role that gradir has no look for."""
@@ -57,6 +60,7 @@ _LABELS: Final = {
     "buffer": "buffer",
     **{mark: f"{sign} {mark}" for mark, sign in SIGNS.items()},
     _CONTEXT: "as before",
+    _NO_VALUE: "nothing said",
     "saved": "saved tensor",
     "view_base": "base of a view",
     "output": "output",
@@ -148,6 +152,7 @@ class Picture:
         self._labels = Labels(options.max_attr_chars if options.show_attrs else None)
         self._tooltips = Tooltips(graph.nodes)
         self._marked = any(map(status, self._nodes))
+        self._overlay = {node.id: mark for node in self._nodes if (mark := overlay_mark(node)) is not None}
         hidden = frozenset[int]() if options.show_saved else self._idle_buffers()
         groups = _Groups(graph.scopes)
         for number, node in enumerate(self._nodes):
@@ -156,10 +161,11 @@ class Picture:
         self.root = groups[""]
         self._stubs = stubs(graph, _MOST_CUTS)
         self._legend: tuple[list[Box], list[Line]] = ([], [])
-        if options.legend:
-            self._legend = _legend(self._roles(), {kind for _, _, kind, _ in self._drawn_lines()})
+        title, looks = overlay_legend(self._overlay.values())
+        if options.legend or looks:
+            self._legend = _legend(self._roles(), {kind for _, _, kind, _ in self._drawn_lines()}, looks)
         if self._legend[0]:
-            self.root.children[_LEGEND] = Group("cluster_legend", "legend", "what the colours mean")
+            self.root.children[_LEGEND] = Group("cluster_legend", shown(title or "legend"), "what the colours mean")
 
     def boxes(self, group: Group) -> Iterator[Box]:
         """The boxes directly in a group."""
@@ -167,7 +173,7 @@ class Picture:
             yield from self._legend[0]
             return
         nodes, keys, labels, tooltips = self._nodes, self._keys, self._labels, self._tooltips
-        marked, slots = self._marked, self._options.show_saved
+        marked, slots, overlay = self._marked, self._options.show_saved, self._overlay
         for member in group.members:
             node, key = nodes[member], keys[member]
             role, label = node.role, labels.node(node)
@@ -175,6 +181,10 @@ class Picture:
                 mark = status(node)
                 role = mark or _CONTEXT
                 label = f"{SIGNS[mark]} {label}" if mark else label
+            elif overlay:
+                found = overlay.get(node.id)
+                role = _NO_VALUE if found is None else found.look
+                label = label if found is None else f"{label}{LINE_BREAK}{shown(overlay_text(found))}"
             yield key, role, label, tooltips.node(node.id)
             if slots and node.saved:
                 for number, saved in enumerate(node.saved):
@@ -223,7 +233,12 @@ class Picture:
         """The roles of the boxes that are drawn."""
         members = chain.from_iterable(group.members for _, group in self.root.walk())
         nodes = [self._nodes[member] for member in members]
-        roles = {status(node) or _CONTEXT for node in nodes} if self._marked else {node.role for node in nodes}
+        if self._marked:
+            roles = {status(node) or _CONTEXT for node in nodes}
+        elif self._overlay:
+            roles = {self._overlay[node.id].look if node.id in self._overlay else _NO_VALUE for node in nodes}
+        else:
+            roles = {node.role for node in nodes}
         roles |= {CUT} if self._stubs else set()
         return roles | {"saved"} if self._options.show_saved and any(node.saved for node in nodes) else roles
 
@@ -316,10 +331,14 @@ class _Groups(dict[str, Group]):
         return Group(key, scope_caption(part, known.class_name if known else ""), tooltip(path))
 
 
-def _legend(roles: Collection[str], kinds: Collection[str]) -> tuple[list[Box], list[Line]]:
-    """A box for every look of boxes in a picture and a line for every look of lines; all data, they need no words."""
-    entries = [(role, label, "") for role, label in _LABELS.items() if role in roles]
-    others = sorted(set(roles).difference(_LABELS))
+def _legend(roles: Collection[str], kinds: Collection[str], looks: Mapping[str, str]) -> tuple[list[Box], list[Line]]:
+    """A box for every look of boxes in a picture and a line for every look of lines; all data, they need no words.
+
+    ``looks`` has the words of an overlay's looks.
+    """
+    labels = {**{look: shown(words) for look, words in looks.items()}, **_LABELS}
+    entries = [(role, label, "") for role, label in labels.items() if role in roles]
+    others = sorted(set(roles).difference(labels))
     if others:
         entries.append((_OTHER, shown(", ".join(others)), ""))
     if set(kinds) != {"data"}:

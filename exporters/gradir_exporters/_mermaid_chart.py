@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from mermaid.flowchart import FlowChart, Link, Node
 from mermaid.style import Style
 
+from gradir.ir.marks import FILLS
 from gradir_exporters._mermaid_picture import Box
 from gradir_exporters._mermaid_text import escaped
 
@@ -45,6 +46,7 @@ _STYLES = {
     "added": _style("added", "#aceebb", "2px"),
     "removed": _style("removed", "#ffcecb", "2px"),
     "changed": _style("changed", "#ffe58a", "2px"),
+    **{look: _style(look.replace(" ", ""), light) for look, (light, _) in FILLS.items()},
     "cut": Style("cut", fill="#ffffff", color=_TEXT, stroke="#cf222e", other="stroke-dasharray:4 3"),
 }
 _OTHER = _style("other", "#ffffff")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import edges_into
-from gradir.ir.marks import SIGNS, lost_slots, status
+from gradir.ir.marks import SIGNS, lost_slots, overlay_legend, overlay_mark, overlay_text, status
 from gradir.ir.text import counted, short_bytes
 from gradir.passes import destination
 from gradir.vocabulary import vocabulary_of
@@ -23,6 +23,9 @@ __all__ = ["Arrow", "Box", "Group", "Picture", "Style", "fewest_arrows"]
 _MAX_NESTING = 32
 
 _MOST_CUTS = 50
+
+_LEGEND = "\0legend"
+"""A path that no module has."""
 
 
 _NOUNS = {
@@ -107,6 +110,7 @@ class Picture:
         self._nodes = [node for node in drawn if node.role != "buffer" or node.id in touched]
         self._keys = {node.id: f"n{number}" for number, node in enumerate(self._nodes)}
         self._stubs = stubs(graph, _MOST_CUTS)
+        self._overlay = {node.id: mark for node in self._nodes if (mark := overlay_mark(node)) is not None}
         self.arrows = list(self._arrows())
 
     @property
@@ -131,6 +135,11 @@ class Picture:
         for node in self._nodes:
             tree.open(node.scope).extend(self._boxes(node))
         tree.open("").extend(Box(f"c{number}", "cut", stub.reason) for number, stub in enumerate(self._stubs))
+        title, looks = overlay_legend(self._overlay.values())
+        if looks:
+            legend = Group(title, _LEGEND)
+            legend.items.extend(Box(f"l{number}", look, looks[look]) for number, look in enumerate(looks))
+            tree.open("").append(legend)
         return tree.closed()
 
     def _drawn(self, id_: str) -> str:
@@ -161,7 +170,13 @@ class Picture:
         key = self._keys[node.id]
         mark = status(node) if self._marked else ""
         text = "\n".join(_lines(node, self._style))
-        yield Box(key, mark or ("context" if self._marked else node.role), f"{SIGNS[mark]} {text}" if mark else text)
+        found = self._overlay.get(node.id)
+        if mark:
+            yield Box(key, mark, f"{SIGNS[mark]} {text}")
+        elif found is not None:
+            yield Box(key, found.look, f"{text}\n{overlay_text(found)}")
+        else:
+            yield Box(key, "context" if self._marked or self._overlay else node.role, text)
         for number, slot in enumerate(node.saved if self._style.saved else ()):
             yield Box(_slot_key(key, number), "saved", "\n".join(_slot_lines(slot, self._style)))
 

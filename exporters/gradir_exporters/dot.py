@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from gradir.errors import ExportError
 from gradir.ir import Graph
+from gradir.ir.marks import FILLS
 from gradir.ir.memo import Memo
 from gradir.options import OptionError, filled
 from gradir.protocols import Options
@@ -86,9 +87,11 @@ _FILLS: Final[Mapping[str, tuple[str, str]]] = {
     "saved": ("orange", "#8a4b08"),
     "module": ("thistle", "#54365f"),
     "context": ("gray95", "#21262d"),
+    "bare": ("white", "#161b22"),
     "added": ("palegreen", "#1a7f37"),
     "removed": ("lightpink", "#a40e26"),
     "changed": ("khaki1", "#7d4e00"),
+    **FILLS,
 }
 """By role, in the colours that torchviz made classic, and on a dark page."""
 

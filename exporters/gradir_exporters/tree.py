@@ -16,9 +16,9 @@ import msgspec
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import DATA, edges_beside
 from gradir.ir.ids import stem
-from gradir.ir.marks import ELIDED
+from gradir.ir.marks import ELIDED, overlay_mark, overlay_text
 from gradir.ir.memo import Memo
-from gradir.ir.text import quoted, tensor_text, word
+from gradir.ir.text import printable, quoted, tensor_text, word
 from gradir.protocols import Options
 
 if TYPE_CHECKING:
@@ -182,6 +182,9 @@ class _Drawing:
             parts.append(f"named {', '.join(map(_word, node.names))}")
         if node.opaque:
             parts.append("opaque")
+        mark = overlay_mark(node)
+        if mark is not None:
+            parts.append(f"[{printable(mark.title)}: {printable(overlay_text(mark))}]")
         return " ".join(parts)
 
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.cli.capturing import SPEC_HELP, add_run_options, target_of
 from gradir.cli.program_output import program_output
-from gradir.errors import CaptureError, SpecError
+from gradir.errors import CaptureError, GraphError, SpecError
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
     from gradir.explanations.model import Explanation
+    from gradir.ir import Graph
+    from gradir.overlays import Overlay
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
 
@@ -27,6 +29,7 @@ examples:
   gradir explain net.py:Net --input 'float32[8,3,32,32]'
   gradir explain train.py:loss --allow 'teacher.*' --allow sample
   gradir explain train.py:loss --format markdown >> "$GITHUB_STEP_SUMMARY"
+  gradir explain train.py:loss --overlay gradients.json
   gradir explain loss.gir
 
 exit status: 0 no parameter that should learn lacks its gradient, 1 one does, 2 trouble
@@ -53,14 +56,29 @@ def add_options(parser: Parser) -> None:
         help="parameters by name, or a kind of cause, that are meant to be so; '*' is any text; repeat for more",
     )
     parser.add_argument("--format", choices=_FORMATS, default="text", help="text (default), markdown or json")
+    parser.add_argument(
+        "--overlay", metavar="FILE", help="write the gradients and statuses for 'gradir export --overlay' too"
+    )
+    parser.add_argument(
+        "--graph",
+        choices=("autograd", "forward"),
+        help="of a program: which graph the overlay is for, as in 'gradir capture --graph' (default: autograd)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Run or load, explain, print."""
     from gradir import files
 
-    found = _of_file(options) if _is_file(options.spec) else _of_program(options)
+    if options.graph and not options.overlay:
+        raise SpecError("--graph belongs to --overlay FILE")
+    is_file = _is_file(options.spec)
+    if is_file and options.overlay:
+        files.check_apart(options.spec, options.overlay)
+    found, graph = _of_file(options) if is_file else (_of_program(options), None)
     found = found.allowing(options.allow)
+    if options.overlay:
+        files.write_bytes(options.overlay, _overlay(found, graph, options.spec).to_json().encode())
     files.write_bytes("-", found.to(options.format).encode("utf-8", "backslashreplace"))
     return int(found.level == "error")
 
@@ -71,14 +89,22 @@ def _is_file(spec: str) -> bool:
     return ":" not in spec or Path(spec).is_file()
 
 
-def _of_file(options: argparse.Namespace) -> Explanation:
+def _of_file(options: argparse.Namespace) -> tuple[Explanation, Graph]:
     from gradir import api
     from gradir.explanations.stored import explained
 
-    for name in ("input", "seed", "values", "frontend"):
+    for name in ("input", "seed", "values", "frontend", "graph"):
         if getattr(options, name) not in (None, []):
             raise SpecError(f"--{name} is for a program, and {options.spec} is a file: name path/to/file.py:attr")
-    return explained(api.load(options.spec))
+    graph = api.load(options.spec)
+    return explained(graph), graph
+
+
+def _overlay(found: Explanation, graph: Graph | None, spec: str) -> Overlay:
+    try:
+        return found.overlay(graph)
+    except GraphError as error:
+        raise SpecError(f"{spec}: {error}") from error
 
 
 def _of_program(options: argparse.Namespace) -> Explanation:
@@ -90,6 +116,12 @@ def _of_program(options: argparse.Namespace) -> Explanation:
         try:
             name = choosing.running(target, options.frontend)
             explains = choosing.able(name, Explains)
-            return explains.explain_target(target, options.input, seed=options.seed or 0, values=options.values)
-        except CaptureError as error:
-            raise CaptureError(f"{options.spec}: {error}") from error
+            return explains.explain_target(
+                target,
+                options.input,
+                seed=options.seed or 0,
+                values=options.values,
+                graph=options.graph or "autograd",
+            )
+        except (CaptureError, GraphError) as error:
+            raise type(error)(f"{options.spec}: {error}") from error

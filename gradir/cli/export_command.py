@@ -12,9 +12,19 @@ from gradir.errors import ExportError
 from gradir.pictures import PICTURES
 
 if TYPE_CHECKING:
+    from gradir.ir import Graph
     from gradir.protocols import Options
 
-__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_exporter_options", "add_options", "exporter_values", "run"]
+__all__ = [
+    "DESCRIPTION",
+    "EPILOG",
+    "HELP",
+    "add_exporter_options",
+    "add_options",
+    "exporter_values",
+    "load_to_draw",
+    "run",
+]
 
 HELP = "export a graph to DOT, Mermaid, a tree, text, ..."
 DESCRIPTION = "Write a captured graph in another format."
@@ -26,6 +36,7 @@ examples:
   gradir export model.gir --to tree --drop accumulate_grad --hide-shape-ops --rollup
   gradir export model.gir --to mermaid --focus 'h.3.attn' --hops 2
   gradir export model.gir --to mermaid --depth 1 --into README.md --marker model
+  gradir export model.gir --to svg --overlay gradients.json -o model.svg
 
 With --into, the block between the lines
   <!-- gradir: model -->
@@ -63,8 +74,14 @@ def add_options(parser: Parser) -> None:
 
 
 def add_exporter_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that reach the exporter, and the time limit of pictures."""
+    """Add the options that reach the exporter, the overlay, and the time limit of pictures."""
     add_option(parser, "exporter")
+    parser.add_argument(
+        "--overlay",
+        metavar="FILE",
+        help="show beside each node what 'gradir explain --overlay' wrote of this graph; pictures are coloured by it",
+    )
+    parser.add_argument("--channel", metavar="NAME", help="what of the overlay is shown (default: its first channel)")
     parser.add_argument(
         "--seconds",
         metavar="S",
@@ -103,12 +120,39 @@ def exporter_values(options: argparse.Namespace) -> dict[str, object]:
     return {**values, "fold": "false"} if getattr(options, "no_fold", False) else values
 
 
+def load_to_draw(options: argparse.Namespace) -> Graph:
+    """The graph of a file, with the overlay that is asked for.
+
+    Raises:
+        ExportError: the overlay is of another graph or has no such channel, or there is a channel alone.
+        FormatError: a file is not what it should be.
+    """
+    from gradir import api, files
+
+    if options.overlay is None:
+        if options.channel is not None:
+            raise ExportError("--channel belongs to --overlay FILE")
+        return api.load(options.file)
+    if options.overlay == options.file == "-":
+        raise ExportError("standard input is the graph or the overlay: give one of them as a file")
+    from gradir.overlays import decode, overlaid
+
+    with files.naming(options.overlay):
+        overlay = decode(files.read_bytes(options.overlay))
+    graph = api.load(options.file)
+    try:
+        return overlaid(graph, overlay, options.channel or "")
+    except ExportError as error:
+        raise ExportError(f"{files.name_of(options.overlay)}: {error}") from error
+
+
 def run(options: argparse.Namespace) -> int:
     """Load, apply passes, export, write."""
     from gradir import api, files, registry
 
     _check_combination(options)
-    files.check_apart(options.file, options.output)
+    for source in filter(None, (options.file, options.overlay)):
+        files.check_apart(source, options.output)
     is_picture = options.to in PICTURES and options.to not in registry.exporter_names()
     exporter = "dot" if is_picture else options.to
     # The names are checked first: loading a large file only to learn of a typing error takes a while.
@@ -120,7 +164,7 @@ def run(options: argparse.Namespace) -> int:
         raise ExportError(f"a {options.to} is nothing for a terminal: give -o FILE, or use 'gradir view'")
     if is_picture and (options.fence or options.into):
         raise ExportError(f"{options.to} is no text to fence: write a file and link to it")
-    graph = passes(api.load(options.file))
+    graph = passes(load_to_draw(options))
     if is_picture:
         files.write_bytes(options.output, api.render(graph, options.to, seconds=options.seconds, **values))
         return 0

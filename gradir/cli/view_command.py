@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gradir.cli.export_command import add_exporter_options, exporter_values
+from gradir.cli.export_command import add_exporter_options, exporter_values, load_to_draw
 from gradir.cli.parser import Parser, add_input
 from gradir.cli.plugin_options import add_pass_options, chosen_passes
 from gradir.cli.report import report
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
 
     values = exporter_values(options)
     registry.exporter_options("dot", values, "the picture")
-    whole = api.load(options.file)
+    whole = load_to_draw(options)
     graph = chosen_passes(options)(whole)
     svg = api.render(_readable(graph) if graph is whole else graph, "svg", seconds=options.seconds, **values)
     # Not removed: the browser reads it after this program has ended.

@@ -42,7 +42,8 @@ class Document(Record, frozen=True, omit_defaults=False):
     """Which parameters get a gradient, and why the others get none.
 
     ``statuses`` has a word for every parameter and tensor by name, ``level`` is the highest level of a cause, and
-    ``terms`` are the summands of what was captured.
+    ``terms`` are the summands of what was captured. ``gradients`` has by name the norm of what arrives, or ``none``,
+    ``zero`` or ``nonfinite``, where values were asked for.
     """
 
     format: Literal["gir-explanation"]
@@ -51,6 +52,7 @@ class Document(Record, frozen=True, omit_defaults=False):
     statuses: Mapping[str, str]
     causes: tuple[Told, ...]
     terms: tuple[Term, ...]
+    gradients: Mapping[str, float | str]
 
 
 def text(explanation: Explanation) -> str:
@@ -61,16 +63,21 @@ def text(explanation: Explanation) -> str:
         if cause.advice:
             lines.append(f"  -> {cause.advice}")
     if len(explanation.terms) > 1:
-        lines += ["", "terms of what was captured:", *map(_term, explanation.terms[:_MOST_TERMS])]
+        lines += ["", "terms of what was captured:", *(f"  {_term(term)}" for term in explanation.terms[:_MOST_TERMS])]
         if len(explanation.terms) > _MOST_TERMS:
             lines.append(f"  and {len(explanation.terms) - _MOST_TERMS:,} more")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _term(term: Term) -> str:
-    name = printable(term.variable or term.op or "?")
-    where = "" if term.source is None else f" at {_line(term.source)}"
-    return f"  {name}{where}: reaches {counted(len(term.names), 'parameter') if term.names else 'nothing'}"
+def _term(term: Term, shown: Callable[[str], str] = printable) -> str:
+    number = "" if term.value is None else f", value {_number(term.value)}"
+    where = "" if term.source is None else f" at {shown(_line(term.source))}"
+    reached = counted(len(term.names), "parameter") if term.names else "nothing"
+    return f"{shown(term.variable or term.op or '?')}{where}: reaches {reached}{number}"
+
+
+def _number(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.6g}"
 
 
 def markdown(explanation: Explanation) -> str:
@@ -93,6 +100,11 @@ def _markdown(explanation: Explanation) -> Iterator[str]:
         advice = f" To do: {words.advice}." if words.advice else ""
         detail = f": {code_span(cause.detail)}" if cause.detail else ""
         yield f"- **{cause.level}**, {code_span(cause.kind)}{where}: {words.text}{detail}.{advice}"
+    if len(explanation.terms) > 1:
+        yield from ("", "Terms of what was captured:", "")
+        yield from (f"- {_term(term, code_span)}" for term in explanation.terms[:_MOST_TERMS])
+        if len(explanation.terms) > _MOST_TERMS:
+            yield f"- and {len(explanation.terms) - _MOST_TERMS:,} more"
 
 
 def json(explanation: Explanation) -> str:
@@ -106,7 +118,13 @@ def json(explanation: Explanation) -> str:
         for each in explanation.causes
     ]
     document = Document(
-        "gir-explanation", "1.0", explanation.level, explanation.statuses, tuple(causes), explanation.terms
+        "gir-explanation",
+        "1.0",
+        explanation.level,
+        explanation.statuses,
+        tuple(causes),
+        explanation.terms,
+        explanation.gradients,
     )
     try:
         body = msgspec.json.format(msgspec.json.encode(document), indent=2)

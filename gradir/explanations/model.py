@@ -10,11 +10,14 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from gradir.ir import Source
+from gradir.errors import GraphError
+from gradir.ir import Graph, Source
+from gradir.ir.frozen import NOTHING
 from gradir.ir.text import printable
+from gradir.overlays import Channel, Look, Overlay
 from gradir.vocabulary.causes import worded
 
-__all__ = ["STATUSES", "Cause", "Explanation", "Level", "Term"]
+__all__ = ["STATUSES", "Cause", "Explanation", "Level", "OfGraph", "Term"]
 
 Level = Literal["none", "note", "info", "error"]
 
@@ -34,6 +37,18 @@ STATUSES: Final[Mapping[str, str]] = {
 }
 """What can be said of a parameter, or of a tensor with a name."""
 
+_LOOKS: Final[Mapping[str, Look]] = {
+    "reached": "good",
+    "frozen": "quiet",
+    "unused": "caution",
+    "unreached": "caution",
+    "hidden": "quiet",
+    **dict.fromkeys(("cut", "zero", "nonfinite", "nonleaf", "error", "cleared", "wrong"), "alarm"),
+}
+_OFTEN_MEANT: Final = frozenset({"cut", "zero", "nonleaf"})
+_MEANT: Final = ", may be meant"
+_LOOKS_OF_GRADIENTS: Final[Mapping[str, Look]] = {"none": "quiet", "zero": "caution", "nonfinite": "alarm"}
+
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Base of an explanation's records."""
@@ -45,7 +60,8 @@ class Cause(Record, frozen=True):
     ``level`` is ``error`` where a parameter that should learn does not, ``info`` for what may well be meant, and
     ``note`` for what no change of the program would mend. ``op`` is the operation or function, ``names`` are the
     parameters and tensors concerned, ``source`` is the line of the user's program and ``via`` the line of a library
-    that it called. ``detail`` is what the framework itself says, or what else is known.
+    that it called. ``detail`` is what is known beside: what the framework itself says, or which numbers and which other
+    line did it.
 
     >>> Cause("detach", "error", "detach", ("fc.weight",)).text
     'detach() cuts fc.weight'
@@ -72,19 +88,33 @@ class Cause(Record, frozen=True):
 
 
 class Term(Record, frozen=True):
-    """A summand of the loss: the leaves that it gives a gradient, its variable, its operation and its line."""
+    """A summand of the loss: the leaves that it gives a gradient, its variable, its operation and its line.
+
+    ``value`` is its number as the line computed it, before a factor that it has in the sum, where values were asked for
+    and it is one number.
+    """
 
     names: tuple[str, ...] = ()
     variable: str = ""
     op: str = ""
     source: Source | None = None
+    value: float | Literal["nan", "inf", "-inf"] | None = None
+
+
+class OfGraph(Record, frozen=True):
+    """Where an explanation is in a graph: by id of the node the name of a parameter, and the gradient that comes."""
+
+    names: Mapping[str, str]
+    gradients: Mapping[str, float | str] = NOTHING
 
 
 class Explanation(Record, frozen=True):
     """Which parameters get a gradient, and why the others get none.
 
-    ``statuses`` has a word of `STATUSES` for every parameter and tensor by name. It is true where there is something to
-    tell, so `level` is not ``none``. Printed, it is the text of ``gradir explain``, and `to` gives the other forms.
+    ``statuses`` has a word of `STATUSES` for every parameter and tensor by name. ``gradients`` has the norms of what
+    arrives, or ``none``, ``zero`` or ``nonfinite``, where values were asked for, and ``of_graph`` is where all this is
+    in the graph that was explained. It is true where there is something to tell, so `level` is not ``none``. Printed,
+    it is the text of ``gradir explain``, and `to` gives the other forms.
 
     >>> found = Explanation({"fc.weight": "cut"}, (Cause("detach", "error", "detach", ("fc.weight",)),))
     >>> found.status("fc.weight"), found.level, bool(found)
@@ -94,6 +124,8 @@ class Explanation(Record, frozen=True):
     statuses: Mapping[str, str]
     causes: tuple[Cause, ...] = ()
     terms: tuple[Term, ...] = ()
+    gradients: Mapping[str, float | str] = NOTHING
+    of_graph: OfGraph | None = None
 
     @property
     def level(self) -> Level:
@@ -133,6 +165,55 @@ class Explanation(Record, frozen=True):
             for cause in self.causes
         ]
         return replace(self, causes=tuple(causes))
+
+    def overlay(self, graph: Graph | None = None) -> Overlay:
+        """What is to be drawn over a graph: the status of each parameter, and the gradients where they are known.
+
+        Without a graph it is for the one that was explained, as capturing the same tensors gives it, with the gradient
+        that comes to each of its operations. In others, such as that of the forward, parameters are known by name.
+
+        Raises:
+            GraphError: nothing of the explanation is in the graph, or there was none.
+
+        >>> from gradir.ir import Node
+        >>> found = Explanation({"w": "zero"}).overlay(Graph.of([Node("w", names=("w",))]))
+        >>> dict(found.channels[0].values)
+        {'w': 'zero, may be meant'}
+        """
+        if graph is not None:
+            return self.located_in(graph).overlay()
+        if self.of_graph is None:
+            raise GraphError(
+                "what was explained has no autograd graph: take the overlay of the forward's graph (--graph forward)"
+            )
+        statuses = {id_: self._word(name) for id_, name in self.of_graph.names.items()}
+        looks = {word: _LOOKS.get(word, "caution") for word in statuses.values()}
+        by_status = Channel("status", statuses, looks=looks)
+        gradients = self.of_graph.gradients
+        by_gradient = Channel("gradient", gradients, "norm", "log", _LOOKS_OF_GRADIENTS)
+        return Overlay((by_gradient, by_status) if gradients else (by_status,))
+
+    def located_in(self, graph: Graph) -> Explanation:
+        """The explanation with its overlay that of another graph with the same parameters.
+
+        Raises:
+            GraphError: none of them is in the graph.
+        """
+        known = self.of_graph
+        is_forward = graph.producer.options.get("graph") == "forward"
+        if known and not is_forward and all(id_ in graph.nodes for id_ in (*known.names, *known.gradients)):
+            return self
+        names = {node.id: name for node in graph.nodes.values() for name in node.names if name in self.statuses}
+        if not names:
+            raise GraphError("no parameter of the explanation is in the graph: it is of something else")
+        gradients = {id_: self.gradients[name] for id_, name in names.items() if name in self.gradients}
+        return replace(self, of_graph=OfGraph(names, gradients))
+
+    def _word(self, name: str) -> str:
+        """The status of a name, and whether nobody calls that an error."""
+        word = self.statuses[name]
+        is_told = any(cause.level == "error" and name in cause.names for cause in self.causes)
+        return word if is_told or word not in _OFTEN_MEANT else f"{word}{_MEANT}"
 
     def to(self, format: str) -> str:
         """What ``gradir explain --format`` prints: ``text``, ``markdown`` or ``json``.

@@ -7,12 +7,13 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradir.ir.edges import edges_into, sources
+from gradir.ir.marks import OVERLAY
 from gradir.ir.order import postorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gradir.ir import Graph, Node, Ref, Saved
+    from gradir.ir import AttrValue, Graph, Node, Ref, Saved
 
 __all__ = ["Block", "Stack", "block_reader", "stacks"]
 
@@ -147,7 +148,7 @@ class _Shape:
             wiring.append((edge.kind, edge.input_nr, place, None if place is None else edge.output_nr))
         return (
             (node.role, node.op, node.native, node.scope[len(self.block.path) :], node.opaque),
-            (node.outputs, node.attrs, node.ext),
+            (node.outputs, node.attrs, [*filter(_is_of_the_node, node.ext.items())]),
             [self._saved(slot) for slot in node.saved],
             wiring,
         )
@@ -157,6 +158,11 @@ class _Shape:
         if slot.origin is not None and slot.origin.id in self.places:
             origin = (self.places[slot.origin.id], slot.origin.output_nr)
         return slot.slot, slot.dtype, slot.shape, slot.bytes, slot.state, origin
+
+
+def _is_of_the_node(entry: tuple[str, AttrValue]) -> bool:
+    """Whether an entry of ``ext`` is more than what is drawn over a node."""
+    return entry[0] != OVERLAY
 
 
 class _Run:

@@ -17,7 +17,7 @@ from gradir.ir import Graph, Node, Ref, TensorMeta
 from gradir.ir.cuts import renamed_cuts
 from gradir.ir.edges import DATA, edges_into, number_into, rewired, sources
 from gradir.ir.ids import claim, module_id, part_name
-from gradir.ir.marks import STATUS, status
+from gradir.ir.marks import STATUS, status, worst_overlay
 from gradir.ir.memo import Memo
 from gradir.ir.module_tree import scope_depth
 from gradir.ir.order import postorder
@@ -265,11 +265,11 @@ class _Contraction:
 
 
 def _marked(members: Sequence[Node]) -> dict[str, AttrValue]:
-    """The mark of a module: that of all its nodes where they have the same, and otherwise that something changed."""
+    """The marks of a module: that of all its nodes where they have the same, and otherwise that something changed."""
     found = set(map(status, members))
     if not any(found):
-        return {}
-    return {STATUS: found.pop() if len(found) == 1 else "changed"}
+        return worst_overlay(members)
+    return {STATUS: found.pop() if len(found) == 1 else "changed", **worst_overlay(members)}
 
 
 def _acyclic_groups(predecessors: Sequence[Sequence[int]], keys: Sequence[int]) -> tuple[list[list[int]], list[int]]:

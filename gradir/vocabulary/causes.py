@@ -199,6 +199,16 @@ WORDS: Final[Mapping[str, Words]] = {
         "keep the input of {op} away from where its derivative is infinite, by a clamp or a small number before {op}: "
         "torch.where behind it hides the value and not the derivative",
     ),
+    "where_trap": Words(
+        "the gradient of {names} becomes NaN in {op}, to which 0 comes back because its result is not taken there, and "
+        "0 times infinity is NaN",
+        "give {op} a safe input where its result is not taken, by a torch.where before it as well: "
+        "torch.where(mask, {op}(torch.where(mask, x, 1.0)), other)",
+    ),
+    "cleared": Words(
+        "the gradient of {names} is wiped here, after the backward that brought it and before a step used it",
+        "call zero_grad() before the backward or after the step, and not between them",
+    ),
     "raised": Words("{op} raised", "change what {op} is given, as the error says"),
     "backward": Words(
         "the error is of no operation that was recorded",

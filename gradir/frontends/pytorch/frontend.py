@@ -116,12 +116,18 @@ class TorchFrontend:
         return forward_of_target(target, inputs, seed, fake=fake)
 
     def explain_target(
-        self, target: object, inputs: Sequence[str], *, seed: int = 0, values: bool | None = None
+        self,
+        target: object,
+        inputs: Sequence[str],
+        *,
+        seed: int = 0,
+        values: bool | None = None,
+        graph: str = "autograd",
     ) -> Explanation:
         """Run what a SPEC named and explain what comes out."""
         from gradir.frontends.pytorch.target import explain_target
 
-        return explain_target(target, inputs, seed, values)
+        return explain_target(target, inputs, seed, values, graph)
 
     def capture_fake_target(
         self, target: object, inputs: Sequence[str], *, seed: int = 0, sources: bool = False

@@ -90,7 +90,9 @@ def _ran(target: object, inputs: Sequence[str], seed: int, *, sources: bool = Fa
     return _Ran(recorder, outputs, model)
 
 
-def explain_target(target: object, inputs: Sequence[str], seed: int, values: bool | None) -> Explanation:
+def explain_target(
+    target: object, inputs: Sequence[str], seed: int, values: bool | None, graph: str = "autograd"
+) -> Explanation:
     """Why gradient arrives, or does not, at the parameters behind what `capture_target` captures.
 
     Raises:
@@ -112,8 +114,10 @@ def explain_target(target: object, inputs: Sequence[str], seed: int, values: boo
     except SpecError as error:
         if not isinstance(error.__cause__, RuntimeError) or not recorder.has_failed:
             raise
-        return recorder.explain(error.__cause__, model=model)
-    return recorder.explain(result, model=model, values=values)
+        found = recorder.explain(error.__cause__, model=model)
+    else:
+        found = recorder.explain(result, model=model, values=values)
+    return found.located_in(recorder.forward(model=model)) if graph == "forward" else found
 
 
 def _made_by(target: object, recorder: Recorder) -> object:

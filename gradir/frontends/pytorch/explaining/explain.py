@@ -9,24 +9,29 @@ from typing import Final, NamedTuple
 
 import torch
 
-from gradir.explanations.model import Cause, Explanation, Level, Term
+from gradir.explanations.model import Cause, Explanation, Level, OfGraph, Term
+from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Recorded, arrived
+from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
 from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop, updated_leaves
-from gradir.frontends.pytorch.explaining.gradients import gradients_of
+from gradir.frontends.pytorch.explaining.gradients import Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.places import lines_of
 from gradir.frontends.pytorch.explaining.registered import replaced
+from gradir.frontends.pytorch.explaining.terms import numbers_of
 from gradir.frontends.pytorch.explaining.writes import writes_over_saved
-from gradir.frontends.pytorch.explaining.zeros import STAYING, Origin, Zeros
-from gradir.frontends.pytorch.private import ACCUMULATOR, hooks_of, sequence_number
+from gradir.frontends.pytorch.private import ACCUMULATOR, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
+from gradir.ir import Source
 from gradir.spec import own_error
 
 __all__ = ["Subject", "explain", "explain_failure"]
 
 _LEVELS: Final[Mapping[str, Level]] = {"empty": "info", "rounding": "note", "starting": "note"}
 """Of kinds that are no alarm, whatever they concern."""
+
+_WITHOUT: Final = frozenset({"cut", "frozen", "unreached", "unused"})
+"""The statuses of what no gradient comes to."""
 
 _SMALL: Final = 20_000
 """The nodes of a graph through which a backward is run to explain it, if nobody says otherwise."""
@@ -86,6 +91,8 @@ class _Search:
         self._given = None if subject.trained is None else {id(tensor) for tensor in (*subject.trained, *new)}
         self._statuses = {name: self._status(name, tensor) for name, tensor in subject.tensors.items()}
         self._causes: list[Cause] = []
+        self._gradients: dict[str, float | str] = {}
+        self._gradients_at: dict[str, float | str] = {}
 
     def explanation(self, *, values: bool | None) -> Explanation:
         live = self._subject.live
@@ -99,6 +106,7 @@ class _Search:
             self._look_at_values(live)
         elif self._is_whole:
             self._statuses.update(dict.fromkeys(self._joined(), "unused"))
+        self._tell_cleared()
         self._tell_unused()
         self._tell_frozen()
         self._tell_no_graph()
@@ -106,9 +114,19 @@ class _Search:
         self._tell_unregistered()
         for names in self._subject.untied:
             self._tell("untied", "error", "", names, None)
-        return Explanation(self._statuses, tuple(self._causes), tuple(self._terms()))
+        terms = tuple(self._terms(values=bool(values)))
+        return Explanation(self._statuses, tuple(self._causes), terms, self._gradients, self._of_graph())
 
-    def _terms(self) -> Iterator[Term]:
+    def _of_graph(self) -> OfGraph | None:
+        live = self._subject.live
+        if live is None:
+            return None
+        nodes = live.graph.nodes.values()
+        names = {node.id: name for node in nodes for name in node.names if name in self._statuses}
+        return OfGraph(names, self._gradients_at)
+
+    def _terms(self, *, values: bool) -> Iterator[Term]:
+        numbers = numbers_of(self._flow, self._flowing.terms, self._subject.captured) if values else {}
         for value in self._flowing.terms:
             step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
             names = tuple(self._names_of(self._flowing.leaves_behind(value)))
@@ -118,6 +136,7 @@ class _Search:
                 variable,
                 "" if step is None else _called(step),
                 lines_of(step.place, self._lines)[0] if step else None,
+                numbers.get(value),
             )
 
     def explanation_of_failure(self, error: str) -> Explanation:
@@ -204,6 +223,21 @@ class _Search:
             level: Level = "info" if name in self._subject.parametrized else "error"
             self._tell("nonleaf", level, "", [name], None if step is None else step.place)
 
+    def _tell_cleared(self) -> None:
+        clearings = Clearings(self._flow, map(self._flow.value_of, self._subject.captured))
+        groups: dict[Clearing, list[str]] = {}
+        for name, tensor in self._subject.tensors.items():
+            found = clearings.of(tensor) if self._statuses[name] == "reached" and tensor.is_leaf else None
+            if found is not None:
+                self._statuses[name] = "cleared"
+                groups.setdefault(found, []).append(name)
+        for found, names in groups.items():
+            # Without the optimizer that is to use them, nobody knows whether they are wiped on purpose, as in a GAN.
+            is_lost = self._given is not None and any(map(self._is_trained, names))
+            source = lines_of(found.step, self._lines)[0]
+            detail = "" if source is None else f"the step {_at(source)} finds none"
+            self._tell("cleared", "error" if is_lost else "info", "", names, found.place, detail=detail)
+
     def _tell_unused(self) -> None:
         names = [name for name, status in self._statuses.items() if status == "unused" and self._is_trained(name)]
         joined = [name for name in names if id(self._subject.tensors[name]) in self._leaves]
@@ -281,50 +315,40 @@ class _Search:
         except RuntimeError as error:
             self._tell_what_was_written(live, own_error(error))
             return
-        accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
-        makers = self._makers()
-        arose: dict[tuple[str, str, Place | None, bool], list[str]] = {}
-        arrivals = {
-            name: gradients.at(tensor, accumulators[id(tensor)])
-            for name, tensor in reached.items()
-            if id(tensor) in accumulators
-        }
-        places: dict[GradFn, Origin] = {}
-        for fn in {fn: None for arrival in arrivals.values() for fn in arrival.arose}:
-            places[fn] = live.graph.nodes[live.grad_fns[fn]], makers.get(sequence_number(fn))
-        closed = {name for name, found in arrivals.items() if not bool(reached[name].detach().any())}
-        starting = {self._values[name] for name in closed if arrivals[name].kind == "some"}
-        waiting = {
-            self._values[name]: [places[fn] for fn in arrivals[name].arose]
-            for name in closed
-            if arrivals[name].kind == "zero" and arrivals[name].arose
-        }
-        zeros = Zeros(self._flow, self._flowing, self._names, starting, waiting)
-        # Where the loss is no number, nothing moves.
-        is_lost = not all(bool(torch.isfinite(tensor).all()) for tensor in outputs)
-        for name, arrival in arrivals.items():
-            tensor = reached[name]
-            if arrival.kind == "none":
+        self._note_gradients(live, gradients)
+        recorded = Recorded(self._flow, self._flowing, self._makers(), self._values, self._names, self._words_of_line)
+        told: dict[Finding, list[str]] = {}
+        for name, (status, said) in arrived(live, gradients, recorded, reached).items():
+            if status in {"zero", "nonfinite"}:
+                self._statuses[name] = status
+            elif status == "none":
                 # Of what nothing is computed of, a function that joins all outputs of a model knows all the same.
                 is_cut = self._values[name] in self._flowing.wanted or not self._is_whole
                 self._statuses[name] = "cut" if is_cut else "unused"
-                if is_cut:
-                    arose.setdefault(("withheld", "", None, True), []).append(name)
-            # Where no function made it zero, what came from several sides cancels.
-            cancels = arrival.kind == "zero" and not arrival.arose and not hooks_of(tensor)
-            kind = "rounding" if cancels else arrival.kind
-            if kind in ("zero", "rounding", "nonfinite"):
-                self._statuses[name] = "zero" if kind == "rounding" else kind
-                kinds = {fn: zeros.kind(places[fn]) for fn in arrival.arose} if kind == "zero" else {}
-                stays = is_lost or STAYING.issuperset(kinds.values())
-                for fn in arrival.arose or (None,):
-                    node, step = (None, None) if fn is None else places[fn]
-                    told = "lost" if is_lost and kind == "zero" else kinds.get(fn, kind)
-                    op, line = "" if node is None else node.op, None if step is None else step.place
-                    arose.setdefault((told, op, line, stays), []).append(name)
-        for (kind, op, line, stays), names in arose.items():
-            is_alarm = stays and (kind == "nonfinite" or any(map(self._is_trained, names)))
-            self._tell(kind, _LEVELS.get(kind, "error" if is_alarm else "info"), op, names, line)
+                said = (Finding("withheld"),) if is_cut else ()  # noqa: PLW2901
+            for finding in said:
+                told.setdefault(finding, []).append(name)
+        for (kind, op, place, lasts, detail), names in told.items():
+            is_alarm = lasts and (kind in BROKEN or any(map(self._is_trained, names)))
+            self._tell(kind, _LEVELS.get(kind, "error" if is_alarm else "info"), op, names, place, detail=detail)
+
+    def _note_gradients(self, live: LiveGraph, gradients: Gradients) -> None:
+        accumulators = [(fn.variable, fn) for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR]
+        tensors = self._subject.tensors
+        self._gradients = {
+            name: gradients.of_leaf(tensors[name]) if id(tensors[name]) in self._leaves else "none"
+            for name, status in self._statuses.items()
+            if id(tensors[name]) in self._leaves or status in _WITHOUT
+        }
+        at = {live.grad_fns[fn]: found for fn, found in gradients.of_functions()}
+        at.update((id_, gradients.of_leaf(leaf)) for id_, leaf in live.leaves.items())
+        # What adds a gradient up is no function that anything goes through.
+        at.update((live.grad_fns[fn], gradients.of_leaf(leaf)) for leaf, fn in accumulators)
+        self._gradients_at = {id_: at[id_] for id_ in live.graph.nodes if id_ in at}
+
+    def _words_of_line(self, place: Place | None) -> str:
+        source = lines_of(place, self._lines)[0]
+        return "" if source is None else _at(source)
 
     def _is_used_up(self, live: LiveGraph) -> bool:
         """Whether a backward from what was captured has freed the graph, as it should, and not one that ran before."""
@@ -394,6 +418,10 @@ class _Search:
     ) -> None:
         source, via = lines_of(place, self._lines)
         self._causes.append(Cause(kind, level, op, tuple(names), source, via, detail))
+
+
+def _at(source: Source) -> str:
+    return f"at {source.file}:{source.line}"
 
 
 def _called(step: Step) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 import torch
 
-from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT
+from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT, PACKED
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying.verify import grads_put_aside
 
@@ -21,15 +21,42 @@ _NOTHING: Final = 1e-5
 _ROUNDINGS: Final = 16
 """How many times the precision of a type a sum of numbers that cancel may be off."""
 
+_MOST_SENDERS: Final = 100
+"""How many functions behind another are looked at."""
+
+_HALF: Final = 2
+"""The bytes of numbers whose squares are beyond their type soon."""
+
+_BY_ELEMENT: Final = frozenset(
+    {
+        *("Abs", "Add", "Clamp", "ClampMax", "ClampMin", "Clone", "Cos", "Div", "Exp", "Log", "Mul", "Neg", "Pow"),
+        *("Relu", "Sigmoid", "Sin", "Sqrt", "Sub", "Tanh", "ToCopy"),
+    }
+)
+"""What grad_fns are called, but for their end, that give each number its own gradient."""
+
+_MASKS: Final = {
+    "WhereBackward0": ("condition", True),
+    "MaskedFillBackward0": ("mask", False),
+    "MaskedFillBackward1": ("mask", False),
+}
+"""By grad_fn the mask that it saved, and whether that is true where its first input is taken."""
+
 _MOST_ORIGINS: Final = 16
 """How many places are told of where one gradient went bad."""
 
 
 class Size(NamedTuple):
-    """How large a gradient is: the largest number in it that is finite, and whether all are."""
+    """How large a gradient is: the largest number in it that is finite, whether all are, and the norm if they are."""
 
     largest: float
     is_finite: bool
+    norm: float = 0.0
+
+    @property
+    def value(self) -> float | str:
+        """The norm, or a word where that tells nothing."""
+        return "nonfinite" if not self.is_finite else self.norm if self.largest else "zero"
 
 
 _IsBad: TypeAlias = "Callable[[Size | None], bool]"
@@ -46,8 +73,14 @@ class Arrival(NamedTuple):
 
 
 class _Passed(NamedTuple):
+    """What came to a function and what it passed on.
+
+    ``spoilt`` is where 0 came and something that is not finite went on, if it did so nowhere else.
+    """
+
     came: tuple[Size | None, ...]
     went: tuple[Size | None, ...]
+    spoilt: torch.Tensor | None = None
 
 
 class Gradients:
@@ -62,6 +95,37 @@ class Gradients:
                 if child is not None:
                     self._consumers.setdefault(child, []).append((fn, slot))
         self._origins = {is_bad: self._all_origins(is_bad) for is_bad in (_is_broken, _is_zero)}
+
+    def of_leaf(self, leaf: torch.Tensor) -> float | str:
+        """The norm of what arrives at a leaf, or ``none``, ``zero`` or ``nonfinite``."""
+        size = self._arrived.get(id(leaf))
+        return "none" if size is None else size.value
+
+    def of_functions(self) -> Iterator[tuple[GradFn, float | str]]:
+        """The same of what comes to each function; of several gradients the worst or the largest."""
+        for fn, (came, _, _) in self._passed.items():
+            known = [size for size in came if size is not None]
+            if known:
+                yield fn, max(known, key=lambda size: (not size.is_finite, size.norm)).value
+
+    def masking(self, fn: GradFn) -> GradFn | None:
+        """The `where` or `masked_fill` whose zeros a function multiplies by what is not finite.
+
+        That is so where every number that it spoils belongs to a result which the other did not take.
+        """
+        spoilt = self._passed[fn].spoilt
+        if spoilt is None:
+            return None
+        waiting, seen = [fn], {fn}
+        while waiting and len(seen) <= _MOST_SENDERS:
+            for sender, slot in self._consumers.get(waiting.pop(0), ()):
+                if _leaves_out(sender, slot, spoilt):
+                    return sender
+                # Where the numbers change places, the mask would be of others.
+                if sender not in seen and type(sender).__name__.partition("Backward")[0] in _BY_ELEMENT:
+                    seen.add(sender)
+                    waiting.append(sender)
+        return None
 
     def at(self, leaf: torch.Tensor, accumulator: GradFn) -> Arrival:
         """What arrives at a leaf of the graph."""
@@ -82,7 +146,7 @@ class Gradients:
 
     def _cancels(self, fn: GradFn, slot: int) -> bool:
         """Whether what a function passes on is nothing beside what came to it."""
-        came, went = self._passed[fn]
+        came, went, _ = self._passed[fn]
         known = [size.largest for size in came if size is not None]
         passed_on = went[slot] if slot < len(went) else None
         return passed_on is not None and bool(known) and passed_on.largest <= _NOTHING * max(known)
@@ -91,7 +155,7 @@ class Gradients:
         """Of each function that bad gradients come to or arise in, the functions that made them of good ones."""
         origins: dict[GradFn, tuple[GradFn, ...]] = {}
         # They ran in an order in which nothing stands before what its gradient comes from.
-        for fn, (came, went) in self._passed.items():
+        for fn, (came, went, _) in self._passed.items():
             known = [size for size in came if size is not None]
             if any(map(is_bad, known)):
                 origins[fn] = self._origins_above(fn, is_bad, origins)
@@ -120,7 +184,10 @@ def gradients_of(tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]
     passed: dict[GradFn, _Passed] = {}
 
     def note(fn: GradFn, went: Sequence[torch.Tensor | None], came: Sequence[torch.Tensor | None]) -> None:
-        passed[fn] = _Passed(tuple(map(_size, came)), tuple(map(_size, went)))
+        sizes = _Passed(tuple(map(_size, came)), tuple(map(_size, went)))
+        if any(map(_is_broken, sizes.went)) and not any(map(_is_broken, sizes.came)):
+            sizes = sizes._replace(spoilt=_spoilt(came, went))
+        passed[fn] = sizes
 
     fns = list(fns)
     hooks = [fn.register_hook(partial(note, fn)) for fn in fns if type(fn).__name__ != ACCUMULATOR]
@@ -150,6 +217,39 @@ def _added(
         return [leaf.grad for leaf in leaves]
 
 
+def _spoilt(came: Sequence[torch.Tensor | None], went: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
+    """Where zeros came and something that is not finite goes on; nothing if that comes of other numbers too."""
+    given = came[0] if len(came) == 1 else None
+    if given is None or given.layout is not torch.strided:
+        return None
+    with torch.no_grad():
+        found: torch.Tensor | None = None
+        for gradient in went:
+            if gradient is None or gradient.layout is not torch.strided:
+                continue
+            broken = ~torch.isfinite(gradient.detach())
+            if not broken.any():
+                continue
+            if gradient.shape != given.shape or given.detach()[broken].any():
+                return None
+            found = broken if found is None else found | broken
+        return found
+
+
+def _leaves_out(fn: GradFn, slot: int, spoilt: torch.Tensor) -> bool:
+    """Whether a function takes none of the results at these places through one of its inputs."""
+    name, is_kept_where_true = _MASKS.get(type(fn).__name__, ("", False))
+    mask = getattr(getattr(fn, f"{PACKED}{name}", None), "data", None) if name else None
+    if not isinstance(mask, torch.Tensor) or mask.dtype is not torch.bool:
+        return False
+    try:
+        mask = mask.detach().expand_as(spoilt)
+    except RuntimeError:
+        return False
+    is_taken = mask if is_kept_where_true == (slot == 0) else ~mask
+    return not bool((is_taken & spoilt).any())
+
+
 def _size(gradient: torch.Tensor | None) -> Size | None:
     if gradient is None:
         return None
@@ -161,7 +261,9 @@ def _size(gradient: torch.Tensor | None) -> Size | None:
             return Size(0.0, is_finite=True)
         largest = float(values.abs().max())
         if math.isfinite(largest):
-            return Size(largest, is_finite=True)
+            norm = float(torch.linalg.vector_norm(values if values.dtype.itemsize > _HALF else values.float()))
+            # The squares of small numbers may be nothing, and those of large ones too much.
+            return Size(largest, is_finite=True, norm=max(norm, largest) if math.isfinite(norm) else largest)
         finite = values[torch.isfinite(values)]
         return Size(float(finite.abs().max()) if finite.numel() else 0.0, is_finite=False)
 

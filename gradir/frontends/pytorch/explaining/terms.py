@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Literal
 
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Step, Value
+import torch
 
-__all__ = ["terms_of"]
+from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, SCALES, SUMS, Flow, Step, Value, is_number, plain_name
 
-_SUMS: Final = frozenset({"add", "sub"})
-_SCALES: Final = frozenset({"div", "mul", "neg", "view", "squeeze", "unsqueeze", "to_copy"})
-"""Operations of one tensor that leave a sum a sum."""
+__all__ = ["numbers_of", "terms_of"]
 
 
 def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
@@ -30,7 +29,21 @@ def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
             waiting.extend(read.value for read in reversed(step.inputs))
 
 
+def numbers_of(
+    flow: Flow, terms: Iterable[Value], captured: Iterable[torch.Tensor]
+) -> dict[Value, float | Literal["nan", "inf", "-inf"]]:
+    """The terms that are one number each, as far as it is known."""
+    known = {flow.value_of(tensor): tensor for tensor in captured if is_number(tensor)}
+    known.update(flow.numbers)
+    return {value: _number(float(known[value].detach())) for value in terms if value in known}
+
+
+def _number(value: float) -> float | Literal["nan", "inf", "-inf"]:
+    if math.isfinite(value):
+        return value
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+
+
 def _is_sum(step: Step) -> bool:
-    # Without the signs of what works in place and of what is torch's own.
-    name = str(step.func.__name__).partition(".")[0].strip("_")
-    return name in _SUMS or (name in _SCALES and len(step.inputs) == 1)
+    name = plain_name(step.func)
+    return name in SUMS or (name in SCALES and len(step.inputs) == 1)

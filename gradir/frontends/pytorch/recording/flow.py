@@ -34,7 +34,20 @@ from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
 from gradir.ir import TensorMeta
 
-__all__ = ["FROM_OUTSIDE", "Exit", "Flow", "Outside", "Place", "Read", "Step", "Value"]
+__all__ = [
+    "FROM_OUTSIDE",
+    "SCALES",
+    "SUMS",
+    "Exit",
+    "Flow",
+    "Outside",
+    "Place",
+    "Read",
+    "Step",
+    "Value",
+    "is_number",
+    "plain_name",
+]
 
 FROM_OUTSIDE: Final = -1
 
@@ -49,6 +62,15 @@ _INPLACE: Final = "inplace"
 
 _COPYING: Final = frozenset({"as_tensor", "asarray", "tensor"})
 """Functions that make a tensor of numbers that they read."""
+
+SUMS: Final = frozenset({"add", "sub"})
+SCALES: Final = frozenset({"div", "mul", "neg", "view", "squeeze", "unsqueeze", "to_copy"})
+"""Operations of one tensor that leave a sum a sum."""
+
+_PLAIN: Final = (torch.Tensor, nn.Parameter)
+
+_MOST_NUMBERS: Final = 1000
+"""How many numbers that something was added to are known; a loss is made at the end of a forward."""
 
 
 class Value(NamedTuple):
@@ -142,6 +164,9 @@ class Flow:
         self.variables: dict[Value, str] = {}
         self.failure: Exit | None = None
         self.exchanges: list[Exit] = []
+        self.clearings: list[Exit] = []
+        self.numbers: dict[Value, torch.Tensor] = {}
+        """Copies of the newest lone numbers of which sums were made, so that the terms of a loss have values."""
         self._timeline = timeline
         self._metadata = MetadataReader()
         # By id(): another tensor may take the place of one that is gone, which the reference tells.
@@ -216,6 +241,8 @@ class Flow:
         written = [tensor for tensor, kind in zip(inputs, kinds, strict=True) if kind == _INPLACE]
         stepping = _optimizer_step(frame) if written and mode != _GRAD else None
         failed = ""
+        if signature.is_of_sums:
+            self._note_numbers(inputs, reads)
         try:
             result = func(*args, **kwargs)
             outputs = _tensors_in(result) or tuple(written)
@@ -253,6 +280,10 @@ class Flow:
         """Note that a frame assigns other numbers to ``tensor.data``."""
         self.exchanges.append(Exit("data", (self.read(tensor),), self._place(frame), len(self.steps)))
 
+    def note_clearing(self, tensor: torch.Tensor, frame: FrameType) -> None:
+        """Note that a frame takes the gradient of a tensor away."""
+        self.clearings.append(Exit("grad", (self.read(tensor),), self._place(frame), len(self.steps)))
+
     def note_failure(self, called: str, args: object, kwargs: object, frame: FrameType, error: BaseException) -> None:
         """Note that a function which a frame calls raised."""
         tensors = (*_tensors_in(args), *_tensors_in(kwargs))
@@ -272,6 +303,14 @@ class Flow:
         fate = fates(frame.f_code).get(frame.f_lasti, UNKNOWN)
         if fate.variable is not None and fate.direct == SURE:
             self.variables.setdefault(known[1], fate.variable)
+
+    def _note_numbers(self, inputs: Sequence[torch.Tensor], reads: Sequence[Read]) -> None:
+        for tensor, read in zip(inputs, reads, strict=True):
+            # A copy, as what is written to it in place is another value; and of no subclass, which may hold no numbers.
+            if read.value not in self.numbers and is_number(tensor):
+                self.numbers[read.value] = torch.ops.aten.clone.default(tensor)
+                if len(self.numbers) > _MOST_NUMBERS:
+                    del self.numbers[next(iter(self.numbers))]
 
     def _note_outputs(self, outputs: Sequence[torch.Tensor], written: Sequence[torch.Tensor]) -> None:
         index = len(self.steps) - 1
@@ -355,6 +394,7 @@ def _mode() -> str:
 class _Signature(NamedTuple):
     names: tuple[str, ...]
     kinds: Mapping[str, str]
+    is_of_sums: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -368,7 +408,19 @@ def _signature(func: Any) -> _Signature:
         for entry in schema.arguments
         if entry.alias_info is not None
     }
-    return _Signature(tuple(entry.name for entry in schema.arguments), kinds)
+    return _Signature(tuple(entry.name for entry in schema.arguments), kinds, plain_name(func) in SUMS | SCALES)
+
+
+def plain_name(func: Any) -> str:
+    """The name of an operation without the signs of what works in place and of what is torch's own."""
+    return str(func.__name__).partition(".")[0].strip("_")
+
+
+def is_number(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one number that can be read."""
+    return (
+        type(tensor) in _PLAIN and tensor.numel() == 1 and tensor.is_floating_point() and tensor.device.type != "meta"
+    )
 
 
 def _named(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

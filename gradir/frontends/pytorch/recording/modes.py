@@ -68,6 +68,8 @@ class _Calls(TorchFunctionMode):
                 self._flow.note_exit(self.called, args, kwargs, frame)
             elif self.called == "data" and len(args) > 1:
                 self._flow.note_exchange(args[0], frame)
+            elif self.called == "grad" and len(args) > 1 and args[1] is None:
+                self._flow.note_clearing(args[0], frame)
             result = func(*args, **(kwargs or {}))
         except Exception as error:
             self._flow.note_failure(self.called, args, kwargs, frame, error)

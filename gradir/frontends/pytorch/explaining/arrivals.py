@@ -1,0 +1,131 @@
+"""What a backward says of leaves: to which a gradient that is zero or not finite comes, where it became so, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import torch
+
+from gradir.frontends.pytorch.explaining.cuts import Flowing
+from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients
+from gradir.frontends.pytorch.explaining.traps import spoilt
+from gradir.frontends.pytorch.explaining.zeros import STAYING, Origin, Zeros
+from gradir.frontends.pytorch.private import ACCUMULATOR, hooks_of, sequence_number
+from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.recording.flow import Flow, Place, Step, Value
+
+__all__ = ["BROKEN", "Arrived", "Finding", "arrived"]
+
+BROKEN: Final = frozenset({"nonfinite", "where_trap"})
+"""The kinds of findings that are alarms whatever learns."""
+
+
+class Finding(NamedTuple):
+    """What is said of leaves: the kind of a cause, where it is, and whether it lasts."""
+
+    kind: str
+    op: str = ""
+    place: Place | None = None
+    lasts: bool = True
+    detail: str = ""
+
+
+class Arrived(NamedTuple):
+    """What comes to a leaf: ``none``, ``zero``, ``nonfinite`` or ``some``, and what is said of that."""
+
+    status: str
+    findings: tuple[Finding, ...] = ()
+
+
+class Recorded(NamedTuple):
+    """The recorded forward: its steps by the sequence number of their grad_fns, and the values of leaves by name.
+
+    ``line`` says in words where a place is.
+    """
+
+    flow: Flow
+    flowing: Flowing
+    steps: Mapping[int, Step]
+    values: Mapping[str, Value]
+    named: Collection[Value]
+    line: Callable[[Place | None], str]
+
+
+def arrived(
+    live: LiveGraph, gradients: Gradients, recorded: Recorded, leaves: Mapping[str, torch.Tensor]
+) -> dict[str, Arrived]:
+    """What comes to each of some leaves."""
+    accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
+    arrivals = {
+        name: gradients.at(tensor, accumulators[id(tensor)])
+        for name, tensor in leaves.items()
+        if id(tensor) in accumulators
+    }
+    judge = _Judge(live, gradients, recorded, arrivals, leaves)
+    return {name: judge.judged(arrival, leaves[name]) for name, arrival in arrivals.items()}
+
+
+class _Judge:
+    def __init__(
+        self,
+        live: LiveGraph,
+        gradients: Gradients,
+        recorded: Recorded,
+        arrivals: Mapping[str, Arrival],
+        leaves: Mapping[str, torch.Tensor],
+    ) -> None:
+        self._live = live
+        self._gradients = gradients
+        self._recorded = recorded
+        self._spoils: dict[GradFn, tuple[str, str]] = {}
+        closed = {name for name in arrivals if not bool(leaves[name].detach().any())}
+        starting = {recorded.values[name] for name in closed if arrivals[name].kind == "some"}
+        waiting = {
+            recorded.values[name]: [self._origin(fn) for fn in arrivals[name].arose]
+            for name in closed
+            if arrivals[name].kind == "zero" and arrivals[name].arose
+        }
+        self._zeros = Zeros(recorded.flow, recorded.flowing, recorded.named, starting, waiting)
+        outputs = (found.tensor for found in live.captured if found.role == "output")
+        # Where the loss is no number, nothing moves.
+        self._is_lost = not all(bool(torch.isfinite(tensor).all()) for tensor in outputs)
+
+    def judged(self, arrival: Arrival, leaf: torch.Tensor) -> Arrived:
+        if arrival.kind == "zero":
+            # Where no function made it zero, what came from several sides cancels.
+            cancels = not arrival.arose and not hooks_of(leaf)
+            return Arrived("zero", (Finding("rounding"),) if cancels else tuple(self._of_zero(arrival)))
+        if arrival.kind == "rounding":
+            return Arrived("zero", tuple(self._found("rounding", fn) for fn in arrival.arose or (None,)))
+        if arrival.kind == "nonfinite":
+            return Arrived("nonfinite", tuple(map(self._of_nonfinite, arrival.arose or (None,))))
+        return Arrived(arrival.kind)
+
+    def _of_zero(self, arrival: Arrival) -> Iterator[Finding]:
+        kinds = {fn: "lost" if self._is_lost else self._zeros.kind(self._origin(fn)) for fn in arrival.arose}
+        lasts = self._is_lost or STAYING.issuperset(kinds.values())
+        for fn in arrival.arose or (None,):
+            yield self._found("zero" if fn is None else kinds[fn], fn, lasts=lasts)
+
+    def _of_nonfinite(self, fn: GradFn | None) -> Finding:
+        if fn is None:
+            return Finding("nonfinite")
+        if fn not in self._spoils:
+            self._spoils[fn] = spoilt(self._live, fn, self._gradients.masking(fn), self._words_of_line)
+        kind, detail = self._spoils[fn]
+        return self._found(kind, fn, detail=detail)
+
+    def _found(self, kind: str, fn: GradFn | None, *, lasts: bool = True, detail: str = "") -> Finding:
+        if fn is None:
+            return Finding(kind, lasts=lasts)
+        node, step = self._origin(fn)
+        return Finding(kind, node.op, None if step is None else step.place, lasts, detail)
+
+    def _origin(self, fn: GradFn) -> Origin:
+        return self._live.graph.nodes[self._live.grad_fns[fn]], self._recorded.steps.get(sequence_number(fn))
+
+    def _words_of_line(self, fn: GradFn) -> str:
+        step = self._recorded.steps.get(sequence_number(fn))
+        return "" if step is None else self._recorded.line(step.place)

@@ -1,0 +1,131 @@
+"""What numbers make a gradient infinite or NaN, as far as what the function saved proves it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from gradir.frontends.pytorch.private import PACKED, SAVED
+from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.walk import GradFn
+
+__all__ = ["spoilt", "trap"]
+
+_MOST_MAKERS: Final = 100
+
+
+def trap(fn: GradFn) -> str:
+    """Why the derivative of a function is not finite, in words; nothing where that is not known.
+
+    >>> w = torch.zeros(2, requires_grad=True)
+    >>> trap(w.sqrt().grad_fn), trap((w + 1).sqrt().grad_fn)
+    ('its input is 0 somewhere, where its derivative is infinite', '')
+    """
+    found = _TRAPS.get(type(fn).__name__.removesuffix("Backward0").removesuffix("Backward1"))
+    try:
+        words = found(fn) if found is not None else ""
+    except RuntimeError:
+        # What was saved is of a kind that cannot be compared.
+        return ""
+    return words or ("its result is NaN or infinite already" if _is_broken(_saved(fn, "result")) else "")
+
+
+def spoilt(live: LiveGraph, fn: GradFn, mask: GradFn | None, line: Callable[[GradFn], str]) -> tuple[str, str]:
+    """The kind of what makes a gradient infinite or NaN in a function, and what is known of it.
+
+    ``mask`` is what sends zeros back to it, and ``line`` says in words where a function was called.
+    """
+    told = [trap(fn)]
+    made = _spoiler(fn)
+    for other, words in ((mask, "takes another value there"), (made, "gave NaN or infinity in the forward already")):
+        if other is not None:
+            at, why = line(other), trap(other)
+            op = live.graph.nodes[live.grad_fns[other]].op
+            told.append(f"`{op}` {at}{' ' if at else ''}{words}{f', as {why}' if why else ''}")
+    return "nonfinite" if mask is None else "where_trap", "; ".join(filter(None, told))
+
+
+def _spoiler(fn: GradFn) -> GradFn | None:
+    """The function that gave what is not finite in the forward already, of which this one saved something."""
+    if not _has_broken(fn):
+        return None
+    broken, waiting, seen = None, [fn], {fn}
+    while waiting and len(seen) <= _MOST_MAKERS:
+        current = waiting.pop(0)
+        for child, _ in current.next_functions:
+            if child is not None and child not in seen and _is_broken(_saved(child, "result")):
+                broken = child
+                seen.add(child)
+                waiting.append(child)
+    return broken
+
+
+def _of(name: str, number: float, words: str) -> Callable[[GradFn], str]:
+    """What tells the words of a function that saved this number, of either sign."""
+
+    def told(fn: GradFn) -> str:
+        saved = _saved(fn, name)
+        return words if saved is not None and bool((saved.abs() == number).any()) else ""
+
+    return told
+
+
+def _of_power(fn: GradFn) -> str:
+    base = _saved(fn, "self")
+    exponent = getattr(fn, f"{SAVED}exponent", None) if type(fn).__name__ == "PowBackward0" else _saved(fn, "exponent")
+    if base is None or exponent is None or isinstance(exponent, complex):
+        return ""
+    power = torch.as_tensor(exponent)
+    if bool(((base == 0) & (power < 1) & (power != 0)).any()):
+        return "its base is 0 somewhere, where the derivative of a power below 1 is infinite"
+    is_unreal = bool(((base < 0) & (power != power.round())).any())
+    return "its base is below 0 somewhere, where only whole powers are real" if is_unreal else ""
+
+
+def _of_arc(fn: GradFn) -> str:
+    angle = _saved(fn, "self")
+    return f"its input is 1 or -1 somewhere{_INFINITE}" if angle is not None and bool((angle.abs() == 1).any()) else ""
+
+
+def _of_spread(fn: GradFn) -> str:
+    values, dims = _saved(fn, "self"), getattr(fn, f"{SAVED}dim", None)
+    if values is None:
+        return ""
+    count = values.numel()
+    if dims:
+        count = 1
+        for dim in dims:
+            count *= values.shape[dim - 2**64 if dim >= 2**63 else dim]
+    return "it is over a single number, which has no spread (0 / 0)" if count == 1 else ""
+
+
+_INFINITE: Final = ", where its derivative is infinite"
+_DIVISOR: Final = "its input, which it divides by, is 0 or almost 0 somewhere"
+_TRAPS: Final[dict[str, Callable[[GradFn], str]]] = {
+    "Sqrt": _of("result", 0.0, f"its input is 0 somewhere{_INFINITE}"),
+    **dict.fromkeys(("Log", "Log2", "Log10"), _of("self", 0.0, f"its input is 0 somewhere{_INFINITE}")),
+    **dict.fromkeys(("Rsqrt", "Reciprocal"), _of("result", math.inf, _DIVISOR)),
+    "Div": _of("other", 0.0, "what it divides by is 0 somewhere"),
+    "Pow": _of_power,
+    **dict.fromkeys(("Acos", "Asin"), _of_arc),
+    **dict.fromkeys(("Std", "Var"), _of_spread),
+}
+"""By grad_fn, without its end, what its derivative is spoilt by."""
+
+
+def _saved(fn: GradFn, name: str) -> torch.Tensor | None:
+    """A saved tensor as it is, without running what a program unpacks it by."""
+    held: Any = getattr(getattr(fn, f"{PACKED}{name}", None), "data", None)
+    return held.detach() if isinstance(held, torch.Tensor) else None
+
+
+def _is_broken(tensor: torch.Tensor | None) -> bool:
+    return tensor is not None and tensor.is_floating_point() and not bool(torch.isfinite(tensor).all())
+
+
+def _has_broken(fn: GradFn) -> bool:
+    names = [name.removeprefix(PACKED) for name in dir(fn) if name.startswith(PACKED)]
+    return any(_is_broken(_saved(fn, name)) for name in names)

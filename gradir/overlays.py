@@ -1,0 +1,188 @@
+"""An overlay says something of the nodes of one graph, to be drawn over it: numbers and words by node, no tensors.
+
+It is a document of its own, JSON as schemas/gir-overlay-1.0.schema.json describes it, and no part of a graph's file.
+Whoever makes one says how its words look; who draws it knows looks alone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Annotated, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from gradir.errors import ExportError, FormatError, warn
+from gradir.hints import did_you_mean
+from gradir.ir import Graph
+from gradir.ir.excerpt import excerpt, said
+from gradir.ir.frozen import NOTHING
+from gradir.ir.jsontext import printable_json
+from gradir.ir.marks import OVERLAY, STEPS, Mark, amount_text
+from gradir.ir.nesting import TOO_DEEP, is_too_deep
+from gradir.ir.text import counted, printable
+from gradir.ir.unknown import converted
+
+__all__ = ["FORMAT", "VERSION", "Channel", "Look", "Overlay", "decode", "encode", "overlaid"]
+
+FORMAT: Final = "gir-overlay"
+VERSION: Final = "1.0"
+_READABLE: Final = re.compile(r"1\.(0|[1-9][0-9]{0,5})")
+
+_Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=80)]
+_Word: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=80)]
+Look: TypeAlias = Literal["alarm", "caution", "good", "quiet"]
+
+
+class Channel(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One thing that is said of nodes: by id a number, or a word for what is none.
+
+    ``unit`` says what the numbers are, ``scale`` how they are told apart: by their differences or, where all are above
+    zero, by their magnitudes. ``looks`` has the look of words; one that it does not name is quiet.
+    """
+
+    name: _Name
+    values: Mapping[str, float | _Word]
+    unit: Annotated[str, msgspec.Meta(max_length=80)] = ""
+    scale: Literal["linear", "log"] = "linear"
+    looks: Mapping[str, Look] = NOTHING
+
+
+class Overlay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is said of the nodes of one graph, one channel for each kind of it. The first is drawn unless one is named.
+
+    >>> overlay = Overlay((Channel("gradient", {"w": 0.5, "b": "zero"}, "norm"),))
+    >>> decode(encode(overlay)) == overlay
+    True
+    """
+
+    channels: Annotated[tuple[Channel, ...], msgspec.Meta(min_length=1)]
+
+    def to_json(self) -> str:
+        """The document, which ``gradir export --overlay`` reads.
+
+        Raises:
+            FormatError: an id holds what JSON cannot spell.
+        """
+        return encode(self).decode()
+
+
+def encode(overlay: Overlay) -> bytes:
+    """The bytes of an overlay, of which a terminal can show every character.
+
+    Raises:
+        FormatError: an id holds what JSON cannot spell.
+    """
+    try:
+        body = msgspec.json.encode({"format": FORMAT, "version": VERSION, **msgspec.to_builtins(overlay)})
+    except UnicodeEncodeError as error:
+        raise FormatError(f"the overlay holds what JSON cannot spell: {error}") from error
+    return printable_json(msgspec.json.format(body, indent=2)).encode() + b"\n"
+
+
+def decode(data: bytes) -> Overlay:
+    """The overlay in a file.
+
+    Raises:
+        FormatError: it is no overlay, broken, or of a version that cannot be read.
+    """
+    if is_too_deep(data):
+        raise FormatError(TOO_DEEP)
+    try:
+        document = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FormatError(f"broken JSON: {said(error)}") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise FormatError(f'not an overlay: its head has no "format": "{FORMAT}"; gradir explain --overlay writes one')
+    version = document.get("version")
+    if not isinstance(version, str) or not _READABLE.fullmatch(version):
+        raise FormatError(f"the overlay has version {excerpt(version)}; this gradir reads {VERSION}")
+    del document["format"], document["version"]
+    try:
+        overlay, surplus = converted(document, Overlay)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise FormatError(f"broken overlay: {said(error)}") from error
+    _check(overlay)
+    if version != VERSION:
+        warn(f"the overlay has version {version}, newer than {VERSION}; what this gradir does not know is ignored")
+    elif surplus is not None:
+        warn(f"the overlay has what this gradir does not know, which is ignored: {said(surplus)}")
+    return overlay
+
+
+def _check(overlay: Overlay) -> None:
+    for number, channel in enumerate(overlay.channels):
+        if channel.scale == "log" and min(_numbers(channel), default=1.0) <= 0:
+            raise FormatError(f"broken overlay: a log scale takes numbers above 0 - at `$.channels[{number}].values`")
+    if len({channel.name for channel in overlay.channels}) < len(overlay.channels):
+        raise FormatError("broken overlay: two of its channels have the same name")
+
+
+def overlaid(graph: Graph, overlay: Overlay, channel: str = "") -> Graph:
+    """The graph with a mark on every node of which a channel says something, see `gradir.ir.marks`.
+
+    Raises:
+        ExportError: the overlay is of another graph, or has no such channel.
+
+    >>> from gradir.ir import Node
+    >>> over = Overlay((Channel("gradient", {"w": 0.5, "b": "zero"}, "norm", looks={"zero": "alarm"}),))
+    >>> marked = overlaid(Graph.of([Node("w"), Node("b")]), over)
+    >>> marked.nodes["b"].ext["overlay"]
+    ('alarm', 'zero', 'gradient (norm)', 'zero', False)
+    """
+    ids = {id_ for each in overlay.channels for id_ in each.values}
+    known = sum(id_ in graph.nodes for id_ in ids)
+    if known < len(ids):
+        raise ExportError(
+            f"the overlay is of another graph: of the {counted(len(ids), 'node')} that it names, this one has "
+            f"{known:,}; make both of the same capture"
+        )
+    by_name = {each.name: each for each in overlay.channels}
+    if channel and channel not in by_name:
+        choices = ", ".join(map(printable, by_name))
+        raise ExportError(f"the overlay has no channel {channel!r}{did_you_mean(channel, by_name)}: it has {choices}")
+    chosen = by_name[channel] if channel else overlay.channels[0]
+    marks = dict(_marks(chosen))
+    nodes = (
+        replace(node, ext={**node.ext, OVERLAY: tuple(marks[node.id])}) if node.id in marks else node
+        for node in graph.nodes.values()
+    )
+    return replace(graph, nodes={node.id: node for node in nodes})
+
+
+def _marks(channel: Channel) -> Iterator[tuple[str, Mark]]:
+    title = f"{channel.name} ({channel.unit})" if channel.unit else channel.name
+    numbers = sorted(_numbers(channel))
+    bounds = _bounds(numbers, is_log=channel.scale == "log")
+    labels = [" to ".join(dict.fromkeys(map(amount_text, ends))) for ends in _ends(numbers, bounds)]
+    for id_, value in channel.values.items():
+        if isinstance(value, str):
+            yield id_, Mark(channel.looks.get(value, "quiet"), value, title, value)
+        else:
+            step = bisect(bounds, value)
+            yield id_, Mark(STEPS[step if bounds else len(STEPS) // 2], value, title, labels[step])
+
+
+def _numbers(channel: Channel) -> Iterator[float]:
+    return (value for value in channel.values.values() if not isinstance(value, str))
+
+
+def _bounds(numbers: list[float], *, is_log: bool) -> list[float]:
+    """Where one step ends and the next begins; nothing where all numbers are the same."""
+    if not numbers or numbers[0] == numbers[-1]:
+        return []
+    low, high = (math.log(numbers[0]), math.log(numbers[-1])) if is_log else (numbers[0], numbers[-1])
+    # The parts are added up, since a difference may be beyond what a float holds.
+    parts = [(low * (1 - part / len(STEPS)) + high * (part / len(STEPS))) for part in range(1, len(STEPS))]
+    return [math.exp(part) for part in parts] if is_log else parts
+
+
+def _ends(numbers: list[float], bounds: list[float]) -> Iterator[tuple[float, float]]:
+    """The least and the greatest number that each step could have."""
+    if numbers:
+        ends = [numbers[0], *bounds, numbers[-1]]
+        yield from pairwise(ends)

@@ -1,0 +1,312 @@
+"""Overlays: their document, what is refused in it, and what exporters make of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from dot_pictures import Picture, run_dot
+from exporter_names import BUILT_IN
+from gradir_exporters.dot import _THEMES, to_pydot
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import HOSTILE_LABELS, chain, hostile
+from strategies import graphs
+
+import gradir
+from gradir.cli.main import main
+from gradir.errors import ExportError, FormatError, GradirWarning
+from gradir.ir import Builder, Graph, Scope, TensorMeta
+from gradir.ir.marks import FILLS, LOOKS, STEPS, overlay_mark
+from gradir.overlays import Channel, Overlay, decode, encode, overlaid
+
+SCHEMA = json.loads((Path(__file__).parents[1] / "schemas" / "gir-overlay-1.0.schema.json").read_text(encoding="utf-8"))
+META = [TensorMeta("float32", (3,))]
+HEAD = b'{"format":"gir-overlay","version":"1.0"'
+
+
+def network(layers: int = 2) -> Graph:
+    b = Builder()
+    value = b.tensor("x", META[0])
+    for number in range(layers):
+        weight = b.tensor(f"h.{number}.w", META[0], role="parameter", scope=f"h.{number}")
+        value = b.function("mul", [value, weight], META, native="MulBackward0", scope=f"h.{number}")
+    b.output(value)
+    return b.build(scopes=[Scope("h", "Stack"), *(Scope(f"h.{number}", "Layer") for number in range(layers))])
+
+
+OVERLAY = Overlay(
+    (
+        Channel(
+            "gradient",
+            {"x": "none", "h.0.w": "zero", "h.0/mul:1": 1e-8, "h.1.w": "nonfinite", "h.1/mul:1": 12.3456},
+            "norm",
+            "log",
+            {"none": "quiet", "zero": "caution", "nonfinite": "alarm"},
+        ),
+        Channel("status", {"h.0.w": "zero", "h.1.w": "reached"}, looks={"zero": "alarm", "reached": "good"}),
+    )
+)
+
+values = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(["zero", "none", "odd <b>"]))
+
+
+@st.composite
+def drawn_over(draw: st.DrawFn) -> tuple[Graph, Overlay]:
+    graph = draw(graphs())
+    channels = tuple(
+        Channel(name, draw(st.dictionaries(st.sampled_from([*graph.nodes]), values, max_size=5)), "norm")
+        for name in ("one", "two")
+    )
+    return graph, Overlay(channels)
+
+
+@given(drawn_over())
+def test_an_overlay_survives_its_document_and_marks_what_it_names(pair: tuple[Graph, Overlay]) -> None:
+    graph, overlay = pair
+    document = encode(overlay)
+    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(document))
+    assert decode(document) == overlay
+    for channel in overlay.channels:
+        marked = overlaid(graph, overlay, channel.name)
+        found = {id_: mark for id_, node in marked.nodes.items() if (mark := overlay_mark(node))}
+        assert {id_: mark.value for id_, mark in found.items()} == dict(channel.values)
+        numbers = sorted((mark.value, STEPS.index(mark.look)) for mark in found.values() if mark.look in STEPS)
+        assert [step for _, step in numbers] == sorted(step for _, step in numbers)
+        # Nothing else is touched.
+        assert [[*node.inputs, node.role, *node.outputs] for node in marked.nodes.values()] == [
+            [*node.inputs, node.role, *node.outputs] for node in graph.nodes.values()
+        ]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "broken JSON"),
+        (b"\xff", "broken JSON"),
+        (b"[]", "not an overlay"),
+        (b'{"format":"gir"}', "gradir explain --overlay writes one"),
+        (b'{"format":"gir-overlay"}', "version None; this gradir reads 1.0"),
+        (b'{"format":"gir-overlay","version":"2.0"}', "version '2.0'; this gradir reads 1.0"),
+        (HEAD + b"}", "missing required field `channels`"),
+        (HEAD + b',"channels":[]}', "length >= 1"),
+        (HEAD + b',"channels":[{"name":"a"}]}', "missing required field `values`"),
+        (HEAD + b',"channels":[{"name":"","values":{}}]}', "length >= 1"),
+        (HEAD + b',"channels":[{"name":"a","values":{"x":null}}]}', "Expected `float | str`, got `null`"),
+        (HEAD + b',"channels":[{"name":"a","values":{"x":[1]}}]}', "got `array`"),
+        (HEAD + b',"channels":[{"name":"a","values":{"x":1e999}}]}', "broken JSON"),
+        (HEAD + b',"channels":[{"name":"a","values":{"x":"' + b"a" * 81 + b'"}}]}', "length <= 80"),
+        (HEAD + b',"channels":[{"name":"a","values":{},"looks":{"x":"pink"}}]}', "Invalid enum value 'pink'"),
+        (HEAD + b',"channels":[{"name":"a","values":{"x":0},"scale":"log"}]}', "takes numbers above 0"),
+        (HEAD + b',"channels":[{"name":"a","values":{}},{"name":"a","values":{}}]}', "the same name"),
+        (b'{"a":' * 10_000, "nested"),
+        (HEAD + b',"channels":' + b"[" * 100_000, "nested"),
+    ],
+)
+def test_a_broken_overlay_is_one_clear_error(
+    data: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(FormatError) as caught:
+        decode(data)
+    assert message in str(caught.value)
+    path, graph = tmp_path / "o.json", tmp_path / "a.gir"
+    path.write_bytes(data)
+    network().save(graph)
+    assert main(["export", str(graph), "--to", "tree", "--overlay", str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"gradir: {path}: ")
+    assert len(line) < 600
+
+
+def test_what_a_newer_version_has_is_ignored_with_a_warning() -> None:
+    with pytest.warns(GradirWarning, match="newer than 1.0"):
+        decode(b'{"format":"gir-overlay","version":"1.7","channels":[{"name":"a","values":{},"later":1}]}')
+    with pytest.warns(GradirWarning, match="does not know"):
+        decode(HEAD + b',"more":1,"channels":[{"name":"a","values":{}}]}')
+
+
+def test_the_published_schema_is_what_the_records_say() -> None:
+    from overlay_schema import PUBLISHED, schema_text
+
+    assert (Path(__file__).parents[1] / PUBLISHED).read_text(encoding="utf-8") == schema_text()
+
+
+def test_an_overlay_of_another_graph_says_how_much_of_it_is_there() -> None:
+    with pytest.raises(ExportError, match="of the 5 nodes that it names, this one has 3; make both of the same"):
+        gradir.export(network(1), "dot", overlay=OVERLAY)
+    with pytest.raises(ExportError, match="of the 5 nodes that it names, this one has 1"):
+        overlaid(chain(3), OVERLAY)
+    with pytest.raises(ExportError, match=r"no channel 'staus' \(did you mean 'status'\?\): it has gradient, status"):
+        overlaid(network(), OVERLAY, "staus")
+    with pytest.raises(TypeError, match=r"overlay is a gradir\.Overlay, not str"):
+        gradir.export(network(), "dot", overlay="o.json")
+
+
+def test_the_marks_are_no_part_of_the_graph() -> None:
+    graph = network()
+    before = gradir.dumps(graph)
+    gradir.export(graph, "dot", overlay=OVERLAY)
+    assert gradir.dumps(graph) == before
+    assert b"overlay" not in before
+
+
+def test_exports_are_as_reviewed(golden: Callable[[str, str], None]) -> None:
+    for name, exporter, options in (
+        ("dot/overlay.dot", "dot", {}),
+        ("dot/overlay-status-dark.dot", "dot", {"channel": "status", "theme": "dark"}),
+        ("mermaid/overlay.mmd", "mermaid", {}),
+        ("tree/overlay.txt", "tree", {}),
+        ("plain/overlay.txt", "plain", {}),
+    ):
+        golden(name, gradir.export(network(), exporter, overlay=OVERLAY, **options))
+
+
+def test_graphviz_draws_the_colours_and_the_legend(dot_program: str) -> None:
+    source = gradir.export(network(), "dot", overlay=OVERLAY)
+    assert "<svg" in run_dot(dot_program, source, "svg")
+    picture = Picture(run_dot(dot_program, source, "json"))
+    shown = {node["label"].split("\\n")[-1]: node["fillcolor"] for key, node in picture.nodes.items() if key[0] == "n"}
+    assert shown == {
+        "none": FILLS["quiet"][0],
+        "! zero": FILLS["caution"][0],
+        "1e-08": FILLS["step 1"][0],
+        "x nonfinite": FILLS["alarm"][0],
+        "12.3": FILLS["step 5"][0],
+        "(3)": "white",
+    }
+    legend = [node["label"] for key, node in picture.nodes.items() if key.startswith("legend")]
+    assert legend == ["none", "1e-08 to 6.58e-07", "0.188 to 12.3", "! zero", "x nonfinite", "nothing said"]
+    assert picture.clusters["cluster_legend"]["label"] == "gradient (norm)"
+    (box,) = to_pydot(overlaid(network(), OVERLAY)).get_node("n0")
+    assert box.get_fillcolor() == f'"{FILLS["quiet"][0]}"'
+
+
+def test_mermaid_reads_what_is_drawn_over_a_graph(mermaid_node: str) -> None:
+    from subprocess import run
+
+    hostile_graph = hostile()
+    names = Overlay((Channel(HOSTILE_LABELS[0][:40] or "a", dict.fromkeys(hostile_graph.nodes, '"] <b>'), "`u`"),))
+    sources = [
+        gradir.export(network(), "mermaid", overlay=OVERLAY),
+        gradir.export(network(), "mermaid", overlay=OVERLAY, depth=1),
+        gradir.export(hostile_graph, "mermaid", overlay=names),
+    ]
+    done = run(
+        [mermaid_node, "parse.mjs"],
+        cwd=Path(__file__).parent / "node",
+        input=json.dumps(sources).encode(),
+        capture_output=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    for result in json.loads(done.stdout):
+        assert "error" not in result, result
+
+
+def test_hostile_words_stay_on_their_line(dot_program: str) -> None:
+    graph = hostile()
+    for word in ('a\n"\\N <b>&amp;', "\x1b[31m", "\u202e"):
+        over = Overlay((Channel(word, dict.fromkeys(graph.nodes, word), word, looks={word: "alarm"}),))
+        run_dot(dot_program, gradir.export(graph, "dot", overlay=over), "canon")
+        tree = gradir.export(graph, "tree", overlay=over)
+        assert all(char.isprintable() or char == "\n" for char in tree)
+        assert len(tree.splitlines()) == len(gradir.export(graph, "tree").splitlines())
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_text_can_be_read_on_every_colour() -> None:
+    from gradir_exporters._mermaid_chart import _STYLES, _TEXT
+
+    dark_text = _THEMES["dark"].node["fontcolor"]
+    assert set(FILLS) == set(LOOKS)
+    for look, (light, dark) in FILLS.items():
+        assert contrast(light, "#000000") >= 4.5, look
+        assert contrast(light, _TEXT) >= 4.5, look
+        assert contrast(dark, dark_text) >= 4.5, look
+        assert _STYLES[look].fill == light
+    # The steps differ in lightness too, which every eye sees.
+    for theme in (0, 1):
+        lightness = [luminance(FILLS[step][theme]) for step in STEPS]
+        assert lightness in (sorted(lightness), sorted(lightness, reverse=True))
+
+
+def test_what_stands_for_several_nodes_has_the_mark_that_most_asks_to_be_seen() -> None:
+    marked = overlaid(network(), OVERLAY)
+    folded = {id_: overlay_mark(node) for id_, node in gradir_fold(marked).nodes.items()}
+    assert [mark and (mark.look, mark.value, mark.is_mixed) for mark in folded.values()] == [
+        ("quiet", "none", False),
+        ("alarm", "nonfinite", True),
+        None,
+    ]
+    assert "at most 12.3" in gradir.export(
+        network(), "tree", depth=1, overlay=Overlay((Channel("n", {"h.0.w": 1.0, "h.1/mul:1": 12.3456}),))
+    )
+
+
+def gradir_fold(graph: Graph) -> Graph:
+    from gradir.passes import fold
+
+    return fold(graph, 1)
+
+
+def test_layers_with_other_gradients_are_still_one_stack() -> None:
+    over = Overlay((Channel("norm", {f"h.{number}.w": float(number) for number in range(4)}),))
+    text = gradir.export(network(4), "tree", rollup=True, overlay=over)
+    assert "h.0-3.w parameter float32[3] [norm: at most 3]" in text
+    assert text.count("parameter") == 1
+
+
+def test_numbers_of_any_size_have_a_step() -> None:
+    for numbers in ([1.0], [2.0, 2.0], [-1.7e308, 1.7e308], [5e-324, 1.7e308], [0.0, 1.0]):
+        scale: Any = "log" if min(numbers) > 0 else "linear"
+        ids = [f"n{number}" for number in range(len(numbers))]
+        graph = Graph.of([gradir.Node(id_) for id_ in ids])
+        marked = overlaid(graph, Overlay((Channel("a", dict(zip(ids, numbers, strict=True)), scale=scale),)))
+        looks = [mark.look for node in marked.nodes.values() if (mark := overlay_mark(node))]
+        assert looks == (["step 3"] * len(ids) if len(set(numbers)) == 1 else ["step 1", "step 5"])
+        assert all(math.isfinite(number) for number in numbers)
+
+
+def test_the_command_line_shows_an_overlay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph, over = tmp_path / "a.gir", tmp_path / "o.json"
+    network().save(graph)
+    over.write_text(OVERLAY.to_json(), encoding="utf-8")
+    assert main(["export", str(graph), "--to", "tree", "--overlay", str(over)]) == 0
+    assert capsys.readouterr().out == gradir.export(network(), "tree", overlay=OVERLAY)
+    assert main(["export", str(graph), "--to", "dot", "--overlay", str(over), "--channel", "status"]) == 0
+    assert capsys.readouterr().out == gradir.export(network(), "dot", overlay=OVERLAY, channel="status")
+    chain(2).save(tmp_path / "b.gir")
+    for arguments, message in (
+        ([str(graph), "--channel", "status"], "--channel belongs to --overlay FILE"),
+        ([str(graph), "--overlay", str(over), "--channel", "no"], f"{over}: the overlay has no channel 'no'"),
+        ([str(tmp_path / "b.gir"), "--overlay", str(over)], f"{over}: the overlay is of another graph"),
+        (["-", "--overlay", "-"], "standard input is the graph or the overlay"),
+        ([str(graph), "--overlay", str(tmp_path / "none")], "cannot be read"),
+        ([str(graph), "--overlay", str(over), "-o", str(over)], "is the input file"),
+    ):
+        assert main(["export", "--to", "tree", *arguments]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert message in line
+
+
+@pytest.mark.parametrize("exporter", BUILT_IN)
+def test_every_exporter_takes_an_overlay(exporter: str) -> None:
+    text = gradir.export(network(), exporter, overlay=OVERLAY)
+    # These two are tables of modules, which show no single node.
+    assert ("nonfinite" in text) is (exporter not in {"modules", "summary"})
