@@ -20,8 +20,8 @@ __all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
 
 HELP = "capture, and compare with a .gir file"
 DESCRIPTION = (
-    "Capture what SPEC names and compare it with a .gir file, as a test does. Source lines are noted "
-    f"where the file has them.\n\n{SPEC_HELP}"
+    "Capture what SPEC names and compare it with a .gir file, as a test does. Source lines and the flow of the forward "
+    f"are noted where the file has them.\n\n{SPEC_HELP}"
 )
 
 EPILOG = """\
@@ -55,6 +55,7 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Capture, compare, print."""
     from gradir import stored
+    from gradir.ir.cuts import FLOW
 
     comparing.check_options(options)
     if options.update and options.against == "-":
@@ -62,8 +63,9 @@ def run(options: argparse.Namespace) -> int:
     # The file is read first: a capture may take long.
     before = _before(options)
     expected = before.graph
-    if expected is not None and expected.producer.options.get("sources") is True:
-        options.sources = True
+    for name in ("sources", FLOW):
+        if expected is not None and expected.producer.options.get(name) is True:
+            setattr(options, name, True)
     # The program may change the working directory.
     path = located(options.against)
     with program_output(for_good=False):
