@@ -29,6 +29,10 @@ examples:
   gradir explain train.py:loss --format markdown >> "$GITHUB_STEP_SUMMARY"
   gradir explain loss.gir
 
+what is meant may also stand in pyproject.toml, here or in a folder above:
+  [tool.gradir]
+  allow = ["teacher.*", "sample"]
+
 exit status: 0 no parameter that should learn lacks its gradient, 1 one does, 2 trouble
 """
 
@@ -49,20 +53,33 @@ def add_options(parser: Parser) -> None:
         "--allow",
         metavar="PATTERN",
         action="append",
+        type=_pattern,
         default=[],
-        help="parameters by name, or a kind of cause, that are meant to be so; '*' is any text; repeat for more",
+        help="parameters by name, or a kind of cause, that are meant to be so, beside those of pyproject.toml; '*' is "
+        "any text; repeat for more",
     )
     parser.add_argument("--format", choices=_FORMATS, default="text", help="text (default), markdown or json")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run or load, explain, print."""
-    from gradir import files
+    from pathlib import Path
 
+    from gradir import files
+    from gradir.project import project
+
+    # Before the program runs, which may change the working directory.
+    own = project(Path.cwd())
     found = _of_file(options) if _is_file(options.spec) else _of_program(options)
-    found = found.allowing(options.allow)
+    found = found.allowing(own.allow, own.where).allowing(options.allow, "--allow")
     files.write_bytes("-", found.to(options.format).encode("utf-8", "backslashreplace"))
     return int(found.level == "error")
+
+
+def _pattern(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("a pattern is a name or a kind of cause, such as 'teacher.*' or detach")
+    return text
 
 
 def _is_file(spec: str) -> bool:

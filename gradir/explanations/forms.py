@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from gradir.errors import ExportError
-from gradir.explanations.model import STATUSES, Cause, Explanation, Level, Record, Term
+from gradir.explanations.model import STATUSES, Allowed, Cause, Explanation, Level, Record, Term
 from gradir.ir import Source
 from gradir.ir.jsontext import printable_json
 from gradir.ir.text import counted, printable
@@ -41,8 +41,8 @@ class Told(Record, frozen=True, omit_defaults=False):
 class Document(Record, frozen=True, omit_defaults=False):
     """Which parameters get a gradient, and why the others get none.
 
-    ``statuses`` has a word for every parameter and tensor by name, ``level`` is the highest level of a cause, and
-    ``terms`` are the summands of what was captured.
+    ``statuses`` has a word for every parameter and tensor by name, ``level`` is the highest level of a cause,
+    ``terms`` are the summands of what was captured, and ``allowed`` is what was said to be meant, and where.
     """
 
     format: Literal["gir-explanation"]
@@ -51,6 +51,7 @@ class Document(Record, frozen=True, omit_defaults=False):
     statuses: Mapping[str, str]
     causes: tuple[Told, ...]
     terms: tuple[Term, ...]
+    allowed: tuple[Allowed, ...] = ()
 
 
 def text(explanation: Explanation) -> str:
@@ -64,6 +65,8 @@ def text(explanation: Explanation) -> str:
         lines += ["", "terms of what was captured:", *map(_term, explanation.terms[:_MOST_TERMS])]
         if len(explanation.terms) > _MOST_TERMS:
             lines.append(f"  and {len(explanation.terms) - _MOST_TERMS:,} more")
+    if explanation.allowed:
+        lines += ["", "allowed:", *(f"  {_allowed(each, printable)}" for each in explanation.allowed)]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -71,6 +74,13 @@ def _term(term: Term) -> str:
     name = printable(term.variable or term.op or "?")
     where = "" if term.source is None else f" at {_line(term.source)}"
     return f"  {name}{where}: reaches {counted(len(term.names), 'parameter') if term.names else 'nothing'}"
+
+
+def _allowed(allowed: Allowed, shown: Callable[[str], str]) -> str:
+    """A pattern, where it is written, and what came of it; one that allows nothing may be misspelt."""
+    nothing = "nothing, as no cause is of this kind or of such names alone"
+    where = f" ({shown(allowed.where)})" if allowed.where else ""
+    return f"{shown(allowed.pattern)}{where}: {counted(allowed.causes, 'cause') if allowed.causes else nothing}"
 
 
 def markdown(explanation: Explanation) -> str:
@@ -85,7 +95,7 @@ def _markdown(explanation: Explanation) -> Iterator[str]:
         yield from ("", "| parameter | status |", "|---|---|")
         for name, status in told:
             yield f"| {code_span(name)} | {_status(status)} |"
-    if explanation.causes:
+    if explanation.causes or explanation.allowed:
         yield ""
     for cause in explanation.causes:
         words = worded(cause.kind, cause.op, cause.names, code_span)
@@ -93,6 +103,7 @@ def _markdown(explanation: Explanation) -> Iterator[str]:
         advice = f" To do: {words.advice}." if words.advice else ""
         detail = f": {code_span(cause.detail)}" if cause.detail else ""
         yield f"- **{cause.level}**, {code_span(cause.kind)}{where}: {words.text}{detail}.{advice}"
+    yield from (f"- allowed: {_allowed(each, code_span)}" for each in explanation.allowed)
 
 
 def json(explanation: Explanation) -> str:
@@ -106,7 +117,13 @@ def json(explanation: Explanation) -> str:
         for each in explanation.causes
     ]
     document = Document(
-        "gir-explanation", "1.0", explanation.level, explanation.statuses, tuple(causes), explanation.terms
+        "gir-explanation",
+        "1.0",
+        explanation.level,
+        explanation.statuses,
+        tuple(causes),
+        explanation.terms,
+        explanation.allowed,
     )
     try:
         body = msgspec.json.format(msgspec.json.encode(document), indent=2)
