@@ -33,6 +33,8 @@ what is meant may also stand in pyproject.toml, here or in a folder above:
   [tool.gradir]
   allow = ["teacher.*", "sample"]
 
+in tests, the pytest fixture gradient_flow fails with what this prints: gradient_flow.check(loss, model=model)
+
 exit status: 0 no parameter that should learn lacks its gradient, 1 one does, 2 trouble
 """
 
