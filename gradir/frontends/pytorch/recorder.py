@@ -27,7 +27,7 @@ from gradir.frontends.pytorch.reading.outputs import Captured, flatten
 from gradir.frontends.pytorch.reading.scopes import scope_table
 from gradir.frontends.pytorch.reading.tensors import Modules, NamedTensors, Owned, modules_below, modules_of
 from gradir.frontends.pytorch.reading.walk import walk
-from gradir.frontends.pytorch.recording.flow import Flow, Value
+from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Value
 from gradir.frontends.pytorch.recording.forward import forward_nodes
 from gradir.frontends.pytorch.recording.modes import FlowModes
 from gradir.frontends.pytorch.recording.participants import Ran, strays_among, taking_part
@@ -232,8 +232,11 @@ class Recorder:
     ) -> LiveGraph:
         """The capture with the places in its graph where the flow goes on without gradient."""
         named, found = NamedTensors(known, params), list[Cut]()
+        captured = [entry.tensor for entry in live.captured if entry.role == "output"]
+        unknown = {id(tensor) for tensor in captured}
         for flow in self._flows.values():
-            flowing = Flowing(flow, [entry.tensor for entry in live.captured if entry.role == "output"])
+            unknown -= {id(tensor) for tensor in captured if flow.value_of(tensor).maker != FROM_OUTSIDE}
+            flowing = Flowing(flow, captured)
             # A parameter that was made inside the recording is no tensor from outside.
             owned = {flowing.root(flow.value_of(entry.tensor)): entry.names for entry in known}
 
@@ -246,7 +249,8 @@ class Recorder:
 
             found.extend(cuts_of(flow, flowing, names_of, live, lambda frame: path_of(frame, paths)))
         graph = live.graph
-        producer = replace(graph.producer, options={**graph.producer.options, FLOW: True})
+        # What was made outside the recording may be computed of anything, and lose its gradient anywhere.
+        producer = replace(graph.producer, options={**graph.producer.options, FLOW: not unknown})
         return live._replace(graph=replace(graph, cuts=(*graph.cuts, *found), producer=producer))
 
     def _source_lookup(self, timelines: Sequence[Timeline]) -> SourceLookup | None:

@@ -12,7 +12,7 @@ import torch
 from gradir.explanations.model import Cause, Explanation, Level, Term
 from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop
 from gradir.frontends.pytorch.explaining.gradients import gradients_of
-from gradir.frontends.pytorch.explaining.places import lines_of
+from gradir.frontends.pytorch.explaining.places import called, leavings, lines_of
 from gradir.frontends.pytorch.private import ACCUMULATOR, PACKED, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import storage_of
@@ -107,7 +107,7 @@ class _Search:
             yield Term(
                 names,
                 variable,
-                "" if step is None else _called(step),
+                "" if step is None else called(step),
                 lines_of(step.place, self._lines)[0] if step else None,
             )
 
@@ -118,7 +118,7 @@ class _Search:
             makers = [self._flow.steps[read.value.maker] for read in failed.reads if read.value.maker != FROM_OUTSIDE]
             inferred = [step for step in makers if step.mode == "inference_mode"]
             for step in inferred:
-                self._tell("inference_mode", "error", _called(step), [], step.place, detail=error)
+                self._tell("inference_mode", "error", called(step), [], step.place, detail=error)
             if not inferred:
                 self._tell("raised", "error", failed.called, [], failed.place, detail=error)
         else:
@@ -166,11 +166,11 @@ class _Search:
             names = list(self._names_of(self._flowing.members(leaves)))
             level = self._level_of(names)
             if level == "error" or kind in EXPLICIT:
-                self._tell(kind, level, _called(stop.step), names, place)
+                self._tell(kind, level, called(stop.step), names, place)
 
     def _tell_exits(self) -> None:
         told: set[str] = set()
-        for leaving in self._flowing.exits:
+        for (operation, place), leaving in leavings(self._flowing).items():
             names = [
                 name
                 for name in self._names_of(self._flowing.members(leaving.leaves))
@@ -178,7 +178,7 @@ class _Search:
             ]
             if names:
                 told.update(names)
-                self._tell("exit", self._level_of(names), leaving.exit.called.strip("_"), names, leaving.exit.place)
+                self._tell("exit", self._level_of(names), operation, names, place)
 
     def _tell_exchanges(self) -> None:
         for exchange in self._flow.exchanges:
@@ -332,9 +332,9 @@ class _Search:
             for slot in live.graph.nodes[node_id].saved:
                 step = self._last_write(getattr(fn, f"{PACKED}{slot.slot}", None)) if slot.state == "stale" else None
                 if step is not None:
-                    writes[_called(step), step.place] = None
-        for called, place in writes:
-            self._tell("inplace", "error", called, [], place)
+                    writes[called(step), step.place] = None
+        for operation, place in writes:
+            self._tell("inplace", "error", operation, [], place)
         if not writes:
             self._tell_what_was_freed(live, error)
 
@@ -372,10 +372,3 @@ class _Search:
     ) -> None:
         source, via = lines_of(place, self._lines)
         self._causes.append(Cause(kind, level, op, tuple(names), source, via, detail))
-
-
-def _called(step: Step) -> str:
-    """What the program calls an operation; an operator and what no call is known of have torch's own name."""
-    if step.called and not step.called.startswith("__"):
-        return step.called
-    return str(step.func.__name__).partition(".")[0]
