@@ -207,3 +207,18 @@ def test_the_flow_is_noted_where_the_file_has_it(project: Path, capfd: pytest.Ca
     )
     assert check() == 1
     assert capfd.readouterr().out.startswith("a new cut: detach at train.py:8 ")
+
+
+def test_the_graph_of_a_forward_is_checked_against_one(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["capture", "train.py:loss", "--graph", "forward", "-o", "loss.gir"]) == 0
+    capfd.readouterr()
+    assert check() == 0
+    assert capfd.readouterr().out == "no difference\n"
+    edit(project)
+    assert check("--update") == 0
+    assert gradir.load("loss.gir").producer.options["graph"] == "forward"
+    capfd.readouterr()
+    assert check("--verify") == 2
+    assert capfd.readouterr().err == (
+        "gradir: --verify checks an autograd graph, and loss.gir has that of a forward: leave it out\n"
+    )

@@ -63,13 +63,19 @@ def run(options: argparse.Namespace) -> int:
     # The file is read first: a capture may take long.
     before = _before(options)
     expected = before.graph
+    noted = {} if expected is None else expected.producer.options
     for name in ("sources", FLOW):
-        if expected is not None and expected.producer.options.get(name) is True:
+        if noted.get(name) is True:
             setattr(options, name, True)
+    forward = noted.get("graph") == "forward"
+    if forward and options.verify:
+        raise GradirError(
+            f"--verify checks an autograd graph, and {options.against} has that of a forward: leave it out"
+        )
     # The program may change the working directory.
     path = located(options.against)
     with program_output(for_good=False):
-        graph = captured(options)
+        graph = captured(options, forward=forward)
     if expected is not None:
         found = comparing.compared(expected, graph, options)
         comparing.show(found, options)

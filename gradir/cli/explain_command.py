@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.capturing import SPEC_HELP, add_run_options, target_of
+from gradir.cli.capturing import SPEC_HELP, add_run_options, located, target_of
+from gradir.cli.parser import add_output
 from gradir.cli.program_output import program_output
-from gradir.errors import CaptureError, SpecError
+from gradir.errors import CaptureError, GraphError, SpecError
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
@@ -60,6 +61,7 @@ def add_options(parser: Parser) -> None:
         help="parameters by name, or a kind of cause, that are meant to be so, beside those of pyproject.toml; '*' is "
         "any text; repeat for more",
     )
+    add_output(parser)
     parser.add_argument("--format", choices=_FORMATS, default="text", help="text (default), markdown or json")
 
 
@@ -71,10 +73,10 @@ def run(options: argparse.Namespace) -> int:
     from gradir.project import project
 
     # Before the program runs, which may change the working directory.
-    own = project(Path.cwd())
+    own, path = project(Path.cwd()), options.output if files.is_stdout(options.output) else located(options.output)
     found = _of_file(options) if _is_file(options.spec) else _of_program(options)
     found = found.allowing(own.allow, own.where).allowing(options.allow, "--allow")
-    files.write_bytes("-", found.to(options.format).encode("utf-8", "backslashreplace"))
+    files.write_bytes(path, found.to(options.format).encode("utf-8", "backslashreplace"))
     return int(found.level == "error")
 
 
@@ -91,13 +93,21 @@ def _is_file(spec: str) -> bool:
 
 
 def _of_file(options: argparse.Namespace) -> Explanation:
-    from gradir import api
+    from pathlib import Path
+
+    from gradir import api, files
     from gradir.explanations.stored import explained
 
     for name in ("input", "seed", "values", "frontend"):
         if getattr(options, name) not in (None, []):
             raise SpecError(f"--{name} is for a program, and {options.spec} is a file: name path/to/file.py:attr")
-    return explained(api.load(options.spec))
+    if options.spec.endswith(".py") or not (options.spec == "-" or Path(options.spec).exists()):
+        what = "is a program, not a graph" if options.spec.endswith(".py") else "there is no such file"
+        raise SpecError(f"{options.spec}: {what}; what a program makes is named path/to/file.py:attr, or module:attr")
+    try:
+        return explained(api.load(options.spec))
+    except GraphError as error:
+        raise GraphError(f"{files.name_of(options.spec)}: {error}") from error
 
 
 def _of_program(options: argparse.Namespace) -> Explanation:

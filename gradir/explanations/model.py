@@ -12,6 +12,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
+from gradir.hints import did_you_mean
 from gradir.ir import Source
 from gradir.ir.text import printable
 from gradir.vocabulary.causes import worded
@@ -122,6 +123,8 @@ class Explanation(Record, frozen=True):
         Raises:
             KeyError: nothing has this name.
         """
+        if name not in self.statuses:
+            raise KeyError(f"no parameter or tensor {name!r}{did_you_mean(name, self.statuses)}")
         return self.statuses[name]
 
     def allowing(self, patterns: Iterable[str], where: str = "") -> Explanation:
@@ -142,11 +145,12 @@ class Explanation(Record, frozen=True):
         # What was allowed before may have been a part of the names of a cause.
         wanted = [*self.allowed, *(Allowed(pattern, where) for pattern in patterns)]
         matches = {(each.pattern, each.where): _matching(each.pattern) for each in wanted}
+        texts = dict.fromkeys(chain(*((cause.kind, *cause.names) for cause in self.causes)))
+        # Each once, since many causes may be about the same parameters.
+        found = {text: [key for key, match in matches.items() if match(text)] for text in texts}
         causes, counts = list[Cause](), dict.fromkeys(matches, 0)
         for cause in self.causes:
-            of_kind, *of_names = (
-                [key for key, match in matches.items() if match(text)] for text in (cause.kind, *cause.names)
-            )
+            of_kind, *of_names = (found[text] for text in (cause.kind, *cause.names))
             is_meant = bool(of_kind or (of_names and all(of_names)))
             causes.append(replace(cause, level="note") if is_meant else cause)
             for key in {*of_kind, *chain(*of_names)} if is_meant else ():

@@ -29,7 +29,7 @@ def explained(graph: Graph) -> Explanation:
     """
     if graph.producer.options.get("graph") == "forward":
         raise GraphError(
-            "the graph of a forward does not say where gradient flows: explain an autograd graph, as --flow captures it"
+            "the graph of a forward does not say where gradient flows: explain the autograd graph, captured with --flow"
         )
     statuses = {
         name: "reached" for node in graph.nodes.values() if node.role in {"leaf", "parameter"} for name in node.names

@@ -25,7 +25,14 @@ from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
 from gradir.frontends.pytorch.reading.attributes import plain_text
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
 from gradir.frontends.pytorch.reading.scopes import scope_table
-from gradir.frontends.pytorch.reading.tensors import Modules, NamedTensors, Owned, modules_below, modules_of
+from gradir.frontends.pytorch.reading.tensors import (
+    Modules,
+    NamedTensors,
+    Owned,
+    modules_below,
+    modules_of,
+    named_tensors,
+)
 from gradir.frontends.pytorch.reading.walk import walk
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Value
 from gradir.frontends.pytorch.recording.forward import forward_nodes
@@ -166,7 +173,11 @@ class Recorder:
         named = {name: entry.tensor for entry in owned for name in entry.names}
         captured = [leaf for _, leaf in flattened_with_paths(subject)[0] if isinstance(leaf, torch.Tensor)]
         if not captured and not isinstance(subject, BaseException):
-            raise CaptureError("there is nothing to explain: no tensor among what was given")
+            kind = type(subject).__name__
+            raise CaptureError(
+                f"there is nothing to explain: no tensor among what was given, of type {kind}; give the loss, or the "
+                "error that the forward raised"
+            )
         flow = next(iter(self._flows.values()))
         with_graph = [tensor for tensor in captured if tensor.requires_grad]
         live = self.live_capture(with_graph, model=model, params=params) if with_graph else None
@@ -174,7 +185,7 @@ class Recorder:
         if optimizer is not None and groups is None:
             raise CaptureError(f"optimizer is no optimizer of torch.optim but {type(optimizer).__name__}")
         given = None if groups is None else frozenset(id(p) for group in groups for p in group["params"])
-        extra = dict(params.items() if isinstance(params, Mapping) else params or ())
+        extra = dict(named_tensors(params))
         parametrized = frozenset(name for name in extra if f"parametrizations.{name}.original" in named)
         asked = Subject(
             flow,
