@@ -21,7 +21,7 @@ __all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
 HELP = "capture, and compare with a .gir file"
 DESCRIPTION = (
     "Capture what SPEC names and compare it with a .gir file, as a test does. Source lines and the flow of the forward "
-    f"are noted where the file has them.\n\n{SPEC_HELP}"
+    f"are noted where the file has them, and the graph of a forward is captured where the file is one.\n\n{SPEC_HELP}"
 )
 
 EPILOG = """\
