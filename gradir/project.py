@@ -16,6 +16,8 @@ _FILE: Final = "pyproject.toml"
 _KEYS: Final = ("allow",)
 _MOST_BYTES: Final = 2**20
 _MOST_PATTERNS: Final = 1000
+_MOST_WORK: Final = 10**8
+"""The time that a dotted key takes is the square of its parts; this is some seconds."""
 
 
 class Project(NamedTuple):
@@ -64,6 +66,8 @@ def _parsed(data: bytes, where: str) -> dict[str, Any]:
         import tomllib
     else:
         import tomli as tomllib
+    if sum(line.count(b".") ** 2 for line in data.splitlines()) > _MOST_WORK:
+        raise GradirError(f"{where}: has a key of too many parts to be read")
     try:
         return tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:

@@ -67,6 +67,7 @@ def test_a_folder_of_that_name_is_none(folder: Path) -> None:
         (f"[tool.gradir]\nallow = {['a'] * 1001}", "tool.gradir.allow has more than 1,000 patterns: '*' is any text"),
         ("[tool.gradir]\nallow = [", "is no TOML: "),
         ("[tool.gradir]\nallow = " + "[" * 100_000, "is no TOML: "),
+        ("[tool.gradir]\n" + "a." * 500_000 + "a = 1", "has a key of too many parts to be read"),
         (b"[tool.gradir]\n# \xff", "is no TOML: 'utf-8' codec can't decode byte 0xff in position 16"),
         ("[tool.gradir]\n" + "#" * 2**20, "is larger than 1 MiB, and no more of it is read"),
     ],
