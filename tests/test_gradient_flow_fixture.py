@@ -137,7 +137,10 @@ def test_misuse_is_one_line(project: pytest.Pytester) -> None:
     )
     assert found == {
         "nameless": ["there is no parameter to check: name them, with model= or params="],
-        "none": ["there is nothing to explain: no tensor among what was given"],
+        "none": [
+            "there is nothing to explain: no tensor among what was given, of type NoneType; give the loss, or the "
+            "error that the forward raised"
+        ],
         "not_entered": ["nothing was recorded: run the forward inside `with recorder:`"],
         "no_model": found["no_model"][:1],
     }
