@@ -1,4 +1,4 @@
-"""A pytest plugin: graphs as snapshots.
+"""A pytest plugin: graphs as snapshots, and where their gradient goes.
 
 The fixture ``graph_snapshot`` compares what a test captures with a ``.gir`` file beside the test::
 
@@ -8,6 +8,14 @@ The fixture ``graph_snapshot`` compares what a test captures with a ``.gir`` fil
 
 ``pytest --gradir-update`` writes the files; review them as you would code. A file that no test asks for any more is
 named at the end of a run of its whole test module; one of a test module that is gone, of a run of the whole folder.
+
+The fixture ``gradient_flow`` fails a test where a parameter gets no gradient, and says at which line it is lost::
+
+    def test_everything_learns(gradient_flow):
+        model = Model()
+        with gradient_flow.record(model):
+            loss = model(x).sum()
+        gradient_flow.check(loss)
 """
 
 from __future__ import annotations
@@ -25,11 +33,13 @@ from gradir.errors import GradirError
 
 if TYPE_CHECKING:
     from gradir.diffs.changes import Diff
+    from gradir.explanations.model import Explanation
     from gradir.ir import Graph
+    from gradir.protocols import Names, Recorder
 
     Comparison: TypeAlias = Callable[[Graph, Graph], Diff]
 
-__all__ = ["FOLDER", "GraphSnapshot"]
+__all__ = ["FOLDER", "GradientFlow", "GraphSnapshot"]
 
 FOLDER: Final = "__graphs__"
 """The folder beside the test modules that the files lie in, in a folder for each module."""
@@ -120,6 +130,78 @@ class GraphSnapshot:
         return self._folder / f"{_file_name(self._test + suffix)}.gir"
 
 
+class GradientFlow:
+    """Where gradient goes in one test."""
+
+    def __init__(self, folder: Path) -> None:
+        """``folder`` is where the project is looked for whose pyproject.toml says what is meant."""
+        self._folder = folder
+        self._recorder: Recorder | None = None
+
+    def record(self, model: object = None, *, frontend: str | None = None) -> Recorder:
+        """`gradir.record` with ``flow=True``, of which the next `check` is."""
+        import gradir
+
+        self._recorder = gradir.record(model, flow=True, frontend=frontend)
+        return self._recorder
+
+    def check(
+        self,
+        loss: object,
+        *,
+        model: object = None,
+        params: Names | None = None,
+        optimizer: Any = None,
+        allow: Sequence[str] = (),
+        values: bool | None = None,
+    ) -> Explanation:
+        """Explain a loss; the test fails where a parameter that should learn does not, or where nothing is reached.
+
+        Without a recording, or of a loss that was made outside it, the graph alone tells which parameters are reached:
+        the test fails on the others, and cannot say why. ``allow`` adds to what pyproject.toml allows; the other
+        arguments are those of ``explain`` of a recorder. The test fails too where there is nothing to explain.
+        """
+        __tracebackhide__ = True
+        from gradir.project import project
+
+        try:
+            own = project(self._folder)
+            recorder = self._recorder or _without_a_forward(loss, model, params)
+            found = recorder.explain(loss, model=model, params=params, optimizer=optimizer, values=values)
+        except GradirError as error:
+            raise pytest.fail.Exception(str(error)) from None
+        found = found.allowing(own.allow, own.where).allowing(allow, "allow=")
+        if not found.statuses:
+            pytest.fail("there is no parameter to check: name them, with model= or params=")
+        told = _failing(found)
+        if told:
+            pytest.fail(told)
+        return found
+
+
+def _without_a_forward(loss: object, model: object, params: object) -> Recorder:
+    """A recorder that has seen nothing, so that it tells what the graph alone does."""
+    import gradir
+    from gradir import choosing
+
+    with gradir.record(model, flow=True, frontend=choosing.claiming(loss, model, params)) as recorder:
+        return recorder
+
+
+def _failing(found: Explanation) -> str:
+    """Why a test fails, as text; nothing where it does not."""
+    from msgspec.structs import replace
+
+    unknown = [cause for cause in found.causes if cause.kind == "unrecorded" and cause.level == "info"]
+    causes = [cause for cause in found.causes if cause.level == "error"] + unknown
+    if not causes and {"reached", "hidden"}.intersection(found.statuses.values()):
+        return ""
+    advice = "with gradient_flow.record(model): around the forward and the loss tells the line\n" if unknown else ""
+    # What is no reason to fail would hide what is.
+    text = replace(found, causes=tuple(causes) or found.causes, terms=()).to("text")
+    return f"{text}\n{advice}what is meant so: allow=[...], or [tool.gradir] in pyproject.toml"
+
+
 @contextlib.contextmanager
 def _plain_failures() -> Iterator[None]:
     """Trouble with a file fails the test with its one line: a traceback would lead into gradir."""
@@ -151,6 +233,12 @@ def graph_snapshot(request: pytest.FixtureRequest) -> GraphSnapshot:
     test = request.node.name if request.cls is None else f"{request.cls.__qualname__}.{request.node.name}"
     folder, update = module.parent / FOLDER / module.stem, request.config.getoption(_UPDATE)
     return GraphSnapshot(folder, test, update=update, run=request.config.stash[_RUN])
+
+
+@pytest.fixture
+def gradient_flow(request: pytest.FixtureRequest) -> GradientFlow:
+    """Fails a test where a parameter gets no gradient, with the line that loses it; see `GradientFlow.check`."""
+    return GradientFlow(request.path.parent)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -186,3 +186,39 @@ def test_a_file_that_is_called_as_a_folder_is_not_made(tmp_path: Path, capfd: py
         assert main(words) == 2
         assert capfd.readouterr().err.endswith("/new.gir/: cannot be written: Is a directory\n")
         assert not (tmp_path / "new.gir").exists()
+
+
+def test_the_flow_is_noted_where_the_file_has_it(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    cutting = PROGRAM.replace("model(torch", "model[2](model[:2](torch").replace(").sum()", ").detach()).sum()")
+    (project / "train.py").write_text(cutting)
+    assert check("--update") == 0
+    capfd.readouterr()
+    assert check("--flow") == 1
+    out = capfd.readouterr().out
+    assert "a new cut" not in out
+    assert "without flow: the first graph (no --flow), so no place" in out
+    assert check("--flow", "--ignore", "cuts") == 0
+    assert check("--flow", "--update") == 0
+    capfd.readouterr()
+    assert check() == 0
+    assert capfd.readouterr().out == "no difference\n"
+    (project / "train.py").write_text(
+        cutting.replace("return model, ", "return model, model[2].weight.detach().sum() + ")
+    )
+    assert check() == 1
+    assert capfd.readouterr().out.startswith("a new cut: detach at train.py:8 ")
+
+
+def test_the_graph_of_a_forward_is_checked_against_one(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["capture", "train.py:loss", "--graph", "forward", "-o", "loss.gir"]) == 0
+    capfd.readouterr()
+    assert check() == 0
+    assert capfd.readouterr().out == "no difference\n"
+    edit(project)
+    assert check("--update") == 0
+    assert gradir.load("loss.gir").producer.options["graph"] == "forward"
+    capfd.readouterr()
+    assert check("--verify") == 2
+    assert capfd.readouterr().err == (
+        "gradir: --verify checks an autograd graph, and loss.gir has that of a forward: leave it out\n"
+    )

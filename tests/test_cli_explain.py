@@ -101,6 +101,16 @@ def test_what_is_allowed_has_status_zero(capfd: pytest.CaptureFixture[str]) -> N
     assert ". detach at net.py:12" in capfd.readouterr().out
 
 
+def test_it_is_written_where_the_command_was_given(
+    program: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    program.write_text(PROGRAM.replace("def loss():", "def loss():\n    import os; os.chdir('/')"))
+    (tmp_path / "pyproject.toml").write_text('[tool.gradir]\nallow = ["stem.*"]')
+    assert main(["explain", "net.py:loss", "--format", "markdown", "-o", "found.md"]) == 0
+    assert capfd.readouterr().out == ""
+    assert (tmp_path / "found.md").read_text().endswith("- allowed: `stem.*` (`pyproject.toml`): 1 cause\n")
+
+
 @pytest.mark.usefixtures("program")
 def test_a_loss_without_a_graph_and_an_operation_that_raises(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "net.py:lost"]) == 1
@@ -121,6 +131,10 @@ def test_a_loss_without_a_graph_and_an_operation_that_raises(capfd: pytest.Captu
         (["net.py:loss", "--input", "float32[1]"], "--input is for a module"),
         (["net.py:absent"], "net.py has no attribute 'absent'"),
         (["absent.gir"], "absent.gir"),
+        (["net.py"], "net.py: is a program, not a graph; what a program makes is named path/to/file.py:attr"),
+        (["absent"], "absent: there is no such file; what a program makes is named path/to/file.py:attr"),
+        (["net.py:nothing"], "no tensor among what was given, of type int; give the loss, or the error"),
+        (["net.py:loss", "-o", "."], ": cannot be written: Is a directory"),
         (["absent.gir", "--seed", "1"], "--seed is for a program, and absent.gir is a file"),
         (["net.py:loss", "--format", "html"], "invalid choice"),
     ],
@@ -197,7 +211,10 @@ def test_the_graph_of_a_forward_is_refused(tmp_path: Path, capsys: pytest.Captur
     graph = Graph.of([Node("w", role="parameter", names=("w",))], producer=Producer(options={"graph": "forward"}))
     gradir.save(graph, path)
     assert main(["explain", str(path)]) == 2
-    assert "the graph of a forward does not say where gradient flows" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        f"gradir: {path}: the graph of a forward does not say where gradient flows: explain the autograd graph, "
+        "captured with --flow\n"
+    )
 
 
 def test_an_overlay_is_written_for_the_graph_that_capture_gives(
@@ -236,5 +253,5 @@ def test_an_overlay_that_cannot_be_is_one_line(
     Graph.of([Node("x")]).save("a.gir")
     assert main(["explain", *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()[-1:]
-    assert line.startswith(f"gradir: {message}")
+    assert line.replace(f"{Path.cwd()}/", "").startswith(f"gradir: {message}")
     assert not Path("o.json").exists()

@@ -10,7 +10,7 @@ from samples import everything
 
 import gradir
 from gradir.cli import main
-from gradir.ir import Graph, Node, Source
+from gradir.ir import Graph, Node, Producer, Source
 
 
 @pytest.mark.parametrize(
@@ -50,4 +50,16 @@ def test_source_lines_of_one_side_only_are_said_to_be_that(
     assert main(["diff", *paths, "--ignore", "source,names"]) == 0
     assert capfd.readouterr().err == ""
     assert main(["diff", paths[0], paths[0]]) == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_the_graph_of_a_forward_beside_an_autograd_graph_is_said_to_be_that(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(tmp_path / name) for name in ("a.gir", "b.gir")]
+    gradir.save(Graph.of([Node("exp:1", op="exp")]), paths[0])
+    gradir.save(Graph.of([Node("exp:1", op="exp")], producer=Producer(options={"graph": "forward"})), paths[1])
+    assert main(["diff", *paths]) == 0
+    assert capfd.readouterr().err == "gradir: the second graph is that of a forward, and the other an autograd graph\n"
+    assert main(["diff", paths[1], paths[1]]) == 0
     assert capfd.readouterr().err == ""

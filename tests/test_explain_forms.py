@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 
 import pytest
+from markdown_it import MarkdownIt
 
 from gradir.errors import ExportError
 from gradir.explanations.model import Cause, Explanation, Term
+from gradir.ir import Source
 from gradir.vocabulary.causes import WORDS
 
 
@@ -43,3 +47,35 @@ def test_a_format_that_there_is_not_is_an_error() -> None:
         Explanation({}).to("html")
     with pytest.raises(ExportError, match="cannot spell"):
         Explanation({"\ud800": "cut"}).to("json")
+
+
+def test_what_a_notebook_shows_is_bounded_and_has_the_gravest() -> None:
+    names = [f"layers.{number}.{'x' * 500}" for number in range(300)]
+    levels = ("note", "info", "error")
+    causes = [Cause("detach", levels[number * 3 // 3000], "detach", tuple(names)) for number in range(3000)]
+    found = Explanation(dict.fromkeys(names, "cut"), tuple(causes)).allowing(f"{'y' * 500}{n}" for n in range(100))
+    shown = found._repr_mimebundle_()
+    assert max(map(len, shown.values())) < 100_000
+    for text in shown.values():
+        assert "and 2,970 more causes: --format json has them all" in text
+        assert "and 80 more" in text
+    assert shown["text/plain"].count("\nx detach") == 30
+    assert "| … 260 more | |\n" in shown["text/markdown"]
+    assert shown["text/markdown"].count("- **error**") == 30
+    assert len(json.loads(found.to("json"))["causes"]) == 3000
+
+
+def test_what_a_notebook_shows_is_a_table_and_a_list_and_no_markup_of_names() -> None:
+    hostile = ["<img src=x onerror=alert(1)>", "a|b", "`c`", "**d**\n# e", "[f](javascript:g)", "&lt;h&gt;", "~~i~~"]
+    causes = [
+        Cause(kind, "error", name, (name,), Source(name, 3, name), None, name)
+        for kind, name in zip(["detach", *hostile], [*hostile, "w"], strict=True)
+    ]
+    found = Explanation(dict.fromkeys(hostile, "cut"), tuple(causes)).allowing(hostile, "<b>pyproject.toml</b>")
+    html = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(found.to("markdown"))
+    rows = 1 + len(hostile)
+    items = len(causes) + len(hostile)
+    tags = Counter(re.findall("<([a-z0-9]+)[ >]", html))
+    tags.pop("code")
+    once = {"p": 1, "table": 1, "thead": 1, "tbody": 1, "ul": 1}
+    assert tags == {**once, "tr": rows, "th": 2, "td": 2 * len(hostile), "li": items, "strong": 1 + len(causes)}

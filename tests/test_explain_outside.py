@@ -110,3 +110,27 @@ def test_a_factor_that_starts_at_zero_and_learns_is_no_alarm() -> None:
     with gradir.record(flow=True) as rec:
         loss = (torch.randn(3, 4) @ a.T @ b.T + 1).square().mean()
     assert rec.explain(loss, params={"a": a, "b": b}).level == "error"
+
+
+@pytest.mark.parametrize("subject", [3, "loss", [], nn.Linear(2, 2), ValueError])
+def test_what_is_no_loss_is_refused_in_one_line(subject: object) -> None:
+    with gradir.record(flow=True) as rec:
+        torch.ones(3)
+    said = f"of type {type(subject).__name__}; give the loss, or the error that the forward raised"
+    with pytest.raises(gradir.CaptureError, match=said):
+        rec.explain(subject)
+
+
+@pytest.mark.parametrize("with_graph", [True, False])
+def test_names_of_tensors_are_checked_and_made_plain_with_a_graph_and_without(with_graph: bool) -> None:
+    w = torch.ones(3, requires_grad=True)
+    with gradir.record(flow=True) as rec:
+        loss = (w if with_graph else w.detach()).sum()
+    found = rec.explain(loss, params={3: w, "a\ud800": w})  # type: ignore[dict-item]
+    assert [*found.statuses] == ["3", "a\\ud800"]
+    found.to("json")
+    with pytest.raises(KeyError, match=r"no parameter or tensor '33' .did you mean '3'"):
+        found.status("33")
+    for params, said in (([w], "not a mapping of names"), ({"w": 3}, "is not a tensor but int"), ({"": w}, "empty")):
+        with pytest.raises(gradir.CaptureError, match=said):
+            rec.explain(loss, params=params)  # type: ignore[arg-type]

@@ -247,6 +247,36 @@ def test_a_new_detach_is_the_first_that_is_said() -> None:
     assert "new cut" not in said(after, before)
 
 
+@pytest.mark.parametrize(("first", "nth"), [(True, "second"), (False, "first")])
+def test_places_that_were_noted_of_one_side_alone_are_no_news(first: bool, nth: str) -> None:
+    noted, bare = small(DETACH, NO_GRAD), replace(small(), producer=Producer())
+    sides = (noted, bare) if first else (bare, noted)
+    diff = gradir.diff(*sides)
+    assert [(change.subject, change.id) for change in diff.changes] == [("graph", "flow")]
+    text = diff.to("text").splitlines()
+    assert text[:2] == [
+        "+0 -0 ~0 nodes",
+        f"without flow: the {nth} graph (no --flow), so no place where gradient ends is known to be new or gone",
+    ]
+    assert f"**Without flow:** `the {nth} graph (no --flow)" in diff.to("markdown")
+    assert "a new cut" not in diff.to("markdown")
+    assert list(findings(gradir.diff(*sides), sides, parsed("cuts,cuts>0,nodes"))) == []
+    assert not gradir.diff(*sides, ignore=["cuts"])
+    assert gradir.patch(sides[0], diff).cuts == sides[1].cuts
+    # A diff without its graphs has the change alone.
+    assert "~ flow" in diff_json.decode(diff_json.encode(diff)).to("text")
+
+
+def test_a_parameter_that_lost_its_gradient_is_news_without_the_flow_of_the_other_side_too() -> None:
+    noted, bare = small(DETACH, Cut("unreached", ("fc.bias",))), replace(small(), producer=Producer())
+    assert said(bare, noted) == "+1 -0 ~0 cuts; +0 -0 ~0 nodes"
+    assert [finding.text for finding in findings(compare(bare, noted), (bare, noted), parsed("cuts"))] == [
+        "cuts: 0 -> 1, 1 parameter now gets no gradient"
+    ]
+    # Whoever made a graph with places knows them, whatever made it.
+    assert "a new cut: detach" in said(replace(small(NO_GRAD), producer=Producer()), noted)
+
+
 def test_a_line_that_moves_is_no_change() -> None:
     before = small(DETACH, NO_GRAD)
     after = small(moved(DETACH, 97), replace(NO_GRAD, via=Source("lib.py", 9), into="add:1"))

@@ -8,6 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from gradir import dumps, loads  # noqa: E402
+from gradir.explanations.stored import explained  # noqa: E402
 from gradir.frontends.pytorch.recorder import Recorder  # noqa: E402
 from gradir.ir import Cut, Graph  # noqa: E402
 from gradir.ir.cuts import FLOW  # noqa: E402
@@ -262,6 +264,62 @@ def test_a_captured_correction_is_not_meant() -> None:
         d = (s.round() - s).detach()
         found = recorder.capture([(s + d).sum(), d + model.b.bias]).cuts
     assert {cut.meant for cut in found if cut.is_place} == {""}
+
+
+def left_torch(net: Net, x: Tensor) -> Tensor:
+    h = net.a(x)
+    return h * net.b(x).sum().item()
+
+
+def left_torch_often(net: Net, x: Tensor) -> Tensor:
+    for parameter in net.b.parameters():
+        x = x * float(parameter.sum())
+    return net.a(x)
+
+
+def test_what_left_torch_is_a_cut_of_the_graph_that_lacks_its_parameters() -> None:
+    (cut,) = places(left_torch)
+    assert (cut.kind, cut.op, cut.names, cut.at, cut.into) == ("exit", "item", ("b.weight", "b.bias"), "", "")
+    assert cut.tensor is not None
+    assert cut.tensor.shape == ()
+    assert cut.source is not None
+    assert cut.source.line == left_torch.__code__.co_firstlineno + 2
+    (cut,) = places(left_torch_often)
+    assert (cut.op, cut.names) == ("float", ("b.weight", "b.bias"))
+    # What the graph has all the same did not end there, nor what another cut stopped.
+    assert places(lambda net, x: net.a(x) * net.a(x).sum().item()) == []
+    (cut,) = places(lambda net, x: net.a(x) * net.b(x).detach() * net.b(x).sum().item())
+    assert cut.kind == "detach"
+
+
+def called_by_its_name(net: Net, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        h = torch.nn.functional.linear(x, net.b.weight)
+    return net.a(h) + torch.tensor([float(net.b.bias.sum())]) + net.target.weight.data
+
+
+@pytest.mark.parametrize(
+    "program",
+    [left_torch, left_torch_often, no_grad_branch, called_by_its_name, of_another, lambda net, x: net.a(x)],
+)
+def test_the_file_explains_what_the_program_does(program: Callable[[Net, Tensor], Tensor]) -> None:
+    model = Net(program)
+    with Recorder(model, flow=True) as recorder:
+        loss = model(torch.randn(4, 4)).sum()
+    found, stored = recorder.explain(loss, values=False), explained(loads(dumps(recorder.capture(loss))))
+    assert stored.statuses == found.statuses
+    assert {*stored.causes} == {*found.causes}
+    assert stored.level == found.level
+
+
+def test_what_was_made_outside_the_recording_is_not_known_to_be_unused() -> None:
+    model = Net(lambda net, x: net.a(x))
+    with Recorder(model, flow=True) as recorder:
+        out = model(torch.randn(3, 4))
+    inside, outside = recorder.capture(out.sum()), recorder.capture(out)
+    assert (inside.producer.options[FLOW], outside.producer.options[FLOW]) == (False, True)
+    assert explained(inside).status("b.weight") == "unreached"
+    assert explained(outside).status("b.weight") == "unused"
 
 
 def test_without_the_flow_nothing_is_said() -> None:

@@ -102,6 +102,9 @@ def test_the_wheel_needs_torch_only_as_an_extra(wheel: Path) -> None:
     assert {str(requirement.marker) for requirement in requirements if requirement.name == "torch"} == {
         'extra == "torch"'
     }
+    assert {str(requirement.marker) for requirement in requirements if requirement.name == "tomli"} == {
+        'python_version < "3.11"'
+    }
 
 
 def test_the_wheel_holds_the_license(wheel: Path) -> None:

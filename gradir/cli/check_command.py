@@ -20,8 +20,8 @@ __all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
 
 HELP = "capture, and compare with a .gir file"
 DESCRIPTION = (
-    "Capture what SPEC names and compare it with a .gir file, as a test does. Source lines are noted "
-    f"where the file has them.\n\n{SPEC_HELP}"
+    "Capture what SPEC names and compare it with a .gir file, as a test does. Source lines and the flow of the forward "
+    f"are noted where the file has them, and the graph of a forward is captured where the file is one.\n\n{SPEC_HELP}"
 )
 
 EPILOG = """\
@@ -55,6 +55,7 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Capture, compare, print."""
     from gradir import stored
+    from gradir.ir.cuts import FLOW
 
     comparing.check_options(options)
     if options.update and options.against == "-":
@@ -62,12 +63,19 @@ def run(options: argparse.Namespace) -> int:
     # The file is read first: a capture may take long.
     before = _before(options)
     expected = before.graph
-    if expected is not None and expected.producer.options.get("sources") is True:
-        options.sources = True
+    noted = {} if expected is None else expected.producer.options
+    for name in ("sources", FLOW):
+        if noted.get(name) is True:
+            setattr(options, name, True)
+    forward = noted.get("graph") == "forward"
+    if forward and options.verify:
+        raise GradirError(
+            f"--verify checks an autograd graph, and {options.against} has that of a forward: leave it out"
+        )
     # The program may change the working directory.
     path = located(options.against)
     with program_output(for_good=False):
-        graph = captured(options)
+        graph = captured(options, forward=forward)
     if expected is not None:
         found = comparing.compared(expected, graph, options)
         comparing.show(found, options)

@@ -75,6 +75,9 @@ def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Comparison:
     if all(name for name, _ in made) and made[0] != made[1]:
         hint = "" if options.normalize or made[0][0] != made[1][0] else "; --normalize leaves out what that changes"
         report(f"comparing a graph of {' '.join(made[0])} with one of {' '.join(made[1])}{hint}")
+    forward = [graph.producer.options.get("graph") == "forward" for graph in (a, b)]
+    if forward[0] != forward[1]:
+        report(f"the {_NTH[forward.index(True)]} graph is that of a forward, and the other an autograd graph")
     noted = [any(node.source is not None for node in graph.nodes.values()) for graph in (a, b)]
     if noted[0] != noted[1] and "source" not in _ignored(options):
         report(

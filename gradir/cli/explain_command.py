@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.capturing import SPEC_HELP, add_run_options, target_of
+from gradir.cli.capturing import SPEC_HELP, add_run_options, located, target_of
+from gradir.cli.parser import add_output
 from gradir.cli.program_output import program_output
 from gradir.errors import CaptureError, GraphError, SpecError
 
@@ -32,6 +33,12 @@ examples:
   gradir explain train.py:loss --overlay gradients.json
   gradir explain loss.gir
 
+what is meant may also stand in pyproject.toml, here or in a folder above:
+  [tool.gradir]
+  allow = ["teacher.*", "sample"]
+
+in tests, the pytest fixture gradient_flow fails with what this prints: gradient_flow.check(loss, model=model)
+
 exit status: 0 no parameter that should learn lacks its gradient, 1 one does, 2 trouble
 """
 
@@ -52,9 +59,12 @@ def add_options(parser: Parser) -> None:
         "--allow",
         metavar="PATTERN",
         action="append",
+        type=_pattern,
         default=[],
-        help="parameters by name, or a kind of cause, that are meant to be so; '*' is any text; repeat for more",
+        help="parameters by name, or a kind of cause, that are meant to be so, beside those of pyproject.toml; '*' is "
+        "any text; repeat for more",
     )
+    add_output(parser)
     parser.add_argument("--format", choices=_FORMATS, default="text", help="text (default), markdown or json")
     parser.add_argument(
         "--overlay", metavar="FILE", help="write the gradients and statuses for 'gradir export --overlay' too"
@@ -68,19 +78,31 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run or load, explain, print."""
+    from pathlib import Path
+
     from gradir import files
+    from gradir.project import project
 
     if options.graph and not options.overlay:
         raise SpecError("--graph belongs to --overlay FILE")
+    # Before the program runs, which may change the working directory.
+    own, path = project(Path.cwd()), options.output if files.is_stdout(options.output) else located(options.output)
     is_file = _is_file(options.spec)
     if is_file and options.overlay:
         files.check_apart(options.spec, options.overlay)
+    overlay = options.overlay and located(options.overlay)
     found, graph = _of_file(options) if is_file else (_of_program(options), None)
-    found = found.allowing(options.allow)
-    if options.overlay:
-        files.write_bytes(options.overlay, _overlay(found, graph, options.spec).to_json().encode())
-    files.write_bytes("-", found.to(options.format).encode("utf-8", "backslashreplace"))
+    found = found.allowing(own.allow, own.where).allowing(options.allow, "--allow")
+    if overlay:
+        files.write_bytes(overlay, _overlay(found, graph, options.spec).to_json().encode())
+    files.write_bytes(path, found.to(options.format).encode("utf-8", "backslashreplace"))
     return int(found.level == "error")
+
+
+def _pattern(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("a pattern is a name or a kind of cause, such as 'teacher.*' or detach")
+    return text
 
 
 def _is_file(spec: str) -> bool:
@@ -90,14 +112,22 @@ def _is_file(spec: str) -> bool:
 
 
 def _of_file(options: argparse.Namespace) -> tuple[Explanation, Graph]:
-    from gradir import api
+    from pathlib import Path
+
+    from gradir import api, files
     from gradir.explanations.stored import explained
 
     for name in ("input", "seed", "values", "frontend", "graph"):
         if getattr(options, name) not in (None, []):
             raise SpecError(f"--{name} is for a program, and {options.spec} is a file: name path/to/file.py:attr")
+    if options.spec.endswith(".py") or not (options.spec == "-" or Path(options.spec).exists()):
+        what = "is a program, not a graph" if options.spec.endswith(".py") else "there is no such file"
+        raise SpecError(f"{options.spec}: {what}; what a program makes is named path/to/file.py:attr, or module:attr")
     graph = api.load(options.spec)
-    return explained(graph), graph
+    try:
+        return explained(graph), graph
+    except GraphError as error:
+        raise GraphError(f"{files.name_of(options.spec)}: {error}") from error
 
 
 def _overlay(found: Explanation, graph: Graph | None, spec: str) -> Overlay:

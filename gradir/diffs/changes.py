@@ -72,8 +72,9 @@ class Change(Record, frozen=True, gc=False):
 
     The subject ``graph`` is what belongs to no single record. Its fields are ``nodes``, ``scopes`` or ``cuts``, the
     values the first that differ. A change ``order`` says that what both graphs hold stands in another order, a change
-    ``indices`` that the indices and ordinals in names shifted, as they do after what was added or removed, and a change
-    ``sequence``, with the field ``modules``, that entries of a list changed places.
+    ``indices`` that the indices and ordinals in names shifted, as they do after what was added or removed, a change
+    ``sequence``, with the field ``modules``, that entries of a list changed places, and a change ``flow`` that the
+    places where gradient ends were noted of one graph alone.
     """
 
     kind: Kind

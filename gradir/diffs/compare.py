@@ -17,7 +17,9 @@ from gradir.diffs.matching import match
 from gradir.diffs.sequences import matched, out_of_place, overtaken
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Node, Scope
+from gradir.ir.cuts import lacking_flow
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
+from gradir.ir.text import counted
 from gradir.ir.totals import totals
 from gradir.vocabulary import vocabulary_of
 
@@ -77,7 +79,7 @@ class _Changes:
                 for renamed, count in self._names.modules.items()
             ),
             *_of_records(self._scopes, self._scope),
-            *_of_records(self._cuts, self._cut),
+            *self._of_cuts(),
             *_of_records(self._nodes, self._node),
         ]
         if self._shifted:
@@ -109,6 +111,19 @@ class _Changes:
             for scope, below in zip((old, new), self._below, strict=True)
         )
         return before == after
+
+    def _of_cuts(self) -> Iterator[Change]:
+        """The changes of cuts; places that were noted of one graph alone are one change of the whole, and no news."""
+        found = list(_of_records(self._cuts, self._cut))
+        lacking = lacking_flow(*self._graphs)
+        if lacking is None:
+            yield from found
+            return
+        yield from (change for change in found if change.cut is None)
+        places = sum(change.cut is not None for change in found)
+        if places:
+            said = ["not noted" if graph is lacking else counted(places, "place") for graph in self._graphs]
+            yield _of_graph("flow", {"cuts": (said[0], said[1])})
 
     def _cut(self, old: Cut, new: Cut) -> tuple[Verdict, Iterable[FieldChange]]:
         fields = field_changes(self._names.cut(old), new, _without_places(), old)

@@ -6,13 +6,13 @@ The JSON is what schemas/gir-explanation-1.0.schema.json describes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Final, Literal
 
 import msgspec
 
 from gradir.errors import ExportError
-from gradir.explanations.model import STATUSES, Cause, Explanation, Level, Record, Term
+from gradir.explanations.model import STATUSES, Allowed, Cause, Explanation, Level, Record, Term
 from gradir.ir import Source
 from gradir.ir.jsontext import printable_json
 from gradir.ir.text import counted, printable
@@ -23,6 +23,10 @@ __all__ = ["FORMS", "Document", "json", "markdown", "text", "written"]
 
 _SIGNS: Final = {"error": "x", "info": "i", "note": "."}
 _MOST_TERMS: Final = 12
+_MOST_ROWS: Final = 40
+_MOST_CAUSES: Final = 30
+_MOST_ALLOWED: Final = 20
+"""Of more, a text names the first, or the gravest, and says how many are left; the JSON has all."""
 
 
 class Told(Record, frozen=True, omit_defaults=False):
@@ -41,9 +45,9 @@ class Told(Record, frozen=True, omit_defaults=False):
 class Document(Record, frozen=True, omit_defaults=False):
     """Which parameters get a gradient, and why the others get none.
 
-    ``statuses`` has a word for every parameter and tensor by name, ``level`` is the highest level of a cause, and
-    ``terms`` are the summands of what was captured. ``gradients`` has by name the norm of what arrives, or ``none``,
-    ``zero`` or ``nonfinite``, where values were asked for.
+    ``statuses`` has a word for every parameter and tensor by name, ``level`` is the highest level of a cause,
+    ``terms`` are the summands of what was captured, ``gradients`` has by name the norm of what arrives, or ``none``,
+    ``zero`` or ``nonfinite``, where values were asked for, and ``allowed`` is what was said to be meant, and where.
     """
 
     format: Literal["gir-explanation"]
@@ -53,19 +57,25 @@ class Document(Record, frozen=True, omit_defaults=False):
     causes: tuple[Told, ...]
     terms: tuple[Term, ...]
     gradients: Mapping[str, float | str]
+    allowed: tuple[Allowed, ...] = ()
 
 
 def text(explanation: Explanation) -> str:
     """The counts, then each cause with its line and what to do."""
     lines = [_summary(explanation)]
-    for cause in explanation.causes:
+    causes, others = _gravest(explanation)
+    for cause in causes:
         lines += ["", f"{_SIGNS.get(cause.level, '-')} {printable(cause.kind)}{_at(cause)}", f"  {cause.text}"]
         if cause.advice:
             lines.append(f"  -> {cause.advice}")
+    if others:
+        lines += ["", others]
     if len(explanation.terms) > 1:
         lines += ["", "terms of what was captured:", *(f"  {_term(term)}" for term in explanation.terms[:_MOST_TERMS])]
         if len(explanation.terms) > _MOST_TERMS:
             lines.append(f"  and {len(explanation.terms) - _MOST_TERMS:,} more")
+    if explanation.allowed:
+        lines += ["", "allowed:", *(f"  {each}" for each in _allowed(explanation, printable))]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -80,6 +90,26 @@ def _number(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:.6g}"
 
 
+def _gravest(explanation: Explanation) -> tuple[Sequence[Cause], str]:
+    """The causes to tell, and how many others there are; in the order of the program where all are told."""
+    causes = explanation.causes
+    if len(causes) <= _MOST_CAUSES:
+        return causes, ""
+    levels = [*_SIGNS]
+    gravest = sorted(causes, key=lambda cause: levels.index(cause.level) if cause.level in levels else len(levels))
+    return gravest[:_MOST_CAUSES], f"and {len(causes) - _MOST_CAUSES:,} more causes: --format json has them all"
+
+
+def _allowed(explanation: Explanation, shown: Callable[[str], str]) -> Iterator[str]:
+    """Each pattern, where it is written, and what came of it; one that allows nothing may be misspelt."""
+    for allowed in explanation.allowed[:_MOST_ALLOWED]:
+        where = f" ({shown(allowed.where)})" if allowed.where else ""
+        nothing = "nothing, as no cause is of this kind or of such names alone"
+        yield f"{shown(allowed.pattern)}{where}: {counted(allowed.causes, 'cause') if allowed.causes else nothing}"
+    if len(explanation.allowed) > _MOST_ALLOWED:
+        yield f"and {len(explanation.allowed) - _MOST_ALLOWED:,} more"
+
+
 def markdown(explanation: Explanation) -> str:
     """The counts, a table of what does not simply get its gradient, and a list of the causes."""
     return "".join(f"{line}\n" for line in _markdown(explanation))
@@ -90,16 +120,22 @@ def _markdown(explanation: Explanation) -> Iterator[str]:
     told = [(name, status) for name, status in explanation.statuses.items() if status != "reached"]
     if told:
         yield from ("", "| parameter | status |", "|---|---|")
-        for name, status in told:
+        for name, status in told[:_MOST_ROWS]:
             yield f"| {code_span(name)} | {_status(status)} |"
-    if explanation.causes:
+        if len(told) > _MOST_ROWS:
+            yield f"| … {len(told) - _MOST_ROWS:,} more | |"
+    if explanation.causes or explanation.allowed:
         yield ""
-    for cause in explanation.causes:
+    causes, others = _gravest(explanation)
+    for cause in causes:
         words = worded(cause.kind, cause.op, cause.names, code_span)
         where = "" if cause.source is None else f" at {code_span(_line(cause.source))}"
         advice = f" To do: {words.advice}." if words.advice else ""
         detail = f": {code_span(cause.detail)}" if cause.detail else ""
         yield f"- **{cause.level}**, {code_span(cause.kind)}{where}: {words.text}{detail}.{advice}"
+    if others:
+        yield f"- {others}"
+    yield from (f"- allowed: {each}" for each in _allowed(explanation, code_span))
     if len(explanation.terms) > 1:
         yield from ("", "Terms of what was captured:", "")
         yield from (f"- {_term(term, code_span)}" for term in explanation.terms[:_MOST_TERMS])
@@ -125,6 +161,7 @@ def json(explanation: Explanation) -> str:
         tuple(causes),
         explanation.terms,
         explanation.gradients,
+        explanation.allowed,
     )
     try:
         body = msgspec.json.format(msgspec.json.encode(document), indent=2)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import translate
+from itertools import chain
 from typing import Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from gradir.errors import GraphError
+from gradir.hints import did_you_mean
 from gradir.ir import Graph, Source
 from gradir.ir.frozen import NOTHING
 from gradir.ir.text import printable
 from gradir.overlays import Channel, Look, Overlay
 from gradir.vocabulary.causes import worded
 
-__all__ = ["STATUSES", "Cause", "Explanation", "Level", "OfGraph", "Term"]
+__all__ = ["STATUSES", "Allowed", "Cause", "Explanation", "Level", "OfGraph", "Term"]
 
 Level = Literal["none", "note", "info", "error"]
 
@@ -108,13 +111,21 @@ class OfGraph(Record, frozen=True):
     gradients: Mapping[str, float | str] = NOTHING
 
 
+class Allowed(Record, frozen=True, omit_defaults=False):
+    """A pattern of what is meant, where it is written, and how many causes it took part in allowing."""
+
+    pattern: str
+    where: str = ""
+    causes: int = 0
+
+
 class Explanation(Record, frozen=True):
     """Which parameters get a gradient, and why the others get none.
 
-    ``statuses`` has a word of `STATUSES` for every parameter and tensor by name. ``gradients`` has the norms of what
-    arrives, or ``none``, ``zero`` or ``nonfinite``, where values were asked for, and ``of_graph`` is where all this is
-    in the graph that was explained. It is true where there is something to tell, so `level` is not ``none``. Printed,
-    it is the text of ``gradir explain``, and `to` gives the other forms.
+    ``statuses`` has a word of `STATUSES` for every parameter and tensor by name, and ``allowed`` what was said to be
+    meant. ``gradients`` has the norms of what arrives, or ``none``, ``zero`` or ``nonfinite``, where values were asked
+    for, and ``of_graph`` is where all this is in the graph that was explained. It is true where there is something to
+    tell, so `level` is not ``none``. Printed, it is the text of ``gradir explain``, and `to` gives the other forms.
 
     >>> found = Explanation({"fc.weight": "cut"}, (Cause("detach", "error", "detach", ("fc.weight",)),))
     >>> found.status("fc.weight"), found.level, bool(found)
@@ -126,6 +137,7 @@ class Explanation(Record, frozen=True):
     terms: tuple[Term, ...] = ()
     gradients: Mapping[str, float | str] = NOTHING
     of_graph: OfGraph | None = None
+    allowed: tuple[Allowed, ...] = ()
 
     @property
     def level(self) -> Level:
@@ -142,29 +154,39 @@ class Explanation(Record, frozen=True):
         Raises:
             KeyError: nothing has this name.
         """
+        if name not in self.statuses:
+            raise KeyError(f"no parameter or tensor {name!r}{did_you_mean(name, self.statuses)}")
         return self.statuses[name]
 
-    def allowing(self, patterns: Iterable[str]) -> Explanation:
+    def allowing(self, patterns: Iterable[str], where: str = "") -> Explanation:
         """The explanation with what is meant told as a note, which is no alarm.
 
-        That is a cause whose kind a pattern matches, or each of whose names one does; ``*`` is any text, dots included.
+        That is a cause whose kind a pattern matches, or each of whose names one does; ``*`` is any text, dots included,
+        and no other character stands for another. ``where`` says where the patterns are written.
+
+        Raises:
+            TypeError: ``patterns`` is one text, and no list of them.
 
         >>> found = Explanation({"ema.w": "cut"}, (Cause("detach", "error", "detach", ("ema.w",)),))
         >>> found.allowing(["ema.*"]).level, found.allowing(["detach"]).level, found.allowing(["fc.*"]).level
         ('none', 'none', 'error')
         """
-        meant = [*patterns]
-
-        def is_meant(text: str) -> bool:
-            return any(fnmatchcase(text, pattern) for pattern in meant)
-
-        causes = [
-            replace(cause, level="note")
-            if is_meant(cause.kind) or (cause.names and all(map(is_meant, cause.names)))
-            else cause
-            for cause in self.causes
-        ]
-        return replace(self, causes=tuple(causes))
+        if isinstance(patterns, str):
+            raise TypeError(f"patterns are a list, such as [{patterns!r}], and this is one text")
+        # What was allowed before may have been a part of the names of a cause.
+        wanted = [*self.allowed, *(Allowed(pattern, where) for pattern in patterns)]
+        matches = {(each.pattern, each.where): _matching(each.pattern) for each in wanted}
+        texts = dict.fromkeys(chain(*((cause.kind, *cause.names) for cause in self.causes)))
+        # Each once, since many causes may be about the same parameters.
+        found = {text: [key for key, match in matches.items() if match(text)] for text in texts}
+        causes, counts = list[Cause](), dict.fromkeys(matches, 0)
+        for cause in self.causes:
+            of_kind, *of_names = (found[text] for text in (cause.kind, *cause.names))
+            is_meant = bool(of_kind or (of_names and all(of_names)))
+            causes.append(replace(cause, level="note") if is_meant else cause)
+            for key in {*of_kind, *chain(*of_names)} if is_meant else ():
+                counts[key] += 1
+        return replace(self, causes=tuple(causes), allowed=tuple(Allowed(*key, count) for key, count in counts.items()))
 
     def overlay(self, graph: Graph | None = None) -> Overlay:
         """What is to be drawn over a graph: the status of each parameter, and the gradients where they are known.
@@ -232,3 +254,8 @@ class Explanation(Record, frozen=True):
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
         """What a notebook shows."""
         return {"text/plain": str(self), "text/markdown": self.to("markdown")}
+
+
+def _matching(pattern: str) -> Callable[[str], object]:
+    """What tells whether a text is as a pattern says; names have brackets, so ``*`` alone is special."""
+    return re.compile(translate(pattern.replace("[", "[[]").replace("?", "[?]"))).match

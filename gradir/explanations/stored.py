@@ -8,6 +8,7 @@ from typing import Final
 from gradir.errors import GraphError
 from gradir.explanations.model import Cause, Explanation
 from gradir.ir import Cut, Graph
+from gradir.ir.cuts import FLOW
 
 __all__ = ["explained"]
 
@@ -28,14 +29,16 @@ def explained(graph: Graph) -> Explanation:
     """
     if graph.producer.options.get("graph") == "forward":
         raise GraphError(
-            "the graph of a forward does not say where gradient flows: explain an autograd graph, as --flow captures it"
+            "the graph of a forward does not say where gradient flows: explain the autograd graph, captured with --flow"
         )
     statuses = {
         name: "reached" for node in graph.nodes.values() if node.role in {"leaf", "parameter"} for name in node.names
     }
     flow = [cut for cut in graph.cuts if cut.kind not in _OF_ANY_GRAPH]
+    is_known = bool(flow) or graph.producer.options.get(FLOW) is True
     for cut in graph.cuts:
-        status = "hidden" if cut.kind == "hidden" else "unreached" if cut.kind == "unreached" and not flow else "unused"
+        status = "unused" if is_known else "unreached"
+        status = "hidden" if cut.kind == "hidden" else status
         statuses.update((name, status) for name in cut.names if name not in statuses)
     for cut in flow:
         statuses.update((name, "cut") for name in cut.names if statuses[name] == "unused")

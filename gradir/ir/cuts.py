@@ -13,7 +13,7 @@ from gradir.ir.graph import Graph
 from gradir.ir.model import Cut
 from gradir.ir.text import counted, printable
 
-__all__ = ["FLOW", "Stub", "counts_text", "cut_text", "renamed_cuts", "stubs"]
+__all__ = ["FLOW", "Stub", "counts_text", "cut_text", "lacking_flow", "renamed_cuts", "stubs"]
 
 FLOW: Final = "flow"
 """The option of the producer of a graph whose forward was noted."""
@@ -97,6 +97,19 @@ def counts_text(graph: Graph) -> str:
 def renamed_cuts(cuts: Iterable[Cut], called: Callable[[str], str]) -> tuple[Cut, ...]:
     """The cuts with their nodes as they are called now; ``called`` gives nothing for a node that is gone."""
     return tuple([_renamed(cut, called) for cut in cuts])
+
+
+def lacking_flow(a: Graph, b: Graph) -> Graph | None:
+    """The one of two graphs whose forward was not noted, so that it has no places of cuts, where that of the other was.
+
+    >>> from gradir.ir.model import Producer
+    >>> a, b = Graph.of([]), Graph.of([], producer=Producer(options={FLOW: True}))
+    >>> lacking_flow(a, b) is a, lacking_flow(b, a) is a, lacking_flow(b, b)
+    (True, True, None)
+    """
+    has = [graph.producer.options.get(FLOW) is True for graph in (a, b)]
+    lacking = (a, b)[has.index(False)] if has[0] != has[1] else None
+    return None if lacking is None or any(cut.is_place for cut in lacking.cuts) else lacking
 
 
 def _renamed(cut: Cut, called: Callable[[str], str]) -> Cut:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.errors import GradirError
+from gradir.ir.cuts import lacking_flow
 from gradir.ir.model import MOST
 from gradir.ir.text import amount
 from gradir.review.headline import new_cuts, new_places, unknown_sizes
@@ -120,7 +121,10 @@ def _cut_findings(comparison: Comparison, conditions: Sequence[Condition]) -> It
     named = [condition for condition in conditions if condition.metric == _CUTS]
     if said and not named:
         yield Finding(f"{said}; --fail-on {_CUTS} fails on that", fails=False)
-    before, after = (sum(not cut.meant for cut in graph.cuts) for graph in comparison.graphs)
+    # Places that one side alone was asked for are no growth.
+    has_places = lacking_flow(*comparison.graphs) is None
+    counted = [[cut for cut in graph.cuts if has_places or not cut.is_place] for graph in comparison.graphs]
+    before, after = (sum(not cut.meant for cut in cuts) for cuts in counted)
     for condition in named:
         grown = max(len(new) + len(places), after - before)
         fails = bool(said or before != after) if condition.limit is None else _holds(condition, before, before + grown)

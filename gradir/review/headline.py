@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.ir.cuts import cut_text
+from gradir.ir.cuts import cut_text, lacking_flow
 from gradir.ir.text import amount, short_bytes
 from gradir.review.frozen_parameters import freezing
 from gradir.review.wording import SIGNS, words
@@ -99,7 +99,7 @@ def unknown_sizes(before: int, after: int) -> str:
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
-    """Which side has no data, what was frozen or unfrozen, and what makes up most of the changed nodes.
+    """Which side has no data or no flow, what was frozen or unfrozen, and what makes up most of the changed nodes.
 
     >>> from gradir.ir import Graph, Node, TensorMeta
     >>> from gradir.review.comparison import Comparison
@@ -112,6 +112,11 @@ def notes(comparison: Comparison) -> Iterator[str]:
         nth, graph = ("first", comparison.before) if fake[0] else ("second", comparison.after)
         framework = graph.producer.framework or "the framework"
         yield f"without data: the {nth} graph (--fake), where {framework} runs some operations in other ways"
+    lacking = lacking_flow(*comparison.graphs)
+    facts = {change.id for change in comparison.diff.changes if change.subject == "graph"}
+    if lacking is not None and "flow" in facts:
+        nth = "first" if lacking is comparison.before else "second"
+        yield f"without flow: the {nth} graph (no --flow), so no place where gradient ends is known to be new or gone"
     yield from freezing(comparison)
     yield from uniform(comparison.diff)
 

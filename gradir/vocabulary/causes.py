@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from gradir.ir.excerpt import shortened
 from gradir.ir.text import printable
 
 __all__ = ["WORDS", "Words", "worded"]
 
 _MOST_NAMES: Final = 4
+_LONGEST_NAME: Final = 120
 
 
 class Words(NamedTuple):
@@ -81,7 +83,8 @@ WORDS: Final[Mapping[str, Words]] = {
     ),
     "unreached": Words(
         "no gradient arrives at {names}, and the file does not say why",
-        "capture it again with the flow of the forward, or run `gradir explain` on the program",
+        "capture it again with --flow, in Python with gradir.record(model, flow=True), or run `gradir explain` on the "
+        "program",
     ),
     "withheld": Words(
         "a custom Function or a compiled part of the graph gives back no gradient for {names}",
@@ -238,7 +241,11 @@ _NUMBER: Final = {
 }
 
 
-def worded(kind: str, op: str, names: Sequence[str], shown: Callable[[str], str] = printable) -> Words:
+def _short(text: str) -> str:
+    return printable(shortened(text, _LONGEST_NAME))
+
+
+def worded(kind: str, op: str, names: Sequence[str], shown: Callable[[str], str] = _short) -> Words:
     """The sentence of a cause and its advice; ``shown`` writes a name as the format needs it.
 
     >>> worded("exit", "item", ["a", "b", "c", "d", "e", "f"]).text

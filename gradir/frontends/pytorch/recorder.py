@@ -25,9 +25,16 @@ from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
 from gradir.frontends.pytorch.reading.attributes import plain_text
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
 from gradir.frontends.pytorch.reading.scopes import scope_table
-from gradir.frontends.pytorch.reading.tensors import Modules, NamedTensors, Owned, modules_below, modules_of
+from gradir.frontends.pytorch.reading.tensors import (
+    Modules,
+    NamedTensors,
+    Owned,
+    modules_below,
+    modules_of,
+    named_tensors,
+)
 from gradir.frontends.pytorch.reading.walk import walk
-from gradir.frontends.pytorch.recording.flow import Flow, Value
+from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Value
 from gradir.frontends.pytorch.recording.forward import forward_nodes
 from gradir.frontends.pytorch.recording.modes import FlowModes
 from gradir.frontends.pytorch.recording.participants import Ran, strays_among, taking_part
@@ -166,7 +173,11 @@ class Recorder:
         named = {name: entry.tensor for entry in owned for name in entry.names}
         captured = [leaf for _, leaf in flattened_with_paths(subject)[0] if isinstance(leaf, torch.Tensor)]
         if not captured and not isinstance(subject, BaseException):
-            raise CaptureError("there is nothing to explain: no tensor among what was given")
+            kind = type(subject).__name__
+            raise CaptureError(
+                f"there is nothing to explain: no tensor among what was given, of type {kind}; give the loss, or the "
+                "error that the forward raised"
+            )
         flow = next(iter(self._flows.values()))
         with_graph = [tensor for tensor in captured if tensor.requires_grad]
         live = self.live_capture(with_graph, model=model, params=params) if with_graph else None
@@ -174,7 +185,7 @@ class Recorder:
         if optimizer is not None and groups is None:
             raise CaptureError(f"optimizer is no optimizer of torch.optim but {type(optimizer).__name__}")
         trained = None if groups is None else [tensor for group in groups for tensor in group["params"]]
-        extra = dict(params.items() if isinstance(params, Mapping) else params or ())
+        extra = dict(named_tensors(params))
         parametrized = frozenset(name for name in extra if f"parametrizations.{name}.original" in named)
         asked = Subject(
             flow,
@@ -232,8 +243,11 @@ class Recorder:
     ) -> LiveGraph:
         """The capture with the places in its graph where the flow goes on without gradient."""
         named, found = NamedTensors(known, params), list[Cut]()
+        captured = [entry.tensor for entry in live.captured if entry.role == "output"]
+        unknown = {id(tensor) for tensor in captured}
         for flow in self._flows.values():
-            flowing = Flowing(flow, [entry.tensor for entry in live.captured if entry.role == "output"])
+            unknown -= {id(tensor) for tensor in captured if flow.value_of(tensor).maker != FROM_OUTSIDE}
+            flowing = Flowing(flow, captured)
             # A parameter that was made inside the recording is no tensor from outside.
             owned = {flowing.root(flow.value_of(entry.tensor)): entry.names for entry in known}
 
@@ -246,7 +260,8 @@ class Recorder:
 
             found.extend(cuts_of(flow, flowing, names_of, live, lambda frame: path_of(frame, paths)))
         graph = live.graph
-        producer = replace(graph.producer, options={**graph.producer.options, FLOW: True})
+        # What was made outside the recording may be computed of anything, and lose its gradient anywhere.
+        producer = replace(graph.producer, options={**graph.producer.options, FLOW: not unknown})
         return live._replace(graph=replace(graph, cuts=(*graph.cuts, *found), producer=producer))
 
     def _source_lookup(self, timelines: Sequence[Timeline]) -> SourceLookup | None:

@@ -14,7 +14,7 @@ from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Record
 from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
 from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop, updated_leaves
 from gradir.frontends.pytorch.explaining.gradients import Gradients, gradients_of
-from gradir.frontends.pytorch.explaining.places import lines_of
+from gradir.frontends.pytorch.explaining.places import called, leavings, lines_of
 from gradir.frontends.pytorch.explaining.registered import replaced
 from gradir.frontends.pytorch.explaining.terms import numbers_of
 from gradir.frontends.pytorch.explaining.writes import writes_over_saved
@@ -134,7 +134,7 @@ class _Search:
             yield Term(
                 names,
                 variable,
-                "" if step is None else _called(step),
+                "" if step is None else called(step),
                 lines_of(step.place, self._lines)[0] if step else None,
                 numbers.get(value),
             )
@@ -146,7 +146,7 @@ class _Search:
             makers = [self._flow.steps[read.value.maker] for read in failed.reads if read.value.maker != FROM_OUTSIDE]
             inferred = [step for step in makers if step.mode == "inference_mode"]
             for step in inferred:
-                self._tell("inference_mode", "error", _called(step), [], step.place, detail=error)
+                self._tell("inference_mode", "error", called(step), [], step.place, detail=error)
             if not inferred:
                 self._tell("raised", "error", failed.called, [], failed.place, detail=error)
         else:
@@ -194,11 +194,11 @@ class _Search:
             names = list(self._names_of(self._flowing.members(leaves)))
             level = self._level_of(names)
             if level == "error" or kind in EXPLICIT:
-                self._tell(kind, level, _called(stop.step), names, place)
+                self._tell(kind, level, called(stop.step), names, place)
 
     def _tell_exits(self) -> None:
         told: set[str] = set()
-        for leaving in self._flowing.exits:
+        for (operation, place), leaving in leavings(self._flowing).items():
             names = [
                 name
                 for name in self._names_of(self._flowing.members(leaving.leaves))
@@ -206,7 +206,7 @@ class _Search:
             ]
             if names:
                 told.update(names)
-                self._tell("exit", self._level_of(names), leaving.exit.called.strip("_"), names, leaving.exit.place)
+                self._tell("exit", self._level_of(names), operation, names, place)
 
     def _tell_exchanges(self) -> None:
         for exchange in self._flow.exchanges:
@@ -380,12 +380,10 @@ class _Search:
         for first, others in writes:
             leaves = updated_leaves(first)
             names = self._names_of(map(self._flowing.root, leaves))
-            again = [(_called(step), lines_of(step.place, self._lines)[0]) for step in others]
-            listed = ", ".join(
-                called if line is None else f"{called} at {line.file}:{line.line}" for called, line in again
-            )
+            again = [(called(step), lines_of(step.place, self._lines)[0]) for step in others]
+            listed = ", ".join(name if line is None else f"{name} at {line.file}:{line.line}" for name, line in again)
             detail = f"and so do later {listed}" if listed else ""
-            self._tell("updated" if leaves else "inplace", "error", _called(first), names, first.place, detail=detail)
+            self._tell("updated" if leaves else "inplace", "error", called(first), names, first.place, detail=detail)
         if not writes:
             self._tell_what_was_freed(live, error)
 
@@ -422,10 +420,3 @@ class _Search:
 
 def _at(source: Source) -> str:
     return f"at {source.file}:{source.line}"
-
-
-def _called(step: Step) -> str:
-    """What the program calls an operation; an operator and what no call is known of have torch's own name."""
-    if step.called and not step.called.startswith("__"):
-        return step.called
-    return str(step.func.__name__).partition(".")[0]

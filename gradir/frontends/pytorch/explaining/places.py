@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
-from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Stop
+from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Leaving, Stop
 from gradir.frontends.pytorch.explaining.ends import Ends
 from gradir.frontends.pytorch.explaining.meant import Meant
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Value
+from gradir.frontends.pytorch.recording.flow import Flow, Place, Step, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.timelines import Frame
 from gradir.ir import Cut, Source
 
-__all__ = ["cuts_of", "lines_of", "operation_of"]
+__all__ = ["called", "cuts_of", "leavings", "lines_of"]
 
 
 def cuts_of(
@@ -37,19 +37,19 @@ def cuts_of(
         stops, leaves = groups.get(key, ([], 0))
         stops.append(stop)
         groups[key] = stops, leaves | stop.leaves
+    stopped = 0
     for (kind, place, scope), (stops, leaves) in groups.items():
+        stopped |= leaves
         names = dict.fromkeys(name for leaf in flowing.members(leaves) for name in names_of(leaf)[:1])
         if kind in EXPLICIT or not names.keys() <= reached:
             source, via = lines_of(place, lines)
             (stop, *_), patterns = stops, {meant.pattern(stop) for stop in stops}
-            number = stop.value.number
-            tensor = flow.outside[number].meta if stop.value.maker == FROM_OUTSIDE else stop.step.outputs[number]
             entry = next(filter(None, map(ends.entry, stops)), None)
             yield Cut(
                 kind,
                 tuple(names),
                 scope,
-                tensor,
+                flow.meta_of(stop.value),
                 operation_of(stop),
                 source,
                 via,
@@ -58,6 +58,25 @@ def cuts_of(
                 into="" if entry is None else entry.into,
                 slot=None if entry is None else entry.slot,
             )
+    hidden = {name for cut in live.graph.cuts if cut.kind == "hidden" for name in cut.names}
+    told = {name for leaf in flowing.members(stopped) for name in names_of(leaf)[:1]} | reached | hidden
+    for (operation, place), leaving in leavings(flowing).items():
+        behind = flowing.members(leaving.leaves)
+        names = {name: None for leaf in behind for name in names_of(leaf)[:1] if name not in told}
+        if names:
+            told.update(names)
+            tensor = flow.meta_of(leaving.exit.reads[0].value)
+            # No node of the graph made the value, or it would have what is behind it.
+            yield Cut("exit", tuple(names), "", tensor, operation, *lines_of(place, lines))
+
+
+def leavings(flowing: Flowing) -> Mapping[tuple[str, Place | None], Leaving]:
+    """By function and place, where values leave torch: the first time there, with the leaves of every time."""
+    found: dict[tuple[str, Place | None], Leaving] = {}
+    for leaving in flowing.exits:
+        key = leaving.exit.called.strip("_"), leaving.exit.place
+        found[key] = found[key]._replace(leaves=found[key].leaves | leaving.leaves) if key in found else leaving
+    return found
 
 
 def lines_of(place: Place | None, lines: ShownLines) -> tuple[Source | None, Source | None]:
@@ -72,6 +91,11 @@ def lines_of(place: Place | None, lines: ShownLines) -> tuple[Source | None, Sou
 
 def operation_of(stop: Stop) -> str:
     """The operation that a stop is at, or the custom Function."""
-    if stop.step.inside is not None:
-        return stop.step.inside.called
-    return str(stop.step.func.__name__).partition(".")[0]
+    return called(stop.step) if stop.step.inside is None else stop.step.inside.called
+
+
+def called(step: Step) -> str:
+    """What the program calls an operation; an operator and what no call is known of have torch's own name."""
+    if step.called and not step.called.startswith("__"):
+        return step.called
+    return str(step.func.__name__).partition(".")[0]

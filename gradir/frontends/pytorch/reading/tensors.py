@@ -23,6 +23,7 @@ __all__ = [
     "held_by",
     "modules_below",
     "modules_of",
+    "named_tensors",
     "storage_of",
 ]
 
@@ -205,14 +206,10 @@ class NamedTensors:
         self._owned = {id(entry.tensor): entry for entry in owned}
         self._given: dict[int, list[str]] = {}
         self.intermediates: list[tuple[torch.Tensor, str]] = []
-        for name, tensor in _pairs(params):
-            if not text_of(name):
-                raise CaptureError("params has an empty name: give the tensor one that can be shown")
-            if not isinstance(tensor, torch.Tensor):
-                raise CaptureError(f"params[{name!r}] is not a tensor but {type(tensor).__name__}")
-            self._given.setdefault(id(tensor), []).append(text_of(name))
+        for name, tensor in named_tensors(params):
+            self._given.setdefault(id(tensor), []).append(name)
             if not tensor.is_leaf:
-                self.intermediates.append((tensor, text_of(name)))
+                self.intermediates.append((tensor, name))
 
     def of(self, tensor: torch.Tensor) -> Owned:
         """The tensor with every name, the one to show first, and the module that holds it, empty if none does."""
@@ -225,6 +222,20 @@ class NamedTensors:
         if isinstance(own, str) and own:
             names.append(plain_text(own))
         return entry._replace(names=tuple(dict.fromkeys(names)))
+
+
+def named_tensors(params: Names | None) -> Iterator[tuple[str, torch.Tensor]]:
+    """The names that a user gives, as plain text, with their tensors.
+
+    Raises:
+        CaptureError: they are no such names.
+    """
+    for name, tensor in _pairs(params):
+        if not text_of(name):
+            raise CaptureError("params has an empty name: give the tensor one that can be shown")
+        if not isinstance(tensor, torch.Tensor):
+            raise CaptureError(f"params[{name!r}] is not a tensor but {type(tensor).__name__}")
+        yield text_of(name), tensor
 
 
 def _pairs(params: Names | None) -> Iterator[tuple[str, Any]]:

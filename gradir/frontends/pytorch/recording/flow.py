@@ -206,6 +206,12 @@ class Flow:
         """The tensor from outside that a value is of, while it lives."""
         return self.outside[value.number].tensor() if value.maker == FROM_OUTSIDE else None
 
+    def meta_of(self, value: Value) -> TensorMeta:
+        """The type and shape of a value."""
+        if value.maker == FROM_OUTSIDE:
+            return self.outside[value.number].meta
+        return self.steps[value.maker].outputs[value.number]
+
     def made_parameters(self) -> dict[Value, torch.Tensor]:
         """By what they hold now, the living parameters that are the very objects which a step gave."""
         others = {id(outside.tensor()) for outside in self.outside}

@@ -1,0 +1,86 @@
+"""What a project says in the table ``[tool.gradir]`` of its pyproject.toml."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from gradir.errors import FileError, GradirError
+from gradir.hints import did_you_mean
+
+__all__ = ["Project", "project"]
+
+_FILE: Final = "pyproject.toml"
+_KEYS: Final = ("allow",)
+_MOST_BYTES: Final = 2**20
+_MOST_PATTERNS: Final = 1000
+_MOST_WORK: Final = 10**8
+"""The time that a dotted key takes is the square of its parts; this is some seconds."""
+
+
+class Project(NamedTuple):
+    """``allow`` are the patterns of what is meant in an explanation, and ``where`` is the file that has them."""
+
+    allow: tuple[str, ...] = ()
+    where: str = ""
+
+
+def project(folder: Path) -> Project:
+    """What is said for a folder: by the nearest pyproject.toml in it or above it that has the table.
+
+    Raises:
+        GradirError: such a file cannot be read, or says what is not understood.
+    """
+    for above in (folder, *folder.parents):
+        # Not by `Path.is_file`, which raises where a folder may not be looked into.
+        if os.path.isfile(above / _FILE):  # noqa: PTH113
+            where = os.path.relpath(above / _FILE)
+            table = _table(where)
+            if table is not None:
+                return Project(_allowed(table, where), where)
+    return Project()
+
+
+def _table(where: str) -> dict[str, Any] | None:
+    try:
+        with Path(where).open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise FileError(where, "read", error.strerror, error.errno) from error
+    # What no table of ours is in may be as it likes, and is not parsed.
+    if b"gradir" not in data:
+        return None
+    if len(data) > _MOST_BYTES:
+        raise GradirError(f"{where}: is larger than 1 MiB, and no more of it is read")
+    tool = _parsed(data, where).get("tool", {})
+    table = tool.get("gradir") if isinstance(tool, dict) else None
+    if table is not None and not isinstance(table, dict):
+        raise GradirError(f"{where}: tool.gradir must be a table: write [tool.gradir], and its keys below it")
+    return table
+
+
+def _parsed(data: bytes, where: str) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    if sum(line.count(b".") ** 2 for line in data.splitlines()) > _MOST_WORK:
+        raise GradirError(f"{where}: has a key of too many parts to be read")
+    try:
+        return tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise GradirError(f"{where}: is no TOML: {error}") from error
+
+
+def _allowed(table: dict[str, Any], where: str) -> tuple[str, ...]:
+    for key in table:
+        if key not in _KEYS:
+            raise GradirError(f"{where}: tool.gradir has no key {key!r}{did_you_mean(key, _KEYS)}: it has {_KEYS[0]}")
+    allow = table.get("allow", [])
+    if not isinstance(allow, list) or not all(isinstance(each, str) and each.strip() for each in allow):
+        raise GradirError(f'{where}: tool.gradir.allow must be a list of patterns, such as ["teacher.*"]')
+    if len(allow) > _MOST_PATTERNS:
+        raise GradirError(f"{where}: tool.gradir.allow has more than {_MOST_PATTERNS:,} patterns: '*' is any text")
+    return tuple(allow)

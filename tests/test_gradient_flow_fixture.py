@@ -1,0 +1,159 @@
+"""The pytest fixture ``gradient_flow``, in pytest runs of its own."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+pytest.importorskip("torch")
+pytest_plugins = ["pytester"]
+
+MODEL = """\
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.head, self.spare = nn.Linear(3, 3), nn.Linear(3, 1), nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.head(self.stem(x).detach())
+
+x = torch.ones(2, 3)
+"""
+MEANT = "what is meant so: allow=[...], or [tool.gradir] in pyproject.toml"
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A project with the model."""
+    pytester.makepyfile(net=MODEL)
+    pytester.makepyprojecttoml("")
+    return pytester
+
+
+def run(pytester: pytest.Pytester, **tests: str) -> dict[str, list[str]]:
+    """Run tests by name, together since each run takes long; gives the lines of each failure."""
+    functions = (
+        f"def test_{name}(gradient_flow):\n" + "".join(f"    {line}\n" for line in body.splitlines())
+        for name, body in tests.items()
+    )
+    pytester.makepyfile(test_net="\n".join(["from net import *", "import pytest", *functions]))
+    done = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    found: dict[str, list[str]] = {}
+    for line in done.outlines:
+        if match := re.fullmatch("_+ test_(\\w+) _+", line):
+            found[match[1]] = []
+        elif line.startswith("E  "):
+            found[list(found)[-1]].append(line.removeprefix("E").removeprefix("       ").removeprefix("Failed: "))
+    done.assert_outcomes(passed=len(tests) - len(found), failed=len(found))
+    done.stdout.no_fnmatch_line("*gradir/*.py*")
+    return found
+
+
+RECORDED = "model = Net()\nwith gradient_flow.record(model):\n    loss = model(x).sum()\n"
+ALONE = "model = Net()\nloss = model(x).sum()\n"
+DETACHED = ALONE.replace("sum()", "sum().detach()")
+NOTHING = "model = Net()\nwith gradient_flow.record(model):\n    model(x)\n    loss = torch.zeros(())\n"
+
+
+def test_the_failure_is_the_explanation(project: pytest.Pytester) -> None:
+    found = run(
+        project,
+        recorded=f"{RECORDED}gradient_flow.check(loss)",
+        alone=f"{ALONE}gradient_flow.check(loss, model=model)",
+        detached=f"{DETACHED}gradient_flow.check(loss, model=model.head)",
+        nothing=f"{NOTHING}gradient_flow.check(loss)",
+    )
+    assert found["recorded"] == [
+        "2 of 6 parameters reached, 2 unused, 2 cut",
+        "",
+        "x detach at net.py:10 in Net.forward",
+        "  detach() cuts stem.weight, stem.bias",
+        "  -> take detach() out of this line if stem.weight, stem.bias should learn from what is computed with its "
+        "result",
+        "",
+        MEANT,
+    ]
+    assert found["alone"] == [
+        "2 of 6 parameters reached, 4 unreached",
+        "",
+        "i unrecorded",
+        "  no gradient comes to stem.weight, stem.bias, spare.weight, spare.bias, and what was captured was made "
+        "outside the recording, which would tell why",
+        "  -> compute the loss inside `with gradir.record(model, flow=True)`",
+        "",
+        "with gradient_flow.record(model): around the forward and the loss tells the line",
+        MEANT,
+    ]
+    assert found["detached"][0] == "0 of 2 parameters reached, 2 unreached"
+    assert found["nothing"][:3] == [
+        "0 of 6 parameters reached, 6 unused",
+        "",
+        "x no_graph at test_net.py:23 in test_nothing",
+    ]
+
+
+def test_what_is_meant_passes_and_the_result_is_the_explanation(project: pytest.Pytester) -> None:
+    step = f"{RECORDED}for _ in range(2):\n    gradient_flow.check(loss, allow=['stem.*'])\nloss.backward()\n"
+    reached = "assert found.status('head.weight') == 'reached'\nassert found.allowed == ()"
+    optimizer = "optimizer=torch.optim.SGD(model.head.parameters())"
+    passing = {
+        "by_name": f"{RECORDED}gradient_flow.check(loss, allow=['stem.*'])",
+        "by_kind": f"{RECORDED}gradient_flow.check(loss, allow=['detach'])",
+        "by_optimizer": f"{RECORDED}found = gradient_flow.check(loss, {optimizer})\n{reached}",
+        "a_part": f"{RECORDED}gradient_flow.check(loss, model=model.head)",
+        "names": "w = torch.ones(3, requires_grad=True)\ngradient_flow.check(w.sum(), params={'w': w})",
+        "alone": f"{ALONE}gradient_flow.check(loss, model=model, allow=['stem.*', 'spare.*'])",
+        "a_part_alone": f"{ALONE}gradient_flow.check(loss, model=model.head)",
+        "after_backward": f"{step}assert model.stem.weight.grad is None\ngradient_flow.check(loss, allow=['stem.*'])",
+    }
+    assert run(project, **passing) == {}
+
+
+def test_what_pyproject_allows_counts_from_the_folder_of_the_test(project: pytest.Pytester) -> None:
+    project.makepyprojecttoml('[tool.gradir]\nallow = ["stem.bias", "old.*"]')
+    found = run(
+        project,
+        alone=f"{RECORDED}gradient_flow.check(loss)",
+        both=f"{RECORDED}gradient_flow.check(loss, allow=['stem.weight'])",
+    )
+    assert [*found] == ["alone"]
+    assert found["alone"][-5:-2] == [
+        "allowed:",
+        "  stem.bias (pyproject.toml): nothing, as no cause is of this kind or of such names alone",
+        "  old.* (pyproject.toml): nothing, as no cause is of this kind or of such names alone",
+    ]
+    project.makepyprojecttoml("[tool.gradir]\nalow = []")
+    (line,) = run(project, one=f"{RECORDED}gradient_flow.check(loss)")["one"]
+    assert line == "pyproject.toml: tool.gradir has no key 'alow' (did you mean 'allow'?): it has allow"
+
+
+def test_misuse_is_one_line(project: pytest.Pytester) -> None:
+    found = run(
+        project,
+        nameless="gradient_flow.check(Net()(x).sum())",
+        none="gradient_flow.check(None, model=Net())",
+        not_entered="gradient_flow.record(Net())\ngradient_flow.check(x)",
+        no_model="gradient_flow.check(Net()(x), model=3)",
+    )
+    assert found == {
+        "nameless": ["there is no parameter to check: name them, with model= or params="],
+        "none": [
+            "there is nothing to explain: no tensor among what was given, of type NoneType; give the loss, or the "
+            "error that the forward raised"
+        ],
+        "not_entered": ["nothing was recorded: run the forward inside `with recorder:`"],
+        "no_model": found["no_model"][:1],
+    }
+    assert "int" in found["no_model"][0]
+
+
+def test_what_does_not_use_it_loads_no_torch(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("import sys\n\ndef test_it(gradient_flow):\n    assert 'torch' not in sys.modules\n")
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess("--fixtures").stdout.fnmatch_lines(
+        ["gradient_flow -- *", "    Fails a test where a parameter gets no gradient, with the line that loses it;*"]
+    )
