@@ -34,7 +34,7 @@ from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
 from gradir.ir import TensorMeta
 
-__all__ = ["FROM_OUTSIDE", "Exit", "Flow", "Outside", "Place", "Read", "Step", "Value"]
+__all__ = ["COPYING", "FROM_OUTSIDE", "Exit", "Flow", "Outside", "Place", "Read", "Step", "Value"]
 
 FROM_OUTSIDE: Final = -1
 
@@ -47,8 +47,13 @@ _DATA: Final = "data"
 _VIEW: Final = "view"
 _INPLACE: Final = "inplace"
 
-_COPYING: Final = frozenset({"as_tensor", "asarray", "tensor"})
+COPYING: Final = frozenset({"as_tensor", "asarray", "new_tensor", "tensor"})
 """Functions that make a tensor of numbers that they read."""
+
+_CLASS: Final = "Tensor"
+"""The class of torch that does so when it is called, of which nothing is told but what it reads."""
+
+_MADE_OF_NUMBERS: Final = torch.ops.aten.lift_fresh.default
 
 
 class Value(NamedTuple):
@@ -206,12 +211,15 @@ class Flow:
                 continue
             inputs.extend(tensors)
             kinds.extend([signature.kinds.get(name, _DATA)] * len(tensors))
-        copied = (
-            self.exits[-1].reads if called in _COPYING and self.exits[-1:] and self.exits[-1].called == called else ()
-        )
-        reads = tuple([self.read(tensor, copied) for tensor in inputs])
         mode, number = _mode(), next_sequence_number()
         frame, call = sys._getframe(2), self._timeline.current
+        copied: tuple[Read, ...] = ()
+        if called in COPYING and self.exits[-1:] and self.exits[-1].called == called:
+            copied = self.exits[-1].reads
+        elif func is _MADE_OF_NUMBERS and not called:
+            copied = self._just_read(self._place(frame))
+            called = _CLASS if copied else called
+        reads = tuple([self.read(tensor, copied) for tensor in inputs])
         outputs: tuple[torch.Tensor, ...] = ()
         written = [tensor for tensor, kind in zip(inputs, kinds, strict=True) if kind == _INPLACE]
         stepping = _optimizer_step(frame) if written and mode != _GRAD else None
@@ -242,6 +250,15 @@ class Flow:
             )
         self._note_outputs(outputs, written)
         return result
+
+    def _just_read(self, place: Place | None) -> tuple[Read, ...]:
+        """What was read as numbers at a place since the last step, as ``torch.Tensor([x, y])`` does."""
+        found: list[Read] = []
+        for exited in reversed(self.exits):
+            if exited.before < len(self.steps) or exited.place != place:
+                break
+            found.extend(exited.reads)
+        return tuple(dict.fromkeys(reversed(found)))
 
     def note_exit(self, called: str, args: object, kwargs: object, frame: FrameType) -> None:
         """Note that a frame calls a function that reads the numbers of tensors."""

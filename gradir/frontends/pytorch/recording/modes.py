@@ -66,6 +66,8 @@ class _Calls(TorchFunctionMode):
         try:
             if self.called in _EXITS:
                 self._flow.note_exit(self.called, args, kwargs, frame)
+            elif self.called == "new_tensor":
+                self._flow.note_exit(self.called, args[1:], kwargs, frame)
             elif self.called == "data" and len(args) > 1:
                 self._flow.note_exchange(args[0], frame)
             result = func(*args, **(kwargs or {}))
