@@ -128,6 +128,10 @@ WORDS: Final[Mapping[str, Words]] = {
         "see whether {op} is flat here: one entry to normalise, values outside a range, a factor, a mask or a "
         "difference that is zero",
     ),
+    "hooked": Words(
+        "a hook makes the gradient of {names} zero: {op}",
+        "look at what the hook returns, or take it away with the handle that register_hook gave",
+    ),
     "empty": Words(
         "no row of this step went through {names}: what {op} takes of it is empty",
         "take no notice if other inputs send some, as in a mixture of experts; else look at how rows are chosen",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Final, NamedTuple
@@ -12,6 +12,7 @@ import torch
 from gradir.explanations.model import Cause, Explanation, Level, Term
 from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop, updated_leaves
 from gradir.frontends.pytorch.explaining.gradients import gradients_of
+from gradir.frontends.pytorch.explaining.hooks import Hooks
 from gradir.frontends.pytorch.explaining.places import lines_of
 from gradir.frontends.pytorch.explaining.registered import replaced
 from gradir.frontends.pytorch.explaining.writes import writes_over_saved
@@ -28,7 +29,6 @@ __all__ = ["Subject", "explain", "explain_failure"]
 _LEVELS: Final[Mapping[str, Level]] = {"empty": "info", "rounding": "note", "starting": "note"}
 """Of kinds that are no alarm, whatever they concern."""
 
-_NOW: Final = "with the numbers of this step, and others may give one"
 _SMALL: Final = 20_000
 """The nodes of a graph through which a backward is run to explain it, if nobody says otherwise."""
 
@@ -39,7 +39,8 @@ class Subject(NamedTuple):
     ``tensors`` are the parameters and tensors by name, ``owned`` the names that a module gives, ``captured`` what
     backward would start from, ``live`` their graph if they have one, ``trained`` the tensors of the optimizer if there
     is one. ``parametrized`` are names that a module computes of its parameters, ``aside`` the tensors that
-    modules keep otherwise than as parameters and buffers, ``untied`` pairs of parameters that were one tensor.
+    modules keep otherwise than as parameters and buffers, ``untied`` pairs of parameters that were one tensor, and
+    ``hooks`` those on the backward of modules, by path.
     """
 
     flow: Flow
@@ -51,6 +52,7 @@ class Subject(NamedTuple):
     parametrized: frozenset[str]
     aside: Mapping[str, torch.Tensor]
     untied: Sequence[tuple[str, str]]
+    hooks: Mapping[str, Sequence[object]]
 
 
 def explain_failure(subject: Subject, error: BaseException) -> Explanation:
@@ -300,6 +302,7 @@ class _Search:
             for name in closed
             if arrivals[name].kind == "zero" and arrivals[name].arose
         }
+        hooked = Hooks(self._flow, live, self._numbers_of_steps(), self._subject.hooks)
         zeros = Zeros(self._flow, self._flowing, self._names, waiting)
         # Where the loss is no number, nothing moves.
         is_lost = not all(bool(torch.isfinite(tensor).all()) for tensor in outputs)
@@ -316,11 +319,13 @@ class _Search:
             kind = "rounding" if cancels else arrival.kind
             if kind in ("zero", "rounding", "nonfinite"):
                 self._statuses[name] = "zero" if kind == "rounding" else kind
-                stays = kind != "zero" or is_lost or all(zeros.stays(places[fn]) for fn in arrival.arose)
-                for fn in arrival.arose or (None,):
+                hooks = {fn: hooked.at(fn, tensor, gradients.hooked) for fn in arrival.arose or (None,)}
+                stays = kind != "zero" or is_lost or all(hooks[fn] or zeros.stays(places[fn]) for fn in arrival.arose)
+                for fn, hook in hooks.items():
                     node, step = (None, None) if fn is None else places[fn]
-                    told, detail = (kind, "") if stays else _passing(zeros, step, starting)
-                    op, line = "" if node is None else node.op, None if step is None else step.place
+                    told, detail = (kind, "") if stays else zeros.passing(step, starting)
+                    op, line = hook or ("" if node is None else node.op, None if step is None else step.place)
+                    told = "hooked" if hook and told == "zero" else told
                     arose.setdefault((told, op, line, detail), []).append(name)
         for (kind, op, line, detail), names in arose.items():
             is_alarm = not detail and (kind == "nonfinite" or any(map(self._is_trained, names)))
@@ -394,13 +399,6 @@ class _Search:
     ) -> None:
         source, via = lines_of(place, self._lines)
         self._causes.append(Cause(kind, level, op, tuple(names), source, via, detail))
-
-
-def _passing(zeros: Zeros, step: Step | None, starting: Set[Value]) -> tuple[str, str]:
-    """The kind of a gradient that is zero in an operation and need not remain so, and what else is said."""
-    if step is not None and not starting.isdisjoint(zeros.factors(step)):
-        return "starting", ""
-    return ("empty", "") if step is not None and zeros.takes_nothing(step) else ("zero", _NOW)
 
 
 def _called(step: Step) -> str:

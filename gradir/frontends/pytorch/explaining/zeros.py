@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from math import prod
 from typing import Any, Final, TypeAlias
 
@@ -35,6 +35,8 @@ _SUMMANDS: Final = {"addbmm": 0, "addcmul": 0, "addmm": 0, "addmv": 0, "addr": 0
 _PRODUCTS: Final = frozenset({*_SUMMANDS, "bmm", "dot", "mm", "mul", "mv"})
 _SUMS: Final = frozenset({"add", "cat", "stack", "sub"})
 _OF_ZERO_ZERO: Final = frozenset({"clone", "gelu", "mean", "neg", "relu", "silu", "sum", "tanh", "unsafe_view"})
+
+_NOW: Final = "with the numbers of this step, and others may give one"
 
 _ROUNDS: Final = 3
 """How often leaves are taken back that turn out to be free to change."""
@@ -80,12 +82,21 @@ class Zeros:
             return _has_two_bounds(node) or (step is not None and self._is_fixed(step.inputs[0].value))
         return self._is_stuck(origin)
 
-    def takes_nothing(self, step: Step) -> bool:
+    def _takes_nothing(self, step: Step) -> bool:
         """Whether an operation takes a tensor without an entry, or gives one."""
         metas = (*(self._meta(read.value) for read in step.inputs), *step.outputs)
         return any(0 in (meta.shape or ()) for meta in metas)
 
-    def factors(self, step: Step) -> Iterator[Value]:
+    def passing(self, step: Step | None, starting: Set[Value]) -> tuple[str, str]:
+        """The kind of a gradient that is zero in an operation and need not remain so, and what else is said.
+
+        ``starting`` are the leaves that are zero throughout and get a gradient, so that they will not be zero for long.
+        """
+        if step is not None and not starting.isdisjoint(self._all_factors(step)):
+            return "starting", ""
+        return ("empty", "") if step is not None and self._takes_nothing(step) else ("zero", _NOW)
+
+    def _all_factors(self, step: Step) -> Iterator[Value]:
         """What an operation multiplies, as it was before views of it were made."""
         for value in _factors(step):
             at = value

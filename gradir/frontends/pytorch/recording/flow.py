@@ -29,6 +29,7 @@ from gradir.frontends.pytorch.private import (
 from gradir.frontends.pytorch.reading.metadata import MetadataReader
 from gradir.frontends.pytorch.reading.tensors import held_by, storage_of
 from gradir.frontends.pytorch.recording.paths import is_installed
+from gradir.frontends.pytorch.recording.places import Place, Written, written
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, fates
 from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
@@ -72,14 +73,6 @@ class Read(NamedTuple):
     value: Value
     carries: bool
     is_leaf: bool
-
-
-class Place(NamedTuple):
-    """An instruction of a program; ``caller`` is the user's own that led to it, where it is one of a library."""
-
-    code: CodeType
-    instruction: int
-    caller: Place | None = None
 
 
 class Within(NamedTuple):
@@ -147,6 +140,7 @@ class Flow:
         self.variables: dict[Value, str] = {}
         self.failure: Exit | None = None
         self.exchanges: list[Exit] = []
+        self.hooks: list[tuple[Value, Written]] = []
         self._timeline = timeline
         self._metadata = MetadataReader()
         # By id(): another tensor may take the place of one that is gone, which the reference tells.
@@ -269,6 +263,10 @@ class Flow:
     def note_exchange(self, tensor: torch.Tensor, frame: FrameType) -> None:
         """Note that a frame assigns other numbers to ``tensor.data``."""
         self.exchanges.append(Exit("data", (self.read(tensor),), self._place(frame), len(self.steps)))
+
+    def note_hook(self, tensor: torch.Tensor, hook: object) -> None:
+        """Note that the gradient of a tensor gets a hook, without keeping that alive."""
+        self.hooks.append((self.value_of(tensor), written(hook)))
 
     def note_failure(self, called: str, args: object, kwargs: object, frame: FrameType, error: BaseException) -> None:
         """Note that a function which a frame calls raised."""
