@@ -294,7 +294,7 @@ PROGRAMS: list[tuple[Program, str, tuple[str, ...], str, dict[str, str]]] = [
     (chosen, "sample", ("a",), *LOST),
     (chosen_twice, "nondifferentiable", ("a",), *LOST),
     (new_leaf, "new_leaf", ("a",), *LOST),
-    (no_create_graph, "no_create_graph", ("c",), "error", {"a": "reached", "c": "cut"}),
+    (no_create_graph, "no_create_graph", ("a", "c"), "error", {"a": "reached", "c": "cut"}),
     (leaves_torch, "exit", ("a",), *LOST),
     (exchanged, "exchanged", ("a",), "info", {"a": "reached"}),
     (unused, "unused", ("c",), "info", {"a": "reached", "c": "unused"}),

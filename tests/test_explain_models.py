@@ -174,6 +174,29 @@ def test_a_number_that_is_only_printed_cuts_nothing() -> None:
     assert named(rec.explain(loss)) == [("exit", "error", watched)]
 
 
+def test_a_gradient_penalty_without_create_graph_cuts_all_that_one_with_it_reaches() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+
+    def penalty(*, create_graph: bool) -> torch.Tensor:
+        x = torch.randn(3, 4, requires_grad=True)
+        (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=create_graph)
+        return (slope.norm(2, 1) - 1).square().mean()
+
+    with gradir.record(model, flow=True) as rec:
+        loss = penalty(create_graph=True)
+    found = rec.explain(loss)
+    loss.backward()
+    reached = tuple(name for name, parameter in model.named_parameters() if parameter.grad is not None)
+    assert reached == ("0.weight", "0.bias", "2.weight")
+    assert named(found) == [("unused", "info", ("2.bias",))]
+    with gradir.record(model, flow=True) as rec:
+        loss = penalty(create_graph=False)
+    first, second = rec.explain(loss).causes
+    assert (first.kind, first.level, sorted(first.names)) == ("no_create_graph", "error", sorted(reached))
+    # A bias that is added last moves no slope.
+    assert (second.kind, second.level, second.names) == ("unused", "info", ("2.bias",))
+
+
 def test_layers_in_a_list_are_not_registered() -> None:
     class Listed(nn.Module):
         def __init__(self) -> None:

@@ -59,7 +59,8 @@ class Flowing:
         self.ends = frozenset(read.value for read in ends)
         self.carrying = {read.value for read in self._reads(ends) if read.carries and not self._is_fresh(read)}
         # A derivative that is computed by them gets its graph back.
-        self.carrying.update(_saved_by_torch(flow))
+        self._saved = frozenset(_saved_by_torch(flow))
+        self.carrying |= self._saved
         read = {read.value for read in self._reads(ends)}
         shared = (outside.shared for outside in flow.outside if outside.shared is not None)
         self.carrying.update(value for value in shared if value not in read and self._should_carry(value))
@@ -234,7 +235,7 @@ class Flowing:
             passed = self._arriving.get(read.value, 0)
             if passed:
                 return passed
-        if not read.carries:
+        if not read.carries and read.value not in self._saved:
             return 0
         if not read.is_leaf:
             return self._arriving.get(read.value, 0)
