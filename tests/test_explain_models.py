@@ -197,6 +197,19 @@ def test_a_gradient_penalty_without_create_graph_cuts_all_that_one_with_it_reach
     assert (second.kind, second.level, second.names) == ("unused", "info", ("2.bias",))
 
 
+def test_what_has_no_name_is_called_by_its_variable_or_said_to_have_none() -> None:
+    model, outer = nn.Linear(3, 1), torch.ones(2, 3, requires_grad=True)
+    with gradir.record(model, flow=True) as rec:
+        x = torch.randn(2, 3, requires_grad=True)
+        loss = model(x.exp().detach()).sum()
+    (cause,) = rec.explain(loss).causes
+    assert (cause.level, cause.names, cause.text) == ("info", ("x",), "detach() cuts x")
+    with gradir.record(model, flow=True) as rec:
+        loss = model(outer.exp().detach()).sum()
+    (cause,) = rec.explain(loss).causes
+    assert (cause.level, cause.names, cause.text) == ("info", (), "detach() cuts a tensor that has no name")
+
+
 def test_layers_in_a_list_are_not_registered() -> None:
     class Listed(nn.Module):
         def __init__(self) -> None:

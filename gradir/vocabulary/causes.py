@@ -197,6 +197,6 @@ def worded(kind: str, op: str, names: Sequence[str], shown: Callable[[str], str]
 
 def _listed(names: Sequence[str], shown: Callable[[str], str]) -> str:
     if not names:
-        return "nothing that has a name"
+        return "a tensor that has no name"
     listed = ", ".join(map(shown, names[:_MOST_NAMES]))
     return listed if len(names) <= _MOST_NAMES else f"{listed} and {len(names) - _MOST_NAMES} more"

@@ -178,7 +178,9 @@ class _Search:
             names = list(self._names_of(self._flowing.members(leaves)))
             level = self._level_of(names)
             if level == "error" or kind in EXPLICIT:
-                self._tell(kind, level, _called(stop.step), names, place)
+                behind = (self._flow.variables.get(leaf) for leaf in self._flowing.members(leaves))
+                shown = names or dict.fromkeys(name for name in behind if name is not None)
+                self._tell(kind, level, _called(stop.step), shown, place)
 
     def _tell_exits(self) -> None:
         told: set[str] = set()
