@@ -241,6 +241,10 @@ def test_a_tie_that_was_broken_is_told_and_one_that_holds_is_not() -> None:
     with gradir.record(model, flow=True) as rec:
         loss = model(torch.tensor([0, 1, 2, 3, 4])).sum()
     assert (rec.explain(loss).causes, rec.explain(loss).status("head.weight")) == ((), "reached")
+    assert str(rec.explain(loss)) == "1 of 1 parameter reached"
+    told = str(rec.explain(loss.detach()))
+    assert told.startswith("0 of 1 parameter reached, 1 ")
+    assert "embed.weight = head.weight" in told
     model.head.weight = nn.Parameter(model.embed.weight.detach().clone())
     with gradir.record(model, flow=True) as rec:
         loss = model(torch.tensor([0, 1, 2, 3, 4])).sum()

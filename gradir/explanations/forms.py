@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from gradir.errors import ExportError
 from gradir.explanations.model import STATUSES, Cause, Explanation, Level, Record, Term
@@ -56,21 +57,26 @@ class Document(Record, frozen=True, omit_defaults=False):
 def text(explanation: Explanation) -> str:
     """The counts, then each cause with its line and what to do."""
     lines = [_summary(explanation)]
-    for cause in explanation.causes:
+    for cause in _causes(explanation):
         lines += ["", f"{_SIGNS.get(cause.level, '-')} {printable(cause.kind)}{_at(cause)}", f"  {cause.text}"]
         if cause.advice:
             lines.append(f"  -> {cause.advice}")
     if len(explanation.terms) > 1:
-        lines += ["", "terms of what was captured:", *map(_term, explanation.terms[:_MOST_TERMS])]
+        lines += [
+            "",
+            "terms of what was captured:",
+            *(_term(explanation, term) for term in explanation.terms[:_MOST_TERMS]),
+        ]
         if len(explanation.terms) > _MOST_TERMS:
             lines.append(f"  and {len(explanation.terms) - _MOST_TERMS:,} more")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _term(term: Term) -> str:
+def _term(explanation: Explanation, term: Term) -> str:
     name = printable(term.variable or term.op or "?")
     where = "" if term.source is None else f" at {_line(term.source)}"
-    return f"  {name}{where}: reaches {counted(len(term.names), 'parameter') if term.names else 'nothing'}"
+    reached = len(explanation.joined(term.names))
+    return f"  {name}{where}: reaches {counted(reached, 'parameter') if reached else 'nothing'}"
 
 
 def markdown(explanation: Explanation) -> str:
@@ -87,7 +93,7 @@ def _markdown(explanation: Explanation) -> Iterator[str]:
             yield f"| {code_span(name)} | {_status(status)} |"
     if explanation.causes:
         yield ""
-    for cause in explanation.causes:
+    for cause in _causes(explanation):
         words = worded(cause.kind, cause.op, cause.names, code_span)
         where = "" if cause.source is None else f" at {code_span(_line(cause.source))}"
         advice = f" To do: {words.advice}." if words.advice else ""
@@ -102,8 +108,8 @@ def json(explanation: Explanation) -> str:
         ExportError: a name holds what JSON cannot spell.
     """
     causes = [
-        Told(each.kind, each.level, each.text, each.advice, each.op, each.names, each.source, each.via)
-        for each in explanation.causes
+        Told(each.kind, each.level, shown.text, shown.advice, each.op, each.names, each.source, each.via)
+        for each, shown in zip(explanation.causes, _causes(explanation), strict=True)
     ]
     document = Document(
         "gir-explanation", "1.0", explanation.level, explanation.statuses, tuple(causes), explanation.terms
@@ -130,16 +136,22 @@ def written(explanation: Explanation, form: str) -> str:
     return FORMS[form](explanation)
 
 
+def _causes(explanation: Explanation) -> list[Cause]:
+    """The causes as they are told: of names that are one tensor's, as one."""
+    return [replace(cause, names=explanation.joined(cause.names)) for cause in explanation.causes]
+
+
 def _status(status: str) -> str:
     return f"{status}: {STATUSES[status]}" if status in STATUSES else code_span(status)
 
 
 def _summary(explanation: Explanation) -> str:
-    counts = Counter(explanation.statuses.values())
-    total = len(explanation.statuses)
-    others = [f"{counts[status]} {status}" for status in STATUSES if status != "reached" and counts[status]]
+    others = {name for group in explanation.tied for name in group[1:]}
+    counts = Counter(status for name, status in explanation.statuses.items() if name not in others)
+    total = counts.total()
+    lacking = [f"{counts[status]} {status}" for status in STATUSES if status != "reached" and counts[status]]
     some = f"{counts['reached']} of {counted(total, 'parameter')} reached"
-    return ", ".join([some, *others])
+    return ", ".join([some, *lacking])
 
 
 def _at(cause: Cause) -> str:

@@ -83,8 +83,9 @@ class Term(Record, frozen=True):
 class Explanation(Record, frozen=True):
     """Which parameters get a gradient, and why the others get none.
 
-    ``statuses`` has a word of `STATUSES` for every parameter and tensor by name. It is true where there is something to
-    tell, so `level` is not ``none``. Printed, it is the text of ``gradir explain``, and `to` gives the other forms.
+    ``statuses`` has a word of `STATUSES` for every parameter and tensor by name, and ``tied`` the names that are of one
+    tensor. It is true where there is something to tell, so `level` is not ``none``. Printed, it is the text of ``gradir
+    explain``, and `to` gives the other forms.
 
     >>> found = Explanation({"fc.weight": "cut"}, (Cause("detach", "error", "detach", ("fc.weight",)),))
     >>> found.status("fc.weight"), found.level, bool(found)
@@ -94,6 +95,17 @@ class Explanation(Record, frozen=True):
     statuses: Mapping[str, str]
     causes: tuple[Cause, ...] = ()
     terms: tuple[Term, ...] = ()
+    tied: tuple[tuple[str, ...], ...] = ()
+
+    def joined(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Names with those of one tensor as one.
+
+        >>> Explanation({"e": "reached", "h": "reached"}, tied=(("e", "h"),)).joined(["e", "b", "h"])
+        ('e = h', 'b')
+        """
+        listed = dict.fromkeys(names)
+        together = {name: " = ".join(group) for group in self.tied if listed.keys() >= set(group) for name in group}
+        return tuple(dict.fromkeys(together.get(name, name) for name in listed))
 
     @property
     def level(self) -> Level:

@@ -30,16 +30,16 @@ def explained(graph: Graph) -> Explanation:
         raise GraphError(
             "the graph of a forward does not say where gradient flows: explain an autograd graph, as --flow captures it"
         )
-    statuses = {
-        name: "reached" for node in graph.nodes.values() if node.role in {"leaf", "parameter"} for name in node.names
-    }
+    leaves = [node.names for node in graph.nodes.values() if node.role in {"leaf", "parameter"}]
+    statuses = dict.fromkeys((name for names in leaves for name in names), "reached")
     flow = [cut for cut in graph.cuts if cut.kind not in _OF_ANY_GRAPH]
     for cut in graph.cuts:
         status = "hidden" if cut.kind == "hidden" else "unreached" if cut.kind == "unreached" and not flow else "unused"
         statuses.update((name, status) for name in cut.names if name not in statuses)
     for cut in flow:
         statuses.update((name, "cut") for name in cut.names if statuses[name] == "unused")
-    return Explanation(statuses, tuple(_causes(statuses, flow)))
+    tied = tuple(names for names in leaves if len(names) > 1)
+    return Explanation(statuses, tuple(_causes(statuses, flow)), tied=tied)
 
 
 def _causes(statuses: dict[str, str], flow: list[Cut]) -> Iterator[Cause]:

@@ -109,7 +109,7 @@ class _Search:
         self._tell_unregistered()
         for names in self._subject.untied:
             self._tell("untied", "error", "", names, None)
-        return Explanation(self._statuses, tuple(self._causes), tuple(self._terms()))
+        return Explanation(self._statuses, tuple(self._causes), tuple(self._terms()), self._tied())
 
     def _terms(self) -> Iterator[Term]:
         for value in self._flowing.terms:
@@ -135,7 +135,13 @@ class _Search:
                 self._tell("raised", "error", failed.called, [], failed.place, detail=error)
         else:
             self._tell("backward", "error", "", [], None, detail=error)
-        return Explanation(self._statuses, tuple(self._causes))
+        return Explanation(self._statuses, tuple(self._causes), tied=self._tied())
+
+    def _tied(self) -> tuple[tuple[str, ...], ...]:
+        names: dict[int, list[str]] = {}
+        for name, tensor in self._subject.tensors.items():
+            names.setdefault(id(tensor), []).append(name)
+        return tuple(tuple(group) for group in names.values() if len(group) > 1)
 
     def _all_leaves(self, sets: Iterable[int]) -> set[Value]:
         return set(self._flowing.members(reduce(or_, sets, 0)))
