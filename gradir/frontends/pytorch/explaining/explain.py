@@ -17,7 +17,7 @@ from gradir.frontends.pytorch.explaining.places import lines_of
 from gradir.frontends.pytorch.explaining.registered import replaced
 from gradir.frontends.pytorch.explaining.writes import writes_over_saved
 from gradir.frontends.pytorch.explaining.zeros import Origin, Zeros
-from gradir.frontends.pytorch.private import ACCUMULATOR, hooks_of, sequence_number
+from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value
@@ -217,7 +217,10 @@ class _Search:
 
     def _tell_unused(self) -> None:
         names = [name for name, status in self._statuses.items() if status == "unused" and self._is_trained(name)]
-        joined = [name for name in names if id(self._subject.tensors[name]) in self._leaves]
+        # DistributedDataParallel waits for all; another function may take what is left out.
+        live = self._subject.live
+        waits = live is not None and any(type(fn).__name__ == DDP_SINK for fn in live.grad_fns)
+        joined = [name for name in names if waits and id(self._subject.tensors[name]) in self._leaves]
         if joined:
             self._tell("unused", "error", "", joined, None)
         alone = [name for name in names if name not in joined]
