@@ -145,6 +145,22 @@ def test_an_optimizer_of_something_else_has_replaced_nothing() -> None:
     with gradir.record(frozen, flow=True) as rec:
         loss = frozen(x).sum()
     assert named(rec.explain(loss, optimizer=optimizer))[-1] == ("replaced", "error", HEAD)
+    # Of two heads of the same shape the one that another task trains.
+    with gradir.record({"stem": model.stem, "head": model.head}, flow=True) as rec:
+        loss = model(x).sum()
+    optimizer = torch.optim.SGD([*model.stem.parameters(), *other.head.parameters()], 0.1)
+    assert rec.explain(loss, optimizer=optimizer).level == "none"
+
+
+def test_parameters_in_groups_of_their_own_may_have_been_replaced_too() -> None:
+    model = Model()
+    weights, biases = [model.stem.weight, model.head.weight], [model.stem.bias, model.head.bias]
+    optimizer = torch.optim.SGD([{"params": weights}, {"params": biases, "weight_decay": 0.0}], 0.1)
+    del weights, biases
+    model.head = nn.Linear(3, 2)
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(1, 3)).sum()
+    assert named(rec.explain(loss, optimizer=optimizer)) == [("replaced", "error", HEAD)]
 
 
 def test_a_number_that_is_only_printed_cuts_nothing() -> None:
