@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import warnings
 from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
@@ -114,6 +115,49 @@ def rebuilt(rec: gradir.Recorder) -> Asked:
     with rec:
         joined = torch.tensor([a.sum(), a.exp().sum(), c.sum()])  # HERE
         loss = (joined * c).sum()
+    return Asked(loss, {"a": a, "c": c})
+
+
+def constructed(rec: gradir.Recorder) -> Asked:
+    a, c = leaf(), leaf()
+    with rec:
+        float(c.sum())
+        joined = torch.Tensor([a.sum(), a.exp().sum(), c.argmax()])  # HERE
+        loss = (joined * c).sum()
+    return Asked(loss, {"a": a, "c": c})
+
+
+def made_like(rec: gradir.Recorder) -> Asked:
+    a, c = leaf(), leaf()
+    with rec:
+        joined = c.new_tensor([a.sum(), a.exp().sum(), 1.0])  # HERE
+        loss = (joined * c).sum()
+    return Asked(loss, {"a": a, "c": c})
+
+
+def copied_like(rec: gradir.Recorder) -> Asked:
+    a, c = leaf(), leaf()
+    with rec, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        hidden = a.exp()
+        loss = (c.new_tensor(hidden) * c).sum()  # HERE
+    return Asked(loss, {"a": a, "c": c})
+
+
+def chosen(rec: gradir.Recorder) -> Asked:
+    a, c = leaf(), leaf()
+    with rec:
+        drawn = torch.multinomial(a.softmax(0), 1)  # HERE
+        loss = c[drawn[0]]
+    return Asked(loss, {"a": a, "c": c})
+
+
+def chosen_twice(rec: gradir.Recorder) -> Asked:
+    a, c = leaf(), leaf()
+    with rec:
+        table = c.expand(3, 3)
+        best = a.exp().argmax()  # HERE
+        loss = table[best, : best + 1].sum()
     return Asked(loss, {"a": a, "c": c})
 
 
@@ -252,8 +296,13 @@ PROGRAMS: list[tuple[Program, str, tuple[str, ...], str, dict[str, str]]] = [
     (nondifferentiable, "nondifferentiable", ("a",), "error", {"a": "cut"}),
     (sample, "sample", ("a",), *LOST),
     (rebuilt, "rebuilt", ("a", "c"), *LOST),
+    (constructed, "rebuilt", ("a",), *LOST),
+    (made_like, "rebuilt", ("a",), *LOST),
+    (copied_like, "rebuilt", ("a",), *LOST),
+    (chosen, "sample", ("a",), *LOST),
+    (chosen_twice, "nondifferentiable", ("a",), *LOST),
     (new_leaf, "new_leaf", ("a",), *LOST),
-    (no_create_graph, "no_create_graph", ("c",), "error", {"a": "reached", "c": "cut"}),
+    (no_create_graph, "no_create_graph", ("a", "c"), "error", {"a": "reached", "c": "cut"}),
     (leaves_torch, "exit", ("a",), *LOST),
     (exchanged, "exchanged", ("a",), "info", {"a": "reached"}),
     (unused, "unused", ("c",), "info", {"a": "reached", "c": "unused"}),

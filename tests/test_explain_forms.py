@@ -79,3 +79,22 @@ def test_what_a_notebook_shows_is_a_table_and_a_list_and_no_markup_of_names() ->
     tags.pop("code")
     once = {"p": 1, "table": 1, "thead": 1, "tbody": 1, "ul": 1}
     assert tags == {**once, "tr": rows, "th": 2, "td": 2 * len(hostile), "li": items, "strong": 1 + len(causes)}
+
+
+def test_names_of_one_tensor_count_once_and_stand_together() -> None:
+    names = ("embed.weight", "head.weight")
+    cause = Cause("frozen", "info", "", (*names, "head.bias"))
+    found = Explanation(
+        {"embed.weight": "frozen", "head.weight": "frozen", "head.bias": "frozen", "free": "reached"},
+        (cause, Cause("unused", "info", "", ("head.weight",))),
+        (Term(names, "one"), Term(("free", *names), "two")),
+        (names,),
+    )
+    text = found.to("text")
+    assert text.startswith("1 of 3 parameters reached, 2 frozen\n")
+    assert "embed.weight = head.weight, head.bias have requires_grad=False" in text
+    assert "computed of head.weight\n" in text
+    assert "one: reaches 1 parameter\n" in text
+    assert "two: reaches 2 parameters\n" in text
+    assert "`embed.weight = head.weight`" in found.to("markdown")
+    assert json.loads(found.to("json"))["causes"][0]["names"] == [*cause.names]

@@ -166,3 +166,22 @@ def test_functions_that_give_gradients_are_no_cuts(model: nn.ModuleDict) -> None
     assert explained(model, largest).level == "none"
     model.zero_grad()
     assert explained(model, lambda m: m["head"](StraightThrough.apply(m["block"](X))).sum()).level == "none"
+
+
+class Both(torch.autograd.Function):
+    """Gives two values, each of a weight of its own."""
+
+    @staticmethod
+    def forward(ctx, one, other):
+        ctx.set_materialize_grads(False)
+        return one * 2, other * 2
+
+    @staticmethod
+    def backward(ctx, of_one, of_other):
+        return None if of_one is None else of_one * 2, None if of_other is None else of_other * 2
+
+
+def test_what_a_function_gives_and_nothing_takes_is_unused_and_no_alarm() -> None:
+    model = nn.ParameterDict({"one": torch.ones(3), "other": torch.ones(3)})
+    found = explained(model, lambda m: Both.apply(m["one"], m["other"])[0].sum())
+    assert [(cause.kind, cause.level, cause.names) for cause in found.causes] == [("unused", "info", ("other",))]

@@ -145,6 +145,22 @@ def test_an_optimizer_of_something_else_has_replaced_nothing() -> None:
     with gradir.record(frozen, flow=True) as rec:
         loss = frozen(x).sum()
     assert named(rec.explain(loss, optimizer=optimizer))[-1] == ("replaced", "error", HEAD)
+    # Of two heads of the same shape the one that another task trains.
+    with gradir.record({"stem": model.stem, "head": model.head}, flow=True) as rec:
+        loss = model(x).sum()
+    optimizer = torch.optim.SGD([*model.stem.parameters(), *other.head.parameters()], 0.1)
+    assert rec.explain(loss, optimizer=optimizer).level == "none"
+
+
+def test_parameters_in_groups_of_their_own_may_have_been_replaced_too() -> None:
+    model = Model()
+    weights, biases = [model.stem.weight, model.head.weight], [model.stem.bias, model.head.bias]
+    optimizer = torch.optim.SGD([{"params": weights}, {"params": biases, "weight_decay": 0.0}], 0.1)
+    del weights, biases
+    model.head = nn.Linear(3, 2)
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(1, 3)).sum()
+    assert named(rec.explain(loss, optimizer=optimizer)) == [("replaced", "error", HEAD)]
 
 
 def test_a_number_that_is_only_printed_cuts_nothing() -> None:
@@ -172,6 +188,42 @@ def test_a_number_that_is_only_printed_cuts_nothing() -> None:
     with gradir.record(model, flow=True) as rec:
         loss = model["used"](x).sum() * torch.tensor(model["watched"](x).tolist()).sum()
     assert named(rec.explain(loss)) == [("exit", "error", watched)]
+
+
+def test_a_gradient_penalty_without_create_graph_cuts_all_that_one_with_it_reaches() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+
+    def penalty(*, create_graph: bool) -> torch.Tensor:
+        x = torch.randn(3, 4, requires_grad=True)
+        (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=create_graph)
+        return (slope.norm(2, 1) - 1).square().mean()
+
+    with gradir.record(model, flow=True) as rec:
+        loss = penalty(create_graph=True)
+    found = rec.explain(loss)
+    loss.backward()
+    reached = tuple(name for name, parameter in model.named_parameters() if parameter.grad is not None)
+    assert reached == ("0.weight", "0.bias", "2.weight")
+    assert named(found) == [("unused", "info", ("2.bias",))]
+    with gradir.record(model, flow=True) as rec:
+        loss = penalty(create_graph=False)
+    first, second = rec.explain(loss).causes
+    assert (first.kind, first.level, sorted(first.names)) == ("no_create_graph", "error", sorted(reached))
+    # A bias that is added last moves no slope.
+    assert (second.kind, second.level, second.names) == ("unused", "info", ("2.bias",))
+
+
+def test_what_has_no_name_is_called_by_its_variable_or_said_to_have_none() -> None:
+    model, outer = nn.Linear(3, 1), torch.ones(2, 3, requires_grad=True)
+    with gradir.record(model, flow=True) as rec:
+        x = torch.randn(2, 3, requires_grad=True)
+        loss = model(x.exp().detach()).sum()
+    (cause,) = rec.explain(loss).causes
+    assert (cause.level, cause.names, cause.text) == ("info", ("x",), "detach() cuts x")
+    with gradir.record(model, flow=True) as rec:
+        loss = model(outer.exp().detach()).sum()
+    (cause,) = rec.explain(loss).causes
+    assert (cause.level, cause.names, cause.text) == ("info", (), "detach() cuts a tensor that has no name")
 
 
 def test_layers_in_a_list_are_not_registered() -> None:
@@ -205,6 +257,10 @@ def test_a_tie_that_was_broken_is_told_and_one_that_holds_is_not() -> None:
     with gradir.record(model, flow=True) as rec:
         loss = model(torch.tensor([0, 1, 2, 3, 4])).sum()
     assert (rec.explain(loss).causes, rec.explain(loss).status("head.weight")) == ((), "reached")
+    assert str(rec.explain(loss)) == "1 of 1 parameter reached"
+    told = str(rec.explain(loss.detach()))
+    assert told.startswith("0 of 1 parameter reached, 1 ")
+    assert "embed.weight = head.weight" in told
     model.head.weight = nn.Parameter(model.embed.weight.detach().clone())
     with gradir.record(model, flow=True) as rec:
         loss = model(torch.tensor([0, 1, 2, 3, 4])).sum()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from gradir.errors import ExportError
 from gradir.explanations.model import STATUSES, Allowed, Cause, Explanation, Level, Record, Term
@@ -71,7 +72,8 @@ def text(explanation: Explanation) -> str:
     if others:
         lines += ["", others]
     if len(explanation.terms) > 1:
-        lines += ["", "terms of what was captured:", *(f"  {_term(term)}" for term in explanation.terms[:_MOST_TERMS])]
+        listed = (f"  {_term(explanation, term)}" for term in explanation.terms[:_MOST_TERMS])
+        lines += ["", "terms of what was captured:", *listed]
         if len(explanation.terms) > _MOST_TERMS:
             lines.append(f"  and {len(explanation.terms) - _MOST_TERMS:,} more")
     if explanation.allowed:
@@ -79,10 +81,11 @@ def text(explanation: Explanation) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _term(term: Term, shown: Callable[[str], str] = printable) -> str:
+def _term(explanation: Explanation, term: Term, shown: Callable[[str], str] = printable) -> str:
     number = "" if term.value is None else f", value {_number(term.value)}"
     where = "" if term.source is None else f" at {shown(_line(term.source))}"
-    reached = counted(len(term.names), "parameter") if term.names else "nothing"
+    count = len(explanation.joined(term.names))
+    reached = counted(count, "parameter") if count else "nothing"
     return f"{shown(term.variable or term.op or '?')}{where}: reaches {reached}{number}"
 
 
@@ -92,7 +95,7 @@ def _number(value: float | str) -> str:
 
 def _gravest(explanation: Explanation) -> tuple[Sequence[Cause], str]:
     """The causes to tell, and how many others there are; in the order of the program where all are told."""
-    causes = explanation.causes
+    causes = _causes(explanation)
     if len(causes) <= _MOST_CAUSES:
         return causes, ""
     levels = [*_SIGNS]
@@ -138,7 +141,7 @@ def _markdown(explanation: Explanation) -> Iterator[str]:
     yield from (f"- allowed: {each}" for each in _allowed(explanation, code_span))
     if len(explanation.terms) > 1:
         yield from ("", "Terms of what was captured:", "")
-        yield from (f"- {_term(term, code_span)}" for term in explanation.terms[:_MOST_TERMS])
+        yield from (f"- {_term(explanation, term, code_span)}" for term in explanation.terms[:_MOST_TERMS])
         if len(explanation.terms) > _MOST_TERMS:
             yield f"- and {len(explanation.terms) - _MOST_TERMS:,} more"
 
@@ -150,8 +153,8 @@ def json(explanation: Explanation) -> str:
         ExportError: a name holds what JSON cannot spell.
     """
     causes = [
-        Told(each.kind, each.level, each.text, each.advice, each.op, each.names, each.source, each.via)
-        for each in explanation.causes
+        Told(each.kind, each.level, shown.text, shown.advice, each.op, each.names, each.source, each.via)
+        for each, shown in zip(explanation.causes, _causes(explanation), strict=True)
     ]
     document = Document(
         "gir-explanation",
@@ -185,16 +188,22 @@ def written(explanation: Explanation, form: str) -> str:
     return FORMS[form](explanation)
 
 
+def _causes(explanation: Explanation) -> list[Cause]:
+    """The causes as they are told: of names that are one tensor's, as one."""
+    return [replace(cause, names=explanation.joined(cause.names)) for cause in explanation.causes]
+
+
 def _status(status: str) -> str:
     return f"{status}: {STATUSES[status]}" if status in STATUSES else code_span(status)
 
 
 def _summary(explanation: Explanation) -> str:
-    counts = Counter(explanation.statuses.values())
-    total = len(explanation.statuses)
-    others = [f"{counts[status]} {status}" for status in STATUSES if status != "reached" and counts[status]]
+    others = {name for group in explanation.tied for name in group[1:]}
+    counts = Counter(status for name, status in explanation.statuses.items() if name not in others)
+    total = counts.total()
+    lacking = [f"{counts[status]} {status}" for status in STATUSES if status != "reached" and counts[status]]
     some = f"{counts['reached']} of {counted(total, 'parameter')} reached"
-    return ", ".join([some, *others])
+    return ", ".join([some, *lacking])
 
 
 def _at(cause: Cause) -> str:

@@ -122,10 +122,11 @@ class Allowed(Record, frozen=True, omit_defaults=False):
 class Explanation(Record, frozen=True):
     """Which parameters get a gradient, and why the others get none.
 
-    ``statuses`` has a word of `STATUSES` for every parameter and tensor by name, and ``allowed`` what was said to be
-    meant. ``gradients`` has the norms of what arrives, or ``none``, ``zero`` or ``nonfinite``, where values were asked
-    for, and ``of_graph`` is where all this is in the graph that was explained. It is true where there is something to
-    tell, so `level` is not ``none``. Printed, it is the text of ``gradir explain``, and `to` gives the other forms.
+    ``statuses`` has a word of `STATUSES` for every parameter and tensor by name, ``tied`` the names that are of one
+    tensor, and ``allowed`` what was said to be meant. ``gradients`` has the norms of what arrives, or ``none``,
+    ``zero`` or ``nonfinite``, where values were asked for, and ``of_graph`` is where all this is in the graph that was
+    explained. It is true where there is something to tell, so `level` is not ``none``. Printed, it is the text of
+    ``gradir explain``, and `to` gives the other forms.
 
     >>> found = Explanation({"fc.weight": "cut"}, (Cause("detach", "error", "detach", ("fc.weight",)),))
     >>> found.status("fc.weight"), found.level, bool(found)
@@ -135,9 +136,20 @@ class Explanation(Record, frozen=True):
     statuses: Mapping[str, str]
     causes: tuple[Cause, ...] = ()
     terms: tuple[Term, ...] = ()
+    tied: tuple[tuple[str, ...], ...] = ()
     gradients: Mapping[str, float | str] = NOTHING
     of_graph: OfGraph | None = None
     allowed: tuple[Allowed, ...] = ()
+
+    def joined(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Names with those of one tensor as one.
+
+        >>> Explanation({"e": "reached", "h": "reached"}, tied=(("e", "h"),)).joined(["e", "b", "h"])
+        ('e = h', 'b')
+        """
+        listed = dict.fromkeys(names)
+        together = {name: " = ".join(group) for group in self.tied if listed.keys() >= set(group) for name in group}
+        return tuple(dict.fromkeys(together.get(name, name) for name in listed))
 
     @property
     def level(self) -> Level:

@@ -31,9 +31,8 @@ def explained(graph: Graph) -> Explanation:
         raise GraphError(
             "the graph of a forward does not say where gradient flows: explain the autograd graph, captured with --flow"
         )
-    statuses = {
-        name: "reached" for node in graph.nodes.values() if node.role in {"leaf", "parameter"} for name in node.names
-    }
+    leaves = [node.names for node in graph.nodes.values() if node.role in {"leaf", "parameter"}]
+    statuses = dict.fromkeys((name for names in leaves for name in names), "reached")
     flow = [cut for cut in graph.cuts if cut.kind not in _OF_ANY_GRAPH]
     is_known = bool(flow) or graph.producer.options.get(FLOW) is True
     for cut in graph.cuts:
@@ -42,7 +41,8 @@ def explained(graph: Graph) -> Explanation:
         statuses.update((name, status) for name in cut.names if name not in statuses)
     for cut in flow:
         statuses.update((name, "cut") for name in cut.names if statuses[name] == "unused")
-    return Explanation(statuses, tuple(_causes(statuses, flow)))
+    tied = tuple(names for names in leaves if len(names) > 1)
+    return Explanation(statuses, tuple(_causes(statuses, flow)), tied=tied)
 
 
 def _causes(statuses: dict[str, str], flow: list[Cut]) -> Iterator[Cause]:

@@ -185,6 +185,10 @@ WORDS: Final[Mapping[str, Words]] = {
         "every target of {op} is ignored in this step or has a weight of zero, so that the gradient of {names} is zero",
         "look at the targets and at ignore_index, and take no notice if other steps have some",
     ),
+    "hooked": Words(
+        "a hook makes the gradient of {names} zero: {op}",
+        "look at what the hook returns, or take it away with the handle that register_hook gave",
+    ),
     "empty": Words(
         "no row of this step went through {names}: what {op} takes of it is empty",
         "take no notice if other inputs send some, as in a mixture of experts; else look at how rows are chosen",
@@ -264,6 +268,6 @@ def worded(kind: str, op: str, names: Sequence[str], shown: Callable[[str], str]
 
 def _listed(names: Sequence[str], shown: Callable[[str], str]) -> str:
     if not names:
-        return "nothing that has a name"
+        return "a tensor that has no name"
     listed = ", ".join(map(shown, names[:_MOST_NAMES]))
     return listed if len(names) <= _MOST_NAMES else f"{listed} and {len(names) - _MOST_NAMES} more"

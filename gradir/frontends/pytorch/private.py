@@ -123,6 +123,7 @@ output_nr_of: Final[Callable[[Any], int]] = vars(_found("torch._C.TensorBase", _
 base_of: Final = _reader("tensor._base", "to show what an output is a view of")
 version_of: Final = _reader("tensor._version", "to tell what changed after it was saved")
 hooks_of: Final = _reader("tensor._backward_hooks", "to refuse what communicates in every backward")
+backward_pre_hooks_of: Final = _reader("module._backward_pre_hooks", "to name the hook that changes a gradient")
 storage_handle: Final[Callable[[Any], int]] = _reader("storage._cdata", "to tell which tensors share their memory")
 StorageWeakRef: Final = _found("torch.multiprocessing.reductions.StorageWeakRef", "to keep the places of memory apart")
 FLAT_PARAMETER: Final = _word(

@@ -160,6 +160,7 @@ class Recorder:
             CaptureError: the recorder does not note the flow, nothing ran in it, or ``subject`` holds no tensor.
         """
         from gradir.frontends.pytorch.explaining.explain import Subject, explain, explain_failure
+        from gradir.frontends.pytorch.explaining.hooks import hooked_modules
         from gradir.frontends.pytorch.explaining.registered import broken_ties, kept_aside
 
         if not self._notes_flow:
@@ -197,6 +198,7 @@ class Recorder:
             parametrized,
             kept_aside(modules.paths),
             broken_ties(modules.paths),
+            hooked_modules(modules.paths),
         )
         return explain_failure(asked, subject) if isinstance(subject, BaseException) else explain(asked, values=values)
 

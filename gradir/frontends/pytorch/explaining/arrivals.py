@@ -9,12 +9,14 @@ import torch
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients
+from gradir.frontends.pytorch.explaining.hooks import Hooks
 from gradir.frontends.pytorch.explaining.traps import spoilt
 from gradir.frontends.pytorch.explaining.zeros import STAYING, Origin, Zeros
 from gradir.frontends.pytorch.private import ACCUMULATOR, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow, Place, Step, Value
+from gradir.frontends.pytorch.recording.places import Written
 
 __all__ = ["BROKEN", "Arrived", "Finding", "arrived"]
 
@@ -50,6 +52,7 @@ class Recorded(NamedTuple):
     steps: Mapping[int, Step]
     values: Mapping[str, Value]
     named: Collection[Value]
+    hooks: Hooks
     line: Callable[[Place | None], str]
 
 
@@ -96,26 +99,38 @@ class _Judge:
         if arrival.kind == "zero":
             # Where no function made it zero, what came from several sides cancels.
             cancels = not arrival.arose and not hooks_of(leaf)
-            return Arrived("zero", (Finding("rounding"),) if cancels else tuple(self._of_zero(arrival)))
+            return Arrived("zero", (Finding("rounding"),) if cancels else tuple(self._of_zero(arrival, leaf)))
         if arrival.kind == "rounding":
             return Arrived("zero", tuple(self._found("rounding", fn) for fn in arrival.arose or (None,)))
         if arrival.kind == "nonfinite":
-            return Arrived("nonfinite", tuple(map(self._of_nonfinite, arrival.arose or (None,))))
+            return Arrived("nonfinite", tuple(self._of_nonfinite(fn, leaf) for fn in arrival.arose or (None,)))
         return Arrived(arrival.kind)
 
-    def _of_zero(self, arrival: Arrival) -> Iterator[Finding]:
-        kinds = {fn: "lost" if self._is_lost else self._zeros.kind(self._origin(fn)) for fn in arrival.arose}
-        lasts = self._is_lost or STAYING.issuperset(kinds.values())
-        for fn in arrival.arose or (None,):
-            yield self._found("zero" if fn is None else kinds[fn], fn, lasts=lasts)
+    def _of_zero(self, arrival: Arrival, leaf: torch.Tensor) -> Iterator[Finding]:
+        hooks = {fn: self._hook(fn, leaf) for fn in arrival.arose or (None,)}
+        kinds = {
+            fn: "hooked" if hook else "lost" if self._is_lost else "zero" if fn is None else self._kind(fn)
+            for fn, hook in hooks.items()
+        }
+        lasts = self._is_lost or all(kind in STAYING or kind == "hooked" for kind in kinds.values())
+        for fn, hook in hooks.items():
+            found = self._found(kinds[fn], fn, lasts=lasts)
+            yield found if hook is None else found._replace(op=hook.name, place=hook.place)
 
-    def _of_nonfinite(self, fn: GradFn | None) -> Finding:
-        if fn is None:
-            return Finding("nonfinite")
+    def _of_nonfinite(self, fn: GradFn | None, leaf: torch.Tensor) -> Finding:
+        hook = self._hook(fn, leaf)
+        if fn is None or hook is not None:
+            return Finding("nonfinite") if hook is None else Finding("nonfinite", hook.name, hook.place)
         if fn not in self._spoils:
             self._spoils[fn] = spoilt(self._live, fn, self._gradients.masking(fn), self._words_of_line)
         kind, detail = self._spoils[fn]
         return self._found(kind, fn, detail=detail)
+
+    def _hook(self, fn: GradFn | None, leaf: torch.Tensor) -> Written | None:
+        return self._recorded.hooks.at(fn, leaf, self._gradients.hooked)
+
+    def _kind(self, fn: GradFn) -> str:
+        return self._zeros.kind(self._origin(fn))
 
     def _found(self, kind: str, fn: GradFn | None, *, lasts: bool = True, detail: str = "") -> Finding:
         if fn is None:

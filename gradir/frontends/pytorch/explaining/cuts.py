@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 import torch
 
 from gradir.frontends.pytorch.explaining.terms import terms_of
-from gradir.frontends.pytorch.private import CHECKPOINT
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Exit, Flow, Read, Step, Value
+from gradir.frontends.pytorch.private import CHECKPOINT, READS_A_NUMBER
+from gradir.frontends.pytorch.recording.flow import COPYING, FROM_OUTSIDE, Exit, Flow, Read, Step, Value
 
 __all__ = ["DERIVING", "EXPLICIT", "Flowing", "Leaving", "Stop", "updated_leaves"]
 
@@ -54,11 +54,13 @@ class Flowing:
     def __init__(self, flow: Flow, captured: Iterable[torch.Tensor]) -> None:
         self._flow = flow
         self._roots: dict[Value, Value] = {}
+        self._places = dict(_places_taken(flow))
         ends = [flow.read(tensor) for tensor in captured]
         self.ends = frozenset(read.value for read in ends)
         self.carrying = {read.value for read in self._reads(ends) if read.carries and not self._is_fresh(read)}
         # A derivative that is computed by them gets its graph back.
-        self.carrying.update(_saved_by_torch(flow))
+        self._saved = frozenset(_saved_by_torch(flow))
+        self.carrying |= self._saved
         read = {read.value for read in self._reads(ends)}
         shared = (outside.shared for outside in flow.outside if outside.shared is not None)
         self.carrying.update(value for value in shared if value not in read and self._should_carry(value))
@@ -123,7 +125,11 @@ class Flowing:
         """What a value is computed of."""
         if value.maker != FROM_OUTSIDE:
             step = self._flow.steps[value.maker]
-            return () if _takes_shape_alone(step) or updated_leaves(step) else step.inputs
+            return (
+                ()
+                if _takes_shape_alone(step) or updated_leaves(step)
+                else (*step.inputs, *self._places.get(value.maker, ()))
+            )
         outside = self._flow.outside[value.number]
         if outside.shared is not None:
             return (Read(outside.shared, outside.shared in self.carrying, is_leaf=False),)
@@ -193,7 +199,7 @@ class Flowing:
         for step_number, step in enumerate(self._flow.steps):
             for number in range(len(step.outputs)):
                 last[Value(step_number, number)] = step_number
-            for read in step.inputs:
+            for read in (*step.inputs, *self._places.get(step_number, ())):
                 last[read.value] = step_number
                 if read.value.maker == FROM_OUTSIDE and read.value not in known:
                     known.add(read.value)
@@ -229,7 +235,7 @@ class Flowing:
             passed = self._arriving.get(read.value, 0)
             if passed:
                 return passed
-        if not read.carries:
+        if not read.carries and read.value not in self._saved:
             return 0
         if not read.is_leaf:
             return self._arriving.get(read.value, 0)
@@ -238,6 +244,21 @@ class Flowing:
             self._leaves[leaf] = len(self._leaves)
             self._listed.append(leaf)
         return 1 << self._leaves[leaf]
+
+
+def _places_taken(flow: Flow) -> Iterator[tuple[int, tuple[Read, ...]]]:
+    """By step, the tensors of one number that torch read to know which entry the step takes, as in ``x[i]``."""
+    waiting: tuple[Read, ...] = ()
+    before: Step | None = None
+    for number, step in enumerate(flow.steps):
+        if waiting and before is not None and (step.called, step.place) != (before.called, before.place):
+            waiting = ()
+        if step.called and step.func.__name__.startswith(READS_A_NUMBER):
+            waiting += step.inputs
+        elif waiting:
+            yield number, waiting
+            waiting = ()
+        before = step
 
 
 def _saved_by_torch(flow: Flow) -> Iterator[Value]:
@@ -290,6 +311,8 @@ def _kind_of_function(name: str) -> str:
 def _kind(step: Step) -> str:
     if torch.Tag.nondeterministic_seeded in step.func.tags:
         return "sample"
+    if step.called in COPYING:
+        return "rebuilt"
     if step.mode != "grad":
         return "no_create_graph" if step.called in DERIVING else step.mode
     if step.func.__name__.startswith("detach"):

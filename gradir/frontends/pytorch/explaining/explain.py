@@ -14,11 +14,12 @@ from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Record
 from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
 from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop, updated_leaves
 from gradir.frontends.pytorch.explaining.gradients import Gradients, gradients_of
+from gradir.frontends.pytorch.explaining.hooks import Hooks
 from gradir.frontends.pytorch.explaining.places import called, leavings, lines_of
 from gradir.frontends.pytorch.explaining.registered import replaced
 from gradir.frontends.pytorch.explaining.terms import numbers_of
 from gradir.frontends.pytorch.explaining.writes import writes_over_saved
-from gradir.frontends.pytorch.private import ACCUMULATOR, sequence_number
+from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
@@ -43,7 +44,8 @@ class Subject(NamedTuple):
     ``tensors`` are the parameters and tensors by name, ``owned`` the names that a module gives, ``captured`` what
     backward would start from, ``live`` their graph if they have one, ``trained`` the tensors of the optimizer if there
     is one. ``parametrized`` are names that a module computes of its parameters, ``aside`` the tensors that
-    modules keep otherwise than as parameters and buffers, ``untied`` pairs of parameters that were one tensor.
+    modules keep otherwise than as parameters and buffers, ``untied`` pairs of parameters that were one tensor, and
+    ``hooks`` those on the backward of modules, by path.
     """
 
     flow: Flow
@@ -55,6 +57,7 @@ class Subject(NamedTuple):
     parametrized: frozenset[str]
     aside: Mapping[str, torch.Tensor]
     untied: Sequence[tuple[str, str]]
+    hooks: Mapping[str, Sequence[object]]
 
 
 def explain_failure(subject: Subject, error: BaseException) -> Explanation:
@@ -115,7 +118,8 @@ class _Search:
         for names in self._subject.untied:
             self._tell("untied", "error", "", names, None)
         terms = tuple(self._terms(values=bool(values)))
-        return Explanation(self._statuses, tuple(self._causes), terms, self._gradients, self._of_graph())
+        causes = tuple(self._causes)
+        return Explanation(self._statuses, causes, terms, self._tied(), self._gradients, self._of_graph())
 
     def _of_graph(self) -> OfGraph | None:
         live = self._subject.live
@@ -151,7 +155,13 @@ class _Search:
                 self._tell("raised", "error", failed.called, [], failed.place, detail=error)
         else:
             self._tell("backward", "error", "", [], None, detail=error)
-        return Explanation(self._statuses, tuple(self._causes))
+        return Explanation(self._statuses, tuple(self._causes), tied=self._tied())
+
+    def _tied(self) -> tuple[tuple[str, ...], ...]:
+        names: dict[int, list[str]] = {}
+        for name, tensor in self._subject.tensors.items():
+            names.setdefault(id(tensor), []).append(name)
+        return tuple(tuple(group) for group in names.values() if len(group) > 1)
 
     def _all_leaves(self, sets: Iterable[int]) -> set[Value]:
         return set(self._flowing.members(reduce(or_, sets, 0)))
@@ -194,7 +204,9 @@ class _Search:
             names = list(self._names_of(self._flowing.members(leaves)))
             level = self._level_of(names)
             if level == "error" or kind in EXPLICIT:
-                self._tell(kind, level, called(stop.step), names, place)
+                behind = (self._flow.variables.get(leaf) for leaf in self._flowing.members(leaves))
+                shown = names or dict.fromkeys(name for name in behind if name is not None)
+                self._tell(kind, level, called(stop.step), shown, place)
 
     def _tell_exits(self) -> None:
         told: set[str] = set()
@@ -240,7 +252,10 @@ class _Search:
 
     def _tell_unused(self) -> None:
         names = [name for name, status in self._statuses.items() if status == "unused" and self._is_trained(name)]
-        joined = [name for name in names if id(self._subject.tensors[name]) in self._leaves]
+        # DistributedDataParallel waits for all; another function may take what is left out.
+        live = self._subject.live
+        waits = live is not None and any(type(fn).__name__ == DDP_SINK for fn in live.grad_fns)
+        joined = [name for name in names if waits and id(self._subject.tensors[name]) in self._leaves]
         if joined:
             self._tell("unused", "error", "", joined, None)
         alone = [name for name in names if name not in joined]
@@ -316,7 +331,10 @@ class _Search:
             self._tell_what_was_written(live, own_error(error))
             return
         self._note_gradients(live, gradients)
-        recorded = Recorded(self._flow, self._flowing, self._makers(), self._values, self._names, self._words_of_line)
+        hooks = Hooks(self._flow, live, self._numbers_of_steps(), self._subject.hooks)
+        recorded = Recorded(
+            self._flow, self._flowing, self._makers(), self._values, self._names, hooks, self._words_of_line
+        )
         told: dict[Finding, list[str]] = {}
         for name, (status, said) in arrived(live, gradients, recorded, reached).items():
             if status in {"zero", "nonfinite"}:

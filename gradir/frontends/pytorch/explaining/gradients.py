@@ -88,6 +88,8 @@ class Gradients:
 
     def __init__(self, passed: Mapping[GradFn, _Passed], arrived: Mapping[int, Size | None]) -> None:
         self._passed = passed
+        self.hooked: set[GradFn] = set()
+        """Functions whose gradient is good where it is sent and bad where it comes, as a hook on a tensor makes it."""
         self._arrived = arrived
         self._consumers: dict[GradFn, list[tuple[GradFn, int]]] = {}
         for fn in passed:
@@ -158,10 +160,19 @@ class Gradients:
         for fn, (came, went, _) in self._passed.items():
             known = [size for size in came if size is not None]
             if any(map(is_bad, known)):
-                origins[fn] = self._origins_above(fn, is_bad, origins)
+                origins[fn] = self._origins_above(fn, is_bad, origins) or self._changed_on_the_way(fn, is_bad)
             elif known and any(map(is_bad, went)):
                 origins[fn] = (fn,)
         return origins
+
+    def _changed_on_the_way(self, fn: GradFn, is_bad: _IsBad) -> tuple[GradFn, ...]:
+        # What several send may cancel.
+        (sender, slot), *others = self._consumers.get(fn, [(fn, 0)])
+        went = self._passed[sender].went
+        if sender is fn or others or slot >= len(went) or is_bad(went[slot]):
+            return ()
+        self.hooked.add(fn)
+        return (fn,)
 
     def _origins_above(
         self, fn: GradFn, is_bad: _IsBad, origins: Mapping[GradFn, tuple[GradFn, ...]]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from typing import Final
 
 import torch
 from torch import nn
+
+from gradir.frontends.pytorch.private import own_parameters
 
 __all__ = ["broken_ties", "kept_aside", "replaced"]
 
@@ -43,21 +47,34 @@ def broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
 def replaced(trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor], used: Set[int]) -> list[str]:
     """The names of the parameters in whose places an optimizer has others, which a model no longer has.
 
-    That is known where it has all of a model's in their order but for these, which are not among the ``used`` by id();
-    where it has none of them, if all are of the same shapes.
+    Those are not among the ``used`` by id(), no living module has them, and either they have the shapes of the new ones
+    or what else the optimizer has is all of the model in its order.
     """
     given, own = ({id(tensor): tensor for tensor in tensors} for tensors in (trained, parameters.values()))
-    for learning in (list(own.values()), [tensor for tensor in own.values() if tensor.requires_grad]):
-        pairs = list(zip(given.values(), learning, strict=False))
-        exchanged = [(old, new) for old, new in pairs if old is not new]
-        if len(given) != len(learning) or any(
-            id(old) in own or id(old) in used or id(new) in given for old, new in exchanged
-        ):
-            continue
-        if len(exchanged) < len(pairs) or all(old.shape == new.shape for old, new in exchanged):
-            new_ones = {id(new) for _, new in exchanged}
-            return [name for name, tensor in parameters.items() if id(tensor) in new_ones]
-    return []
+    stale = {key: tensor for key, tensor in given.items() if key not in own and key not in used}
+    new = {key: tensor for key, tensor in own.items() if key not in given and tensor.requires_grad}
+    if not stale or len(stale) != len(new):
+        return []
+    has_shapes = sorted(tensor.shape for tensor in stale.values()) == sorted(tensor.shape for tensor in new.values())
+    is_model = len(stale) < len(given) and any(
+        len(given) == len(keys)
+        and all(old == key or (old in stale and key in new) for old, key in zip(given, keys, strict=True))
+        for keys in (list(own), [key for key, tensor in own.items() if tensor.requires_grad])
+    )
+    if not (has_shapes or is_model) or _has_a_module(stale):
+        return []
+    return [name for name, tensor in parameters.items() if id(tensor) in new]
+
+
+def _has_a_module(tensors: Mapping[int, torch.Tensor]) -> bool:
+    """Whether a living module has one of some tensors."""
+    for entry in gc.get_objects():
+        if issubclass(type(entry), nn.Module):
+            # One that is not initialised has no parameters yet.
+            with suppress(AttributeError):
+                if any(id(tensor) in tensors for tensor in own_parameters(entry).values()):
+                    return True
+    return False
 
 
 def _are_copies(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -29,12 +29,14 @@ from gradir.frontends.pytorch.private import (
 from gradir.frontends.pytorch.reading.metadata import MetadataReader
 from gradir.frontends.pytorch.reading.tensors import held_by, storage_of
 from gradir.frontends.pytorch.recording.paths import is_installed
+from gradir.frontends.pytorch.recording.places import Place, Written, written
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, fates
 from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
 from gradir.ir import TensorMeta
 
 __all__ = [
+    "COPYING",
     "FROM_OUTSIDE",
     "SCALES",
     "SUMS",
@@ -60,7 +62,7 @@ _DATA: Final = "data"
 _VIEW: Final = "view"
 _INPLACE: Final = "inplace"
 
-_COPYING: Final = frozenset({"as_tensor", "asarray", "tensor"})
+COPYING: Final = frozenset({"as_tensor", "asarray", "new_tensor", "tensor"})
 """Functions that make a tensor of numbers that they read."""
 
 SUMS: Final = frozenset({"add", "sub"})
@@ -71,6 +73,10 @@ _PLAIN: Final = (torch.Tensor, nn.Parameter)
 
 _MOST_NUMBERS: Final = 1000
 """How many numbers that something was added to are known; a loss is made at the end of a forward."""
+_CLASS: Final = "Tensor"
+"""The class of torch that does so when it is called, of which nothing is told but what it reads."""
+
+_MADE_OF_NUMBERS: Final = torch.ops.aten.lift_fresh.default
 
 
 class Value(NamedTuple):
@@ -89,14 +95,6 @@ class Read(NamedTuple):
     value: Value
     carries: bool
     is_leaf: bool
-
-
-class Place(NamedTuple):
-    """An instruction of a program; ``caller`` is the user's own that led to it, where it is one of a library."""
-
-    code: CodeType
-    instruction: int
-    caller: Place | None = None
 
 
 class Within(NamedTuple):
@@ -165,6 +163,7 @@ class Flow:
         self.failure: Exit | None = None
         self.exchanges: list[Exit] = []
         self.clearings: list[Exit] = []
+        self.hooks: list[tuple[Value, Written]] = []
         self.numbers: dict[Value, torch.Tensor] = {}
         """Copies of the newest lone numbers of which sums were made, so that the terms of a loss have values."""
         self._timeline = timeline
@@ -237,12 +236,15 @@ class Flow:
                 continue
             inputs.extend(tensors)
             kinds.extend([signature.kinds.get(name, _DATA)] * len(tensors))
-        copied = (
-            self.exits[-1].reads if called in _COPYING and self.exits[-1:] and self.exits[-1].called == called else ()
-        )
-        reads = tuple([self.read(tensor, copied) for tensor in inputs])
         mode, number = _mode(), next_sequence_number()
         frame, call = sys._getframe(2), self._timeline.current
+        copied: tuple[Read, ...] = ()
+        if called in COPYING and self.exits[-1:] and self.exits[-1].called == called:
+            copied = self.exits[-1].reads
+        elif func is _MADE_OF_NUMBERS and not called:
+            copied = self._just_read(self._place(frame))
+            called = _CLASS if copied else called
+        reads = tuple([self.read(tensor, copied) for tensor in inputs])
         outputs: tuple[torch.Tensor, ...] = ()
         written = [tensor for tensor, kind in zip(inputs, kinds, strict=True) if kind == _INPLACE]
         stepping = _optimizer_step(frame) if written and mode != _GRAD else None
@@ -276,6 +278,15 @@ class Flow:
         self._note_outputs(outputs, written)
         return result
 
+    def _just_read(self, place: Place | None) -> tuple[Read, ...]:
+        """What was read as numbers at a place since the last step, as ``torch.Tensor([x, y])`` does."""
+        found: list[Read] = []
+        for exited in reversed(self.exits):
+            if exited.before < len(self.steps) or exited.place != place:
+                break
+            found.extend(exited.reads)
+        return tuple(dict.fromkeys(reversed(found)))
+
     def note_exit(self, called: str, args: object, kwargs: object, frame: FrameType) -> None:
         """Note that a frame calls a function that reads the numbers of tensors."""
         tensors = (*_tensors_in(args), *_tensors_in(kwargs))
@@ -289,6 +300,10 @@ class Flow:
     def note_clearing(self, tensor: torch.Tensor, frame: FrameType) -> None:
         """Note that a frame takes the gradient of a tensor away."""
         self.clearings.append(Exit("grad", (self.read(tensor),), self._place(frame), len(self.steps)))
+
+    def note_hook(self, tensor: torch.Tensor, hook: object) -> None:
+        """Note that the gradient of a tensor gets a hook, without keeping that alive."""
+        self.hooks.append((self.value_of(tensor), written(hook)))
 
     def note_failure(self, called: str, args: object, kwargs: object, frame: FrameType, error: BaseException) -> None:
         """Note that a function which a frame calls raised."""

@@ -66,10 +66,14 @@ class _Calls(TorchFunctionMode):
         try:
             if self.called in _EXITS:
                 self._flow.note_exit(self.called, args, kwargs, frame)
+            elif self.called == "new_tensor":
+                self._flow.note_exit(self.called, args[1:], kwargs, frame)
             elif self.called == "data" and len(args) > 1:
                 self._flow.note_exchange(args[0], frame)
             elif self.called == "grad" and len(args) > 1 and args[1] is None:
                 self._flow.note_clearing(args[0], frame)
+            elif self.called == "register_hook":
+                self._flow.note_hook(args[0], args[1] if len(args) > 1 else (kwargs or {}).get("hook"))
             result = func(*args, **(kwargs or {}))
         except Exception as error:
             self._flow.note_failure(self.called, args, kwargs, frame, error)
