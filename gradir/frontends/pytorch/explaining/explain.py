@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import reduce
 from operator import or_
 from typing import Any, Final, NamedTuple
@@ -16,13 +16,14 @@ from gradir.frontends.pytorch.explaining.places import lines_of
 from gradir.frontends.pytorch.private import ACCUMULATOR, PACKED, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import storage_of
+from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.spec import own_error
 
 __all__ = ["Subject", "explain", "explain_failure"]
 
-_NOTED: Final = frozenset({"rounding", "starting"})
+_LEVELS: Final[Mapping[str, Level]] = {"opaque": "info", "rounding": "note", "starting": "note"}
 _SMALL: Final = 20_000
 """The nodes of a graph through which a backward is run to explain it, if nobody says otherwise."""
 
@@ -75,6 +76,8 @@ class _Search:
         for name, value in self._values.items():
             self._names.setdefault(value, []).append(name)
         self._stopped = self._all_leaves(stop.leaves for stop in self._flowing.stops)
+        self._compiled = set(self._flowing.members(self._flowing.compiled))
+        self._taken = {read.value for step in subject.flow.steps for read in step.inputs}
         self._left = self._all_leaves(leaving.leaves for leaving in self._flowing.exits)
         self._statuses = {name: self._status(name, tensor) for name, tensor in subject.tensors.items()}
         self._causes: list[Cause] = []
@@ -102,7 +105,12 @@ class _Search:
     def _terms(self) -> Iterator[Term]:
         for value in self._flowing.terms:
             step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
-            names = tuple(self._names_of(self._flowing.leaves_behind(value)))
+            behind = self._flowing.leaves_behind(value)
+            names = tuple(
+                name
+                for name in self._names_of(behind)
+                if self._statuses[name] == "reached" or self._values[name] not in self._compiled
+            )
             variable = self._flow.variables.get(value, "")
             yield Term(
                 names,
@@ -147,7 +155,11 @@ class _Search:
             return "reached"
         if value in self._stopped or value in self._left:
             return "cut"
-        return "unused" if self._is_whole else "unreached"
+        return "unused" if self._is_whole and not self._may_be_inside(value) else "unreached"
+
+    def _may_be_inside(self, value: Value) -> bool:
+        """Whether a compiled part may compute what was captured of a leaf; it may have leaves that nothing shows."""
+        return value in self._compiled or (self._flowing.has_compiled and value not in self._taken)
 
     def _gets_gradient(self, tensor: torch.Tensor) -> bool:
         """Whether autograd has a tensor in the graph; one that keeps its gradient on the way is there by itself."""
@@ -204,14 +216,15 @@ class _Search:
         if alone:
             self._tell("unused", "info", "", alone, None)
         unknown = [name for name, status in self._statuses.items() if status == "unreached" and self._is_trained(name)]
-        if unknown:
-            self._tell("unrecorded", "info", "", unknown, None)
+        for kind in ("opaque", "unrecorded"):
+            kinds = [name for name in unknown if self._may_be_inside(self._values[name]) == (kind == "opaque")]
+            if kinds:
+                self._tell(kind, "info", "", kinds, None)
 
     def _joined(self) -> Iterator[str]:
         """What only a function that joins all outputs of a model has in the graph: nothing is computed of it."""
-        taken = {read.value for step in self._flow.steps for read in step.inputs}
         for name, value in self._values.items():
-            if self._statuses[name] == "reached" and value in taken and value not in self._flowing.wanted:
+            if self._statuses[name] == "reached" and value in self._taken and value not in self._flowing.wanted:
                 yield name
 
     def _tell_frozen(self) -> None:
@@ -259,7 +272,7 @@ class _Search:
             self._tell_what_was_written(live, own_error(error))
             return
         accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
-        makers = self._makers()
+        made = self._numbers_of_steps()
         arose: dict[tuple[str, str, Place | None], list[str]] = {}
         arrivals = {
             name: gradients.at(tensor, accumulators[id(tensor)])
@@ -272,8 +285,9 @@ class _Search:
             if arrival.kind == "none":
                 # Of what nothing is computed of, a function that joins all outputs of a model knows all the same.
                 is_cut = self._values[name] in self._flowing.wanted or not self._is_whole
-                self._statuses[name] = "cut" if is_cut else "unused"
-                if is_cut:
+                is_inside = self._may_be_inside(self._values[name])
+                self._statuses[name] = "unreached" if is_inside else "cut" if is_cut else "unused"
+                if is_cut and not is_inside:
                     arose.setdefault(("withheld", "", None), []).append(name)
             # Where no function made it zero, what came from several sides cancels.
             cancels = arrival.kind == "zero" and not arrival.arose and not hooks_of(tensor)
@@ -281,13 +295,23 @@ class _Search:
             if kind in ("zero", "rounding", "nonfinite"):
                 self._statuses[name] = "zero" if kind == "rounding" else kind
                 for fn in arrival.arose or (None,):
-                    step = None if fn is None else makers.get(sequence_number(fn))
+                    index = None if fn is None else made.get(sequence_number(fn))
                     op = "" if fn is None else live.graph.nodes[live.grad_fns[fn]].op
-                    line = None if step is None else step.place
-                    waits = kind == "zero" and step is not None and not starting.isdisjoint(self._factors(step))
-                    arose.setdefault(("starting" if waits else kind, op, line), []).append(name)
+                    line = None if index is None else self._flow.steps[index].place
+                    told = self._kind_of_zero(index, starting) if kind == "zero" and index is not None else kind
+                    arose.setdefault((told, op, line), []).append(name)
         for (kind, op, line), names in arose.items():
-            self._tell(kind, "note" if kind in _NOTED else "error", op, names, line)
+            self._tell(kind, _LEVELS.get(kind, "error"), op, names, line)
+
+    def _kind_of_zero(self, index: int, starting: Set[Value]) -> str:
+        """What is told of a gradient that a step makes zero, where ``starting`` are leaves that are zero and learn."""
+        step = self._flow.steps[index]
+        if not starting.isdisjoint(self._factors(step)):
+            return "starting"
+        given = (Value(index, number) for number in range(len(step.outputs)))
+        # torch gives zeros for what a compiled part computes and nothing takes.
+        is_left = isinstance(step.func, CompiledPart) and any(value not in self._flowing.wanted for value in given)
+        return "opaque" if is_left else "zero"
 
     def _starting(self, learning: Mapping[str, torch.Tensor]) -> set[Value]:
         """The leaves that are zero throughout and get a gradient, so that they will not be zero for long."""
