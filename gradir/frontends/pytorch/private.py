@@ -234,6 +234,13 @@ FSDP_GROUPS: Final = (
     _word(f"{_FSDP}._fsdp_state:_fsdp_param_group", _SHARDED, _CHANGED, since="2.6"),
 )
 """Where the state of a module has its groups, or its only one."""
+_FORMS: Final = ("to tell that the parameter of an optimizer is the one that ran", "it is said to be in none")
+FSDP_PARAMETERS: Final = _word(f"{_FSDP}._fsdp_param_group:fsdp_params", *_FORMS, since="2.6")
+FSDP_FORMS: Final = (
+    _word(f"{_FSDP}._fsdp_param:_unsharded_param", *_FORMS, since="2.6"),
+    _word(f"{_FSDP}._fsdp_param:sharded_param", *_FORMS, since="2.6"),
+)
+"""Where a parameter has the tensor that a forward runs with, and the one that the optimizer has."""
 _word(f"{_FSDP}._fsdp_param_group:reduce_grads", _SHARDED, _CHANGED, since="2.6")
 
 # What runs backward only once.

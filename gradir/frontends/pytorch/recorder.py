@@ -23,6 +23,7 @@ from gradir.frontends.pytorch.explaining.places import cuts_of
 from gradir.frontends.pytorch.private import MODULE_CALL, flattened_with_paths, own_parameters, runs_a_function
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
 from gradir.frontends.pytorch.reading.attributes import plain_text
+from gradir.frontends.pytorch.reading.distributed import forms_of_sharded
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
 from gradir.frontends.pytorch.reading.scopes import scope_table
 from gradir.frontends.pytorch.reading.tensors import Modules, NamedTensors, Owned, modules_below, modules_of
@@ -173,7 +174,14 @@ class Recorder:
         groups = getattr(optimizer, "param_groups", None)
         if optimizer is not None and groups is None:
             raise CaptureError(f"optimizer is no optimizer of torch.optim but {type(optimizer).__name__}")
-        given = None if groups is None else frozenset(id(p) for group in groups for p in group["params"])
+        given = None if groups is None else {id(p) for group in groups for p in group["params"]}
+        whole = {id(form): forms for forms in forms_of_sharded(modules.paths) for form in forms}
+        for name, tensor in named.items():
+            # Backward gives a gradient to the form that the forward ran with, and the optimizer has the other.
+            forms = whole.get(id(tensor), (tensor,))
+            named[name] = forms[0]
+            if given is not None and not given.isdisjoint(map(id, forms)):
+                given.add(id(forms[0]))
         extra = dict(params.items() if isinstance(params, Mapping) else params or ())
         parametrized = frozenset(name for name in extra if f"parametrizations.{name}.original" in named)
         asked = Subject(
@@ -182,7 +190,7 @@ class Recorder:
             frozenset(named),
             captured,
             live,
-            given,
+            None if given is None else frozenset(given),
             parametrized,
             kept_aside(modules.paths),
             broken_ties(modules.paths),

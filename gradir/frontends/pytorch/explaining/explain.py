@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from functools import reduce
 from operator import or_
 from typing import Any, Final, NamedTuple
 
 import torch
 
+from gradir.errors import CaptureError
 from gradir.explanations.model import Cause, Explanation, Level, Term
 from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop
-from gradir.frontends.pytorch.explaining.gradients import gradients_of
+from gradir.frontends.pytorch.explaining.gradients import Arrival, gradients_of, is_zero
 from gradir.frontends.pytorch.explaining.places import lines_of
 from gradir.frontends.pytorch.private import ACCUMULATOR, PACKED, hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
@@ -86,12 +88,23 @@ class _Search:
         live = self._subject.live
         if values is None and live is not None:
             values = len(live.graph.nodes) <= _SMALL and not self._is_used_up(live)
+        arrivals: Mapping[str, Arrival] = {}
+        failure = ""
+        if values and live is not None:
+            # What a backward of gradir's would change for the program's own is worth more than the values.
+            with suppress(CaptureError):
+                try:
+                    arrivals = self._arrivals(live)
+                except RuntimeError as error:
+                    failure = own_error(error)
         self._tell_stops()
         self._tell_exits()
         self._tell_exchanges()
         self._tell_what_is_no_leaf()
-        if values and live is not None:
-            self._look_at_values(live)
+        if failure and live is not None:
+            self._tell_what_was_written(live, failure)
+        elif arrivals and live is not None:
+            self._tell_values(live, arrivals)
         elif self._is_whole:
             self._statuses.update(dict.fromkeys(self._joined(), "unused"))
         self._tell_unused()
@@ -258,31 +271,35 @@ class _Search:
 
     # What a backward gives.
 
-    def _look_at_values(self, live: LiveGraph) -> None:
-        reached = {
-            name: tensor
-            for name, tensor in self._subject.tensors.items()
-            if self._statuses[name] == "reached" and tensor.is_leaf
-        }
-        outputs = [found.tensor for found in live.captured if found.role == "output"]
-        leaves = list({id(tensor): tensor for tensor in live.leaves.values()}.values())
-        try:
-            gradients = gradients_of(outputs, leaves, live.grad_fns)
-        except RuntimeError as error:
-            self._tell_what_was_written(live, own_error(error))
-            return
+    def _arrivals(self, live: LiveGraph) -> dict[str, Arrival]:
+        """What a backward gives each leaf that is reached.
+
+        Raises:
+            CaptureError: a backward would leave none for the program, or change it.
+            RuntimeError: whatever the backward raises.
+        """
         accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
+        gradients = gradients_of(live)
+        found = {
+            name: gradients.at(tensor, accumulators[id(tensor)])
+            for name, tensor in self._subject.tensors.items()
+            if self._statuses[name] == "reached" and id(tensor) in accumulators
+        }
+        lost = self._stopped | self._left
+        for name, arrival in found.items():
+            if arrival.kind == "none" and self._values[name] in lost:
+                # A function that joins all outputs of a model has it in the graph all the same.
+                self._statuses[name] = "cut"
+        return found
+
+    def _tell_values(self, live: LiveGraph, arrivals: Mapping[str, Arrival]) -> None:
+        reached = {name: self._subject.tensors[name] for name in arrivals}
         made = self._numbers_of_steps()
         arose: dict[tuple[str, str, Place | None], list[str]] = {}
-        arrivals = {
-            name: gradients.at(tensor, accumulators[id(tensor)])
-            for name, tensor in reached.items()
-            if id(tensor) in accumulators
-        }
         starting = self._starting({name: reached[name] for name, found in arrivals.items() if found.kind == "some"})
         for name, arrival in arrivals.items():
             tensor = reached[name]
-            if arrival.kind == "none":
+            if arrival.kind == "none" and self._statuses[name] != "cut":
                 # Of what nothing is computed of, a function that joins all outputs of a model knows all the same.
                 is_cut = self._values[name] in self._flowing.wanted or not self._is_whole
                 is_inside = self._may_be_inside(self._values[name])
@@ -315,7 +332,7 @@ class _Search:
 
     def _starting(self, learning: Mapping[str, torch.Tensor]) -> set[Value]:
         """The leaves that are zero throughout and get a gradient, so that they will not be zero for long."""
-        return {self._values[name] for name, tensor in learning.items() if not bool(tensor.detach().any())}
+        return {self._values[name] for name, tensor in learning.items() if is_zero(tensor)}
 
     def _factors(self, step: Step) -> Iterator[Value]:
         """What an operation takes, as it was before views of it were made."""

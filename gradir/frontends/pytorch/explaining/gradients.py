@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 import torch
 
 from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT
+from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.verifying.verify import grads_put_aside
+from gradir.frontends.pytorch.verifying.verify import left_alone
 
-__all__ = ["Arrival", "Gradients", "gradients_of"]
+__all__ = ["Arrival", "Gradients", "gradients_of", "is_zero"]
 
 _NOTHING: Final = 1e-5
 """Which part of what came to a function is nothing."""
@@ -111,10 +113,11 @@ class Gradients:
         return tuple(found)[:_MOST_ORIGINS]
 
 
-def gradients_of(tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], fns: Iterable[GradFn]) -> Gradients:
-    """Run a backward, and note on the way how large each gradient is; ``.grad`` is afterwards what it was.
+def gradients_of(live: LiveGraph) -> Gradients:
+    """Run a backward, and note on the way how large each gradient is; afterwards all is what it was.
 
     Raises:
+        CaptureError: a backward could run only once, or would change the next one.
         RuntimeError: whatever the backward raises.
     """
     passed: dict[GradFn, _Passed] = {}
@@ -122,18 +125,20 @@ def gradients_of(tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]
     def note(fn: GradFn, went: Sequence[torch.Tensor | None], came: Sequence[torch.Tensor | None]) -> None:
         passed[fn] = _Passed(tuple(map(_size, came)), tuple(map(_size, went)))
 
-    fns = list(fns)
-    hooks = [fn.register_hook(partial(note, fn)) for fn in fns if type(fn).__name__ != ACCUMULATOR]
+    tensors = [found.tensor for found in live.captured if found.role == "output"]
+    leaves = list({id(tensor): tensor for tensor in live.leaves.values()}.values())
     # A reentrant checkpoint runs in no other backward than one that adds up.
-    adds = any(type(fn).__name__ == CHECKPOINT for fn in fns)
-    try:
-        seeds = [torch.ones_like(tensor) for tensor in tensors]
-        with torch.random.fork_rng(), torch.autograd.set_multithreading_enabled(False):
-            found = (_added if adds else _asked)(tensors, leaves, seeds)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return Gradients(passed, {id(leaf): _size(gradient) for leaf, gradient in zip(leaves, found, strict=True)})
+    adds = any(type(fn).__name__ == CHECKPOINT for fn in live.grad_fns)
+    with left_alone(live):
+        hooks = [fn.register_hook(partial(note, fn)) for fn in live.grad_fns if type(fn).__name__ != ACCUMULATOR]
+        try:
+            seeds = [torch.ones_like(tensor) for tensor in tensors]
+            with torch.random.fork_rng(), torch.autograd.set_multithreading_enabled(False):
+                found = (_added if adds else _asked)(tensors, leaves, seeds)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return Gradients(passed, {id(leaf): _size(gradient) for leaf, gradient in zip(leaves, found, strict=True)})
 
 
 def _asked(
@@ -145,9 +150,16 @@ def _asked(
 def _added(
     tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], seeds: Sequence[torch.Tensor]
 ) -> Sequence[torch.Tensor | None]:
-    with grads_put_aside(leaves):
-        torch.autograd.backward(tensors, seeds, retain_graph=True)
-        return [leaf.grad for leaf in leaves]
+    torch.autograd.backward(tensors, seeds, retain_graph=True)
+    return [leaf.grad for leaf in leaves]
+
+
+def is_zero(leaf: torch.Tensor) -> bool:
+    """Whether what this process has of a leaf is zero throughout."""
+    held = held_by(leaf.detach())
+    # The memory of what `fully_shard` gathers is freed between the passes.
+    has_memory = held.layout is not torch.strided or held.untyped_storage().nbytes() > 0
+    return has_memory and not bool(held.any())
 
 
 def _size(gradient: torch.Tensor | None) -> Size | None:

@@ -8,6 +8,8 @@ from typing import Final
 import torch
 from torch import nn
 
+from gradir.frontends.pytorch.reading.tensors import held_by
+
 __all__ = ["broken_ties", "kept_aside"]
 
 _OF_TORCH: Final = frozenset(vars(nn.Module()))
@@ -43,6 +45,8 @@ def broken_ties(paths: Mapping[nn.Module, str]) -> list[tuple[str, str]]:
 def _are_copies(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one is other or one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
         return False
+    # To compare distributed tensors takes all processes; the parts that this one has tell enough.
+    one, other = held_by(one.detach()), held_by(other.detach())
     # Equal numbers throughout are an initialisation, and no copy.
     return bool(one.numel() > 1 and torch.equal(one, other) and one.min() != one.max())
 
