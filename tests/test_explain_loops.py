@@ -136,6 +136,27 @@ def test_nothing_is_told_of_a_healthy_loop_and_it_trains_as_before(name: str, on
     torch._dynamo.reset()
 
 
+def test_a_bias_whose_gradient_cancels_to_the_last_bit_is_no_alarm() -> None:
+    model = nn.Linear(3, 2)
+    nn.init.zeros_(model.weight)
+    nn.init.zeros_(model.bias)
+    x = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 7.0]])
+    with gradir.record(model, flow=True) as rec:
+        # Both logits are equal, so that what the two labels ask of the bias is opposite.
+        loss = functional.cross_entropy(model(x), torch.tensor([0, 1]))
+    found = rec.explain(loss)
+    assert found.statuses == {"weight": "reached", "bias": "zero"}
+    assert [(cause.kind, cause.level, cause.op, cause.names) for cause in found.causes] == [
+        ("rounding", "note", "addmm", ("bias",))
+    ]
+    loss.backward()
+    assert not model.bias.grad.any()
+    dead = nn.Sequential(model, nn.ReLU())
+    with gradir.record(dead, flow=True) as rec:
+        loss = (dead(x) - 1).square().sum()
+    assert [(cause.kind, cause.level, len(cause.names)) for cause in rec.explain(loss).causes] == [("zero", "error", 2)]
+
+
 def test_a_backward_that_can_run_once_is_left_to_the_program() -> None:
     class Once(torch.autograd.Function):
         @staticmethod

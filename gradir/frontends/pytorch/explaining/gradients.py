@@ -23,6 +23,15 @@ _NOTHING: Final = 1e-5
 _ROUNDINGS: Final = 16
 """How many times the precision of a type a sum of numbers that cancel may be off."""
 
+_ADDED_TO_ALL: Final[Mapping[str, int]] = {
+    "AddmmBackward0": 0,
+    "ConvolutionBackward0": 2,
+    "NativeBatchNormBackward0": 2,
+    "NativeGroupNormBackward0": 2,
+    "NativeLayerNormBackward0": 2,
+}
+"""The input slot of a bias, by the function that adds it."""
+
 _MOST_ORIGINS: Final = 16
 """How many places are told of where one gradient went bad."""
 
@@ -73,7 +82,12 @@ class Gradients:
         if not size.is_finite:
             return Arrival("nonfinite", self._origins_above(accumulator, _is_broken, self._origins[_is_broken]))
         if not size.largest:
-            return Arrival("zero", self._origins_above(accumulator, _is_zero, self._origins[_is_zero]))
+            arose = self._origins_above(accumulator, _is_zero, self._origins[_is_zero])
+            direct = {
+                fn for fn, slot in self._consumers.get(accumulator, ()) if _ADDED_TO_ALL.get(type(fn).__name__) == slot
+            }
+            # Of what is added to all the gradient is a sum, which is zero only where its terms cancel.
+            return Arrival("rounding" if arose and direct.issuperset(arose) else "zero", arose)
         cancelling = [fn for fn, slot in self._consumers.get(accumulator, ()) if self._cancels(fn, slot)]
         if cancelling and len(cancelling) == len(self._consumers[accumulator]):
             rounding = max(torch.finfo(leaf.dtype).eps * _ROUNDINGS, 0.0)
