@@ -1,4 +1,4 @@
-"""Capture beside torchviz and beside a bare walk, its growth with size, and what recording costs a forward.
+"""Capture beside torchviz and a bare walk, its growth with size, and what recording and explaining a forward cost.
 
 python benchmarks/capture.py [--smoke]
 """
@@ -141,6 +141,34 @@ def recording(name: str, model: nn.Module, given: Tensor, repetitions: int) -> s
     return table([f"forward of a {name}", "ms", "against plain"], rows)
 
 
+def explaining(lengths: list[int], repetitions: int) -> str:
+    """A chain of operations that is recorded with its flow, explained without a backward, and made a graph of."""
+    weight = torch.ones(8, requires_grad=True)
+
+    def run(length: int) -> Tensor:
+        x = torch.ones(8)
+        for _ in range(length // 2):
+            x = (x * weight).tanh()
+        return x.sum()
+
+    def recorded(length: int) -> tuple[gradir.Recorder, Tensor]:
+        with gradir.record(flow=True) as rec:
+            return rec, run(length)
+
+    rows = []
+    for length in lengths:
+        rec, loss = recorded(length)
+        runs = {
+            "plain": lambda _, length=length: run(length),
+            "recorded": lambda _, length=length: recorded(length),
+            "explained": lambda _, rec=rec, loss=loss: rec.explain(loss, params={"weight": weight}, values=False),
+            "graph": lambda _, rec=rec: rec.forward(),
+        }
+        times = interleaved(lambda: None, runs, repetitions)
+        rows.append([f"{length:,}", *(f"{times[name]:.2f}" for name in runs)])
+    return table(["operations", "plain s", "recorded s", "explained s", "its graph s"], rows)
+
+
 def gpt2(width: int, layers: int) -> nn.Module:
     """The layers of GPT-2 when there are 12 of width 768 (Radford et al., 2019)."""
     layer = nn.TransformerEncoderLayer(
@@ -197,11 +225,13 @@ def recordings(resnet: nn.Module, size: int, gpt: nn.Module, tokens: int, repeti
 def main(smoke: bool) -> None:
     if smoke:
         parts = [beside_torchviz([1], 1), growth([10, 100], 1), *recordings(resnet50(2), 32, gpt2(64, 1), 8, 1)]
+        parts.append(explaining([10, 100], 1))
     else:
         parts = [
             beside_torchviz([30, 300, 750], 5),
             growth([1_000, 10_000, 100_000, 1_000_000], 3),
             *recordings(resnet50(64), 224, gpt2(768, 12), 256, 9),
+            explaining([1_000, 10_000, 100_000], 3),
         ]
     print("\n\n".join(parts))
 

@@ -139,8 +139,8 @@ def record(model: object = None, *, sources: bool = False, flow: bool = False, f
     variable that its result is assigned to, as a name.
 
     With ``flow`` it notes every operation of the thread that enters it, those that autograd does not note too:
-    ``rec.forward()`` is a graph of them, and ``rec.explain(loss)`` says where gradient ends. Code that was compiled
-    before is compiled once more for it.
+    ``rec.forward()`` is a graph of them, and ``rec.explain(loss)`` says where gradient ends. Compiled code is one
+    operation each time it is called, and is not compiled anew.
 
     Beside ``model``, a module is shown if it made a node of the graph or has a parameter in it, as a criterion does,
     under the name of its class. Without ``model``, every module that ran is shown, whether it took part or not: a

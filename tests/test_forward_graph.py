@@ -17,6 +17,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tensors import leaf  # noqa: E402
+from wiring import wired  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
@@ -31,17 +32,6 @@ def forward(run: Callable[[], object], model: object = None) -> gradir.Graph:
     graph = rec.forward()
     assert list(problems(graph)) == []
     return graph
-
-
-def wired(graph: gradir.Graph) -> list[str]:
-    """Each node with what it takes: ``exp:1(x)``, an output behind a dot, ``~`` before a view, ``!`` what it writes."""
-    signs = {"view": "~", "inplace": "!", "data": ""}
-    found = []
-    for node in graph.nodes.values():
-        refs = zip(node.inputs, node.kinds or ["data"] * len(node.inputs), strict=True)
-        taken = [f"{signs[kind]}{ref.id}{f'.{ref.output_nr}' if ref.output_nr else ''}" for ref, kind in refs]
-        found.append(f"{node.id}({', '.join(taken)})" if taken else node.id)
-    return found
 
 
 def test_a_recorder_that_does_not_note_the_flow_has_no_forward() -> None:

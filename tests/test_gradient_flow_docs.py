@@ -20,7 +20,7 @@ EXAMPLES = re.findall(r"^```python\n([^`]*?)^```\n\n```text\n(.*?)^```$", PAGE, 
 
 
 def test_there_are_as_many_examples_as_the_page_has() -> None:
-    assert len(EXAMPLES) == 14
+    assert len(EXAMPLES) == 15
 
 
 RUN = """

@@ -36,6 +36,28 @@ def test_a_backward_behind_verify_is_the_same_under_fsdp2_and_every_parameter_ha
         assert len(found) == 7
 
 
+def test_what_is_explained_under_ddp_and_fsdp2_is_what_a_backward_does_and_changes_none(tmp_path: Path) -> None:
+    def of(prefix: str, *names: str) -> list[str]:
+        return [f"{prefix}.{name}.{kind}" for name in names for kind in ("weight", "bias")]
+
+    told = {
+        "left out": ("info", [["unused", "info", of("module", "other")]]),
+        # torch waits for what its sink joins to the loss.
+        "left out, unused": ("error", [["unused", "error", of("module", "other")]]),
+        "left out, static": ("error", [["unused", "error", of("module", "other")]]),
+        "left out, fsdp": ("info", [["unused", "info", of("heads", "other")]]),
+        "cut, unused": ("error", [["detach", "error", of("module", "trunk", "other")]]),
+        "not run, unused": ("info", [["unused", "info", of("module", "other")]]),
+        "not run, static": ("info", [["unused", "info", of("module", "other")]]),
+    }
+    for found in results_of("explained.py", 2, tmp_path):
+        assert len(found) == 16
+        for name, (same, steps) in found.items():
+            level, causes = told.get(name, ("none", []))
+            assert same, name
+            assert steps == [[[], level, causes]] * len(steps), name
+
+
 def test_ranks_that_do_the_same_have_the_same_bytes_and_count_what_they_hold(tmp_path: Path) -> None:
     results = results_of("symmetric.py", 4, tmp_path)
     assert len(results[0]) == 12

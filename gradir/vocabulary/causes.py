@@ -48,6 +48,14 @@ WORDS: Final[Mapping[str, Words]] = {
         "{op} has no derivative: its result carries no gradient, which cuts {names}",
         "put something with a derivative in its place, such as a softmax for an argmax or a sigmoid for a comparison",
     ),
+    "compiled": Words(
+        "compiled code runs here, and its result carries no gradient, which cuts {names}",
+        'explain it once uncompiled, inside torch.compiler.set_stance("force_eager"): then the line in it is told',
+    ),
+    "opaque": Words(
+        "compiled code gives {names} no gradient, or zeros alone, and what it does inside is not recorded",
+        'explain it once uncompiled, inside torch.compiler.set_stance("force_eager"), if {names} should learn',
+    ),
     "sample": Words(
         "{op} draws a sample, and no gradient goes from a sample back to {names}",
         "use rsample(), gumbel_softmax for categories, or a loss of log_prob() of the sample, which reaches {names} "
@@ -87,7 +95,7 @@ WORDS: Final[Mapping[str, Words]] = {
         "program",
     ),
     "withheld": Words(
-        "a custom Function or a compiled part of the graph gives back no gradient for {names}",
+        "a custom Function of the graph gives back no gradient for {names}",
         "return a gradient for every input that needs one in its backward, and look for a detach inside it",
     ),
     "unrecorded": Words(

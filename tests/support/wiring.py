@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradir.ir import Graph, Ref
 
-__all__ = ["saved_states", "tensor_roles", "wiring"]
+__all__ = ["saved_states", "tensor_roles", "wired", "wiring"]
 
 
 def wiring(graph: Graph) -> dict[str, tuple[str | None, ...]]:
@@ -26,6 +26,17 @@ def _arrow(graph: Graph, ref: Ref | None) -> str | None:
     if source.op == "accumulate_grad":
         return _arrow(graph, source.inputs[0])
     return f"{ref.id}#{ref.output_nr}" if ref.output_nr else ref.id
+
+
+def wired(graph: Graph) -> list[str]:
+    """Each node with what it takes: ``exp:1(x)``, an output behind a dot, ``~`` before a view, ``!`` what it writes."""
+    signs = {"view": "~", "inplace": "!", "data": ""}
+    found = []
+    for node in graph.nodes.values():
+        refs = zip(node.inputs, node.kinds or ["data"] * len(node.inputs), strict=True)
+        taken = [f"{signs[kind]}{ref.id}{f'.{ref.output_nr}' if ref.output_nr else ''}" for ref, kind in refs]
+        found.append(f"{node.id}({', '.join(taken)})" if taken else node.id)
+    return found
 
 
 def tensor_roles(graph: Graph) -> dict[str, str]:

@@ -186,6 +186,18 @@ no_dispatch: Final = _found("torch.utils._mode_utils.no_dispatch", "to compute t
 TorchDispatchMode: Final = _found("torch.utils._python_dispatch.TorchDispatchMode", "to note every operation")
 READS_A_NUMBER: Final = "_local_scalar_dense"
 """The operation behind ``item``."""
+_WHOLE: Final = "to note a compiled part as one operation"
+_IN_PARTS: Final = "its operations are noted instead, and it is compiled once more"
+DYNAMO: Final = "torch._dynamo.eval_frame"
+COMPILED_CALLS: Final = _word(f"{DYNAMO}:_TorchDynamoContext", _WHOLE, _IN_PARTS)
+COMPILED_BEGINS: Final = _word(f"{DYNAMO}:_callback_from_stance", _WHOLE, _IN_PARTS, since="2.6")
+_word("torch._dynamo.external_utils:wrap_inline", _WHOLE, _IN_PARTS)
+WRAPPERS: Final = "torch._dynamo."
+"""Where the functions are in which torch wraps what the user has it compile."""
+COMPILED_ENDS: Final = _word(f"{DYNAMO}:_maybe_set_eval_frame", _WHOLE, _IN_PARTS, since="2.5")
+function_modes: Final[Callable[[], list[Any]]] = _found("torch.overrides._get_current_function_mode_stack", _WHOLE)
+pop_function_mode: Final[Callable[[], Any]] = _found("torch.overrides._pop_mode", _WHOLE)
+push_function_mode: Final[Callable[[Any], None]] = _found("torch.overrides._push_mode", _WHOLE)
 
 # The engine.
 _COUNT: Final = "to count what the engine runs"
@@ -229,6 +241,13 @@ FSDP_GROUPS: Final = (
     _word(f"{_FSDP}._fsdp_state:_fsdp_param_group", _SHARDED, _CHANGED, since="2.6"),
 )
 """Where the state of a module has its groups, or its only one."""
+_FORMS: Final = ("to tell that the parameter of an optimizer is the one that ran", "it is said to be in none")
+FSDP_PARAMETERS: Final = _word(f"{_FSDP}._fsdp_param_group:fsdp_params", *_FORMS, since="2.6")
+FSDP_FORMS: Final = (
+    _word(f"{_FSDP}._fsdp_param:_unsharded_param", *_FORMS, since="2.6"),
+    _word(f"{_FSDP}._fsdp_param:sharded_param", *_FORMS, since="2.6"),
+)
+"""Where a parameter has the tensor that a forward runs with, and the one that the optimizer has."""
 _word(f"{_FSDP}._fsdp_param_group:reduce_grads", _SHARDED, _CHANGED, since="2.6")
 
 # What runs backward only once.

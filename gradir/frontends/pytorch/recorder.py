@@ -23,6 +23,7 @@ from gradir.frontends.pytorch.explaining.places import cuts_of
 from gradir.frontends.pytorch.private import MODULE_CALL, flattened_with_paths, own_parameters, runs_a_function
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
 from gradir.frontends.pytorch.reading.attributes import plain_text
+from gradir.frontends.pytorch.reading.distributed import forms_of_sharded
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
 from gradir.frontends.pytorch.reading.scopes import scope_table
 from gradir.frontends.pytorch.reading.tensors import (
@@ -185,7 +186,11 @@ class Recorder:
         groups = getattr(optimizer, "param_groups", None)
         if optimizer is not None and groups is None:
             raise CaptureError(f"optimizer is no optimizer of torch.optim but {type(optimizer).__name__}")
-        trained = None if groups is None else [tensor for group in groups for tensor in group["params"]]
+        # Backward gives a gradient to the form that the forward ran with, and the optimizer has the other.
+        whole = {id(form): forms[0] for forms in forms_of_sharded(modules.paths) for form in forms}
+        named = {name: whole.get(id(tensor), tensor) for name, tensor in named.items()}
+        held = None if groups is None else [tensor for group in groups for tensor in group["params"]]
+        trained = None if held is None else [whole.get(id(tensor), tensor) for tensor in held]
         extra = dict(named_tensors(params))
         parametrized = frozenset(name for name in extra if f"parametrizations.{name}.original" in named)
         asked = Subject(

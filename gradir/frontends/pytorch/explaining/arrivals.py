@@ -8,13 +8,14 @@ from typing import Final, NamedTuple
 import torch
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
-from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients
+from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, is_zero
 from gradir.frontends.pytorch.explaining.hooks import Hooks
 from gradir.frontends.pytorch.explaining.traps import spoilt
 from gradir.frontends.pytorch.explaining.zeros import STAYING, Origin, Zeros
-from gradir.frontends.pytorch.private import ACCUMULATOR, hooks_of, sequence_number
+from gradir.frontends.pytorch.private import hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.flow import Flow, Place, Step, Value
 from gradir.frontends.pytorch.recording.places import Written
 
@@ -42,14 +43,14 @@ class Arrived(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """The recorded forward: its steps by the sequence number of their grad_fns, and the values of leaves by name.
+    """The recorded forward: the places of its steps by the sequence number of their grad_fns, the values of leaves.
 
     ``line`` says in words where a place is.
     """
 
     flow: Flow
     flowing: Flowing
-    steps: Mapping[int, Step]
+    made: Mapping[int, int]
     values: Mapping[str, Value]
     named: Collection[Value]
     hooks: Hooks
@@ -57,15 +58,13 @@ class Recorded(NamedTuple):
 
 
 def arrived(
-    live: LiveGraph, gradients: Gradients, recorded: Recorded, leaves: Mapping[str, torch.Tensor]
+    live: LiveGraph,
+    gradients: Gradients,
+    recorded: Recorded,
+    arrivals: Mapping[str, Arrival],
+    leaves: Mapping[str, torch.Tensor],
 ) -> dict[str, Arrived]:
-    """What comes to each of some leaves."""
-    accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
-    arrivals = {
-        name: gradients.at(tensor, accumulators[id(tensor)])
-        for name, tensor in leaves.items()
-        if id(tensor) in accumulators
-    }
+    """What comes to the leaves at which something arrives, and what is said of it."""
     judge = _Judge(live, gradients, recorded, arrivals, leaves)
     return {name: judge.judged(arrival, leaves[name]) for name, arrival in arrivals.items()}
 
@@ -83,7 +82,7 @@ class _Judge:
         self._gradients = gradients
         self._recorded = recorded
         self._spoils: dict[GradFn, tuple[str, str]] = {}
-        closed = {name for name in arrivals if not bool(leaves[name].detach().any())}
+        closed = {name for name in arrivals if is_zero(leaves[name])}
         starting = {recorded.values[name] for name in closed if arrivals[name].kind == "some"}
         waiting = {
             recorded.values[name]: [self._origin(fn) for fn in arrivals[name].arose]
@@ -130,7 +129,15 @@ class _Judge:
         return self._recorded.hooks.at(fn, leaf, self._gradients.hooked)
 
     def _kind(self, fn: GradFn) -> str:
-        return self._zeros.kind(self._origin(fn))
+        index = self._recorded.made.get(sequence_number(fn))
+        return "opaque" if index is not None and self._leaves_out(index) else self._zeros.kind(self._origin(fn))
+
+    def _leaves_out(self, index: int) -> bool:
+        """Whether compiled code computes what nothing takes, for which torch gives it zeros."""
+        step = self._recorded.flow.steps[index]
+        given = (Value(index, number) for number in range(len(step.outputs)))
+        wanted = self._recorded.flowing.wanted
+        return isinstance(step.func, CompiledPart) and any(value not in wanted for value in given)
 
     def _found(self, kind: str, fn: GradFn | None, *, lasts: bool = True, detail: str = "") -> Finding:
         if fn is None:
@@ -139,8 +146,12 @@ class _Judge:
         return Finding(kind, node.op, None if step is None else step.place, lasts, detail)
 
     def _origin(self, fn: GradFn) -> Origin:
-        return self._live.graph.nodes[self._live.grad_fns[fn]], self._recorded.steps.get(sequence_number(fn))
+        return self._live.graph.nodes[self._live.grad_fns[fn]], self._step(fn)
+
+    def _step(self, fn: GradFn) -> Step | None:
+        index = self._recorded.made.get(sequence_number(fn))
+        return None if index is None else self._recorded.flow.steps[index]
 
     def _words_of_line(self, fn: GradFn) -> str:
-        step = self._recorded.steps.get(sequence_number(fn))
+        step = self._step(fn)
         return "" if step is None else self._recorded.line(step.place)

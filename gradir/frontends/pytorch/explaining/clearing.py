@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 import torch
 
 from gradir.frontends.pytorch.reading.tensors import storage_of
-from gradir.frontends.pytorch.recording.flow import Flow, Place, Step, Value, plain_name
+from gradir.frontends.pytorch.recording.flow import Flow, Place, Step, Value
+from gradir.frontends.pytorch.recording.operands import plain_name
 
 __all__ = ["Clearing", "Clearings"]
 

@@ -10,6 +10,7 @@ import torch
 
 from gradir.frontends.pytorch.explaining.terms import terms_of
 from gradir.frontends.pytorch.private import CHECKPOINT, READS_A_NUMBER
+from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.flow import COPYING, FROM_OUTSIDE, Exit, Flow, Read, Step, Value
 
 __all__ = ["DERIVING", "EXPLICIT", "Flowing", "Leaving", "Stop", "updated_leaves"]
@@ -68,6 +69,8 @@ class Flowing:
         self._left_functions = set(self._leaving_functions(ends))
         self.stops: list[Stop] = []
         self.exits: list[Leaving] = []
+        # Whether compiled parts compute what is wanted, and the leaves that they are known to take.
+        self.has_compiled, self.compiled = False, 0
         self._leaves: dict[Value, int] = {}
         self._listed: list[Value] = []
         self.terms = list(terms_of(flow, [read.value for read in ends]))
@@ -217,11 +220,22 @@ class Flowing:
             arriving |= self._behind(read)
             computed |= self._origins.get(read.value, 0)
         computed |= arriving
+        is_compiled = isinstance(step.func, CompiledPart) and value.maker != FROM_OUTSIDE
+        if is_compiled and value in self.wanted:
+            self.has_compiled = True
+            self.compiled |= arriving
         passes = value in self.carrying or (step.inside is not None and value not in self._left_functions)
-        if arriving and value in self.wanted and not passes:
+        # Which of its inputs an output of a compiled part is made of is not known.
+        is_stop = value in self.wanted and not passes and not (is_compiled and self._carries_otherwise(value, step))
+        if arriving and is_stop:
             self.stops.append(Stop(self._kind_at(value, step), value, _seen_outside(step), arriving))
         self._arriving[value] = arriving if passes else 0
         self._origins[value] = computed
+
+    def _carries_otherwise(self, value: Value, step: Step) -> bool:
+        """Whether another output of a step that is wanted carries a gradient."""
+        others = (Value(value.maker, number) for number in range(len(step.outputs)))
+        return any(other in self.wanted and other in self.carrying for other in others)
 
     def _kind_at(self, value: Value, step: Step) -> str:
         if value.maker != FROM_OUTSIDE:
@@ -309,7 +323,8 @@ def _kind_of_function(name: str) -> str:
 
 
 def _kind(step: Step) -> str:
-    if torch.Tag.nondeterministic_seeded in step.func.tags:
+    # What takes functions has no tags.
+    if torch.Tag.nondeterministic_seeded in getattr(step.func, "tags", ()):
         return "sample"
     if step.called in COPYING:
         return "rebuilt"
@@ -317,4 +332,4 @@ def _kind(step: Step) -> str:
         return "no_create_graph" if step.called in DERIVING else step.mode
     if step.func.__name__.startswith("detach"):
         return "data" if step.called == "data" else "detach"
-    return "nondifferentiable"
+    return "compiled" if isinstance(step.func, CompiledPart) else "nondifferentiable"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
 from operator import or_
 from typing import Final, NamedTuple
 
 import torch
 
+from gradir.errors import CaptureError
 from gradir.explanations.model import Cause, Explanation, Level, OfGraph, Term
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Recorded, arrived
 from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
 from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop, updated_leaves
-from gradir.frontends.pytorch.explaining.gradients import Gradients, gradients_of
+from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.hooks import Hooks
 from gradir.frontends.pytorch.explaining.places import called, leavings, lines_of
 from gradir.frontends.pytorch.explaining.registered import replaced
@@ -21,14 +23,14 @@ from gradir.frontends.pytorch.explaining.terms import numbers_of
 from gradir.frontends.pytorch.explaining.writes import writes_over_saved
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value
+from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.ir import Source
 from gradir.spec import own_error
 
 __all__ = ["Subject", "explain", "explain_failure"]
 
-_LEVELS: Final[Mapping[str, Level]] = {"empty": "info", "rounding": "note", "starting": "note"}
+_LEVELS: Final[Mapping[str, Level]] = {"empty": "info", "opaque": "info", "rounding": "note", "starting": "note"}
 """Of kinds that are no alarm, whatever they concern."""
 
 _WITHOUT: Final = frozenset({"cut", "frozen", "unreached", "unused"})
@@ -88,6 +90,8 @@ class _Search:
         for name, value in self._values.items():
             self._names.setdefault(value, []).append(name)
         self._stopped = self._all_leaves(stop.leaves for stop in self._flowing.stops)
+        self._compiled = set(self._flowing.members(self._flowing.compiled))
+        self._taken = {read.value for step in subject.flow.steps for read in step.inputs}
         self._left = self._all_leaves(leaving.leaves for leaving in self._flowing.exits)
         self._replaced = self._all_replaced(subject.trained)
         new = [subject.tensors[name] for name in self._replaced]
@@ -101,12 +105,23 @@ class _Search:
         live = self._subject.live
         if values is None and live is not None:
             values = len(live.graph.nodes) <= _SMALL and not self._is_used_up(live)
+        gradients, arrivals, failure = None, dict[str, Arrival](), ""
+        if values and live is not None:
+            # What a backward of gradir's would change for the program's own is worth more than the values.
+            with suppress(CaptureError):
+                try:
+                    gradients = gradients_of(live)
+                    arrivals = self._arrivals(live, gradients)
+                except RuntimeError as error:
+                    failure = own_error(error)
         self._tell_stops()
         self._tell_exits()
         self._tell_exchanges()
         self._tell_what_is_no_leaf()
-        if values and live is not None:
-            self._look_at_values(live)
+        if failure and live is not None:
+            self._tell_what_was_written(live, failure)
+        elif gradients is not None and live is not None:
+            self._tell_values(live, gradients, arrivals)
         elif self._is_whole:
             self._statuses.update(dict.fromkeys(self._joined(), "unused"))
         self._tell_cleared()
@@ -133,7 +148,12 @@ class _Search:
         numbers = numbers_of(self._flow, self._flowing.terms, self._subject.captured) if values else {}
         for value in self._flowing.terms:
             step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
-            names = tuple(self._names_of(self._flowing.leaves_behind(value)))
+            behind = self._flowing.leaves_behind(value)
+            names = tuple(
+                name
+                for name in self._names_of(behind)
+                if self._statuses[name] == "reached" or self._values[name] not in self._compiled
+            )
             variable = self._flow.variables.get(value, "")
             yield Term(
                 names,
@@ -185,7 +205,11 @@ class _Search:
             return "reached"
         if value in self._stopped or value in self._left:
             return "cut"
-        return "unused" if self._is_whole else "unreached"
+        return "unused" if self._is_whole and not self._may_be_inside(value) else "unreached"
+
+    def _may_be_inside(self, value: Value) -> bool:
+        """Whether a compiled part may compute what was captured of a leaf; it may have leaves that nothing shows."""
+        return value in self._compiled or (self._flowing.has_compiled and value not in self._taken)
 
     def _gets_gradient(self, tensor: torch.Tensor) -> bool:
         """Whether autograd has a tensor in the graph; one that keeps its gradient on the way is there by itself."""
@@ -262,14 +286,15 @@ class _Search:
         if alone:
             self._tell("unused", "info", "", alone, None)
         unknown = [name for name, status in self._statuses.items() if status == "unreached" and self._is_trained(name)]
-        if unknown:
-            self._tell("unrecorded", "info", "", unknown, None)
+        for kind in ("opaque", "unrecorded"):
+            kinds = [name for name in unknown if self._may_be_inside(self._values[name]) == (kind == "opaque")]
+            if kinds:
+                self._tell(kind, "info", "", kinds, None)
 
     def _joined(self) -> Iterator[str]:
         """What only a function that joins all outputs of a model has in the graph: nothing is computed of it."""
-        taken = {read.value for step in self._flow.steps for read in step.inputs}
         for name, value in self._values.items():
-            if self._statuses[name] == "reached" and value in taken and value not in self._flowing.wanted:
+            if self._statuses[name] == "reached" and value in self._taken and value not in self._flowing.wanted:
                 yield name
 
     def _tell_frozen(self) -> None:
@@ -317,33 +342,37 @@ class _Search:
 
     # What a backward gives.
 
-    def _look_at_values(self, live: LiveGraph) -> None:
-        reached = {
-            name: tensor
+    def _arrivals(self, live: LiveGraph, gradients: Gradients) -> dict[str, Arrival]:
+        """What a backward gave each leaf that is reached."""
+        accumulators = {id(fn.variable): fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR}
+        found = {
+            name: gradients.at(tensor, accumulators[id(tensor)])
             for name, tensor in self._subject.tensors.items()
-            if self._statuses[name] == "reached" and tensor.is_leaf
+            if self._statuses[name] == "reached" and id(tensor) in accumulators
         }
-        outputs = [found.tensor for found in live.captured if found.role == "output"]
-        leaves = list({id(tensor): tensor for tensor in live.leaves.values()}.values())
-        try:
-            gradients = gradients_of(outputs, leaves, live.grad_fns)
-        except RuntimeError as error:
-            self._tell_what_was_written(live, own_error(error))
-            return
+        lost = self._stopped | self._left
+        for name, arrival in found.items():
+            if arrival.kind == "none" and self._values[name] in lost:
+                # A function that joins all outputs of a model has it in the graph all the same.
+                self._statuses[name] = "cut"
+        return found
+
+    def _tell_values(self, live: LiveGraph, gradients: Gradients, arrivals: Mapping[str, Arrival]) -> None:
         self._note_gradients(live, gradients)
         hooks = Hooks(self._flow, live, self._numbers_of_steps(), self._subject.hooks)
         recorded = Recorded(
-            self._flow, self._flowing, self._makers(), self._values, self._names, hooks, self._words_of_line
+            self._flow, self._flowing, self._numbers_of_steps(), self._values, self._names, hooks, self._words_of_line
         )
         told: dict[Finding, list[str]] = {}
-        for name, (status, said) in arrived(live, gradients, recorded, reached).items():
+        for name, (status, said) in arrived(live, gradients, recorded, arrivals, self._subject.tensors).items():
             if status in {"zero", "nonfinite"}:
                 self._statuses[name] = status
-            elif status == "none":
+            elif status == "none" and self._statuses[name] != "cut":
                 # Of what nothing is computed of, a function that joins all outputs of a model knows all the same.
                 is_cut = self._values[name] in self._flowing.wanted or not self._is_whole
-                self._statuses[name] = "cut" if is_cut else "unused"
-                said = (Finding("withheld"),) if is_cut else ()  # noqa: PLW2901
+                is_inside = self._may_be_inside(self._values[name])
+                self._statuses[name] = "unreached" if is_inside else "cut" if is_cut else "unused"
+                said = (Finding("withheld"),) if is_cut and not is_inside else ()  # noqa: PLW2901
             for finding in said:
                 told.setdefault(finding, []).append(name)
         for (kind, op, place, lasts, detail), names in told.items():
@@ -380,10 +409,6 @@ class _Search:
         between = self._flow.steps[min(freed) : last] if freed else ()
         return bool(freed) and not any(step.called in DERIVING for step in between)
 
-    def _makers(self) -> dict[int, Step]:
-        """The step that made each grad_fn, by sequence number."""
-        return {number: self._flow.steps[index] for number, index in self._numbers_of_steps().items()}
-
     def _numbers_of_steps(self) -> dict[int, int]:
         """The place of the step that made each grad_fn, whose number is taken before the operation runs."""
         found: dict[int, int] = {}
@@ -406,12 +431,12 @@ class _Search:
             self._tell_what_was_freed(live, error)
 
     def _tell_what_was_freed(self, live: LiveGraph, error: str) -> None:
-        makers = self._makers()
+        made = self._numbers_of_steps()
         for fn, node_id in live.grad_fns.items():
             node = live.graph.nodes[node_id]
             if any(slot.state == "freed" for slot in node.saved):
-                step = makers.get(sequence_number(fn))
-                self._tell("freed", "error", node.op, [], None if step is None else step.place)
+                index = made.get(sequence_number(fn))
+                self._tell("freed", "error", node.op, [], None if index is None else self._flow.steps[index].place)
                 return
         self._tell("raised", "error", "the backward", [], None, detail=error)
 

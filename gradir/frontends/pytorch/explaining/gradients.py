@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 import torch
 
 from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT, PACKED
+from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.verifying.verify import grads_put_aside
+from gradir.frontends.pytorch.verifying.verify import left_alone
 
-__all__ = ["Arrival", "Gradients", "gradients_of"]
+__all__ = ["Arrival", "Gradients", "gradients_of", "is_zero"]
 
 _NOTHING: Final = 1e-5
 """Which part of what came to a function is nothing."""
@@ -41,6 +43,14 @@ _MASKS: Final = {
     "MaskedFillBackward1": ("mask", False),
 }
 """By grad_fn the mask that it saved, and whether that is true where its first input is taken."""
+_ADDED_TO_ALL: Final[Mapping[str, int]] = {
+    "AddmmBackward0": 0,
+    "ConvolutionBackward0": 2,
+    "NativeBatchNormBackward0": 2,
+    "NativeGroupNormBackward0": 2,
+    "NativeLayerNormBackward0": 2,
+}
+"""The input slot of a bias, by the function that adds it."""
 
 _MOST_ORIGINS: Final = 16
 """How many places are told of where one gradient went bad."""
@@ -137,7 +147,14 @@ class Gradients:
         if not size.is_finite:
             return Arrival("nonfinite", self._origins_above(accumulator, _is_broken, self._origins[_is_broken]))
         if not size.largest:
-            return Arrival("zero", self._origins_above(accumulator, _is_zero, self._origins[_is_zero]))
+            arose = self._origins_above(accumulator, _is_zero, self._origins[_is_zero])
+            direct = {
+                fn
+                for fn, slot in self._consumers.get(accumulator, ())
+                if _ADDED_TO_ALL.get(type(fn).__name__) == slot and fn not in self.hooked
+            }
+            # Of what is added to all the gradient is a sum, which is zero only where its terms cancel.
+            return Arrival("rounding" if arose and direct.issuperset(arose) else "zero", arose)
         cancelling = [fn for fn, slot in self._consumers.get(accumulator, ()) if self._cancels(fn, slot)]
         if cancelling and len(cancelling) == len(self._consumers[accumulator]):
             rounding = max(torch.finfo(leaf.dtype).eps * _ROUNDINGS, 0.0)
@@ -186,10 +203,11 @@ class Gradients:
         return tuple(found)[:_MOST_ORIGINS]
 
 
-def gradients_of(tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], fns: Iterable[GradFn]) -> Gradients:
-    """Run a backward, and note on the way how large each gradient is; ``.grad`` is afterwards what it was.
+def gradients_of(live: LiveGraph) -> Gradients:
+    """Run a backward, and note on the way how large each gradient is; afterwards all is what it was.
 
     Raises:
+        CaptureError: a backward could run only once, or would change the next one.
         RuntimeError: whatever the backward raises.
     """
     passed: dict[GradFn, _Passed] = {}
@@ -200,18 +218,20 @@ def gradients_of(tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]
             sizes = sizes._replace(spoilt=_spoilt(came, went))
         passed[fn] = sizes
 
-    fns = list(fns)
-    hooks = [fn.register_hook(partial(note, fn)) for fn in fns if type(fn).__name__ != ACCUMULATOR]
+    tensors = [found.tensor for found in live.captured if found.role == "output"]
+    leaves = list({id(tensor): tensor for tensor in live.leaves.values()}.values())
     # A reentrant checkpoint runs in no other backward than one that adds up.
-    adds = any(type(fn).__name__ == CHECKPOINT for fn in fns)
-    try:
-        seeds = [torch.ones_like(tensor) for tensor in tensors]
-        with torch.random.fork_rng(), torch.autograd.set_multithreading_enabled(False):
-            found = (_added if adds else _asked)(tensors, leaves, seeds)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return Gradients(passed, {id(leaf): _size(gradient) for leaf, gradient in zip(leaves, found, strict=True)})
+    adds = any(type(fn).__name__ == CHECKPOINT for fn in live.grad_fns)
+    with left_alone(live):
+        hooks = [fn.register_hook(partial(note, fn)) for fn in live.grad_fns if type(fn).__name__ != ACCUMULATOR]
+        try:
+            seeds = [torch.ones_like(tensor) for tensor in tensors]
+            with torch.random.fork_rng(), torch.autograd.set_multithreading_enabled(False):
+                found = (_added if adds else _asked)(tensors, leaves, seeds)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return Gradients(passed, {id(leaf): _size(gradient) for leaf, gradient in zip(leaves, found, strict=True)})
 
 
 def _asked(
@@ -223,9 +243,16 @@ def _asked(
 def _added(
     tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], seeds: Sequence[torch.Tensor]
 ) -> Sequence[torch.Tensor | None]:
-    with grads_put_aside(leaves):
-        torch.autograd.backward(tensors, seeds, retain_graph=True)
-        return [leaf.grad for leaf in leaves]
+    torch.autograd.backward(tensors, seeds, retain_graph=True)
+    return [leaf.grad for leaf in leaves]
+
+
+def is_zero(leaf: torch.Tensor) -> bool:
+    """Whether what this process has of a leaf is zero throughout."""
+    held = held_by(leaf.detach())
+    # The memory of what `fully_shard` gathers is freed between the passes.
+    has_memory = held.layout is not torch.strided or held.untyped_storage().nbytes() > 0
+    return has_memory and not bool(held.any())
 
 
 def _spoilt(came: Sequence[torch.Tensor | None], went: Sequence[torch.Tensor | None]) -> torch.Tensor | None:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from gradir.frontends.pytorch.private import own_parameters
+from gradir.frontends.pytorch.reading.tensors import held_by
 
 __all__ = ["broken_ties", "kept_aside", "replaced"]
 
@@ -80,8 +81,13 @@ def _has_a_module(tensors: Mapping[int, torch.Tensor]) -> bool:
 def _are_copies(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one is other or one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
         return False
-    if one.data_ptr() == other.data_ptr() or not (one.requires_grad and other.requires_grad):
-        # What is written to one is in the other, and what does not learn stays equal.
+    if not (one.requires_grad and other.requires_grad):
+        # What does not learn stays equal.
+        return False
+    # To compare distributed tensors takes all processes; the parts that this one has tell enough.
+    one, other = held_by(one.detach()), held_by(other.detach())
+    if one.data_ptr() == other.data_ptr():
+        # What is written to one is in the other.
         return False
     # Equal numbers throughout are an initialisation, and no copy.
     return bool(one.numel() > 1 and torch.equal(one, other) and one.min() != one.max())

@@ -8,7 +8,8 @@ from typing import Literal
 
 import torch
 
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, SCALES, SUMS, Flow, Step, Value, is_number, plain_name
+from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Step, Value, is_number
+from gradir.frontends.pytorch.recording.operands import SCALES, SUMS, plain_name
 
 __all__ = ["numbers_of", "terms_of"]
 

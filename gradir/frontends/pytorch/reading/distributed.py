@@ -6,16 +6,25 @@ A process group has another name in each process, and a device mesh other ranks;
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import NoneType
 from typing import Any, Final, cast
 from weakref import ReferenceType
 
-from torch import distributed
+import torch
+from torch import distributed, nn
 
-from gradir.frontends.pytorch.private import FORWARD_CLASS, GROUP_CALLED, TENSOR_SPEC
+from gradir.frontends.pytorch.private import (
+    FORWARD_CLASS,
+    FSDP_FORMS,
+    FSDP_GROUPS,
+    FSDP_PARAMETERS,
+    FSDP_STATE,
+    GROUP_CALLED,
+    TENSOR_SPEC,
+)
 
-__all__ = ["Groups"]
+__all__ = ["Groups", "forms_of_sharded", "sharding_groups"]
 
 _AS_IS: Final = frozenset({NoneType, bool, int, float, str})
 _NAMES: Final = frozenset({"group_name", "pg_name"})
@@ -179,3 +188,21 @@ def _has_words(value: object) -> bool:
 def _module_of(kind: object) -> str:
     module = getattr(kind, "__module__", "")
     return module if type(module) is str else ""
+
+
+def sharding_groups(modules: Iterable[nn.Module]) -> Iterator[Any]:
+    """What gathers and reduces the parameters of each module that `fully_shard` was applied to."""
+    for module in modules:
+        state_of: Any = getattr(type(module), FSDP_STATE, None)
+        state = None if state_of is None else state_of(module)
+        several, lone = FSDP_GROUPS
+        groups = getattr(state, several, None) or [getattr(state, lone, None)]
+        yield from (group for group in groups if group is not None)
+
+
+def forms_of_sharded(modules: Iterable[nn.Module]) -> Iterator[tuple[torch.Tensor, ...]]:
+    """The tensors that each parameter under `fully_shard` is: the whole, once that was made, and the process's part."""
+    for group in sharding_groups(modules):
+        for parameter in getattr(group, FSDP_PARAMETERS, ()):
+            forms = (getattr(parameter, name, None) for name in FSDP_FORMS)
+            yield tuple(form for form in forms if isinstance(form, torch.Tensor))

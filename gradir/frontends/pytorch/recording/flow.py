@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
@@ -20,14 +19,13 @@ from torch import nn
 from gradir.frontends.pytorch.private import (
     MODULE_CALL,
     OPTIMIZER_STEP,
-    Operator,
     StorageWeakRef,
     next_sequence_number,
     runs_a_function,
-    schema_of,
 )
 from gradir.frontends.pytorch.reading.metadata import MetadataReader
 from gradir.frontends.pytorch.reading.tensors import held_by, storage_of
+from gradir.frontends.pytorch.recording.operands import DATA, INPLACE, named, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.paths import is_installed
 from gradir.frontends.pytorch.recording.places import Place, Written, written
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, fates
@@ -38,8 +36,6 @@ from gradir.ir import TensorMeta
 __all__ = [
     "COPYING",
     "FROM_OUTSIDE",
-    "SCALES",
-    "SUMS",
     "Exit",
     "Flow",
     "Outside",
@@ -48,7 +44,6 @@ __all__ = [
     "Step",
     "Value",
     "is_number",
-    "plain_name",
 ]
 
 FROM_OUTSIDE: Final = -1
@@ -58,16 +53,8 @@ _INTERNAL: Final = 1
 _LIBRARY: Final = 2
 _USER: Final = 3
 
-_DATA: Final = "data"
-_VIEW: Final = "view"
-_INPLACE: Final = "inplace"
-
 COPYING: Final = frozenset({"as_tensor", "asarray", "new_tensor", "tensor"})
 """Functions that make a tensor of numbers that they read."""
-
-SUMS: Final = frozenset({"add", "sub"})
-SCALES: Final = frozenset({"div", "mul", "neg", "view", "squeeze", "unsqueeze", "to_copy"})
-"""Operations of one tensor that leave a sum a sum."""
 
 _PLAIN: Final = (torch.Tensor, nn.Parameter)
 
@@ -166,6 +153,8 @@ class Flow:
         self.hooks: list[tuple[Value, Written]] = []
         self.numbers: dict[Value, torch.Tensor] = {}
         """Copies of the newest lone numbers of which sums were made, so that the terms of a loss have values."""
+        # While compiled code runs, which is noted as a whole.
+        self.is_paused = False
         self._timeline = timeline
         self._metadata = MetadataReader()
         # By id(): another tensor may take the place of one that is gone, which the reference tells.
@@ -227,15 +216,15 @@ class Flow:
         Raises:
             Exception: whatever the operation raises; it is noted as failed.
         """
-        signature = _signature(func)
+        signature = signature_of(func)
         inputs, kinds, constants = list[torch.Tensor](), list[str](), list[tuple[str, object]]()
-        for name, value in _named(signature.names, args, kwargs):
-            tensors = _tensors_in(value)
+        for name, value in named(signature.names, args, kwargs):
+            tensors = tensors_in(value)
             if not tensors:
                 constants.append((name, tuple(value) if type(value) is list else value))
                 continue
             inputs.extend(tensors)
-            kinds.extend([signature.kinds.get(name, _DATA)] * len(tensors))
+            kinds.extend([signature.kinds.get(name, DATA)] * len(tensors))
         mode, number = _mode(), next_sequence_number()
         frame, call = sys._getframe(2), self._timeline.current
         copied: tuple[Read, ...] = ()
@@ -246,14 +235,14 @@ class Flow:
             called = _CLASS if copied else called
         reads = tuple([self.read(tensor, copied) for tensor in inputs])
         outputs: tuple[torch.Tensor, ...] = ()
-        written = [tensor for tensor, kind in zip(inputs, kinds, strict=True) if kind == _INPLACE]
+        written = [tensor for tensor, kind in zip(inputs, kinds, strict=True) if kind == INPLACE]
         stepping = _optimizer_step(frame) if written and mode != _GRAD else None
         failed = ""
         if signature.is_of_sums:
             self._note_numbers(inputs, reads)
         try:
             result = func(*args, **kwargs)
-            outputs = _tensors_in(result) or tuple(written)
+            outputs = tensors_in(result) or tuple(written)
         except BaseException as error:
             failed = _told(error)
             raise
@@ -287,9 +276,40 @@ class Flow:
             found.extend(exited.reads)
         return tuple(dict.fromkeys(reversed(found)))
 
+    def note_whole(
+        self,
+        func: Any,
+        reads: Sequence[Read],
+        kinds: Sequence[str],
+        outputs: Sequence[torch.Tensor],
+        *,
+        written: Sequence[torch.Tensor],
+        frame: FrameType,
+    ) -> None:
+        """Note what a frame called as one operation, of the inside of which nothing is known."""
+        metas = tuple(map(self._metadata.of_tensor, outputs))
+        number, call, place = next_sequence_number(), self._timeline.current, self._place(frame)
+        self.steps.append(
+            Step(
+                func,
+                tuple(reads),
+                tuple(kinds),
+                (),
+                metas,
+                _mode(),
+                inside=None,
+                number=number,
+                call=call,
+                called="",
+                place=place,
+                failed="",
+            )
+        )
+        self._note_outputs(outputs, written)
+
     def note_exit(self, called: str, args: object, kwargs: object, frame: FrameType) -> None:
         """Note that a frame calls a function that reads the numbers of tensors."""
-        tensors = (*_tensors_in(args), *_tensors_in(kwargs))
+        tensors = (*tensors_in(args), *tensors_in(kwargs))
         if tensors:
             self.exits.append(Exit(called, tuple(map(self.read, tensors)), self._place(frame), len(self.steps)))
 
@@ -307,7 +327,7 @@ class Flow:
 
     def note_failure(self, called: str, args: object, kwargs: object, frame: FrameType, error: BaseException) -> None:
         """Note that a function which a frame calls raised."""
-        tensors = (*_tensors_in(args), *_tensors_in(kwargs))
+        tensors = (*tensors_in(args), *tensors_in(kwargs))
         reads = tuple(map(self.read, tensors))
         self.failure = Exit(called, reads, self._place(frame), len(self.steps), _told(error))
 
@@ -412,31 +432,6 @@ def _mode() -> str:
     return "inference_mode" if torch.is_inference_mode_enabled() else "no_grad"
 
 
-class _Signature(NamedTuple):
-    names: tuple[str, ...]
-    kinds: Mapping[str, str]
-    is_of_sums: bool = False
-
-
-@lru_cache(maxsize=4096)
-def _signature(func: Any) -> _Signature:
-    if not isinstance(func, Operator):
-        # It takes functions, and has no schema.
-        return _Signature((), {})
-    schema = schema_of(func)
-    kinds = {
-        entry.name: _INPLACE if entry.alias_info.is_write else _VIEW
-        for entry in schema.arguments
-        if entry.alias_info is not None
-    }
-    return _Signature(tuple(entry.name for entry in schema.arguments), kinds, plain_name(func) in SUMS | SCALES)
-
-
-def plain_name(func: Any) -> str:
-    """The name of an operation without the signs of what works in place and of what is torch's own."""
-    return str(func.__name__).partition(".")[0].strip("_")
-
-
 def is_number(tensor: torch.Tensor) -> bool:
     """Whether a tensor is one number that can be read."""
     return (
@@ -444,33 +439,8 @@ def is_number(tensor: torch.Tensor) -> bool:
     )
 
 
-def _named(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for place, value in enumerate(args):
-        yield names[place] if place < len(names) else str(place), value
-    yield from kwargs.items()
-
-
 def _optimizer_step(frame: FrameType | None) -> FrameType | None:
     """The frame in which an optimizer runs its step that a frame belongs to."""
     while frame is not None and frame.f_code is not OPTIMIZER_STEP:
         frame = frame.f_back
     return frame
-
-
-def _tensors_in(value: object) -> tuple[torch.Tensor, ...]:
-    """The tensors of lists, tuples and dicts in each other, in order."""
-    if isinstance(value, torch.Tensor):
-        return (value,)
-    if not isinstance(value, (list, tuple, dict)):
-        return ()
-    found = []
-    waiting = [iter(value.values() if isinstance(value, dict) else value)]
-    while waiting:
-        entry = next(waiting[-1], waiting)
-        if entry is waiting:
-            waiting.pop()
-        elif isinstance(entry, torch.Tensor):
-            found.append(entry)
-        elif isinstance(entry, (list, tuple, dict)):
-            waiting.append(iter(entry.values() if isinstance(entry, dict) else entry))
-    return tuple(found)

@@ -11,6 +11,7 @@ from gradir.frontends.pytorch.private import READS_A_NUMBER
 from gradir.frontends.pytorch.reading.attributes import plain_text, plain_value
 from gradir.frontends.pytorch.reading.symbols import Symbols
 from gradir.frontends.pytorch.reading.tensors import NamedTensors
+from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Exit, Flow, Outside, Read, Step, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.timelines import Frame
@@ -127,6 +128,7 @@ class _Forward:
                 outputs=step.outputs,
                 attrs=attrs,
                 source=None if step.place is None else self._lines(step.place.code, step.place.instruction),
+                opaque=isinstance(step.func, CompiledPart),
                 ext=_failed(step.failed),
             )
         )

@@ -15,6 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from gradir.frontends.pytorch.private import TorchDispatchMode
+from gradir.frontends.pytorch.recording.compiled import CompiledParts
 from gradir.frontends.pytorch.recording.flow import Flow
 
 __all__ = ["FlowModes"]
@@ -34,8 +35,10 @@ class FlowModes:
     def __init__(self, flow: Flow) -> None:
         self._calls = _Calls(flow)
         self._operations = _Operations(flow, self._calls)
+        self._parts = CompiledParts(flow)
 
     def __enter__(self) -> FlowModes:
+        self._parts.__enter__()
         self._calls.__enter__()  # type: ignore[no-untyped-call]
         self._operations.__enter__()
         return self
@@ -45,6 +48,7 @@ class FlowModes:
     ) -> None:
         self._operations.__exit__(kind, error, trace)
         self._calls.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        self._parts.__exit__(kind, error, trace)
 
 
 class _Calls(TorchFunctionMode):
@@ -104,6 +108,8 @@ class _Operations(TorchDispatchMode):  # type: ignore[misc]
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run the operation and note it."""
+        if self._flow.is_paused:
+            return func(*args, **(kwargs or {}))
         return self._flow.run(func, args, kwargs or {}, self._calls.called)
 
 

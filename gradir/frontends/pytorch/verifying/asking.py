@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch import private
+from gradir.frontends.pytorch.reading.distributed import sharding_groups
 from gradir.frontends.pytorch.reading.reach import is_reentrant_checkpoint
 from gradir.frontends.pytorch.reading.walk import GradFn
 
@@ -97,9 +98,4 @@ def _sharded_groups(grad_fns: Iterable[GradFn], roots: Iterable[nn.Module]) -> I
         if type(fn).__name__ == private.FSDP_FUNCTION:
             yield fn.param_group
     for root in roots:
-        for module in root.modules():
-            state_of: Any = getattr(type(module), private.FSDP_STATE, None)
-            state = None if state_of is None else state_of(module)
-            several, lone = private.FSDP_GROUPS
-            groups = getattr(state, several, None) or [getattr(state, lone, None)]
-            yield from (group for group in groups if group is not None)
+        yield from sharding_groups(root.modules())

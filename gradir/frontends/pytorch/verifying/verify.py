@@ -30,7 +30,7 @@ from gradir.ir.text import tensor_text
 from gradir.protocols import Verification
 from gradir.spec import own_error
 
-__all__ = ["grads_put_aside", "verify"]
+__all__ = ["left_alone", "verify"]
 
 _register_accumulated: Any = torch.Tensor.register_post_accumulate_grad_hook
 
@@ -113,27 +113,19 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
         CaptureError: backward cannot run, because an earlier one freed the graph, say, or could run only once, or in a
             process group would change the next one.
     """
-    if keep_graph:
-        refuse_what_runs_once(live)
     watch = _Watch()
-    tensors = [*live.leaves.values(), *live.unreached]
-    hooks = [fn.register_prehook(partial(watch.note, fn)) for fn in live.grad_fns]
     asks = in_process_group()
-    if asks:
-        refuse_lasting(live.grad_fns, list(live.leaves.values()))
-    # Not asked for afterwards: a distributed model takes gradients away as they come.
-    added = refuse_addition if asks else watch.note_gradient
-    hooks += [_register_accumulated(tensor, added) for tensor in tensors]
-    backward = partial(_ask, live, watch) if asks else partial(_backward, live)
-    try:
-        with (
-            grads_put_aside([*tensors, *_retaining(live), *_reached_aside(live)]),
-            state_kept(live) if keep_graph else nullcontext(),
-        ):
+    with left_alone(live, keep_graph=keep_graph):
+        hooks = [fn.register_prehook(partial(watch.note, fn)) for fn in live.grad_fns]
+        # Not asked for afterwards: a distributed model takes gradients away as they come.
+        tensors = () if asks else (*live.leaves.values(), *live.unreached)
+        hooks += [_register_accumulated(tensor, watch.note_gradient) for tensor in tensors]
+        backward = partial(_ask, live, watch) if asks else partial(_backward, live)
+        try:
             engine = _run_backward(partial(backward, keep_graph=keep_graph))
-    finally:
-        for hook in hooks:
-            hook.remove()
+        finally:
+            for hook in hooks:
+                hook.remove()
     mismatches = [
         *_missing_nodes(live, watch.arrived),
         *_unknown_nodes(live, engine),
@@ -142,6 +134,32 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     ]
     edges = sum(1 for edge in live.graph.edges if live.graph.nodes[edge.dst].role == "function")
     return Verification(len(live.grad_fns), edges, len(watch.arrived), tuple(mismatches))
+
+
+@contextmanager
+def left_alone(live: LiveGraph, *, keep_graph: bool = True) -> Iterator[None]:
+    """Let a backward on a graph leave all gradients as they were, and the graph too unless it may be used up.
+
+    Raises:
+        CaptureError: it could run only once, or in a process group would change the next one.
+    """
+    if keep_graph:
+        refuse_what_runs_once(live)
+    tensors = [*live.leaves.values(), *live.unreached]
+    asks = in_process_group()
+    if asks:
+        refuse_lasting(live.grad_fns, list(live.leaves.values()))
+    hooks = [_register_accumulated(tensor, refuse_addition) for tensor in tensors] if asks else []
+    try:
+        with (
+            _grads_put_aside([*tensors, *_retaining(live), *_reached_aside(live)]),
+            state_kept(live) if keep_graph else nullcontext(),
+            undisturbed(live.grad_fns, live.roots.values()) if asks else nullcontext(),
+        ):
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _retaining(live: LiveGraph) -> list[torch.Tensor]:
@@ -159,7 +177,7 @@ def _reached_aside(live: LiveGraph) -> list[torch.Tensor]:
 
 
 @contextmanager
-def grads_put_aside(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+def _grads_put_aside(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
     """Let tensors have no gradient meanwhile."""
     kept = [(tensor, tensor.grad) for tensor in {id(tensor): tensor for tensor in tensors}.values()]
     for tensor, _ in kept:
@@ -211,7 +229,7 @@ def _backward(live: LiveGraph, *, keep_graph: bool) -> None:
 def _ask(live: LiveGraph, watch: _Watch, *, keep_graph: bool) -> None:
     """Note what would be added to each leaf, beside what the nodes' hooks note."""
     leaves = [*live.leaves.values(), *live.unreached]
-    with _one_error(), undisturbed(live.grad_fns, live.roots.values()):
+    with _one_error():
         tensors, seeds = _seeded(live)
         gradients = (
             torch.autograd.grad(tensors, leaves, seeds, retain_graph=keep_graph, allow_unused=True) if leaves else ()
