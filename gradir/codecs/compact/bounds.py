@@ -7,7 +7,7 @@ and ids of it, and what is done with the graph then takes memory by how long all
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import compress
+from itertools import chain, compress
 from operator import mul
 from typing import Final
 
@@ -48,8 +48,7 @@ def _excess(tables: Tables, *, exactly: bool) -> str:
         """The length of all texts that a column names, and of the longest."""
         if not exactly:
             return widest * len(table.columns[name]), widest
-        column = table.checked(name, table.columns[name], len(strings))
-        column = list(compress(column, used)) if used else column
+        column = list(compress(table.columns[name], used)) if used else table.columns[name]
         counted = [(len(strings[at]), count) for at, count in counts_of(column).items()]
         return sum([length * count for length, count in counted]), max(counted, default=(0, 0))[0]
 
@@ -57,7 +56,7 @@ def _excess(tables: Tables, *, exactly: bool) -> str:
     ops = [0 if kind.id else len(kind.op) for kind in nodes.kinds]
     derived = shares_of(nodes.kind_of, [int(not kind.id) for kind in nodes.kinds])
     (heads, head), (scopes, scope) = spelled(nodes, "id"), spelled(nodes, "scope", derived)
-    digits = len(f"/:{256 ** getattr(nodes.columns[ORDINAL], 'itemsize', 1)}")
+    digits = len(f"/:{256 ** (len(nodes.packed.get(ORDINAL, b'')) // max(len(nodes.kind_of), 1))}")
     longest = max(head, scope + max(ops, default=0)) + digits
     plain = all(map(str.isascii, strings)) and all(kind.op.isascii() for kind in nodes.kinds)
     width = 1 if plain else _WIDEST
@@ -76,7 +75,8 @@ def _excess(tables: Tables, *, exactly: bool) -> str:
                 said += spelled(table, plan.hole.path)[0]
             elif plan.hole.sort in ("ref", "reference"):
                 said += entries * longest
-    if made > _SPARE + _MADE * (tables.scopes.size + tables.cuts.size + nodes.size):
+    columns = chain(tables.scopes.packed.values(), tables.cuts.packed.values(), nodes.packed.values())
+    if made > _SPARE + _MADE * sum(map(len, columns)):
         return "its ids are too long"
     return "it says too much too often" if said > max(_SPARE, _SAID * tables.size) else ""
 

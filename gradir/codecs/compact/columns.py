@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import struct
-import sys
-from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain, compress, repeat
@@ -42,7 +40,7 @@ def _code(width: int) -> str:
 
 
 def unpack(data: bytes) -> Sequence[int]:
-    """The integers of a column, which take no more memory than its bytes.
+    """The integers of a column.
 
     Raises:
         ValueError: the bytes are not a column.
@@ -55,14 +53,10 @@ def unpack(data: bytes) -> Sequence[int]:
     size = data[0] & ~_SIGN
     if size not in _CODES:
         raise ValueError(f"its width is {size}; a column's is 1, 2, 4 or 8")
-    if (len(data) - 1) % size:
+    count, rest = divmod(len(data) - 1, size)
+    if rest:
         raise ValueError(f"its {len(data) - 1} bytes are no whole number of {size}-byte integers")
-    if data[0] == 1:
-        return data[1:]
-    values = array(_code(data[0]), data[1:])
-    if sys.byteorder == "big":
-        values.byteswap()
-    return values
+    return data[1:] if data[0] == 1 else struct.unpack_from(f"<{count}{_code(data[0])}", data, 1)
 
 
 def any_beyond(limit: int, values: Sequence[int]) -> bool:

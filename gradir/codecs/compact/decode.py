@@ -63,11 +63,7 @@ def _printable(tables: Tables, ids: Sequence[str]) -> bool:
 
 
 def ids_of(tables: Tables, places: Sequence[int] | None = None) -> list[str]:
-    """The ids of the nodes, or of those at some places.
-
-    Raises:
-        FormatError: a column names a text that there is not.
-    """
+    """The ids of the nodes, or of those at some places."""
     strings, nodes = tables.strings, tables.nodes
     stems = ["" if kind.id else function_prefix("", kind.op) for kind in nodes.kinds]
     columns = [nodes.kind_of, nodes.columns["scope"], nodes.columns[ORDINAL]]
@@ -77,9 +73,7 @@ def ids_of(tables: Tables, places: Sequence[int] | None = None) -> list[str]:
         before = accumulate(shares[start:end].count(1) for start, end in pairwise([0, *places]))
         heads = [heads[at] for at, place in zip(before, places, strict=True) if shares[place]]
         columns = [[column[place] for place in places] for column in columns]
-    kind_of, scopes, ordinals = columns
-    texts = map(strings.__getitem__, nodes.checked("id", heads, len(strings)))
-    scopes = nodes.checked("scope", scopes, len(strings))
+    texts, (kind_of, scopes, ordinals) = map(strings.__getitem__, heads), columns
     return [
         (f"{scope}/{stem}{ordinal}" if scope else f"{stem}{ordinal}") if stem else f"{next(texts)}{ordinal or ''}"
         for stem, scope, ordinal in zip(
@@ -134,12 +128,11 @@ class Filler:
         self, table: Table, plan: Plan, kind_of: Sequence[int], shares: Sequence[int], places: Sequence[int] | None
     ) -> Iterator[Any]:
         """The values of a field, for each record that has holes in it."""
-        hole, strings = plan.hole, self._strings
+        hole = plan.hole
         if hole.sort == "id":
             return iter(self._ids)
         if hole.sort == "text":
-            entries = table.checked(hole.path, table.columns[hole.path], len(strings))
-            flat: Iterator[Any] = map(strings.__getitem__, entries)
+            flat: Iterator[Any] = map(self._strings.__getitem__, table.columns[hole.path])
         else:
             holders = placed(shares)
             if places is not None:
@@ -155,17 +148,20 @@ class Filler:
         self, table: Table, plan: Plan, kind_of: Sequence[int], holders: Sequence[int], *, are_before: bool
     ) -> Iterator[Any]:
         """The references in a column; those of a node itself name what stands before it."""
-        column, is_text = table.columns[plan.hole.path], plan.hole.sort == "reference"
-        self.in_doubt |= are_before and (min(column) < 1 or (is_text and set(plan.rows) != {NODE}))
-        if is_text:
-            return self._texts(table, plan, zip(spread(plan.rows, plan.counts, kind_of), holders, column, strict=True))
+        column, rows = table.columns[plan.hole.path], plan.rows
+        if plan.hole.sort == "reference" and set(rows) != {NODE}:
+            self.in_doubt |= are_before
+            return self._texts(table, plan, zip(spread(rows, plan.counts, kind_of), holders, column, strict=True))
         targets = list(map(sub, holders, column))
         if min(targets) < 0 or (min(column) < 0 and max(targets) >= len(self._ids)):
             raise self._nowhere(table, plan, min(targets))
-        if not any(ref.output_nr for ref in plan.rows):
+        self.in_doubt |= are_before and min(column) < 1
+        if plan.hole.sort == "reference":
+            return map(self._ids.__getitem__, targets)
+        if not any(ref.output_nr for ref in rows):
             return map(self._refs.__getitem__, targets)
         found = list(map(self._refs.__getitem__, targets))
-        numbers = list(spread([ref.output_nr for ref in plan.rows], plan.counts, kind_of))
+        numbers = list(spread([ref.output_nr for ref in rows], plan.counts, kind_of))
         for at in compress(range(len(numbers)), numbers):
             found[at] = Ref(found[at].id, numbers[at])
             outputs = self._nodes.kinds[self._nodes.kind_of[targets[at]]].outputs
@@ -197,13 +193,13 @@ def _dealt(flat: Iterator[Any], plan: Plan, kind_of: Sequence[int], shares: Sequ
         for number, (value, count) in enumerate(zip(plan.values, plan.counts, strict=True))
         if 0 < count < len(value)
     }
-    if not mixed and max(plan.counts) == 1:
-        return zip(flat)
+    if not mixed:
+        if max(plan.counts) == 1:
+            return zip(flat)
+        return ((take(),) if share == 1 else tuple(islice(flat, share)) for share in shares if share)
     return (
         tuple([take() if is_open else part for part, is_open in mixed[kind]])
         if kind in mixed
-        else (take(),)
-        if share == 1
         else tuple(islice(flat, share))
         for kind, share in zip(kind_of, shares, strict=True)
         if share

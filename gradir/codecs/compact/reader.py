@@ -5,7 +5,7 @@ The bytes of a value are walked over before anything is made of them, so what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -104,12 +104,13 @@ class _Reader:
 
     def tables(self, version: Version) -> Tables:
         """What follows the head."""
+        found: dict[str, Any] = {}
         parts: dict[str, Callable[[], Any]] = {
             "producer": partial(self._record, Producer, "producer"),
             "strings": self._strings,
-            **{name: partial(self._table, name, record) for name, record in TABLES.items()},
+            **{name: partial(self._table, name, found) for name in TABLES},
         }
-        expected, found = iter(parts), {}
+        expected = iter(parts)
         for name in self._names(self._keys - len(HEAD)):
             if name not in KEYS:
                 self._ignore("$", name)
@@ -186,14 +187,14 @@ class _Reader:
             self._fail("strings: the first entry is not the empty text")
         return strings
 
-    def _table(self, table: str, record: type[Record]) -> Table:
-        known = columns_of(record)
+    def _table(self, table: str, before: Mapping[str, Any]) -> Table:
+        known = columns_of(TABLES[table])
         found: dict[str, Any] = {}
         for name in self._names(self.call(self._unpacker.read_map_header)):
             if name in found:
                 self._fail(f"column {table}.{name} is repeated")
             if name == KINDS:
-                found[name] = self._kinds(table, record)
+                found[name] = self._kinds(table)
             elif name not in known:
                 self._ignore(f"$.{table}", name)
             elif not isinstance(column := self.value(), bytes):
@@ -203,13 +204,13 @@ class _Reader:
         for name in (KIND, KINDS):
             if name not in found:
                 self._fail(f"column {table}.{name} is missing")
-        return Table(table, record, found.pop(KINDS), found)
+        return Table(table, TABLES[table], found.pop(KINDS), found, before["strings"])
 
-    def _kinds(self, table: str, record: type[T]) -> list[T]:
-        kinds: dict[bytes, T] = {}
+    def _kinds(self, table: str) -> list[Record]:
+        kinds: dict[bytes, Record] = {}
         for number in range(self.call(self._unpacker.read_array_header)):
             start, place = self._at(), f"{table}.{KINDS}[{number}]"
-            kind = self._record(record, place)
+            kind = self._record(TABLES[table], place)
             # A kind takes hundreds of bytes in memory, so a file of small kinds must not be read to its end.
             if kinds.setdefault(self._data[start : self._at()], kind) is not kind:
                 self._fail(f"{place} repeats an earlier kind")

@@ -66,17 +66,20 @@ def weighted(plans: Iterable[Plan], weights: Sequence[int]) -> Iterator[tuple[Pl
 class Table:
     """One table: its kinds, how many records there are of each, and its columns."""
 
-    def __init__(self, name: str, record: type[Record], kinds: Sequence[Any], packed: Mapping[str, bytes]) -> None:
+    def __init__(
+        self, name: str, record: type[Record], kinds: Sequence[Any], packed: Mapping[str, bytes], strings: Sequence[str]
+    ) -> None:
         """Take a table whose columns are as long as its kinds ask for.
 
         Raises:
-            FormatError: a column is not; a record is of a kind that there is not.
+            FormatError: a column is not; it names a text or a kind that there is not.
         """
         self.kinds = kinds
-        self.size = sum(map(len, packed.values()))
+        self.packed = packed
         self._name = name
-        self.columns = {column: self._unpacked(column, packed.get(column, b"")) for column in columns_of(record)}
-        self.kind_of = self.checked(KIND, self.columns[KIND], len(kinds), KINDS)
+        self.columns = {column: self._unpacked(column) for column in columns_of(record)}
+        self.kind_of = self.columns[KIND]
+        self._check_entries(KIND, len(kinds), KINDS)
         counts = counts_of(self.kind_of)
         self.weights = [counts.get(number, 0) for number in range(len(kinds))]
         self.plans = _plans_of(holes_of(record), kinds)
@@ -88,23 +91,20 @@ class Table:
                 if found != count:
                     problem = f"has {found:,} entries, not one per hole of its kinds ({count:,})"
                     raise damaged(f"column {self.title(column)} {problem}")
+            if plan.hole.sort in ("text", "id"):
+                self._check_entries(plan.hole.path, len(strings), "the strings")
 
-    def _unpacked(self, name: str, packed: bytes) -> Sequence[int]:
+    def _unpacked(self, name: str) -> Sequence[int]:
         try:
-            return unpack(packed)
+            return unpack(self.packed.get(name, b""))
         except ValueError as error:
             raise damaged(f"column {self.title(name)}: {error}") from error
 
-    def checked(self, name: str, entries: Sequence[int], limit: int, table: str = "the strings") -> Sequence[int]:
-        """The entries of a column, or some, which are indexes into a table of ``limit`` entries.
-
-        Raises:
-            FormatError: one names an entry that there is not.
-        """
+    def _check_entries(self, name: str, limit: int, table: str) -> None:
+        entries = self.columns[name]
         if any_beyond(limit, entries):
             worst = max(entries) if min(entries) >= 0 else min(entries)
             raise damaged(f"column {self.title(name)} names entry {worst:,} of {table}, of which there are {limit:,}")
-        return entries
 
     def title(self, name: str) -> str:
         """The column as an error names it."""
