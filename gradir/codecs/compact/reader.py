@@ -23,13 +23,14 @@ from gradir.errors import FormatError
 from gradir.ir import Producer
 from gradir.ir.excerpt import excerpt, said
 from gradir.ir.model import Record
-from gradir.ir.unknown import converted
+from gradir.ir.unknown import tolerant
 
 __all__ = ["read", "trouble_of"]
 
 T = TypeVar("T")
 
 _PAST_THE_END: Final = "a length leads past the end of the file: it is damaged, or the file was truncated"
+_EMPTY: Final[dict[str, Any]] = {}
 
 
 def read(data: bytes) -> Tables:
@@ -76,10 +77,16 @@ def _refuse_extension(code: int, _: bytes) -> NoReturn:
     raise FormatError(f"extension type {code} has no place in a GIR document")
 
 
-def _unpacker(data: bytes | memoryview) -> msgpack.Unpacker:
-    unpacker = msgpack.Unpacker(raw=False, strict_map_key=True, max_buffer_size=len(data), ext_hook=_refuse_extension)
+def _unpacker(data: bytes | memoryview, **options: Any) -> msgpack.Unpacker:
+    options |= {"raw": False, "strict_map_key": True, "max_buffer_size": len(data), "ext_hook": _refuse_extension}
+    unpacker = msgpack.Unpacker(**options)
     unpacker.feed(data)
     return unpacker
+
+
+def _mapped(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # One byte says an empty map, which alone would take 64 in memory.
+    return dict(pairs) if pairs else _EMPTY
 
 
 class _Reader:
@@ -164,18 +171,20 @@ class _Reader:
         """The next value, which is a record."""
         start = self._at()
         self.call(self._unpacker.skip)
-        row, surplus = self._data[start : self._at()], None
+        row = self._data[start : self._at()]
         try:
             found = msgspec.msgpack.decode(row, type=kind)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as surplus:
             # Not as gradir writes it: as plain data, what nobody knows in it is looked at too.
+            plain = self.call(_unpacker(row, object_pairs_hook=_mapped).unpack)
             try:
-                found, surplus = converted(self.call(_unpacker(row).unpack), kind)
+                row = msgspec.msgpack.encode(msgspec.convert(plain, tolerant(kind)))
+                found = msgspec.msgpack.decode(row, type=kind)
             except msgspec.ValidationError as error:
                 problem, path = mismatched(error, f".{place}")
                 raise damaged(problem, f"{byte(self._at())}, {path}") from error
-        if surplus is not None:
-            self._unknown = self._unknown or placed(*mismatched(surplus, f".{place}"))
+            if isinstance(surplus, msgspec.ValidationError):
+                self._unknown = self._unknown or placed(*mismatched(surplus, f".{place}"))
         check_attributes(place, found)
         return found
 
