@@ -36,7 +36,7 @@ class Plan(NamedTuple):
 def is_hole(part: Any, hole: Hole) -> bool:
     """Whether a value of a kind, or an entry of it, is a hole or has one."""
     if hole.inner:
-        return part is not None and any(map(_open_parts, repeat(part), hole.inner))
+        return part is not None and any(_open_parts(part, inner) for inner in hole.inner)
     return part is not None if hole.sort in ("text", "ref") else bool(part)
 
 
