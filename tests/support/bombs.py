@@ -138,6 +138,10 @@ def _compact_bombs(count: int) -> dict[str, bytes]:
         "compact unknown maps": MAGIC + msgpack.packb(head | {"later": maps}),
         "compact unknown column": _compact({"later": maps}),
         "compact unknown keys of a kind": _compact(kinds=[_kind(later=maps)]),
+        "compact outputs beside an unknown key": _compact(kinds=[_kind(out=maps, later=0)]),
+        "compact kinds with an unknown key": _compact(
+            kinds=[_kind(op=f"{number:x}", later=0) for number in range(count)]
+        ),
         "compact wrong head": MAGIC + msgpack.packb(head | {"requires": maps}),
         "compact no document": MAGIC + msgpack.packb({"x": maps}),
     }

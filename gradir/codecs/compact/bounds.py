@@ -7,7 +7,7 @@ and ids of it, and what is done with the graph then takes memory by how long all
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import compress
+from itertools import chain, compress
 from operator import mul
 from typing import Final
 
@@ -15,7 +15,7 @@ import msgspec
 
 from gradir.codecs.compact.columns import counts_of, shares_of
 from gradir.codecs.compact.layout import NODE, ORDINAL, TEXT
-from gradir.codecs.compact.tables import Plan, Table, Tables, parts_of, weighted
+from gradir.codecs.compact.tables import Plan, Table, Tables, weighted
 
 __all__ = ["excess"]
 
@@ -47,9 +47,8 @@ def _excess(tables: Tables, *, exactly: bool) -> str:
     def spelled(table: Table, name: str, used: Sequence[int] = ()) -> tuple[int, int]:
         """The length of all texts that a column names, and of the longest."""
         if not exactly:
-            return widest * table.length(name), widest
-        column = table.indexes(name, len(strings), "the strings")
-        column = list(compress(column, used)) if used else column
+            return widest * len(table.columns[name]), widest
+        column = list(compress(table.columns[name], used)) if used else table.columns[name]
         counted = [(len(strings[at]), count) for at, count in counts_of(column).items()]
         return sum([length * count for length, count in counted]), max(counted, default=(0, 0))[0]
 
@@ -57,7 +56,7 @@ def _excess(tables: Tables, *, exactly: bool) -> str:
     ops = [0 if kind.id else len(kind.op) for kind in nodes.kinds]
     derived = shares_of(nodes.kind_of, [int(not kind.id) for kind in nodes.kinds])
     (heads, head), (scopes, scope) = spelled(nodes, "id"), spelled(nodes, "scope", derived)
-    digits = len(f"/:{256 ** (nodes.bytes_of(ORDINAL) // max(len(nodes.kind_of), 1))}")
+    digits = len(f"/:{256 ** (len(nodes.packed.get(ORDINAL, b'')) // max(len(nodes.kind_of), 1))}")
     longest = max(head, scope + max(ops, default=0)) + digits
     plain = all(map(str.isascii, strings)) and all(kind.op.isascii() for kind in nodes.kinds)
     width = 1 if plain else _WIDEST
@@ -69,28 +68,29 @@ def _excess(tables: Tables, *, exactly: bool) -> str:
             # Those of which there are few say no more than that many times the document.
             if weight > _SAID // 4:
                 said += weight * len(msgspec.msgpack.encode(kind))
-        for plan, weights in weighted(table.plans, table.weights):
-            entries = sum(map(mul, plan.counts, weights))
-            made += sum(map(mul, _made_by_kind(plan, _TEXT + width * longest), weights)) if entries else 0
+        for plan, weights, of_rows in weighted(table.plans, table.weights):
+            entries = sum(of_rows)
+            made += _made(plan, weights, of_rows, _TEXT + width * longest) if entries else 0
             if plan.hole.sort == "text":
                 said += spelled(table, plan.hole.path)[0]
             elif plan.hole.sort in ("ref", "reference"):
                 said += entries * longest
-    if made > _SPARE + _MADE * (tables.scopes.size + tables.cuts.size + nodes.size):
+    columns = chain(tables.scopes.packed.values(), tables.cuts.packed.values(), nodes.packed.values())
+    if made > _SPARE + _MADE * sum(map(len, columns)):
         return "its ids are too long"
     return "it says too much too often" if said > max(_SPARE, _SAID * tables.size) else ""
 
 
-def _made_by_kind(plan: Plan, text: int) -> list[int]:
-    """What one record of each kind makes to fill the holes of a field."""
-    made = []
-    for value, count in zip(plan.values, plan.counts, strict=True):
-        room = _LIST + _WORD * len(value) if plan.hole.is_list and count else 0
-        if plan.hole.inner:
-            room += count * (_LIST + _WORD * len(plan.rows[0].__struct_fields__))
-        elif plan.hole.sort == "ref" and count:
-            room += sum(_REF for ref in parts_of(value, plan.hole) if ref is not None and ref.output_nr)
-        elif plan.hole.sort == "reference" and count:
-            room += sum(text + len(part) for part in parts_of(value, plan.hole) if part not in (None, "", NODE, TEXT))
-        made.append(room)
+def _made(plan: Plan, weights: Sequence[int], of_rows: Sequence[int], text: int) -> int:
+    """What is made to fill the holes of a field."""
+    hole, made, rows = plan.hole, 0, zip(plan.rows, of_rows, strict=True)
+    if hole.is_list:
+        kinds = zip(plan.values, plan.counts, weights, strict=True)
+        made = sum(weight * (_LIST + _WORD * len(value)) for value, count, weight in kinds if count)
+    if hole.inner:
+        made += sum(of_rows) * (_LIST + _WORD * len(plan.rows[0].__struct_fields__))
+    elif hole.sort == "ref":
+        made += sum(weight * _REF for ref, weight in rows if ref.output_nr)
+    elif hole.sort == "reference":
+        made += sum(weight * (text + len(part)) for part, weight in rows if part not in (NODE, TEXT))
     return made

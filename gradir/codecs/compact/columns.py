@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain, compress, repeat
 from typing import Final, TypeVar
 
-__all__ = ["any_beyond", "counts_of", "length", "pack", "pick", "placed", "shares_of", "spread", "unpack"]
+__all__ = ["any_beyond", "counts_of", "pack", "placed", "shares_of", "spread", "unpack"]
 
 T = TypeVar("T")
 
@@ -17,9 +17,6 @@ _SIGN: Final = 0x80
 """Beside the width, where the integers have a sign."""
 
 _BYTES: Final = bytes(range(256))
-_FEW: Final = 16
-_MANY: Final = 1000
-"""A few values among many bytes are counted faster by taking one after the other out than byte by byte."""
 
 
 def pack(values: Sequence[int]) -> bytes:
@@ -53,47 +50,13 @@ def unpack(data: bytes) -> Sequence[int]:
     """
     if not data:
         return b""
-    width, count = _measured(data)
-    return data[1:] if width == 1 else struct.unpack_from(f"<{count}{_code(width)}", data, 1)
-
-
-def length(data: bytes) -> int:
-    """The number of integers of a column, which is not unpacked for it.
-
-    Raises:
-        ValueError: the bytes are not a column.
-
-    >>> length(pack([7, 70_000])), length(pack([]))
-    (2, 0)
-    """
-    return _measured(data)[1] if data else 0
-
-
-def pick(data: bytes, places: Sequence[int]) -> list[int]:
-    """Some of the integers of a column, which is not unpacked for them.
-
-    Raises:
-        ValueError: the bytes are not a column.
-
-    >>> pick(pack([7, 70_000, 8]), [1, 2])
-    [70000, 8]
-    """
-    if not places:
-        return []
-    entry = struct.Struct(f"<{_code(_measured(data)[0])}")
-    return [entry.unpack_from(data, 1 + entry.size * place)[0] for place in places]
-
-
-def _measured(data: bytes) -> tuple[int, int]:
-    """The width, with its sign, and the number of the integers."""
-    width = data[0]
-    size = width & ~_SIGN
+    size = data[0] & ~_SIGN
     if size not in _CODES:
         raise ValueError(f"its width is {size}; a column's is 1, 2, 4 or 8")
     count, rest = divmod(len(data) - 1, size)
     if rest:
         raise ValueError(f"its {len(data) - 1} bytes are no whole number of {size}-byte integers")
-    return width, count
+    return data[1:] if data[0] == 1 else struct.unpack_from(f"<{count}{_code(data[0])}", data, 1)
 
 
 def any_beyond(limit: int, values: Sequence[int]) -> bool:
@@ -113,12 +76,14 @@ def counts_of(values: Sequence[int]) -> Mapping[int, int]:
     >>> sorted(counts_of(b"\1\0\1").items()), sorted(counts_of([1, 300, 1]).items())
     ([(0, 1), (1, 2)], [(1, 2), (300, 1)])
     """
-    counts: Counter[int] = Counter()
-    while len(counts) < _FEW and len(values) > _MANY and isinstance(values, bytes):
-        rest = values.translate(None, values[:1])
-        counts[values[0]] = len(values) - len(rest)
-        values = rest
-    counts.update(values)
+    if not isinstance(values, bytes):
+        return Counter(values)
+    counts, left = {}, len(values)
+    for value in _BYTES:
+        if not left:
+            break
+        counts[value] = values.count(value)
+        left -= counts[value]
     return counts
 
 
@@ -140,17 +105,17 @@ def placed(shares: Sequence[int]) -> list[int]:
     [0, 0, 2]
     """
     holders = list(compress(range(len(shares)), shares))
-    if max(shares, default=0) <= 1:
+    if not any_beyond(2, shares):
         return holders
     return list(chain.from_iterable(map(repeat, holders, filter(None, shares))))
 
 
-def spread(values: Sequence[T], counts: Sequence[int], kind_of: Sequence[int]) -> list[T]:
+def spread(values: Sequence[T], counts: Sequence[int], kind_of: Sequence[int]) -> Iterator[T]:
     """For each entry of a column what its kind has for it, given for kind after kind.
 
-    >>> spread(["a", "b", "c"], [2, 1], [1, 0, 1])
+    >>> list(spread(["a", "b", "c"], [2, 1], [1, 0, 1]))
     ['c', 'a', 'b', 'c']
     """
     ends = list(accumulate(counts))
     by_kind = [values[end - count : end] for end, count in zip(ends, counts, strict=True)]
-    return list(chain.from_iterable(map(by_kind.__getitem__, kind_of)))
+    return chain.from_iterable(map(by_kind.__getitem__, kind_of))

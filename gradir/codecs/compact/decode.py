@@ -17,7 +17,7 @@ from msgspec.structs import force_setattr
 from gradir.codecs.compact.columns import placed, shares_of, spread
 from gradir.codecs.compact.layout import NODE, ORDINAL
 from gradir.codecs.compact.reader import read
-from gradir.codecs.compact.tables import Plan, Table, Tables, is_hole, parts_of
+from gradir.codecs.compact.tables import Plan, Table, Tables, is_hole
 from gradir.codecs.document import graph_of, to_graph
 from gradir.codecs.faults import damaged
 from gradir.errors import FormatError
@@ -43,10 +43,9 @@ def decode(data: bytes) -> Graph:
         ids = ids_of(tables)
         filler = Filler(tables, ids)
         nodes: FrozenDict[str, Node] = FrozenDict()
-        start = 0
+        rest_of_ids = iter(ids)
         for block in filler.blocks(tables.nodes):
-            grow(nodes, zip(ids[start : start + _BLOCK], block, strict=True))
-            start += _BLOCK
+            grow(nodes, zip(islice(rest_of_ids, len(block)), block, strict=True))
         scopes, cuts = filler.records(tables.scopes), tuple(filler.records(tables.cuts))
         rest = scopes, cuts, tables.producer, tables.version
         if len(nodes) != len(ids):
@@ -64,25 +63,21 @@ def _printable(tables: Tables, ids: Sequence[str]) -> bool:
 
 
 def ids_of(tables: Tables, places: Sequence[int] | None = None) -> list[str]:
-    """The ids of the nodes, or of those at some places.
-
-    Raises:
-        FormatError: a column names a text that there is not.
-    """
+    """The ids of the nodes, or of those at some places."""
     strings, nodes = tables.strings, tables.nodes
     stems = ["" if kind.id else function_prefix("", kind.op) for kind in nodes.kinds]
-    kind_of, before = nodes.kind_of, None
+    columns = [nodes.kind_of, nodes.columns["scope"], nodes.columns[ORDINAL]]
+    heads = nodes.columns["id"]
     if places is not None:
-        shares = shares_of(kind_of, [int(not op) for op in stems])
-        parts = [shares[start:end].count(1) for start, end in pairwise([0, *places])]
-        before = [rank for rank, place in zip(accumulate(parts), places, strict=True) if shares[place]]
-        kind_of = [kind_of[place] for place in places]
-    heads = map(strings.__getitem__, nodes.indexes("id", len(strings), "the strings", before))
-    scopes = map(strings.__getitem__, nodes.indexes("scope", len(strings), "the strings", places))
+        shares = shares_of(nodes.kind_of, [int(not stem) for stem in stems])
+        before = accumulate(shares[start:end].count(1) for start, end in pairwise([0, *places]))
+        heads = [heads[at] for at, place in zip(before, places, strict=True) if shares[place]]
+        columns = [[column[place] for place in places] for column in columns]
+    texts, (kind_of, scopes, ordinals) = map(strings.__getitem__, heads), columns
     return [
-        (f"{scope}/{op}{ordinal}" if scope else f"{op}{ordinal}") if op else f"{next(heads)}{ordinal or ''}"
-        for op, scope, ordinal in zip(
-            map(stems.__getitem__, kind_of), scopes, nodes.column(ORDINAL, places), strict=True
+        (f"{scope}/{stem}{ordinal}" if scope else f"{stem}{ordinal}") if stem else f"{next(texts)}{ordinal or ''}"
+        for stem, scope, ordinal in zip(
+            map(stems.__getitem__, kind_of), map(strings.__getitem__, scopes), ordinals, strict=True
         )
     ]
 
@@ -133,21 +128,18 @@ class Filler:
         self, table: Table, plan: Plan, kind_of: Sequence[int], shares: Sequence[int], places: Sequence[int] | None
     ) -> Iterator[Any]:
         """The values of a field, for each record that has holes in it."""
-        hole, strings = plan.hole, self._strings
+        hole = plan.hole
         if hole.sort == "id":
             return iter(self._ids)
         if hole.sort == "text":
-            flat: Iterator[Any] = map(strings.__getitem__, table.indexes(hole.path, len(strings), "the strings"))
+            flat: Iterator[Any] = map(self._strings.__getitem__, table.columns[hole.path])
         else:
             holders = placed(shares)
             if places is not None:
                 holders = list(map(places.__getitem__, holders))
             if hole.inner:
-                flat = chain.from_iterable(
-                    self._filled(
-                        table, plan.inner, plan.rows, spread(range(len(plan.rows)), plan.counts, kind_of), holders
-                    )
-                )
+                rows = list(spread(range(len(plan.rows)), plan.counts, kind_of))
+                flat = chain.from_iterable(self._filled(table, plan.inner, plan.rows, rows, holders))
             else:
                 flat = self._referred(table, plan, kind_of, holders, are_before=places is None)
         return _dealt(flat, plan, kind_of, shares) if hole.is_list else flat
@@ -156,21 +148,20 @@ class Filler:
         self, table: Table, plan: Plan, kind_of: Sequence[int], holders: Sequence[int], *, are_before: bool
     ) -> Iterator[Any]:
         """The references in a column; those of a node itself name what stands before it."""
-        column = table.column(plan.hole.path)
-        kept = [part for value in plan.values for part in parts_of(value, plan.hole) if is_hole(part, plan.hole)]
-        if plan.hole.sort == "reference" and set(kept) != {NODE}:
+        column, rows = table.columns[plan.hole.path], plan.rows
+        if plan.hole.sort == "reference" and set(rows) != {NODE}:
             self.in_doubt |= are_before
-            return self._texts(table, plan, zip(spread(kept, plan.counts, kind_of), holders, column, strict=True))
+            return self._texts(table, plan, zip(spread(rows, plan.counts, kind_of), holders, column, strict=True))
         targets = list(map(sub, holders, column))
         if min(targets) < 0 or (min(column) < 0 and max(targets) >= len(self._ids)):
             raise self._nowhere(table, plan, min(targets))
         self.in_doubt |= are_before and min(column) < 1
         if plan.hole.sort == "reference":
             return map(self._ids.__getitem__, targets)
-        if not any(ref.output_nr for ref in kept):
+        if not any(ref.output_nr for ref in rows):
             return map(self._refs.__getitem__, targets)
         found = list(map(self._refs.__getitem__, targets))
-        numbers = spread([ref.output_nr for ref in kept], plan.counts, kind_of)
+        numbers = list(spread([ref.output_nr for ref in rows], plan.counts, kind_of))
         for at in compress(range(len(numbers)), numbers):
             found[at] = Ref(found[at].id, numbers[at])
             outputs = self._nodes.kinds[self._nodes.kind_of[targets[at]]].outputs
@@ -202,15 +193,13 @@ def _dealt(flat: Iterator[Any], plan: Plan, kind_of: Sequence[int], shares: Sequ
         for number, (value, count) in enumerate(zip(plan.values, plan.counts, strict=True))
         if 0 < count < len(value)
     }
-    if not mixed and max(plan.counts) == 1:
-        return zip(flat)
     if not mixed:
+        if max(plan.counts) == 1:
+            return zip(flat)
         return ((take(),) if share == 1 else tuple(islice(flat, share)) for share in shares if share)
     return (
         tuple([take() if is_open else part for part, is_open in mixed[kind]])
         if kind in mixed
-        else (take(),)
-        if share == 1
         else tuple(islice(flat, share))
         for kind, share in zip(kind_of, shares, strict=True)
         if share

@@ -7,8 +7,9 @@ belongs in the holes stands in columns, one for each field with holes. docs/form
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from msgspec import inspect
@@ -16,19 +17,7 @@ from msgspec import inspect
 from gradir.ir.fields import Field, fields_of, is_list, records_in
 from gradir.ir.model import Cut, Node, Record, Ref, Scope
 
-__all__ = [
-    "HEAD",
-    "KEYS",
-    "KIND",
-    "KINDS",
-    "NODE",
-    "ORDINAL",
-    "TABLES",
-    "TEXT",
-    "Hole",
-    "columns_of",
-    "holes_of",
-]
+__all__ = ["HEAD", "KEYS", "KIND", "KINDS", "NODE", "ORDINAL", "TABLES", "TEXT", "Hole", "columns_of", "holes_of"]
 
 HEAD: Final = ("format", "version", "requires")
 TABLES: Final[Mapping[str, type[Record]]] = {"scopes": Scope, "cuts": Cut, "nodes": Node}
@@ -59,6 +48,13 @@ class Hole(NamedTuple):
     is_list: bool
     inner: tuple[Hole, ...] = ()
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What fills it."""
+        if self.inner:
+            return tuple(chain.from_iterable(hole.columns for hole in self.inner))
+        return (self.path, ORDINAL) if self.sort == "id" else (self.path,)
+
 
 @cache
 def holes_of(record: type[Record], above: str = "") -> tuple[Hole, ...]:
@@ -67,21 +63,21 @@ def holes_of(record: type[Record], above: str = "") -> tuple[Hole, ...]:
     >>> [hole.path for hole in holes_of(Node)]
     ['id', 'scope', 'names', 'in', 'saved', 'base']
     """
-    return tuple(_holes(record, above))
-
-
-def _holes(record: type[Record], above: str) -> Iterator[Hole]:
+    found = []
     for field in fields_of(record):
         inner, path = records_in(field), f"{above}{field.key}"
         below = holes_of(inner, f"{path}.") if inner and inner is not Ref else ()
-        sort = "ref" if inner is Ref else "records" if below else _sort(field) if _is_text(field.type) else ""
-        if record is Node and field.name == "id":
-            sort = "id"
+        sort = "ref" if inner is Ref else "records" if below else _sort(record, field)
         if sort:
-            yield Hole(field.name, path, sort, is_list(field), below)
+            found.append(Hole(field.name, path, sort, is_list(field), below))
+    return tuple(found)
 
 
-def _sort(field: Field) -> str:
+def _sort(record: type[Record], field: Field) -> str:
+    if record is Node and field.name == "id":
+        return "id"
+    if not _is_text(field.type):
+        return ""
     return "reference" if field.about.refers else "text" if field.about.compared == "place" else ""
 
 
@@ -100,14 +96,4 @@ def columns_of(record: type[Record]) -> tuple[str, ...]:
     >>> columns_of(Node)
     ('kind', 'id', 'ordinal', 'scope', 'names', 'in', 'saved.origin', 'saved.storage', 'base')
     """
-    return (KIND, *_paths(holes_of(record)))
-
-
-def _paths(holes: Sequence[Hole]) -> Iterator[str]:
-    for hole in holes:
-        if hole.inner:
-            yield from _paths(hole.inner)
-        else:
-            yield hole.path
-        if hole.sort == "id":
-            yield ORDINAL
+    return (KIND, *chain.from_iterable(hole.columns for hole in holes_of(record)))

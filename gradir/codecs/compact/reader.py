@@ -5,9 +5,9 @@ The bytes of a value are walked over before anything is made of them, so what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from functools import lru_cache, partial
-from typing import Any, Final, NoReturn, TypeVar, cast
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgpack
 import msgspec
@@ -23,13 +23,14 @@ from gradir.errors import FormatError
 from gradir.ir import Producer
 from gradir.ir.excerpt import excerpt, said
 from gradir.ir.model import Record
-from gradir.ir.unknown import converted
+from gradir.ir.unknown import tolerant
 
 __all__ = ["read", "trouble_of"]
 
 T = TypeVar("T")
 
 _PAST_THE_END: Final = "a length leads past the end of the file: it is damaged, or the file was truncated"
+_EMPTY: Final[dict[str, Any]] = {}
 
 
 def read(data: bytes) -> Tables:
@@ -42,23 +43,14 @@ def read(data: bytes) -> Tables:
     reader = _Reader(data)
     version = reader.head()
     if needs_steps("msgpack", version):
-        reader = _Reader(_upgraded(data, version))
+        old = _Reader(data).value()
+        reader = _Reader(MAGIC + reader.call(partial(msgpack.packb, upgrade("msgpack", old, version))))
         reader.head()
     tables = reader.tables(version)
     problem = excess(tables)
     if problem:
         raise damaged(f"{problem}: what it says is out of proportion to its bytes")
     return tables
-
-
-def _upgraded(data: bytes, version: Version) -> bytes:
-    """A document of an older version, rewritten as one of the newest."""
-    try:
-        document = msgpack.unpackb(data[len(MAGIC) :], ext_hook=_refuse_extension)
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise damaged(trouble_of(error)) from error
-    packed: bytes = msgpack.packb(upgrade("msgpack", document, version))
-    return MAGIC + packed
 
 
 def trouble_of(error: Exception) -> str:
@@ -85,10 +77,16 @@ def _refuse_extension(code: int, _: bytes) -> NoReturn:
     raise FormatError(f"extension type {code} has no place in a GIR document")
 
 
-def _unpacker(data: bytes | memoryview) -> msgpack.Unpacker:
-    unpacker = msgpack.Unpacker(raw=False, strict_map_key=True, max_buffer_size=len(data), ext_hook=_refuse_extension)
+def _unpacker(data: bytes | memoryview, **options: Any) -> msgpack.Unpacker:
+    options |= {"raw": False, "strict_map_key": True, "max_buffer_size": len(data), "ext_hook": _refuse_extension}
+    unpacker = msgpack.Unpacker(**options)
     unpacker.feed(data)
     return unpacker
+
+
+def _mapped(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # One byte says an empty map, which alone would take 64 in memory.
+    return dict(pairs) if pairs else _EMPTY
 
 
 class _Reader:
@@ -100,13 +98,12 @@ class _Reader:
 
     def head(self) -> Version:
         """The version of the document, which this release can read."""
-        self._keys = self._call(self._unpacker.read_map_header)
+        self._keys = self.call(self._unpacker.read_map_header)
         head: dict[str, Any] = {}
         for expected in HEAD[: self._keys]:
-            name = self._name()
-            if name != expected:
+            if self.value() != expected:
                 break
-            head[expected] = self._value()
+            head[expected] = self.value()
         version = check_head(head)
         if len(head) != len(HEAD):
             self._fail(f"the document does not start with its head: {', '.join(HEAD)}")
@@ -114,139 +111,116 @@ class _Reader:
 
     def tables(self, version: Version) -> Tables:
         """What follows the head."""
-        parts: dict[str, Callable[[], Any]] = {
-            "producer": partial(self._typed, Producer, "producer"),
-            "strings": self._strings,
-            **{name: partial(self._table, name, record) for name, record in TABLES.items()},
-        }
         found: dict[str, Any] = {}
+        parts: dict[str, Callable[[], Any]] = {
+            "producer": partial(self._record, Producer, "producer"),
+            "strings": self._strings,
+            **{name: partial(self._table, name, found) for name in TABLES},
+        }
         expected = iter(parts)
-        for _ in range(self._keys - len(HEAD)):
-            name = self._name()
+        for name in self._names(self._keys - len(HEAD)):
             if name not in KEYS:
-                # Not skipped: what nobody knows is data too, in which a text is a text and there is no extension.
-                self._value()
-                self._note("$", name)
-                continue
-            if name in found or name != next(expected, None):
+                self._ignore("$", name)
+            elif name == next(expected, None):
+                found[name] = parts[name]()
+            else:
                 self._fail(f"the key {name!r} is repeated or out of order; the order is {', '.join(KEYS)}")
-            found[name] = parts[name]()
         if len(found) != len(parts):
             self._fail(f"the document has no {next(expected)!r}")
-        if self._unpacker.tell() != len(self._data) - len(MAGIC):
+        if self._at() != len(self._data):
             self._fail("there are more bytes after the document")
         return Tables(len(self._data), version, unknown=self._unknown, **found)
 
-    def _note(self, place: str, name: str) -> None:
-        """Remember a key that nobody knows, if it is the first."""
+    def _names(self, count: int) -> Iterator[str]:
+        """The next keys of a map; what reads them reads their values too."""
+        for _ in range(count):
+            name = self.value()
+            yield name if isinstance(name, str) else self._fail(f"a key is not a text but {type(name).__name__}")
+
+    def _ignore(self, place: str, name: str) -> None:
+        # Not skipped: what nobody knows is data too, in which a text is a text and there is no extension.
+        self.value()
         self._unknown = self._unknown or placed(f"object contains unknown field {excerpt(name)}", place)
 
-    def _name(self) -> str:
-        name = self._value()
-        return name if isinstance(name, str) else self._fail(f"a key is not a text but {type(name).__name__}")
+    def value(self) -> Any:
+        """The next value."""
+        return self.call(self._unpacker.unpack)
 
-    def _value(self) -> Any:
-        return self._call(self._unpacker.unpack)
-
-    def _row(self) -> bytes:
-        """The bytes of the next value."""
-        start = len(MAGIC) + self._unpacker.tell()
-        self._call(self._unpacker.skip)
-        return self._data[start : len(MAGIC) + self._unpacker.tell()]
-
-    def _call(self, function: Callable[[], T]) -> T:
+    def call(self, function: Callable[[], T]) -> T:
+        """What a function that reads makes, or the one error that tells why it does not."""
         try:
             return function()
         except msgpack.OutOfData:
-            raise self._cut_short() from None
+            # The reader stops behind the length of what is not all there, or where the next value would start.
+            place, end = self._at(), len(self._data)
+            problem = "the file ends before its document does: it was truncated"
+            raise (damaged(_PAST_THE_END, byte(place - 1)) if place < end else damaged(problem, byte(end))) from None
         except FormatError as error:
             self._fail(str(error))
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             self._fail(trouble_of(error), error)
 
-    def _cut_short(self) -> FormatError:
-        # The reader stops behind the length of what is not all there, or where the next value would start.
-        stop = len(MAGIC) + self._unpacker.tell()
-        if stop < len(self._data):
-            return damaged(_PAST_THE_END, byte(stop - 1))
-        return damaged("the file ends before its document does: it was truncated", byte(len(self._data)))
+    def _at(self) -> int:
+        found: int = len(MAGIC) + self._unpacker.tell()
+        return found
 
     def _fail(self, message: str, cause: Exception | None = None) -> NoReturn:
-        raise damaged(message, self._place()) from cause
+        raise damaged(message, byte(self._at())) from cause
 
-    def _place(self) -> str:
-        return byte(len(MAGIC) + self._unpacker.tell())
-
-    def _typed(self, kind: type[T], place: str) -> T:
+    def _record(self, kind: type[T], place: str) -> T:
         """The next value, which is a record."""
-        row = self._row()
+        start = self._at()
+        self.call(self._unpacker.skip)
+        row = self._data[start : self._at()]
         try:
-            found: T = _decoder(cast("Hashable", kind)).decode(row)
-        except (ValueError, RecursionError):
-            found = self._converted(row, kind, place)
+            found = msgspec.msgpack.decode(row, type=kind)
+        except (ValueError, RecursionError) as surplus:
+            # Not as gradir writes it: as plain data, what nobody knows in it is looked at too.
+            plain = self.call(_unpacker(row, object_pairs_hook=_mapped).unpack)
+            try:
+                row = msgspec.msgpack.encode(msgspec.convert(plain, tolerant(kind)))
+                found = msgspec.msgpack.decode(row, type=kind)
+            except msgspec.ValidationError as error:
+                problem, path = mismatched(error, f".{place}")
+                raise damaged(problem, f"{byte(self._at())}, {path}") from error
+            if isinstance(surplus, msgspec.ValidationError):
+                self._unknown = self._unknown or placed(*mismatched(surplus, f".{place}"))
         check_attributes(place, found)
         return found
 
-    def _converted(self, row: bytes, kind: type[T], place: str) -> T:
-        """A record that is not as gradir writes it: as plain data, what nobody knows in it is looked at too."""
-        value = self._call(_unpacker(row).unpack)
-        try:
-            found, surplus = converted(value, kind)
-        except msgspec.ValidationError as error:
-            problem, path = mismatched(error, f".{place}")
-            raise damaged(problem, f"{self._place()}, {path}") from error
-        if surplus is not None and not self._unknown:
-            self._unknown = placed(*mismatched(surplus, f".{place}"))
-        return found
-
     def _strings(self) -> list[str]:
-        row = self._row()
-        try:
-            strings: list[str] = _decoder(list[str]).decode(row)
-        except (ValueError, RecursionError):
-            self._call(_unpacker(row).unpack)
+        strings = self.value()
+        if not isinstance(strings, list) or {*map(type, strings)} - {str}:
             self._fail("strings: an entry is not a text")
         if not strings or strings[0]:
             self._fail("strings: the first entry is not the empty text")
         return strings
 
-    def _table(self, table: str, record: type[Record]) -> Table:
-        known = columns_of(record)
+    def _table(self, table: str, before: Mapping[str, Any]) -> Table:
+        known = columns_of(TABLES[table])
         found: dict[str, Any] = {}
-        for _ in range(self._call(self._unpacker.read_map_header)):
-            name = self._name()
+        for name in self._names(self.call(self._unpacker.read_map_header)):
             if name in found:
                 self._fail(f"column {table}.{name} is repeated")
             if name == KINDS:
-                found[name] = self._kinds(table, record)
-                continue
-            column = self._value()
-            if name not in known:
-                self._note(f"$.{table}", name)
-            elif not isinstance(column, bytes):
+                found[name] = self._kinds(table)
+            elif name not in known:
+                self._ignore(f"$.{table}", name)
+            elif not isinstance(column := self.value(), bytes):
                 self._fail(f"column {table}.{name} is not a byte string")
             else:
                 found[name] = column
         for name in (KIND, KINDS):
             if name not in found:
                 self._fail(f"column {table}.{name} is missing")
-        return Table(table, record, found.pop(KINDS), found)
+        return Table(table, TABLES[table], found.pop(KINDS), found, before["strings"])
 
-    def _kinds(self, table: str, record: type[T]) -> list[T]:
-        kinds: list[T] = []
-        seen: set[bytes] = set()
-        for number in range(self._call(self._unpacker.read_array_header)):
-            start = len(MAGIC) + self._unpacker.tell()
-            kind = self._typed(record, f"{table}.{KINDS}[{number}]")
-            row = self._data[start : len(MAGIC) + self._unpacker.tell()]
-            if row in seen:
-                # A kind takes hundreds of bytes in memory, so a file of small kinds must not be read to its end.
-                self._fail(f"{table}.{KINDS}[{number}] repeats an earlier kind")
-            seen.add(row)
-            kinds.append(kind)
-        return kinds
-
-
-@lru_cache(maxsize=8)
-def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(kind)
+    def _kinds(self, table: str) -> list[Record]:
+        kinds: dict[bytes, Record] = {}
+        for number in range(self.call(self._unpacker.read_array_header)):
+            start, place = self._at(), f"{table}.{KINDS}[{number}]"
+            kind = self._record(TABLES[table], place)
+            # A kind takes hundreds of bytes in memory, so a file of small kinds must not be read to its end.
+            if kinds.setdefault(self._data[start : self._at()], kind) is not kind:
+                self._fail(f"{place} repeats an earlier kind")
+        return list(kinds.values())

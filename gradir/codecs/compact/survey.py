@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
-from itertools import compress
-from operator import mul, sub
+from itertools import chain, compress
+from operator import sub
 
 from gradir.codecs.compact.columns import placed, shares_of, spread
 from gradir.codecs.compact.decode import Filler, decode, ids_of
@@ -15,13 +14,14 @@ from gradir.codecs.compact.reader import read
 from gradir.codecs.compact.tables import Table
 from gradir.codecs.faults import damaged
 from gradir.codecs.surveyor import Output, Survey, by_frequency, survey_graph
-from gradir.ir import Node
-from gradir.ir.graph import Edges
+from gradir.ir.edges import number_into
 from gradir.ir.ids import storage_key
 from gradir.ir.saved import OWNERS, folded_bytes
 from gradir.ir.totals import Totals, bounded, parameter_elements
 
 __all__ = ["survey"]
+
+_STORAGE = "saved.storage"
 
 
 def survey(data: bytes) -> Survey:
@@ -36,17 +36,21 @@ def survey(data: bytes) -> Survey:
     if any(slot.storage[:1] not in {"", NODE} for kind in nodes.kinds for slot in kind.saved):
         # Which storage a text names shows only beside the ids.
         return survey_graph(decode(data), "msgpack", str(tables.version))
-    counted = [_counts(kind) for kind in nodes.kinds]
-    edges, parameters, saved_bytes = (
-        sum(map(mul, column, nodes.weights)) for column in zip(*counted, (0, 0, 0), strict=True)
-    )
     kinds = [(kind, count) for kind, count in zip(nodes.kinds, nodes.weights, strict=True) if count]
-    outputs = _outputs(nodes)
+    own = sum(count * (slot.bytes or 0) for kind, count in kinds for slot in kind.saved if not slot.storage)
+    folded = sum(count * folded_bytes(kind) for kind, count in kinds)
+    is_output = shares_of(nodes.kind_of, [int(kind.role == "output") for kind in nodes.kinds])
+    outputs = list(compress(range(len(is_output)), is_output))
     return Survey(
         encoding="msgpack",
         version=str(tables.version),
         producer=tables.producer,
-        totals=Totals(len(nodes.kind_of), edges, bounded(parameters), bounded(saved_bytes + _shared_bytes(nodes))),
+        totals=Totals(
+            len(nodes.kind_of),
+            sum(count * number_into(kind) for kind, count in kinds),
+            bounded(sum(count * parameter_elements(kind) for kind, count in kinds)),
+            bounded(own + folded + _shared_bytes(nodes)),
+        ),
         roles=_by_word((kind.role, count) for kind, count in kinds),
         ops=_by_word((kind.op, count) for kind, count in kinds if kind.role == "function"),
         scopes=len(tables.scopes.kind_of),
@@ -62,41 +66,28 @@ def _by_word(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     return by_frequency(found)
 
 
-def _outputs(nodes: Table) -> list[int]:
-    """The places of the outputs, of which there are few."""
-    shares = shares_of(nodes.kind_of, [int(kind.role == "output") for kind in nodes.kinds])
-    if isinstance(shares, bytes):
-        return [found.start() for found in re.finditer(b"\1", shares)]
-    return list(compress(range(len(shares)), shares))
-
-
-def _counts(kind: Node) -> tuple[int, int, int]:
-    """The edges, the parameters, and the bytes of saved storages that are the slots' own, of one node of a kind."""
-    own = sum(slot.bytes or 0 for slot in kind.saved if not slot.storage)
-    return len(Edges({"": kind})), parameter_elements(kind), folded_bytes(kind) + own
-
-
 def _shared_bytes(nodes: Table) -> int:
     """What storages with a key take, beyond those slots that they are the own storages of.
 
     As `gradir.ir.saved` has it, with the place of a node and what follows its id for the key of a storage.
     """
-    saved = next(plan for plan in nodes.plans if plan.hole.name == "saved")
-    storage = next(plan for plan in saved.inner if plan.hole.name == "storage")
-    if not any(storage.counts):
+    slots = [[slot for slot in kind.saved if slot.storage] for kind in nodes.kinds]
+    counts = list(map(len, slots))
+    if not any(counts):
         return 0
-    rows = spread(range(len(saved.rows)), saved.counts, nodes.kind_of)
-    named = shares_of(rows, storage.counts)
-    holders = compress(placed(shares_of(nodes.kind_of, saved.counts)), named)
+    holders = placed(shares_of(nodes.kind_of, counts))
     shared: dict[tuple[int, str], int] = {}
-    for place, row in zip(map(sub, holders, nodes.column(storage.hole.path)), compress(rows, named), strict=True):
-        size, key = saved.rows[row].bytes, (place, storage.values[row])
-        if size is not None:
-            shared[key] = max(shared.get(key, 0), size)
+    for slot, place in zip(
+        spread(list(chain.from_iterable(slots)), counts, nodes.kind_of),
+        map(sub, holders, nodes.columns[_STORAGE]),
+        strict=True,
+    ):
+        if slot.bytes is not None:
+            shared[place, slot.storage] = max(shared.get((place, slot.storage), 0), slot.bytes)
     total = 0
     for (place, text), size in shared.items():
         if not 0 <= place < len(nodes.kind_of):
-            raise damaged(f"column {nodes.title(storage.hole.path)} names a place outside the nodes")
+            raise damaged(f"column {nodes.title(_STORAGE)} names a place outside the nodes")
         kind = nodes.kinds[nodes.kind_of[place]]
         if text == NODE and kind.role in OWNERS:
             continue

@@ -2,133 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from operator import attrgetter, mul
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
-from gradir.codecs.compact.columns import any_beyond, counts_of, length, pick, unpack
-from gradir.codecs.compact.layout import KIND, KINDS, ORDINAL, Hole, holes_of
+from gradir.codecs.compact.columns import any_beyond, counts_of, unpack
+from gradir.codecs.compact.layout import KIND, KINDS, ORDINAL, Hole, columns_of, holes_of
 from gradir.codecs.faults import damaged
 from gradir.codecs.versions import Version
 from gradir.ir import Producer
 from gradir.ir.model import Record
 
-__all__ = ["Plan", "Table", "Tables", "is_hole", "parts_of", "weighted"]
-
-T = TypeVar("T")
+__all__ = ["Plan", "Table", "Tables", "is_hole", "weighted"]
 
 
 class Plan(NamedTuple):
-    """How one field is filled: its value by kind, and how many entries of the column a record of that kind takes."""
+    """How one field is filled.
+
+    ``values`` is what each kind has there, ``counts`` how many holes are in that, and ``rows`` are these holes of all
+    kinds. Where they are records, ``inner`` is how they are filled.
+    """
 
     hole: Hole
     values: Sequence[Any]
     counts: Sequence[int]
-    rows: Sequence[Any] = ()
-    inner: Sequence[Plan] = ()
-    """Where there are holes in records in the record: these records, for kind after kind, and how they are filled."""
-
-
-def parts_of(value: Any, hole: Hole) -> Sequence[Any]:
-    """The parts of a value that may be holes."""
-    return value if hole.is_list else (value,)
+    rows: Sequence[Any]
+    inner: Sequence[Plan]
 
 
 def is_hole(part: Any, hole: Hole) -> bool:
-    """Whether a part of a kind's value is a hole, or has one."""
-    if not hole.inner:
-        return part is not None if hole.sort in ("text", "ref") else bool(part)
-    return part is not None and any(
-        is_hole(below, inner) for inner in hole.inner for below in parts_of(getattr(part, inner.name), inner)
-    )
+    """Whether a value of a kind, or an entry of it, is a hole or has one."""
+    if hole.inner:
+        return part is not None and any(_open_parts(part, inner) for inner in hole.inner)
+    return part is not None if hole.sort in ("text", "ref") else bool(part)
+
+
+def _open_parts(record: Any, hole: Hole) -> list[Any]:
+    value = getattr(record, hole.name)
+    return [part for part in (value if hole.is_list else (value,)) if is_hole(part, hole)]
 
 
 def _plans_of(holes: Iterable[Hole], kinds: Sequence[Any]) -> list[Plan]:
     plans = []
     for hole in holes:
+        parts = [_open_parts(kind, hole) for kind in kinds]
+        rows = list(chain.from_iterable(parts))
         values = list(map(attrgetter(hole.name), kinds))
-        live: list[Sequence[Any]] = [
-            [part for part in parts_of(value, hole) if is_hole(part, hole)] if value != () else () for value in values
-        ]
-        rows = list(chain.from_iterable(live)) if hole.inner else []
-        plans.append(Plan(hole, values, list(map(len, live)), rows, _plans_of(hole.inner, rows)))
+        plans.append(Plan(hole, values, list(map(len, parts)), rows, _plans_of(hole.inner, rows)))
     return plans
 
 
-def weighted(plans: Iterable[Plan], weights: Sequence[int]) -> Iterator[tuple[Plan, Sequence[int]]]:
-    """Each plan, also of records in records, and how many records there are of each of its kinds."""
+def weighted(plans: Iterable[Plan], weights: Sequence[int]) -> Iterator[tuple[Plan, Sequence[int], Sequence[int]]]:
+    """Each plan, also of records in records, with how many records there are of its kinds, and of its rows."""
     for plan in plans:
-        yield plan, weights
-        if plan.inner:
-            yield from weighted(plan.inner, list(chain.from_iterable(map(repeat, weights, plan.counts))))
+        of_rows = list(chain.from_iterable(map(repeat, weights, plan.counts)))
+        yield plan, weights, of_rows
+        yield from weighted(plan.inner, of_rows)
 
 
 class Table:
-    """One table: its kinds, and its columns, which are unpacked when asked for."""
+    """One table: its kinds, how many records there are of each, and its columns."""
 
-    def __init__(self, name: str, record: type[Record], kinds: Sequence[Any], packed: Mapping[str, bytes]) -> None:
+    def __init__(
+        self, name: str, record: type[Record], kinds: Sequence[Any], packed: Mapping[str, bytes], strings: Sequence[str]
+    ) -> None:
         """Take a table whose columns are as long as its kinds ask for.
 
         Raises:
-            FormatError: a column is not; a record is of a kind that there is not.
+            FormatError: a column is not; it names a text or a kind that there is not.
         """
         self.kinds = kinds
-        self.size = sum(map(len, packed.values()))
+        self.packed = packed
         self._name = name
-        self._packed = packed
-        self.kind_of = self.indexes(KIND, len(kinds), KINDS)
+        self.columns = {column: self._unpacked(column) for column in columns_of(record)}
+        self.kind_of = self.columns[KIND]
+        self._check_entries(KIND, len(kinds), KINDS)
+        counts = counts_of(self.kind_of)
+        self.weights = [counts.get(number, 0) for number in range(len(kinds))]
         self.plans = _plans_of(holes_of(record), kinds)
         # A kind may ask for any number of entries, so nothing is made of these numbers before.
-        for plan, weights in weighted(self.plans, self.weights):
-            if not plan.inner:
-                self._check_length(plan.hole.path, sum(map(mul, plan.counts, weights)))
-            if plan.hole.sort == "id":
-                self._check_length(ORDINAL, len(self.kind_of))
+        for plan, weights, _ in weighted(self.plans, self.weights):
+            for column in () if plan.inner else plan.hole.columns:
+                found = len(self.columns[column])
+                count = len(self.kind_of) if column == ORDINAL else sum(map(mul, plan.counts, weights))
+                if found != count:
+                    problem = f"has {found:,} entries, not one per hole of its kinds ({count:,})"
+                    raise damaged(f"column {self.title(column)} {problem}")
+            if plan.hole.sort in ("text", "id"):
+                self._check_entries(plan.hole.path, len(strings), "the strings")
 
-    @cached_property
-    def weights(self) -> Sequence[int]:
-        """How many records there are of each kind."""
-        counts = counts_of(self.kind_of)
-        return [counts.get(number, 0) for number in range(len(self.kinds))]
-
-    def column(self, name: str, places: Sequence[int] | None = None) -> Sequence[int]:
-        """The integers of a column, or those at some places."""
-        return self._read(name, unpack if places is None else partial(pick, places=places))
-
-    def indexes(self, name: str, limit: int, table: str, places: Sequence[int] | None = None) -> Sequence[int]:
-        """A column of indexes into a table of ``limit`` entries, or those at some places.
-
-        Raises:
-            FormatError: it names an entry that there is not.
-        """
-        column = self.column(name, places)
-        if any_beyond(limit, column):
-            worst = max(column) if min(column) >= 0 else min(column)
-            raise damaged(f"column {self.title(name)} names entry {worst:,} of {table}, of which there are {limit:,}")
-        return column
-
-    def bytes_of(self, name: str) -> int:
-        """The size of a column."""
-        return len(self._packed.get(name, b""))
-
-    def length(self, name: str) -> int:
-        """The number of entries of a column, which is not unpacked for it."""
-        return self._read(name, length)
-
-    def _check_length(self, name: str, count: int) -> None:
-        found = self.length(name)
-        if found != count:
-            raise damaged(f"column {self.title(name)} has {found:,} entries, not one per hole of its kinds ({count:,})")
-
-    def _read(self, name: str, function: Callable[[bytes], T]) -> T:
+    def _unpacked(self, name: str) -> Sequence[int]:
         try:
-            return function(self._packed.get(name, b""))
+            return unpack(self.packed.get(name, b""))
         except ValueError as error:
             raise damaged(f"column {self.title(name)}: {error}") from error
+
+    def _check_entries(self, name: str, limit: int, table: str) -> None:
+        entries = self.columns[name]
+        if any_beyond(limit, entries):
+            worst = max(entries) if min(entries) >= 0 else min(entries)
+            raise damaged(f"column {self.title(name)} names entry {worst:,} of {table}, of which there are {limit:,}")
 
     def title(self, name: str) -> str:
         """The column as an error names it."""
