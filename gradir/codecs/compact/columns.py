@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain, compress, repeat
@@ -53,10 +55,14 @@ def unpack(data: bytes) -> Sequence[int]:
     size = data[0] & ~_SIGN
     if size not in _CODES:
         raise ValueError(f"its width is {size}; a column's is 1, 2, 4 or 8")
-    count, rest = divmod(len(data) - 1, size)
-    if rest:
+    if (len(data) - 1) % size:
         raise ValueError(f"its {len(data) - 1} bytes are no whole number of {size}-byte integers")
-    return data[1:] if data[0] == 1 else struct.unpack_from(f"<{count}{_code(data[0])}", data, 1)
+    if data[0] == 1:
+        return data[1:]
+    values = array(_code(data[0]), data[1:])
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
 
 
 def any_beyond(limit: int, values: Sequence[int]) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from itertools import chain, compress
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from operator import sub
 
 from gradir.codecs.compact.columns import placed, shares_of, spread
@@ -39,8 +39,9 @@ def survey(data: bytes) -> Survey:
     kinds = [(kind, count) for kind, count in zip(nodes.kinds, nodes.weights, strict=True) if count]
     own = sum(count * (slot.bytes or 0) for kind, count in kinds for slot in kind.saved if not slot.storage)
     folded = sum(count * folded_bytes(kind) for kind, count in kinds)
-    is_output = shares_of(nodes.kind_of, [int(kind.role == "output") for kind in nodes.kinds])
-    outputs = list(compress(range(len(is_output)), is_output))
+    outputs = sorted(
+        chain.from_iterable(_places(nodes, at) for at, kind in enumerate(nodes.kinds) if kind.role == "output")
+    )
     return Survey(
         encoding="msgpack",
         version=str(tables.version),
@@ -57,6 +58,14 @@ def survey(data: bytes) -> Survey:
         cuts=tuple(Filler(tables, ()).records(tables.cuts)),
         outputs=tuple(map(Output, ids_of(tables, outputs), [nodes.kinds[nodes.kind_of[at]].outputs for at in outputs])),
     )
+
+
+def _places(nodes: Table, kind: int) -> Iterator[int]:
+    """Where the nodes of a kind stand; most files have few outputs, which are not looked for one by one."""
+    place = -1
+    for _ in range(nodes.weights[kind]):
+        place = nodes.kind_of.index(kind, place + 1)
+        yield place
 
 
 def _by_word(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
