@@ -198,6 +198,12 @@ def test_huge_declared_lengths(code: str) -> None:
     assert b"\xa5kinds\x9a" in whole
 
 
+def test_a_magic_number_alone_reserves_nothing() -> None:
+    with pytest.raises(gradir.FormatError):
+        gradir.loads(MAGIC)
+    assert peak_of(MAGIC) < 1 << 18
+
+
 @pytest.mark.parametrize(
     ("name", "data"), bombs(20_000).items(), ids=lambda value: value if isinstance(value, str) else ""
 )

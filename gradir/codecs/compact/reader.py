@@ -78,7 +78,9 @@ def _refuse_extension(code: int, _: bytes) -> NoReturn:
 
 
 def _unpacker(data: bytes | memoryview, **options: Any) -> msgpack.Unpacker:
-    options |= {"raw": False, "strict_map_key": True, "max_buffer_size": len(data), "ext_hook": _refuse_extension}
+    # msgpack reserves a megabyte where it may hold nothing.
+    most = max(len(data), 1)
+    options |= {"raw": False, "strict_map_key": True, "max_buffer_size": most, "ext_hook": _refuse_extension}
     unpacker = msgpack.Unpacker(**options)
     unpacker.feed(data)
     return unpacker
