@@ -31,6 +31,26 @@ def test_a_deep_chain_is_captured_and_let_go() -> None:
     assert keepalive.held_nodes() == 0
 
 
+def test_a_deep_chain_is_let_go_after_a_compilation_that_failed() -> None:
+    script = """if True:
+    import gc, torch, gradir
+    from gradir.frontends.pytorch.reading import keepalive
+    try:
+        torch.compile(lambda x: x @ torch.ones(5, 5), backend="eager")(torch.ones(2))
+    except Exception:
+        y = torch.ones(1, requires_grad=True)
+        for _ in range(5_000):
+            y = y + 1
+        gradir.capture(y)
+        print(keepalive.held_nodes())
+        del y
+        gc.collect()
+        print(keepalive.held_nodes())
+    """
+    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["5000", "0"]
+
+
 def test_a_kept_hidden_state_keeps_only_what_it_needs() -> None:
     y = leaf(1)
     for step in range(20_000):

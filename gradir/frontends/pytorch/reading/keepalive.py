@@ -49,6 +49,9 @@ _python_producers: dict[int, list[Any]] = {}
 """The producers of held nodes that Python defines, by id(): these cannot be asked once torch has freed the node."""
 _changing = threading.Lock()
 
+_OWNERS: Final = 2
+"""The dicts of this module that hold a node that can be released."""
+
 
 def protect(walked: Walk) -> None:
     """Hold the nodes of a graph that is too deep to free itself."""
@@ -77,23 +80,27 @@ def release_dead() -> int:
         # A collection may begin anywhere, in the midst of a change too.
         return 0
     try:
-        if _a_root_died():
+        # Anew each time: where something evaluates the frames of Python, as after a compilation by torch that failed, a
+        # call holds its arguments once more.
+        own = _own_references()
+        if _a_root_died(own - _OWNERS):
             _take_apart()
         before = len(_consumers)
         pending = list(_frontier)
         while pending:
             # Rebinding the name is what frees the node of the round before, and its hold on its producers.
             fn = pending.pop()
-            if _references(fn) == _OWN_REFERENCES:
+            if _references(fn) == own:
                 pending.extend(_let_go(fn))
         return before - len(_consumers)
     finally:
         _changing.release()
 
 
-def _a_root_died() -> bool:
+def _a_root_died(loop: int) -> bool:
+    """Whether nobody else holds one; ``loop`` is what is said of an object that only the variable of a loop holds."""
     # The lists _whole and _roots hold a root once each.
-    return any(_references(fn) == _LOOP_REFERENCES + 2 + (fn in _consumers) + (fn in _frontier) for fn in _roots)
+    return any(_references(fn) == loop + 2 + (fn in _consumers) + (fn in _frontier) for fn in _roots)
 
 
 def _take_apart() -> None:
@@ -130,7 +137,7 @@ def _let_go(fn: Any) -> list[Any]:
 
 
 def _own_references() -> int:
-    # What getrefcount says of an object that only this module holds, counted in the very shape of release_dead.
+    """What is said of a node that only _consumers and _frontier hold, counted in the very shape of `release_dead`."""
     key = object()
     held, frontier, pending = {key: 0}, {key: None}, [key]
     del key
@@ -143,13 +150,6 @@ def _own_references() -> int:
 
 def _references(fn: Any) -> int:
     return sys.getrefcount(fn)
-
-
-_OWN_REFERENCES = _own_references()
-"""What getrefcount says of a node that only _consumers and _frontier hold, in the loop of release_dead."""
-
-_LOOP_REFERENCES = _OWN_REFERENCES - 2
-"""What it says of an object that nothing but the variable of a loop holds."""
 
 
 def _on_collection(phase: str, info: dict[str, int]) -> None:  # noqa: ARG001
