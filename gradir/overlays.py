@@ -22,9 +22,9 @@ from gradir.ir import Graph
 from gradir.ir.excerpt import excerpt, said
 from gradir.ir.frozen import NOTHING
 from gradir.ir.jsontext import printable_json
-from gradir.ir.marks import OVERLAY, STEPS, Mark, amount_text
+from gradir.ir.marks import OVERLAY, STEPS, Mark
 from gradir.ir.nesting import TOO_DEEP, is_too_deep
-from gradir.ir.text import counted, printable
+from gradir.ir.text import counted, number_text, printable
 from gradir.ir.unknown import converted
 
 __all__ = ["FORMAT", "VERSION", "Channel", "Look", "Overlay", "decode", "encode", "overlaid"]
@@ -158,7 +158,7 @@ def _marks(channel: Channel) -> Iterator[tuple[str, Mark]]:
     title = f"{channel.name} ({channel.unit})" if channel.unit else channel.name
     numbers = sorted(_numbers(channel))
     bounds = _bounds(numbers, is_log=channel.scale == "log")
-    labels = [" to ".join(dict.fromkeys(map(amount_text, ends))) for ends in _ends(numbers, bounds)]
+    labels = [" to ".join(dict.fromkeys(map(number_text, ends))) for ends in _ends(numbers, bounds)]
     for id_, value in channel.values.items():
         if isinstance(value, str):
             yield id_, Mark(channel.looks.get(value, "quiet"), value, title, value)

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 from dot_pictures import Picture, run_dot
 from exporter_names import BUILT_IN
+from gradir_exporters._overlay_looks import FILLS
 from gradir_exporters.dot import _THEMES, to_pydot
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ import gradir
 from gradir.cli.main import main
 from gradir.errors import ExportError, FormatError, GradirWarning
 from gradir.ir import Builder, Graph, Scope, TensorMeta
-from gradir.ir.marks import FILLS, LOOKS, STEPS, overlay_mark
+from gradir.ir.marks import LOOKS, STEPS, overlay_mark
 from gradir.overlays import Channel, Overlay, decode, encode, overlaid
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "schemas" / "gir-overlay-1.0.schema.json").read_text(encoding="utf-8"))
