@@ -19,7 +19,7 @@ from torch.nn.modules import module as module_hooks
 from gradir.errors import CaptureError
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.explaining.cuts import Flowing
-from gradir.frontends.pytorch.explaining.places import cuts_of
+from gradir.frontends.pytorch.explaining.graph_cuts import cuts_of
 from gradir.frontends.pytorch.private import MODULE_CALL, flattened_with_paths, own_parameters, runs_a_function
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
 from gradir.frontends.pytorch.reading.attributes import plain_text

@@ -16,8 +16,8 @@ from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Record
 from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
 from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop, updated_leaves
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
+from gradir.frontends.pytorch.explaining.graph_cuts import called, leavings, lines_of
 from gradir.frontends.pytorch.explaining.hooks import Hooks
-from gradir.frontends.pytorch.explaining.places import called, leavings, lines_of
 from gradir.frontends.pytorch.explaining.registered import replaced
 from gradir.frontends.pytorch.explaining.terms import numbers_of
 from gradir.frontends.pytorch.explaining.writes import writes_over_saved
