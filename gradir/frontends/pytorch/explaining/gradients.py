@@ -9,8 +9,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 import torch
 
-from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT, PACKED
+from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying.verify import left_alone
@@ -43,6 +44,7 @@ _MASKS: Final = {
     "MaskedFillBackward1": ("mask", False),
 }
 """By grad_fn the mask that it saved, and whether that is true where its first input is taken."""
+
 _ADDED_TO_ALL: Final[Mapping[str, int]] = {
     "AddmmBackward0": 0,
     "ConvolutionBackward0": 2,
@@ -277,11 +279,11 @@ def _spoilt(came: Sequence[torch.Tensor | None], went: Sequence[torch.Tensor | N
 def _leaves_out(fn: GradFn, slot: int, spoilt: torch.Tensor) -> bool:
     """Whether a function takes none of the results at these places through one of its inputs."""
     name, is_kept_where_true = _MASKS.get(type(fn).__name__, ("", False))
-    mask = getattr(getattr(fn, f"{PACKED}{name}", None), "data", None) if name else None
-    if not isinstance(mask, torch.Tensor) or mask.dtype is not torch.bool:
+    mask = saved_tensor(fn, name) if name else None
+    if mask is None or mask.dtype is not torch.bool:
         return False
     try:
-        mask = mask.detach().expand_as(spoilt)
+        mask = mask.expand_as(spoilt)
     except RuntimeError:
         return False
     is_taken = mask if is_kept_where_true == (slot == 0) else ~mask
