@@ -12,7 +12,7 @@ import torch
 
 from gradir.errors import CaptureError
 from gradir.explanations.model import Cause, Explanation, Level, OfGraph, Term
-from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Recorded, arrived
+from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Recorded, verdicts
 from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
 from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop, updated_leaves
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
@@ -364,7 +364,7 @@ class _Search:
             self._flow, self._flowing, self._numbers_of_steps(), self._values, self._names, hooks, self._words_of_line
         )
         told: dict[Finding, list[str]] = {}
-        for name, (status, said) in arrived(live, gradients, recorded, arrivals, self._subject.tensors).items():
+        for name, (status, said) in verdicts(live, gradients, recorded, arrivals, self._subject.tensors).items():
             if status in {"zero", "nonfinite"}:
                 self._statuses[name] = status
             elif status == "none" and self._statuses[name] != "cut":
