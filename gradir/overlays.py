@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from gradir.errors import ExportError, FormatError, warn
 from gradir.hints import did_you_mean
 from gradir.ir import Graph
-from gradir.ir.excerpt import excerpt, said
+from gradir.ir.excerpt import excerpt, said, shortened
 from gradir.ir.frozen import NOTHING
 from gradir.ir.jsontext import printable_json
 from gradir.ir.marks import OVERLAY, STEPS, Mark
@@ -66,7 +66,7 @@ class Overlay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The document, which ``gradir export --overlay`` reads.
 
         Raises:
-            FormatError: an id holds what JSON cannot spell.
+            FormatError: it holds what an overlay cannot, or what JSON cannot spell.
         """
         return encode(self).decode()
 
@@ -75,10 +75,10 @@ def encode(overlay: Overlay) -> bytes:
     """The bytes of an overlay, of which a terminal can show every character.
 
     Raises:
-        FormatError: an id holds what JSON cannot spell.
+        FormatError: it holds what an overlay cannot, or what JSON cannot spell.
     """
     try:
-        body = msgspec.json.encode({"format": FORMAT, "version": VERSION, **msgspec.to_builtins(overlay)})
+        body = msgspec.json.encode({"format": FORMAT, "version": VERSION, **msgspec.to_builtins(_sound(overlay))})
     except UnicodeEncodeError as error:
         raise FormatError(f"the overlay holds what JSON cannot spell: {error}") from error
     return printable_json(msgspec.json.format(body, indent=2)).encode() + b"\n"
@@ -114,8 +114,22 @@ def decode(data: bytes) -> Overlay:
     return overlay
 
 
+def _sound(overlay: Overlay) -> Overlay:
+    """The overlay as it would be read; what a program makes may hold anything."""
+    try:
+        sound = msgspec.convert(msgspec.to_builtins(overlay), Overlay)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise FormatError(f"broken overlay: {said(error)}") from error
+    _check(sound)
+    return sound
+
+
 def _check(overlay: Overlay) -> None:
     for number, channel in enumerate(overlay.channels):
+        if not all(map(math.isfinite, _numbers(channel))):
+            raise FormatError(
+                f"broken overlay: NaN and infinity are words, as 'nonfinite' - at `$.channels[{number}].values`"
+            )
         if channel.scale == "log" and min(_numbers(channel), default=1.0) <= 0:
             raise FormatError(f"broken overlay: a log scale takes numbers above 0 - at `$.channels[{number}].values`")
     if len({channel.name for channel in overlay.channels}) < len(overlay.channels):
@@ -127,6 +141,7 @@ def overlaid(graph: Graph, overlay: Overlay, channel: str = "") -> Graph:
 
     Raises:
         ExportError: the overlay is of another graph, or has no such channel.
+        FormatError: it holds what an overlay cannot.
 
     >>> from gradir.ir import Node
     >>> over = Overlay((Channel("gradient", {"w": 0.5, "b": "zero"}, "norm", looks={"zero": "alarm"}),))
@@ -134,6 +149,7 @@ def overlaid(graph: Graph, overlay: Overlay, channel: str = "") -> Graph:
     >>> marked.nodes["b"].ext["overlay"]
     ('alarm', 'zero', 'gradient (norm)', 'zero', False)
     """
+    overlay = _sound(overlay)
     ids = {id_ for each in overlay.channels for id_ in each.values}
     known = sum(id_ in graph.nodes for id_ in ids)
     if known < len(ids):
@@ -143,7 +159,7 @@ def overlaid(graph: Graph, overlay: Overlay, channel: str = "") -> Graph:
         )
     by_name = {each.name: each for each in overlay.channels}
     if channel and channel not in by_name:
-        choices = ", ".join(map(printable, by_name))
+        choices = shortened(", ".join(map(printable, by_name)))
         raise ExportError(f"the overlay has no channel {channel!r}{did_you_mean(channel, by_name)}: it has {choices}")
     chosen = by_name[channel] if channel else overlay.channels[0]
     marks = dict(_marks(chosen))

@@ -29,6 +29,9 @@ Text on them has a contrast of 4.5 and more. The steps are those of a scale that
 too (YlGnBu of ColorBrewer), and an alarm has a sign beside its colour.
 """
 
+_MOST_WORDS: Final = 8
+"""Of more words with one look, a legend has the first and says how many are left."""
+
 _SIGNS: Final = {"alarm": "x ", "caution": "! "}
 
 
@@ -51,4 +54,9 @@ def overlay_legend(marks: Iterable[Mark]) -> tuple[str, dict[str, str]]:
     for mark in marks:
         title = mark.title
         labels.setdefault(mark.look, {})[mark.label] = None
-    return title, {look: f"{_SIGNS.get(look, '')}{', '.join(sorted(labels[look]))}" for look in LOOKS if look in labels}
+    return title, {look: f"{_SIGNS.get(look, '')}{_listed(labels[look])}" for look in LOOKS if look in labels}
+
+
+def _listed(words: Iterable[str]) -> str:
+    first, others = (ordered := sorted(words))[:_MOST_WORDS], ordered[_MOST_WORDS:]
+    return ", ".join([*first, f"{len(others):,} more"] if others else first)
