@@ -160,9 +160,10 @@ class Recorder:
         Raises:
             CaptureError: the recorder does not note the flow, nothing ran in it, or ``subject`` holds no tensor.
         """
-        from gradir.frontends.pytorch.explaining.explain import Subject, explain, explain_failure
+        from gradir.frontends.pytorch.explaining.explain import explain, explain_failure
         from gradir.frontends.pytorch.explaining.hooks import hooked_modules
         from gradir.frontends.pytorch.explaining.registered import broken_ties, kept_aside
+        from gradir.frontends.pytorch.explaining.subject import Subject
 
         if not self._notes_flow:
             raise CaptureError("the forward was not noted: record it with gradir.record(model, flow=True)")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from operator import or_
-from typing import Final, NamedTuple
+from typing import Final
 
 import torch
 
@@ -14,21 +14,23 @@ from gradir.errors import CaptureError
 from gradir.explanations.model import Cause, Explanation, Level, OfGraph, Term
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Recorded, verdicts
 from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
-from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop, updated_leaves
+from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Stop, updated_leaves
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.graph_cuts import called, leavings, lines_of
 from gradir.frontends.pytorch.explaining.hooks import Hooks
 from gradir.frontends.pytorch.explaining.registered import replaced
+from gradir.frontends.pytorch.explaining.spent import first_freed, is_spent
+from gradir.frontends.pytorch.explaining.subject import Subject
 from gradir.frontends.pytorch.explaining.terms import numbers_of
 from gradir.frontends.pytorch.explaining.writes import writes_over_saved
-from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK, sequence_number
+from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Value
+from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Place, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.ir import Source
 from gradir.spec import own_error
 
-__all__ = ["Subject", "explain", "explain_failure"]
+__all__ = ["explain", "explain_failure"]
 
 _LEVELS: Final[Mapping[str, Level]] = {"empty": "info", "opaque": "info", "rounding": "note", "starting": "note"}
 """Of kinds that are no alarm, whatever they concern."""
@@ -38,28 +40,6 @@ _WITHOUT: Final = frozenset({"cut", "frozen", "unreached", "unused"})
 
 _SMALL: Final = 20_000
 """The nodes of a graph through which a backward is run to explain it, if nobody says otherwise."""
-
-
-class Subject(NamedTuple):
-    """What is to be explained.
-
-    ``tensors`` are the parameters and tensors by name, ``owned`` the names that a module gives, ``captured`` what
-    backward would start from, ``live`` their graph if they have one, ``trained`` the tensors of the optimizer if there
-    is one. ``parametrized`` are names that a module computes of its parameters, ``aside`` the tensors that
-    modules keep otherwise than as parameters and buffers, ``untied`` pairs of parameters that were one tensor, and
-    ``hooks`` those on the backward of modules, by path.
-    """
-
-    flow: Flow
-    tensors: Mapping[str, torch.Tensor]
-    owned: frozenset[str]
-    captured: Sequence[torch.Tensor]
-    live: LiveGraph | None
-    trained: Sequence[torch.Tensor] | None
-    parametrized: frozenset[str]
-    aside: Mapping[str, torch.Tensor]
-    untied: Sequence[tuple[str, str]]
-    hooks: Mapping[str, Sequence[object]]
 
 
 def explain_failure(subject: Subject, error: BaseException) -> Explanation:
@@ -80,6 +60,7 @@ class _Search:
         # What was made of the recording's tensors outside it has a past that is not known here.
         self._is_whole = all(value.maker != FROM_OUTSIDE for value in ends)
         self._flowing = Flowing(subject.flow, subject.captured)
+        self._made = subject.flow.makers()
         self._lines = ShownLines()
         self._leaves = set() if subject.live is None else {id(leaf) for leaf in subject.live.leaves.values()}
         self._hidden = self._hidden_names()
@@ -104,7 +85,9 @@ class _Search:
     def explanation(self, *, values: bool | None) -> Explanation:
         live = self._subject.live
         if values is None and live is not None:
-            values = len(live.graph.nodes) <= _SMALL and not self._is_used_up(live)
+            values = len(live.graph.nodes) <= _SMALL and not is_spent(
+                self._flow, live, self._made, self._subject.captured
+            )
         gradients, arrivals, failure = None, dict[str, Arrival](), ""
         if values and live is not None:
             # What a backward of gradir's would change for the program's own is worth more than the values.
@@ -134,7 +117,7 @@ class _Search:
             self._tell("untied", "error", "", names, None)
         terms = tuple(self._terms(values=bool(values)))
         causes = tuple(self._causes)
-        return Explanation(self._statuses, causes, terms, self._tied(), self._gradients, self._of_graph())
+        return Explanation(self._statuses, causes, terms, self._subject.tied(), self._gradients, self._of_graph())
 
     def _of_graph(self) -> OfGraph | None:
         live = self._subject.live
@@ -175,13 +158,7 @@ class _Search:
                 self._tell("raised", "error", failed.called, [], failed.place, detail=error)
         else:
             self._tell("backward", "error", "", [], None, detail=error)
-        return Explanation(self._statuses, tuple(self._causes), tied=self._tied())
-
-    def _tied(self) -> tuple[tuple[str, ...], ...]:
-        names: dict[int, list[str]] = {}
-        for name, tensor in self._subject.tensors.items():
-            names.setdefault(id(tensor), []).append(name)
-        return tuple(tuple(group) for group in names.values() if len(group) > 1)
+        return Explanation(self._statuses, tuple(self._causes), tied=self._subject.tied())
 
     def _all_leaves(self, sets: Iterable[int]) -> set[Value]:
         return set(self._flowing.members(reduce(or_, sets, 0)))
@@ -359,9 +336,9 @@ class _Search:
 
     def _tell_values(self, live: LiveGraph, gradients: Gradients, arrivals: Mapping[str, Arrival]) -> None:
         self._note_gradients(live, gradients)
-        hooks = Hooks(self._flow, live, self._numbers_of_steps(), self._subject.hooks)
+        hooks = Hooks(self._flow, live, self._made, self._subject.hooks)
         recorded = Recorded(
-            self._flow, self._flowing, self._numbers_of_steps(), self._values, self._names, hooks, self._words_of_line
+            self._flow, self._flowing, self._made, self._values, self._names, hooks, self._words_of_line
         )
         told: dict[Finding, list[str]] = {}
         for name, (status, said) in verdicts(live, gradients, recorded, arrivals, self._subject.tensors).items():
@@ -397,29 +374,9 @@ class _Search:
         source = lines_of(place, self._lines)[0]
         return "" if source is None else _at(source)
 
-    def _is_used_up(self, live: LiveGraph) -> bool:
-        """Whether a backward from what was captured has freed the graph, as it should, and not one that ran before."""
-        made, nodes = self._numbers_of_steps(), live.graph.nodes
-        freed = [
-            made.get(sequence_number(fn), 0)
-            for fn, node_id in live.grad_fns.items()
-            if any(slot.state == "freed" for slot in nodes[node_id].saved)
-        ]
-        last = max(map(self._flow.value_of, self._subject.captured)).maker
-        between = self._flow.steps[min(freed) : last] if freed else ()
-        return bool(freed) and not any(step.called in DERIVING for step in between)
-
-    def _numbers_of_steps(self) -> dict[int, int]:
-        """The place of the step that made each grad_fn, whose number is taken before the operation runs."""
-        found: dict[int, int] = {}
-        for index, step in enumerate(self._flow.steps):
-            if step.mode == "grad" and any(read.carries for read in step.inputs):
-                found.setdefault(step.number - 1, index)
-        return found
-
     def _tell_what_was_written(self, live: LiveGraph, error: str) -> None:
         self._statuses = dict.fromkeys(self._statuses, "error")
-        writes = writes_over_saved(self._flow, live, self._numbers_of_steps())
+        writes = writes_over_saved(self._flow, live, self._made)
         for first, others in writes:
             leaves = updated_leaves(first)
             names = self._names_of(map(self._flowing.root, leaves))
@@ -428,17 +385,12 @@ class _Search:
             detail = f"and so do later {listed}" if listed else ""
             self._tell("updated" if leaves else "inplace", "error", called(first), names, first.place, detail=detail)
         if not writes:
-            self._tell_what_was_freed(live, error)
-
-    def _tell_what_was_freed(self, live: LiveGraph, error: str) -> None:
-        made = self._numbers_of_steps()
-        for fn, node_id in live.grad_fns.items():
-            node = live.graph.nodes[node_id]
-            if any(slot.state == "freed" for slot in node.saved):
-                index = made.get(sequence_number(fn))
-                self._tell("freed", "error", node.op, [], None if index is None else self._flow.steps[index].place)
-                return
-        self._tell("raised", "error", "the backward", [], None, detail=error)
+            freed = first_freed(self._flow, live, self._made)
+            if freed is None:
+                self._tell("raised", "error", "the backward", [], None, detail=error)
+            else:
+                operation, place = freed
+                self._tell("freed", "error", operation, [], place)
 
     # Words.
 

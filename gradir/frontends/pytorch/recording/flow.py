@@ -206,6 +206,14 @@ class Flow:
         living = ((known(), value) for key, (known, value) in self._values.items() if key not in others)
         return {value: tensor for tensor, value in living if tensor is not None and _role(tensor) == "parameter"}
 
+    def makers(self) -> dict[int, int]:
+        """The place of the step that made each grad_fn, whose sequence number is taken before the operation runs."""
+        found: dict[int, int] = {}
+        for index, step in enumerate(self.steps):
+            if step.mode == _GRAD and any(read.carries for read in step.inputs):
+                found.setdefault(step.number - 1, index)
+        return found
+
     def writes(self, storage: int) -> Sequence[int]:
         """The numbers of the steps that wrote to a memory which still is what it was."""
         return self._writes.get(storage, ())
