@@ -357,18 +357,13 @@ class _Search:
             self._tell(kind, _LEVELS.get(kind, "error" if is_alarm else "info"), op, names, place, detail=detail)
 
     def _note_gradients(self, live: LiveGraph, gradients: Gradients) -> None:
-        accumulators = [(fn.variable, fn) for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR]
         tensors = self._subject.tensors
         self._gradients = {
             name: gradients.of_leaf(tensors[name]) if id(tensors[name]) in self._leaves else "none"
             for name, status in self._statuses.items()
             if id(tensors[name]) in self._leaves or status in _WITHOUT
         }
-        at = {live.grad_fns[fn]: found for fn, found in gradients.of_functions()}
-        at.update((id_, gradients.of_leaf(leaf)) for id_, leaf in live.leaves.items())
-        # What adds a gradient up is no function that anything goes through.
-        at.update((live.grad_fns[fn], gradients.of_leaf(leaf)) for leaf, fn in accumulators)
-        self._gradients_at = {id_: at[id_] for id_ in live.graph.nodes if id_ in at}
+        self._gradients_at = gradients.by_node(live)
 
     def _words_of_line(self, place: Place | None) -> str:
         source = lines_of(place, self._lines)[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
@@ -115,12 +115,18 @@ class Gradients:
         size = self._arrived.get(id(leaf))
         return "none" if size is None else size.value
 
-    def of_functions(self) -> Iterator[tuple[GradFn, float | str]]:
-        """The same of what comes to each function; of several gradients the worst or the largest."""
+    def by_node(self, live: LiveGraph) -> dict[str, float | str]:
+        """The same of what comes to each node of the graph; of several gradients the worst or the largest."""
+        at: dict[str, float | str] = {}
         for fn, (came, _, _) in self._passed.items():
             known = [size for size in came if size is not None]
             if known:
-                yield fn, max(known, key=lambda size: (not size.is_finite, size.norm)).value
+                at[live.grad_fns[fn]] = max(known, key=lambda size: (not size.is_finite, size.norm)).value
+        at.update((id_, self.of_leaf(leaf)) for id_, leaf in live.leaves.items())
+        # What adds a gradient up is no function that anything goes through.
+        accumulators = (fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR)
+        at.update((live.grad_fns[fn], self.of_leaf(fn.variable)) for fn in accumulators)
+        return {id_: at[id_] for id_ in live.graph.nodes if id_ in at}
 
     def masking(self, fn: GradFn) -> GradFn | None:
         """The `where` or `masked_fill` whose zeros a function multiplies by what is not finite.
