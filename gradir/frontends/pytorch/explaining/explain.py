@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Final
 
 import torch
 
 from gradir.errors import CaptureError
-from gradir.explanations.model import Cause, Explanation, Level, OfGraph, Term
+from gradir.explanations.model import Cause, Explanation, Level, OfGraph
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Recorded, verdicts
 from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
 from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Stop, updated_leaves
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
-from gradir.frontends.pytorch.explaining.graph_cuts import called, leavings, lines_of
+from gradir.frontends.pytorch.explaining.graph_cuts import leavings
 from gradir.frontends.pytorch.explaining.hooks import Hooks
 from gradir.frontends.pytorch.explaining.registered import replaced
 from gradir.frontends.pytorch.explaining.spent import first_freed, is_spent
 from gradir.frontends.pytorch.explaining.subject import Subject
-from gradir.frontends.pytorch.explaining.terms import numbers_of
+from gradir.frontends.pytorch.explaining.terms import numbers_of, told_terms
+from gradir.frontends.pytorch.explaining.words import called, line_in_words, lines_of
 from gradir.frontends.pytorch.explaining.writes import writes_over_saved
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Place, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
-from gradir.ir import Source
 from gradir.spec import own_error
 
 __all__ = ["explain", "explain_failure"]
@@ -115,7 +115,8 @@ class _Search:
         self._tell_unregistered()
         for names in self._subject.untied:
             self._tell("untied", "error", "", names, None)
-        terms = tuple(self._terms(values=bool(values)))
+        numbers = numbers_of(self._flow, self._flowing.terms, self._subject.captured) if values else {}
+        terms = tuple(told_terms(self._flow, self._flowing.terms, numbers, self._names_behind, self._lines))
         causes = tuple(self._causes)
         return Explanation(self._statuses, causes, terms, self._subject.tied(), self._gradients, self._of_graph())
 
@@ -127,24 +128,12 @@ class _Search:
         names = {node.id: name for node in nodes for name in node.names if name in self._statuses}
         return OfGraph(names, self._gradients_at)
 
-    def _terms(self, *, values: bool) -> Iterator[Term]:
-        numbers = numbers_of(self._flow, self._flowing.terms, self._subject.captured) if values else {}
-        for value in self._flowing.terms:
-            step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
-            behind = self._flowing.leaves_behind(value)
-            names = tuple(
-                name
-                for name in self._names_of(behind)
-                if self._statuses[name] == "reached" or self._values[name] not in self._compiled
-            )
-            variable = self._flow.variables.get(value, "")
-            yield Term(
-                names,
-                variable,
-                "" if step is None else called(step),
-                lines_of(step.place, self._lines)[0] if step else None,
-                numbers.get(value),
-            )
+    def _names_behind(self, term: Value) -> tuple[str, ...]:
+        """The leaves that a term gives a gradient, as far as it is known."""
+        names = self._names_of(self._flowing.leaves_behind(term))
+        return tuple(
+            name for name in names if self._statuses[name] == "reached" or self._values[name] not in self._compiled
+        )
 
     def explanation_of_failure(self, error: str) -> Explanation:
         self._statuses = dict.fromkeys(self._statuses, "error")
@@ -247,8 +236,8 @@ class _Search:
         for found, names in groups.items():
             # Without the optimizer that is to use them, nobody knows whether they are wiped on purpose, as in a GAN.
             is_lost = self._given is not None and any(map(self._is_trained, names))
-            source = lines_of(found.step, self._lines)[0]
-            detail = "" if source is None else f"the step {_at(source)} finds none"
+            line = line_in_words(found.step, self._lines)
+            detail = f"the step {line} finds none" if line else ""
             self._tell("cleared", "error" if is_lost else "info", "", names, found.place, detail=detail)
 
     def _tell_unused(self) -> None:
@@ -338,7 +327,13 @@ class _Search:
         self._note_gradients(live, gradients)
         hooks = Hooks(self._flow, live, self._made, self._subject.hooks)
         recorded = Recorded(
-            self._flow, self._flowing, self._made, self._values, self._names, hooks, self._words_of_line
+            self._flow,
+            self._flowing,
+            self._made,
+            self._values,
+            self._names,
+            hooks,
+            partial(line_in_words, lines=self._lines),
         )
         told: dict[Finding, list[str]] = {}
         for name, (status, said) in verdicts(live, gradients, recorded, arrivals, self._subject.tensors).items():
@@ -365,18 +360,14 @@ class _Search:
         }
         self._gradients_at = gradients.by_node(live)
 
-    def _words_of_line(self, place: Place | None) -> str:
-        source = lines_of(place, self._lines)[0]
-        return "" if source is None else _at(source)
-
     def _tell_what_was_written(self, live: LiveGraph, error: str) -> None:
         self._statuses = dict.fromkeys(self._statuses, "error")
         writes = writes_over_saved(self._flow, live, self._made)
         for first, others in writes:
             leaves = updated_leaves(first)
             names = self._names_of(map(self._flowing.root, leaves))
-            again = [(called(step), lines_of(step.place, self._lines)[0]) for step in others]
-            listed = ", ".join(name if line is None else f"{name} at {line.file}:{line.line}" for name, line in again)
+            again = [(called(step), line_in_words(step.place, self._lines)) for step in others]
+            listed = ", ".join(" ".join(filter(None, each)) for each in again)
             detail = f"and so do later {listed}" if listed else ""
             self._tell("updated" if leaves else "inplace", "error", called(first), names, first.place, detail=detail)
         if not writes:
@@ -406,7 +397,3 @@ class _Search:
     ) -> None:
         source, via = lines_of(place, self._lines)
         self._causes.append(Cause(kind, level, op, tuple(names), source, via, detail))
-
-
-def _at(source: Source) -> str:
-    return f"at {source.file}:{source.line}"
