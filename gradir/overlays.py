@@ -7,7 +7,6 @@ Whoever makes one says how its words look; who draws it knows looks alone.
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -16,22 +15,20 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from gradir.errors import ExportError, FormatError, warn
+from gradir.errors import ExportError, FormatError
 from gradir.hints import did_you_mean
 from gradir.ir import Graph
-from gradir.ir.excerpt import excerpt, said, shortened
+from gradir.ir.excerpt import said, shortened
 from gradir.ir.frozen import NOTHING
-from gradir.ir.jsontext import printable_json
+from gradir.ir.headed import Headed
 from gradir.ir.marks import OVERLAY, STEPS, Mark
-from gradir.ir.nesting import TOO_DEEP, is_too_deep
 from gradir.ir.text import counted, number_text, printable
-from gradir.ir.unknown import converted
 
 __all__ = ["FORMAT", "VERSION", "Channel", "Look", "Overlay", "decode", "encode", "overlaid"]
 
 FORMAT: Final = "gir-overlay"
 VERSION: Final = "1.0"
-_READABLE: Final = re.compile(r"1\.(0|[1-9][0-9]{0,5})")
+_DOCUMENT: Final = Headed("overlay", FORMAT, VERSION, "gradir explain --overlay")
 
 _Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=80)]
 _Word: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=80)]
@@ -77,11 +74,7 @@ def encode(overlay: Overlay) -> bytes:
     Raises:
         FormatError: it holds what an overlay cannot, or what JSON cannot spell.
     """
-    try:
-        body = msgspec.json.encode({"format": FORMAT, "version": VERSION, **msgspec.to_builtins(_sound(overlay))})
-    except UnicodeEncodeError as error:
-        raise FormatError(f"the overlay holds what JSON cannot spell: {error}") from error
-    return printable_json(msgspec.json.format(body, indent=2)).encode() + b"\n"
+    return _DOCUMENT.encode(_sound(overlay))
 
 
 def decode(data: bytes) -> Overlay:
@@ -90,28 +83,7 @@ def decode(data: bytes) -> Overlay:
     Raises:
         FormatError: it is no overlay, broken, or of a version that cannot be read.
     """
-    if is_too_deep(data):
-        raise FormatError(TOO_DEEP)
-    try:
-        document = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"broken JSON: {said(error)}") from error
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise FormatError(f'not an overlay: its head has no "format": "{FORMAT}"; gradir explain --overlay writes one')
-    version = document.get("version")
-    if not isinstance(version, str) or not _READABLE.fullmatch(version):
-        raise FormatError(f"the overlay has version {excerpt(version)}; this gradir reads {VERSION}")
-    del document["format"], document["version"]
-    try:
-        overlay, surplus = converted(document, Overlay)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise FormatError(f"broken overlay: {said(error)}") from error
-    _check(overlay)
-    if version != VERSION:
-        warn(f"the overlay has version {version}, newer than {VERSION}; what this gradir does not know is ignored")
-    elif surplus is not None:
-        warn(f"the overlay has what this gradir does not know, which is ignored: {said(surplus)}")
-    return overlay
+    return _DOCUMENT.decode(data, Overlay, _checked)
 
 
 def _sound(overlay: Overlay) -> Overlay:
@@ -120,11 +92,10 @@ def _sound(overlay: Overlay) -> Overlay:
         sound = msgspec.convert(msgspec.to_builtins(overlay), Overlay)
     except (msgspec.ValidationError, TypeError) as error:
         raise FormatError(f"broken overlay: {said(error)}") from error
-    _check(sound)
-    return sound
+    return _checked(sound)
 
 
-def _check(overlay: Overlay) -> None:
+def _checked(overlay: Overlay) -> Overlay:
     for number, channel in enumerate(overlay.channels):
         if not all(map(math.isfinite, _numbers(channel))):
             raise FormatError(
@@ -134,6 +105,7 @@ def _check(overlay: Overlay) -> None:
             raise FormatError(f"broken overlay: a log scale takes numbers above 0 - at `$.channels[{number}].values`")
     if len({channel.name for channel in overlay.channels}) < len(overlay.channels):
         raise FormatError("broken overlay: two of its channels have the same name")
+    return overlay
 
 
 def overlaid(graph: Graph, overlay: Overlay, channel: str = "") -> Graph:
