@@ -60,10 +60,11 @@ class Overlay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     channels: Annotated[tuple[Channel, ...], msgspec.Meta(min_length=1)]
 
     def to_json(self) -> str:
-        """The document, which ``gradir export --overlay`` reads.
+        """The document, which ``gradir export --overlay`` reads; `gradir.export` takes the overlay itself.
 
         Raises:
-            FormatError: it holds what an overlay cannot, or what JSON cannot spell.
+            FormatError: a number is not finite, or not above zero where the scale is logarithmic; a name or a word is
+                empty or has more than 80 characters; two channels have one name; or an id holds what JSON cannot spell.
         """
         return encode(self).decode()
 
