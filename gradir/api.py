@@ -252,6 +252,7 @@ def export(graph: Graph, exporter: str, **options: object) -> str:
     Raises:
         ExportError: there is no such exporter, option or channel, the format cannot hold the graph, or the overlay is
             of another one.
+        FormatError: the overlay holds what none can.
         PassError: a pattern names no node, or a pass does not take the value.
 
     >>> from gradir.ir import Graph, Node, Ref

@@ -7,7 +7,6 @@ Whoever makes one says how its words look; who draws it knows looks alone.
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -16,22 +15,20 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from gradir.errors import ExportError, FormatError, warn
+from gradir.errors import ExportError, FormatError
 from gradir.hints import did_you_mean
 from gradir.ir import Graph
-from gradir.ir.excerpt import excerpt, said
+from gradir.ir.excerpt import said, shortened
 from gradir.ir.frozen import NOTHING
-from gradir.ir.jsontext import printable_json
-from gradir.ir.marks import OVERLAY, STEPS, Mark, amount_text
-from gradir.ir.nesting import TOO_DEEP, is_too_deep
-from gradir.ir.text import counted, printable
-from gradir.ir.unknown import converted
+from gradir.ir.headed import Headed
+from gradir.ir.marks import OVERLAY, STEPS, Mark
+from gradir.ir.text import counted, number_text, printable
 
 __all__ = ["FORMAT", "VERSION", "Channel", "Look", "Overlay", "decode", "encode", "overlaid"]
 
 FORMAT: Final = "gir-overlay"
 VERSION: Final = "1.0"
-_READABLE: Final = re.compile(r"1\.(0|[1-9][0-9]{0,5})")
+_DOCUMENT: Final = Headed("overlay", FORMAT, VERSION, "gradir explain --overlay")
 
 _Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=80)]
 _Word: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=80)]
@@ -63,10 +60,11 @@ class Overlay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     channels: Annotated[tuple[Channel, ...], msgspec.Meta(min_length=1)]
 
     def to_json(self) -> str:
-        """The document, which ``gradir export --overlay`` reads.
+        """The document, which ``gradir export --overlay`` reads; `gradir.export` takes the overlay itself.
 
         Raises:
-            FormatError: an id holds what JSON cannot spell.
+            FormatError: a number is not finite, or not above zero where the scale is logarithmic; a name or a word is
+                empty or has more than 80 characters; two channels have one name; or an id holds what JSON cannot spell.
         """
         return encode(self).decode()
 
@@ -75,13 +73,9 @@ def encode(overlay: Overlay) -> bytes:
     """The bytes of an overlay, of which a terminal can show every character.
 
     Raises:
-        FormatError: an id holds what JSON cannot spell.
+        FormatError: it holds what an overlay cannot, or what JSON cannot spell.
     """
-    try:
-        body = msgspec.json.encode({"format": FORMAT, "version": VERSION, **msgspec.to_builtins(overlay)})
-    except UnicodeEncodeError as error:
-        raise FormatError(f"the overlay holds what JSON cannot spell: {error}") from error
-    return printable_json(msgspec.json.format(body, indent=2)).encode() + b"\n"
+    return _DOCUMENT.encode(_sound(overlay))
 
 
 def decode(data: bytes) -> Overlay:
@@ -90,36 +84,29 @@ def decode(data: bytes) -> Overlay:
     Raises:
         FormatError: it is no overlay, broken, or of a version that cannot be read.
     """
-    if is_too_deep(data):
-        raise FormatError(TOO_DEEP)
+    return _DOCUMENT.decode(data, Overlay, _checked)
+
+
+def _sound(overlay: Overlay) -> Overlay:
+    """The overlay as it would be read; what a program makes may hold anything."""
     try:
-        document = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"broken JSON: {said(error)}") from error
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise FormatError(f'not an overlay: its head has no "format": "{FORMAT}"; gradir explain --overlay writes one')
-    version = document.get("version")
-    if not isinstance(version, str) or not _READABLE.fullmatch(version):
-        raise FormatError(f"the overlay has version {excerpt(version)}; this gradir reads {VERSION}")
-    del document["format"], document["version"]
-    try:
-        overlay, surplus = converted(document, Overlay)
-    except (msgspec.ValidationError, RecursionError) as error:
+        sound = msgspec.convert(msgspec.to_builtins(overlay), Overlay)
+    except (msgspec.ValidationError, TypeError) as error:
         raise FormatError(f"broken overlay: {said(error)}") from error
-    _check(overlay)
-    if version != VERSION:
-        warn(f"the overlay has version {version}, newer than {VERSION}; what this gradir does not know is ignored")
-    elif surplus is not None:
-        warn(f"the overlay has what this gradir does not know, which is ignored: {said(surplus)}")
-    return overlay
+    return _checked(sound)
 
 
-def _check(overlay: Overlay) -> None:
+def _checked(overlay: Overlay) -> Overlay:
     for number, channel in enumerate(overlay.channels):
+        if not all(map(math.isfinite, _numbers(channel))):
+            raise FormatError(
+                f"broken overlay: NaN and infinity are words, as 'nonfinite' - at `$.channels[{number}].values`"
+            )
         if channel.scale == "log" and min(_numbers(channel), default=1.0) <= 0:
             raise FormatError(f"broken overlay: a log scale takes numbers above 0 - at `$.channels[{number}].values`")
     if len({channel.name for channel in overlay.channels}) < len(overlay.channels):
         raise FormatError("broken overlay: two of its channels have the same name")
+    return overlay
 
 
 def overlaid(graph: Graph, overlay: Overlay, channel: str = "") -> Graph:
@@ -127,6 +114,7 @@ def overlaid(graph: Graph, overlay: Overlay, channel: str = "") -> Graph:
 
     Raises:
         ExportError: the overlay is of another graph, or has no such channel.
+        FormatError: it holds what an overlay cannot.
 
     >>> from gradir.ir import Node
     >>> over = Overlay((Channel("gradient", {"w": 0.5, "b": "zero"}, "norm", looks={"zero": "alarm"}),))
@@ -134,6 +122,7 @@ def overlaid(graph: Graph, overlay: Overlay, channel: str = "") -> Graph:
     >>> marked.nodes["b"].ext["overlay"]
     ('alarm', 'zero', 'gradient (norm)', 'zero', False)
     """
+    overlay = _sound(overlay)
     ids = {id_ for each in overlay.channels for id_ in each.values}
     known = sum(id_ in graph.nodes for id_ in ids)
     if known < len(ids):
@@ -143,7 +132,7 @@ def overlaid(graph: Graph, overlay: Overlay, channel: str = "") -> Graph:
         )
     by_name = {each.name: each for each in overlay.channels}
     if channel and channel not in by_name:
-        choices = ", ".join(map(printable, by_name))
+        choices = shortened(", ".join(map(printable, by_name)))
         raise ExportError(f"the overlay has no channel {channel!r}{did_you_mean(channel, by_name)}: it has {choices}")
     chosen = by_name[channel] if channel else overlay.channels[0]
     marks = dict(_marks(chosen))
@@ -158,7 +147,7 @@ def _marks(channel: Channel) -> Iterator[tuple[str, Mark]]:
     title = f"{channel.name} ({channel.unit})" if channel.unit else channel.name
     numbers = sorted(_numbers(channel))
     bounds = _bounds(numbers, is_log=channel.scale == "log")
-    labels = [" to ".join(dict.fromkeys(map(amount_text, ends))) for ends in _ends(numbers, bounds)]
+    labels = [" to ".join(dict.fromkeys(map(number_text, ends))) for ends in _ends(numbers, bounds)]
     for id_, value in channel.values.items():
         if isinstance(value, str):
             yield id_, Mark(channel.looks.get(value, "quiet"), value, title, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import jsonschema
 import pytest
 from dot_pictures import Picture, run_dot
 from exporter_names import BUILT_IN
+from gradir_exporters._overlay_looks import FILLS
 from gradir_exporters.dot import _THEMES, to_pydot
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +24,7 @@ import gradir
 from gradir.cli.main import main
 from gradir.errors import ExportError, FormatError, GradirWarning
 from gradir.ir import Builder, Graph, Scope, TensorMeta
-from gradir.ir.marks import FILLS, LOOKS, STEPS, overlay_mark
+from gradir.ir.marks import LOOKS, STEPS, overlay_mark
 from gradir.overlays import Channel, Overlay, decode, encode, overlaid
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "schemas" / "gir-overlay-1.0.schema.json").read_text(encoding="utf-8"))
@@ -121,6 +123,49 @@ def test_a_broken_overlay_is_one_clear_error(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"gradir: {path}: ")
     assert len(line) < 600
+
+
+@pytest.mark.parametrize(
+    ("channels", "message"),
+    [
+        ((), "length >= 1"),
+        ((Channel("a", {"x": math.nan}),), "NaN and infinity are words"),
+        ((Channel("a", {"x": -math.inf}),), "NaN and infinity are words"),
+        ((Channel("a", {"x": 0.0, "y": 1.0}, scale="log"),), "takes numbers above 0"),
+        ((Channel("a", {}), Channel("a", {})), "the same name"),
+        ((Channel("a", {"x": None}),), "got `null`"),
+        ((Channel("a", {"x": object()}),), "object is unsupported"),
+        ((Channel("a", {"x": "w"}, looks={"w": "pink"}),), "Invalid enum value 'pink'"),
+    ],
+)
+def test_an_overlay_that_could_not_be_read_is_neither_written_nor_drawn(channels: Any, message: str) -> None:
+    graph = Graph.of([gradir.Node("x"), gradir.Node("y")])
+    with pytest.raises(FormatError, match=re.escape(message)):
+        encode(Overlay(channels))
+    with pytest.raises(FormatError, match=re.escape(message)):
+        gradir.export(graph, "tree", overlay=Overlay(channels))
+
+
+def test_whole_numbers_of_a_program_are_numbers() -> None:
+    whole: Any = 1
+    drawn = gradir.export(Graph.of([gradir.Node("x")]), "tree", overlay=Overlay((Channel("a", {"x": whole}),)))
+    assert drawn == "x [a: 1]\n"
+
+
+def test_a_legend_of_many_words_says_how_many_it_leaves_out() -> None:
+    nodes = [gradir.Node(f"n{number:02}") for number in range(40)]
+    over = Overlay((Channel("a", {node.id: f"word {node.id}" for node in nodes}),))
+    for exporter in ("dot", "mermaid"):
+        text = gradir.export(Graph.of(nodes), exporter, overlay=over)
+        assert "word n06, word n07, 32 more" in text
+        assert "word n07, word n08" not in text
+
+
+def test_a_wrong_channel_of_many_is_a_short_line() -> None:
+    over = Overlay(tuple(Channel(f"channel {number}", {}) for number in range(3000)))
+    with pytest.raises(ExportError, match=r"no channel 'loss': it has channel 0, .*….*channel 2999") as caught:
+        gradir.export(Graph.of([]), "tree", overlay=over, channel="loss")
+    assert len(str(caught.value)) < 600
 
 
 def test_what_a_newer_version_has_is_ignored_with_a_warning() -> None:

@@ -14,10 +14,11 @@ import msgspec
 from gradir.errors import ExportError
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import edges_beside, edges_into, have_edges_beside
-from gradir.ir.marks import SIGNS, lost_slots, overlay_legend, overlay_mark, overlay_text, status
+from gradir.ir.marks import SIGNS, lost_slots, overlay_mark, status
 from gradir.protocols import Options
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
 from gradir_exporters._dot_lengths import entry_lengths, past_saved
+from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from mermaid.flowchart import FlowChart, Link, Node
 from mermaid.style import Style
 
-from gradir.ir.marks import FILLS
 from gradir_exporters._mermaid_picture import Box
 from gradir_exporters._mermaid_text import escaped
+from gradir_exporters._overlay_looks import FILLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

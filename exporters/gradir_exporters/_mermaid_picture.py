@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import edges_into
-from gradir.ir.marks import SIGNS, lost_slots, overlay_legend, overlay_mark, overlay_text, status
+from gradir.ir.marks import SIGNS, lost_slots, overlay_mark, status
 from gradir.ir.text import counted, short_bytes
 from gradir.passes import destination
 from gradir.vocabulary import vocabulary_of
+from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from gradir.errors import ExportError
 from gradir.ir import Graph
-from gradir.ir.marks import FILLS
 from gradir.ir.memo import Memo
 from gradir.options import OptionError, filled
 from gradir.protocols import Options
 from gradir_exporters._dot_picture import CUT, LEGEND_LINE, LINE_END, LINE_START, DotOptions, Picture
+from gradir_exporters._overlay_looks import FILLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -16,10 +16,11 @@ import msgspec
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import DATA, edges_beside
 from gradir.ir.ids import stem
-from gradir.ir.marks import ELIDED, overlay_mark, overlay_text
+from gradir.ir.marks import ELIDED, overlay_mark
 from gradir.ir.memo import Memo
 from gradir.ir.text import printable, quoted, tensor_text, word
 from gradir.protocols import Options
+from gradir_exporters._overlay_looks import overlay_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

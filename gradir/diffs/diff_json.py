@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from gradir.diffs.changes import UNSET, Change, Diff, FieldChange
 from gradir.diffs.field_changes import type_at
-from gradir.errors import FormatError, warn
 from gradir.ir import AttrValue, Cut, Node, Scope
-from gradir.ir.excerpt import excerpt, said
-from gradir.ir.jsontext import printable_json
-from gradir.ir.nesting import TOO_DEEP, is_too_deep
-from gradir.ir.unknown import converted
+from gradir.ir.headed import Headed
 
 if TYPE_CHECKING:
     from gradir.ir.model import Record
@@ -24,7 +19,7 @@ __all__ = ["FORMAT", "VERSION", "decode", "encode"]
 FORMAT: Final = "gir-diff"
 VERSION: Final = "1.0"
 _KINDS: Final[dict[str, type[Record]]] = {"node": Node, "scope": Scope, "cut": Cut}
-_READABLE: Final = re.compile(r"1\.(0|[1-9][0-9]{0,5})")
+_DOCUMENT: Final = Headed("diff", FORMAT, VERSION, "gradir diff --format json")
 
 
 def encode(diff: Diff) -> bytes:
@@ -33,11 +28,7 @@ def encode(diff: Diff) -> bytes:
     Raises:
         FormatError: a record holds what JSON cannot spell.
     """
-    try:
-        body = msgspec.json.encode({"format": FORMAT, "version": VERSION, **msgspec.to_builtins(diff)})
-    except (UnicodeEncodeError, OverflowError) as error:
-        raise FormatError(f"the diff holds what JSON cannot spell: {error}") from error
-    return printable_json(msgspec.json.format(body, indent=2)).encode() + b"\n"
+    return _DOCUMENT.encode(diff)
 
 
 def decode(data: bytes) -> Diff:
@@ -46,28 +37,11 @@ def decode(data: bytes) -> Diff:
     Raises:
         FormatError: it is no diff, broken, or of a version that cannot be read.
     """
-    if is_too_deep(data):
-        raise FormatError(TOO_DEEP)
-    try:
-        document = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"broken JSON: {said(error)}") from error
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise FormatError(f'not a diff: its head has no "format": "{FORMAT}"; gradir diff --format json writes one')
-    version = document.get("version")
-    if not isinstance(version, str) or not _READABLE.fullmatch(version):
-        raise FormatError(f"the diff has version {excerpt(version)}; this gradir reads {VERSION}")
-    del document["format"], document["version"]
-    try:
-        diff, surplus = converted(document, Diff)
-        diff = msgspec.structs.replace(diff, changes=tuple(map(_with_values, diff.changes)))
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise FormatError(f"broken diff: {said(error)}") from error
-    if version != VERSION:
-        warn(f"the diff has version {version}, newer than {VERSION}; what this gradir does not know in it is ignored")
-    elif surplus is not None:
-        warn(f"the diff has what this gradir does not know, which is ignored: {said(surplus)}")
-    return diff
+    return _DOCUMENT.decode(data, Diff, _complete)
+
+
+def _complete(diff: Diff) -> Diff:
+    return msgspec.structs.replace(diff, changes=tuple(map(_with_values, diff.changes)))
 
 
 def _with_values(change: Change) -> Change:

@@ -220,7 +220,12 @@ class Explanation(Record, frozen=True):
             raise GraphError(
                 "what was explained has no autograd graph: take the overlay of the forward's graph (--graph forward)"
             )
-        statuses = {id_: self._word(name) for id_, name in self.of_graph.names.items()}
+        # What nobody calls an error may be meant.
+        errors = frozenset(chain(*(cause.names for cause in self.causes if cause.level == "error")))
+        statuses = {
+            id_: f"{self.statuses[name]}{_MEANT if self.statuses[name] in _OFTEN_MEANT and name not in errors else ''}"
+            for id_, name in self.of_graph.names.items()
+        }
         looks = {word: _LOOKS.get(word, "caution") for word in statuses.values()}
         by_status = Channel("status", statuses, looks=looks)
         gradients = self.of_graph.gradients
@@ -242,12 +247,6 @@ class Explanation(Record, frozen=True):
             raise GraphError("no parameter of the explanation is in the graph: it is of something else")
         gradients = {id_: self.gradients[name] for id_, name in names.items() if name in self.gradients}
         return replace(self, of_graph=OfGraph(names, gradients))
-
-    def _word(self, name: str) -> str:
-        """The status of a name, and whether nobody calls that an error."""
-        word = self.statuses[name]
-        is_told = any(cause.level == "error" and name in cause.names for cause in self.causes)
-        return word if is_told or word not in _OFTEN_MEANT else f"{word}{_MEANT}"
 
     def to(self, format: str) -> str:
         """What ``gradir explain --format`` prints: ``text``, ``markdown`` or ``json``.

@@ -10,6 +10,7 @@ from gradir.ir.model import MOST, AttrValue, NonFinite, Ref, TensorMeta
 __all__ = [
     "amount",
     "counted",
+    "number_text",
     "printable",
     "quoted",
     "ref_text",
@@ -106,6 +107,15 @@ def amount(count: int, *, signed: bool = False) -> str:
     """
     sign = "+" if signed else ""
     return f"{_beyond(count)}{max(-MOST, min(count, MOST)):{sign},}"
+
+
+def number_text(number: float) -> str:
+    """A number in three digits.
+
+    >>> number_text(0.012345), number_text(1e-30), number_text(20.0)
+    ('0.0123', '1e-30', '20')
+    """
+    return f"{number:.3g}"
 
 
 def _beyond(count: int) -> str:

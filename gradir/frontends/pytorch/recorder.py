@@ -19,7 +19,7 @@ from torch.nn.modules import module as module_hooks
 from gradir.errors import CaptureError
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.explaining.cuts import Flowing
-from gradir.frontends.pytorch.explaining.places import cuts_of
+from gradir.frontends.pytorch.explaining.graph_cuts import cuts_of
 from gradir.frontends.pytorch.private import MODULE_CALL, flattened_with_paths, own_parameters, runs_a_function
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
 from gradir.frontends.pytorch.reading.attributes import plain_text
@@ -160,9 +160,10 @@ class Recorder:
         Raises:
             CaptureError: the recorder does not note the flow, nothing ran in it, or ``subject`` holds no tensor.
         """
-        from gradir.frontends.pytorch.explaining.explain import Subject, explain, explain_failure
+        from gradir.frontends.pytorch.explaining.explain import explain, explain_failure
         from gradir.frontends.pytorch.explaining.hooks import hooked_modules
         from gradir.frontends.pytorch.explaining.registered import broken_ties, kept_aside
+        from gradir.frontends.pytorch.explaining.subject import Subject
 
         if not self._notes_flow:
             raise CaptureError("the forward was not noted: record it with gradir.record(model, flow=True)")

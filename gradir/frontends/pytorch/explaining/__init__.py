@@ -1,7 +1,9 @@
 """Find out of a recorded forward why gradient does not arrive.
 
-``cuts`` finds where values go on without their gradient, ``places`` makes cuts of a graph of them with their ``ends``
-and what is ``meant``; ``gradients`` finds what a backward gives each leaf, ``zeros`` which of that stays zero,
-``hooks`` what changes it on its way, ``writes`` what keeps it from running, ``terms`` what a loss is a sum of, and
-``registered`` what modules keep aside and an optimizer lost. ``explain`` puts it together.
+``cuts`` finds where values go on without their gradient, ``graph_cuts`` makes cuts of a graph of them with their
+``ends`` and what is ``meant``; ``gradients`` finds what a backward gives each leaf, and ``arrivals`` says what is to be
+told of that, with ``zeros`` for what stays zero, ``traps`` for what is not finite and ``hooks`` for what changes a
+gradient on its way. ``writes`` and ``spent`` find what keeps a backward from running, ``clearing`` what wiped its
+gradients, ``terms`` what a loss is a sum of, and ``registered`` what modules keep aside and an optimizer lost.
+``explain`` puts it together of a ``subject``, in the ``words`` of the program.
 """

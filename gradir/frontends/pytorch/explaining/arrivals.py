@@ -19,7 +19,7 @@ from gradir.frontends.pytorch.recording.compiled import CompiledPart
 from gradir.frontends.pytorch.recording.flow import Flow, Place, Step, Value
 from gradir.frontends.pytorch.recording.places import Written
 
-__all__ = ["BROKEN", "Arrived", "Finding", "arrived"]
+__all__ = ["BROKEN", "Finding", "Recorded", "Verdict", "verdicts"]
 
 BROKEN: Final = frozenset({"nonfinite", "where_trap"})
 """The kinds of findings that are alarms whatever learns."""
@@ -35,17 +35,18 @@ class Finding(NamedTuple):
     detail: str = ""
 
 
-class Arrived(NamedTuple):
-    """What comes to a leaf: ``none``, ``zero``, ``nonfinite`` or ``some``, and what is said of that."""
+class Verdict(NamedTuple):
+    """What is said of a leaf: that ``none``, ``zero``, ``nonfinite`` or ``some`` comes to it, and why."""
 
     status: str
     findings: tuple[Finding, ...] = ()
 
 
 class Recorded(NamedTuple):
-    """The recorded forward: the places of its steps by the sequence number of their grad_fns, the values of leaves.
+    """What is known of the recorded forward.
 
-    ``line`` says in words where a place is.
+    ``made`` has the place of the step that made each grad_fn, by sequence number; ``values`` what the leaves hold, by
+    name, ``named`` those that have one, and ``line`` says in words where a place is.
     """
 
     flow: Flow
@@ -57,14 +58,14 @@ class Recorded(NamedTuple):
     line: Callable[[Place | None], str]
 
 
-def arrived(
+def verdicts(
     live: LiveGraph,
     gradients: Gradients,
     recorded: Recorded,
     arrivals: Mapping[str, Arrival],
     leaves: Mapping[str, torch.Tensor],
-) -> dict[str, Arrived]:
-    """What comes to the leaves at which something arrives, and what is said of it."""
+) -> dict[str, Verdict]:
+    """What is said of each leaf of which it is known what arrives there."""
     judge = _Judge(live, gradients, recorded, arrivals, leaves)
     return {name: judge.judged(arrival, leaves[name]) for name, arrival in arrivals.items()}
 
@@ -94,16 +95,16 @@ class _Judge:
         # Where the loss is no number, nothing moves.
         self._is_lost = not all(bool(torch.isfinite(tensor).all()) for tensor in outputs)
 
-    def judged(self, arrival: Arrival, leaf: torch.Tensor) -> Arrived:
+    def judged(self, arrival: Arrival, leaf: torch.Tensor) -> Verdict:
         if arrival.kind == "zero":
             # Where no function made it zero, what came from several sides cancels.
             cancels = not arrival.arose and not hooks_of(leaf)
-            return Arrived("zero", (Finding("rounding"),) if cancels else tuple(self._of_zero(arrival, leaf)))
+            return Verdict("zero", (Finding("rounding"),) if cancels else tuple(self._of_zero(arrival, leaf)))
         if arrival.kind == "rounding":
-            return Arrived("zero", tuple(self._found("rounding", fn) for fn in arrival.arose or (None,)))
+            return Verdict("zero", tuple(self._found("rounding", fn) for fn in arrival.arose or (None,)))
         if arrival.kind == "nonfinite":
-            return Arrived("nonfinite", tuple(self._of_nonfinite(fn, leaf) for fn in arrival.arose or (None,)))
-        return Arrived(arrival.kind)
+            return Verdict("nonfinite", tuple(self._of_nonfinite(fn, leaf) for fn in arrival.arose or (None,)))
+        return Verdict(arrival.kind)
 
     def _of_zero(self, arrival: Arrival, leaf: torch.Tensor) -> Iterator[Finding]:
         hooks = {fn: self._hook(fn, leaf) for fn in arrival.arose or (None,)}

@@ -9,6 +9,7 @@ from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.private import sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.flow import Flow, Step, Value
+from gradir.frontends.pytorch.recording.operands import plain_name
 
 __all__ = ["Ends", "Entry"]
 
@@ -93,6 +94,6 @@ def _made(flow: Flow, flowing: Flowing, live: LiveGraph) -> Iterator[tuple[int, 
 
 def _fits(step: Step, node_id: str, live: LiveGraph) -> bool:
     node = live.graph.nodes[node_id]
-    names = (node.op.strip("_"), str(step.func.__name__).partition(".")[0].strip("_"))
+    names = (node.op.strip("_"), plain_name(step.func))
     shapes = [tensor.shape for tensor in (*node.outputs[:1], *step.outputs[:1])]
     return min(names) != "" and max(names).startswith(min(names)) and len(shapes) == 2 and shapes[0] == shapes[1]

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
-from typing import Final, NamedTuple
+from typing import Final
 
 import torch
 
 from gradir.errors import CaptureError
-from gradir.explanations.model import Cause, Explanation, Level, OfGraph, Term
-from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Recorded, arrived
+from gradir.explanations.model import Cause, Explanation, Level, OfGraph
+from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Recorded, verdicts
 from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
-from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop, updated_leaves
+from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Stop, updated_leaves
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
+from gradir.frontends.pytorch.explaining.graph_cuts import leavings
 from gradir.frontends.pytorch.explaining.hooks import Hooks
-from gradir.frontends.pytorch.explaining.places import called, leavings, lines_of
 from gradir.frontends.pytorch.explaining.registered import replaced
-from gradir.frontends.pytorch.explaining.terms import numbers_of
+from gradir.frontends.pytorch.explaining.spent import first_freed, is_spent
+from gradir.frontends.pytorch.explaining.subject import Subject
+from gradir.frontends.pytorch.explaining.terms import numbers_of, told_terms
+from gradir.frontends.pytorch.explaining.words import called, line_in_words, lines_of
 from gradir.frontends.pytorch.explaining.writes import writes_over_saved
-from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK, sequence_number
+from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Value
+from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Place, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
-from gradir.ir import Source
 from gradir.spec import own_error
 
-__all__ = ["Subject", "explain", "explain_failure"]
+__all__ = ["explain", "explain_failure"]
 
 _LEVELS: Final[Mapping[str, Level]] = {"empty": "info", "opaque": "info", "rounding": "note", "starting": "note"}
 """Of kinds that are no alarm, whatever they concern."""
@@ -38,28 +40,6 @@ _WITHOUT: Final = frozenset({"cut", "frozen", "unreached", "unused"})
 
 _SMALL: Final = 20_000
 """The nodes of a graph through which a backward is run to explain it, if nobody says otherwise."""
-
-
-class Subject(NamedTuple):
-    """What is to be explained.
-
-    ``tensors`` are the parameters and tensors by name, ``owned`` the names that a module gives, ``captured`` what
-    backward would start from, ``live`` their graph if they have one, ``trained`` the tensors of the optimizer if there
-    is one. ``parametrized`` are names that a module computes of its parameters, ``aside`` the tensors that
-    modules keep otherwise than as parameters and buffers, ``untied`` pairs of parameters that were one tensor, and
-    ``hooks`` those on the backward of modules, by path.
-    """
-
-    flow: Flow
-    tensors: Mapping[str, torch.Tensor]
-    owned: frozenset[str]
-    captured: Sequence[torch.Tensor]
-    live: LiveGraph | None
-    trained: Sequence[torch.Tensor] | None
-    parametrized: frozenset[str]
-    aside: Mapping[str, torch.Tensor]
-    untied: Sequence[tuple[str, str]]
-    hooks: Mapping[str, Sequence[object]]
 
 
 def explain_failure(subject: Subject, error: BaseException) -> Explanation:
@@ -80,6 +60,7 @@ class _Search:
         # What was made of the recording's tensors outside it has a past that is not known here.
         self._is_whole = all(value.maker != FROM_OUTSIDE for value in ends)
         self._flowing = Flowing(subject.flow, subject.captured)
+        self._made = subject.flow.makers()
         self._lines = ShownLines()
         self._leaves = set() if subject.live is None else {id(leaf) for leaf in subject.live.leaves.values()}
         self._hidden = self._hidden_names()
@@ -104,7 +85,9 @@ class _Search:
     def explanation(self, *, values: bool | None) -> Explanation:
         live = self._subject.live
         if values is None and live is not None:
-            values = len(live.graph.nodes) <= _SMALL and not self._is_used_up(live)
+            values = len(live.graph.nodes) <= _SMALL and not is_spent(
+                self._flow, live, self._made, self._subject.captured
+            )
         gradients, arrivals, failure = None, dict[str, Arrival](), ""
         if values and live is not None:
             # What a backward of gradir's would change for the program's own is worth more than the values.
@@ -132,9 +115,10 @@ class _Search:
         self._tell_unregistered()
         for names in self._subject.untied:
             self._tell("untied", "error", "", names, None)
-        terms = tuple(self._terms(values=bool(values)))
+        numbers = numbers_of(self._flow, self._flowing.terms, self._subject.captured) if values else {}
+        terms = tuple(told_terms(self._flow, self._flowing.terms, numbers, self._names_behind, self._lines))
         causes = tuple(self._causes)
-        return Explanation(self._statuses, causes, terms, self._tied(), self._gradients, self._of_graph())
+        return Explanation(self._statuses, causes, terms, self._subject.tied(), self._gradients, self._of_graph())
 
     def _of_graph(self) -> OfGraph | None:
         live = self._subject.live
@@ -144,24 +128,12 @@ class _Search:
         names = {node.id: name for node in nodes for name in node.names if name in self._statuses}
         return OfGraph(names, self._gradients_at)
 
-    def _terms(self, *, values: bool) -> Iterator[Term]:
-        numbers = numbers_of(self._flow, self._flowing.terms, self._subject.captured) if values else {}
-        for value in self._flowing.terms:
-            step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
-            behind = self._flowing.leaves_behind(value)
-            names = tuple(
-                name
-                for name in self._names_of(behind)
-                if self._statuses[name] == "reached" or self._values[name] not in self._compiled
-            )
-            variable = self._flow.variables.get(value, "")
-            yield Term(
-                names,
-                variable,
-                "" if step is None else called(step),
-                lines_of(step.place, self._lines)[0] if step else None,
-                numbers.get(value),
-            )
+    def _names_behind(self, term: Value) -> tuple[str, ...]:
+        """The leaves that a term gives a gradient, as far as it is known."""
+        names = self._names_of(self._flowing.leaves_behind(term))
+        return tuple(
+            name for name in names if self._statuses[name] == "reached" or self._values[name] not in self._compiled
+        )
 
     def explanation_of_failure(self, error: str) -> Explanation:
         self._statuses = dict.fromkeys(self._statuses, "error")
@@ -175,13 +147,7 @@ class _Search:
                 self._tell("raised", "error", failed.called, [], failed.place, detail=error)
         else:
             self._tell("backward", "error", "", [], None, detail=error)
-        return Explanation(self._statuses, tuple(self._causes), tied=self._tied())
-
-    def _tied(self) -> tuple[tuple[str, ...], ...]:
-        names: dict[int, list[str]] = {}
-        for name, tensor in self._subject.tensors.items():
-            names.setdefault(id(tensor), []).append(name)
-        return tuple(tuple(group) for group in names.values() if len(group) > 1)
+        return Explanation(self._statuses, tuple(self._causes), tied=self._subject.tied())
 
     def _all_leaves(self, sets: Iterable[int]) -> set[Value]:
         return set(self._flowing.members(reduce(or_, sets, 0)))
@@ -270,8 +236,8 @@ class _Search:
         for found, names in groups.items():
             # Without the optimizer that is to use them, nobody knows whether they are wiped on purpose, as in a GAN.
             is_lost = self._given is not None and any(map(self._is_trained, names))
-            source = lines_of(found.step, self._lines)[0]
-            detail = "" if source is None else f"the step {_at(source)} finds none"
+            line = line_in_words(found.step, self._lines)
+            detail = f"the step {line} finds none" if line else ""
             self._tell("cleared", "error" if is_lost else "info", "", names, found.place, detail=detail)
 
     def _tell_unused(self) -> None:
@@ -359,12 +325,18 @@ class _Search:
 
     def _tell_values(self, live: LiveGraph, gradients: Gradients, arrivals: Mapping[str, Arrival]) -> None:
         self._note_gradients(live, gradients)
-        hooks = Hooks(self._flow, live, self._numbers_of_steps(), self._subject.hooks)
+        hooks = Hooks(self._flow, live, self._made, self._subject.hooks)
         recorded = Recorded(
-            self._flow, self._flowing, self._numbers_of_steps(), self._values, self._names, hooks, self._words_of_line
+            self._flow,
+            self._flowing,
+            self._made,
+            self._values,
+            self._names,
+            hooks,
+            partial(line_in_words, lines=self._lines),
         )
         told: dict[Finding, list[str]] = {}
-        for name, (status, said) in arrived(live, gradients, recorded, arrivals, self._subject.tensors).items():
+        for name, (status, said) in verdicts(live, gradients, recorded, arrivals, self._subject.tensors).items():
             if status in {"zero", "nonfinite"}:
                 self._statuses[name] = status
             elif status == "none" and self._statuses[name] != "cut":
@@ -380,65 +352,31 @@ class _Search:
             self._tell(kind, _LEVELS.get(kind, "error" if is_alarm else "info"), op, names, place, detail=detail)
 
     def _note_gradients(self, live: LiveGraph, gradients: Gradients) -> None:
-        accumulators = [(fn.variable, fn) for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR]
         tensors = self._subject.tensors
         self._gradients = {
             name: gradients.of_leaf(tensors[name]) if id(tensors[name]) in self._leaves else "none"
             for name, status in self._statuses.items()
             if id(tensors[name]) in self._leaves or status in _WITHOUT
         }
-        at = {live.grad_fns[fn]: found for fn, found in gradients.of_functions()}
-        at.update((id_, gradients.of_leaf(leaf)) for id_, leaf in live.leaves.items())
-        # What adds a gradient up is no function that anything goes through.
-        at.update((live.grad_fns[fn], gradients.of_leaf(leaf)) for leaf, fn in accumulators)
-        self._gradients_at = {id_: at[id_] for id_ in live.graph.nodes if id_ in at}
-
-    def _words_of_line(self, place: Place | None) -> str:
-        source = lines_of(place, self._lines)[0]
-        return "" if source is None else _at(source)
-
-    def _is_used_up(self, live: LiveGraph) -> bool:
-        """Whether a backward from what was captured has freed the graph, as it should, and not one that ran before."""
-        made, nodes = self._numbers_of_steps(), live.graph.nodes
-        freed = [
-            made.get(sequence_number(fn), 0)
-            for fn, node_id in live.grad_fns.items()
-            if any(slot.state == "freed" for slot in nodes[node_id].saved)
-        ]
-        last = max(map(self._flow.value_of, self._subject.captured)).maker
-        between = self._flow.steps[min(freed) : last] if freed else ()
-        return bool(freed) and not any(step.called in DERIVING for step in between)
-
-    def _numbers_of_steps(self) -> dict[int, int]:
-        """The place of the step that made each grad_fn, whose number is taken before the operation runs."""
-        found: dict[int, int] = {}
-        for index, step in enumerate(self._flow.steps):
-            if step.mode == "grad" and any(read.carries for read in step.inputs):
-                found.setdefault(step.number - 1, index)
-        return found
+        self._gradients_at = gradients.by_node(live)
 
     def _tell_what_was_written(self, live: LiveGraph, error: str) -> None:
         self._statuses = dict.fromkeys(self._statuses, "error")
-        writes = writes_over_saved(self._flow, live, self._numbers_of_steps())
+        writes = writes_over_saved(self._flow, live, self._made)
         for first, others in writes:
             leaves = updated_leaves(first)
             names = self._names_of(map(self._flowing.root, leaves))
-            again = [(called(step), lines_of(step.place, self._lines)[0]) for step in others]
-            listed = ", ".join(name if line is None else f"{name} at {line.file}:{line.line}" for name, line in again)
+            again = [(called(step), line_in_words(step.place, self._lines)) for step in others]
+            listed = ", ".join(" ".join(filter(None, each)) for each in again)
             detail = f"and so do later {listed}" if listed else ""
             self._tell("updated" if leaves else "inplace", "error", called(first), names, first.place, detail=detail)
         if not writes:
-            self._tell_what_was_freed(live, error)
-
-    def _tell_what_was_freed(self, live: LiveGraph, error: str) -> None:
-        made = self._numbers_of_steps()
-        for fn, node_id in live.grad_fns.items():
-            node = live.graph.nodes[node_id]
-            if any(slot.state == "freed" for slot in node.saved):
-                index = made.get(sequence_number(fn))
-                self._tell("freed", "error", node.op, [], None if index is None else self._flow.steps[index].place)
-                return
-        self._tell("raised", "error", "the backward", [], None, detail=error)
+            freed = first_freed(self._flow, live, self._made)
+            if freed is None:
+                self._tell("raised", "error", "the backward", [], None, detail=error)
+            else:
+                operation, place = freed
+                self._tell("freed", "error", operation, [], place)
 
     # Words.
 
@@ -459,7 +397,3 @@ class _Search:
     ) -> None:
         source, via = lines_of(place, self._lines)
         self._causes.append(Cause(kind, level, op, tuple(names), source, via, detail))
-
-
-def _at(source: Source) -> str:
-    return f"at {source.file}:{source.line}"

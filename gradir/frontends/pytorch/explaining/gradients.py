@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 import torch
 
-from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT, PACKED
+from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying.verify import left_alone
@@ -43,6 +44,7 @@ _MASKS: Final = {
     "MaskedFillBackward1": ("mask", False),
 }
 """By grad_fn the mask that it saved, and whether that is true where its first input is taken."""
+
 _ADDED_TO_ALL: Final[Mapping[str, int]] = {
     "AddmmBackward0": 0,
     "ConvolutionBackward0": 2,
@@ -113,12 +115,18 @@ class Gradients:
         size = self._arrived.get(id(leaf))
         return "none" if size is None else size.value
 
-    def of_functions(self) -> Iterator[tuple[GradFn, float | str]]:
-        """The same of what comes to each function; of several gradients the worst or the largest."""
+    def by_node(self, live: LiveGraph) -> dict[str, float | str]:
+        """The same of what comes to each node of the graph; of several gradients the worst or the largest."""
+        at: dict[str, float | str] = {}
         for fn, (came, _, _) in self._passed.items():
             known = [size for size in came if size is not None]
             if known:
-                yield fn, max(known, key=lambda size: (not size.is_finite, size.norm)).value
+                at[live.grad_fns[fn]] = max(known, key=lambda size: (not size.is_finite, size.norm)).value
+        at.update((id_, self.of_leaf(leaf)) for id_, leaf in live.leaves.items())
+        # What adds a gradient up is no function that anything goes through.
+        accumulators = (fn for fn in live.grad_fns if type(fn).__name__ == ACCUMULATOR)
+        at.update((live.grad_fns[fn], self.of_leaf(fn.variable)) for fn in accumulators)
+        return {id_: at[id_] for id_ in live.graph.nodes if id_ in at}
 
     def masking(self, fn: GradFn) -> GradFn | None:
         """The `where` or `masked_fill` whose zeros a function multiplies by what is not finite.
@@ -277,11 +285,11 @@ def _spoilt(came: Sequence[torch.Tensor | None], went: Sequence[torch.Tensor | N
 def _leaves_out(fn: GradFn, slot: int, spoilt: torch.Tensor) -> bool:
     """Whether a function takes none of the results at these places through one of its inputs."""
     name, is_kept_where_true = _MASKS.get(type(fn).__name__, ("", False))
-    mask = getattr(getattr(fn, f"{PACKED}{name}", None), "data", None) if name else None
-    if not isinstance(mask, torch.Tensor) or mask.dtype is not torch.bool:
+    mask = saved_tensor(fn, name) if name else None
+    if mask is None or mask.dtype is not torch.bool:
         return False
     try:
-        mask = mask.detach().expand_as(spoilt)
+        mask = mask.expand_as(spoilt)
     except RuntimeError:
         return False
     is_taken = mask if is_kept_where_true == (slot == 0) else ~mask

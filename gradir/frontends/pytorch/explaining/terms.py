@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Literal, TypeAlias
 
 import torch
 
+from gradir.explanations.model import Term
+from gradir.frontends.pytorch.explaining.words import called, lines_of
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Step, Value, is_number
 from gradir.frontends.pytorch.recording.operands import SCALES, SUMS, plain_name
+from gradir.frontends.pytorch.recording.sources import ShownLines
 
-__all__ = ["numbers_of", "terms_of"]
+__all__ = ["numbers_of", "terms_of", "told_terms"]
+
+Number: TypeAlias = "float | Literal['nan', 'inf', '-inf']"
 
 
 def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
@@ -30,16 +35,33 @@ def terms_of(flow: Flow, values: Iterable[Value]) -> Iterator[Value]:
             waiting.extend(read.value for read in reversed(step.inputs))
 
 
-def numbers_of(
-    flow: Flow, terms: Iterable[Value], captured: Iterable[torch.Tensor]
-) -> dict[Value, float | Literal["nan", "inf", "-inf"]]:
+def told_terms(
+    flow: Flow,
+    terms: Iterable[Value],
+    numbers: Mapping[Value, Number],
+    names_behind: Callable[[Value], tuple[str, ...]],
+    lines: ShownLines,
+) -> Iterator[Term]:
+    """The terms as an explanation has them."""
+    for value in terms:
+        step = None if value.maker == FROM_OUTSIDE else flow.steps[value.maker]
+        yield Term(
+            names_behind(value),
+            flow.variables.get(value, ""),
+            "" if step is None else called(step),
+            None if step is None else lines_of(step.place, lines)[0],
+            numbers.get(value),
+        )
+
+
+def numbers_of(flow: Flow, terms: Iterable[Value], captured: Iterable[torch.Tensor]) -> dict[Value, Number]:
     """The terms that are one number each, as far as it is known."""
     known = {flow.value_of(tensor): tensor for tensor in captured if is_number(tensor)}
     known.update(flow.numbers)
     return {value: _number(float(known[value].detach())) for value in terms if value in known}
 
 
-def _number(value: float) -> float | Literal["nan", "inf", "-inf"]:
+def _number(value: float) -> Number:
     if math.isfinite(value):
         return value
     return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import torch
 
 from gradir.frontends.pytorch.private import PACKED, SAVED
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.walk import GradFn
 
 __all__ = ["spoilt", "trap"]
@@ -30,7 +31,7 @@ def trap(fn: GradFn) -> str:
     except RuntimeError:
         # What was saved is of a kind that cannot be compared.
         return ""
-    return words or ("its result is NaN or infinite already" if _is_broken(_saved(fn, "result")) else "")
+    return words or ("its result is NaN or infinite already" if _is_broken(saved_tensor(fn, "result")) else "")
 
 
 def spoilt(live: LiveGraph, fn: GradFn, mask: GradFn | None, line: Callable[[GradFn], str]) -> tuple[str, str]:
@@ -56,7 +57,7 @@ def _spoiler(fn: GradFn) -> GradFn | None:
     while waiting and len(seen) <= _MOST_MAKERS:
         current = waiting.pop(0)
         for child, _ in current.next_functions:
-            if child is not None and child not in seen and _is_broken(_saved(child, "result")):
+            if child is not None and child not in seen and _is_broken(saved_tensor(child, "result")):
                 broken = child
                 seen.add(child)
                 waiting.append(child)
@@ -67,15 +68,17 @@ def _of(name: str, number: float, words: str) -> Callable[[GradFn], str]:
     """What tells the words of a function that saved this number, of either sign."""
 
     def told(fn: GradFn) -> str:
-        saved = _saved(fn, name)
+        saved = saved_tensor(fn, name)
         return words if saved is not None and bool((saved.abs() == number).any()) else ""
 
     return told
 
 
 def _of_power(fn: GradFn) -> str:
-    base = _saved(fn, "self")
-    exponent = getattr(fn, f"{SAVED}exponent", None) if type(fn).__name__ == "PowBackward0" else _saved(fn, "exponent")
+    base = saved_tensor(fn, "self")
+    exponent = (
+        getattr(fn, f"{SAVED}exponent", None) if type(fn).__name__ == "PowBackward0" else saved_tensor(fn, "exponent")
+    )
     if base is None or exponent is None or isinstance(exponent, complex):
         return ""
     power = torch.as_tensor(exponent)
@@ -86,12 +89,12 @@ def _of_power(fn: GradFn) -> str:
 
 
 def _of_arc(fn: GradFn) -> str:
-    angle = _saved(fn, "self")
+    angle = saved_tensor(fn, "self")
     return f"its input is 1 or -1 somewhere{_INFINITE}" if angle is not None and bool((angle.abs() == 1).any()) else ""
 
 
 def _of_spread(fn: GradFn) -> str:
-    values, dims = _saved(fn, "self"), getattr(fn, f"{SAVED}dim", None)
+    values, dims = saved_tensor(fn, "self"), getattr(fn, f"{SAVED}dim", None)
     if values is None:
         return ""
     count = values.numel()
@@ -116,16 +119,10 @@ _TRAPS: Final[dict[str, Callable[[GradFn], str]]] = {
 """By grad_fn, without its end, what its derivative is spoilt by."""
 
 
-def _saved(fn: GradFn, name: str) -> torch.Tensor | None:
-    """A saved tensor as it is, without running what a program unpacks it by."""
-    held: Any = getattr(getattr(fn, f"{PACKED}{name}", None), "data", None)
-    return held.detach() if isinstance(held, torch.Tensor) else None
-
-
 def _is_broken(tensor: torch.Tensor | None) -> bool:
     return tensor is not None and tensor.is_floating_point() and not bool(torch.isfinite(tensor).all())
 
 
 def _has_broken(fn: GradFn) -> bool:
     names = [name.removeprefix(PACKED) for name in dir(fn) if name.startswith(PACKED)]
-    return any(_is_broken(_saved(fn, name)) for name in names)
+    return any(_is_broken(saved_tensor(fn, name)) for name in names)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import torch
 
-from gradir.frontends.pytorch.private import PACKED, sequence_number
+from gradir.frontends.pytorch.private import sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step
 
@@ -27,7 +28,7 @@ def writes_over_saved(flow: Flow, live: LiveGraph, made: Mapping[int, int]) -> l
     for fn, node_id in live.grad_fns.items():
         for slot in live.graph.nodes[node_id].saved:
             if slot.state == "stale":
-                saved = getattr(fn, f"{PACKED}{slot.slot}", None)
+                saved = saved_tensor(fn, slot.slot)
                 writes: dict[tuple[str, Place | None], Step] = {}
                 for step in _writes_after(flow, made.get(sequence_number(fn), FROM_OUTSIDE), saved):
                     writes.setdefault((step.called, step.place), step)
@@ -37,10 +38,9 @@ def writes_over_saved(flow: Flow, live: LiveGraph, made: Mapping[int, int]) -> l
     return list(found.values())
 
 
-def _writes_after(flow: Flow, saving: int, raw: Any) -> Iterator[Step]:
+def _writes_after(flow: Flow, saving: int, saved: torch.Tensor | None) -> Iterator[Step]:
     """The steps after one that wrote to what it saved, as autograd sees it."""
-    held = getattr(raw, "data", None)
-    storage = storage_of(held) if isinstance(held, torch.Tensor) else None
+    storage = None if saved is None else storage_of(saved)
     for index in () if storage is None else flow.writes(storage):
         if index > saving and not _is_unseen(flow, flow.steps[index]):
             yield flow.steps[index]

@@ -10,7 +10,8 @@ import torch
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Step, Value
-from gradir.ir import Node, TensorMeta
+from gradir.frontends.pytorch.recording.operands import plain_name
+from gradir.ir import Node
 from gradir.ir.model import Shape
 
 __all__ = ["STAYING", "Origin", "Zeros"]
@@ -119,7 +120,7 @@ class Zeros:
 
     def _takes_nothing(self, step: Step) -> bool:
         """Whether an operation takes a tensor without an entry, or gives one."""
-        metas = (*(self._meta(read.value) for read in step.inputs), *step.outputs)
+        metas = (*(self._flow.meta_of(read.value) for read in step.inputs), *step.outputs)
         return any(0 in (meta.shape or ()) for meta in metas)
 
     def _multiplied(self, step: Step) -> Iterator[Value]:
@@ -130,15 +131,10 @@ class Zeros:
                 at = maker.inputs[maker.kinds.index("view")].value
             yield self._flowing.root(at)
 
-    def _meta(self, value: Value) -> TensorMeta:
-        if value.maker == FROM_OUTSIDE:
-            return self._flow.outside[value.number].meta
-        return self._flow.steps[value.maker].outputs[value.number]
-
     def _is_stuck(self, origin: Origin) -> bool:
         """Whether an operation multiplies zeros that stay zero as long as the others do."""
         step = origin[1]
-        if step is None or _name(step) not in _PRODUCTS:
+        if step is None or plain_name(step.func) not in _PRODUCTS:
             return False
         factors = _factors(step)
         return len(factors) > 1 and all(map(self._is_kept_zero, factors))
@@ -177,12 +173,12 @@ class Zeros:
 
 
 def _factors(step: Step) -> list[Value]:
-    summand = _SUMMANDS.get(_name(step))
+    summand = _SUMMANDS.get(plain_name(step.func))
     return [read.value for slot, read in enumerate(step.inputs) if slot != summand]
 
 
 def _needed_for_zero(step: Step) -> Sequence[Sequence[Value]] | None:
-    name = _name(step)
+    name = plain_name(step.func)
     values = [read.value for read in step.inputs]
     if name in _PRODUCTS:
         factors = _factors(step)
@@ -203,7 +199,3 @@ def _has_two_bounds(node: Node) -> bool:
     if node.op == "hardtanh":
         return bool(node.attrs["min_val"] != 0)
     return node.attrs.get("min") is not None and node.attrs.get("max") is not None
-
-
-def _name(step: Step) -> str:
-    return str(step.func.__name__).partition(".")[0].strip("_")

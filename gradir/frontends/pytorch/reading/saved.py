@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from gradir.frontends.pytorch.private import output_nr_of, storage_handle, version_of
+from gradir.frontends.pytorch.private import PACKED, output_nr_of, storage_handle, version_of
 from gradir.frontends.pytorch.reading.anatomy import Anatomy, Slot
 from gradir.frontends.pytorch.reading.metadata import dtype_name, layout_name, shape_of
 from gradir.frontends.pytorch.reading.scalars import PROBES, number_of
@@ -19,9 +19,15 @@ from gradir.ir import AttrValue, Ref, Saved, TensorMeta
 from gradir.ir.ids import storage_key
 from gradir.ir.model import Shape
 
-__all__ = ["SavedReader"]
+__all__ = ["SavedReader", "saved_tensor"]
 
 _kind_of: Final = attrgetter("dtype", "shape", "layout")
+
+
+def saved_tensor(fn: GradFn, name: str) -> torch.Tensor | None:
+    """A tensor that a function saved, as it is, without running what a program unpacks it by."""
+    held = getattr(getattr(fn, f"{PACKED}{name}", None), "data", None)
+    return held.detach() if isinstance(held, torch.Tensor) else None
 
 
 class _Kind(NamedTuple):

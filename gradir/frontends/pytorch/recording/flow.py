@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -26,10 +26,8 @@ from gradir.frontends.pytorch.private import (
 from gradir.frontends.pytorch.reading.metadata import MetadataReader
 from gradir.frontends.pytorch.reading.tensors import held_by, storage_of
 from gradir.frontends.pytorch.recording.operands import DATA, INPLACE, named, signature_of, tensors_in
-from gradir.frontends.pytorch.recording.paths import is_installed
-from gradir.frontends.pytorch.recording.places import Place, Written, written
+from gradir.frontends.pytorch.recording.places import Place, Places, Written, written
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, fates
-from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
 from gradir.ir import TensorMeta
 
@@ -49,9 +47,6 @@ __all__ = [
 FROM_OUTSIDE: Final = -1
 
 _GRAD: Final = "grad"
-_INTERNAL: Final = 1
-_LIBRARY: Final = 2
-_USER: Final = 3
 
 COPYING: Final = frozenset({"as_tensor", "asarray", "new_tensor", "tensor"})
 """Functions that make a tensor of numbers that they read."""
@@ -157,15 +152,13 @@ class Flow:
         self.is_paused = False
         self._timeline = timeline
         self._metadata = MetadataReader()
+        self._place = Places()
         # By id(): another tensor may take the place of one that is gone, which the reference tells.
         self._values: dict[int, tuple[weakref.ref[torch.Tensor], Value]] = {}
         # By memory, whose place stays its own while it is in `_memories`.
         self._memories: dict[int, StorageWeakRef] = {}
         self._newest_over: dict[int, Value] = {}
         self._writes: dict[int, list[int]] = {}
-        # By identity, since code takes long to hash; the list keeps it in memory.
-        self._kinds: dict[int, int] = {}
-        self._codes: list[CodeType] = []
 
     def value_of(self, tensor: torch.Tensor, copied: tuple[Read, ...] = ()) -> Value:
         """What a tensor holds now; one that no step made is noted, with what its numbers are ``copied`` from."""
@@ -205,6 +198,14 @@ class Flow:
         others = {id(outside.tensor()) for outside in self.outside}
         living = ((known(), value) for key, (known, value) in self._values.items() if key not in others)
         return {value: tensor for tensor, value in living if tensor is not None and _role(tensor) == "parameter"}
+
+    def makers(self) -> dict[int, int]:
+        """The place of the step that made each grad_fn, whose sequence number is taken before the operation runs."""
+        found: dict[int, int] = {}
+        for index, step in enumerate(self.steps):
+            if step.mode == _GRAD and any(read.carries for read in step.inputs):
+                found.setdefault(step.number - 1, index)
+        return found
 
     def writes(self, storage: int) -> Sequence[int]:
         """The numbers of the steps that wrote to a memory which still is what it was."""
@@ -334,12 +335,7 @@ class Flow:
     def note_variable(self, result: object, frame: FrameType) -> None:
         """Note where a frame stores the tensor that a function returned to it."""
         known = self._values.get(id(result))
-        if (
-            known is None
-            or known[0]() is not result
-            or known[1].maker == FROM_OUTSIDE
-            or self._kind(frame) == _INTERNAL
-        ):
+        if known is None or known[0]() is not result or known[1].maker == FROM_OUTSIDE or self._place.is_inside(frame):
             return
         fate = fates(frame.f_code).get(frame.f_lasti, UNKNOWN)
         if fate.variable is not None and fate.direct == SURE:
@@ -390,28 +386,6 @@ class Flow:
             return None
         function = found.f_locals.get("cls")
         return Within(getattr(function, "__name__", found.f_code.co_name), self._place(found.f_back))
-
-    def _place(self, frame: FrameType | None) -> Place | None:
-        """The innermost instruction, from a frame outwards, that is neither torch's nor gradir's."""
-        while frame is not None and self._kind(frame) == _INTERNAL:
-            frame = frame.f_back
-        if frame is None:
-            return None
-        code, instruction = frame.f_code, frame.f_lasti
-        outer: FrameType | None = frame
-        while outer is not None and self._kind(outer) != _USER:
-            outer = outer.f_back
-        caller = None if outer is None or outer is frame else Place(outer.f_code, outer.f_lasti)
-        return Place(code, instruction, caller)
-
-    def _kind(self, frame: FrameType) -> int:
-        code = frame.f_code
-        kind = self._kinds.get(id(code))
-        if kind is None:
-            self._codes.append(code)
-            kind = _INTERNAL if is_internal(code) else _LIBRARY if is_installed(code.co_filename) else _USER
-            self._kinds[id(code)] = kind
-        return kind
 
 
 def _role(tensor: torch.Tensor) -> str:

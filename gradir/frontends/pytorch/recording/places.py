@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import functools
-from types import CodeType
-from typing import NamedTuple
+from types import CodeType, FrameType
+from typing import Final, NamedTuple
 
-__all__ = ["Place", "Written", "written"]
+from gradir.frontends.pytorch.recording.paths import is_installed
+from gradir.frontends.pytorch.recording.sources import is_internal
+
+__all__ = ["Place", "Places", "Written", "written"]
+
+_INTERNAL: Final = 1
+_LIBRARY: Final = 2
+_USER: Final = 3
 
 
 class Place(NamedTuple):
@@ -15,6 +22,41 @@ class Place(NamedTuple):
     code: CodeType
     instruction: int
     caller: Place | None = None
+
+
+class Places:
+    """Finds the places of frames, and remembers whose code is whose."""
+
+    def __init__(self) -> None:
+        # By identity, since code takes long to hash; the list keeps it in memory.
+        self._kinds: dict[int, int] = {}
+        self._codes: list[CodeType] = []
+
+    def __call__(self, frame: FrameType | None) -> Place | None:
+        """The innermost instruction, from a frame outwards, that is neither torch's nor gradir's."""
+        while frame is not None and self._kind(frame) == _INTERNAL:
+            frame = frame.f_back
+        if frame is None:
+            return None
+        code, instruction = frame.f_code, frame.f_lasti
+        outer: FrameType | None = frame
+        while outer is not None and self._kind(outer) != _USER:
+            outer = outer.f_back
+        caller = None if outer is None or outer is frame else Place(outer.f_code, outer.f_lasti)
+        return Place(code, instruction, caller)
+
+    def is_inside(self, frame: FrameType) -> bool:
+        """Whether a frame is torch's or gradir's."""
+        return self._kind(frame) == _INTERNAL
+
+    def _kind(self, frame: FrameType) -> int:
+        code = frame.f_code
+        kind = self._kinds.get(id(code))
+        if kind is None:
+            self._codes.append(code)
+            kind = _INTERNAL if is_internal(code) else _LIBRARY if is_installed(code.co_filename) else _USER
+            self._kinds[id(code)] = kind
+        return kind
 
 
 class Written(NamedTuple):

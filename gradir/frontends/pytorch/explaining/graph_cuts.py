@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Leaving, Stop
 from gradir.frontends.pytorch.explaining.ends import Ends
 from gradir.frontends.pytorch.explaining.meant import Meant
+from gradir.frontends.pytorch.explaining.words import called, lines_of
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.recording.flow import Flow, Place, Step, Value
+from gradir.frontends.pytorch.recording.flow import Flow, Place, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.timelines import Frame
-from gradir.ir import Cut, Source
+from gradir.ir import Cut
 
-__all__ = ["called", "cuts_of", "leavings", "lines_of"]
+__all__ = ["cuts_of", "leavings"]
 
 
 def cuts_of(
@@ -79,23 +80,6 @@ def leavings(flowing: Flowing) -> Mapping[tuple[str, Place | None], Leaving]:
     return found
 
 
-def lines_of(place: Place | None, lines: ShownLines) -> tuple[Source | None, Source | None]:
-    """The line of the user's program, and the one of the library that it called, if it is another."""
-    if place is None:
-        return None, None
-    inner = lines(place.code, place.instruction)
-    if place.caller is None:
-        return inner, None
-    return lines(place.caller.code, place.caller.instruction), inner
-
-
 def operation_of(stop: Stop) -> str:
     """The operation that a stop is at, or the custom Function."""
     return called(stop.step) if stop.step.inside is None else stop.step.inside.called
-
-
-def called(step: Step) -> str:
-    """What the program calls an operation; an operator and what no call is known of have torch's own name."""
-    if step.called and not step.called.startswith("__"):
-        return step.called
-    return str(step.func.__name__).partition(".")[0]

@@ -1,0 +1,62 @@
+"""How what an overlay says of nodes looks in every picture and text: its colours, its words and their legend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gradir.ir.marks import LOOKS, Mark
+from gradir.ir.text import number_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["FILLS", "overlay_legend", "overlay_text"]
+
+FILLS: Final[Mapping[str, tuple[str, str]]] = {
+    "quiet": ("#e8e8e8", "#343a41"),
+    "good": ("#a9d3ee", "#1f4b70"),
+    "step 1": ("#ffffd9", "#23282e"),
+    "step 2": ("#c7e9b4", "#1f3a45"),
+    "step 3": ("#7fcdbb", "#1c4d62"),
+    "step 4": ("#41b6c4", "#1b5f80"),
+    "step 5": ("#35a0d0", "#1f6f9f"),
+    "caution": ("#f7c873", "#755500"),
+    "alarm": ("#f58a5b", "#a33d17"),
+}
+"""The colours of the looks under dark text and under light text.
+
+Text on them has a contrast of 4.5 and more. The steps are those of a scale that is told apart by colour-blind people
+too (YlGnBu of ColorBrewer), and an alarm has a sign beside its colour.
+"""
+
+_MOST_WORDS: Final = 8
+"""Of more words with one look, a legend has the first and says how many are left."""
+
+_SIGNS: Final = {"alarm": "x ", "caution": "! "}
+
+
+def overlay_text(mark: Mark) -> str:
+    """The words of a mark, with a sign where it is an alarm, so that no colour is needed to see it.
+
+    >>> overlay_text(Mark("alarm", "zero", "gradient", "zero"))
+    'x zero'
+    >>> overlay_text(Mark("step 2", 0.012345, "gradient", "0.01 to 0.1", is_mixed=True))
+    'at most 0.0123'
+    """
+    if isinstance(mark.value, float):
+        return f"{'at most ' if mark.is_mixed else ''}{number_text(mark.value)}"
+    return f"{_SIGNS.get(mark.look, '')}{mark.value}{' and others' if mark.is_mixed else ''}"
+
+
+def overlay_legend(marks: Iterable[Mark]) -> tuple[str, dict[str, str]]:
+    """What the marks of a picture say, and the words of each look, in order; nothing where there are no marks."""
+    title, labels = "", dict[str, dict[str, None]]()
+    for mark in marks:
+        title = mark.title
+        labels.setdefault(mark.look, {})[mark.label] = None
+    return title, {look: f"{_SIGNS.get(look, '')}{_listed(labels[look])}" for look in LOOKS if look in labels}
+
+
+def _listed(words: Iterable[str]) -> str:
+    first, others = (ordered := sorted(words))[:_MOST_WORDS], ordered[_MOST_WORDS:]
+    return ", ".join([*first, f"{len(others):,} more"] if others else first)

@@ -1,0 +1,75 @@
+"""Documents beside a graph's file: one record each, as JSON with a head that says what it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from gradir.errors import FormatError, warn
+from gradir.ir.excerpt import excerpt, said
+from gradir.ir.jsontext import printable_json
+from gradir.ir.nesting import TOO_DEEP, is_too_deep
+from gradir.ir.unknown import converted
+
+__all__ = ["Headed"]
+
+T = TypeVar("T")
+
+_READABLE: Final = re.compile(r"1\.(0|[1-9][0-9]{0,5})")
+
+
+class Headed(NamedTuple):
+    """A kind of document: what it is called, by what its head tells it, and the command that writes one."""
+
+    noun: str
+    format: str
+    version: str
+    command: str
+
+    def encode(self, record: msgspec.Struct) -> bytes:
+        """The bytes of a record, of which a terminal can show every character.
+
+        Raises:
+            FormatError: it holds what JSON cannot spell.
+        """
+        try:
+            body = msgspec.json.encode({"format": self.format, "version": self.version, **msgspec.to_builtins(record)})
+        except (UnicodeEncodeError, OverflowError) as error:
+            raise FormatError(f"the {self.noun} holds what JSON cannot spell: {error}") from error
+        return printable_json(msgspec.json.format(body, indent=2)).encode() + b"\n"
+
+    def decode(self, data: bytes, kind: type[T], complete: Callable[[T], T]) -> T:
+        """The record in a document, after what completes it or refuses it.
+
+        Raises:
+            FormatError: it is no such document, broken, or of a version that cannot be read.
+        """
+        if is_too_deep(data):
+            raise FormatError(TOO_DEEP)
+        try:
+            document = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise FormatError(f"broken JSON: {said(error)}") from error
+        if not isinstance(document, dict) or document.get("format") != self.format:
+            article = "an" if self.noun[0] in "aeiou" else "a"
+            raise FormatError(
+                f'not {article} {self.noun}: its head has no "format": "{self.format}"; {self.command} writes one'
+            )
+        version = document.get("version")
+        if not isinstance(version, str) or not _READABLE.fullmatch(version):
+            raise FormatError(f"the {self.noun} has version {excerpt(version)}; this gradir reads {self.version}")
+        del document["format"], document["version"]
+        try:
+            record, surplus = converted(document, kind)
+            record = complete(record)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise FormatError(f"broken {self.noun}: {said(error)}") from error
+        if version != self.version:
+            newer = f"the {self.noun} has version {version}, newer than {self.version}"
+            warn(f"{newer}; what this gradir does not know in it is ignored")
+        elif surplus is not None:
+            warn(f"the {self.noun} has what this gradir does not know, which is ignored: {said(surplus)}")
+        return record
