@@ -45,7 +45,8 @@ class Arrived(NamedTuple):
 class Recorded(NamedTuple):
     """The recorded forward: the places of its steps by the sequence number of their grad_fns, the values of leaves.
 
-    ``line`` says in words where a place is.
+    ``functions`` are the places of the calls of custom Functions by the same numbers, and ``line`` says in words where
+    a place is.
     """
 
     flow: Flow
@@ -54,6 +55,7 @@ class Recorded(NamedTuple):
     values: Mapping[str, Value]
     named: Collection[Value]
     hooks: Hooks
+    functions: Mapping[int, Place | None]
     line: Callable[[Place | None], str]
 
 
@@ -103,6 +105,8 @@ class _Judge:
             return Arrived("zero", tuple(self._found("rounding", fn) for fn in arrival.arose or (None,)))
         if arrival.kind == "nonfinite":
             return Arrived("nonfinite", tuple(self._of_nonfinite(fn, leaf) for fn in arrival.arose or (None,)))
+        if arrival.kind == "none":
+            return Arrived("none", tuple(self._found("withheld", fn) for fn in arrival.arose or (None,)))
         return Arrived(arrival.kind)
 
     def _of_zero(self, arrival: Arrival, leaf: torch.Tensor) -> Iterator[Finding]:
@@ -143,7 +147,8 @@ class _Judge:
         if fn is None:
             return Finding(kind, lasts=lasts)
         node, step = self._origin(fn)
-        return Finding(kind, node.op, None if step is None else step.place, lasts, detail)
+        place = self._recorded.functions.get(sequence_number(fn)) if step is None else step.place
+        return Finding(kind, node.op, place, lasts, detail)
 
     def _origin(self, fn: GradFn) -> Origin:
         return self._live.graph.nodes[self._live.grad_fns[fn]], self._step(fn)

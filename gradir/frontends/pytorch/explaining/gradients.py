@@ -106,7 +106,7 @@ class Gradients:
             for slot, (child, _) in enumerate(fn.next_functions):
                 if child is not None:
                     self._consumers.setdefault(child, []).append((fn, slot))
-        self._origins = {is_bad: self._all_origins(is_bad) for is_bad in (_is_broken, _is_zero)}
+        self._origins = {is_bad: self._all_origins(is_bad) for is_bad in (_is_broken, _is_missing, _is_zero)}
 
     def of_leaf(self, leaf: torch.Tensor) -> float | str:
         """The norm of what arrives at a leaf, or ``none``, ``zero`` or ``nonfinite``."""
@@ -143,7 +143,7 @@ class Gradients:
         """What arrives at a leaf of the graph."""
         size = self._arrived.get(id(leaf))
         if size is None:
-            return Arrival("none")
+            return Arrival("none", self._origins_above(accumulator, _is_missing, self._origins[_is_missing]))
         if not size.is_finite:
             return Arrival("nonfinite", self._origins_above(accumulator, _is_broken, self._origins[_is_broken]))
         if not size.largest:
@@ -180,6 +180,9 @@ class Gradients:
                 origins[fn] = self._origins_above(fn, is_bad, origins) or self._changed_on_the_way(fn, is_bad)
             elif known and any(map(is_bad, went)):
                 origins[fn] = (fn,)
+            elif not known and is_bad is _is_missing:
+                # What gets nothing at all may run all the same, and passes that on.
+                origins[fn] = self._origins_above(fn, is_bad, origins)
         return origins
 
     def _changed_on_the_way(self, fn: GradFn, is_bad: _IsBad) -> tuple[GradFn, ...]:
@@ -308,6 +311,10 @@ def _size(gradient: torch.Tensor | None) -> Size | None:
 
 def _is_zero(size: Size | None) -> bool:
     return size is None or (size.is_finite and not size.largest)
+
+
+def _is_missing(size: Size | None) -> bool:
+    return size is None
 
 
 def _is_broken(size: Size | None) -> bool:
