@@ -194,17 +194,17 @@ class Forgetful(torch.autograd.Function):
         return x * weight
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:  # noqa: D102
+    def backward(ctx: Any, gradient: Any) -> Any:
         return gradient * ctx.saved_tensors[0], None
 
 
 class Dead(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:  # noqa: ARG004
+    def forward(ctx: Any, x: Any) -> Any:
         return x * 2
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:  # noqa: ARG004
+    def backward(ctx: Any, gradient: Any) -> Any:
         return torch.zeros_like(gradient)
 
 
@@ -218,9 +218,7 @@ def killing(model: Any) -> torch.Tensor:
     return Dead.apply(model["block"](X)).sum() + model["head"](X).sum()  # HERE
 
 
-@pytest.mark.parametrize(
-    ("run", "kind", "names"), [(forgetting, "withheld", ("head.bias",)), (killing, "zero", BLOCK)]
-)
+@pytest.mark.parametrize(("run", "kind", "names"), [(forgetting, "withheld", ("head.bias",)), (killing, "zero", BLOCK)])
 def test_a_function_that_gives_nothing_back_is_named_with_its_line(
     model: nn.ModuleDict, run: Callable[[Any], torch.Tensor], kind: str, names: tuple[str, ...]
 ) -> None:

@@ -370,7 +370,14 @@ class _Search:
         inside = [step for step in self._flow.steps if step.inside is not None]
         functions = {step.number - 1: step.inside.place for step in reversed(inside) if step.inside is not None}
         recorded = Recorded(
-            self._flow, self._flowing, self._numbers_of_steps(), self._values, self._names, hooks, functions, self._words_of_line
+            self._flow,
+            self._flowing,
+            self._numbers_of_steps(),
+            self._values,
+            self._names,
+            hooks,
+            functions,
+            self._words_of_line,
         )
         told: dict[Finding, list[str]] = {}
         for name, (status, said) in arrived(live, gradients, recorded, arrivals, self._subject.tensors).items():

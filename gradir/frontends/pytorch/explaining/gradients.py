@@ -9,7 +9,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import torch
 
-from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT, PACKED
+from gradir.errors import CaptureError
+from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT, PACKED, current_backward
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.reading.walk import GradFn
@@ -210,7 +211,7 @@ def gradients_of(live: LiveGraph) -> Gradients:
     """Run a backward, and note on the way how large each gradient is; afterwards all is what it was.
 
     Raises:
-        CaptureError: a backward could run only once, or would change the next one.
+        CaptureError: a backward could run only once, would change the next one, runs already, or has no numbers.
         RuntimeError: whatever the backward raises.
     """
     passed: dict[GradFn, _Passed] = {}
@@ -225,6 +226,11 @@ def gradients_of(live: LiveGraph) -> Gradients:
     leaves = list({id(tensor): tensor for tensor in live.leaves.values()}.values())
     # A reentrant checkpoint runs in no other backward than one that adds up.
     adds = any(type(fn).__name__ == CHECKPOINT for fn in live.grad_fns)
+    if any(tensor.is_meta for tensor in (*tensors, *leaves)):
+        raise CaptureError("tensors on the meta device have no numbers")
+    if current_backward() != -1:
+        # torch would wait for itself.
+        raise CaptureError("a backward is running")
     with left_alone(live):
         hooks = [fn.register_hook(partial(note, fn)) for fn in live.grad_fns if type(fn).__name__ != ACCUMULATOR]
         try:
