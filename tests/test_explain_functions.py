@@ -185,3 +185,48 @@ def test_what_a_function_gives_and_nothing_takes_is_unused_and_no_alarm() -> Non
     model = nn.ParameterDict({"one": torch.ones(3), "other": torch.ones(3)})
     found = explained(model, lambda m: Both.apply(m["one"], m["other"])[0].sum())
     assert [(cause.kind, cause.level, cause.names) for cause in found.causes] == [("unused", "info", ("other",))]
+
+
+class Forgetful(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any) -> Any:
+        ctx.save_for_backward(weight)
+        return x * weight
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient * ctx.saved_tensors[0], None
+
+
+class Dead(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return torch.zeros_like(gradient)
+
+
+def forgetting(model: Any) -> torch.Tensor:
+    hidden = model["block"](X).sum()
+    scale = model["head"].bias.exp().sum()
+    return Forgetful.apply(hidden, scale)  # HERE
+
+
+def killing(model: Any) -> torch.Tensor:
+    return Dead.apply(model["block"](X)).sum() + model["head"](X).sum()  # HERE
+
+
+@pytest.mark.parametrize(("run", "kind", "names"), [(forgetting, "withheld", ("head.bias",)), (killing, "zero", BLOCK)])
+def test_a_function_that_gives_nothing_back_is_named_with_its_line(
+    model: nn.ModuleDict, run: Callable[[Any], torch.Tensor], kind: str, names: tuple[str, ...]
+) -> None:
+    with gradir.record(model, flow=True) as rec:
+        loss = run(model)
+    found = rec.explain(loss)
+    (cause,) = (cause for cause in found.causes if cause.kind == kind)
+    assert (cause.names, cause.source and cause.source.line) == (names, line_of(run))
+    loss.backward()
+    gradients = [model.get_parameter(name).grad for name in names]
+    assert all(gradient is None if kind == "withheld" else not gradient.any() for gradient in gradients)

@@ -251,3 +251,20 @@ def test_nothing_lives_on_where_the_forward_raised() -> None:
     gc.collect()
     assert [ref() for ref in gone] == [None] * len(gone)
     assert [cause.kind for cause in told.causes] == ["raised"]
+
+
+def test_a_model_without_numbers_is_no_alarm() -> None:
+    model = nn.Linear(2, 1, device="meta")
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(3, 2, device="meta")).sum()
+    found = rec.explain(loss, values=True)
+    assert (set(found.statuses.values()), found.causes) == ({"reached"}, ())
+
+
+def test_an_explanation_inside_a_backward_waits_for_nothing() -> None:
+    model, told = nn.Linear(2, 1), list[str]()
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(3, 2)).sum()
+    with model.weight.register_hook(lambda _: told.append(rec.explain(loss).level)):
+        loss.backward()
+    assert told == ["none"]

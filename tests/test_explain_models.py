@@ -426,3 +426,43 @@ def test_zeros_of_many_leaves_below_a_long_chain_are_found_once() -> None:
     found = rec.explain(loss, params=leaves)
     assert set(found.statuses.values()) == {"zero"}
     assert [(cause.kind, len(cause.names)) for cause in found.causes] == [("factor", len(leaves))]
+
+
+def test_an_optimizer_of_nothing_that_the_loss_is_computed_of_is_an_error() -> None:
+    model, other = nn.Linear(2, 1), nn.Linear(2, 1)
+    with gradir.record({"model": model, "other": other}, flow=True) as rec:
+        loss = other(torch.ones(1, 2)).sum()
+    mistaken = rec.explain(loss, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    assert named(mistaken)[0] == ("unused", "error", ("model.weight", "model.bias"))
+    both = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1)
+    assert rec.explain(loss, optimizer=both).level == "info"
+    loss.backward()
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_buffer_that_learns_is_not_registered_as_a_parameter() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(2, 2)
+            self.register_buffer("scale", torch.ones(2, requires_grad=True))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x) * self.scale
+
+    model = Scaled()
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(1, 2)).sum()
+    assert named(rec.explain(loss)) == [("not_registered", "error", ("scale",))]
+
+
+def test_a_derivative_without_its_graph_is_told_where_another_term_reaches_all() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1))
+    with gradir.record(model, flow=True) as rec:
+        x = torch.ones(3, 2, requires_grad=True)
+        out = model(x).sum()
+        (slope,) = torch.autograd.grad(out, x, retain_graph=True)
+        loss = out + slope.square().sum()
+    found = rec.explain(loss)
+    assert [(cause.kind, cause.level) for cause in found.causes] == [("no_create_graph", "info")]
+    assert set(found.statuses.values()) == {"reached"}

@@ -369,3 +369,14 @@ def test_an_explanation_without_values_has_no_gradients_to_draw(
     rec, loss, _ = told
     assert [channel.name for channel in rec.explain(loss, values=False).overlay().channels] == ["status"]
     assert isinstance(rec.explain(loss, values=False), Explanation)
+
+
+def test_what_was_no_number_in_the_forward_is_found_behind_the_views_of_a_batch() -> None:
+    model, seen = nn.Linear(2, 2), torch.tensor([[True, True], [False, False]])
+    with gradir.record(model, flow=True) as rec:
+        x = torch.ones(3, 2, 2)
+        scores = (x @ x.transpose(1, 2)).masked_fill(~seen, float("-inf"))
+        loss = (scores.add(model.bias).softmax(-1) @ model(x))[:, 0].sum()
+    told = [cause.text for cause in rec.explain(loss).causes if "weight" in str(cause.names)]
+    assert len(told) == 1
+    assert "`softmax` at" in told[0]

@@ -46,7 +46,8 @@ class Recorded(NamedTuple):
     """What is known of the recorded forward.
 
     ``made`` has the place of the step that made each grad_fn, by sequence number; ``values`` what the leaves hold, by
-    name, ``named`` those that have one, and ``line`` says in words where a place is.
+    name, ``named`` those that have one; ``functions`` are the places of the calls of custom Functions by the same
+    numbers, and ``line`` says in words where a place is.
     """
 
     flow: Flow
@@ -55,6 +56,7 @@ class Recorded(NamedTuple):
     values: Mapping[str, Value]
     named: Collection[Value]
     hooks: Hooks
+    functions: Mapping[int, Place | None]
     line: Callable[[Place | None], str]
 
 
@@ -104,6 +106,8 @@ class _Judge:
             return Verdict("zero", tuple(self._found("rounding", fn) for fn in arrival.arose or (None,)))
         if arrival.kind == "nonfinite":
             return Verdict("nonfinite", tuple(self._of_nonfinite(fn, leaf) for fn in arrival.arose or (None,)))
+        if arrival.kind == "none":
+            return Verdict("none", tuple(self._found("withheld", fn) for fn in arrival.arose or (None,)))
         return Verdict(arrival.kind)
 
     def _of_zero(self, arrival: Arrival, leaf: torch.Tensor) -> Iterator[Finding]:
@@ -144,7 +148,8 @@ class _Judge:
         if fn is None:
             return Finding(kind, lasts=lasts)
         node, step = self._origin(fn)
-        return Finding(kind, node.op, None if step is None else step.place, lasts, detail)
+        place = self._recorded.functions.get(sequence_number(fn)) if step is None else step.place
+        return Finding(kind, node.op, place, lasts, detail)
 
     def _origin(self, fn: GradFn) -> Origin:
         return self._live.graph.nodes[self._live.grad_fns[fn]], self._step(fn)

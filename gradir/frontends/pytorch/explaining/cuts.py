@@ -15,7 +15,9 @@ from gradir.frontends.pytorch.recording.flow import COPYING, FROM_OUTSIDE, Exit,
 
 __all__ = ["DERIVING", "EXPLICIT", "Flowing", "Leaving", "Stop", "updated_leaves"]
 
-EXPLICIT: Final = frozenset({"data", "detach", "inference_mode", "new_leaf", "no_grad", "rebuilt", "sample"})
+EXPLICIT: Final = frozenset(
+    {"data", "detach", "inference_mode", "new_leaf", "no_create_graph", "no_grad", "rebuilt", "sample"}
+)
 """Kinds that a program asks for; the others follow from what its operations are."""
 
 DERIVING: Final = frozenset({"backward", "grad"})

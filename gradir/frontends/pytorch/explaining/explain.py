@@ -250,12 +250,18 @@ class _Search:
             self._tell("unused", "error", "", joined, None)
         alone = [name for name in names if name not in joined]
         if alone:
-            self._tell("unused", "info", "", alone, None)
+            self._tell("unused", "error" if self._moves_nothing() else "info", "", alone, None)
         unknown = [name for name, status in self._statuses.items() if status == "unreached" and self._is_trained(name)]
         for kind in ("opaque", "unrecorded"):
             kinds = [name for name in unknown if self._may_be_inside(self._values[name]) == (kind == "opaque")]
             if kinds:
                 self._tell(kind, "info", "", kinds, None)
+
+    def _moves_nothing(self) -> bool:
+        """Whether an optimizer was made of tensors none of which what was captured is computed of."""
+        trained = [name for name in self._statuses if self._given is not None and self._is_trained(name)]
+        is_all = {id(self._subject.tensors[name]) for name in trained} == self._given
+        return is_all and all(self._statuses[name] in {"frozen", "unused"} for name in trained)
 
     def _joined(self) -> Iterator[str]:
         """What only a function that joins all outputs of a model has in the graph: nothing is computed of it."""
@@ -326,6 +332,9 @@ class _Search:
     def _tell_values(self, live: LiveGraph, gradients: Gradients, arrivals: Mapping[str, Arrival]) -> None:
         self._note_gradients(live, gradients)
         hooks = Hooks(self._flow, live, self._made, self._subject.hooks)
+        # The first operation in a Function runs when that has just taken its number.
+        inside = [step for step in self._flow.steps if step.inside is not None]
+        functions = {step.number - 1: step.inside.place for step in reversed(inside) if step.inside is not None}
         recorded = Recorded(
             self._flow,
             self._flowing,
@@ -333,6 +342,7 @@ class _Search:
             self._values,
             self._names,
             hooks,
+            functions,
             partial(line_in_words, lines=self._lines),
         )
         told: dict[Finding, list[str]] = {}
@@ -344,7 +354,9 @@ class _Search:
                 is_cut = self._values[name] in self._flowing.wanted or not self._is_whole
                 is_inside = self._may_be_inside(self._values[name])
                 self._statuses[name] = "unreached" if is_inside else "cut" if is_cut else "unused"
-                said = (Finding("withheld"),) if is_cut and not is_inside else ()  # noqa: PLW2901
+                said = said if is_cut and not is_inside else ()  # noqa: PLW2901
+            elif status == "none":
+                said = ()  # noqa: PLW2901
             for finding in said:
                 told.setdefault(finding, []).append(name)
         for (kind, op, place, lasts, detail), names in told.items():

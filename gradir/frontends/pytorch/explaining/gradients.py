@@ -9,7 +9,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import torch
 
-from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT
+from gradir.errors import CaptureError
+from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT, current_backward
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.tensors import held_by
@@ -108,7 +109,7 @@ class Gradients:
             for slot, (child, _) in enumerate(fn.next_functions):
                 if child is not None:
                     self._consumers.setdefault(child, []).append((fn, slot))
-        self._origins = {is_bad: self._all_origins(is_bad) for is_bad in (_is_broken, _is_zero)}
+        self._origins = {is_bad: self._all_origins(is_bad) for is_bad in (_is_broken, _is_missing, _is_zero)}
 
     def of_leaf(self, leaf: torch.Tensor) -> float | str:
         """The norm of what arrives at a leaf, or ``none``, ``zero`` or ``nonfinite``."""
@@ -151,7 +152,7 @@ class Gradients:
         """What arrives at a leaf of the graph."""
         size = self._arrived.get(id(leaf))
         if size is None:
-            return Arrival("none")
+            return Arrival("none", self._origins_above(accumulator, _is_missing, self._origins[_is_missing]))
         if not size.is_finite:
             return Arrival("nonfinite", self._origins_above(accumulator, _is_broken, self._origins[_is_broken]))
         if not size.largest:
@@ -188,6 +189,9 @@ class Gradients:
                 origins[fn] = self._origins_above(fn, is_bad, origins) or self._changed_on_the_way(fn, is_bad)
             elif known and any(map(is_bad, went)):
                 origins[fn] = (fn,)
+            elif not known and is_bad is _is_missing:
+                # What gets nothing at all may run all the same, and passes that on.
+                origins[fn] = self._origins_above(fn, is_bad, origins)
         return origins
 
     def _changed_on_the_way(self, fn: GradFn, is_bad: _IsBad) -> tuple[GradFn, ...]:
@@ -215,7 +219,7 @@ def gradients_of(live: LiveGraph) -> Gradients:
     """Run a backward, and note on the way how large each gradient is; afterwards all is what it was.
 
     Raises:
-        CaptureError: a backward could run only once, or would change the next one.
+        CaptureError: a backward could run only once, would change the next one, runs already, or has no numbers.
         RuntimeError: whatever the backward raises.
     """
     passed: dict[GradFn, _Passed] = {}
@@ -230,6 +234,11 @@ def gradients_of(live: LiveGraph) -> Gradients:
     leaves = list({id(tensor): tensor for tensor in live.leaves.values()}.values())
     # A reentrant checkpoint runs in no other backward than one that adds up.
     adds = any(type(fn).__name__ == CHECKPOINT for fn in live.grad_fns)
+    if any(tensor.is_meta for tensor in (*tensors, *leaves)):
+        raise CaptureError("tensors on the meta device have no numbers")
+    if current_backward() != -1:
+        # torch would wait for itself.
+        raise CaptureError("a backward is running")
     with left_alone(live):
         hooks = [fn.register_hook(partial(note, fn)) for fn in live.grad_fns if type(fn).__name__ != ACCUMULATOR]
         try:
@@ -316,6 +325,10 @@ def _size(gradient: torch.Tensor | None) -> Size | None:
 
 def _is_zero(size: Size | None) -> bool:
     return size is None or (size.is_finite and not size.largest)
+
+
+def _is_missing(size: Size | None) -> bool:
+    return size is None
 
 
 def _is_broken(size: Size | None) -> bool:

@@ -19,10 +19,10 @@ _OF_TORCH: Final = frozenset(vars(nn.Module()))
 
 
 def kept_aside(paths: Mapping[nn.Module, str]) -> dict[str, torch.Tensor]:
-    """The leaves that modules keep in lists, dicts and plain attributes, by where they are."""
+    """The leaves that modules keep in lists, dicts, plain attributes and as buffers, by where they are."""
     found: dict[str, torch.Tensor] = {}
     for module, path in paths.items():
-        for name, value in vars(module).items():
+        for name, value in (*vars(module).items(), *module._buffers.items()):
             if name not in _OF_TORCH:
                 _collect(f"{path}.{name}" if path else name, value, found)
     return found

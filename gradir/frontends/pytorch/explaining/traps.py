@@ -57,8 +57,12 @@ def _spoiler(fn: GradFn) -> GradFn | None:
     while waiting and len(seen) <= _MOST_MAKERS:
         current = waiting.pop(0)
         for child, _ in current.next_functions:
-            if child is not None and child not in seen and _is_broken(saved_tensor(child, "result")):
-                broken = child
+            if child is None or child in seen:
+                continue
+            is_made = _is_broken(saved_tensor(child, "result"))
+            broken = child if is_made else broken
+            if is_made or (len(child.next_functions) == 1 and not _saves_tensors(child)):
+                # What saves no tensor passes numbers on, as the views do by which a batch is multiplied.
                 seen.add(child)
                 waiting.append(child)
     return broken
@@ -121,6 +125,10 @@ _TRAPS: Final[dict[str, Callable[[GradFn], str]]] = {
 
 def _is_broken(tensor: torch.Tensor | None) -> bool:
     return tensor is not None and tensor.is_floating_point() and not bool(torch.isfinite(tensor).all())
+
+
+def _saves_tensors(fn: GradFn) -> bool:
+    return any(name.startswith(PACKED) for name in dir(fn))
 
 
 def _has_broken(fn: GradFn) -> bool:

@@ -25,6 +25,9 @@ STAYING: Final = frozenset({"flat", "one_entry", "out_of_range", "saturated", "s
 _FLAT: Final = frozenset({"bernoulli", "ceil", "floor", "normal", "poisson", "round", "sgn", "sign", "trunc"})
 _SATURATING: Final = frozenset({"hardsigmoid", "sigmoid", "tanh"})
 _BOUNDED: Final = frozenset({"clamp", "clamp_max", "clamp_min", "hardtanh", "relu", "threshold"})
+_NEAREST: Final = 1
+"""The mode of interpolation that takes one entry as it is."""
+
 _NORMALISING: Final[Mapping[str, Callable[[Mapping[str, Any], Shape], object]]] = {
     "log_softmax": lambda attrs, shape: shape[attrs["dim"]] if shape else 1,
     "softmax": lambda attrs, shape: shape[attrs["dim"]] if shape else 1,
@@ -97,7 +100,7 @@ class Zeros:
         return self._kind_of_staying(*origin) or self._kind_of_now(*origin)
 
     def _kind_of_staying(self, node: Node, step: Step | None) -> str:
-        if node.op in _FLAT or node.attrs.get("rounding_mode"):
+        if node.op in _FLAT or node.attrs.get("rounding_mode") or node.attrs.get("interpolation_mode") == _NEAREST:
             return "flat"
         if node.op in _SATURATING:
             return "saturated"
