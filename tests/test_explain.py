@@ -313,8 +313,8 @@ PROGRAMS: list[tuple[Program, str, tuple[str, ...], str, dict[str, str]]] = [
     (where_trap, "where_trap", ("a",), "error", {"a": "nonfinite", "c": "reached"}),
     (raised, "raised", (), "error", {"a": "error"}),
     (backward, "backward", (), "error", {"a": "error"}),
-    (freed, "freed", (), "error", {"a": "error"}),
-    (inplace, "inplace", (), "error", {"a": "error"}),
+    (freed, "freed", ("hidden",), "error", {"a": "error"}),
+    (inplace, "inplace", ("hidden",), "error", {"a": "error"}),
 ]
 each_program = pytest.mark.parametrize(
     ("program", "kind", "names", "level", "statuses"), PROGRAMS, ids=[row[0].__name__ for row in PROGRAMS]

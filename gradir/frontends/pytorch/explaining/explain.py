@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import torch
 
 from gradir.errors import CaptureError
-from gradir.explanations.model import Cause, Explanation, Level, OfGraph, Term
+from gradir.explanations.model import Cause, Explanation, Level, OfGraph, Term, united
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Recorded, arrived
 from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
 from gradir.frontends.pytorch.explaining.cuts import DERIVING, EXPLICIT, Flowing, Stop, updated_leaves
@@ -20,10 +20,10 @@ from gradir.frontends.pytorch.explaining.hooks import Hooks
 from gradir.frontends.pytorch.explaining.places import called, leavings, lines_of
 from gradir.frontends.pytorch.explaining.registered import replaced
 from gradir.frontends.pytorch.explaining.terms import numbers_of
-from gradir.frontends.pytorch.explaining.writes import writes_over_saved
+from gradir.frontends.pytorch.explaining.writes import carried_over, writes_over_saved
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Value
+from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.ir import Source
 from gradir.spec import own_error
@@ -38,6 +38,9 @@ _WITHOUT: Final = frozenset({"cut", "frozen", "unreached", "unused"})
 
 _SMALL: Final = 20_000
 """The nodes of a graph through which a backward is run to explain it, if nobody says otherwise."""
+
+_MOST_LISTED: Final = 3
+"""How many operations or tensors the detail of a cause names."""
 
 
 class Subject(NamedTuple):
@@ -133,7 +136,7 @@ class _Search:
         for names in self._subject.untied:
             self._tell("untied", "error", "", names, None)
         terms = tuple(self._terms(values=bool(values)))
-        causes = tuple(self._causes)
+        causes = united(self._causes)
         return Explanation(self._statuses, causes, terms, self._tied(), self._gradients, self._of_graph())
 
     def _of_graph(self) -> OfGraph | None:
@@ -170,12 +173,13 @@ class _Search:
             makers = [self._flow.steps[read.value.maker] for read in failed.reads if read.value.maker != FROM_OUTSIDE]
             inferred = [step for step in makers if step.mode == "inference_mode"]
             for step in inferred:
-                self._tell("inference_mode", "error", called(step), [], step.place, detail=error)
+                names = self._names_of(read.value for read in step.inputs)
+                self._tell("inference_mode", "error", called(step), names, step.place, detail=error)
             if not inferred:
                 self._tell("raised", "error", failed.called, [], failed.place, detail=error)
         else:
             self._tell("backward", "error", "", [], None, detail=error)
-        return Explanation(self._statuses, tuple(self._causes), tied=self._tied())
+        return Explanation(self._statuses, united(self._causes), tied=self._tied())
 
     def _tied(self) -> tuple[tuple[str, ...], ...]:
         names: dict[int, list[str]] = {}
@@ -305,7 +309,7 @@ class _Search:
         ]
         if names:
             nothing_learns = self._subject.live is None and "cut" not in self._statuses.values()
-            detail = "nothing that was captured is computed of requires grad" if nothing_learns else ""
+            detail = "what was captured depends on nothing that requires grad" if nothing_learns else ""
             self._tell("frozen", "error" if nothing_learns else "info", "", names, None, detail=detail)
 
     def _tell_no_graph(self) -> None:
@@ -420,31 +424,59 @@ class _Search:
     def _tell_what_was_written(self, live: LiveGraph, error: str) -> None:
         self._statuses = dict.fromkeys(self._statuses, "error")
         writes = writes_over_saved(self._flow, live, self._numbers_of_steps())
-        for first, others in writes:
-            leaves = updated_leaves(first)
-            names = self._names_of(map(self._flowing.root, leaves))
-            again = [(called(step), lines_of(step.place, self._lines)[0]) for step in others]
-            listed = ", ".join(name if line is None else f"{name} at {line.file}:{line.line}" for name, line in again)
-            detail = f"and so do later {listed}" if listed else ""
-            self._tell("updated" if leaves else "inplace", "error", called(first), names, first.place, detail=detail)
+        for write in writes:
+            leaves = updated_leaves(write.step)
+            names = self._names_of(map(self._flowing.root, leaves)) if leaves else self._called(write.values)
+            savers, later = (_few(map(self._called_at, steps)) for steps in (write.savers.values(), write.later))
+            detail = "; ".join([savers] * bool(savers) + [f"later writes: {later}"] * bool(later))
+            kind, op = "updated" if leaves else "inplace", called(write.step)
+            self._tell(kind, "error", op, names, write.step.place, detail=detail)
         if not writes:
             self._tell_what_was_freed(live, error)
 
     def _tell_what_was_freed(self, live: LiveGraph, error: str) -> None:
         made = self._numbers_of_steps()
-        for fn, node_id in live.grad_fns.items():
-            node = live.graph.nodes[node_id]
-            if any(slot.state == "freed" for slot in node.saved):
-                index = made.get(sequence_number(fn))
-                self._tell("freed", "error", node.op, [], None if index is None else self._flow.steps[index].place)
-                return
-        self._tell("raised", "error", "the backward", [], None, detail=error)
+        freed = {
+            fn: live.graph.nodes[node_id].op
+            for fn, node_id in live.grad_fns.items()
+            if any(slot.state == "freed" for slot in live.graph.nodes[node_id].saved)
+        }
+        if not freed:
+            self._tell("raised", "error", "the backward", [], None, detail=error)
+            return
+        indices = [made.get(sequence_number(fn), FROM_OUTSIDE) for fn in freed]
+        place = None if indices[0] == FROM_OUTSIDE else self._flow.steps[indices[0]].place
+        carried = carried_over(self._flow, self._flowing.ends, set(indices)) or []
+        if not carried:
+            detail = "what is carried over from before that backward is not known"
+        elif self._flowing.ends.isdisjoint(carried):
+            verb = "are" if len(carried) > 1 else "is"
+            detail = f"{_few(map(self._made_as, carried))} {verb} carried over from before that backward"
+        else:
+            carried, detail = [], "what was captured was computed before that backward too"
+        self._tell("freed", "error", next(iter(freed.values())), self._called(carried), place, detail=detail)
+
+    def _made_as(self, value: Value) -> str:
+        """What a value is called, or what it is, and the line that made it."""
+        step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
+        name = ", ".join(self._called([value]))
+        if step is None:
+            return name or "a tensor from before the recording"
+        return f"{name or f'the result of {called(step)}'} {self._words_of_line(step.place)}".rstrip()
 
     # Words.
 
     def _names_of(self, leaves: Iterable[Value]) -> Iterator[str]:
         for leaf in leaves:
             yield from self._names.get(leaf, ())
+
+    def _called(self, values: Iterable[Value]) -> list[str]:
+        """The names of values, or the variables that they were in."""
+        found = (self._names.get(value) or [self._flow.variables.get(value, "")] for value in values)
+        return [name for names in found for name in names if name]
+
+    def _called_at(self, step: Step) -> str:
+        return f"{called(step)} {self._words_of_line(step.place)}".rstrip()
 
     def _is_trained(self, name: str) -> bool:
         return self._given is None or id(self._subject.tensors[name]) in self._given
@@ -459,6 +491,12 @@ class _Search:
     ) -> None:
         source, via = lines_of(place, self._lines)
         self._causes.append(Cause(kind, level, op, tuple(names), source, via, detail))
+
+
+def _few(texts: Iterable[str]) -> str:
+    listed = [*dict.fromkeys(texts)]
+    others = [f"{len(listed) - _MOST_LISTED} more"] if len(listed) > _MOST_LISTED else []
+    return " and ".join([", ".join(listed[:_MOST_LISTED]), *others])
 
 
 def _at(source: Source) -> str:
