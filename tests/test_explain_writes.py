@@ -110,9 +110,9 @@ SAVED = "which an earlier operation saved for its derivative:"
             ("hidden",),
             f"fill_ writes to hidden, {SAVED} square at HERE:-1, sin at HERE:-1, cos at HERE:-1 and 1 more",
         ),
-        (to_a_view_of_a_parameter, ("a",), f"fill_ writes to a, {SAVED} mul at HERE:-2"),
+        (to_a_view_of_a_parameter, ("a",), f"copy_ changes a, {SAVED} mul at HERE:-2"),
         (to_what_has_no_variable, (), f"add_ writes to a tensor that has no name, {SAVED} exp at HERE:0"),
-        (to_a_view, ("hidden",), f"fill_ writes to hidden, {SAVED} exp at HERE:-1; later writes: fill_ at HERE:1"),
+        (to_a_view, ("hidden",), f"copy_ writes to hidden, {SAVED} exp at HERE:-1; later writes: copy_ at HERE:1"),
         (one_before_it_was_saved, ("hidden",), f"mul_ writes to hidden, {SAVED} mul at HERE:-1"),
     ],
 )

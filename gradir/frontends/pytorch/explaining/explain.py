@@ -170,10 +170,12 @@ class _Search:
         self._statuses = dict.fromkeys(self._statuses, "error")
         failed = self._flow.failure
         if failed is not None:
-            makers = [self._flow.steps[read.value.maker] for read in failed.reads if read.value.maker != FROM_OUTSIDE]
-            inferred = [step for step in makers if step.mode == "inference_mode"]
-            for step in inferred:
-                names = self._names_of(read.value for read in step.inputs)
+            made = [read.value for read in failed.reads if read.value.maker != FROM_OUTSIDE]
+            inferred = [value for value in made if self._flow.steps[value.maker].mode == "inference_mode"]
+            for value in inferred:
+                step = self._flow.steps[value.maker]
+                behind = self._names_of(read.value for read in step.inputs if read.is_leaf)
+                names = list(behind) or self._called([value])
                 self._tell("inference_mode", "error", called(step), names, step.place, detail=error)
             if not inferred:
                 self._tell("raised", "error", failed.called, [], failed.place, detail=error)
