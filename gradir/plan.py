@@ -110,6 +110,8 @@ def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: 
     own = registry.exporter(exporter).options.__struct_fields__
     if not _OF_OVERLAYS.isdisjoint(options):
         over = {name: options[name] for name in _OF_OVERLAYS if name in options and name not in own}
+        if over.get("overlay") is not None:
+            registry.expect_nodes(exporter)
         graph = _overlaid(graph, **over)
         options = {name: value for name, value in options.items() if name not in over}
     if all(name in own for name in options):

@@ -52,7 +52,8 @@ class Exporter(Protocol[OptionsT_contra]):
     """Turns a graph into text: a pure function with a name, no I/O, no clock, no globals.
 
     The first line of the class's docstring is its summary in ``gradir exporters``. A class whose options choose among
-    formats may have a method ``suffix_for(options)`` too, the suffix of what ``export`` gives for them.
+    formats may have a method ``suffix_for(options)`` too, the suffix of what ``export`` gives for them; one that shows
+    modules and no nodes may say ``shows_nodes = False``, and an overlay is refused for it.
     """
 
     suffix: ClassVar[str]

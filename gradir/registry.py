@@ -17,6 +17,7 @@ from gradir.protocols import Exporter, Frontend, Pass, Renderer
 
 __all__ = [
     "DRAWN",
+    "expect_nodes",
     "export",
     "exporter",
     "exporter_names",
@@ -193,6 +194,16 @@ def suffix(name: str, values: Mapping[str, object]) -> str:
     found = exporter(name)
     suffix_for = getattr(found, "suffix_for", None)
     return found.suffix if suffix_for is None else str(suffix_for(options))
+
+
+def expect_nodes(name: str) -> None:
+    """Refuse to draw an overlay with the exporter of that name, if it shows no nodes.
+
+    Raises:
+        ExportError: it shows none, or there is no such exporter.
+    """
+    if not getattr(exporter(name), "shows_nodes", True):
+        raise ExportError(f"{name} shows modules and no nodes, so it cannot show an overlay: take tree, dot or mermaid")
 
 
 @cache

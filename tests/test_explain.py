@@ -292,7 +292,7 @@ PROGRAMS: list[tuple[Program, str, tuple[str, ...], str, dict[str, str]]] = [
     (data, "data", ("a",), *LOST),
     (no_grad, "no_grad", ("a",), *LOST),
     (inference_mode, "inference_mode", ("a",), *LOST),
-    (inference_mode_saved, "inference_mode", (), "error", {"a": "error", "c": "error"}),
+    (inference_mode_saved, "inference_mode", ("a",), "error", {"a": "error", "c": "error"}),
     (nondifferentiable, "nondifferentiable", ("a",), "error", {"a": "cut"}),
     (sample, "sample", ("a",), *LOST),
     (rebuilt, "rebuilt", ("a", "c"), *LOST),
@@ -313,8 +313,8 @@ PROGRAMS: list[tuple[Program, str, tuple[str, ...], str, dict[str, str]]] = [
     (where_trap, "where_trap", ("a",), "error", {"a": "nonfinite", "c": "reached"}),
     (raised, "raised", (), "error", {"a": "error"}),
     (backward, "backward", (), "error", {"a": "error"}),
-    (freed, "freed", (), "error", {"a": "error"}),
-    (inplace, "inplace", (), "error", {"a": "error"}),
+    (freed, "freed", ("hidden",), "error", {"a": "error"}),
+    (inplace, "inplace", ("hidden",), "error", {"a": "error"}),
 ]
 each_program = pytest.mark.parametrize(
     ("program", "kind", "names", "level", "statuses"), PROGRAMS, ids=[row[0].__name__ for row in PROGRAMS]
@@ -407,3 +407,15 @@ def test_what_is_meant_is_no_alarm() -> None:
 def test_every_status_is_told_somewhere() -> None:
     seen = set(chain.from_iterable(row[4].values() for row in PROGRAMS)) | {"frozen", "hidden", "unreached"}
     assert set(STATUSES) - seen == {"cleared", "wrong"}
+
+
+def test_what_inference_mode_gave_is_named_where_no_parameter_is_behind_it() -> None:
+    c = leaf()
+    with gradir.record(flow=True) as rec:
+        with torch.inference_mode():
+            features = torch.ones(3).exp()
+        with pytest.raises(RuntimeError, match="Inference tensors") as raised:
+            (features * c).sum()
+    (cause,) = rec.explain(raised.value, params={"c": c}).causes
+    assert cause.names == ("features",)
+    assert cause.text.startswith("exp ran in inference mode, which cuts features: RuntimeError: ")

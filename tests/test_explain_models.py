@@ -15,6 +15,7 @@ from tensors import leaf_of as leaf  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
+from gradir.explanations.stored import explained  # noqa: E402
 
 nn = torch.nn
 
@@ -90,8 +91,36 @@ def test_a_model_that_is_frozen_throughout_is_said_to_be() -> None:
     (cause,) = rec.explain(loss).causes
     assert cause.text == (
         "stem.weight, stem.bias, head.weight, head.bias have requires_grad=False: "
-        "nothing that was captured is computed of requires grad"
+        "what was captured depends on nothing that requires grad"
     )
+
+
+def test_causes_of_one_line_and_kind_are_one_with_all_names() -> None:
+    model = nn.ModuleDict({name: nn.Linear(2, 2, bias=False) for name in ("text", "head", "image", "tail")})
+    with gradir.record(model, flow=True) as rec:
+        with torch.no_grad():
+            hidden = model["head"](model["text"](torch.ones(1, 2)))
+        loss = (model["tail"](model["image"](torch.ones(1, 2)).detach()) + hidden.detach()).sum()
+    found = rec.explain(loss)
+    assert [(cause.kind, cause.level, cause.names) for cause in found.causes] == [
+        ("no_grad", "error", ("text.weight", "head.weight")),
+        ("detach", "error", ("image.weight",)),
+    ]
+    stored = explained(rec.capture(loss))
+    assert [(cause.kind, cause.names) for cause in stored.causes] == [
+        ("no_grad", ("text.weight", "head.weight")),
+        ("detach", ("image.weight",)),
+    ]
+
+
+def test_what_is_lost_and_what_learns_otherwise_on_one_line_have_levels_of_their_own() -> None:
+    a, b = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    with gradir.record(flow=True) as rec:
+        loss = (a.detach() * b.detach() + b).sum()
+    assert [(cause.level, cause.names) for cause in rec.explain(loss, params={"a": a, "b": b}).causes] == [
+        ("error", ("a",)),
+        ("info", ("b",)),
+    ]
 
 
 def named(found: gradir.Explanation) -> list[tuple[str, str, tuple[str, ...]]]:

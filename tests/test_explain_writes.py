@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from tensors import leaf_of as leaf  # noqa: E402
 from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
+
+HERE = f"tests/{Path(__file__).name}"
 
 Program = Callable[[torch.Tensor], torch.Tensor]
 
@@ -71,7 +74,146 @@ def test_the_writes_that_follow_are_mentioned() -> None:
         loss = two_writes(a)
     (cause,) = rec.explain(loss, params={"a": a}).causes
     assert cause.op == "add_"
-    assert cause.text.endswith(f": and so do later mul_ at tests/{Path(__file__).name}:{marked(two_writes) + 1}")
+    line = marked(two_writes)
+    assert cause.text == (
+        f"add_ writes to hidden, which an earlier operation saved for its derivative: exp at {HERE}:{line - 1}; "
+        f"later writes: mul_ at {HERE}:{line + 1}"
+    )
+
+
+def to_what_several_saved(a: torch.Tensor) -> torch.Tensor:
+    hidden = a * 2
+    loss = (hidden.square() + hidden.sin() + hidden.cos() + hidden * a).sum()
+    hidden[0].fill_(0)  # HERE
+    return loss
+
+
+def to_a_view_of_a_parameter(a: torch.Tensor) -> torch.Tensor:
+    loss = (a * a.exp()).sum()
+    with torch.no_grad():
+        a[0] = 1.0  # HERE
+    return loss
+
+
+def to_what_has_no_variable(a: torch.Tensor) -> torch.Tensor:
+    return a.exp().add_(1).sum()  # HERE
+
+
+SAVED = "which an earlier operation saved for its derivative:"
+
+
+@pytest.mark.parametrize(
+    ("program", "names", "text"),
+    [
+        (
+            to_what_several_saved,
+            ("hidden",),
+            f"fill_ writes to hidden, {SAVED} square at HERE:-1, sin at HERE:-1, cos at HERE:-1 and 1 more",
+        ),
+        (to_a_view_of_a_parameter, ("a",), f"copy_ changes a, {SAVED} mul at HERE:-2"),
+        (to_what_has_no_variable, (), f"add_ writes to a tensor that has no name, {SAVED} exp at HERE:0"),
+        (to_a_view, ("hidden",), f"copy_ writes to hidden, {SAVED} exp at HERE:-1; later writes: copy_ at HERE:1"),
+        (one_before_it_was_saved, ("hidden",), f"mul_ writes to hidden, {SAVED} mul at HERE:-1"),
+    ],
+)
+def test_what_saved_a_tensor_is_said_beside_the_write(program: Program, names: tuple[str, ...], text: str) -> None:
+    a = leaf()
+    with gradir.record(flow=True) as rec:
+        loss = program(a)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(loss, a, retain_graph=True)
+    (cause,) = rec.explain(loss, params={"a": a}).causes
+    line = marked(program)
+    assert cause.text == re.sub(r"HERE:(-?\d+)", lambda found: f"{HERE}:{line + int(found[1])}", text)
+    assert cause.names == names
+
+
+def a_state(a: torch.Tensor) -> torch.Tensor:
+    state = torch.ones(3)
+    for step in range(2):
+        state = (state * a).tanh()  # HERE
+        loss = state.sum()
+        if step == 0:
+            loss.backward()
+    return loss
+
+
+def a_state_without_saved_tensors_of_its_own(a: torch.Tensor) -> torch.Tensor:
+    hidden = a.exp()
+    state = hidden + 1  # HERE
+    state.sum().backward()
+    slope = torch.autograd.grad((a * a).sum(), a, create_graph=True)[0]
+    return (state * slope).sum()
+
+
+def two_states_and_one_that_is_detached(a: torch.Tensor) -> torch.Tensor:
+    hidden = a.exp()
+    cell = a.sin()  # HERE
+    other = a.cos()
+    (hidden + cell + other).sum().backward()
+    return (hidden + cell + other.detach() * 2 + a * 3).sum()
+
+
+def what_is_in_a_list(a: torch.Tensor) -> torch.Tensor:
+    states = []
+    states.append(a.exp())  # HERE
+    states[0].sum().backward()
+    return (states[0] * 2).sum()
+
+
+def two_losses_of_one_part(a: torch.Tensor) -> torch.Tensor:
+    hidden = a.exp()
+    first, second = hidden.sum(), hidden.mean()
+    first.backward()
+    return second
+
+
+CARRIED = "carried over from before that backward"
+
+
+@pytest.mark.parametrize(
+    ("program", "names", "detail"),
+    [
+        (a_state, ("state",), f"state at HERE:0 is {CARRIED}"),
+        (a_state_without_saved_tensors_of_its_own, ("state",), f"state at HERE:0 is {CARRIED}"),
+        (
+            two_states_and_one_that_is_detached,
+            ("hidden", "cell"),
+            f"hidden at HERE:-1, cell at HERE:0 are {CARRIED}",
+        ),
+        (what_is_in_a_list, (), f"the result of exp at HERE:0 is {CARRIED}"),
+        (two_losses_of_one_part, (), "what was captured was computed before that backward too"),
+    ],
+)
+def test_what_is_carried_over_from_before_a_backward_is_named(
+    program: Program, names: tuple[str, ...], detail: str
+) -> None:
+    a = leaf()
+    with gradir.record(flow=True) as rec:
+        loss = program(a)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        torch.autograd.grad(loss, a, retain_graph=True)
+    cause = rec.explain(loss, params={"a": a}, values=True).causes[-1]
+    line = marked(program) if " at HERE" in detail else 0
+    assert cause.detail == re.sub(r"HERE:(-?\d+)", lambda found: f"{HERE}:{line + int(found[1])}", detail)
+    assert (cause.kind, cause.level, cause.names) == ("freed", "error", names)
+
+
+def test_of_a_backward_outside_the_recording_it_is_said_what_is_known() -> None:
+    a = leaf()
+    hidden = a.exp()
+    hidden.sum().backward()
+    with gradir.record(flow=True) as rec:
+        loss = (hidden * 2).sum()
+    (cause,) = rec.explain(loss, params={"a": a}, values=True).causes
+    assert cause.detail == f"a tensor from before the recording is {CARRIED}"
+    with gradir.record(flow=True) as rec:
+        state = a.exp()
+    state.sum().backward()
+    with rec:
+        loss = (state * 2).sum()
+    (cause,) = rec.explain(loss, params={"a": a}, values=True).causes
+    assert cause.detail == "what is carried over from before that backward is not known"
 
 
 class OfAUser(torch.optim.Optimizer):
@@ -123,6 +265,7 @@ def test_a_step_between_two_backwards_of_a_graph_is_named(
     (cause,) = found.causes
     assert (cause.kind, cause.level, cause.op) == ("updated", "error", "step")
     assert "2.weight" in cause.names
+    assert cause.detail == f"linear at {HERE}:{marked(stepping) - 2}"
     assert cause.source is not None
     assert cause.source.line == marked(stepping)
     assert cause.advice.startswith("compute the loss anew after an optimizer's step")
@@ -143,5 +286,6 @@ def test_an_update_by_hand_is_told_as_one() -> None:
         torch.autograd.grad(loss, weight, retain_graph=True)
     (cause,) = rec.explain(loss, params={"weight": weight}).causes
     assert (cause.kind, cause.names) == ("updated", ("weight",))
+    assert cause.text.startswith(f"sub_ changes weight, {SAVED} ")
     assert cause.source is not None
     assert cause.source.line == marked(updating)

@@ -82,7 +82,7 @@ def test_a_student_that_equals_its_teacher_has_nothing_to_learn_yet(loss: Callab
     teacher = copy.deepcopy(student).requires_grad_(requires_grad=False)
     found = explained(student, lambda: loss(student(X), teacher(X)))
     assert [(kind, level, names) for kind, level, _, names in told(found)] == [("equal", "info", ALL)]
-    assert "take no notice where both sides start equal" in str(found)
+    assert "ignore this where both sides start equal" in str(found)
 
 
 def dead() -> nn.Sequential:

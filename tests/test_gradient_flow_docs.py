@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from gradir.vocabulary.causes import WORDS, worded
+
 PAGE = (Path(__file__).parents[1] / "docs" / "gradient-flow.md").read_text(encoding="utf-8")
 FIRST, *_ = [
     block for block in re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE) if "import torch" in block
@@ -20,7 +22,12 @@ EXAMPLES = re.findall(r"^```python\n([^`]*?)^```\n\n```text\n(.*?)^```$", PAGE, 
 
 
 def test_there_are_as_many_examples_as_the_page_has() -> None:
-    assert len(EXAMPLES) == 15
+    assert len(EXAMPLES) == 18
+
+
+def test_the_table_of_kinds_has_the_sentence_of_each() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE.partition("\n## All kinds of causes\n")[2], re.MULTILINE)
+    assert rows == [(kind, worded(kind, "op", ["w"]).text) for kind in WORDS]
 
 
 RUN = """

@@ -81,8 +81,8 @@ def test_the_failure_is_the_explanation(project: pytest.Pytester) -> None:
         "2 of 6 parameters reached, 4 unreached",
         "",
         "i unrecorded",
-        "  no gradient comes to stem.weight, stem.bias, spare.weight, spare.bias, and what was captured was made "
-        "outside the recording, which would tell why",
+        "  no gradient arrives at stem.weight, stem.bias, spare.weight, spare.bias, and why is not known: what was "
+        "captured was computed outside the recording",
         "  -> compute the loss inside `with gradir.record(model, flow=True)`",
         "",
         "with gradient_flow.record(model): around the forward and the loss tells the line",

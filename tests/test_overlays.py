@@ -351,7 +351,19 @@ def test_the_command_line_shows_an_overlay(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("exporter", BUILT_IN)
-def test_every_exporter_takes_an_overlay(exporter: str) -> None:
-    text = gradir.export(network(), exporter, overlay=OVERLAY)
+def test_every_exporter_shows_an_overlay_or_refuses_it(
+    exporter: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     # These two are tables of modules, which show no single node.
-    assert ("nonfinite" in text) is (exporter not in {"modules", "summary"})
+    if exporter not in {"modules", "summary"}:
+        assert "nonfinite" in gradir.export(network(), exporter, overlay=OVERLAY)
+        return
+    message = f"{exporter} shows modules and no nodes, so it cannot show an overlay: take tree, dot or mermaid"
+    with pytest.raises(ExportError, match=message):
+        gradir.export(network(), exporter, overlay=OVERLAY)
+    assert gradir.export(network(), exporter, overlay=None) == gradir.export(network(), exporter)
+    graph, over = tmp_path / "a.gir", tmp_path / "over.json"
+    gradir.save(network(), graph)
+    over.write_text(OVERLAY.to_json())
+    assert main(["export", str(graph), "--to", exporter, "--overlay", str(over)]) == 2
+    assert capsys.readouterr().err == f"gradir: {message}\n"

@@ -50,6 +50,7 @@ class ModulesExporter:
 
     suffix: ClassVar[str] = ".txt"
     options: ClassVar[type[Options]] = NoOptions
+    shows_nodes: ClassVar[bool] = False
 
     def export(self, graph: Graph, options: NoOptions) -> str:  # noqa: ARG002 (there are none)
         """The text of every topmost module; one that is not the whole model has its path before it."""

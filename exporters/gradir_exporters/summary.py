@@ -77,6 +77,7 @@ class SummaryExporter:
 
     suffix: ClassVar[str] = ".txt"
     options: ClassVar[type[Options]] = SummaryOptions
+    shows_nodes: ClassVar[bool] = False
 
     @staticmethod
     def suffix_for(options: SummaryOptions) -> str:

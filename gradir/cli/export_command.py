@@ -158,6 +158,8 @@ def run(options: argparse.Namespace) -> int:
     # The names are checked first: loading a large file only to learn of a typing error takes a while.
     values = exporter_values(options)
     registry.exporter_options(exporter, values, f"a picture ({options.to})" if is_picture else "")
+    if options.overlay is not None:
+        registry.expect_nodes(exporter)
     passes = chosen_passes(options)
     # An svg is text.
     if is_picture and options.to != "svg" and options.output == "-" and is_terminal():

@@ -20,20 +20,20 @@ from gradir.ir.text import printable
 from gradir.overlays import Channel, Look, Overlay
 from gradir.vocabulary.causes import worded
 
-__all__ = ["STATUSES", "Allowed", "Cause", "Explanation", "Level", "OfGraph", "Term"]
+__all__ = ["STATUSES", "Allowed", "Cause", "Explanation", "Level", "OfGraph", "Term", "united"]
 
 Level = Literal["none", "note", "info", "error"]
 
 STATUSES: Final[Mapping[str, str]] = {
     "reached": "a gradient arrives",
     "frozen": "it does not require grad",
-    "unused": "nothing that was captured is computed of it",
+    "unused": "nothing that was captured is computed from it",
     "unreached": "no gradient arrives, and why was not recorded",
-    "cut": "what was captured is computed of it, and no gradient comes back",
+    "cut": "what was captured is computed from it, and no gradient comes back",
     "hidden": "it is not in the graph, and a function of the graph gives it its gradient",
     "zero": "the gradient that arrives is zero",
     "nonfinite": "the gradient that arrives is not finite",
-    "nonleaf": "it is computed of others, and keeps no gradient of its own",
+    "nonleaf": "it is computed from others, and keeps no gradient of its own",
     "error": "the forward or the backward raises",
     "cleared": "its gradient was wiped before the optimizer's step",
     "wrong": "the gradient that arrives is not the derivative",
@@ -88,6 +88,21 @@ class Cause(Record, frozen=True):
     def advice(self) -> str:
         """What to do, in one sentence; empty where nothing is known."""
         return worded(self.kind, self.op, self.names).advice
+
+
+def united(causes: Iterable[Cause]) -> tuple[Cause, ...]:
+    """Causes of which those that differ in their names alone and are of one line are one, where the first of them was.
+
+    >>> one, two = (Cause("detach", "error", "detach", (name,), Source("net.py", 7)) for name in "ab")
+    >>> [cause.names for cause in united([one, two, replace(one, level="info")])]
+    [('a', 'b'), ('a',)]
+    """
+    found: dict[Cause, dict[str, None]] = {}
+    for number, cause in enumerate(causes):
+        # What has no line is told for a reason of its own, such as a pair of weights.
+        key = replace(cause, names=() if cause.source else (str(number),))
+        found.setdefault(key, {}).update(dict.fromkeys(cause.names))
+    return tuple(replace(key, names=tuple(names)) for key, names in found.items())
 
 
 class Term(Record, frozen=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gradir.errors import GraphError
-from gradir.explanations.model import Cause, Explanation
+from gradir.explanations.model import Cause, Explanation, united
 from gradir.ir import Cut, Graph
 from gradir.ir.cuts import FLOW
 
@@ -42,7 +42,7 @@ def explained(graph: Graph) -> Explanation:
     for cut in flow:
         statuses.update((name, "cut") for name in cut.names if statuses[name] == "unused")
     tied = tuple(names for names in leaves if len(names) > 1)
-    return Explanation(statuses, tuple(_causes(statuses, flow)), tied=tied)
+    return Explanation(statuses, united(_causes(statuses, flow)), tied=tied)
 
 
 def _causes(statuses: dict[str, str], flow: list[Cut]) -> Iterator[Cause]:

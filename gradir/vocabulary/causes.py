@@ -17,8 +17,8 @@ _LONGEST_NAME: Final = 120
 class Words(NamedTuple):
     """The sentence of a kind and its advice.
 
-    ``{op}`` stands for the operation, ``{names}`` for what is concerned, and ``{is}``, ``{has}``, ``{gets}``,
-    ``{gives}`` and ``{it}`` for what fits one name or several.
+    ``{op}`` stands for the operation, ``{names}`` for what is concerned, and ``{is}``, ``{has}``, ``{gets}``
+    and ``{it}`` for what fits one name or several.
     """
 
     text: str
@@ -36,8 +36,8 @@ WORDS: Final[Mapping[str, Words]] = {
     ),
     "no_grad": Words(
         "{op} ran with gradients switched off (no_grad, or set_grad_enabled(False)), which cuts {names}",
-        "switch them on for this line if {names} should learn: look for `with torch.no_grad()` around the line or a "
-        "call, and for the decorator of a function",
+        "switch them on for this line if {names} should learn: look for torch.no_grad() around it or its callers, as "
+        "a `with` or a decorator",
     ),
     "inference_mode": Words(
         "{op} ran in inference mode, which cuts {names}",
@@ -46,14 +46,14 @@ WORDS: Final[Mapping[str, Words]] = {
     ),
     "nondifferentiable": Words(
         "{op} has no derivative: its result carries no gradient, which cuts {names}",
-        "put something with a derivative in its place, such as a softmax for an argmax or a sigmoid for a comparison",
+        "use something with a derivative instead, such as a softmax for an argmax or a sigmoid for a comparison",
     ),
     "compiled": Words(
         "compiled code runs here, and its result carries no gradient, which cuts {names}",
-        'explain it once uncompiled, inside torch.compiler.set_stance("force_eager"): then the line in it is told',
+        'explain it once uncompiled, inside torch.compiler.set_stance("force_eager"): that tells the line inside',
     ),
     "opaque": Words(
-        "compiled code gives {names} no gradient, or zeros alone, and what it does inside is not recorded",
+        "compiled code gives {names} no gradient, or only zeros, and what it does inside is not recorded",
         'explain it once uncompiled, inside torch.compiler.set_stance("force_eager"), if {names} should learn',
     ),
     "sample": Words(
@@ -66,11 +66,11 @@ WORDS: Final[Mapping[str, Words]] = {
         "join tensors with torch.stack or torch.cat instead of torch.tensor: these keep the graph",
     ),
     "new_leaf": Words(
-        "a new leaf without a graph takes the place of a value that was computed of {names}",
+        "a new leaf without a graph takes the place of a value that was computed from {names}",
         "go on with the computed tensor itself; to run a module on it, use torch.func.functional_call",
     ),
     "checkpoint": Words(
-        "a reentrant checkpoint got no input that requires grad, so that {names} {gets} no gradient from it",
+        "a reentrant checkpoint got no input that requires grad, so {names} {gets} no gradient through it",
         "call checkpoint with use_reentrant=False, or give it an input that requires grad",
     ),
     "no_create_graph": Words(
@@ -78,16 +78,16 @@ WORDS: Final[Mapping[str, Words]] = {
         "take the derivative with create_graph=True",
     ),
     "exit": Words(
-        "{op} turns a tensor into plain numbers, where the graph behind {names} ends",
+        "{op} turns a tensor into plain numbers, which cuts {names}",
         "compute the loss with the tensor itself, and call {op} only for what is printed or stored",
     ),
     "exchanged": Words(
-        "other numbers are put into {names} through `.data`, which autograd does not see",
-        "see that the gradient is meant for the numbers that are there when backward runs",
+        "new numbers are assigned to {names} through `.data`, which autograd does not see",
+        "check that the gradient is meant for the numbers that are there when backward runs",
     ),
     "unused": Words(
-        "what was captured is not computed of {names}",
-        "add what {names} {gives} to the loss; what should not learn now is better left out of the optimizer",
+        "nothing that was captured is computed from {names}",
+        "let the loss depend on {names}, or leave {it} out of the optimizer",
     ),
     "unreached": Words(
         "no gradient arrives at {names}, and the file does not say why",
@@ -95,11 +95,11 @@ WORDS: Final[Mapping[str, Words]] = {
         "program",
     ),
     "withheld": Words(
-        "a custom Function of the graph gives back no gradient for {names}",
+        "the backward of a custom Function returns no gradient for {names}",
         "return a gradient for every input that needs one in its backward, and look for a detach inside it",
     ),
     "unrecorded": Words(
-        "no gradient comes to {names}, and what was captured was made outside the recording, which would tell why",
+        "no gradient arrives at {names}, and why is not known: what was captured was computed outside the recording",
         "compute the loss inside `with gradir.record(model, flow=True)`",
     ),
     "frozen": Words(
@@ -107,116 +107,115 @@ WORDS: Final[Mapping[str, Words]] = {
         "call requires_grad_() before the forward on what should learn",
     ),
     "no_graph": Words(
-        "what was captured is computed of nothing that requires grad, so that a backward from it raises",
-        "compute it of what the model gives, or of another tensor that requires grad",
+        "what was captured depends on nothing that requires grad, so a backward from it raises",
+        "compute it from the output of the model or from another tensor that requires grad",
     ),
     "nonleaf": Words(
-        "{names} {is} computed of another tensor here, and only leaves keep a gradient in `.grad`",
+        "{names} {is} computed from another tensor here, and only leaves keep a gradient in `.grad`",
         "call requires_grad_() on the result of this line instead of before it, or retain_grad() to look at its "
         "gradient",
     ),
     "not_in_optimizer": Words(
         "{names} {gets} a gradient, and no group of the optimizer has {it}",
-        "give {it} to the optimizer, or take no notice if another one has {it}",
+        "add {it} to the optimizer, or ignore this if another one has {it}",
     ),
     "replaced": Words(
-        "{names} {gets} a gradient, and the optimizer has other tensors in the place: the model was changed after the "
-        "optimizer was made",
+        "{names} {gets} a gradient, and the optimizer still has the tensors from before: the model was changed after "
+        "the optimizer was made",
         "make the optimizer after the last change of the model, or give {it} to optimizer.add_param_group",
     ),
     "not_registered": Words(
-        "{names} {gets} a gradient, but model.parameters() does not have {it}, so an optimizer made of that does not "
-        "either",
+        "{names} {gets} a gradient, but model.parameters() does not have {it}, so an optimizer made from that lacks "
+        "{it}",
         "make {it} nn.Parameter attributes, or put modules and parameters into nn.ModuleList, nn.ModuleDict, "
         "nn.ParameterList or nn.ParameterDict instead of a list or a dict",
     ),
     "untied": Words(
-        "{names} hold equal numbers in two tensors, and each gets its own gradient",
-        "assign the one parameter to both modules again, after loading and moving",
+        "the numbers of {names} are equal in two tensors, and each gets its own gradient",
+        "assign one parameter to both modules again, after loading and moving",
     ),
     "zero": Words(
         "the gradient of {names} becomes zero in {op}, with the numbers of this step",
-        "look at what {op} gets here, and take no notice if other inputs give it a gradient",
+        "check what {op} gets here; ignore this if other inputs give a gradient",
     ),
     "lost": Words(
         "what was captured is infinite or NaN, and the gradient of {names} becomes zero in {op}",
-        "find what makes it so first: the mean over targets is NaN where every one of them is ignored",
+        "first find what makes it infinite or NaN: a mean over targets is NaN if all of them are ignored",
     ),
     "flat": Words(
-        "{op} is flat: its derivative is zero everywhere, so that the gradient of {names} always is",
-        "put something with a slope in its place, or let the gradient pass it by: x + ({op}(x) - x).detach()",
+        "{op} is flat: its derivative is zero everywhere, and so is the gradient of {names}",
+        "use something with a slope instead, or let the gradient pass it by: x + ({op}(x) - x).detach()",
     ),
     "saturated": Words(
-        "all that {op} gives lies at its ends, where it is flat, so that the gradient of {names} is zero",
-        "bring its input nearer to zero, by a smaller start, a normalisation or a smaller step; of a loss, use the "
-        "form that takes logits",
+        "every result of {op} is at an end of its range, where it is flat, so the gradient of {names} is zero",
+        "bring its input nearer to zero: smaller initial weights, a normalisation or a smaller learning rate; for a "
+        "loss, use the form that takes logits",
     ),
     "one_entry": Words(
-        "{op} normalises one entry at a time and gives the same whatever comes in, so that the gradient of {names} is "
-        "zero",
+        "{op} normalises over a single entry, so its result is constant and the gradient of {names} is zero",
         "normalise over a dimension with several entries, or use a sigmoid for a single one",
     ),
     "out_of_range": Words(
-        "all that {op} gets lies at or beyond its bounds, where it is flat, so that the gradient of {names} is zero",
-        "start inside the range, or use something with a slope outside it, such as softplus",
+        "every input of {op} is at or beyond its bounds, where it is flat, so the gradient of {names} is zero",
+        "initialise it inside the range, or use something with a slope outside it, such as softplus",
     ),
     "stuck": Words(
-        "{op} multiplies zeros, each of which waits for the other to change: the gradient of {names} stays zero",
-        "start one of the two factors with numbers other than zero",
+        "both factors of {op} are zero, and each can change only if the other does: the gradient of {names} stays zero",
+        "initialise one of the two factors with numbers other than zero",
     ),
     "dead": Words(
-        "all that {op} gets in this step lies where it is flat, so that the gradient of {names} is zero",
-        "take no notice if other inputs are inside; else start with a smaller bias or step, or use one with a slope "
-        "there, such as leaky_relu",
+        "every input of {op} in this step is where it is flat, so the gradient of {names} is zero",
+        "ignore this if other inputs are where it has a slope; else change the initial bias or the learning rate, or "
+        "use a function with a slope there, such as leaky_relu",
     ),
     "equal": Words(
-        "{op} has nothing to make smaller in this step: what it measures is zero, and so is the gradient of {names}",
-        "take no notice where both sides start equal, as a student and its teacher do",
+        "what {op} measures is zero in this step, which is its minimum, and so is the gradient of {names}",
+        "ignore this where both sides start equal, as a student and its teacher do",
     ),
     "not_chosen": Words(
-        "{op} chooses other entries in this step than those that {names} {gives}",
-        "take no notice if other inputs choose these; a soft choice, such as logsumexp, gives all of them a gradient",
+        "none of the entries that {op} chooses in this step depends on {names}",
+        "ignore this if other inputs lead to another choice; a soft one, such as logsumexp, gives each a gradient",
     ),
     "factor": Words(
-        "{op} multiplies by a factor that is zero in this step, so that the gradient of {names} is",
-        "look at the other factor: a mask, a weight of the loss or an input that is zero throughout",
+        "{op} multiplies by zero in this step, so the gradient of {names} is zero",
+        "check the other factor: a mask, a weight of the loss or an input that is zero throughout",
     ),
     "masked": Words(
-        "{op} hides all that {names} {gives} in this step",
-        "look at the mask, and take no notice if other inputs leave some",
+        "{op} masks everything that depends on {names} in this step",
+        "check the mask; ignore this if it leaves something of other inputs",
     ),
     "padding": Words(
-        "all that {op} looks up of {names} in this step is padding_idx, which learns nothing",
-        "look at the indices, and take no notice if other inputs have others",
+        "{op} looks up nothing but padding_idx in {names} in this step, and that row gets no gradient",
+        "check the indices; ignore this if other inputs have others",
     ),
     "ignored": Words(
-        "every target of {op} is ignored in this step or has a weight of zero, so that the gradient of {names} is zero",
-        "look at the targets and at ignore_index, and take no notice if other steps have some",
+        "every target of {op} is ignored in this step or has a weight of zero, so the gradient of {names} is zero",
+        "check the targets and ignore_index; other steps may have targets that count",
     ),
     "hooked": Words(
-        "a hook makes the gradient of {names} zero: {op}",
-        "look at what the hook returns, or take it away with the handle that register_hook gave",
+        "the hook {op} makes the gradient of {names} zero",
+        "check what the hook returns, or remove it by the handle that register_hook returned",
     ),
     "empty": Words(
-        "no row of this step went through {names}: what {op} takes of it is empty",
-        "take no notice if other inputs send some, as in a mixture of experts; else look at how rows are chosen",
+        "no row of this step went through {names}: {op} works on an empty tensor",
+        "ignore this if other inputs send some, as in a mixture of experts; else check how rows are chosen",
     ),
     "starting": Words(
-        "the gradient of {names} is zero in {op} because the other factor starts at zero, which it does not remain",
-        "take no notice where the zero is meant, as in LoRA or a residual branch that starts closed",
+        "the other factor of {op} starts at zero, and the gradient of {names} is zero until that has learned",
+        "ignore this where the zero is meant, as in LoRA or a residual branch that starts closed",
     ),
     "rounding": Words(
-        "the gradient of {names} is zero but for rounding in {op}: what is added to all is taken out again",
-        "leave the bias out before a normalisation, or take no notice",
+        "the gradient of {names} is zero but for rounding: what {op} adds to all entries is subtracted again",
+        "leave out a bias before a normalisation, or ignore this",
     ),
     "nonfinite": Words(
         "the gradient of {names} becomes infinite or NaN in {op}",
-        "keep the input of {op} away from where its derivative is infinite, by a clamp or a small number before {op}: "
-        "torch.where behind it hides the value and not the derivative",
+        "keep the input of {op} finite and away from where its derivative is infinite, by a clamp or a small number "
+        "added before {op}: a torch.where after it hides the value and not the derivative",
     ),
     "where_trap": Words(
-        "the gradient of {names} becomes NaN in {op}, to which 0 comes back because its result is not taken there, and "
-        "0 times infinity is NaN",
+        "the gradient of {names} becomes NaN in {op}, which gets 0 back where its result is not taken, and 0 times "
+        "infinity is NaN",
         "give {op} a safe input where its result is not taken, by a torch.where before it as well: "
         "torch.where(mask, {op}(torch.where(mask, x, 1.0)), other)",
     ),
@@ -226,7 +225,7 @@ WORDS: Final[Mapping[str, Words]] = {
     ),
     "raised": Words("{op} raised", "change what {op} is given, as the error says"),
     "backward": Words(
-        "the error is of no operation that was recorded",
+        "the error comes from no operation that was recorded",
         "explain the loss instead of the error of its backward: `rec.explain(loss)`",
     ),
     "freed": Words(
@@ -239,7 +238,7 @@ WORDS: Final[Mapping[str, Words]] = {
         "compute the loss anew after an optimizer's step, or run each backward of it before the step",
     ),
     "inplace": Words(
-        "{op} writes to a tensor that an earlier operation saved for its derivative",
+        "{op} writes to {names}, which an earlier operation saved for its derivative",
         "write out of place here (x = x + 1 for x += 1), or clone() the tensor before",
     ),
 }
@@ -248,7 +247,6 @@ _NUMBER: Final = {
     "is": ("is", "are"),
     "has": ("has", "have"),
     "gets": ("gets", "get"),
-    "gives": ("gives", "give"),
     "it": ("it", "them"),
 }
 
@@ -261,7 +259,7 @@ def worded(kind: str, op: str, names: Sequence[str], shown: Callable[[str], str]
     """The sentence of a cause and its advice; ``shown`` writes a name as the format needs it.
 
     >>> worded("exit", "item", ["a", "b", "c", "d", "e", "f"]).text
-    'item turns a tensor into plain numbers, where the graph behind a, b, c, d and 2 more ends'
+    'item turns a tensor into plain numbers, which cuts a, b, c, d and 2 more'
     >>> worded("frozen", "", ["a"]).text, worded("frozen", "", ["a", "b"]).text
     ('a has requires_grad=False', 'a, b have requires_grad=False')
     """

@@ -11,7 +11,7 @@ from typing import Final
 import torch
 
 from gradir.errors import CaptureError
-from gradir.explanations.model import Cause, Explanation, Level, OfGraph
+from gradir.explanations.model import Cause, Explanation, Level, OfGraph, united
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Recorded, verdicts
 from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
 from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Stop, updated_leaves
@@ -19,14 +19,14 @@ from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gr
 from gradir.frontends.pytorch.explaining.graph_cuts import leavings
 from gradir.frontends.pytorch.explaining.hooks import Hooks
 from gradir.frontends.pytorch.explaining.registered import replaced
-from gradir.frontends.pytorch.explaining.spent import first_freed, is_spent
+from gradir.frontends.pytorch.explaining.spent import carried_over, freed_steps, is_spent
 from gradir.frontends.pytorch.explaining.subject import Subject
 from gradir.frontends.pytorch.explaining.terms import numbers_of, told_terms
-from gradir.frontends.pytorch.explaining.words import called, line_in_words, lines_of
+from gradir.frontends.pytorch.explaining.words import called, few, line_in_words, lines_of
 from gradir.frontends.pytorch.explaining.writes import writes_over_saved
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Place, Value
+from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Place, Step, Value
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.spec import own_error
 
@@ -117,7 +117,7 @@ class _Search:
             self._tell("untied", "error", "", names, None)
         numbers = numbers_of(self._flow, self._flowing.terms, self._subject.captured) if values else {}
         terms = tuple(told_terms(self._flow, self._flowing.terms, numbers, self._names_behind, self._lines))
-        causes = tuple(self._causes)
+        causes = united(self._causes)
         return Explanation(self._statuses, causes, terms, self._subject.tied(), self._gradients, self._of_graph())
 
     def _of_graph(self) -> OfGraph | None:
@@ -139,15 +139,18 @@ class _Search:
         self._statuses = dict.fromkeys(self._statuses, "error")
         failed = self._flow.failure
         if failed is not None:
-            makers = [self._flow.steps[read.value.maker] for read in failed.reads if read.value.maker != FROM_OUTSIDE]
-            inferred = [step for step in makers if step.mode == "inference_mode"]
-            for step in inferred:
-                self._tell("inference_mode", "error", called(step), [], step.place, detail=error)
+            made = [read.value for read in failed.reads if read.value.maker != FROM_OUTSIDE]
+            inferred = [value for value in made if self._flow.steps[value.maker].mode == "inference_mode"]
+            for value in inferred:
+                step = self._flow.steps[value.maker]
+                behind = self._names_of(read.value for read in step.inputs if read.is_leaf)
+                names = list(behind) or self._called([value])
+                self._tell("inference_mode", "error", called(step), names, step.place, detail=error)
             if not inferred:
                 self._tell("raised", "error", failed.called, [], failed.place, detail=error)
         else:
             self._tell("backward", "error", "", [], None, detail=error)
-        return Explanation(self._statuses, tuple(self._causes), tied=self._subject.tied())
+        return Explanation(self._statuses, united(self._causes), tied=self._subject.tied())
 
     def _all_leaves(self, sets: Iterable[int]) -> set[Value]:
         return set(self._flowing.members(reduce(or_, sets, 0)))
@@ -277,7 +280,7 @@ class _Search:
         ]
         if names:
             nothing_learns = self._subject.live is None and "cut" not in self._statuses.values()
-            detail = "nothing that was captured is computed of requires grad" if nothing_learns else ""
+            detail = "what was captured depends on nothing that requires grad" if nothing_learns else ""
             self._tell("frozen", "error" if nothing_learns else "info", "", names, None, detail=detail)
 
     def _tell_no_graph(self) -> None:
@@ -375,26 +378,54 @@ class _Search:
     def _tell_what_was_written(self, live: LiveGraph, error: str) -> None:
         self._statuses = dict.fromkeys(self._statuses, "error")
         writes = writes_over_saved(self._flow, live, self._made)
-        for first, others in writes:
-            leaves = updated_leaves(first)
-            names = self._names_of(map(self._flowing.root, leaves))
-            again = [(called(step), line_in_words(step.place, self._lines)) for step in others]
-            listed = ", ".join(" ".join(filter(None, each)) for each in again)
-            detail = f"and so do later {listed}" if listed else ""
-            self._tell("updated" if leaves else "inplace", "error", called(first), names, first.place, detail=detail)
+        for write in writes:
+            leaves = updated_leaves(write.step)
+            names = self._names_of(map(self._flowing.root, leaves)) if leaves else self._called(write.values)
+            savers, later = (few(map(self._called_at, steps)) for steps in (write.savers.values(), write.later))
+            detail = "; ".join([savers] * bool(savers) + [f"later writes: {later}"] * bool(later))
+            kind, op = "updated" if leaves else "inplace", called(write.step)
+            self._tell(kind, "error", op, names, write.step.place, detail=detail)
         if not writes:
-            freed = first_freed(self._flow, live, self._made)
-            if freed is None:
-                self._tell("raised", "error", "the backward", [], None, detail=error)
-            else:
-                operation, place = freed
-                self._tell("freed", "error", operation, [], place)
+            self._tell_what_was_freed(live, error)
+
+    def _tell_what_was_freed(self, live: LiveGraph, error: str) -> None:
+        freed = freed_steps(live, self._made)
+        if not freed:
+            self._tell("raised", "error", "the backward", [], None, detail=error)
+            return
+        operation, first = freed[0]
+        place = None if first == FROM_OUTSIDE else self._flow.steps[first].place
+        carried = carried_over(self._flow, self._flowing.ends, {index for _, index in freed}) or []
+        if not carried:
+            detail = "what is carried over from before that backward is not known"
+        elif self._flowing.ends.isdisjoint(carried):
+            verb = "are" if len(carried) > 1 else "is"
+            detail = f"{few(map(self._made_as, carried))} {verb} carried over from before that backward"
+        else:
+            carried, detail = [], "what was captured was computed before that backward too"
+        self._tell("freed", "error", operation, self._called(carried), place, detail=detail)
+
+    def _made_as(self, value: Value) -> str:
+        """What a value is called, or what it is, and the line that made it."""
+        step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
+        name = ", ".join(self._called([value]))
+        if step is None:
+            return name or "a tensor from before the recording"
+        return f"{name or f'the result of {called(step)}'} {line_in_words(step.place, self._lines)}".rstrip()
 
     # Words.
 
     def _names_of(self, leaves: Iterable[Value]) -> Iterator[str]:
         for leaf in leaves:
             yield from self._names.get(leaf, ())
+
+    def _called(self, values: Iterable[Value]) -> list[str]:
+        """The names of values, or the variables that they were in."""
+        found = (self._names.get(value) or [self._flow.variables.get(value, "")] for value in values)
+        return [name for names in found for name in names if name]
+
+    def _called_at(self, step: Step) -> str:
+        return f"{called(step)} {line_in_words(step.place, self._lines)}".rstrip()
 
     def _is_trained(self, name: str) -> bool:
         return self._given is None or id(self._subject.tensors[name]) in self._given

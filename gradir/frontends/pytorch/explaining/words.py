@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final
+
 from gradir.frontends.pytorch.recording.flow import Place, Step
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.ir import Source
 
-__all__ = ["called", "line_in_words", "lines_of"]
+__all__ = ["called", "few", "line_in_words", "lines_of"]
+
+_MOST_LISTED: Final = 3
+"""How many operations or tensors the detail of a cause names."""
 
 
 def called(step: Step) -> str:
@@ -30,3 +36,14 @@ def line_in_words(place: Place | None, lines: ShownLines) -> str:
     """Where in the user's program a place is, such as ``at train.py:3``; nothing where that is not known."""
     source = lines_of(place, lines)[0]
     return "" if source is None else f"at {source.file}:{source.line}"
+
+
+def few(texts: Iterable[str]) -> str:
+    """Texts as a list, the first few of many.
+
+    >>> few(["exp at a.py:1", "mul at a.py:2"]), few("abcde")
+    ('exp at a.py:1, mul at a.py:2', 'a, b, c and 2 more')
+    """
+    listed = [*dict.fromkeys(texts)]
+    others = [f"{len(listed) - _MOST_LISTED} more"] if len(listed) > _MOST_LISTED else []
+    return " and ".join([", ".join(listed[:_MOST_LISTED]), *others])
