@@ -22,7 +22,7 @@ def kept_aside(paths: Mapping[nn.Module, str]) -> dict[str, torch.Tensor]:
     """The leaves that modules keep in lists, dicts, plain attributes and as buffers, by where they are."""
     found: dict[str, torch.Tensor] = {}
     for module, path in paths.items():
-        for name, value in (*vars(module).items(), *module._buffers.items()):
+        for name, value in (*vars(module).items(), *module.named_buffers(recurse=False)):
             if name not in _OF_TORCH:
                 _collect(f"{path}.{name}" if path else name, value, found)
     return found
