@@ -495,3 +495,17 @@ def test_a_derivative_without_its_graph_is_told_where_another_term_reaches_all()
     found = rec.explain(loss)
     assert [(cause.kind, cause.level) for cause in found.causes] == [("no_create_graph", "info")]
     assert set(found.statuses.values()) == {"reached"}
+
+
+def test_what_lacks_its_gradient_comes_first_and_is_what_is_allowed() -> None:
+    model = nn.ModuleDict({name: nn.Linear(3, 3) for name in ("stem", "body", "spare")})
+    with gradir.record(model, flow=True) as rec:
+        h = model["body"](model["stem"](torch.ones(1, 3)))
+        loss = h.sum() + model["spare"](h).argmax(-1).float().mean()
+    found = rec.explain(loss)
+    (cause,) = found.causes
+    assert (cause.kind, cause.level) == ("nondifferentiable", "error")
+    assert cause.names[:2] == ("spare.weight", "spare.bias")
+    assert set(cause.names[2:]) == {"stem.weight", "stem.bias", "body.weight", "body.bias"}
+    assert found.allowing(["spare.*"]).level == "none"
+    assert found.allowing(["body.*", "stem.*"]).level == "error"

@@ -90,19 +90,24 @@ class Cause(Record, frozen=True):
         return worded(self.kind, self.op, self.names).advice
 
 
-def united(causes: Iterable[Cause]) -> tuple[Cause, ...]:
+def united(causes: Iterable[Cause], statuses: Mapping[str, str]) -> tuple[Cause, ...]:
     """Causes of which those that differ in their names alone and are of one line are one, where the first of them was.
 
+    The names of what is reached another way come last, since few are shown.
+
     >>> one, two = (Cause("detach", "error", "detach", (name,), Source("net.py", 7)) for name in "ab")
-    >>> [cause.names for cause in united([one, two, replace(one, level="info")])]
-    [('a', 'b'), ('a',)]
+    >>> [cause.names for cause in united([one, two, replace(one, level="info")], {"a": "reached", "b": "cut"})]
+    [('b', 'a'), ('a',)]
     """
     found: dict[Cause, dict[str, None]] = {}
     for number, cause in enumerate(causes):
         # What has no line is told for a reason of its own, such as a pair of weights.
         key = replace(cause, names=() if cause.source else (str(number),))
         found.setdefault(key, {}).update(dict.fromkeys(cause.names))
-    return tuple(replace(key, names=tuple(names)) for key, names in found.items())
+    return tuple(
+        replace(key, names=tuple(sorted(names, key=lambda name: statuses.get(name) == "reached")))
+        for key, names in found.items()
+    )
 
 
 class Term(Record, frozen=True):
@@ -188,8 +193,9 @@ class Explanation(Record, frozen=True):
     def allowing(self, patterns: Iterable[str], where: str = "") -> Explanation:
         """The explanation with what is meant told as a note, which is no alarm.
 
-        That is a cause whose kind a pattern matches, or each of whose names one does; ``*`` is any text, dots included,
-        and no other character stands for another. ``where`` says where the patterns are written.
+        That is a cause whose kind a pattern matches, or each of whose names that lack their gradient one does; ``*`` is
+        any text, dots included, and no other character stands for another. ``where`` says where the patterns are
+        written.
 
         Raises:
             TypeError: ``patterns`` is one text, and no list of them.
@@ -208,7 +214,9 @@ class Explanation(Record, frozen=True):
         found = {text: [key for key, match in matches.items() if match(text)] for text in texts}
         causes, counts = list[Cause](), dict.fromkeys(matches, 0)
         for cause in self.causes:
-            of_kind, *of_names = (found[text] for text in (cause.kind, *cause.names))
+            # What gets its gradient another way is not what the cause is told for.
+            lacking = [name for name in cause.names if self.statuses.get(name) != "reached"] or cause.names
+            of_kind, *of_names = (found[text] for text in (cause.kind, *lacking))
             is_meant = bool(of_kind or (of_names and all(of_names)))
             causes.append(replace(cause, level="note") if is_meant else cause)
             for key in {*of_kind, *chain(*of_names)} if is_meant else ():

@@ -42,7 +42,7 @@ def explained(graph: Graph) -> Explanation:
     for cut in flow:
         statuses.update((name, "cut") for name in cut.names if statuses[name] == "unused")
     tied = tuple(names for names in leaves if len(names) > 1)
-    return Explanation(statuses, united(_causes(statuses, flow)), tied=tied)
+    return Explanation(statuses, united(_causes(statuses, flow), statuses), tied=tied)
 
 
 def _causes(statuses: dict[str, str], flow: list[Cut]) -> Iterator[Cause]:

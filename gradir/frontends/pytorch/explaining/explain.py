@@ -117,7 +117,7 @@ class _Search:
             self._tell("untied", "error", "", names, None)
         numbers = numbers_of(self._flow, self._flowing.terms, self._subject.captured) if values else {}
         terms = tuple(told_terms(self._flow, self._flowing.terms, numbers, self._names_behind, self._lines))
-        causes = united(self._causes)
+        causes = united(self._causes, self._statuses)
         return Explanation(self._statuses, causes, terms, self._subject.tied(), self._gradients, self._of_graph())
 
     def _of_graph(self) -> OfGraph | None:
@@ -150,7 +150,7 @@ class _Search:
                 self._tell("raised", "error", failed.called, [], failed.place, detail=error)
         else:
             self._tell("backward", "error", "", [], None, detail=error)
-        return Explanation(self._statuses, united(self._causes), tied=self._subject.tied())
+        return Explanation(self._statuses, united(self._causes, self._statuses), tied=self._subject.tied())
 
     def _all_leaves(self, sets: Iterable[int]) -> set[Value]:
         return set(self._flowing.members(reduce(or_, sets, 0)))
