@@ -35,11 +35,12 @@ from gradir.frontends.pytorch.reading.tensors import (
     named_tensors,
 )
 from gradir.frontends.pytorch.reading.walk import walk
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Value
+from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.forward import forward_nodes
 from gradir.frontends.pytorch.recording.modes import FlowModes
 from gradir.frontends.pytorch.recording.participants import Ran, strays_among, taking_part
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
 from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline, path_of
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Graph, Producer

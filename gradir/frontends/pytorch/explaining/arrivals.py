@@ -16,8 +16,9 @@ from gradir.frontends.pytorch.private import hooks_of, sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
-from gradir.frontends.pytorch.recording.flow import Flow, Place, Step, Value
-from gradir.frontends.pytorch.recording.places import Written
+from gradir.frontends.pytorch.recording.flow import Flow
+from gradir.frontends.pytorch.recording.places import Place, Written
+from gradir.frontends.pytorch.recording.steps import Step, Value
 
 __all__ = ["BROKEN", "Finding", "Recorded", "Verdict", "verdicts"]
 

@@ -9,8 +9,10 @@ from typing import Final, NamedTuple
 import torch
 
 from gradir.frontends.pytorch.reading.tensors import storage_of
-from gradir.frontends.pytorch.recording.flow import Flow, Place, Step, Value
+from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import plain_name
+from gradir.frontends.pytorch.recording.places import Place
+from gradir.frontends.pytorch.recording.steps import Step, Value
 
 __all__ = ["Clearing", "Clearings"]
 

@@ -11,7 +11,8 @@ import torch
 from gradir.frontends.pytorch.explaining.terms import terms_of
 from gradir.frontends.pytorch.private import CHECKPOINT, READS_A_NUMBER
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
-from gradir.frontends.pytorch.recording.flow import COPYING, FROM_OUTSIDE, Exit, Flow, Read, Step, Value
+from gradir.frontends.pytorch.recording.flow import COPYING, Flow
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Read, Step, Value
 
 __all__ = ["DERIVING", "EXPLICIT", "Flowing", "Leaving", "Stop", "updated_leaves"]
 

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
 from gradir.frontends.pytorch.private import sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.recording.flow import Flow, Step, Value
+from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import plain_name
+from gradir.frontends.pytorch.recording.steps import Step, Value
 
 __all__ = ["Ends", "Entry"]
 

@@ -26,8 +26,9 @@ from gradir.frontends.pytorch.explaining.words import called, few, line_in_words
 from gradir.frontends.pytorch.explaining.writes import writes_over_saved
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Place, Step, Value
+from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.sources import ShownLines
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 from gradir.spec import own_error
 
 __all__ = ["explain", "explain_failure"]

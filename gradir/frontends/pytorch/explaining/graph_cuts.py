@@ -9,8 +9,10 @@ from gradir.frontends.pytorch.explaining.ends import Ends
 from gradir.frontends.pytorch.explaining.meant import Meant
 from gradir.frontends.pytorch.explaining.words import called, lines_of
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.recording.flow import Flow, Place, Value
+from gradir.frontends.pytorch.recording.flow import Flow
+from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.sources import ShownLines
+from gradir.frontends.pytorch.recording.steps import Value
 from gradir.frontends.pytorch.recording.timelines import Frame
 from gradir.ir import Cut
 

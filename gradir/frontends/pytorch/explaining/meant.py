@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Step, Value
+from gradir.frontends.pytorch.recording.flow import Flow
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 
 __all__ = ["Meant"]
 

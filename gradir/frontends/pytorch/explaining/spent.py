@@ -9,7 +9,8 @@ import torch
 from gradir.frontends.pytorch.explaining.cuts import DERIVING
 from gradir.frontends.pytorch.private import sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Value
+from gradir.frontends.pytorch.recording.flow import Flow
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
 from gradir.ir import Node
 
 __all__ = ["carried_over", "freed_steps", "is_spent"]

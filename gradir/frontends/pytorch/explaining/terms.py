@@ -10,9 +10,10 @@ import torch
 
 from gradir.explanations.model import Term
 from gradir.frontends.pytorch.explaining.words import called, lines_of
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Step, Value, is_number
+from gradir.frontends.pytorch.recording.flow import Flow, is_number
 from gradir.frontends.pytorch.recording.operands import SCALES, SUMS, plain_name
 from gradir.frontends.pytorch.recording.sources import ShownLines
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 
 __all__ = ["numbers_of", "terms_of", "told_terms"]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from gradir.frontends.pytorch.recording.flow import Place, Step
+from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.sources import ShownLines
+from gradir.frontends.pytorch.recording.steps import Step
 from gradir.ir import Source
 
 __all__ = ["called", "few", "line_in_words", "lines_of"]

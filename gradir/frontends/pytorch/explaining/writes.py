@@ -11,7 +11,9 @@ from gradir.frontends.pytorch.private import sequence_number
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import saved_tensor
 from gradir.frontends.pytorch.reading.tensors import storage_of
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Place, Step, Value
+from gradir.frontends.pytorch.recording.flow import Flow
+from gradir.frontends.pytorch.recording.places import Place
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 
 __all__ = ["Write", "writes_over_saved"]
 

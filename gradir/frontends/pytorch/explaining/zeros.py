@@ -9,8 +9,9 @@ from typing import Any, Final, TypeAlias
 import torch
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Flow, Step, Value
+from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import plain_name
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 from gradir.ir import Node
 from gradir.ir.model import Shape
 

@@ -11,7 +11,7 @@ import sys
 import weakref
 from collections.abc import Mapping, Sequence
 from types import FrameType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -28,23 +28,11 @@ from gradir.frontends.pytorch.reading.tensors import held_by, storage_of
 from gradir.frontends.pytorch.recording.operands import DATA, INPLACE, named, signature_of, tensors_in
 from gradir.frontends.pytorch.recording.places import Place, Places, Written, written
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, fates
-from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Outside, Read, Step, Value, Within
+from gradir.frontends.pytorch.recording.timelines import Timeline
 from gradir.ir import TensorMeta
 
-__all__ = [
-    "COPYING",
-    "FROM_OUTSIDE",
-    "Exit",
-    "Flow",
-    "Outside",
-    "Place",
-    "Read",
-    "Step",
-    "Value",
-    "is_number",
-]
-
-FROM_OUTSIDE: Final = -1
+__all__ = ["COPYING", "Flow", "is_number"]
 
 _GRAD: Final = "grad"
 
@@ -59,79 +47,6 @@ _CLASS: Final = "Tensor"
 """The class of torch that does so when it is called, of which nothing is told but what it reads."""
 
 _MADE_OF_NUMBERS: Final = torch.ops.aten.lift_fresh.default
-
-
-class Value(NamedTuple):
-    """What a tensor holds: output ``number`` of the step ``maker``.
-
-    Of a tensor that no step made the maker is `FROM_OUTSIDE`, and ``number`` its place among `Flow.outside`.
-    """
-
-    maker: int
-    number: int
-
-
-class Read(NamedTuple):
-    """A value as an operation takes it: whether it requires grad then, and whether it is a leaf of the graph."""
-
-    value: Value
-    carries: bool
-    is_leaf: bool
-
-
-class Within(NamedTuple):
-    """The call of a custom Function that runs an operation, the outermost one: its class and the place."""
-
-    called: str
-    place: Place | None
-
-
-class Step(NamedTuple):
-    """One operation, in the order in which they ran.
-
-    ``kinds`` tells of each input whether it is only read (``data``), lends an output its memory (``view``) or is
-    written to (``inplace``); it is empty where all are only read. ``constants`` are the other arguments. ``mode`` is
-    ``grad``, ``no_grad`` or ``inference_mode``, ``inside`` tells which custom Function ran it, and ``failed`` what
-    it raised. ``number`` is the autograd sequence number that came next, ``call`` the running module and
-    ``called`` what the program called; what an optimizer writes is called ``step``, where its step was called.
-    """
-
-    func: Any
-    inputs: tuple[Read, ...]
-    kinds: tuple[str, ...]
-    constants: tuple[tuple[str, object], ...]
-    outputs: tuple[TensorMeta, ...]
-    mode: str
-    inside: Within | None
-    number: int
-    call: Frame | None
-    called: str
-    place: Place | None
-    failed: str
-
-
-class Exit(NamedTuple):
-    """A function that read the numbers of tensors, when ``before`` steps had run; ``failed`` is what it raised."""
-
-    called: str
-    reads: tuple[Read, ...]
-    place: Place | None
-    before: int
-    failed: str = ""
-
-
-class Outside(NamedTuple):
-    """A tensor that no step made, as it was when it was first taken.
-
-    ``role`` is ``parameter``, ``leaf`` or ``input``. ``copied`` are the tensors whose numbers the running function had
-    read, and ``shared`` is the value of a tensor that has the same memory.
-    """
-
-    tensor: weakref.ref[torch.Tensor]
-    meta: TensorMeta
-    role: str
-    copied: tuple[Read, ...] = ()
-    shared: Value | None = None
 
 
 class Flow:

@@ -12,8 +12,9 @@ from gradir.frontends.pytorch.reading.attributes import plain_text, plain_value
 from gradir.frontends.pytorch.reading.symbols import Symbols
 from gradir.frontends.pytorch.reading.tensors import NamedTensors
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
-from gradir.frontends.pytorch.recording.flow import FROM_OUTSIDE, Exit, Flow, Outside, Read, Step, Value
+from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.sources import ShownLines
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Outside, Read, Step, Value
 from gradir.frontends.pytorch.recording.timelines import Frame
 from gradir.ir import Node, Ref, TensorMeta
 from gradir.ir.ids import IdAllocator
