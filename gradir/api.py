@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     import graphviz
 
     from gradir.diffs.changes import Diff
-    from gradir.diffs.hunks import Script
     from gradir.explanations.model import Explanation
     from gradir.ir import Graph
     from gradir.protocols import Names, Recorder, Verification
@@ -374,9 +373,10 @@ def patch(graph: Graph, diff: Diff) -> Graph:
     >>> list(patch(a, diff(a, b)).nodes)
     ['y']
     """
+    from gradir.diffs.changes import script_for
     from gradir.diffs.hunks import apply
 
-    return apply(_script(graph, diff), graph)
+    return apply(script_for(graph, diff), graph)
 
 
 def unpatch(graph: Graph, diff: Diff) -> Graph:
@@ -386,16 +386,7 @@ def unpatch(graph: Graph, diff: Diff) -> Graph:
         PatchError: the diff was not made for this graph.
         TypeError: the one is no graph, or the other no diff.
     """
+    from gradir.diffs.changes import script_for
     from gradir.diffs.hunks import apply, inverse
 
-    return apply(inverse(_script(graph, diff)), graph)
-
-
-def _script(graph: object, diff: object) -> Script:
-    from gradir.diffs.changes import Diff
-    from gradir.ir.graph import expect_graphs
-
-    expect_graphs(graph)
-    if not isinstance(diff, Diff):
-        raise TypeError(f"expected a gradir.Diff, got {type(diff).__name__}")
-    return diff.script
+    return apply(inverse(script_for(graph, diff)), graph)

@@ -11,10 +11,11 @@ from msgspec import UNSET
 
 from gradir.diffs.hunks import Script
 from gradir.ir import Cut, TensorMeta
+from gradir.ir.graph import expect_graphs
 from gradir.ir.text import quoted
 from gradir.ir.totals import Totals
 
-__all__ = ["UNSET", "Change", "Diff", "FieldChange", "Growth", "Kind", "Size", "Subject", "Totals"]
+__all__ = ["UNSET", "Change", "Diff", "FieldChange", "Growth", "Kind", "Size", "Subject", "Totals", "script_for"]
 
 Kind = Literal["added", "removed", "changed", "renamed", "moved"]
 Subject = Literal["node", "scope", "cut", "module", "graph"]
@@ -149,3 +150,15 @@ class Diff(Record, frozen=True, dict=True):
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:  # noqa: ARG002
         """What a notebook shows: the report for a pull request."""
         return {"text/plain": str(self), "text/markdown": self.to("markdown")}
+
+
+def script_for(graph: object, diff: object) -> Script:
+    """The exact difference of what is given as a graph and as a diff to be applied to it.
+
+    Raises:
+        TypeError: the one is no graph, or the other no diff.
+    """
+    expect_graphs(graph)
+    if not isinstance(diff, Diff):
+        raise TypeError(f"expected a gradir.Diff, got {type(diff).__name__}")
+    return diff.script
