@@ -5,5 +5,5 @@
 told of that, with ``zeros`` for what stays zero, ``traps`` for what is not finite and ``hooks`` for what changes a
 gradient on its way. ``writes`` and ``spent`` find what keeps a backward from running, ``clearing`` what wiped its
 gradients, ``terms`` what a loss is a sum of, and ``registered`` what modules keep aside and an optimizer lost.
-``explain`` puts it together of a ``subject``, in the ``words`` of the program.
+``explain`` puts it together of a ``subject``, with ``failures`` for what raised, in the ``words`` of the program.
 """

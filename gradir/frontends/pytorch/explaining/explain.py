@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial, reduce
+from functools import reduce
 from operator import or_
 from typing import Final
 
@@ -14,21 +14,20 @@ from gradir.errors import CaptureError
 from gradir.explanations.model import Cause, Explanation, Level, OfGraph, united
 from gradir.frontends.pytorch.explaining.arrivals import BROKEN, Finding, Recorded, verdicts
 from gradir.frontends.pytorch.explaining.clearing import Clearing, Clearings
-from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Stop, updated_leaves
+from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Stop
+from gradir.frontends.pytorch.explaining.failures import of_backward, of_forward
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.graph_cuts import leavings
 from gradir.frontends.pytorch.explaining.hooks import Hooks
 from gradir.frontends.pytorch.explaining.registered import replaced
-from gradir.frontends.pytorch.explaining.spent import carried_over, freed_steps, is_spent
+from gradir.frontends.pytorch.explaining.spent import is_spent
 from gradir.frontends.pytorch.explaining.subject import Subject
 from gradir.frontends.pytorch.explaining.terms import numbers_of, told_terms
-from gradir.frontends.pytorch.explaining.words import called, few, line_in_words, lines_of
-from gradir.frontends.pytorch.explaining.writes import writes_over_saved
+from gradir.frontends.pytorch.explaining.words import Words, called
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.places import Place
-from gradir.frontends.pytorch.recording.sources import ShownLines
-from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
 from gradir.spec import own_error
 
 __all__ = ["explain", "explain_failure"]
@@ -62,15 +61,12 @@ class _Search:
         self._is_whole = all(value.maker != FROM_OUTSIDE for value in ends)
         self._flowing = Flowing(subject.flow, subject.captured)
         self._made = subject.flow.makers()
-        self._lines = ShownLines()
         self._leaves = set() if subject.live is None else {id(leaf) for leaf in subject.live.leaves.values()}
         self._hidden = self._hidden_names()
         self._values = {
             name: self._flowing.root(subject.flow.value_of(tensor)) for name, tensor in subject.tensors.items()
         }
-        self._names: dict[Value, list[str]] = {}
-        for name, value in self._values.items():
-            self._names.setdefault(value, []).append(name)
+        self._words = Words(subject.flow, self._values)
         self._stopped = self._all_leaves(stop.leaves for stop in self._flowing.stops)
         self._compiled = set(self._flowing.members(self._flowing.compiled))
         self._taken = {read.value for step in subject.flow.steps for read in step.inputs}
@@ -103,7 +99,8 @@ class _Search:
         self._tell_exchanges()
         self._tell_what_is_no_leaf()
         if failure and live is not None:
-            self._tell_what_was_written(live, failure)
+            self._statuses = dict.fromkeys(self._statuses, "error")
+            self._causes.extend(of_backward(self._flowing, live, self._made, self._words, failure))
         elif gradients is not None and live is not None:
             self._tell_values(live, gradients, arrivals)
         elif self._is_whole:
@@ -117,7 +114,7 @@ class _Search:
         for names in self._subject.untied:
             self._tell("untied", "error", "", names, None)
         numbers = numbers_of(self._flow, self._flowing.terms, self._subject.captured) if values else {}
-        terms = tuple(told_terms(self._flow, self._flowing.terms, numbers, self._names_behind, self._lines))
+        terms = tuple(told_terms(self._flow, self._flowing.terms, numbers, self._names_behind, self._words.lines))
         causes = united(self._causes, self._statuses)
         return Explanation(self._statuses, causes, terms, self._subject.tied(), self._gradients, self._of_graph())
 
@@ -131,27 +128,15 @@ class _Search:
 
     def _names_behind(self, term: Value) -> tuple[str, ...]:
         """The leaves that a term gives a gradient, as far as it is known."""
-        names = self._names_of(self._flowing.leaves_behind(term))
+        names = self._words.names_of(self._flowing.leaves_behind(term))
         return tuple(
             name for name in names if self._statuses[name] == "reached" or self._values[name] not in self._compiled
         )
 
     def explanation_of_failure(self, error: str) -> Explanation:
-        self._statuses = dict.fromkeys(self._statuses, "error")
-        failed = self._flow.failure
-        if failed is not None:
-            made = [read.value for read in failed.reads if read.value.maker != FROM_OUTSIDE]
-            inferred = [value for value in made if self._flow.steps[value.maker].mode == "inference_mode"]
-            for value in inferred:
-                step = self._flow.steps[value.maker]
-                behind = self._names_of(read.value for read in step.inputs if read.is_leaf)
-                names = list(behind) or self._called([value])
-                self._tell("inference_mode", "error", called(step), names, step.place, detail=error)
-            if not inferred:
-                self._tell("raised", "error", failed.called, [], failed.place, detail=error)
-        else:
-            self._tell("backward", "error", "", [], None, detail=error)
-        return Explanation(self._statuses, united(self._causes, self._statuses), tied=self._subject.tied())
+        statuses = dict.fromkeys(self._statuses, "error")
+        causes = united(of_forward(self._words, error), statuses)
+        return Explanation(statuses, causes, tied=self._subject.tied())
 
     def _all_leaves(self, sets: Iterable[int]) -> set[Value]:
         return set(self._flowing.members(reduce(or_, sets, 0)))
@@ -195,7 +180,7 @@ class _Search:
             first, leaves = groups.get((stop.kind, stop.step.place), (stop, 0))
             groups[stop.kind, stop.step.place] = first, leaves | stop.leaves
         for (kind, place), (stop, leaves) in groups.items():
-            names = list(self._names_of(self._flowing.members(leaves)))
+            names = list(self._words.names_of(self._flowing.members(leaves)))
             level = self._level_of(names)
             if level == "error" or kind in EXPLICIT:
                 behind = (self._flow.variables.get(leaf) for leaf in self._flowing.members(leaves))
@@ -207,7 +192,7 @@ class _Search:
         for (operation, place), leaving in leavings(self._flowing).items():
             names = [
                 name
-                for name in self._names_of(self._flowing.members(leaving.leaves))
+                for name in self._words.names_of(self._flowing.members(leaving.leaves))
                 if self._statuses[name] == "cut" and self._values[name] not in self._stopped and name not in told
             ]
             if names:
@@ -216,7 +201,7 @@ class _Search:
 
     def _tell_exchanges(self) -> None:
         for exchange in self._flow.exchanges:
-            names = list(self._names_of(self._flowing.root(read.value) for read in exchange.reads))
+            names = list(self._words.names_of(self._flowing.root(read.value) for read in exchange.reads))
             if names:
                 self._tell("exchanged", "info", "", names, exchange.place)
 
@@ -240,7 +225,7 @@ class _Search:
         for found, names in groups.items():
             # Without the optimizer that is to use them, nobody knows whether they are wiped on purpose, as in a GAN.
             is_lost = self._given is not None and any(map(self._is_trained, names))
-            line = line_in_words(found.step, self._lines)
+            line = self._words.line(found.step)
             detail = f"the step {line} finds none" if line else ""
             self._tell("cleared", "error" if is_lost else "info", "", names, found.place, detail=detail)
 
@@ -344,10 +329,10 @@ class _Search:
             self._flowing,
             self._made,
             self._values,
-            self._names,
+            self._words.names,
             hooks,
             functions,
-            partial(line_in_words, lines=self._lines),
+            self._words.line,
         )
         told: dict[Finding, list[str]] = {}
         for name, (status, said) in verdicts(live, gradients, recorded, arrivals, self._subject.tensors).items():
@@ -376,58 +361,6 @@ class _Search:
         }
         self._gradients_at = gradients.by_node(live)
 
-    def _tell_what_was_written(self, live: LiveGraph, error: str) -> None:
-        self._statuses = dict.fromkeys(self._statuses, "error")
-        writes = writes_over_saved(self._flow, live, self._made)
-        for write in writes:
-            leaves = updated_leaves(write.step)
-            names = self._names_of(map(self._flowing.root, leaves)) if leaves else self._called(write.values)
-            savers, later = (few(map(self._called_at, steps)) for steps in (write.savers.values(), write.later))
-            detail = "; ".join([savers] * bool(savers) + [f"later writes: {later}"] * bool(later))
-            kind, op = "updated" if leaves else "inplace", called(write.step)
-            self._tell(kind, "error", op, names, write.step.place, detail=detail)
-        if not writes:
-            self._tell_what_was_freed(live, error)
-
-    def _tell_what_was_freed(self, live: LiveGraph, error: str) -> None:
-        freed = freed_steps(live, self._made)
-        if not freed:
-            self._tell("raised", "error", "the backward", [], None, detail=error)
-            return
-        operation, first = freed[0]
-        place = None if first == FROM_OUTSIDE else self._flow.steps[first].place
-        carried = carried_over(self._flow, self._flowing.ends, {index for _, index in freed}) or []
-        if not carried:
-            detail = "what is carried over from before that backward is not known"
-        elif self._flowing.ends.isdisjoint(carried):
-            verb = "are" if len(carried) > 1 else "is"
-            detail = f"{few(map(self._made_as, carried))} {verb} carried over from before that backward"
-        else:
-            carried, detail = [], "what was captured was computed before that backward too"
-        self._tell("freed", "error", operation, self._called(carried), place, detail=detail)
-
-    def _made_as(self, value: Value) -> str:
-        """What a value is called, or what it is, and the line that made it."""
-        step = None if value.maker == FROM_OUTSIDE else self._flow.steps[value.maker]
-        name = ", ".join(self._called([value]))
-        if step is None:
-            return name or "a tensor from before the recording"
-        return f"{name or f'the result of {called(step)}'} {line_in_words(step.place, self._lines)}".rstrip()
-
-    # Words.
-
-    def _names_of(self, leaves: Iterable[Value]) -> Iterator[str]:
-        for leaf in leaves:
-            yield from self._names.get(leaf, ())
-
-    def _called(self, values: Iterable[Value]) -> list[str]:
-        """The names of values, or the variables that they were in."""
-        found = (self._names.get(value) or [self._flow.variables.get(value, "")] for value in values)
-        return [name for names in found for name in names if name]
-
-    def _called_at(self, step: Step) -> str:
-        return f"{called(step)} {line_in_words(step.place, self._lines)}".rstrip()
-
     def _is_trained(self, name: str) -> bool:
         return self._given is None or id(self._subject.tensors[name]) in self._given
 
@@ -439,5 +372,4 @@ class _Search:
     def _tell(
         self, kind: str, level: Level, op: str, names: Iterable[str], place: Place | None, *, detail: str = ""
     ) -> None:
-        source, via = lines_of(place, self._lines)
-        self._causes.append(Cause(kind, level, op, tuple(names), source, via, detail))
+        self._causes.append(self._words.cause(kind, level, op, names, place, detail=detail))

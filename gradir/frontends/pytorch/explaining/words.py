@@ -1,16 +1,18 @@
-"""What a step and its place are called by the program that has them."""
+"""What values, steps and places are called by the program that has them, and causes told in these words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from gradir.explanations.model import Cause, Level
+from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.sources import ShownLines
-from gradir.frontends.pytorch.recording.steps import Step
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 from gradir.ir import Source
 
-__all__ = ["called", "few", "line_in_words", "lines_of"]
+__all__ = ["Words", "called", "few", "lines_of"]
 
 _MOST_LISTED: Final = 3
 """How many operations or tensors the detail of a cause names."""
@@ -33,12 +35,6 @@ def lines_of(place: Place | None, lines: ShownLines) -> tuple[Source | None, Sou
     return lines(place.caller.code, place.caller.instruction), inner
 
 
-def line_in_words(place: Place | None, lines: ShownLines) -> str:
-    """Where in the user's program a place is, such as ``at train.py:3``; nothing where that is not known."""
-    source = lines_of(place, lines)[0]
-    return "" if source is None else f"at {source.file}:{source.line}"
-
-
 def few(texts: Iterable[str]) -> str:
     """Texts as a list, the first few of many.
 
@@ -48,3 +44,49 @@ def few(texts: Iterable[str]) -> str:
     listed = [*dict.fromkeys(texts)]
     others = [f"{len(listed) - _MOST_LISTED} more"] if len(listed) > _MOST_LISTED else []
     return " and ".join([", ".join(listed[:_MOST_LISTED]), *others])
+
+
+class Words:
+    """What a program calls the values of its flow, and causes told with these names and its lines."""
+
+    def __init__(self, flow: Flow, values: Mapping[str, Value]) -> None:
+        """``values`` are the parameters and tensors by name."""
+        self.lines = ShownLines()
+        self.names: dict[Value, list[str]] = {}
+        self.flow = flow
+        for name, value in values.items():
+            self.names.setdefault(value, []).append(name)
+
+    def names_of(self, leaves: Iterable[Value]) -> Iterator[str]:
+        """The names of values, as far as they have one."""
+        for leaf in leaves:
+            yield from self.names.get(leaf, ())
+
+    def called(self, values: Iterable[Value]) -> list[str]:
+        """The names of values, or the variables that they were in."""
+        found = (self.names.get(value) or [self.flow.variables.get(value, "")] for value in values)
+        return [name for names in found for name in names if name]
+
+    def line(self, place: Place | None) -> str:
+        """Where in the user's program a place is, such as ``at train.py:3``; nothing where that is not known."""
+        source = lines_of(place, self.lines)[0]
+        return "" if source is None else f"at {source.file}:{source.line}"
+
+    def called_at(self, step: Step) -> str:
+        """An operation and its line."""
+        return f"{called(step)} {self.line(step.place)}".rstrip()
+
+    def made_as(self, value: Value) -> str:
+        """What a value is called, or what it is, and the line that made it."""
+        step = None if value.maker == FROM_OUTSIDE else self.flow.steps[value.maker]
+        name = ", ".join(self.called([value]))
+        if step is None:
+            return name or "a tensor from before the recording"
+        return f"{name or f'the result of {called(step)}'} {self.line(step.place)}".rstrip()
+
+    def cause(
+        self, kind: str, level: Level, op: str, names: Iterable[str], place: Place | None, *, detail: str = ""
+    ) -> Cause:
+        """A cause at a place of the program."""
+        source, via = lines_of(place, self.lines)
+        return Cause(kind, level, op, tuple(names), source, via, detail)
