@@ -23,7 +23,6 @@ from gradir.frontends.pytorch.explaining.graph_cuts import cuts_of
 from gradir.frontends.pytorch.private import MODULE_CALL, flattened_with_paths, own_parameters, runs_a_function
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
 from gradir.frontends.pytorch.reading.attributes import plain_text
-from gradir.frontends.pytorch.reading.distributed import forms_of_sharded
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
 from gradir.frontends.pytorch.reading.scopes import scope_table
 from gradir.frontends.pytorch.reading.tensors import (
@@ -32,7 +31,6 @@ from gradir.frontends.pytorch.reading.tensors import (
     Owned,
     modules_below,
     modules_of,
-    named_tensors,
 )
 from gradir.frontends.pytorch.reading.walk import walk
 from gradir.frontends.pytorch.recording.flow import Flow
@@ -162,9 +160,7 @@ class Recorder:
             CaptureError: the recorder does not note the flow, nothing ran in it, or ``subject`` holds no tensor.
         """
         from gradir.frontends.pytorch.explaining.explain import explain, explain_failure
-        from gradir.frontends.pytorch.explaining.hooks import hooked_modules
-        from gradir.frontends.pytorch.explaining.registered import broken_ties, kept_aside
-        from gradir.frontends.pytorch.explaining.subject import Subject
+        from gradir.frontends.pytorch.explaining.subject import subject_of
 
         if not self._notes_flow:
             raise CaptureError("the forward was not noted: record it with gradir.record(model, flow=True)")
@@ -173,8 +169,6 @@ class Recorder:
         modules = modules_below(modules_of(self._model if model is None else model))
         if not modules.roots:
             modules = _with_strays(modules, strays_among(list(self._outermost), modules.paths))
-        owned = [entry for entry in modules.owned if isinstance(entry.tensor, nn.Parameter)]
-        named = {name: entry.tensor for entry in owned for name in entry.names}
         captured = [leaf for _, leaf in flattened_with_paths(subject)[0] if isinstance(leaf, torch.Tensor)]
         if not captured and not isinstance(subject, BaseException):
             kind = type(subject).__name__
@@ -185,28 +179,7 @@ class Recorder:
         flow = next(iter(self._flows.values()))
         with_graph = [tensor for tensor in captured if tensor.requires_grad]
         live = self.live_capture(with_graph, model=model, params=params) if with_graph else None
-        groups = getattr(optimizer, "param_groups", None)
-        if optimizer is not None and groups is None:
-            raise CaptureError(f"optimizer is no optimizer of torch.optim but {type(optimizer).__name__}")
-        # Backward gives a gradient to the form that the forward ran with, and the optimizer has the other.
-        whole = {id(form): forms[0] for forms in forms_of_sharded(modules.paths) for form in forms}
-        named = {name: whole.get(id(tensor), tensor) for name, tensor in named.items()}
-        held = None if groups is None else [tensor for group in groups for tensor in group["params"]]
-        trained = None if held is None else [whole.get(id(tensor), tensor) for tensor in held]
-        extra = dict(named_tensors(params))
-        parametrized = frozenset(name for name in extra if f"parametrizations.{name}.original" in named)
-        asked = Subject(
-            flow,
-            {**named, **extra},
-            frozenset(named),
-            captured,
-            live,
-            trained,
-            parametrized,
-            kept_aside(modules.paths),
-            broken_ties(modules.paths),
-            hooked_modules(modules.paths),
-        )
+        asked = subject_of(flow, modules, captured, live, params=params, optimizer=optimizer)
         return explain_failure(asked, subject) if isinstance(subject, BaseException) else explain(asked, values=values)
 
     def verify(

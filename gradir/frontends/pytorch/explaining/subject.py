@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
+from gradir.errors import CaptureError
+from gradir.frontends.pytorch.explaining.hooks import hooked_modules
+from gradir.frontends.pytorch.explaining.registered import broken_ties, kept_aside
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.distributed import forms_of_sharded
+from gradir.frontends.pytorch.reading.tensors import Modules, named_tensors
 from gradir.frontends.pytorch.recording.flow import Flow
+from gradir.protocols import Names
 
-__all__ = ["Subject"]
+__all__ = ["Subject", "subject_of"]
 
 
 class Subject(NamedTuple):
@@ -40,3 +47,40 @@ class Subject(NamedTuple):
         for name, tensor in self.tensors.items():
             names.setdefault(id(tensor), []).append(name)
         return tuple(tuple(group) for group in names.values() if len(group) > 1)
+
+
+def subject_of(
+    flow: Flow,
+    modules: Modules,
+    captured: Sequence[torch.Tensor],
+    live: LiveGraph | None,
+    *,
+    params: Names | None,
+    optimizer: Any,
+) -> Subject:
+    """What is to be explained of captured tensors, with the parameters of modules and further names.
+
+    Raises:
+        CaptureError: ``optimizer`` is none.
+    """
+    groups = getattr(optimizer, "param_groups", None)
+    if optimizer is not None and groups is None:
+        raise CaptureError(f"optimizer is no optimizer of torch.optim but {type(optimizer).__name__}")
+    # Backward gives a gradient to the form that the forward ran with, and the optimizer has the other.
+    whole = {id(form): forms[0] for forms in forms_of_sharded(modules.paths) for form in forms}
+    owned = [entry for entry in modules.owned if isinstance(entry.tensor, nn.Parameter)]
+    named = {name: whole.get(id(entry.tensor), entry.tensor) for entry in owned for name in entry.names}
+    held = None if groups is None else [tensor for group in groups for tensor in group["params"]]
+    extra = dict(named_tensors(params))
+    return Subject(
+        flow,
+        {**named, **extra},
+        frozenset(named),
+        captured,
+        live,
+        None if held is None else [whole.get(id(tensor), tensor) for tensor in held],
+        frozenset(name for name in extra if f"parametrizations.{name}.original" in named),
+        kept_aside(modules.paths),
+        broken_ties(modules.paths),
+        hooked_modules(modules.paths),
+    )
