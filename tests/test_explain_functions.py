@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from marked_lines import marked  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
@@ -49,11 +49,6 @@ def explained(model: nn.Module, run: Callable[[Any], torch.Tensor], **more: Any)
     return found
 
 
-def line_of(run: Callable[..., object]) -> int:
-    lines, first = inspect.getsourcelines(run)
-    return next(first + number for number, line in enumerate(lines) if line.rstrip().endswith("# HERE"))
-
-
 def of_nothing(model: Any) -> torch.Tensor:
     hidden = checkpoint(model["block"], X, use_reentrant=True)  # HERE
     return model["head"](hidden).sum()
@@ -71,7 +66,7 @@ def test_a_reentrant_checkpoint_without_an_input_that_requires_grad_is_named(mod
     (cause,) = found.causes
     assert (cause.kind, cause.level, cause.names) == ("checkpoint", "error", BLOCK)
     assert cause.source is not None
-    assert (cause.source.line, cause.source.function) == (line_of(of_nothing), "of_nothing")
+    assert (cause.source.line, cause.source.function) == (marked(of_nothing), "of_nothing")
     assert "use_reentrant=False" in cause.advice
     with gradir.record(model, flow=True) as rec:
         loss = of_nothing(model)
@@ -128,7 +123,7 @@ def test_a_function_that_says_it_has_no_derivative_is_named(model: nn.ModuleDict
     (cause,) = found.causes
     assert (cause.kind, cause.level, cause.op, cause.names) == ("nondifferentiable", "error", "Marked", BLOCK)
     assert cause.source is not None
-    assert cause.source.line == line_of(signs)
+    assert cause.source.line == marked(signs)
 
 
 class Largest(torch.autograd.Function):
@@ -226,7 +221,7 @@ def test_a_function_that_gives_nothing_back_is_named_with_its_line(
         loss = run(model)
     found = rec.explain(loss)
     (cause,) = (cause for cause in found.causes if cause.kind == kind)
-    assert (cause.names, cause.source and cause.source.line) == (names, line_of(run))
+    assert (cause.names, cause.source and cause.source.line) == (names, marked(run))
     loss.backward()
     gradients = [model.get_parameter(name).grad for name in names]
     assert all(gradient is None if kind == "withheld" else not gradient.any() for gradient in gradients)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from explained_models import Model, named  # noqa: E402
 from tensors import leaf_of as leaf  # noqa: E402
 
 import gradir  # noqa: E402
@@ -23,15 +22,6 @@ nn = torch.nn
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     torch.manual_seed(0)
-
-
-class Model(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem, self.head = nn.Linear(3, 3), nn.Linear(3, 2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.stem(x).relu())
 
 
 def test_a_frozen_model_is_an_error_where_nothing_learns_and_else_none() -> None:
@@ -47,41 +37,6 @@ def test_a_frozen_model_is_an_error_where_nothing_learns_and_else_none() -> None
         loss = model(torch.ones(1, 3)).sum()
     (cause,) = rec.explain(loss).causes
     assert (cause.kind, cause.level, len(cause.names)) == ("frozen", "error", 4)
-
-
-def test_what_the_optimizer_lacks_is_noted_and_excuses_a_cut() -> None:
-    model = Model()
-    optimizer = torch.optim.SGD(model.head.parameters(), 0.1)
-    with gradir.record(model, flow=True) as rec:
-        loss = model(torch.ones(1, 3)).sum()
-        cut = model.head(model.stem(torch.ones(1, 3)).detach()).sum()
-    (cause,) = rec.explain(loss, optimizer=optimizer).causes
-    assert (cause.kind, cause.level, cause.names) == ("not_in_optimizer", "note", ("stem.weight", "stem.bias"))
-    assert [(c.kind, c.level) for c in rec.explain(cut, optimizer=optimizer).causes] == [("detach", "info")]
-    assert [(c.kind, c.level) for c in rec.explain(cut).causes] == [("detach", "error")]
-
-
-def test_a_loss_without_a_graph_is_an_error_whatever_the_optimizer_has() -> None:
-    model, other = Model(), nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(other.parameters(), 0.1)
-
-    def off(x: torch.Tensor) -> torch.Tensor:
-        with torch.no_grad():
-            return model(x).sum()
-
-    for run, kinds, status in (
-        (off, {("no_grad", "error")}, "cut"),
-        (lambda x: model(x).sum().detach(), {("detach", "error")}, "cut"),
-        (lambda x: (model(x), x.sum())[1], {("no_graph", "error")}, "unused"),
-    ):
-        with gradir.record(model, flow=True) as rec:
-            loss = run(torch.ones(1, 3))
-        with pytest.raises(RuntimeError, match="does not require grad"):
-            loss.backward()
-        found = rec.explain(loss, optimizer=optimizer)
-        assert {(cause.kind, cause.level) for cause in found.causes} == kinds
-        assert all(cause.source is not None for cause in found.causes)
-        assert set(found.statuses.values()) == {status}
 
 
 def test_a_model_that_is_frozen_throughout_is_said_to_be() -> None:
@@ -121,75 +76,6 @@ def test_what_is_lost_and_what_learns_otherwise_on_one_line_have_levels_of_their
         ("error", ("a",)),
         ("info", ("b",)),
     ]
-
-
-def named(found: gradir.Explanation) -> list[tuple[str, str, tuple[str, ...]]]:
-    return [(cause.kind, cause.level, cause.names) for cause in found.causes]
-
-
-HEAD = ("head.weight", "head.bias")
-
-
-def test_parameters_that_were_replaced_after_the_optimizer_was_made_are_named() -> None:
-    for head in (nn.Linear(3, 2), nn.Linear(3, 7)):
-        model = Model()
-        optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        model.head = head
-        with gradir.record(model, flow=True) as rec:
-            loss = model(torch.ones(1, 3)).sum()
-        loss.backward(retain_graph=True)
-        before = head.weight.clone()
-        assert named(rec.explain(loss, optimizer=optimizer)) == [("replaced", "error", HEAD)]
-        optimizer.step()
-        assert torch.equal(head.weight, before)
-
-
-def test_a_model_that_was_made_anew_after_its_optimizer_is_named() -> None:
-    optimizer = torch.optim.SGD(Model().parameters(), 0.1)
-    model = Model()
-    with gradir.record(model, flow=True) as rec:
-        loss = model.head(model.stem(torch.ones(1, 3)).detach()).sum()
-    stem = ("stem.weight", "stem.bias")
-    assert named(rec.explain(loss, optimizer=optimizer)) == [("detach", "error", stem), ("replaced", "error", HEAD)]
-
-
-def test_an_optimizer_of_something_else_has_replaced_nothing() -> None:
-    model, other = Model(), Model()
-    frozen = Model()
-    frozen.stem.requires_grad_(requires_grad=False)
-    x = torch.ones(1, 3)
-    with gradir.record(model, flow=True) as rec:
-        loss = model(x).sum() + other(x).sum() + frozen(x).sum()
-    for optimizer in (
-        # Of another model that is part of the loss, of the whole and more, and of a part.
-        torch.optim.SGD(other.parameters(), 0.1),
-        torch.optim.SGD([*model.parameters(), *other.parameters()], 0.1),
-        torch.optim.SGD(model.stem.parameters(), 0.1),
-        torch.optim.SGD([*model.stem.parameters(), *other.head.parameters()], 0.1),
-    ):
-        assert rec.explain(loss, optimizer=optimizer).level == "none"
-    optimizer = torch.optim.SGD([p for p in frozen.parameters() if p.requires_grad], 0.1)
-    assert rec.explain(loss, model=frozen, optimizer=optimizer).level == "info"
-    frozen.head = nn.Linear(3, 2)
-    with gradir.record(frozen, flow=True) as rec:
-        loss = frozen(x).sum()
-    assert named(rec.explain(loss, optimizer=optimizer))[-1] == ("replaced", "error", HEAD)
-    # Of two heads of the same shape the one that another task trains.
-    with gradir.record({"stem": model.stem, "head": model.head}, flow=True) as rec:
-        loss = model(x).sum()
-    optimizer = torch.optim.SGD([*model.stem.parameters(), *other.head.parameters()], 0.1)
-    assert rec.explain(loss, optimizer=optimizer).level == "none"
-
-
-def test_parameters_in_groups_of_their_own_may_have_been_replaced_too() -> None:
-    model = Model()
-    weights, biases = [model.stem.weight, model.head.weight], [model.stem.bias, model.head.bias]
-    optimizer = torch.optim.SGD([{"params": weights}, {"params": biases, "weight_decay": 0.0}], 0.1)
-    del weights, biases
-    model.head = nn.Linear(3, 2)
-    with gradir.record(model, flow=True) as rec:
-        loss = model(torch.ones(1, 3)).sum()
-    assert named(rec.explain(loss, optimizer=optimizer)) == [("replaced", "error", HEAD)]
 
 
 def test_a_number_that_is_only_printed_cuts_nothing() -> None:
@@ -374,15 +260,6 @@ def test_each_term_says_what_it_reaches() -> None:
     assert "  penalty at " in str(found)
 
 
-def test_a_sum_doubled_again_and_again_has_each_term_once() -> None:
-    a = leaf()
-    with gradir.record(flow=True) as rec:
-        total = a.exp().sum()
-        for _ in range(64):
-            total = total + total
-    assert len(rec.explain(total, params={"a": a}).terms) == 1
-
-
 def test_a_derivative_that_keeps_its_graph_is_no_cut() -> None:
     a, c = leaf(), leaf()
     with gradir.record(flow=True) as rec:
@@ -404,69 +281,6 @@ def test_what_cannot_be_explained_is_said_in_one_line() -> None:
         pass
     with pytest.raises(CaptureError, match="no tensor among what was given"):
         rec.explain({"loss": 3.0})
-
-
-def test_nothing_is_kept_alive_by_an_explanation() -> None:
-    model = Model()
-    rec = gradir.record(model, flow=True)
-    with rec:
-        hidden = model.stem(torch.ones(1, 3)).exp()
-        loss = hidden.sum()
-    found = rec.explain(loss)
-    gone = [weakref.ref(hidden), weakref.ref(loss), weakref.ref(model), weakref.ref(rec)]
-    del model, rec, hidden, loss
-    gc.collect()
-    assert [ref() for ref in gone] == [None] * 4
-    assert found.status("stem.weight") == "reached"
-
-
-def test_a_long_chain_of_leaves_takes_no_set_for_each_step() -> None:
-    # 20,000 sets of 20,000 leaves would be 50 MB for each of the two kinds.
-    import tracemalloc
-
-    from gradir.frontends.pytorch.explaining.cuts import Flowing
-
-    length = 20_000
-    weights = [torch.ones((), requires_grad=True) for _ in range(length)]
-    rec: Any = gradir.record(flow=True)
-    with rec:
-        total = torch.zeros(())
-        for weight in weights:
-            total = total * weight
-        lost = total.detach()
-        loss = lost * weights[0]
-    (flow,) = rec._flows.values()
-    tracemalloc.start()
-    flowing = Flowing(flow, [loss])
-    used = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert [len(flowing.members(stop.leaves)) for stop in flowing.stops] == [length]
-    assert used < 30_000_000
-
-
-def test_zeros_of_many_leaves_below_a_long_chain_are_found_once() -> None:
-    # One search for each leaf would look at 2,000 times 2,000 functions.
-    leaves = {f"w{number}": torch.ones((), requires_grad=True) for number in range(2_000)}
-    with gradir.record(flow=True) as rec:
-        total = torch.zeros(())
-        for weight in leaves.values():
-            total = torch.sin(total + weight)
-        loss = total * 0.0
-    found = rec.explain(loss, params=leaves)
-    assert set(found.statuses.values()) == {"zero"}
-    assert [(cause.kind, len(cause.names)) for cause in found.causes] == [("factor", len(leaves))]
-
-
-def test_an_optimizer_of_nothing_that_the_loss_is_computed_of_is_an_error() -> None:
-    model, other = nn.Linear(2, 1), nn.Linear(2, 1)
-    with gradir.record({"model": model, "other": other}, flow=True) as rec:
-        loss = other(torch.ones(1, 2)).sum()
-    mistaken = rec.explain(loss, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
-    assert named(mistaken)[0] == ("unused", "error", ("model.weight", "model.bias"))
-    both = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1)
-    assert rec.explain(loss, optimizer=both).level == "info"
-    loss.backward()
-    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_a_buffer_that_learns_is_not_registered_as_a_parameter() -> None:

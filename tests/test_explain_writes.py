@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from marked_lines import marked  # noqa: E402
 from tensors import leaf_of as leaf  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -19,11 +19,6 @@ import gradir  # noqa: E402
 HERE = f"tests/{Path(__file__).name}"
 
 Program = Callable[[torch.Tensor], torch.Tensor]
-
-
-def marked(function: Callable[..., object]) -> int:
-    lines, first = inspect.getsourcelines(function)
-    return next(first + number for number, line in enumerate(lines) if line.rstrip().endswith("# HERE"))
 
 
 def two_writes(a: torch.Tensor) -> torch.Tensor:
