@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from gradir.errors import FileError, FormatError, GradirError
 
 __all__ = [
+    "Located",
     "check_apart",
     "flush_stdout",
     "is_stdout",
@@ -32,6 +33,18 @@ _NO_NAME: Final = "no file can have this name"
 """It is empty, has a null character, or one that the file system's encoding has no bytes for."""
 
 _MOST_LINKS: Final = 40
+
+
+class Located(os.PathLike[str]):
+    """Where a file is, should the program change the working directory; errors call it as the user wrote it."""
+
+    def __init__(self, path: str) -> None:
+        self.written = path
+        # pathlib forgets how a path ends.
+        self._place = path if path in {"", "-"} else os.path.join(os.getcwd(), path)
+
+    def __fspath__(self) -> str:
+        return self._place
 
 
 def name_of(path: str | bytes | os.PathLike[str]) -> str:
@@ -93,6 +106,7 @@ def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:
         FileError: the file cannot be written; a file that was there is untouched, unless it had to be written in place.
     """
     name = os.fsdecode(path)
+    called = path.written if isinstance(path, Located) else name
     if name == "-":
         _write_stdout(data)
         return
@@ -114,9 +128,9 @@ def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:
     except FileError:
         raise
     except OSError as error:
-        raise FileError(name, "written", error.strerror, error.errno) from error
+        raise FileError(called, "written", error.strerror, error.errno) from error
     except ValueError as error:
-        raise FileError(repr(name), "written", _NO_NAME) from error
+        raise FileError(repr(called), "written", _NO_NAME) from error
 
 
 def is_stdout(path: str) -> bool:

@@ -184,7 +184,7 @@ def test_a_file_that_is_called_as_a_folder_is_not_made(tmp_path: Path, capfd: py
     ):
         capfd.readouterr()
         assert main(words) == 2
-        assert capfd.readouterr().err.endswith("/new.gir/: cannot be written: Is a directory\n")
+        assert capfd.readouterr().err.endswith("gradir: new.gir/: cannot be written: Is a directory\n")
         assert not (tmp_path / "new.gir").exists()
 
 

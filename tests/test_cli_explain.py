@@ -112,6 +112,30 @@ def test_it_is_written_where_the_command_was_given(
 
 
 @pytest.mark.usefixtures("program")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["explain", "net.py:loss", "-o"],
+        ["explain", "net.py:loss", "--overlay"],
+        ["capture", "net.py:loss", "-o"],
+    ],
+)
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("no/found", "gradir: no/found: cannot be written: No such file or directory"),
+        ("./folder/", "gradir: ./folder/: cannot be written: Is a directory"),
+        ("", "gradir: '': cannot be written: no file can have this name"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_called_as_it_was_given(
+    arguments: list[str], path: str, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, path]) == 2
+    assert capfd.readouterr().err.splitlines()[-1] == said
+
+
+@pytest.mark.usefixtures("program")
 def test_a_loss_without_a_graph_and_an_operation_that_raises(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "net.py:lost"]) == 1
     assert "x no_grad at net.py:31 in lost" in capfd.readouterr().out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, located, summary
+from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
 from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.program_output import program_output
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     if forward and options.verify:
         raise CaptureError("--verify checks an autograd graph, and --graph forward writes none: choose one of them")
     # The program may change the working directory, and its standard output is not that of this command.
-    path = located(options.output)
+    path = files.Located(options.output)
     is_stdout = files.is_stdout(options.output)
     with program_output(for_good=options.is_process) as own:
         graph = captured(options, forward=forward)

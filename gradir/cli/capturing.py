@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from gradir.ir import Graph
     from gradir.protocols import LiveCapture, Verification
 
-__all__ = ["SPEC_HELP", "add_capture_options", "add_run_options", "captured", "located", "summary", "target_of"]
+__all__ = ["SPEC_HELP", "add_capture_options", "add_run_options", "captured", "summary", "target_of"]
 
 _SEEDS: Final = 2**63
 
@@ -145,11 +144,6 @@ def _live(name: str, target: object, options: argparse.Namespace) -> LiveCapture
         )
         return run(target, options.input, seed=options.seed or 0, sources=options.sources)
     return frontend.capture(called(target) if callable(target) and not frontend.claims(target) else target)
-
-
-def located(path: str) -> str:
-    """Where a file is, should the program change the working directory; it ends as the path does."""
-    return os.path.join(os.getcwd(), path) if path else path  # noqa: PTH109, PTH118 (pathlib forgets how a path ends)
 
 
 def _seed(text: str) -> int:

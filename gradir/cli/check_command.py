@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from gradir.cli import comparing
-from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, located, summary
+from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
 from gradir.cli.program_output import program_output
 from gradir.cli.report import one_line, report
 from gradir.errors import GradirError
@@ -54,7 +54,7 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Capture, compare, print."""
-    from gradir import stored
+    from gradir import files, stored
     from gradir.ir.cuts import FLOW
 
     comparing.check_options(options)
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
             f"--verify checks an autograd graph, and {options.against} has that of a forward: leave it out"
         )
     # The program may change the working directory.
-    path = located(options.against)
+    path = files.Located(options.against)
     with program_output(for_good=False):
         graph = captured(options, forward=forward)
     if expected is not None:

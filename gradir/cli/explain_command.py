@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.capturing import SPEC_HELP, add_run_options, located, target_of
+from gradir.cli.capturing import SPEC_HELP, add_run_options, target_of
 from gradir.cli.parser import add_output
 from gradir.cli.program_output import program_output
 from gradir.errors import CaptureError, GraphError, SpecError
@@ -83,17 +83,17 @@ def run(options: argparse.Namespace) -> int:
     from gradir import files
     from gradir.project import project
 
-    if options.graph and not options.overlay:
+    if options.graph and options.overlay is None:
         raise SpecError("--graph belongs to --overlay FILE")
     # Before the program runs, which may change the working directory.
-    own, path = project(Path.cwd()), options.output if files.is_stdout(options.output) else located(options.output)
+    own, path = project(Path.cwd()), files.Located(options.output)
     is_file = _is_file(options.spec)
-    if is_file and options.overlay:
+    if is_file and options.overlay is not None:
         files.check_apart(options.spec, options.overlay)
-    overlay = options.overlay and located(options.overlay)
+    overlay = None if options.overlay is None else files.Located(options.overlay)
     found, graph = _of_file(options) if is_file else (_of_program(options), None)
     found = found.allowing(own.allow, own.where).allowing(options.allow, "--allow")
-    if overlay:
+    if overlay is not None:
         files.write_bytes(overlay, _overlay(found, graph, options.spec).to_json().encode())
     files.write_bytes(path, found.to(options.format).encode("utf-8", "backslashreplace"))
     return int(found.level == "error")
