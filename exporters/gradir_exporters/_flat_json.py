@@ -45,11 +45,15 @@ def flat_node(attrs: bool, saved: bool, *derived: str, **renamed: str) -> Callab
     # What every node has is written even where it is empty.
     members[:_ALWAYS] = [("id", str), ("label", str), *names[1:_ALWAYS], ("parent", Any, UNSET)]
     struct = msgspec.defstruct("_Node", members, omit_defaults=True, gc=False)
-    values = attrgetter("id", "label", *names[1 : slots + 1], *derived, *names[slots + 1 :])
-    behind, place = _ALWAYS + 1, slots + 1
+    # The id stands in the parent's place, and the inputs in that of their number.
+    words, others = names[1:_ALWAYS], names[_ALWAYS : slots + 1]
+    values = attrgetter("id", "label", *words, "id", *others, *derived, *names[slots + 1 :])
+    behind, place = _ALWAYS + 1, slots + 2
 
     def made(node: Node, parent: object = UNSET) -> msgspec.Struct:
-        row = values(node)
-        return struct(*row[:behind], parent, *row[behind:place], len(row[place]), *row[place + 1 :])
+        row = [*values(node)]
+        row[behind] = parent
+        row[place] = len(row[place])
+        return struct(*row)
 
     return made

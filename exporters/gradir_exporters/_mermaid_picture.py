@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradir.ir.cuts import stubs
-from gradir.ir.edges import edges_into
+from gradir.ir.edges import sources
 from gradir.ir.marks import SIGNS, lost_slots, overlay_mark, status
 from gradir.ir.text import counted, short_bytes
 from gradir.passes import destination
@@ -195,7 +195,7 @@ def fewest_arrows(graph: Graph, depth: int | None, style: Style, enough: int) ->
             continue
         module = None if depth is None else destination(node, depth)
         vertices[node.id] = node.id if module is None else (module,)
-        found.update((vertices[edge.src], vertices[node.id]) for edge in edges_into(node) if edge.src in vertices)
+        found.update((vertices[source], vertices[node.id]) for source in sources(node) if source in vertices)
         found.discard((vertices[node.id], vertices[node.id]))
         if len(found) >= enough:
             break
@@ -207,9 +207,9 @@ def _accumulated(graph: Graph) -> dict[str, str]:
     tensors: dict[str, str] = {}
     accumulators = vocabulary_of(graph).accumulators
     for node in graph.nodes.values():
-        sources = [edge.src for edge in edges_into(node)] if node.op in accumulators else []
-        if len(sources) == 1:
-            tensors[node.id] = tensors.get(sources[0], sources[0])
+        found = sources(node) if node.op in accumulators else []
+        if len(found) == 1:
+            tensors[node.id] = tensors.get(found[0], found[0])
     return tensors
 
 

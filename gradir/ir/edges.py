@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import chain, repeat
+from itertools import repeat
 from operator import attrgetter, ne
 from typing import Any, Final, NamedTuple
 
@@ -70,14 +70,20 @@ def edges_into(node: Node) -> list[Edge]:
     >>> [(edge.src, edge.input_nr, edge.kind) for edge in edges_into(Node("y", inputs=(None, Ref("x", 0)), base="z"))]
     [('x', 1, 'data'), ('z', -1, 'view')]
     """
-    # Python 3.11 calls a comprehension, which for the one or two inputs of a node takes longer than all the rest.
-    found: list[Edge] = []
-    dst, kinds = node.id, node.kinds
-    for slot, ref in enumerate(node.inputs):
-        if ref is not None:
-            kind = kinds[slot] if slot < len(kinds) else DATA
-            found.append(_made(Edge, (ref.id, ref.output_nr, dst, slot, kind)))
-    return found if _held_beside(node) == _NONE_BESIDE else found + edges_beside(node)
+    return [*_edges_into((node,))]
+
+
+def _edges_into(nodes: Iterable[Node]) -> Iterator[Edge]:
+    for node in nodes:
+        # Many nodes have no inputs, and few have kinds.
+        if inputs := node.inputs:
+            dst, kinds = node.id, node.kinds
+            for slot, ref in enumerate(inputs):
+                if ref is not None:
+                    kind = kinds[slot] if kinds and slot < len(kinds) else DATA
+                    yield _made(Edge, (ref.id, ref.output_nr, dst, slot, kind))
+        if _held_beside(node) != _NONE_BESIDE:
+            yield from edges_beside(node)
 
 
 def edges_beside(node: Node) -> list[Edge]:
@@ -142,7 +148,7 @@ class Edges(Collection[Edge]):
         self._nodes = nodes
 
     def __iter__(self) -> Iterator[Edge]:
-        return chain.from_iterable(map(edges_into, self._nodes.values()))
+        return _edges_into(self._nodes.values())
 
     def __len__(self) -> int:
         return sum(map(number_into, self._nodes.values()))
@@ -166,8 +172,9 @@ def number_into(node: Node) -> int:
 
 def sources(node: Node) -> list[str]:
     """What the edges into a node come from, in their order, without an edge made of each."""
+    # Python 3.11 calls a comprehension, which for the one or two inputs of a node takes longer than all the rest.
     found: list[str] = []
     for ref in node.inputs:
         if ref is not None:
-            found.append(ref.id)  # noqa: PERF401 (as above)
+            found.append(ref.id)  # noqa: PERF401
     return found if _held_beside(node) == _NONE_BESIDE else found + [edge.src for edge in edges_beside(node)]

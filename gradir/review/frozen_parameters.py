@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gradir.ir.edges import edges_into
+from gradir.ir.edges import sources
 from gradir.ir.text import counted
 from gradir.ir.totals import elements
 from gradir.review.name_ranges import ranges
@@ -221,8 +221,8 @@ class _Explained:
         """Whether a node is there for the gradients of these parameters alone."""
         if node.role == "parameter":
             return node.scope in self._owners
-        sources = [edge.src for edge in edges_into(node)]
-        return node.role == "function" and bool(sources) and all(source in dead for source in sources)
+        found = sources(node)
+        return node.role == "function" and bool(found) and all(source in dead for source in found)
 
     def _is_role(self, change: Change) -> bool:
         """Whether a parameter is now in the graph because an operation saved it, and for nothing else."""

@@ -94,6 +94,7 @@ class NumberedGraph:
         self.tight: list[int] = []
         self.full: list[int] = []
         self.classes = {path: scope.class_name for path, scope in graph.scopes.items()}
+        self._nothing_free = said("free")(_BLANK)
         self._buffers = frozenset(node for node, record in enumerate(self.nodes) if record.role == "buffer")
         for node, record in enumerate(self.nodes):
             self._add(node, record)
@@ -189,7 +190,7 @@ class NumberedGraph:
         if odd:
             self.odd[node] = odd
         free = said("free")(record)
-        if odd or free != said("free")(_BLANK):
+        if odd or free != self._nothing_free:
             full = labels[tight, free, tuple(odd.items())]
         self.loose.append(loose)
         self.outlined.append(outlined)
