@@ -215,6 +215,65 @@ def test_a_parameter_in_another_memory_is_still_the_parameter() -> None:
     assert "mul:1(parameter:1)" in wired(forward(run))
 
 
+class Built(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.spare, self.norm = nn.Linear(2, 2, bias=False), nn.Linear(2, 2), nn.BatchNorm1d(2)
+        self.scale = nn.Parameter(torch.ones(2).mul(3))
+        self.register_buffer("mask", torch.arange(2) * 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.used(x)
+
+
+def test_how_what_nothing_uses_is_initialised_is_not_of_the_forward() -> None:
+    def run() -> None:
+        model = Built()
+        models.append(model)
+        model(torch.ones(1, 2))
+
+    models: list[nn.Module] = []
+    assert wired(forward(run)) == [
+        "empty:1",
+        "used.weight(~empty:1)",
+        "uniform_:1(!used.weight)",
+        "ones:1",
+        "used/t:1(~uniform_:1)",
+        "used/mm:1(ones:1, used/t:1)",
+        "output(used/mm:1)",
+    ]
+
+
+def test_an_update_of_what_was_made_inside_is_of_the_forward_and_no_output() -> None:
+    def run() -> None:
+        model = nn.Linear(2, 1, bias=False)
+        models.append(model)
+        step = model(torch.ones(1, 2)).detach()
+        with torch.no_grad():
+            model.weight.view(-1).sub_(step.view(-1))
+
+    models: list[nn.Module] = []
+    assert wired(forward(run))[-3:] == [
+        "view:1(~uniform_:1)",
+        "view:2(~detach:1)",
+        "sub_:1(!view:1, view:2)",
+    ]
+
+
+def test_what_is_made_of_a_tensor_from_outside_and_kept_is_an_output() -> None:
+    model, outside = nn.Linear(2, 1, bias=False), torch.ones(2)
+    model.register_buffer("last", None)
+
+    def run() -> None:
+        model(torch.ones(1, 2))
+        model.last = outside.exp()
+
+    assert [line for line in wired(forward(run, model)) if line.startswith("output")] == [
+        "output:0(mm:1)",
+        "output:1(exp:1)",
+    ]
+
+
 def test_a_functional_call_takes_what_it_is_given() -> None:
     model = nn.Linear(2, 1)
     graph = forward(
