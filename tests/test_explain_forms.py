@@ -7,7 +7,10 @@ import re
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from steps import steps
 
 from gradir.errors import ExportError
 from gradir.explanations.model import Cause, Explanation, Term
@@ -98,3 +101,40 @@ def test_names_of_one_tensor_count_once_and_stand_together() -> None:
     assert "two: reaches 2 parameters\n" in text
     assert "`embed.weight = head.weight`" in found.to("markdown")
     assert json.loads(found.to("json"))["causes"][0]["names"] == [*cause.names]
+
+
+class Counted(tuple):
+    """A tuple that counts how often it is gone through."""
+
+    times = 0
+
+    def __iter__(self):
+        Counted.times += 1
+        return super().__iter__()
+
+
+def test_many_causes_do_not_go_through_all_ties_each() -> None:
+    names = [f"w{number}" for number in range(200)]
+    tied = Counted((name, f"{name}.copy") for name in names)
+    causes = tuple(Cause("detach", "error", "detach", (name, f"{name}.copy")) for name in names)
+    terms = tuple(Term((name,), name) for name in names)
+    found = Explanation(dict.fromkeys(names, "cut"), causes, terms, tied)
+    for form in ("text", "markdown", "json"):
+        found.to(form)
+    assert Counted.times < 10
+    assert "detach() cuts w7 = w7.copy" in found.to("json")
+    assert found.joined(["w1.copy", "w2", "w1"]) == ("w1 = w1.copy", "w2")
+
+
+@given(st.text("ab*[?.\n", max_size=8), st.text("ab[?.\n", max_size=8))
+def test_a_star_in_what_is_allowed_is_any_text_and_nothing_else_is_special(pattern: str, name: str) -> None:
+    expected = re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) is not None
+    found = Explanation({name: "cut"}, (Cause("#", "error", "", (name,)),))
+    assert (found.allowing([pattern]).level == "none") is expected
+
+
+@pytest.mark.parametrize("pattern", ["w" * 400_000, "*" * 400_000, "*w" * 200_000, "w*" * 200_000])
+def test_a_huge_pattern_is_gone_through_once(pattern: str) -> None:
+    found = Explanation({"w.w": "cut"}, (Cause("detach", "error", "detach", ("w.w",)),))
+    assert steps(lambda: found.allowing([pattern])) < 2 * len(pattern)
+    assert found.allowing([pattern]).level == ("none" if pattern.strip("*") == "" else "error")

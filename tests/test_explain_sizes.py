@@ -76,3 +76,35 @@ def test_zeros_of_many_leaves_below_a_long_chain_are_found_once() -> None:
     found = rec.explain(loss, params=leaves)
     assert set(found.statuses.values()) == {"zero"}
     assert [(cause.kind, len(cause.names)) for cause in found.causes] == [("factor", len(leaves))]
+
+
+class Counted(list):
+    """A list that counts how often one of its entries is asked for."""
+
+    asked = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.asked += 1
+        return super().__getitem__(at)
+
+
+def asked_for_writes(length: int) -> int:
+    from gradir.frontends.pytorch.explaining.writes import writes_over_saved
+
+    a, rec = leaf(), gradir.record(flow=True)
+    with rec:
+        buffer, loss = torch.ones(3), torch.zeros(3)
+        for _ in range(length):
+            loss = loss + a * buffer
+            buffer.add_(1)
+    (flow,) = rec._flows.values()
+    live, made = rec.live_capture([loss]), flow.makers()
+    flow.steps = steps = Counted(flow.steps)
+    (write,) = writes_over_saved(flow, live, made)
+    assert len(write.savers) == 1
+    return steps.asked
+
+
+def test_writes_to_what_many_functions_saved_are_looked_at_once() -> None:
+    once, twice = asked_for_writes(100), asked_for_writes(200)
+    assert twice < 3 * once

@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from explained_models import Model  # noqa: E402
 from tensors import leaf_of as leaf  # noqa: E402
 
 import gradir  # noqa: E402
@@ -206,15 +207,6 @@ def test_what_unpacks_a_saved_tensor_is_not_run_to_tell_what_is_in_it() -> None:
     assert rec.explain(loss, params={"a": a}).status("a") == "nonfinite"
     # Once for each tensor that is saved, by the backward itself.
     assert len(unpacked) == 2
-
-
-class Model(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem, self.head = nn.Linear(3, 3), nn.Linear(3, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.stem(x).relu())
 
 
 @pytest.fixture

@@ -21,6 +21,18 @@ HERE = f"tests/{Path(__file__).name}"
 Program = Callable[[torch.Tensor], torch.Tensor]
 
 
+def explained(
+    program: Program, error: str = "modified by an inplace operation", values: bool | None = None
+) -> gradir.Explanation:
+    """The explanation of the loss that a program makes of a leaf, of which a real backward raises."""
+    a = leaf()
+    with gradir.record(flow=True) as rec:
+        loss = program(a)
+    with pytest.raises(RuntimeError, match=error):
+        torch.autograd.grad(loss, a, retain_graph=True)
+    return rec.explain(loss, params={"a": a}, values=values)
+
+
 def two_writes(a: torch.Tensor) -> torch.Tensor:
     hidden = a.exp()
     hidden.add_(1)  # HERE
@@ -52,22 +64,14 @@ def to_a_view(a: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("program", [two_writes, one_before_it_was_saved, one_that_autograd_does_not_see, to_a_view])
 def test_the_first_write_that_broke_a_saved_tensor_is_blamed(program: Program) -> None:
-    a = leaf()
-    with gradir.record(flow=True) as rec:
-        loss = program(a)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        torch.autograd.grad(loss, a, retain_graph=True)
-    cause = next(cause for cause in rec.explain(loss, params={"a": a}).causes if cause.level == "error")
+    cause = next(cause for cause in explained(program).causes if cause.level == "error")
     assert cause.kind == "inplace"
     assert cause.source is not None
     assert cause.source.line == marked(program)
 
 
 def test_the_writes_that_follow_are_mentioned() -> None:
-    a = leaf()
-    with gradir.record(flow=True) as rec:
-        loss = two_writes(a)
-    (cause,) = rec.explain(loss, params={"a": a}).causes
+    (cause,) = explained(two_writes).causes
     assert cause.op == "add_"
     line = marked(two_writes)
     assert cause.text == (
@@ -112,12 +116,7 @@ SAVED = "which an earlier operation saved for its derivative:"
     ],
 )
 def test_what_saved_a_tensor_is_said_beside_the_write(program: Program, names: tuple[str, ...], text: str) -> None:
-    a = leaf()
-    with gradir.record(flow=True) as rec:
-        loss = program(a)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        torch.autograd.grad(loss, a, retain_graph=True)
-    (cause,) = rec.explain(loss, params={"a": a}).causes
+    (cause,) = explained(program).causes
     line = marked(program)
     assert cause.text == re.sub(r"HERE:(-?\d+)", lambda found: f"{HERE}:{line + int(found[1])}", text)
     assert cause.names == names
@@ -183,12 +182,7 @@ CARRIED = "carried over from before that backward"
 def test_what_is_carried_over_from_before_a_backward_is_named(
     program: Program, names: tuple[str, ...], detail: str
 ) -> None:
-    a = leaf()
-    with gradir.record(flow=True) as rec:
-        loss = program(a)
-    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
-        torch.autograd.grad(loss, a, retain_graph=True)
-    cause = rec.explain(loss, params={"a": a}, values=True).causes[-1]
+    cause = explained(program, "backward through the graph a second time", values=True).causes[-1]
     line = marked(program) if " at HERE" in detail else 0
     assert cause.detail == re.sub(r"HERE:(-?\d+)", lambda found: f"{HERE}:{line + int(found[1])}", detail)
     assert (cause.kind, cause.level, cause.names) == ("freed", "error", names)
@@ -274,13 +268,8 @@ def updating(weight: torch.Tensor) -> torch.Tensor:
 
 
 def test_an_update_by_hand_is_told_as_one() -> None:
-    weight = leaf()
-    with gradir.record(flow=True) as rec:
-        loss = updating(weight)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        torch.autograd.grad(loss, weight, retain_graph=True)
-    (cause,) = rec.explain(loss, params={"weight": weight}).causes
-    assert (cause.kind, cause.names) == ("updated", ("weight",))
-    assert cause.text.startswith(f"sub_ changes weight, {SAVED} ")
+    (cause,) = explained(updating).causes
+    assert (cause.kind, cause.names) == ("updated", ("a",))
+    assert cause.text.startswith(f"sub_ changes a, {SAVED} ")
     assert cause.source is not None
     assert cause.source.line == marked(updating)

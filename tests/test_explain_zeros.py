@@ -132,11 +132,19 @@ def test_one_unit_that_is_dead_is_not_told_at_all() -> None:
     assert explained(model, lambda: model(X).add(0).mean()).level == "none"
 
 
+def sampled(grid: torch.Tensor, mode: str) -> torch.Tensor:
+    """The mean of what is read of an image at some places."""
+    image = torch.arange(4.0 ** (grid.dim() - 2)).view(1, 1, *[4] * (grid.dim() - 2))
+    return F.grid_sample(image, grid, mode, align_corners=False).mean()
+
+
 STAYS: list[tuple[str, str, nn.Module, Callable[[nn.Module], torch.Tensor]]] = [
     ("flat", "round", mlp(), lambda m: m(X).round().mean()),
     ("flat", "sign", mlp(), lambda m: m(X).sign().mean()),
     ("flat", "div", mlp(), lambda m: torch.div(m(X), 2, rounding_mode="floor").mean()),
     ("flat", "bernoulli", mlp(), lambda m: torch.bernoulli(m(X).sigmoid()).mean()),
+    ("flat", "grid_sampler2d", mlp(), lambda m: sampled(m(X).tanh().view(1, 1, 3, 2), "nearest")),
+    ("flat", "grid_sampler3d", nn.Linear(4, 3), lambda m: sampled(m(X).tanh().view(1, 1, 1, 3, 3), "nearest")),
     ("one_entry", "softmax", mlp(), lambda m: m(X)[:, :1].softmax(-1).mean()),
     ("one_entry", "log_softmax", mlp(), lambda m: F.cross_entropy(m(X)[:, :1], torch.zeros(3, dtype=torch.long))),
     ("one_entry", "native_layer_norm", mlp(), lambda m: F.layer_norm(m(X)[..., None], (1,)).mean()),
@@ -164,6 +172,11 @@ def test_a_zero_that_stays_is_an_error(
     found = explained(model, lambda: loss_of(model))
     assert "zero" in found.statuses.values()
     assert {(kind, level, where) for kind, level, where, _ in told(found)} == {(kind, "error", op)}
+
+
+def test_places_in_an_image_between_whose_entries_is_interpolated_learn() -> None:
+    model = mlp()
+    assert explained(model, lambda: sampled(model(X).tanh().view(1, 1, 3, 2), "bilinear")).level == "none"
 
 
 def test_layers_that_are_all_zero_stay_so_though_the_last_bias_learns() -> None:

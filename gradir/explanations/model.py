@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from fnmatch import translate
+from functools import cached_property
 from itertools import chain
 from typing import Final, Literal
 
@@ -139,7 +138,7 @@ class Allowed(Record, frozen=True, omit_defaults=False):
     causes: int = 0
 
 
-class Explanation(Record, frozen=True):
+class Explanation(Record, frozen=True, dict=True):
     """Which parameters get a gradient, and why the others get none.
 
     ``statuses`` has a word of `STATUSES` for every parameter and tensor by name, ``tied`` the names that are of one
@@ -168,8 +167,15 @@ class Explanation(Record, frozen=True):
         ('e = h', 'b')
         """
         listed = dict.fromkeys(names)
-        together = {name: " = ".join(group) for group in self.tied if listed.keys() >= set(group) for name in group}
+        groups = dict.fromkeys(group for name in listed if (group := self._tied.get(name)))
+        together = {
+            name: " = ".join(group) for group in groups if all(name in listed for name in group) for name in group
+        }
         return tuple(dict.fromkeys(together.get(name, name) for name in listed))
+
+    @cached_property
+    def _tied(self) -> Mapping[str, tuple[str, ...]]:
+        return {name: group for group in self.tied for name in group}
 
     @property
     def level(self) -> Level:
@@ -290,6 +296,24 @@ class Explanation(Record, frozen=True):
         return {"text/plain": str(self), "text/markdown": self.to("markdown")}
 
 
-def _matching(pattern: str) -> Callable[[str], object]:
+def _matching(pattern: str) -> Callable[[str], bool]:
     """What tells whether a text is as a pattern says; names have brackets, so ``*`` alone is special."""
-    return re.compile(translate(pattern.replace("[", "[[]").replace("?", "[?]"))).match
+    first, *parts = pattern.split("*")
+    if not parts:
+        return pattern.__eq__
+    *between, last = parts
+    wanted = [part for part in between if part]
+
+    def matches(text: str) -> bool:
+        at, end = len(first), len(text) - len(last)
+        if end < at or not (text.startswith(first) and text.endswith(last)):
+            return False
+        # The first place of each part leaves the most to the others.
+        for part in wanted:
+            found = text.find(part, at, end)
+            if found < 0:
+                return False
+            at = found + len(part)
+        return True
+
+    return matches

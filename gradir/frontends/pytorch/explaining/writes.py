@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Set
+from itertools import islice
+from typing import Final, NamedTuple, TypeAlias
 
 import torch
 
@@ -17,6 +19,9 @@ from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 
 __all__ = ["Write", "writes_over_saved"]
 
+Key: TypeAlias = "tuple[str, Place | None]"
+"""What a step is called, and where."""
+
 _MOST_LATER: Final = 3
 """How many later writes are told of."""
 
@@ -26,7 +31,7 @@ class Write(NamedTuple):
 
     step: Step
     later: list[Step]
-    savers: dict[tuple[str, Place | None], Step]
+    savers: dict[Key, Step]
     values: dict[Value, None]
 
 
@@ -35,40 +40,70 @@ def writes_over_saved(flow: Flow, live: LiveGraph, made: Mapping[int, int]) -> l
 
     ``made`` has the place of the step that made each grad_fn, by sequence number.
     """
-    found: dict[tuple[str, Place | None], Write] = {}
-    owners: dict[Value, Value] = {}
+    found: dict[Key, Write] = {}
+    owners: dict[Value, Value] | None = None
+    memories: dict[Key, set[Value]] = {}
+    following = _Following(flow)
     for fn, node_id in live.grad_fns.items():
         for slot in live.graph.nodes[node_id].saved:
             if slot.state == "stale":
-                saved = saved_tensor(fn, slot.slot)
                 saver = made.get(sequence_number(fn), FROM_OUTSIDE)
-                writes: dict[tuple[str, Place | None], Step] = {}
-                for step in _writes_after(flow, saver, saved):
-                    writes.setdefault((step.called, step.place), step)
+                writes = following.after(saver, saved_tensor(fn, slot.slot))
                 if writes:
-                    first, *others = writes
-                    later = [writes[other] for other in others[:_MOST_LATER]]
-                    write = found.setdefault(first, Write(writes[first], later, {}, {}))
+                    (first, write_step), *others = writes.items()
+                    write = found.setdefault(first, Write(write_step, [step for _, step in others], {}, {}))
                     if saver != FROM_OUTSIDE:
                         step = flow.steps[saver]
                         write.savers.setdefault((step.called, step.place), step)
-                        owners = owners or _owners(flow)
-                        write.values.update(dict.fromkeys(_written(flow, owners, saver, write.step)))
+                        if owners is None:
+                            owners = _owners(flow)
+                        if first not in memories:
+                            memories[first] = _memories(owners, write.step)
+                        write.values.update(dict.fromkeys(_written(flow, owners, saver, memories[first])))
     return list(found.values())
 
 
-def _writes_after(flow: Flow, saving: int, saved: torch.Tensor | None) -> Iterator[Step]:
-    """The steps after one that wrote to what it saved, as autograd sees it."""
-    storage = None if saved is None else storage_of(saved)
-    for index in () if storage is None else flow.writes(storage):
-        if index > saving and not _is_unseen(flow, flow.steps[index]):
-            yield flow.steps[index]
+class _Following:
+    """Finds the first writes to a memory after a step, as autograd sees them, one of each place."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        # By memory the numbers of the steps that write to it, and what is first from each of them on.
+        self._known: dict[int, tuple[list[int], list[dict[Key, Step]]]] = {}
+
+    def after(self, saving: int, saved: torch.Tensor | None) -> dict[Key, Step]:
+        """The first writes after a step to what it saved."""
+        storage = None if saved is None else storage_of(saved)
+        if storage is None:
+            return {}
+        if storage not in self._known:
+            self._known[storage] = self._look(storage)
+        writes, firsts = self._known[storage]
+        at = bisect_right(writes, saving)
+        return firsts[at] if at < len(firsts) else {}
+
+    def _look(self, storage: int) -> tuple[list[int], list[dict[Key, Step]]]:
+        steps = self._flow.steps
+        writes = [index for index in self._flow.writes(storage) if not _is_unseen(self._flow, steps[index])]
+        firsts = list[dict[Key, Step]]()
+        newest: dict[Key, Step] = {}
+        for index in reversed(writes):
+            step = steps[index]
+            key = step.called, step.place
+            others = ((other, later) for other, later in newest.items() if other != key)
+            newest = {key: step, **dict(islice(others, _MOST_LATER))}
+            firsts.append(newest)
+        return writes, firsts[::-1]
 
 
-def _written(flow: Flow, owners: Mapping[Value, Value], saver: int, write: Step) -> Iterator[Value]:
-    """What a step took or gave that has the memory to which another writes; of views without a name, whose they are."""
+def _memories(owners: Mapping[Value, Value], write: Step) -> set[Value]:
+    """What a step writes to, by the value that first had it."""
     reads = (read.value for kind, read in zip(write.kinds, write.inputs, strict=False) if kind == "inplace")
-    memories = {owners.get(value, value) for value in reads}
+    return {owners.get(value, value) for value in reads}
+
+
+def _written(flow: Flow, owners: Mapping[Value, Value], saver: int, memories: Set[Value]) -> Iterator[Value]:
+    """What a step took or gave that has one of some memories; of views without a name, whose they are."""
     step = flow.steps[saver]
     given = (Value(saver, number) for number in range(len(step.outputs)))
     for value in (*(read.value for read in step.inputs), *given):

@@ -211,6 +211,10 @@ class NamedTensors:
             if not tensor.is_leaf:
                 self.intermediates.append((tensor, name))
 
+    def owned(self) -> Iterable[Owned]:
+        """The tensors that modules hold."""
+        return self._owned.values()
+
     def of(self, tensor: torch.Tensor) -> Owned:
         """The tensor with every name, the one to show first, and the module that holds it, empty if none does."""
         entry = self._owned.get(id(tensor)) or Owned(tensor, (), "")

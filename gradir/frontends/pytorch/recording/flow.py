@@ -32,7 +32,7 @@ from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Outside
 from gradir.frontends.pytorch.recording.timelines import Timeline
 from gradir.ir import TensorMeta
 
-__all__ = ["COPYING", "Flow", "is_number"]
+__all__ = ["COPYING", "MADE_OF_NUMBERS", "Flow", "is_number"]
 
 _GRAD: Final = "grad"
 
@@ -46,7 +46,8 @@ _MOST_NUMBERS: Final = 1000
 _CLASS: Final = "Tensor"
 """The class of torch that does so when it is called, of which nothing is told but what it reads."""
 
-_MADE_OF_NUMBERS: Final = torch.ops.aten.lift_fresh.default
+MADE_OF_NUMBERS: Final = torch.ops.aten.lift_fresh.default
+"""What torch runs on a tensor that it has made of the numbers of a program."""
 
 
 class Flow:
@@ -98,6 +99,11 @@ class Flow:
         carries = tensor.requires_grad
         return Read(self.value_of(tensor, copied), carries, carries and tensor.is_leaf)
 
+    def newest_in(self, tensor: torch.Tensor) -> Value | None:
+        """What was last made in the memory of a tensor, which is not noted by this."""
+        storage = storage_of(tensor)
+        return None if storage is None else self._newest_over.get(storage)
+
     def tensor_of(self, value: Value) -> torch.Tensor | None:
         """The tensor from outside that a value is of, while it lives."""
         return self.outside[value.number].tensor() if value.maker == FROM_OUTSIDE else None
@@ -146,7 +152,7 @@ class Flow:
         copied: tuple[Read, ...] = ()
         if called in COPYING and self.exits[-1:] and self.exits[-1].called == called:
             copied = self.exits[-1].reads
-        elif func is _MADE_OF_NUMBERS and not called:
+        elif func is MADE_OF_NUMBERS and not called:
             copied = self._just_read(self._place(frame))
             called = _CLASS if copied else called
         reads = tuple([self.read(tensor, copied) for tensor in inputs])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from gradir.frontends.pytorch.reading.attributes import plain_text, plain_value
 from gradir.frontends.pytorch.reading.symbols import Symbols
 from gradir.frontends.pytorch.reading.tensors import NamedTensors
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
-from gradir.frontends.pytorch.recording.flow import Flow
+from gradir.frontends.pytorch.recording.flow import MADE_OF_NUMBERS, Flow
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Outside, Read, Step, Value
 from gradir.frontends.pytorch.recording.timelines import Frame
@@ -85,19 +86,57 @@ class _Forward:
     def _read_and_skipped(self) -> tuple[set[Value], set[int]]:
         """The values that something takes, and the steps that nobody asked for."""
         flow = self._flow
+        newest = (flow.newest_in(entry.tensor) for entry in self._named.owned())
+        kept = {value for value in newest if value is not None}
         read = {entry.value for exit_ in flow.exits for entry in exit_.reads}
-        read.update(outside.shared for outside in flow.outside if outside.shared is not None)
+        initial = self._initial(read)
+        read.update(map(self._made_as, list(read)))
+        # A parameter is of the forward where something takes it, and not where it is made.
+        read.update(other.shared for other in flow.outside if other.shared is not None and other.role != "parameter")
         skipped: set[int] = set()
         for index in range(len(flow.steps) - 1, -1, -1):
             step = flow.steps[index]
-            if (_is_for_saving(step) or _gives_nothing(step)) and not _is_among(read, index, step):
-                skipped.add(index)
-            else:
-                read.update(entry.value for entry in step.inputs)
+            if not _is_among(read, index, step):
+                if _is_for_saving(step) or _gives_nothing(step):
+                    skipped.add(index)
+                    continue
+                if index in initial and _is_among(kept, index, step):
+                    skipped.add(index)
+                    kept.update(self._made_as(entry.value) for entry in step.inputs)
+                    continue
+            for entry in step.inputs:
+                read.update((entry.value, self._made_as(entry.value)))
         return read, skipped
 
+    def _made_as(self, value: Value) -> Value:
+        """What a step made, also of a tensor that is another object for it."""
+        shared = None if value.maker != FROM_OUTSIDE else self._flow.outside[value.number].shared
+        return value if shared is None else shared
+
+    def _initial(self, read: Set[Value]) -> set[int]:
+        """The steps that make something of nothing, as an initialisation does, in no module and in memory of its own.
+
+        ``read`` are the values that something else takes.
+        """
+        takers = Counter(self._made_as(entry.value) for step in self._flow.steps for entry in step.inputs)
+        takers.update(map(self._made_as, read))
+        found: set[int] = set()
+        for index, step in enumerate(self._flow.steps):
+            made = [self._made_as(entry.value) for entry in step.inputs]
+            lent = [value for kind, value in zip(step.kinds, made, strict=False) if kind != "data"]
+            is_own = all(takers[value] == 1 for value in lent)
+            is_own &= all(value.maker in found or self._is_of_numbers(step, value) for value in made)
+            if step.call is None and not step.failed and is_own:
+                found.add(index)
+        return found
+
+    def _is_of_numbers(self, step: Step, value: Value) -> bool:
+        """Whether a step takes a tensor that torch has made of the numbers of a program."""
+        is_first = step.func is MADE_OF_NUMBERS and value.maker == FROM_OUTSIDE
+        return is_first and not self._flow.outside[value.number].copied
+
     def _is_wanted(self, step: Step) -> bool:
-        """Whether what nothing takes may be what the program made all this for: no update of a tensor from outside."""
+        """Whether what nothing takes may be what all this was made for: no update of a parameter or from outside."""
         written = [read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind == "inplace"]
         return bool(step.inputs) and all(self._is_made(value) for value in written)
 
@@ -109,7 +148,8 @@ class _Forward:
             if not lent:
                 return True
             value = lent[0]
-        return self._flow.outside[value.number].shared is not None
+        outside = self._flow.outside[value.number]
+        return outside.shared is not None and outside.role != "parameter"
 
     def _add_step(self, index: int, step: Step) -> None:
         operation = _operation(step.func)
