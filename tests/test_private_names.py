@@ -167,11 +167,11 @@ def test_the_code_of_a_custom_function_is_told_where_torch_runs_none_above_it() 
         def forward(ctx, x):
             return x * 2
 
-    assert private._is_forward(Doubled.forward.__code__)
-    assert private._is_forward(Decorated.forward.__wrapped__.__code__)
+    assert private._forward_of(Doubled.forward.__code__) == "Doubled"
+    assert private._forward_of(Decorated.forward.__wrapped__.__code__) == "Decorated"
     # What the decorator runs is around other functions too.
-    assert not private._is_forward(Decorated.forward.__code__)
-    assert not private._is_forward(torch.nn.Linear.forward.__code__)
+    assert not private._forward_of(Decorated.forward.__code__)
+    assert not private._forward_of(torch.nn.Linear.forward.__code__)
 
 
 OURS = {"_replace", "_getframe"}

@@ -10,7 +10,7 @@ import pkgutil
 from collections.abc import Callable
 from functools import lru_cache
 from operator import attrgetter, methodcaller
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -101,18 +101,24 @@ _FUNCTION_CALLS: Final = frozenset(
 
 def runs_a_function(code: CodeType) -> bool:
     """Whether code is the last of torch's, or the first of the user's, before what a custom Function does."""
-    return id(code) in _FUNCTION_CALLS or (_FUNCTION_CALL is None and _is_forward(code))
+    return id(code) in _FUNCTION_CALLS or (_FUNCTION_CALL is None and bool(_forward_of(code)))
+
+
+def function_run_by(frame: FrameType) -> str:
+    """The name of the custom Function that a frame runs whose code `runs_a_function`."""
+    name: str = getattr(frame.f_locals.get("cls"), "__name__", frame.f_code.co_name)
+    return name if _FUNCTION_CALL is not None else _forward_of(frame.f_code) or name
 
 
 @lru_cache(maxsize=4096)
-def _is_forward(code: CodeType) -> bool:
-    """Whether code is that of a custom Function; from torch 2.14 on, none of torch's runs between it and the call."""
+def _forward_of(code: CodeType) -> str:
+    """The custom Function whose forward code is; from torch 2.14 on, none of torch's runs between it and the call."""
     classes = [torch.autograd.Function]
     for kind in classes:
         if _code(vars(kind).get("forward")) is code:
-            return True
+            return kind.__name__
         classes += kind.__subclasses__()
-    return False
+    return ""
 
 
 # Modules and tensors.

@@ -20,6 +20,7 @@ from gradir.frontends.pytorch.private import (
     MODULE_CALL,
     OPTIMIZER_STEP,
     StorageWeakRef,
+    function_run_by,
     next_sequence_number,
     runs_a_function,
 )
@@ -305,8 +306,7 @@ class Flow:
             frame = frame.f_back
         if found is None:
             return None
-        function = found.f_locals.get("cls")
-        return Within(getattr(function, "__name__", found.f_code.co_name), self._place(found.f_back))
+        return Within(function_run_by(found), self._place(found.f_back))
 
 
 def _role(tensor: torch.Tensor) -> str:
