@@ -237,6 +237,12 @@ WORDS: Final[Mapping[str, Words]] = {
         "{op} changes {names}, which an earlier operation saved for its derivative",
         "compute the loss anew after an optimizer's step, or run each backward of it before the step",
     ),
+    "overwritten": Words(
+        "{op} changes what an earlier operation saved for its derivative, unseen by torch, and the gradient of {names} "
+        "is not the derivative",
+        "write to a clone() or after the backward, and under torch.no_grad() instead of through `.data` or an array, "
+        "so that torch can tell",
+    ),
     "inplace": Words(
         "{op} writes to {names}, which an earlier operation saved for its derivative",
         "write out of place here (x = x + 1 for x += 1), or clone() the tensor before",

@@ -60,6 +60,7 @@ class Flowing:
         self._places = dict(_places_taken(flow))
         ends = [flow.read(tensor) for tensor in captured]
         self.ends = frozenset(read.value for read in ends)
+        self._held_by_leaves = {read.value for read in self._reads(ends) if read.is_leaf}
         self.carrying = {read.value for read in self._reads(ends) if read.carries and not self._is_fresh(read)}
         # A derivative that is computed by them gets its graph back.
         self._saved = frozenset(_saved_by_torch(flow))
@@ -84,15 +85,31 @@ class Flowing:
     def root(self, leaf: Value) -> Value:
         """What a leaf was before it was first updated."""
         passed = []
-        while leaf not in self._roots and leaf.maker != FROM_OUTSIDE:
-            step = self._flow.steps[leaf.maker]
-            if not updated_leaves(step):
+        while leaf not in self._roots:
+            before = self._before_update(leaf)
+            if before is None:
                 break
             passed.append(leaf)
-            leaf = next(read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind == "inplace")
+            leaf = before
         leaf = self._roots.get(leaf, leaf)
         self._roots.update(dict.fromkeys(passed, leaf))
         return leaf
+
+    def _before_update(self, leaf: Value) -> Value | None:
+        """What a leaf was before the step that made it what it is, if that writes to it or to its ``.data``."""
+        step = None if leaf.maker == FROM_OUTSIDE else self._flow.steps[leaf.maker]
+        if step is None or "inplace" not in step.kinds:
+            return None
+        read = step.inputs[step.kinds.index("inplace")]
+        if updated_leaves(step):
+            return read.value
+        while not read.is_leaf and read.value.maker != FROM_OUTSIDE:
+            step = self._flow.steps[read.value.maker]
+            lent = [source for kind, source in zip(step.kinds, step.inputs, strict=False) if kind != "data"]
+            if len(lent) != 1:
+                return None
+            read = lent[0]
+        return read.value if read.is_leaf and step.called == "data" else None
 
     def leaves_behind(self, term: Value) -> list[Value]:
         """The leaves that get a gradient through a term of what was captured."""
@@ -132,7 +149,9 @@ class Flowing:
             step = self._flow.steps[value.maker]
             return (
                 ()
-                if _takes_shape_alone(step) or updated_leaves(step)
+                if _takes_shape_alone(step)
+                or updated_leaves(step)
+                or (value in self._held_by_leaves and self.root(value) != value)
                 else (*step.inputs, *self._places.get(value.maker, ()))
             )
         outside = self._flow.outside[value.number]

@@ -18,6 +18,7 @@ from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Stop, up
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.graph_cuts import leavings
 from gradir.frontends.pytorch.explaining.hooks import Hooks
+from gradir.frontends.pytorch.explaining.overwritten import overwrites
 from gradir.frontends.pytorch.explaining.registered import replaced
 from gradir.frontends.pytorch.explaining.spent import carried_over, freed_steps, is_spent
 from gradir.frontends.pytorch.explaining.subject import Subject
@@ -105,6 +106,7 @@ class _Search:
             self._tell_what_was_written(live, failure)
         elif gradients is not None and live is not None:
             self._tell_values(live, gradients, arrivals)
+            self._tell_overwritten(live)
         elif self._is_whole:
             self._statuses.update(dict.fromkeys(self._joined(), "unused"))
         self._tell_cleared()
@@ -365,6 +367,18 @@ class _Search:
         for (kind, op, place, lasts, detail), names in told.items():
             is_alarm = lasts and (kind in BROKEN or any(map(self._is_trained, names)))
             self._tell(kind, _LEVELS.get(kind, "error" if is_alarm else "info"), op, names, place, detail=detail)
+
+    def _tell_overwritten(self, live: LiveGraph) -> None:
+        for write in overwrites(self._flow, self._flowing, live, self._made):
+            names = [
+                name
+                for name, tensor in self._subject.tensors.items()
+                if id(tensor) in write.leaves and self._statuses[name] in {"reached", "wrong", "zero"}
+            ]
+            self._statuses.update((name, "wrong") for name in names if self._statuses[name] == "reached")
+            detail = "; ".join([few(map(self._called_at, write.savers)), *write.how])
+            level: Level = "error" if any(map(self._is_trained, names)) else "info"
+            self._tell("overwritten", level, write.op, names, write.place, detail=detail)
 
     def _note_gradients(self, live: LiveGraph, gradients: Gradients) -> None:
         tensors = self._subject.tensors

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT, current_backward
@@ -17,7 +18,7 @@ from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying.verify import left_alone
 
-__all__ = ["Arrival", "Gradients", "gradients_of", "is_zero"]
+__all__ = ["Arrival", "Gradients", "brought", "gradients_of", "is_zero"]
 
 _NOTHING: Final = 1e-5
 """Which part of what came to a function is nothing."""
@@ -230,6 +231,21 @@ def gradients_of(live: LiveGraph) -> Gradients:
             sizes = sizes._replace(spoilt=_spoilt(came, went))
         passed[fn] = sizes
 
+    def register() -> list[RemovableHandle]:
+        return [fn.register_hook(partial(note, fn)) for fn in live.grad_fns if type(fn).__name__ != ACCUMULATOR]
+
+    return Gradients(passed, {id(leaf): _size(gradient) for leaf, gradient in brought(live, register)})
+
+
+def brought(
+    live: LiveGraph, register: Callable[[], Iterable[RemovableHandle]]
+) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+    """What a backward brings to the leaves, while the hooks are there that ``register`` makes.
+
+    Raises:
+        CaptureError: as `gradients_of`.
+        RuntimeError: whatever the backward raises.
+    """
     tensors = [found.tensor for found in live.captured if found.role == "output"]
     leaves = list({id(tensor): tensor for tensor in live.leaves.values()}.values())
     # A reentrant checkpoint runs in no other backward than one that adds up.
@@ -240,7 +256,7 @@ def gradients_of(live: LiveGraph) -> Gradients:
         # torch would wait for itself.
         raise CaptureError("a backward is running")
     with left_alone(live):
-        hooks = [fn.register_hook(partial(note, fn)) for fn in live.grad_fns if type(fn).__name__ != ACCUMULATOR]
+        hooks = list(register())
         try:
             seeds = [torch.ones_like(tensor) for tensor in tensors]
             with torch.random.fork_rng(), torch.autograd.set_multithreading_enabled(False):
@@ -248,7 +264,7 @@ def gradients_of(live: LiveGraph) -> Gradients:
         finally:
             for hook in hooks:
                 hook.remove()
-        return Gradients(passed, {id(leaf): _size(gradient) for leaf, gradient in zip(leaves, found, strict=True)})
+        return list(zip(leaves, found, strict=True))
 
 
 def _asked(
