@@ -155,6 +155,10 @@ WORDS: Final[Mapping[str, Words]] = {
         "{op} normalises over a single entry, so its result is constant and the gradient of {names} is zero",
         "normalise over a dimension with several entries, or use a sigmoid for a single one",
     ),
+    "adds_up": Words(
+        "the results of {op} are added up, which gives 1 whatever comes in, so the gradient of {names} is zero",
+        "weigh them before they are added, or use a loss that takes a target, such as cross_entropy",
+    ),
     "out_of_range": Words(
         "every input of {op} is at or beyond its bounds, where it is flat, so the gradient of {names} is zero",
         "initialise it inside the range, or use something with a slope outside it, such as softplus",
