@@ -55,11 +55,7 @@ def constants(live: LiveGraph, fns: Iterable[GradFn], edges: Edges) -> Iterator[
             taker = _first_of_chain(live, fn, fn.next_functions[1][0], (child, number))
             if taker is not None:
                 taken.setdefault((child, number), []).extend([(fn, 0), taker])
-        elif (
-            (fn, 0) in edges
-            and len(edges[child, number]) == 1
-            and all(_adds_up(live, fn, at) for at, _ in edges[fn, 0])
-        ):
+        elif len(edges[child, number]) == 1 and _is_added_up(live, fn, edges.get((fn, 0), ())):
             yield Constant("adds_up", fn, child, number)
     for (child, number), takers in taken.items():
         if {*takers} == {*edges[child, number]}:
@@ -90,16 +86,18 @@ def _first_of_chain(
     return None
 
 
-def _adds_up(live: LiveGraph, softmax: GradFn, taker: GradFn) -> bool:
-    """Whether a function adds up what softmax gives, all that it is 1 in all of."""
-    if type(taker).__name__.partition("Backward")[0] not in _ADDING:
-        return False
+def _is_added_up(live: LiveGraph, softmax: GradFn, takers: Sequence[tuple[GradFn, int]]) -> bool:
+    """Whether all that takes what softmax gives adds up what it makes 1 in all."""
     node = live.graph.nodes[live.grad_fns[softmax]]
     shape, dim = node.outputs[0].shape or (1,), node.attrs["dim"]
     if not isinstance(dim, int) or shape[dim] == 1:
         return False
-    dims: Any = live.graph.nodes[live.grad_fns[taker]].attrs.get("dim")
-    return not dims or dim % len(shape) in {each % len(shape) for each in dims}
+    for taker, _ in takers:
+        dims: Any = live.graph.nodes[live.grad_fns[taker]].attrs.get("dim") or range(len(shape))
+        is_sum = type(taker).__name__.partition("Backward")[0] in _ADDING
+        if not is_sum or dim % len(shape) not in {each % len(shape) for each in dims}:
+            return False
+    return bool(takers)
 
 
 def _entries(live: LiveGraph, fn: GradFn) -> int | None:

@@ -209,11 +209,12 @@ class Flowing:
         return last
 
     def _leaving_functions(self, ends: Iterable[Read]) -> Iterator[Value]:
-        """What custom Functions made and something outside them takes."""
+        """What custom Functions made and something outside them takes, such as the next Function."""
         steps = self._flow.steps
-        for reads in (*(step.inputs for step in steps if not step.inside), ends):
+        for inside, reads in (*((step.inside, step.inputs) for step in steps), (None, ends)):
             for read in reads:
-                if read.value.maker != FROM_OUTSIDE and steps[read.value.maker].inside:
+                made = None if read.value.maker == FROM_OUTSIDE else steps[read.value.maker].inside
+                if made is not None and made != inside:
                     yield read.value
 
     def _last_uses(self) -> dict[int, list[Value]]:

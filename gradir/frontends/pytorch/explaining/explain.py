@@ -18,8 +18,9 @@ from gradir.frontends.pytorch.explaining.cuts import EXPLICIT, Flowing, Stop, up
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.graph_cuts import leavings
 from gradir.frontends.pytorch.explaining.hooks import Hooks
+from gradir.frontends.pytorch.explaining.meant import is_own_of_torch
 from gradir.frontends.pytorch.explaining.overwritten import overwrites
-from gradir.frontends.pytorch.explaining.registered import replaced
+from gradir.frontends.pytorch.explaining.registered import foreign, replaced
 from gradir.frontends.pytorch.explaining.spent import carried_over, freed_steps, is_spent
 from gradir.frontends.pytorch.explaining.subject import Subject
 from gradir.frontends.pytorch.explaining.terms import numbers_of, told_terms
@@ -191,17 +192,19 @@ class _Search:
     # Why.
 
     def _tell_stops(self) -> None:
-        groups: dict[tuple[str, Place | None], tuple[Stop, int]] = {}
+        groups: dict[tuple[str, Place | None], tuple[Stop, int, bool]] = {}
         for stop in self._flowing.stops:
-            first, leaves = groups.get((stop.kind, stop.step.place), (stop, 0))
-            groups[stop.kind, stop.step.place] = first, leaves | stop.leaves
-        for (kind, place), (stop, leaves) in groups.items():
-            names = list(self._names_of(self._flowing.members(leaves)))
+            first, leaves, is_own = groups.get((stop.kind, stop.step.place), (stop, 0, True))
+            groups[stop.kind, stop.step.place] = first, leaves | stop.leaves, is_own and is_own_of_torch(stop)
+        for (kind, place), (stop, leaves, is_own) in groups.items():
+            behind = self._flowing.members(leaves)
+            names = list(self._names_of(behind))
             level = self._level_of(names)
             if level == "error" or kind in EXPLICIT:
-                behind = (self._flow.variables.get(leaf) for leaf in self._flowing.members(leaves))
-                shown = names or dict.fromkeys(name for name in behind if name is not None)
-                self._tell(kind, level, called(stop.step), shown, place)
+                shown = names or [self._flow.variables[leaf] for leaf in behind if leaf in self._flow.variables]
+                detail = "" if shown else foreign(self._subject, behind)
+                told: Level = "note" if level == "info" and (is_own or detail) else level
+                self._tell(kind, told, called(stop.step), dict.fromkeys(shown), place, detail=detail)
 
     def _tell_exits(self) -> None:
         told: set[str] = set()
