@@ -223,6 +223,11 @@ WORDS: Final[Mapping[str, Words]] = {
         "give {op} a safe input where its result is not taken, by a torch.where before it as well: "
         "torch.where(mask, {op}(torch.where(mask, x, 1.0)), other)",
     ),
+    "all_masked": Words(
+        "the gradient of {names} becomes NaN in {op}: a mask leaves nothing in a row, whose softmax is NaN",
+        "keep an entry in each row of the mask, or fill with a large negative number instead of -inf and leave such "
+        "rows out of the loss",
+    ),
     "cleared": Words(
         "the gradient of {names} is wiped here, after the backward that brought it and before a step used it",
         "call zero_grad() before the backward or after the step, and not between them",

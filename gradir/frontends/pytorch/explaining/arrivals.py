@@ -21,7 +21,7 @@ from gradir.frontends.pytorch.recording.places import Written
 
 __all__ = ["BROKEN", "Finding", "Recorded", "Verdict", "verdicts"]
 
-BROKEN: Final = frozenset({"nonfinite", "where_trap"})
+BROKEN: Final = frozenset({"all_masked", "nonfinite", "where_trap"})
 """The kinds of findings that are alarms whatever learns."""
 
 

@@ -216,7 +216,10 @@ class _Search:
             ]
             if names:
                 told.update(names)
-                self._tell("exit", self._level_of(names), operation, names, place)
+                detail = "" if leaving.is_sure else "it is handed to a call here, and may go no further"
+                self._tell(
+                    "exit", self._level_of(names) if leaving.is_sure else "info", operation, names, place, detail=detail
+                )
 
     def _tell_exchanges(self) -> None:
         for exchange in self._flow.exchanges:
