@@ -49,7 +49,8 @@ def use_of(place: Place | None) -> str:
     use, variable = _use(ops, made)
     if not variable:
         return use
-    naming = [index for index, op in enumerate(ops) if op.value == variable and not op.name.startswith("STORE_FAST")]
+    naming = [index for index, op in enumerate(ops) if op.value == variable and "_FAST" in op.name]
+    naming = [index for index in naming if ops[index].name != "STORE_FAST"]
     is_read_only = all(ops[index].name == "LOAD_FAST" for index in naming)
     uses = {_use(ops, index)[0] for index in naming} if is_read_only else {""}
     return uses.pop() if len(uses) == 1 else SHOWN if uses <= {COMPARED, SHOWN} else ""
