@@ -97,7 +97,7 @@ def _changed(
         for slot in live.graph.nodes[node_id].saved:
             saved = saved_tensor(fn, slot.slot) if slot.state == "held" else None
             memory = None if saved is None else storage_of(saved)
-            if saved is None or memory not in by_memory:
+            if saved is None or memory not in by_memory or saver < flow.overwritten.lost.get(memory, 0):
                 continue
             for held in by_memory[memory]:
                 # What a backward has gone through may be written over.

@@ -20,7 +20,7 @@ ARRAYS: Final = frozenset({"__array__", "numpy"})
 """Functions that give the memory of a tensor to what writes to it unseen."""
 
 _UNCOUNTED: Final = "data"
-_MOST_KEPT: Final = 2**28
+_MOST_KEPT: Final = 2**27
 """How many bytes are kept, of what was written over last."""
 
 
@@ -57,6 +57,8 @@ class Overwritten:
 
     def __init__(self) -> None:
         self.held: deque[Held] = deque()
+        self.lost: dict[int, int] = {}
+        """By memory, when something was last written over that is not kept."""
         self._kept = 0
         # By id(), as another tensor may take the place of one that is gone.
         self._uncounted: dict[int, weakref.ref[torch.Tensor]] = {}
@@ -78,10 +80,11 @@ class Overwritten:
 
     def note(self, called: str, tensor: torch.Tensor, memory: int | None, before: int, place: Place | None) -> None:
         """Note what a tensor holds that is about to be written to."""
-        if memory is None or type(tensor) not in PLAIN or tensor.layout is not torch.strided or tensor.is_meta:
+        if memory is None or tensor.is_meta or not tensor.numel():
             return
         size = tensor.numel() * tensor.itemsize
-        if not 0 < size <= _MOST_KEPT:
+        if type(tensor) not in PLAIN or tensor.layout is not torch.strided or size > _MOST_KEPT:
+            self.lost[memory] = before
             return
         with torch.no_grad(), without_dispatch_modes(), without_overrides():
             numbers = tensor.detach().clone()
@@ -89,5 +92,6 @@ class Overwritten:
         self.held.append(Held(memory, numbers, offset, tensor.stride(), before, called, place))
         self._kept += size
         while self._kept > _MOST_KEPT:
-            oldest = self.held.popleft().numbers
-            self._kept -= oldest.numel() * oldest.itemsize
+            oldest = self.held.popleft()
+            self.lost[oldest.memory] = max(oldest.before, self.lost.get(oldest.memory, 0))
+            self._kept -= oldest.numbers.numel() * oldest.numbers.itemsize
