@@ -19,7 +19,7 @@ from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gr
 from gradir.frontends.pytorch.explaining.graph_cuts import leavings
 from gradir.frontends.pytorch.explaining.hooks import Hooks
 from gradir.frontends.pytorch.explaining.meant import is_own_of_torch
-from gradir.frontends.pytorch.explaining.overwritten import overwrites
+from gradir.frontends.pytorch.explaining.overwritten import Overwrite, overwrites
 from gradir.frontends.pytorch.explaining.registered import foreign, replaced
 from gradir.frontends.pytorch.explaining.spent import carried_over, freed_steps, is_spent
 from gradir.frontends.pytorch.explaining.subject import Subject
@@ -375,7 +375,11 @@ class _Search:
             self._tell(kind, _LEVELS.get(kind, "error" if is_alarm else "info"), op, names, place, detail=detail)
 
     def _tell_overwritten(self, live: LiveGraph) -> None:
-        for write in overwrites(self._flow, self._flowing, live, self._made):
+        found = list[Overwrite]()
+        # One backward has run; what another one raises proves nothing.
+        with suppress(CaptureError, RuntimeError):
+            found = overwrites(self._flow, self._flowing, live, self._made)
+        for write in found:
             names = [
                 name
                 for name, tensor in self._subject.tensors.items()
