@@ -84,6 +84,33 @@ def test_a_loss_that_such_a_checkpoint_gives_has_no_graph(model: nn.ModuleDict) 
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_of_several_such_checkpoints_each_is_told_at_its_line() -> None:
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"one": Block(), "other": Block(), "head": nn.Linear(3, 2)})
+
+    def in_a_row(m: Any) -> torch.Tensor:
+        hidden = checkpoint(m["one"], X, use_reentrant=True)  # HERE
+        hidden = checkpoint(m["other"], hidden, use_reentrant=True)
+        return m["head"](hidden).sum()
+
+    def in_a_loop(m: Any) -> torch.Tensor:
+        hidden = X
+        for name in ("one", "other"):
+            hidden = checkpoint(m[name], hidden, use_reentrant=True)  # HERE
+        return m["head"](hidden).sum()
+
+    names = {name: (f"{name}.inner.weight", f"{name}.inner.bias") for name in ("one", "other")}
+    for run, expected in (
+        (in_a_row, [(0, names["one"]), (1, names["other"])]),
+        (in_a_loop, [(0, names["one"] + names["other"])]),
+    ):
+        model.zero_grad()
+        causes = explained(model, run).causes
+        assert {(cause.kind, cause.level) for cause in causes} == {("checkpoint", "error")}
+        assert [(cause.source.line - marked(run), cause.names) for cause in causes if cause.source] == expected
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_what_else_is_reached_excuses_a_checkpoint(model: nn.ModuleDict) -> None:
     found = explained(model, lambda m: of_nothing(m) + m["block"](X).sum())
     assert found.level == "none", str(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -323,3 +324,16 @@ def test_what_lacks_its_gradient_comes_first_and_is_what_is_allowed() -> None:
     assert set(cause.names[2:]) == {"stem.weight", "stem.bias", "body.weight", "body.bias"}
     assert found.allowing(["spare.*"]).level == "none"
     assert found.allowing(["body.*", "stem.*"]).level == "error"
+
+
+def test_what_torch_cuts_for_functions_of_its_own_is_no_alarm() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(4, 3)), nn.Linear(3, 2))
+
+    def loss_of(cut: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        return model[1](cut(nn.functional.gumbel_softmax(model[0](torch.randn(5, 4)), hard=True))).square().mean()
+
+    for cut, level in ((lambda x: x, "none"), (lambda x: x + x.detach(), "info"), (torch.detach, "error")):
+        with gradir.record(model, flow=True) as rec:
+            loss = loss_of(cut)
+        assert rec.explain(loss).level == level

@@ -134,3 +134,28 @@ def test_names_of_tensors_are_checked_and_made_plain_with_a_graph_and_without(wi
     for params, said in (([w], "not a mapping of names"), ({"w": 3}, "is not a tensor but int"), ({"": w}, "empty")):
         with pytest.raises(gradir.CaptureError, match=said):
             rec.explain(loss, params=params)  # type: ignore[arg-type]
+
+
+def test_a_network_that_was_not_recorded_is_said_to_be_one() -> None:
+    online, target = nn.Linear(3, 2), nn.Linear(3, 2)
+    with gradir.record(online, flow=True) as rec:
+        with torch.no_grad():
+            wanted = target(torch.ones(4, 3)).amax(1)
+        loss = (online(torch.ones(4, 3))[:, 0] - wanted).square().mean()
+    del target
+    found = rec.explain(loss)
+    assert (found.level, set(found.statuses.values())) == ("none", {"reached"})
+    (cause,) = found.causes
+    assert (cause.kind, cause.level, cause.names) == ("no_grad", "note", ())
+    assert cause.text.endswith(
+        "which cuts a tensor that has no name: 2 parameters that the recorded model does not have"
+    )
+
+
+def test_what_a_model_keeps_in_a_list_is_its_own() -> None:
+    model = nn.Sequential(nn.Linear(3, 3))
+    model.kept = [nn.Linear(3, 3)]
+    with gradir.record(model, flow=True) as rec:
+        hidden = model.kept[0](torch.ones(4, 3)).detach()
+        loss = model(hidden).square().mean()
+    assert rec.explain(loss).level == "info"

@@ -200,3 +200,113 @@ def test_a_zero_of_what_the_optimizer_does_not_train_is_no_alarm() -> None:
     optimizer = torch.optim.SGD(model[2].parameters(), 0.1)
     found = explained(model, lambda: model[2](model[0](X).round()).mean(), optimizer)
     assert told(found) == [("flat", "info", "round", ALL[:2])]
+
+
+class Chosen(nn.Module):
+    """What one number for each row weighs, with parameters behind it that a constant weight teaches nothing."""
+
+    def __init__(self, weight: Callable[[torch.Tensor], torch.Tensor], *, numbers: int = 1) -> None:
+        super().__init__()
+        self.gate, self.value, self.weight = nn.Linear(4, numbers), nn.Linear(4, 3), weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.value(x) * self.weight(self.gate(x))
+
+
+def rounded(model: nn.Module) -> tuple[Explanation, set[str]]:
+    """The explanation, and of what a real backward gives a gradient that is zero or as good as that."""
+    with gradir.record(model, flow=True) as rec:
+        loss = model(X).square().mean() + model(X).mean()
+    found = rec.explain(loss)
+    loss.backward()
+    gradients = {name: p.grad.abs().max() for name, p in model.named_parameters()}
+    largest = max(gradients.values())
+    return found, {name for name, size in gradients.items() if size <= 1e-5 * largest}
+
+
+BEHIND = ("gate.weight", "gate.bias")
+
+
+@pytest.mark.parametrize(
+    ("weight", "op"),
+    [
+        (lambda g: one_by_sum(g.sigmoid()), "div"),
+        (lambda g: one_by_sum(g.softmax(-1).topk(1, -1)[0] + g.sigmoid()), "div"),
+        (lambda g: F.normalize(g, dim=-1), "div"),
+        (lambda g: F.normalize(g, p=1, dim=-1), "div"),
+        (lambda g: g / g.square().sum(-1, keepdim=True).sqrt(), "div"),
+        (lambda g: g / (g.norm(dim=-1, keepdim=True) + 1e-12), "div"),
+        (lambda g: g - g.mean(-1, keepdim=True) + 1, "sub"),
+        (lambda g: g - g.amax(-1, keepdim=True) + 1, "sub"),
+    ],
+)
+def test_what_is_made_of_a_single_entry_and_divides_it_is_constant(
+    weight: Callable[[torch.Tensor], torch.Tensor], op: str
+) -> None:
+    found, zero = rounded(Chosen(weight))
+    assert zero == set(BEHIND)
+    assert {name for name, status in found.statuses.items() if status == "zero"} == zero
+    assert told(found) == [("one_entry", "error", op, BEHIND)]
+
+
+def one_by_sum(x: torch.Tensor) -> torch.Tensor:
+    return x / x.sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    "added_up",
+    [
+        lambda g: g.softmax(-1).sum(-1, keepdim=True),
+        lambda g: g.softmax(1).mean(1, keepdim=True) * 3,
+        lambda g: g.softmax(1).sum(),
+        lambda g: g.softmax(0).mean(),
+    ],
+)
+def test_a_softmax_that_is_added_up_is_constant(added_up: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    found, zero = rounded(Chosen(added_up, numbers=3))
+    assert zero == set(BEHIND)
+    assert {name for name, status in found.statuses.items() if status == "zero"} == zero
+    assert told(found) == [("adds_up", "error", "softmax", BEHIND)]
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [
+        lambda g: g / (g.norm(dim=-1, keepdim=True) + 1),
+        lambda g: g / g.square().sum(-1, keepdim=True),
+        lambda g: F.normalize(g * 1e-14, dim=-1) * 1e3,
+        lambda g: g / g.sum(0),
+        lambda g: F.normalize(g, dim=0),
+        lambda g: g - g.abs() / 2,
+        lambda g: torch.sub(g, g.mean(-1, keepdim=True), alpha=0.5),
+        lambda g: torch.cat([g, 2 * g, g * g], 1).softmax(1).sum(0),
+        lambda g: one_by_sum(g.sigmoid()) * g,
+        lambda g: (h := g.sigmoid()) / h.sum(-1, keepdim=True) + h,
+    ],
+)
+def test_what_is_divided_by_more_than_itself_is_not_constant(weight: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    found, zero = rounded(Chosen(weight))
+    assert not zero
+    assert found.level == "none"
+    assert set(found.statuses.values()) == {"reached"}
+
+
+def test_a_parameter_that_is_normalised_by_itself_is_constant() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.value = nn.Parameter(torch.tensor([0.7])), nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.value(x) * F.normalize(self.scale, dim=0)
+
+    found, zero = rounded(Scaled())
+    assert zero == {"scale"}
+    assert told(found) == [("one_entry", "error", "div", ("scale",))]
+
+
+def test_probabilities_that_are_captured_themselves_are_no_sum() -> None:
+    model = mlp()
+    with gradir.record(model, flow=True) as rec:
+        probabilities = model(X).softmax(-1)
+    assert rec.explain(probabilities).level == "none"

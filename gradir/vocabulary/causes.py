@@ -155,6 +155,10 @@ WORDS: Final[Mapping[str, Words]] = {
         "{op} normalises over a single entry, so its result is constant and the gradient of {names} is zero",
         "normalise over a dimension with several entries, or use a sigmoid for a single one",
     ),
+    "adds_up": Words(
+        "the results of {op} are added up, which gives 1 whatever comes in, so the gradient of {names} is zero",
+        "weigh them before they are added, or use a loss that takes a target, such as cross_entropy",
+    ),
     "out_of_range": Words(
         "every input of {op} is at or beyond its bounds, where it is flat, so the gradient of {names} is zero",
         "initialise it inside the range, or use something with a slope outside it, such as softplus",
@@ -219,6 +223,11 @@ WORDS: Final[Mapping[str, Words]] = {
         "give {op} a safe input where its result is not taken, by a torch.where before it as well: "
         "torch.where(mask, {op}(torch.where(mask, x, 1.0)), other)",
     ),
+    "all_masked": Words(
+        "the gradient of {names} becomes NaN in {op}: a mask leaves nothing in a row, whose softmax is NaN",
+        "keep an entry in each row of the mask, or fill with a large negative number instead of -inf and leave such "
+        "rows out of the loss",
+    ),
     "cleared": Words(
         "the gradient of {names} is wiped here, after the backward that brought it and before a step used it",
         "call zero_grad() before the backward or after the step, and not between them",
@@ -236,6 +245,12 @@ WORDS: Final[Mapping[str, Words]] = {
     "updated": Words(
         "{op} changes {names}, which an earlier operation saved for its derivative",
         "compute the loss anew after an optimizer's step, or run each backward of it before the step",
+    ),
+    "overwritten": Words(
+        "{op} changes what an earlier operation saved for its derivative, unseen by torch, and the gradient of {names} "
+        "is not the derivative",
+        "write to a clone() or after the backward, and under torch.no_grad() instead of through `.data` or an array, "
+        "so that torch can tell",
     ),
     "inplace": Words(
         "{op} writes to {names}, which an earlier operation saved for its derivative",

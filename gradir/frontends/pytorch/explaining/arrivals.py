@@ -22,7 +22,7 @@ from gradir.frontends.pytorch.recording.steps import Step, Value
 
 __all__ = ["BROKEN", "Finding", "Recorded", "Verdict", "verdicts"]
 
-BROKEN: Final = frozenset({"nonfinite", "where_trap"})
+BROKEN: Final = frozenset({"all_masked", "nonfinite", "where_trap"})
 """The kinds of findings that are alarms whatever learns."""
 
 
@@ -135,6 +135,8 @@ class _Judge:
         return self._recorded.hooks.at(fn, leaf, self._gradients.hooked)
 
     def _kind(self, fn: GradFn) -> str:
+        if fn in self._gradients.constant:
+            return self._gradients.constant[fn]
         index = self._recorded.made.get(sequence_number(fn))
         return "opaque" if index is not None and self._leaves_out(index) else self._zeros.kind(self._origin(fn))
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import torch
 
+from gradir.frontends.pytorch.explaining.numbers import COMPARED, HANDED, SHOWN, literals, use_of
 from gradir.frontends.pytorch.explaining.terms import terms_of
 from gradir.frontends.pytorch.private import CHECKPOINT, READS_A_NUMBER
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
@@ -24,6 +25,7 @@ EXPLICIT: Final = frozenset(
 DERIVING: Final = frozenset({"backward", "grad"})
 _DIFFERENTIABLE: Final = ("bfloat", "complex", "float")
 _DETACHING: Final = frozenset({"data", "detach", "detach_"})
+_CONDITION: Final = "__bool__"
 _OF_SHAPE_ALONE: Final = ("empty", "full", "new_", "ones", "rand", "zeros")
 """How the names of operations begin that take the shape and the type of a tensor alone."""
 
@@ -42,10 +44,14 @@ class Stop(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """A function that read the numbers of tensors, with the leaves that these were computed of."""
+    """A function that read the numbers of tensors, with the leaves that these were computed of.
+
+    ``is_sure`` is false where a call got the number and dropped what it made of it, as a logger does.
+    """
 
     exit: Exit
     leaves: int
+    is_sure: bool
 
 
 class Flowing:
@@ -61,6 +67,7 @@ class Flowing:
         self._places = dict(_places_taken(flow))
         ends = [flow.read(tensor) for tensor in captured]
         self.ends = frozenset(read.value for read in ends)
+        self._held_by_leaves = {read.value for read in self._reads(ends) if read.is_leaf}
         self.carrying = {read.value for read in self._reads(ends) if read.carries and not self._is_fresh(read)}
         # A derivative that is computed by them gets its graph back.
         self._saved = frozenset(_saved_by_torch(flow))
@@ -74,6 +81,7 @@ class Flowing:
         self.exits: list[Leaving] = []
         # Whether compiled parts compute what is wanted, and the leaves that they are known to take.
         self.has_compiled, self.compiled = False, 0
+        self._known_uses: dict[tuple[int, int], str] = {}
         self._leaves: dict[Value, int] = {}
         self._listed: list[Value] = []
         self.terms = list(terms_of(flow, [read.value for read in ends]))
@@ -85,15 +93,31 @@ class Flowing:
     def root(self, leaf: Value) -> Value:
         """What a leaf was before it was first updated."""
         passed = []
-        while leaf not in self._roots and leaf.maker != FROM_OUTSIDE:
-            step = self._flow.steps[leaf.maker]
-            if not updated_leaves(step):
+        while leaf not in self._roots:
+            before = self._before_update(leaf)
+            if before is None:
                 break
             passed.append(leaf)
-            leaf = next(read.value for kind, read in zip(step.kinds, step.inputs, strict=False) if kind == "inplace")
+            leaf = before
         leaf = self._roots.get(leaf, leaf)
         self._roots.update(dict.fromkeys(passed, leaf))
         return leaf
+
+    def _before_update(self, leaf: Value) -> Value | None:
+        """What a leaf was before the step that made it what it is, if that writes to it or to its ``.data``."""
+        step = None if leaf.maker == FROM_OUTSIDE else self._flow.steps[leaf.maker]
+        if step is None or "inplace" not in step.kinds:
+            return None
+        read = step.inputs[step.kinds.index("inplace")]
+        if updated_leaves(step):
+            return read.value
+        while not read.is_leaf and read.value.maker != FROM_OUTSIDE:
+            step = self._flow.steps[read.value.maker]
+            lent = [source for kind, source in zip(step.kinds, step.inputs, strict=False) if kind != "data"]
+            if len(lent) != 1:
+                return None
+            read = lent[0]
+        return read.value if read.is_leaf and step.called == "data" else None
 
     def leaves_behind(self, term: Value) -> list[Value]:
         """The leaves that get a gradient through a term of what was captured."""
@@ -133,7 +157,9 @@ class Flowing:
             step = self._flow.steps[value.maker]
             return (
                 ()
-                if _takes_shape_alone(step) or updated_leaves(step)
+                if _takes_shape_alone(step)
+                or updated_leaves(step)
+                or (value in self._held_by_leaves and self.root(value) != value)
                 else (*step.inputs, *self._places.get(value.maker, ()))
             )
         outside = self._flow.outside[value.number]
@@ -165,37 +191,66 @@ class Flowing:
             for value in let_go.pop(step_number, ()):
                 self._arriving.pop(value, None)
                 self._origins.pop(value, None)
-        entry = self._last_entry()
+        entry, last = self._last_entry(), max((value.maker for value in self.ends), default=FROM_OUTSIDE)
         for found in self._flow.exits:
-            if found.before > entry:
-                # What comes of it is in nothing that was captured.
-                continue
             left = 0
             for read in found.reads:
                 left |= self._origins.get(read.value, 0) | self._behind(read)
-            if left:
-                self.exits.append(Leaving(found, left))
+            use = self._use(found) if left else SHOWN
+            if use == COMPARED:
+                # What parameters alone decide on is decided, and none of them learns by that.
+                goes_on = found.before <= last and all(map(self._is_of_parameters, found.reads))
+            else:
+                # Else what comes of it is in nothing that was captured.
+                goes_on = found.before <= entry and use != SHOWN
+            if goes_on:
+                self.exits.append(Leaving(found, left, is_sure=use != HANDED))
+
+    def _use(self, found: Exit) -> str:
+        """What becomes of the number that a function read."""
+        if found.called == _CONDITION or found.place is None:
+            return COMPARED if found.called == _CONDITION else ""
+        key = id(found.place.code), found.place.instruction
+        if key not in self._known_uses:
+            self._known_uses[key] = use_of(found.place)
+        return self._known_uses[key]
+
+    def _is_of_parameters(self, read: Read) -> bool:
+        """Whether a value is computed of leaves alone."""
+        waiting, seen = [read.value], {read.value}
+        while waiting:
+            value = waiting.pop()
+            if value in self._leaves:
+                continue
+            new = [source.value for source in self.sources(value)]
+            # What is made of nothing, as what comes from outside is, may be other numbers in the next step.
+            if not new:
+                return False
+            waiting += [source for source in new if source not in seen]
+            seen.update(new)
+        return True
 
     def _last_entry(self) -> int:
         """The last step through which a plain number may have come to what was captured."""
         if any(value.maker == FROM_OUTSIDE for value in self.ends):
             return len(self._flow.steps)
-        last, known = FROM_OUTSIDE, set[Value]()
+        last, known, written = FROM_OUTSIDE, set[Value](), dict[tuple[int, int], frozenset[float]]()
         for index, step in enumerate(self._flow.steps):
             new = {read.value for read in step.inputs if read.value.maker == FROM_OUTSIDE} - known
             known |= new
             if any(Value(index, number) in self.wanted for number in range(len(step.outputs))) and (
-                _takes_numbers(step) or any(self._flow.outside[value.number].role == "input" for value in new)
+                _takes_numbers(step, written) or any(self._flow.outside[value.number].role == "input" for value in new)
             ):
                 last = index
         return last
 
     def _leaving_functions(self, ends: Iterable[Read]) -> Iterator[Value]:
-        """What custom Functions made and something outside them takes."""
+        """What custom Functions made and something outside them takes, such as the next Function."""
         steps = self._flow.steps
-        for reads in (*(step.inputs for step in steps if not step.inside), ends):
+        for inside, reads in (*((step.inside, step.inputs) for step in steps), (None, ends)):
             for read in reads:
-                if read.value.maker != FROM_OUTSIDE and steps[read.value.maker].inside:
+                made = None if read.value.maker == FROM_OUTSIDE else steps[read.value.maker].inside
+                if made is not None and made != inside:
                     yield read.value
 
     def _last_uses(self) -> dict[int, list[Value]]:
@@ -294,9 +349,16 @@ def _saved_by_torch(flow: Flow) -> Iterator[Value]:
             yield Value(number, 0)
 
 
-def _takes_numbers(step: Step) -> bool:
+def _takes_numbers(step: Step, known: dict[tuple[int, int], frozenset[float]]) -> bool:
+    """Whether a step takes numbers that do not stand in the line that runs it."""
     values = (value for _, given in step.constants for value in (given if isinstance(given, tuple) else (given,)))
-    return any(isinstance(value, (int, float, complex)) and not isinstance(value, bool) for value in values)
+    numbers = {value for value in values if isinstance(value, (int, float, complex)) and not isinstance(value, bool)}
+    if not numbers or step.place is None:
+        return bool(numbers)
+    key = id(step.place.code), step.place.instruction
+    if key not in known:
+        known[key] = literals(step.place)
+    return not numbers <= known[key]
 
 
 def _takes_shape_alone(step: Step) -> bool:

@@ -19,11 +19,13 @@ from gradir.frontends.pytorch.explaining.failures import of_backward, of_forward
 from gradir.frontends.pytorch.explaining.gradients import Arrival, Gradients, gradients_of
 from gradir.frontends.pytorch.explaining.graph_cuts import leavings
 from gradir.frontends.pytorch.explaining.hooks import Hooks
-from gradir.frontends.pytorch.explaining.registered import replaced
+from gradir.frontends.pytorch.explaining.meant import is_own_of_torch
+from gradir.frontends.pytorch.explaining.overwritten import Overwrite, overwrites
+from gradir.frontends.pytorch.explaining.registered import foreign, replaced
 from gradir.frontends.pytorch.explaining.spent import is_spent
 from gradir.frontends.pytorch.explaining.subject import Subject
 from gradir.frontends.pytorch.explaining.terms import numbers_of, told_terms
-from gradir.frontends.pytorch.explaining.words import Words, called
+from gradir.frontends.pytorch.explaining.words import Words, called, few
 from gradir.frontends.pytorch.private import ACCUMULATOR, DDP_SINK
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.recording.places import Place
@@ -103,6 +105,7 @@ class _Search:
             self._causes.extend(of_backward(self._flowing, live, self._made, self._words, failure))
         elif gradients is not None and live is not None:
             self._tell_values(live, gradients, arrivals)
+            self._tell_overwritten(live)
         elif self._is_whole:
             self._statuses.update(dict.fromkeys(self._joined(), "unused"))
         self._tell_cleared()
@@ -175,17 +178,19 @@ class _Search:
     # Why.
 
     def _tell_stops(self) -> None:
-        groups: dict[tuple[str, Place | None], tuple[Stop, int]] = {}
+        groups: dict[tuple[str, Place | None], tuple[Stop, int, bool]] = {}
         for stop in self._flowing.stops:
-            first, leaves = groups.get((stop.kind, stop.step.place), (stop, 0))
-            groups[stop.kind, stop.step.place] = first, leaves | stop.leaves
-        for (kind, place), (stop, leaves) in groups.items():
-            names = list(self._words.names_of(self._flowing.members(leaves)))
+            first, leaves, is_own = groups.get((stop.kind, stop.step.place), (stop, 0, True))
+            groups[stop.kind, stop.step.place] = first, leaves | stop.leaves, is_own and is_own_of_torch(stop)
+        for (kind, place), (stop, leaves, is_own) in groups.items():
+            behind = self._flowing.members(leaves)
+            names = list(self._words.names_of(behind))
             level = self._level_of(names)
             if level == "error" or kind in EXPLICIT:
-                behind = (self._flow.variables.get(leaf) for leaf in self._flowing.members(leaves))
-                shown = names or dict.fromkeys(name for name in behind if name is not None)
-                self._tell(kind, level, called(stop.step), shown, place)
+                shown = names or [self._flow.variables[leaf] for leaf in behind if leaf in self._flow.variables]
+                detail = "" if shown else foreign(self._subject, behind)
+                told: Level = "note" if level == "info" and (is_own or detail) else level
+                self._tell(kind, told, called(stop.step), dict.fromkeys(shown), place, detail=detail)
 
     def _tell_exits(self) -> None:
         told: set[str] = set()
@@ -197,7 +202,10 @@ class _Search:
             ]
             if names:
                 told.update(names)
-                self._tell("exit", self._level_of(names), operation, names, place)
+                detail = "" if leaving.is_sure else "it is handed to a call here, and may go no further"
+                self._tell(
+                    "exit", self._level_of(names) if leaving.is_sure else "info", operation, names, place, detail=detail
+                )
 
     def _tell_exchanges(self) -> None:
         for exchange in self._flow.exchanges:
@@ -351,6 +359,22 @@ class _Search:
         for (kind, op, place, lasts, detail), names in told.items():
             is_alarm = lasts and (kind in BROKEN or any(map(self._is_trained, names)))
             self._tell(kind, _LEVELS.get(kind, "error" if is_alarm else "info"), op, names, place, detail=detail)
+
+    def _tell_overwritten(self, live: LiveGraph) -> None:
+        found = list[Overwrite]()
+        # One backward has run; what another one raises proves nothing.
+        with suppress(CaptureError, RuntimeError):
+            found = overwrites(self._flow, self._flowing, live, self._made)
+        for write in found:
+            names = [
+                name
+                for name, tensor in self._subject.tensors.items()
+                if id(tensor) in write.leaves and self._statuses[name] in {"reached", "wrong", "zero"}
+            ]
+            self._statuses.update((name, "wrong") for name in names if self._statuses[name] == "reached")
+            detail = "; ".join([few(map(self._words.called_at, write.savers)), *write.how])
+            level: Level = "error" if any(map(self._is_trained, names)) else "info"
+            self._tell("overwritten", level, write.op, names, write.place, detail=detail)
 
     def _note_gradients(self, live: LiveGraph, gradients: Gradients) -> None:
         tensors = self._subject.tensors

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from gradir.errors import CaptureError
+from gradir.frontends.pytorch.explaining.constants import Constant, constants
 from gradir.frontends.pytorch.private import ACCUMULATOR, CHECKPOINT, current_backward
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.saved import saved_tensor
@@ -17,7 +20,7 @@ from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.verifying.verify import left_alone
 
-__all__ = ["Arrival", "Gradients", "gradients_of", "is_zero"]
+__all__ = ["Arrival", "Gradients", "brought", "gradients_of", "is_zero"]
 
 _NOTHING: Final = 1e-5
 """Which part of what came to a function is nothing."""
@@ -99,7 +102,7 @@ class _Passed(NamedTuple):
 class Gradients:
     """The sizes of the gradients that one backward brought to each grad_fn and each leaf."""
 
-    def __init__(self, passed: Mapping[GradFn, _Passed], arrived: Mapping[int, Size | None]) -> None:
+    def __init__(self, live: LiveGraph, passed: Mapping[GradFn, _Passed], arrived: Mapping[int, Size | None]) -> None:
         self._passed = passed
         self.hooked: set[GradFn] = set()
         """Functions whose gradient is good where it is sent and bad where it comes, as a hook on a tensor makes it."""
@@ -110,6 +113,16 @@ class Gradients:
                 if child is not None:
                     self._consumers.setdefault(child, []).append((fn, slot))
         self._origins = {is_bad: self._all_origins(is_bad) for is_bad in (_is_broken, _is_missing, _is_zero)}
+        self._edges: dict[tuple[GradFn, int], list[tuple[GradFn, int]]] = {}
+        for child, senders in self._consumers.items():
+            for sender, slot in senders:
+                self._edges.setdefault((child, sender.next_functions[slot][1]), []).append((sender, slot))
+        found = [each for each in constants(live, passed, self._edges) if self._is_nothing(live, each)]
+        self.constant = {each.fn: each.kind for each in found}
+        """The functions whose result is constant by how it is made, with the kind of cause that they are."""
+        self._cancelled = {(each.at, each.number): each.fn for each in found}
+        self._nothing: dict[GradFn, tuple[GradFn, ...]] = {}
+        self._find_nothing()
 
     def of_leaf(self, leaf: torch.Tensor) -> float | str:
         """The norm of what arrives at a leaf, or ``none``, ``zero`` or ``nonfinite``."""
@@ -155,6 +168,9 @@ class Gradients:
             return Arrival("none", self._origins_above(accumulator, _is_missing, self._origins[_is_missing]))
         if not size.is_finite:
             return Arrival("nonfinite", self._origins_above(accumulator, _is_broken, self._origins[_is_broken]))
+        made = self._made_nothing(accumulator, 0)
+        if made:
+            return Arrival("zero", made)
         if not size.largest:
             arose = self._origins_above(accumulator, _is_zero, self._origins[_is_zero])
             direct = {
@@ -178,6 +194,35 @@ class Gradients:
         known = [size.largest for size in came if size is not None]
         passed_on = went[slot] if slot < len(went) else None
         return passed_on is not None and bool(known) and passed_on.largest <= _NOTHING * max(known)
+
+    def _is_nothing(self, live: LiveGraph, found: Constant) -> bool:
+        """Whether the numbers say so too, as they do not where a bound or a number that is added is larger."""
+        came, went, _ = self._passed[found.fn]
+        sent = self._passed[found.at].came if found.at in self._passed else (self._arrived[id(found.at.variable)],)
+        left, given = sent[found.number], came[0] if found.kind == "adds_up" else went[0]
+        dtype = live.graph.nodes[live.grad_fns[found.fn]].outputs[0].dtype
+        if left is None or given is None or dtype is None or not left.is_finite:
+            return False
+        return left.largest <= torch.finfo(getattr(torch, dtype)).eps * _ROUNDINGS * given.largest
+
+    def _find_nothing(self) -> None:
+        """Find the functions to which nothing comes but what is constant sends, and what that is."""
+        for fn, (came, _, _) in self._passed.items() if self._cancelled else ():
+            made = [self._made_nothing(fn, number) for number in range(len(came))]
+            if any(made) and all(found or _is_zero(size) for found, size in zip(made, came, strict=True)):
+                self._nothing[fn] = tuple(dict.fromkeys(chain(*made)))[:_MOST_ORIGINS]
+
+    def _made_nothing(self, fn: GradFn, number: int) -> tuple[GradFn, ...]:
+        """By which constants what comes to an output of a function is nothing; by none if it is not, or truly zero."""
+        if (fn, number) in self._cancelled:
+            return (self._cancelled[fn, number],)
+        found: dict[GradFn, None] = {}
+        for sender, slot in self._edges.get((fn, number), ()):
+            went = self._passed[sender].went
+            if sender not in self._nothing and slot < len(went) and not _is_zero(went[slot]):
+                return ()
+            found.update(dict.fromkeys(self._nothing.get(sender, ())))
+        return tuple(found)
 
     def _all_origins(self, is_bad: _IsBad) -> dict[GradFn, tuple[GradFn, ...]]:
         """Of each function that bad gradients come to or arise in, the functions that made them of good ones."""
@@ -230,6 +275,21 @@ def gradients_of(live: LiveGraph) -> Gradients:
             sizes = sizes._replace(spoilt=_spoilt(came, went))
         passed[fn] = sizes
 
+    def register() -> list[RemovableHandle]:
+        return [fn.register_hook(partial(note, fn)) for fn in live.grad_fns if type(fn).__name__ != ACCUMULATOR]
+
+    return Gradients(live, passed, {id(leaf): _size(gradient) for leaf, gradient in brought(live, register)})
+
+
+def brought(
+    live: LiveGraph, register: Callable[[], Iterable[RemovableHandle]]
+) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+    """What a backward brings to the leaves, while the hooks are there that ``register`` makes.
+
+    Raises:
+        CaptureError: as `gradients_of`.
+        RuntimeError: whatever the backward raises.
+    """
     tensors = [found.tensor for found in live.captured if found.role == "output"]
     leaves = list({id(tensor): tensor for tensor in live.leaves.values()}.values())
     # A reentrant checkpoint runs in no other backward than one that adds up.
@@ -240,7 +300,7 @@ def gradients_of(live: LiveGraph) -> Gradients:
         # torch would wait for itself.
         raise CaptureError("a backward is running")
     with left_alone(live):
-        hooks = [fn.register_hook(partial(note, fn)) for fn in live.grad_fns if type(fn).__name__ != ACCUMULATOR]
+        hooks = list(register())
         try:
             seeds = [torch.ones_like(tensor) for tensor in tensors]
             with torch.random.fork_rng(), torch.autograd.set_multithreading_enabled(False):
@@ -248,7 +308,7 @@ def gradients_of(live: LiveGraph) -> Gradients:
         finally:
             for hook in hooks:
                 hook.remove()
-        return Gradients(passed, {id(leaf): _size(gradient) for leaf, gradient in zip(leaves, found, strict=True)})
+        return list(zip(leaves, found, strict=True))
 
 
 def _asked(

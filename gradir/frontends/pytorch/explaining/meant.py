@@ -6,16 +6,20 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple
 
 from gradir.frontends.pytorch.explaining.cuts import Flowing, Stop
+from gradir.frontends.pytorch.private import SPECTRAL_NORM
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
 
-__all__ = ["Meant"]
+__all__ = ["Meant", "is_own_of_torch"]
 
 _ASKED_FOR: Final = frozenset({"data", "detach", "no_grad"})
 _ADDING: Final = frozenset({"add", "add_"})
 _SUBTRACTING: Final = frozenset({"sub", "sub_"})
 _LARGEST: Final = frozenset({"amax", "max"})
 _SAME_NUMBERS: Final = frozenset({"alias", "detach", "expand", "squeeze", "unsqueeze", "view"})
+
+
+_SAMPLING: Final = "gumbel_softmax"
 
 
 class _Use(NamedTuple):
@@ -156,6 +160,15 @@ class Meant:
                 if target is not None and any(leaf not in (None, target) for leaf in leaves):
                     written[target] = None
         return (leaf for leaf in written if leaf not in trained)
+
+
+def is_own_of_torch(stop: Stop) -> bool:
+    """Whether torch cuts for a function of its own, which has its gradient another way."""
+    if stop.kind == "detach":
+        # A program's own has that name.
+        return stop.step.called == _SAMPLING
+    call = stop.step.call
+    return stop.kind == "no_grad" and call is not None and type(call.module).__name__ == SPECTRAL_NORM
 
 
 def _name(step: Step) -> str:

@@ -1,4 +1,4 @@
-"""What modules keep besides their parameters, parameters that were one, and those that an optimizer lost."""
+"""What modules keep besides their parameters, parameters that were one, and those of another model or optimizer."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import Final
 import torch
 from torch import nn
 
+from gradir.frontends.pytorch.explaining.subject import Subject
 from gradir.frontends.pytorch.private import own_parameters
 from gradir.frontends.pytorch.reading.tensors import held_by
+from gradir.frontends.pytorch.recording.flow import Flow
+from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
 
-__all__ = ["broken_ties", "kept_aside", "replaced"]
+__all__ = ["broken_ties", "foreign", "kept_aside", "replaced"]
 
 _OF_TORCH: Final = frozenset(vars(nn.Module()))
 
@@ -65,6 +68,29 @@ def replaced(trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Ten
     if not (has_shapes or is_model) or _has_a_module(stale):
         return []
     return [name for name, tensor in parameters.items() if id(tensor) in new]
+
+
+def foreign(subject: Subject, leaves: Sequence[Value]) -> str:
+    """How many parameters leaves without a name are, if all are of other models than the recorded one."""
+    aside = {id(tensor) for tensor in subject.aside.values()}
+    owners = dict.fromkeys(_owner(subject.flow, leaf) for leaf in leaves)
+    # The model that had them may be gone.
+    is_of_others = all(
+        owner.maker == FROM_OUTSIDE
+        and subject.flow.outside[owner.number].role == "parameter"
+        and id(subject.flow.tensor_of(owner)) not in aside
+        for owner in owners
+    )
+    if not (subject.owned and is_of_others):
+        return ""
+    return f"{len(owners)} parameter{'s' if len(owners) > 1 else ''} that the recorded model does not have"
+
+
+def _owner(flow: Flow, value: Value) -> Value:
+    """What a value is a view of, such as one that was made under no_grad, which counts as a leaf."""
+    while value.maker != FROM_OUTSIDE and "view" in (step := flow.steps[value.maker]).kinds:
+        value = step.inputs[step.kinds.index("view")].value
+    return value
 
 
 def _has_a_module(tensors: Mapping[int, torch.Tensor]) -> bool:

@@ -16,6 +16,7 @@ from gradir.frontends.pytorch.reading.walk import GradFn
 __all__ = ["spoilt", "trap"]
 
 _MOST_MAKERS: Final = 100
+_SOFTMAXES: Final = frozenset({"LogSoftmaxBackward0", "SoftmaxBackward0"})
 
 
 def trap(fn: GradFn) -> str:
@@ -39,14 +40,42 @@ def spoilt(live: LiveGraph, fn: GradFn, mask: GradFn | None, line: Callable[[Gra
 
     ``mask`` is what sends zeros back to it, and ``line`` says in words where a function was called.
     """
-    told = [trap(fn)]
     made = _spoiler(fn)
+    softmax = fn if made is None else made
+    masking = _mask_of_all(softmax)
+    if masking is not None:
+        masker, at = f"`{_operation(live, masking)}` {line(masking)}".rstrip(), line(softmax)
+        return "all_masked", f"{masker} leaves nothing in some row for `{_operation(live, softmax)}` {at}".rstrip()
+    told = [trap(fn)]
     for other, words in ((mask, "takes another value there"), (made, "gave NaN or infinity in the forward already")):
         if other is not None:
             at, why = line(other), trap(other)
-            op = live.graph.nodes[live.grad_fns[other]].op
-            told.append(f"`{op}` {at}{' ' if at else ''}{words}{f', as {why}' if why else ''}")
+            told.append(f"`{_operation(live, other)}` {at}{' ' if at else ''}{words}{f', as {why}' if why else ''}")
     return "nonfinite" if mask is None else "where_trap", "; ".join(filter(None, told))
+
+
+def _operation(live: LiveGraph, fn: GradFn) -> str:
+    return live.graph.nodes[live.grad_fns[fn]].op
+
+
+def _mask_of_all(softmax: GradFn) -> GradFn | None:
+    """What fills all entries of a row before a softmax whose result is NaN."""
+    masking = softmax.next_functions[0][0] if type(softmax).__name__ in _SOFTMAXES else None
+    result, mask = saved_tensor(softmax, "result"), None
+    if masking is not None and type(masking).__name__ == "WhereBackward0":
+        taken = saved_tensor(masking, "condition")
+        mask = None if taken is None or masking.next_functions[1][0] is not None else ~taken
+    elif masking is not None:
+        mask = saved_tensor(masking, "mask")
+    if mask is None or result is None or mask.dtype is not torch.bool:
+        return None
+    nothing = mask.expand_as(result).all(_signed(getattr(softmax, f"{SAVED}dim")), keepdim=True)
+    return masking if bool((nothing & result.isnan()).any()) else None
+
+
+def _signed(dim: int) -> int:
+    """A dimension that may be counted from the end, which torch gives without its sign."""
+    return dim - 2**64 if dim >= 2**63 else dim
 
 
 def _spoiler(fn: GradFn) -> GradFn | None:
@@ -105,7 +134,7 @@ def _of_spread(fn: GradFn) -> str:
     if dims:
         count = 1
         for dim in dims:
-            count *= values.shape[dim - 2**64 if dim >= 2**63 else dim]
+            count *= values.shape[_signed(dim)]
     return "it is over a single number, which has no spread (0 / 0)" if count == 1 else ""
 
 

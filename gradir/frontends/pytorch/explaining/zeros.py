@@ -20,7 +20,7 @@ __all__ = ["STAYING", "Origin", "Zeros"]
 Origin: TypeAlias = "tuple[Node, Step | None]"
 """The node of a graph in which a gradient becomes zero, and the step that made it if it was recorded."""
 
-STAYING: Final = frozenset({"flat", "one_entry", "out_of_range", "saturated", "stuck"})
+STAYING: Final = frozenset({"adds_up", "flat", "one_entry", "out_of_range", "saturated", "stuck"})
 """The kinds of causes by which a gradient is zero in every step."""
 
 _FLAT: Final = frozenset({"bernoulli", "ceil", "floor", "normal", "poisson", "round", "sgn", "sign", "trunc"})

@@ -27,6 +27,7 @@ from gradir.frontends.pytorch.private import (
 from gradir.frontends.pytorch.reading.metadata import MetadataReader
 from gradir.frontends.pytorch.reading.tensors import held_by, storage_of
 from gradir.frontends.pytorch.recording.operands import DATA, INPLACE, named, signature_of, tensors_in
+from gradir.frontends.pytorch.recording.overwritten import ARRAYS, Overwritten
 from gradir.frontends.pytorch.recording.places import Place, Places, Written, written
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, fates
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Outside, Read, Step, Value, Within
@@ -63,6 +64,7 @@ class Flow:
         self.exchanges: list[Exit] = []
         self.clearings: list[Exit] = []
         self.hooks: list[tuple[Value, Written]] = []
+        self.overwritten = Overwritten()
         self.numbers: dict[Value, torch.Tensor] = {}
         """Copies of the newest lone numbers of which sums were made, so that the terms of a loss have values."""
         # While compiled code runs, which is noted as a whole.
@@ -161,6 +163,8 @@ class Flow:
         written = [tensor for tensor, kind in zip(inputs, kinds, strict=True) if kind == INPLACE]
         stepping = _optimizer_step(frame) if written and mode != _GRAD else None
         failed = ""
+        for tensor in filter(self.overwritten.is_uncounted, written):
+            self.overwritten.note(called, tensor, self._memory_of(tensor), len(self.steps), self._place(frame))
         if signature.is_of_sums:
             self._note_numbers(inputs, reads)
         try:
@@ -188,6 +192,8 @@ class Flow:
                 )
             )
         self._note_outputs(outputs, written)
+        if signature.kinds:
+            self.overwritten.note_views(called, inputs, kinds, outputs)
         return result
 
     def _just_read(self, place: Place | None) -> tuple[Read, ...]:
@@ -235,6 +241,9 @@ class Flow:
         tensors = (*tensors_in(args), *tensors_in(kwargs))
         if tensors:
             self.exits.append(Exit(called, tuple(map(self.read, tensors)), self._place(frame), len(self.steps)))
+            if called in ARRAYS:
+                memory = self._memory_of(tensors[0])
+                self.overwritten.note(called, tensors[0], memory, len(self.steps), self._place(frame))
 
     def note_exchange(self, tensor: torch.Tensor, frame: FrameType) -> None:
         """Note that a frame assigns other numbers to ``tensor.data``."""

@@ -1,0 +1,107 @@
+"""Gradients that are zero but for rounding, since what comes of an operation is constant by how it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from gradir.frontends.pytorch.private import SAVED
+from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.walk import GradFn
+
+__all__ = ["Constant", "constants"]
+
+_SHAPING: Final = frozenset({"Expand", "Squeeze", "Unsqueeze", "UnsafeView", "View"})
+_CHOOSING: Final = frozenset({"Amax", "Amin", "Max", "Mean", "Min", "Sum", *_SHAPING})
+_MEASURING: Final = frozenset({"Abs", "Add", "ClampMin", "LinalgVectorNorm", "Norm", *_CHOOSING})
+_BY_NAME: Final = {
+    "DivBackward0": _MEASURING | {"Pow", "Sqrt"},
+    "SubBackward0": _CHOOSING | {"Logsumexp"},
+}
+"""By grad_fn what may make its second operand of the first one, if it is to be that of each single entry."""
+
+_SOFTMAX: Final = "SoftmaxBackward0"
+
+_LONGEST: Final = 20
+"""How many functions stand between the operands at most."""
+
+_POWERS: Final[Mapping[str, float | None]] = {"Pow": None, "Sqrt": 0.5}
+_ADDING: Final = frozenset({"Mean", "Sum"})
+
+
+class Constant(NamedTuple):
+    """A function by which what comes to output ``number`` of another is nothing, and the kind of cause that it is."""
+
+    kind: str
+    fn: GradFn
+    at: GradFn
+    number: int
+
+
+Edges: TypeAlias = "Mapping[tuple[GradFn, int], Sequence[tuple[GradFn, int]]]"
+"""Of each output of a function those that take it, each with its slot."""
+
+
+def constants(live: LiveGraph, fns: Iterable[GradFn], edges: Edges) -> Iterator[Constant]:
+    """Where an entry is divided by itself or taken from itself, and where all that softmax gives is added up."""
+    taken: dict[tuple[GradFn, int], list[tuple[GradFn, int]]] = {}
+    for fn in fns:
+        name = type(fn).__name__
+        child, number = fn.next_functions[0] if name in _BY_NAME or name == _SOFTMAX else (None, 0)
+        if child is None:
+            continue
+        if name != _SOFTMAX:
+            taker = _first_of_chain(live, fn, fn.next_functions[1][0], (child, number))
+            if taker is not None:
+                taken.setdefault((child, number), []).extend([(fn, 0), taker])
+        elif len(edges[child, number]) == 1 and _is_added_up(live, fn, edges.get((fn, 0), ())):
+            yield Constant("adds_up", fn, child, number)
+    for (child, number), takers in taken.items():
+        if {*takers} == {*edges[child, number]}:
+            yield Constant("one_entry", takers[0][0], child, number)
+
+
+def _first_of_chain(
+    live: LiveGraph, fn: GradFn, at: GradFn | None, end: tuple[GradFn, int]
+) -> tuple[GradFn, int] | None:
+    """What takes the first operand, in a slot, to make the second, entry by entry; nothing where that is not so."""
+    entries, power = _entries(live, fn), 1.0
+    if entries is None or getattr(fn, f"{SAVED}alpha", 1) != 1:
+        return None
+    for _ in range(_LONGEST):
+        name = type(at).__name__.partition("Backward")[0]
+        if at is None or name not in _BY_NAME[type(fn).__name__] or _entries(live, at) != entries:
+            return None
+        if name in _POWERS:
+            exponent = _POWERS[name] or getattr(at, f"{SAVED}exponent", None)
+            power *= exponent if isinstance(exponent, (int, float)) else 0
+        below = [(child, number, slot) for slot, (child, number) in enumerate(at.next_functions) if child is not None]
+        if len(below) != 1:
+            return None
+        child, number, slot = below[0]
+        if (child, number) == end:
+            return (at, slot) if power == 1 else None
+        at = child
+    return None
+
+
+def _is_added_up(live: LiveGraph, softmax: GradFn, takers: Sequence[tuple[GradFn, int]]) -> bool:
+    """Whether all that takes what softmax gives adds up what it makes 1 in all."""
+    node = live.graph.nodes[live.grad_fns[softmax]]
+    shape, dim = node.outputs[0].shape or (1,), node.attrs["dim"]
+    if not isinstance(dim, int) or shape[dim] == 1:
+        return False
+    for taker, _ in takers:
+        dims: Any = live.graph.nodes[live.grad_fns[taker]].attrs.get("dim") or range(len(shape))
+        is_sum = type(taker).__name__.partition("Backward")[0] in _ADDING
+        if not is_sum or dim % len(shape) not in {each % len(shape) for each in dims}:
+            return False
+    return bool(takers)
+
+
+def _entries(live: LiveGraph, fn: GradFn) -> int | None:
+    outputs = live.graph.nodes[live.grad_fns[fn]].outputs
+    shape = outputs[0].shape if outputs else None
+    known = [size for size in shape or () if isinstance(size, int)]
+    return None if shape is None or len(known) < len(shape) else prod(known)

@@ -1,0 +1,191 @@
+"""Gradients that are finite and not the derivative: what was saved for it was written over, and torch has not noticed.
+
+It is proved by two backwards, one as the program's would be, and one in which every function finds what it had saved.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from gradir.frontends.pytorch.explaining.cuts import DERIVING, Flowing
+from gradir.frontends.pytorch.explaining.gradients import brought
+from gradir.frontends.pytorch.explaining.words import called
+from gradir.frontends.pytorch.private import ACCUMULATOR, sequence_number, without_dispatch_modes, without_overrides
+from gradir.frontends.pytorch.reading.assemble import LiveGraph
+from gradir.frontends.pytorch.reading.saved import saved_tensor
+from gradir.frontends.pytorch.reading.tensors import storage_of
+from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.recording.flow import Flow
+from gradir.frontends.pytorch.recording.overwritten import ARRAYS, Held, extent
+from gradir.frontends.pytorch.recording.places import Place
+from gradir.frontends.pytorch.recording.steps import Step, Value
+from gradir.frontends.pytorch.verifying.asking import in_process_group
+
+__all__ = ["Overwrite", "overwrites"]
+
+_Brought: TypeAlias = "tuple[torch.Tensor, torch.Tensor | None]"
+
+_CLEAR: Final = 0.5
+"""To which power of the precision of its type, as a part of the largest number, a gradient must differ."""
+
+
+class Overwrite(NamedTuple):
+    """The first write at a place to what ``savers`` had saved, and the leaves whose gradient is wrong for it."""
+
+    op: str
+    place: Place | None
+    savers: list[Step]
+    leaves: set[int]
+    how: tuple[str, ...]
+
+
+def overwrites(flow: Flow, flowing: Flowing, live: LiveGraph, made: Mapping[int, int]) -> list[Overwrite]:
+    """By place what was written over unseen, and makes a gradient wrong; the leaves are known by their identity.
+
+    ``made`` has the place of the step that made each grad_fn, by sequence number.
+
+    Raises:
+        CaptureError: a backward cannot be run.
+        RuntimeError: whatever the backward raises.
+    """
+    changed = {} if in_process_group() else dict(_changed(flow, flowing, live, made))
+    if not changed:
+        return []
+    wrong = _differing(brought(live, list), _as_saved(live, changed))
+    groups: dict[tuple[str, Place | None], tuple[Held, list[GradFn]]] = {}
+    for fn, parts in changed.items():
+        first = next(part.held for part in parts if not torch.equal(part.now, part.held.numbers))
+        groups.setdefault((first.called, first.place), (first, []))[1].append(fn)
+    found = []
+    for held, fns in groups.values():
+        leaves = wrong & _leaves_behind(fns)
+        if leaves:
+            is_array = held.called in ARRAYS
+            op = held.called.strip("_") if is_array else called(flow.steps[held.before])
+            savers = [flow.steps[made[sequence_number(fn)]] for fn in fns]
+            how = ("the array that it gave has the same memory, and was written to",) if is_array else ()
+            found.append(Overwrite(op, held.place, savers, leaves, how))
+    return found
+
+
+class _Part(NamedTuple):
+    """A part of a memory as it is now, and what it held."""
+
+    now: torch.Tensor
+    held: Held
+
+
+def _changed(
+    flow: Flow, flowing: Flowing, live: LiveGraph, made: Mapping[int, int]
+) -> Iterator[tuple[GradFn, list[_Part]]]:
+    """The functions of which something saved is not what it was, with what it was, the oldest first."""
+    by_memory: dict[int, list[Held]] = {}
+    for held in flow.overwritten.held:
+        by_memory.setdefault(held.memory, []).append(held)
+    backwards = list(_backwards(flow, flowing)) if by_memory else []
+    for fn, node_id in live.grad_fns.items() if by_memory else ():
+        saver = made.get(sequence_number(fn))
+        if saver is None:
+            continue
+        later = bisect_right(backwards, saver)
+        next_backward = backwards[later] if later < len(backwards) else len(flow.steps)
+        parts = []
+        for slot in live.graph.nodes[node_id].saved:
+            saved = saved_tensor(fn, slot.slot) if slot.state == "held" else None
+            memory = None if saved is None else storage_of(saved)
+            if saved is None or memory not in by_memory or saver < flow.overwritten.lost.get(memory, 0):
+                continue
+            for held in by_memory[memory]:
+                # What a backward has gone through may be written over.
+                if saver < held.before <= next_backward:
+                    now = held.part_of(saved.untyped_storage())
+                    parts += [] if now is None or not _overlap(saved, now) else [_Part(now, held)]
+        # Of the same part the oldest is what was saved.
+        oldest = {(part.held.memory, part.held.offset, part.now.shape, part.held.strides): part for part in parts[::-1]}
+        found = sorted(oldest.values(), key=lambda part: part.held.before)
+        if not all(torch.equal(part.now, part.held.numbers) for part in found):
+            yield fn, found
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two parts of a memory may have an entry in common."""
+    (first, last), (start, end) = (
+        [entry * part.itemsize for entry in extent(int(part.storage_offset()), part.shape, part.stride())]
+        for part in (one, other)
+    )
+    return first < end and start < last
+
+
+def _backwards(flow: Flow, flowing: Flowing) -> Iterator[int]:
+    """Where a backward ran from what was captured, from a part of it, or from what is computed of it, or may have."""
+    before: Step | None = None
+    related, is_ours = set(flowing.ends), True
+    for index, step in enumerate(flow.steps):
+        reads = {read.value for read in step.inputs}
+        if not related.isdisjoint(reads):
+            related.update(Value(index, number) for number in range(len(step.outputs)))
+        if step.called in DERIVING:
+            starts = step.mode == "grad" and step.func.__name__.startswith("ones_like")
+            if starts or before is None or (before.called, before.place) != (step.called, step.place):
+                is_ours = not starts or not reads.isdisjoint(related | flowing.wanted)
+            if is_ours:
+                yield index
+        before = step
+
+
+def _as_saved(live: LiveGraph, changed: Mapping[GradFn, Sequence[_Part]]) -> list[_Brought]:
+    """What a backward brings in which every function finds what it had saved; afterwards all is as it was."""
+    put_aside: dict[GradFn, list[torch.Tensor]] = {}
+
+    def before(fn: GradFn) -> None:
+        with torch.no_grad(), without_dispatch_modes(), without_overrides():
+            put_aside[fn] = [part.now.clone() for part in changed[fn]]
+            for part in reversed(changed[fn]):
+                part.now.copy_(part.held.numbers)
+
+    def after(fn: GradFn) -> None:
+        with torch.no_grad(), without_dispatch_modes(), without_overrides():
+            for part, numbers in zip(changed[fn], put_aside.pop(fn), strict=True):
+                part.now.copy_(numbers)
+
+    def register() -> Iterator[RemovableHandle]:
+        for fn in changed:
+            yield fn.register_prehook(lambda _, fn=fn: before(fn))
+            yield fn.register_hook(lambda *_, fn=fn: after(fn))
+
+    try:
+        return brought(live, register)
+    finally:
+        # The function that raised has not put it back.
+        for fn in [*put_aside]:
+            after(fn)
+
+
+def _differing(found: Sequence[_Brought], right: Sequence[_Brought]) -> set[int]:
+    return {id(leaf) for (leaf, one), (_, other) in zip(found, right, strict=True) if _differ(one, other)}
+
+
+def _differ(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    if one is None or other is None or one.layout is not torch.strided or one.shape != other.shape:
+        return False
+    with torch.no_grad():
+        largest = torch.maximum(one.abs().max(), other.abs().max()) if one.numel() else torch.zeros(())
+        clear = largest * torch.finfo(one.dtype).eps ** _CLEAR
+        # Nothing is clear of what is not finite.
+        return bool(torch.isfinite(largest)) and one.numel() > 0 and bool(((one - other).abs() > clear).any())
+
+
+def _leaves_behind(fns: Sequence[GradFn]) -> set[int]:
+    """The leaves, by identity, to which a gradient goes through functions."""
+    waiting, seen = [*fns], {*fns}
+    while waiting:
+        for child, _ in waiting.pop().next_functions:
+            if child is not None and child not in seen:
+                seen.add(child)
+                waiting.append(child)
+    return {id(fn.variable) for fn in seen if type(fn).__name__ == ACCUMULATOR}

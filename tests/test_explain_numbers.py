@@ -1,0 +1,208 @@
+"""Numbers read from tensors: an error where they go on into the loss, and none where they decide or are shown."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+import gradir  # noqa: E402
+from gradir.explanations.model import Explanation  # noqa: E402
+
+Program = Callable[[Any, torch.Tensor], torch.Tensor]
+SIDE = ("side.weight", "side.bias")
+
+
+class Log:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def info(self, text: str, *values: float, step: float = 0) -> None:
+        self.lines.append(text % values)
+
+
+LOG = Log()
+
+
+def explained(program: Program) -> Explanation:
+    torch.manual_seed(0)
+    model, x = nn.ModuleDict({"main": nn.Linear(2, 1), "side": nn.Linear(2, 1)}), torch.randn(3, 2)
+    with gradir.record(model, flow=True) as rec:
+        loss = program(model, x)
+    found = rec.explain(loss)
+    loss.backward()
+    having = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
+    assert {name for name, status in found.statuses.items() if status == "reached"} == having
+    return found
+
+
+def marked(program: Program) -> int:
+    lines, first = inspect.getsourcelines(program)
+    return next(first + number for number, line in enumerate(lines) if line.rstrip().endswith("# HERE"))
+
+
+def a_constant_by_a_comparison(m: Any, x: torch.Tensor) -> torch.Tensor:
+    loss = m["main"](x).sum()
+    return loss + 0.1 if m["side"](x).sum().item() > -100 else loss
+
+
+def a_factor_by_a_comparison(m: Any, x: torch.Tensor) -> torch.Tensor:
+    size = float(m["side"](x).sum())
+    factor = math.sqrt(2) if size > 0.5 else math.sqrt(3)
+    return m["main"](x).sum() * factor
+
+
+def a_branch_by_a_tensor(m: Any, x: torch.Tensor) -> torch.Tensor:
+    loss = m["main"](x).sum()
+    if m["side"](x).sum() > -100:
+        loss = loss * math.sqrt(2)
+    return loss
+
+
+def a_branch_by_a_number_itself(m: Any, x: torch.Tensor) -> torch.Tensor:
+    loss = m["main"](x).sum()
+    if m["side"](x).sum().item():
+        loss = loss * math.sqrt(2)
+    return loss
+
+
+def a_text(m: Any, x: torch.Tensor) -> torch.Tensor:
+    side = m["side"](x).sum()
+    text = f"{side.item():.3f} of {side.item()}"
+    return m["main"](x).sum() * math.sqrt(len(text))
+
+
+def a_print(m: Any, x: torch.Tensor) -> torch.Tensor:
+    print("side", m["side"](x).sum().item())
+    return m["main"](x).sum() * math.sqrt(2)
+
+
+def a_check(m: Any, x: torch.Tensor) -> torch.Tensor:
+    side = m["side"](x).sum().item()
+    if side > 1000:
+        raise ValueError(side)
+    return m["main"](x).sum() * math.sqrt(2)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        a_constant_by_a_comparison,
+        a_factor_by_a_comparison,
+        a_branch_by_a_tensor,
+        a_branch_by_a_number_itself,
+        a_text,
+        a_print,
+        a_check,
+    ],
+)
+def test_a_number_that_decides_or_is_shown_cuts_nothing(program: Program) -> None:
+    found = explained(program)
+    assert [(cause.kind, cause.level, cause.names) for cause in found.causes] == [("unused", "info", SIDE)]
+    assert {found.status(name) for name in SIDE} == {"unused"}
+
+
+def logged(m: Any, x: torch.Tensor) -> torch.Tensor:
+    LOG.info("%s", m["side"](x).sum().item())  # HERE
+    return m["main"](x).sum() * math.sqrt(2)
+
+
+def logged_by_name(m: Any, x: torch.Tensor) -> torch.Tensor:
+    LOG.info("", step=m["side"](x).sum().item())  # HERE
+    return m["main"](x).sum() * math.sqrt(2)
+
+
+@pytest.mark.parametrize("program", [logged, logged_by_name])
+def test_of_a_number_that_is_handed_to_a_call_it_is_said_that_it_may_go_no_further(program: Program) -> None:
+    (cause,) = explained(program).causes
+    assert (cause.kind, cause.level, cause.names) == ("exit", "info", SIDE)
+    assert cause.detail == "it is handed to a call here, and may go no further"
+    assert cause.source is not None
+    assert cause.source.line == marked(program)
+
+
+def a_factor(m: Any, x: torch.Tensor) -> torch.Tensor:
+    return m["main"](x).sum() * m["side"](x).sum().item()  # HERE
+
+
+def a_factor_by_a_variable(m: Any, x: torch.Tensor) -> torch.Tensor:
+    side = m["side"](x).sum().item()  # HERE
+    if side > 100:
+        print(side)
+    return m["main"](x).sum() * side
+
+
+def a_function_of_it(m: Any, x: torch.Tensor) -> torch.Tensor:
+    scale = math.exp(m["side"](x).sum())  # HERE
+    return m["main"](x).sum() * scale
+
+
+def a_list_of_them(m: Any, x: torch.Tensor) -> torch.Tensor:
+    kept: list[float] = []
+    for row in x:
+        kept += [m["side"](row).sum().item()]  # HERE
+    return m["main"](x).sum() * torch.tensor(kept).sum()
+
+
+def what_an_inner_function_takes(m: Any, x: torch.Tensor) -> torch.Tensor:
+    side = m["side"](x).sum().item()  # HERE
+
+    def scaled(value: torch.Tensor) -> torch.Tensor:
+        return value * side
+
+    return scaled(m["main"](x).sum())
+
+
+def a_bounded_one(m: Any, x: torch.Tensor) -> torch.Tensor:
+    side = min(m["side"](x).sum().item(), 100.0)  # HERE
+    return m["main"](x).sum() * side
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        a_factor,
+        a_factor_by_a_variable,
+        a_function_of_it,
+        a_list_of_them,
+        what_an_inner_function_takes,
+        a_bounded_one,
+    ],
+)
+def test_a_number_that_goes_on_is_an_error(program: Program) -> None:
+    (cause,) = (cause for cause in explained(program).causes if cause.level == "error")
+    assert (cause.kind, cause.names) == ("exit", SIDE)
+    assert cause.source is not None
+    assert cause.source.line == marked(program)
+
+
+def test_a_parameter_that_only_decides_can_never_learn() -> None:
+    class Switched(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.main, self.switch = nn.Linear(2, 1), nn.Parameter(torch.tensor(0.0))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.main(x) if self.switch == 0.0 else self.main(x) * self.switch
+
+    model = Switched()
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(3, 2)).square().mean()
+    (cause,) = rec.explain(loss).causes
+    assert (cause.kind, cause.level, cause.names) == ("exit", "error", ("switch",))
+
+
+def test_a_parameter_that_is_shown_after_the_loss_is_unused_and_no_more() -> None:
+    model, spare = nn.Linear(2, 1), nn.Parameter(torch.tensor(0.5))
+    with gradir.record(model, flow=True) as rec:
+        loss = model(torch.ones(3, 2)).square().mean()
+        if spare > 0:
+            print(spare.item())
+    assert rec.explain(loss, params={"spare": spare}).level == "info"
