@@ -60,7 +60,7 @@ _LONGEST_ORDINAL = 9
 _ORDINAL = re.compile(r"[:~][0-9]+")
 _INDEX = re.compile(r"(?<![^.:/~])[0-9]+(?![^.:/~])")
 _PART = re.compile(r" \(\d+\)\Z")
-_PLAIN = re.compile(r"[A-Za-z0-9_.-]*")
+_is_all_plain = re.compile(r"[A-Za-z0-9_.-]*").fullmatch
 _RESERVED = frozenset("/:%~\"'`<>\\|{}")
 
 
@@ -70,7 +70,7 @@ def encode_component(text: str) -> str:
     >>> encode_component("layers.0.weight"), encode_component("a/b c")
     ('layers.0.weight', 'a%2Fb%20c')
     """
-    if _PLAIN.fullmatch(text):
+    if _is_all_plain(text):
         return text
     return "".join(char if _is_plain(char) else _percent(char) for char in text)
 
@@ -269,12 +269,8 @@ class IdAllocator:
         return f"output:{encode_component(path)}" if path else "output"
 
     def _claim(self, wanted: str) -> str:
-        claims = self._claims
-        if wanted not in claims:
-            claims[wanted] = 1
-            return wanted
-        claims[wanted] += 1
-        return _again(wanted, claims[wanted])
+        times = self._claims[wanted] = self._claims.get(wanted, 0) + 1
+        return wanted if times == 1 else _again(wanted, times)
 
 
 def _following(prefix: str) -> Iterator[str]:

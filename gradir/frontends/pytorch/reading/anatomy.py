@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -11,7 +12,6 @@ from gradir.frontends.pytorch.reading.attributes import (
     AttributeReader,
     LoneAttributeReader,
     PythonAttributeReader,
-    no_attributes,
     plain_text,
 )
 from gradir.frontends.pytorch.reading.distributed import Groups
@@ -25,14 +25,19 @@ _ACCUMULATE_OP: Final = neutral_name(private.ACCUMULATOR)
 
 
 class Slot(NamedTuple):
-    """A saved slot: its name, and the attributes with the packed and with the unpacked tensor."""
+    """A saved slot: its name, and the attributes with the packed and with the unpacked tensor.
+
+    torch saves an output without its grad_fn, in a slot named after the output's number: that is ``output_nr``.
+    """
 
     name: str
     packed: str
     unpacked: str
+    output_nr: int | None
 
 
-class Anatomy(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Anatomy:
     """What the grad_fns of one type are called and have.
 
     ``attributes`` reads the attributes that are no tensors; ``packed`` gives what is in each of the ``slots``. The node
@@ -41,7 +46,7 @@ class Anatomy(NamedTuple):
 
     native: str
     op: str
-    attributes: Callable[[GradFn], Mapping[str, AttrValue]]
+    attributes: Callable[[GradFn], Mapping[str, AttrValue]] | None
     slots: tuple[Slot, ...]
     packed: Callable[[GradFn], tuple[Any, ...]]
     accumulates: bool
@@ -100,7 +105,7 @@ def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: 
 
 def _attribute_reader(
     attributes: list[str], tensors: set[str], symbols: Callable[[object], str], groups: Groups
-) -> Callable[[GradFn], Mapping[str, AttrValue]]:
+) -> Callable[[GradFn], Mapping[str, AttrValue]] | None:
     own = sorted(name for name in attributes if name.startswith(private.SAVED) and name not in tensors)
     named = {name.removeprefix(private.SAVED): name for name in own}
     # Only a custom Function says which of its inputs need a gradient.
@@ -109,11 +114,13 @@ def _attribute_reader(
     if len(named) == 1:
         ((name, attribute),) = named.items()
         return LoneAttributeReader(name, attribute, symbols)
-    return AttributeReader(named, symbols) if named else no_attributes
+    return AttributeReader(named, symbols) if named else None
 
 
 def _slots(attributes: list[str]) -> Iterator[Slot]:
     for packed in sorted(name for name in attributes if name.startswith(private.PACKED)):
         name = packed.removeprefix(private.PACKED)
         # A custom Function has its saved tensors under a name of their own.
-        yield Slot(name, packed, "saved_tensors" if name == "tensors" else private.SAVED + name)
+        digits = name.removeprefix("result") or "0"
+        output_nr = int(digits) if digits != name and digits.isdecimal() else None
+        yield Slot(name, packed, "saved_tensors" if name == "tensors" else private.SAVED + name, output_nr)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import repeat
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -85,7 +87,7 @@ def assemble(
     *,
     params: Names | None = None,
     walked: Walk | None = None,
-    scope_of: Callable[[GradFn], str | None] | None = None,
+    scope_of: Callable[[Sequence[GradFn]], Sequence[str | None]] | None = None,
     calls: Mapping[nn.Module, int] | None = None,
     inside: Collection[nn.Module] = (),
     temporary: Sequence[Owned] = (),
@@ -124,7 +126,7 @@ def _assemble(
     params: Names | None,
     walked: Walk,
     *,
-    scope_of: Callable[[GradFn], str | None] | None,
+    scope_of: Callable[[Sequence[GradFn]], Sequence[str | None]] | None,
     calls: Mapping[nn.Module, int],
     inside: Collection[nn.Module],
     temporary: Sequence[Owned],
@@ -136,8 +138,8 @@ def _assemble(
     assembly = _Assembly(captured, walked, NamedTensors(known, params), TensorNodes(known), scope_of, sources=sources)
     nodes = assembly.nodes()
     protect(walked)
-    grad_fns, leaves = assembly.live()
-    reached = {id(tensor) for tensor in leaves.values()}
+    grad_fns, leaves = assembly.grad_fns(), assembly.leaves()
+    reached = set(map(id, leaves.values()))
     unreached = [entry for entry in owned if id(entry.tensor) not in reached and is_trainable(entry.tensor)]
     if unreached:
         unreached = _without_replaced(unreached, [entry for entry in temporary if id(entry.tensor) in reached])
@@ -218,7 +220,7 @@ class _Assembly:
         walked: Walk,
         named: NamedTensors,
         tensors: TensorNodes,
-        scope_of: Callable[[GradFn], str | None] | None,
+        scope_of: Callable[[Sequence[GradFn]], Sequence[str | None]] | None,
         *,
         sources: NotedSources | None,
     ) -> None:
@@ -242,52 +244,56 @@ class _Assembly:
         self._write(self._assign_ids())
         return self._nodes
 
-    def live(self) -> tuple[dict[GradFn, str], dict[str, torch.Tensor]]:
-        """The id of every grad_fn, and every leaf tensor by the id of its node."""
-        return self._ids, {tensor_id: leaf.tensor for tensor_id, leaf in self._leaves.items()}
+    def grad_fns(self) -> dict[GradFn, str]:
+        """The id of every grad_fn."""
+        return self._ids
+
+    def leaves(self) -> dict[str, torch.Tensor]:
+        """Every leaf tensor by the id of its node."""
+        return dict(zip(self._leaves, map(itemgetter(0), self._leaves.values()), strict=True))
 
     def _assign_ids(self) -> _Steps:
         """Give everything its id."""
         steps = node_ids, anatomies, scopes = _Steps([], [], [])
         ids, scope_of = self._ids, self._scope_of
         function, accumulator = self._allocator.function, self._allocator.accumulator
-        leaf_of = self._tensors.id_of
+        leaf_ids = self._tensors.ids
         known, anatomy_of = self._anatomies.by_type, self._anatomies.of
         anatomy: Anatomy | None
-        scope: str | None = ""
         place: str | None
         key: Any
-        for key in self._walked.order:
+        order = self._walked.order
+        fns = list(filter(self._walked.edges.__contains__, order))
+        found = iter(repeat("", len(fns)) if scope_of is None else scope_of(fns))
+        for key in order:
             if type(key) is int:
                 anatomy, place = None, None
                 node_id = self._captured_ids[key] = self._captured_id(key)
             else:
-                anatomy = known.get(type(key)) or anatomy_of(key)
+                anatomy, place = known.get(type(key)) or anatomy_of(key), next(found)
                 if anatomy.accumulates:
                     tensor = key.variable
-                    place = leaf_of(tensor) or self._place_leaf(tensor)
+                    place = leaf_ids.get(id(tensor)) or self._place_leaf(tensor)
                     node_id = accumulator(place)
                 else:
-                    if scope_of is not None:
-                        scope = scope_of(key)
-                    place = scope
-                    node_id = function(scope or "", anatomy.op)
+                    node_id = function(place or "", anatomy.op)
                 ids[key] = node_id
             node_ids.append(node_id)
             anatomies.append(anatomy)
             scopes.append(place)
+        self._tensors.place(self.leaves())
         return steps
 
     def _captured_id(self, index: int) -> str:
         role, path, tensor, _, _ = self._captured[index]
         if role == "output":
             return self._allocator.output(path)
-        return self._tensors.id_of(tensor) or self._allocator.base(path)
+        return self._tensors.ids.get(id(tensor)) or self._allocator.base(path)
 
     def _place_leaf(self, tensor: torch.Tensor) -> str:
         leaf = self._named.of(tensor)
         tensor_id = self._allocator.tensor(leaf.names[0] if leaf.names else "")
-        self._tensors.place(tensor, tensor_id)
+        self._tensors.ids[id(tensor)] = tensor_id
         self._leaves[tensor_id] = leaf
         return tensor_id
 
@@ -316,7 +322,7 @@ class _Assembly:
                     tuple(names[key]) if key in names else (),
                     tuple([None if child is None else Ref(ids[child], number) for child, number in edges[key]]),
                     outputs,
-                    anatomy.attributes(key),
+                    anatomy.attributes(key) if anatomy.attributes else NOTHING,
                     reader.read(key, anatomy, node_id, outputs) if anatomy.slots else (),
                     None,
                     anatomy.opaque,
@@ -340,24 +346,23 @@ class _Assembly:
     def _add_leaf(self, node_id: str, anatomy: Anatomy, tensor_id: str, written: set[str]) -> None:
         tensor, names, scope = self._leaves[tensor_id]
         outputs = (self._metadata.of_tensor(tensor),)
+        add = self._nodes.append
         if tensor_id not in written:
             written.add(tensor_id)
             role = "parameter" if isinstance(tensor, nn.Parameter) else "leaf"
-            self._nodes.append(Node(tensor_id, role, "", "", scope, names, (), outputs))
-        self._nodes.append(
-            Node(node_id, "function", anatomy.op, anatomy.native, scope, (), (Ref(tensor_id, 0),), outputs)
-        )
+            add(Node(tensor_id, role, "", "", scope, names, (), outputs))
+        add(Node(node_id, "function", anatomy.op, anatomy.native, scope, (), (Ref(tensor_id, 0),), outputs))
 
     def _add_buffer(self, owned: Owned) -> str:
         node_id = self._allocator.tensor(owned.names[0])
-        self._tensors.place(owned.tensor, node_id)
+        self._tensors.place({node_id: owned.tensor})
         meta = self._metadata.of_tensor(owned.tensor)
         self._nodes.append(Node(node_id, "buffer", scope=owned.scope, names=owned.names, outputs=(meta,)))
         return node_id
 
     def _add_captured(self, index: int) -> None:
         role, _, tensor, producer, base = self._captured[index]
-        if role == "view_base" and self._tensors.id_of(tensor) is not None:
+        if role == "view_base" and id(tensor) in self._tensors.ids:
             return
         self._nodes.append(
             Node(

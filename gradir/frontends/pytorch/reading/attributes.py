@@ -14,7 +14,7 @@ import torch
 
 from gradir.frontends.pytorch.reading.distributed import Groups
 from gradir.ir import AttrValue, NonFinite
-from gradir.ir.frozen import NOTHING, FrozenDict, frozen
+from gradir.ir.frozen import FrozenDict, frozen
 from gradir.ir.model import AttrScalar
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "LoneAttributeReader",
     "PythonAttributeReader",
     "device_name",
-    "no_attributes",
     "plain_text",
     "plain_value",
     "text_of",
@@ -55,11 +54,6 @@ _KNOWN_BY_VALUE: Final = frozenset(
     {int, bool, NoneType, str, torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
 """Types whose equal values are the same value."""
-
-
-def no_attributes(fn: object) -> Mapping[str, AttrValue]:  # noqa: ARG001 (the signature of the readers)
-    """The attributes of a grad_fn that has none."""
-    return NOTHING
 
 
 class LoneAttributeReader:

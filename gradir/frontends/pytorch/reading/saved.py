@@ -64,6 +64,7 @@ class SavedReader:
         self._symbols = symbols
         self._ids = ids
         self._tensors = tensors
+        self._placed = tensors.ids
         self._place = place
         self._kinds: dict[tuple[Any, ...], _Kind] = {}
         self._storages: dict[int, tuple[int | None, str]] = {}
@@ -82,10 +83,10 @@ class SavedReader:
                 read += [self._read(fn, node_id, outputs, *entry) for entry in _numbered(slot, raw)]
             else:
                 read.append(self._read(fn, node_id, outputs, slot, raw))
-        return tuple(filter(None, read))
+        return tuple([saved for saved in read if saved is not None]) if None in read else tuple(read)
 
     def _read(self, fn: GradFn, node_id: str, outputs: tuple[TensorMeta, ...], slot: Slot, raw: Any) -> Saved | None:
-        name = slot.name
+        name, _, unpacked, output_nr = slot
         try:
             if raw.unpack_hook is not None:
                 return Saved(name, state="hooked")
@@ -101,7 +102,7 @@ class SavedReader:
             dtype, shape, layout, probe = self._new_kind(tensor)
         size, storage = self._storage(tensor, node_id, name)
         try:
-            is_stale = version_of(tensor) and _raises(unpack) and _raises(getattr, fn, slot.unpacked)
+            is_stale = version_of(tensor) and _raises(unpack) and _raises(getattr, fn, unpacked)
         except RuntimeError:
             # An inference tensor has no version, and cannot be changed.
             is_stale = False
@@ -113,8 +114,13 @@ class SavedReader:
         if grad_fn is None:
             if probe is not None:
                 self._note_number(tensor, probe, node_id, name)
-            known = self._tensors.id_of(tensor)
-            origin = Ref(known, 0) if known is not None else _own_output(name, shape, node_id, outputs)
+            known = self._placed.get(id(tensor))
+            if known is not None:
+                origin = Ref(known, 0)
+            elif output_nr is not None and output_nr < len(outputs) and outputs[output_nr].shape == shape:
+                origin = Ref(node_id, output_nr)
+            else:
+                origin = None
         else:
             producer = self._ids.get(grad_fn)
             origin = None if producer is None else Ref(producer, output_nr_of(tensor))
@@ -159,17 +165,8 @@ class SavedReader:
         return size, owner
 
 
-def _own_output(name: str, shape: Shape | None, node_id: str, outputs: tuple[TensorMeta, ...]) -> Ref | None:
-    # torch saves an output without its grad_fn, in a slot named after the output's number.
-    digits = name.removeprefix("result") or "0"
-    if digits == name or not digits.isdecimal():
-        return None
-    number = int(digits)
-    return Ref(node_id, number) if number < len(outputs) and outputs[number].shape == shape else None
-
-
 def _numbered(slot: Slot, entries: tuple[object, ...]) -> Iterator[tuple[Slot, object]]:
-    return ((slot._replace(name=f"{slot.name}[{number}]"), entry) for number, entry in enumerate(entries))
+    return ((slot._replace(name=f"{slot.name}[{number}]", output_nr=None), entry) for number, entry in enumerate(entries))
 
 
 _FREED: Final = object()
