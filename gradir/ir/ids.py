@@ -24,7 +24,8 @@ Nothing else makes ids or takes them apart.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Collection
 from functools import lru_cache
 from itertools import count
 
@@ -83,13 +84,15 @@ def _percent(char: str) -> str:
     return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
 
 
-_encoded = lru_cache(maxsize=4096)(encode_component)
-"""For modules and operations, which come again and again."""
-
-
 def function_prefix(scope: str, op: str) -> str:
     """The id of a function without its ordinal, of components that are encoded."""
     return f"{scope}/{op}:" if scope else f"{op}:"
+
+
+@lru_cache(maxsize=4096)
+def _prefix(scope: str, op: str) -> str:
+    # Modules and operations come again and again.
+    return function_prefix(encode_component(scope), encode_component(op))
 
 
 def claim(wanted: str, taken: set[str]) -> str:
@@ -233,28 +236,24 @@ class IdAllocator:
     """
 
     def __init__(self) -> None:
-        self._functions: dict[tuple[str, str], str | Iterator[str]] = {}
+        self._counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self._claims: dict[str, int] = {}
 
     def function(self, scope: str, op: str) -> str:
         """The id of the next ``op`` within ``scope``."""
-        key = scope, op
-        known = self._functions.get(key)
-        if known is None:
-            # Most modules run an operation once.
-            prefix = self._functions[key] = function_prefix(_encoded(scope), _encoded(op))
-            return f"{prefix}1"
-        if isinstance(known, str):
-            known = self._functions[key] = _following(known)
-        return next(known)
+        counts = self._counts[op]
+        ordinal = counts[scope] = counts.get(scope, 0) + 1
+        return f"{_prefix(scope, op)}{ordinal}"
 
     def accumulator(self, tensor_id: str) -> str:
         """The id of the node that accumulates the gradient of a leaf."""
-        return self._claim(f"{tensor_id}/{_ACCUMULATES}:1")
+        wanted = f"{tensor_id}/{_ACCUMULATES}:1"
+        times = self._claims[wanted] = self._claims.get(wanted, 0) + 1
+        return wanted if times == 1 else _again(wanted, times)
 
     def tensor(self, name: str) -> str:
         """The id of a tensor with a name; of the next unnamed leaf when the name is empty."""
-        return self._claim(encode_component(name)) if name else self.function("", "leaf")
+        return self._claim(name if _is_all_plain(name) else encode_component(name)) if name else self.function("", "leaf")
 
     def output(self, path: str) -> str:
         """The id of a captured output; ``path`` is its place in what was captured, empty for a lone tensor."""
@@ -273,6 +272,3 @@ class IdAllocator:
         return wanted if times == 1 else _again(wanted, times)
 
 
-def _following(prefix: str) -> Iterator[str]:
-    for ordinal in count(2):
-        yield f"{prefix}{ordinal}"

@@ -23,6 +23,7 @@ __all__ = [
     "PythonAttributeReader",
     "device_name",
     "plain_text",
+    "plain_texts",
     "plain_value",
     "text_of",
 ]
@@ -257,6 +258,13 @@ def text_of(value: object) -> str:
     ('sum', '1')
     """
     return plain_text(cast("str", value) if issubclass(type(value), str) else str(value))
+
+
+def plain_texts(texts: list[str]) -> list[str]:
+    """The `plain_text` of each; most texts are plain, which one look at all of them tells."""
+    together = "".join(texts)
+    are_plain = {*map(type, texts)} == {str} and plain_text(together) is together
+    return texts if are_plain else list(map(plain_text, texts))
 
 
 def plain_text(text: str) -> str:

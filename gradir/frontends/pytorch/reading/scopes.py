@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from typing import TypeAlias
 
 import torch
 from torch import nn
@@ -18,6 +19,8 @@ from gradir.ir.memo import Memo
 __all__ = ["cuts", "is_trainable", "scope_table"]
 
 _MAX_DETAIL = 1_000
+
+_Counts: TypeAlias = "defaultdict[str, int]"
 
 
 def scope_table(
@@ -34,9 +37,9 @@ def scope_table(
                 class_names[type(module)],
                 "" if type(module).extra_repr is nn.Module.extra_repr else details[_detail(module)],
                 calls.get(module, 0),
-                own.get(path, 0),
-                total.get(path, 0),
-                trainable.get(path, 0),
+                own[path],
+                total[path],
+                trainable[path],
                 bool(module.training),
             )
             for module, path in paths.items()
@@ -44,7 +47,7 @@ def scope_table(
     )
 
 
-def _parameter_counts(owned: Iterable[Owned]) -> tuple[Mapping[str, int], Mapping[str, int], Mapping[str, int]]:
+def _parameter_counts(owned: Iterable[Owned]) -> tuple[_Counts, _Counts, _Counts]:
     """By path: the elements of the module's own parameters, of those of its whole subtree, the trainable of these."""
     elements: defaultdict[str | tuple[str, ...], int] = defaultdict(int)
     requiring: defaultdict[str | tuple[str, ...], int] = defaultdict(int)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,8 +13,8 @@ import torch
 from torch import nn
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.private import own_buffers, own_parameters, storage_handle
-from gradir.frontends.pytorch.reading.attributes import plain_text, text_of
+from gradir.frontends.pytorch.private import own_buffers, own_modules, own_parameters, storage_handle
+from gradir.frontends.pytorch.reading.attributes import plain_text, plain_texts, text_of
 from gradir.protocols import Names
 
 __all__ = [
@@ -83,12 +84,15 @@ def modules_below(roots: Mapping[str, nn.Module]) -> Modules:
     found: dict[int, Owned] = {}
     others: defaultdict[int, list[str]] = defaultdict(list)
     for prefix, root in roots.items():
-        modules = _every_path(root)
-        for path, module in _finite(root.named_modules()) if modules is None else modules:
-            if module not in paths:
-                paths[module] = plain_text(f"{prefix}.{path}" if prefix and path else prefix or path)
-        for name, tensor in _named_tensors(root, modules):
-            full = plain_text(f"{prefix}.{name}" if prefix else name)
+        every = _every_path(root)
+        modules = _finite(root.named_modules()) if every is None else every
+        shown = [f"{prefix}.{path}" if prefix and path else prefix or path for path, _ in modules]
+        for path, (_, module) in zip(plain_texts(shown), modules, strict=True):
+            paths.setdefault(module, path)
+        tensors = list(_named_tensors(root, every))
+        for full, (_, tensor) in zip(
+            plain_texts([f"{prefix}.{name}" if prefix else name for name, _ in tensors]), tensors, strict=True
+        ):
             if id(tensor) in found:
                 others[id(tensor)].append(full)
             else:
@@ -120,6 +124,19 @@ def _every_path(root: nn.Module) -> list[tuple[str, nn.Module]] | None:
     for method in ("named_parameters", "named_buffers"):
         if getattr(getattr(root, method), "__func__", None) is not getattr(nn.Module, method):
             return None
+    found: list[tuple[str, nn.Module]] = []
+    above = [("", root, 0)]
+    while above:
+        path, module, depth = above.pop()
+        found.append((path, module))
+        if children := own_modules(module):
+            if depth > sys.getrecursionlimit():
+                return None
+            start = f"{path}." if path else ""
+            below = [(start + name, child, depth + 1) for name, child in children.items() if child is not None]
+            above += below[::-1]
+    if {kind.named_modules for kind in {type(module) for _, module in found}} == {nn.Module.named_modules}:
+        return found
     try:
         return list(root.named_modules(remove_duplicate=False))
     except (RecursionError, TypeError):
@@ -148,7 +165,7 @@ class TensorNodes:
     """
 
     def __init__(self, owned: list[Owned]) -> None:
-        tensors = [entry.tensor for entry in owned]
+        tensors = [entry[0] for entry in owned]
         storages = _storages_of(tensors)
         self.ids: dict[int, str] = {}
         self._storages = dict(zip(map(id, tensors), storages, strict=True))
@@ -214,7 +231,7 @@ class NamedTensors:
     """
 
     def __init__(self, owned: list[Owned], params: Names | None) -> None:
-        self._owned = {id(entry.tensor): entry for entry in owned}
+        self._owned = {id(entry[0]): entry for entry in owned}
         self._given: dict[int, list[str]] = {}
         self.intermediates: list[tuple[torch.Tensor, str]] = []
         for name, tensor in named_tensors(params):
@@ -224,8 +241,9 @@ class NamedTensors:
 
     def of(self, tensor: torch.Tensor) -> Owned:
         """The tensor with every name, the one to show first, and the module that holds it, empty if none does."""
-        entry = self._owned.get(id(tensor)) or Owned(tensor, (), "")
-        given = self._given.get(id(tensor), ())
+        key = id(tensor)
+        entry = self._owned.get(key) or Owned(tensor, (), "")
+        given = self._given.get(key, ()) if self._given else ()
         own = tensor.name if type(tensor) in PLAIN else _own_name(tensor)
         if not given and not own:
             return entry
