@@ -247,13 +247,11 @@ class IdAllocator:
 
     def accumulator(self, tensor_id: str) -> str:
         """The id of the node that accumulates the gradient of a leaf."""
-        wanted = f"{tensor_id}/{_ACCUMULATES}:1"
-        times = self._claims[wanted] = self._claims.get(wanted, 0) + 1
-        return wanted if times == 1 else _again(wanted, times)
+        return self._claim(f"{tensor_id}/{_ACCUMULATES}:1")
 
     def tensor(self, name: str) -> str:
         """The id of a tensor with a name; of the next unnamed leaf when the name is empty."""
-        return self._claim(name if _is_all_plain(name) else encode_component(name)) if name else self.function("", "leaf")
+        return self._claim(encode_component(name)) if name else self.function("", "leaf")
 
     def output(self, path: str) -> str:
         """The id of a captured output; ``path`` is its place in what was captured, empty for a lone tensor."""
@@ -270,5 +268,3 @@ class IdAllocator:
     def _claim(self, wanted: str) -> str:
         times = self._claims[wanted] = self._claims.get(wanted, 0) + 1
         return wanted if times == 1 else _again(wanted, times)
-
-

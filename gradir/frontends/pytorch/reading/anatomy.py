@@ -25,23 +25,19 @@ _ACCUMULATE_OP: Final = neutral_name(private.ACCUMULATOR)
 
 
 class Slot(NamedTuple):
-    """A saved slot: its name, and the attributes with the packed and with the unpacked tensor.
-
-    torch saves an output without its grad_fn, in a slot named after the output's number: that is ``output_nr``.
-    """
+    """A saved slot: its name, and the attributes with the packed and with the unpacked tensor."""
 
     name: str
     packed: str
     unpacked: str
-    output_nr: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Anatomy:
     """What the grad_fns of one type are called and have.
 
-    ``attributes`` reads the attributes that are no tensors; ``packed`` gives what is in each of the ``slots``. The node
-    that adds to a leaf's ``.grad`` ``accumulates``; ``opaque`` stands for nodes that autograd hides.
+    ``attributes`` reads the attributes that are no tensors, if there are any; ``packed`` gives what is in each of the
+    ``slots``. The node that adds to a leaf's ``.grad`` ``accumulates``; ``opaque`` stands for nodes that autograd hides.
     """
 
     native: str
@@ -121,6 +117,4 @@ def _slots(attributes: list[str]) -> Iterator[Slot]:
     for packed in sorted(name for name in attributes if name.startswith(private.PACKED)):
         name = packed.removeprefix(private.PACKED)
         # A custom Function has its saved tensors under a name of their own.
-        digits = name.removeprefix("result") or "0"
-        output_nr = int(digits) if digits != name and digits.isdecimal() else None
-        yield Slot(name, packed, "saved_tensors" if name == "tensors" else private.SAVED + name, output_nr)
+        yield Slot(name, packed, "saved_tensors" if name == "tensors" else private.SAVED + name)

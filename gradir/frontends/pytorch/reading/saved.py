@@ -83,10 +83,10 @@ class SavedReader:
                 read += [self._read(fn, node_id, outputs, *entry) for entry in _numbered(slot, raw)]
             else:
                 read.append(self._read(fn, node_id, outputs, slot, raw))
-        return tuple([saved for saved in read if saved is not None]) if None in read else tuple(read)
+        return tuple(filter(None, read))
 
     def _read(self, fn: GradFn, node_id: str, outputs: tuple[TensorMeta, ...], slot: Slot, raw: Any) -> Saved | None:
-        name, _, unpacked, output_nr = slot
+        name, _, unpacked = slot
         try:
             if raw.unpack_hook is not None:
                 return Saved(name, state="hooked")
@@ -115,12 +115,7 @@ class SavedReader:
             if probe is not None:
                 self._note_number(tensor, probe, node_id, name)
             known = self._placed.get(id(tensor))
-            if known is not None:
-                origin = Ref(known, 0)
-            elif output_nr is not None and output_nr < len(outputs) and outputs[output_nr].shape == shape:
-                origin = Ref(node_id, output_nr)
-            else:
-                origin = None
+            origin = Ref(known, 0) if known is not None else _own_output(name, shape, node_id, outputs)
         else:
             producer = self._ids.get(grad_fn)
             origin = None if producer is None else Ref(producer, output_nr_of(tensor))
@@ -165,8 +160,17 @@ class SavedReader:
         return size, owner
 
 
+def _own_output(name: str, shape: Shape | None, node_id: str, outputs: tuple[TensorMeta, ...]) -> Ref | None:
+    # torch saves an output without its grad_fn, in a slot named after the output's number.
+    digits = name.removeprefix("result") or "0"
+    if digits == name or not digits.isdecimal():
+        return None
+    number = int(digits)
+    return Ref(node_id, number) if number < len(outputs) and outputs[number].shape == shape else None
+
+
 def _numbered(slot: Slot, entries: tuple[object, ...]) -> Iterator[tuple[Slot, object]]:
-    return ((slot._replace(name=f"{slot.name}[{number}]", output_nr=None), entry) for number, entry in enumerate(entries))
+    return ((slot._replace(name=f"{slot.name}[{number}]"), entry) for number, entry in enumerate(entries))
 
 
 _FREED: Final = object()

@@ -6,7 +6,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from operator import methodcaller
+from operator import attrgetter, methodcaller
 from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
@@ -90,9 +90,8 @@ def modules_below(roots: Mapping[str, nn.Module]) -> Modules:
         for path, (_, module) in zip(plain_texts(shown), modules, strict=True):
             paths.setdefault(module, path)
         tensors = list(_named_tensors(root, every))
-        for full, (_, tensor) in zip(
-            plain_texts([f"{prefix}.{name}" if prefix else name for name, _ in tensors]), tensors, strict=True
-        ):
+        names = plain_texts([f"{prefix}.{name}" if prefix else name for name, _ in tensors])
+        for full, (_, tensor) in zip(names, tensors, strict=True):
             if id(tensor) in found:
                 others[id(tensor)].append(full)
             else:
@@ -100,8 +99,8 @@ def modules_below(roots: Mapping[str, nn.Module]) -> Modules:
     if len(set(paths.values())) < len(paths):
         twice = next(path for path, count in Counter(paths.values()).items() if count > 1)
         raise CaptureError(f"two modules are called {twice!r}")
-    for key, names in others.items():
-        found[key] = found[key]._replace(names=(*found[key].names, *names))
+    for key, more in others.items():
+        found[key] = found[key]._replace(names=(*found[key].names, *more))
     return Modules(roots, paths, list(found.values()))
 
 
@@ -171,7 +170,7 @@ class TensorNodes:
         self._storages = dict(zip(map(id, tensors), storages, strict=True))
         self._owners: dict[int | None, Owned | str] = dict(zip(storages, owned, strict=True))
 
-    def place(self, nodes: Mapping[str, torch.Tensor]) -> None:
+    def place(self, nodes: dict[str, torch.Tensor]) -> None:
         """Note that tensors have nodes, the first of several the storage that they share."""
         tensors = nodes.values()
         self.ids.update(zip(map(id, tensors), nodes, strict=True))
@@ -218,6 +217,7 @@ def held_by(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+_name_of: Final = attrgetter("name")
 _untyped_storage: Final = methodcaller("untyped_storage")
 _PAIR: Final = 2
 PLAIN: Final = frozenset({torch.Tensor, nn.Parameter})
@@ -244,7 +244,7 @@ class NamedTensors:
         key = id(tensor)
         entry = self._owned.get(key) or Owned(tensor, (), "")
         given = self._given.get(key, ()) if self._given else ()
-        own = tensor.name if type(tensor) in PLAIN else _own_name(tensor)
+        own = _name_of(tensor) if type(tensor) in PLAIN else _own_name(tensor)
         if not given and not own:
             return entry
         names = [*entry.names, *given]
