@@ -37,7 +37,8 @@ class Anatomy:
     """What the grad_fns of one type are called and have.
 
     ``attributes`` reads the attributes that are no tensors, if there are any; ``packed`` gives what is in each of the
-    ``slots``. The node that adds to a leaf's ``.grad`` ``accumulates``; ``opaque`` stands for nodes that autograd hides.
+    ``slots``. The node that adds to a leaf's ``.grad`` ``accumulates``; ``opaque`` stands for nodes that autograd
+    hides.
     """
 
     native: str
