@@ -84,6 +84,10 @@ def _percent(char: str) -> str:
     return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
 
 
+_encoded = lru_cache(maxsize=4096)(encode_component)
+"""For modules and operations, which come again and again."""
+
+
 def function_prefix(scope: str, op: str) -> str:
     """The id of a function without its ordinal, of components that are encoded."""
     return f"{scope}/{op}:" if scope else f"{op}:"
@@ -91,8 +95,7 @@ def function_prefix(scope: str, op: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _prefix(scope: str, op: str) -> str:
-    # Modules and operations come again and again.
-    return function_prefix(encode_component(scope), encode_component(op))
+    return function_prefix(_encoded(scope), _encoded(op))
 
 
 def claim(wanted: str, taken: set[str]) -> str:

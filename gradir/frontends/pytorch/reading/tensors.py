@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,6 +30,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+_DEEPEST: Final = 900
+"""Fewer levels than Python's usual limit lets torch's own walk over modules descend."""
 
 _made: Final = tuple.__new__
 """Makes a named tuple in half the time that its own constructor takes."""
@@ -129,8 +131,10 @@ def _every_path(root: nn.Module) -> list[tuple[str, nn.Module]] | None:
         path, module, depth = above.pop()
         found.append((path, module))
         if children := own_modules(module):
-            if depth > sys.getrecursionlimit():
-                return None
+            if depth > _DEEPEST:
+                # Modules that contain each other have no end; what torch does of such a model decides.
+                found.clear()
+                break
             start = f"{path}." if path else ""
             below = [(start + name, child, depth + 1) for name, child in children.items() if child is not None]
             above += below[::-1]
