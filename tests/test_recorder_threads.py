@@ -149,7 +149,7 @@ def test_threads_are_looked_up_together_as_each_by_itself() -> None:
         lookup, coverage = ScopeLookup(timelines, paths), Coverage(timelines)
         for number in range(70):
             for kind in (FakeFunction, BackwardHookFunctionBackward):
-                assert lookup(kind(number=number)) == scope_by_search(timelines, paths, kind(number=number))
+                assert lookup([kind(number=number)]) == [scope_by_search(timelines, paths, kind(number=number))]
             covered = any(line.numbers[0] <= number < line.numbers[-1] for line in timelines)
             assert (number in coverage) == covered
 
@@ -164,7 +164,7 @@ def test_many_threads_are_looked_up_in_time() -> None:
             timeline.numbers, timeline.frames = [start, start + threads], [frame, None]
             timelines.append(timeline)
         lookup = ScopeLookup(timelines, {frame.module: "m"})
-        return [lookup(FakeFunction(number=number)) for number in range(2 * threads)]
+        return lookup([FakeFunction(number=number) for number in range(2 * threads)])
 
     assert scopes(3_000) == ["m"] * 5_999 + [""]
     assert steps(lambda: scopes(800)) < 3 * steps(lambda: scopes(400))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from os import PathLike
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -13,7 +14,7 @@ from msgspec.structs import force_setattr
 from gradir.errors import GraphError
 from gradir.ir.edges import Edge, Edges
 from gradir.ir.excerpt import excerpt
-from gradir.ir.frozen import NOTHING, frozen
+from gradir.ir.frozen import NOTHING, FrozenDict, frozen
 from gradir.ir.model import Cut, Node, Producer, Scope
 
 __all__ = ["Edge", "Edges", "Graph", "expect_graphs"]
@@ -72,10 +73,10 @@ class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
             GraphError: two nodes share an id, or two scopes a path.
         """
         node_list, scope_list = list(nodes), list(scopes)
-        by_id = {node.id: node for node in node_list}
+        by_id = FrozenDict(zip(map(_id_of, node_list), node_list, strict=True))
         if len(by_id) != len(node_list):
             raise GraphError(f"node id {excerpt(_first_repeated(n.id for n in node_list))} occurs twice")
-        by_path = {scope.path: scope for scope in scope_list}
+        by_path = FrozenDict(zip(map(_path_of, scope_list), scope_list, strict=True))
         if len(by_path) != len(scope_list):
             raise GraphError(f"scope {excerpt(_first_repeated(s.path for s in scope_list))} occurs twice")
         return cls(by_id, by_path, tuple(cuts), producer, read_from, unknown)
@@ -139,6 +140,10 @@ def expect_graphs(*values: object) -> None:
 def _public() -> Any:
     """The public functions. The package loads them before any module of its own, so that nothing here imports them."""
     return sys.modules["gradir.api"]
+
+
+_id_of: Final = attrgetter("id")
+_path_of: Final = attrgetter("path")
 
 
 def _value_of(graph: Graph) -> tuple[object, ...]:

@@ -24,7 +24,8 @@ Nothing else makes ids or takes them apart.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Collection
 from functools import lru_cache
 from itertools import count
 
@@ -60,7 +61,7 @@ _LONGEST_ORDINAL = 9
 _ORDINAL = re.compile(r"[:~][0-9]+")
 _INDEX = re.compile(r"(?<![^.:/~])[0-9]+(?![^.:/~])")
 _PART = re.compile(r" \(\d+\)\Z")
-_PLAIN = re.compile(r"[A-Za-z0-9_.-]*")
+_is_all_plain = re.compile(r"[A-Za-z0-9_.-]*").fullmatch
 _RESERVED = frozenset("/:%~\"'`<>\\|{}")
 
 
@@ -70,7 +71,7 @@ def encode_component(text: str) -> str:
     >>> encode_component("layers.0.weight"), encode_component("a/b c")
     ('layers.0.weight', 'a%2Fb%20c')
     """
-    if _PLAIN.fullmatch(text):
+    if _is_all_plain(text):
         return text
     return "".join(char if _is_plain(char) else _percent(char) for char in text)
 
@@ -90,6 +91,11 @@ _encoded = lru_cache(maxsize=4096)(encode_component)
 def function_prefix(scope: str, op: str) -> str:
     """The id of a function without its ordinal, of components that are encoded."""
     return f"{scope}/{op}:" if scope else f"{op}:"
+
+
+@lru_cache(maxsize=4096)
+def _prefix(scope: str, op: str) -> str:
+    return function_prefix(_encoded(scope), _encoded(op))
 
 
 def claim(wanted: str, taken: set[str]) -> str:
@@ -233,20 +239,14 @@ class IdAllocator:
     """
 
     def __init__(self) -> None:
-        self._functions: dict[tuple[str, str], str | Iterator[str]] = {}
+        self._counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self._claims: dict[str, int] = {}
 
     def function(self, scope: str, op: str) -> str:
         """The id of the next ``op`` within ``scope``."""
-        key = scope, op
-        known = self._functions.get(key)
-        if known is None:
-            # Most modules run an operation once.
-            prefix = self._functions[key] = function_prefix(_encoded(scope), _encoded(op))
-            return f"{prefix}1"
-        if isinstance(known, str):
-            known = self._functions[key] = _following(known)
-        return next(known)
+        counts = self._counts[op]
+        ordinal = counts[scope] = counts.get(scope, 0) + 1
+        return f"{_prefix(scope, op)}{ordinal}"
 
     def accumulator(self, tensor_id: str) -> str:
         """The id of the node that accumulates the gradient of a leaf."""
@@ -269,14 +269,5 @@ class IdAllocator:
         return f"output:{encode_component(path)}" if path else "output"
 
     def _claim(self, wanted: str) -> str:
-        claims = self._claims
-        if wanted not in claims:
-            claims[wanted] = 1
-            return wanted
-        claims[wanted] += 1
-        return _again(wanted, claims[wanted])
-
-
-def _following(prefix: str) -> Iterator[str]:
-    for ordinal in count(2):
-        yield f"{prefix}{ordinal}"
+        times = self._claims[wanted] = self._claims.get(wanted, 0) + 1
+        return wanted if times == 1 else _again(wanted, times)

@@ -123,6 +123,7 @@ def _forward_of(code: CodeType) -> str:
 
 # Modules and tensors.
 own_parameters: Final = _reader("module._parameters", "to name the parameters of a module while it runs")
+own_modules: Final = _reader("module._modules", "to find the modules of a model")
 own_buffers: Final = _reader("module._buffers", "to name the buffers of a module")
 _ANY_CLASS: Final = "to ask a tensor for its output number, whatever its class says"
 output_nr_of: Final[Callable[[Any], int]] = vars(_found("torch._C.TensorBase", _ANY_CLASS))["output_nr"].__get__

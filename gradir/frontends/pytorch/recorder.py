@@ -259,12 +259,16 @@ class Recorder:
     def _all_temporary(self) -> dict[int, _Temporary]:
         """By id(), the parameters that modules had while they ran and have no more, whichever module exchanged them."""
         found = dict(self._temporary)
-        frames = {id(frame): frame for line in self._timelines for frame in line.snapshot()[1] if frame is not None}
+        frames: dict[int, Frame | None] = {}
+        for line in self._timelines:
+            called = line.snapshot()[1]
+            frames.update(zip(map(id, called), called, strict=True))
         for frame in frames.values():
-            now = own_parameters(frame.module)
-            for name, tensor in frame.parameters:
-                if tensor is not None and now.get(name) is not tensor:
-                    found.setdefault(id(tensor), _Temporary(tensor, frame.module, name))
+            if frame is not None and frame.parameters:
+                now = own_parameters(frame.module)
+                for name, tensor in frame.parameters:
+                    if tensor is not None and now.get(name) is not tensor:
+                        found.setdefault(id(tensor), _Temporary(tensor, frame.module, name))
         return found
 
     def _timeline(self) -> Timeline:

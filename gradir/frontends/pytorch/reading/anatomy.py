@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -11,7 +12,6 @@ from gradir.frontends.pytorch.reading.attributes import (
     AttributeReader,
     LoneAttributeReader,
     PythonAttributeReader,
-    no_attributes,
     plain_text,
 )
 from gradir.frontends.pytorch.reading.distributed import Groups
@@ -32,16 +32,18 @@ class Slot(NamedTuple):
     unpacked: str
 
 
-class Anatomy(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Anatomy:
     """What the grad_fns of one type are called and have.
 
-    ``attributes`` reads the attributes that are no tensors; ``packed`` gives what is in each of the ``slots``. The node
-    that adds to a leaf's ``.grad`` ``accumulates``; ``opaque`` stands for nodes that autograd hides.
+    ``attributes`` reads the attributes that are no tensors, if there are any; ``packed`` gives what is in each of the
+    ``slots``. The node that adds to a leaf's ``.grad`` ``accumulates``; ``opaque`` stands for nodes that autograd
+    hides.
     """
 
     native: str
     op: str
-    attributes: Callable[[GradFn], Mapping[str, AttrValue]]
+    attributes: Callable[[GradFn], Mapping[str, AttrValue]] | None
     slots: tuple[Slot, ...]
     packed: Callable[[GradFn], tuple[Any, ...]]
     accumulates: bool
@@ -100,7 +102,7 @@ def _inspect(kind: type, native: str, symbols: Callable[[object], str], groups: 
 
 def _attribute_reader(
     attributes: list[str], tensors: set[str], symbols: Callable[[object], str], groups: Groups
-) -> Callable[[GradFn], Mapping[str, AttrValue]]:
+) -> Callable[[GradFn], Mapping[str, AttrValue]] | None:
     own = sorted(name for name in attributes if name.startswith(private.SAVED) and name not in tensors)
     named = {name.removeprefix(private.SAVED): name for name in own}
     # Only a custom Function says which of its inputs need a gradient.
@@ -109,7 +111,7 @@ def _attribute_reader(
     if len(named) == 1:
         ((name, attribute),) = named.items()
         return LoneAttributeReader(name, attribute, symbols)
-    return AttributeReader(named, symbols) if named else no_attributes
+    return AttributeReader(named, symbols) if named else None
 
 
 def _slots(attributes: list[str]) -> Iterator[Slot]:

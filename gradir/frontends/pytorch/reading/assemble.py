@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 import torch
-from msgspec.structs import replace
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from gradir.errors import CaptureError
-from gradir.frontends.pytorch.private import FakeTensor, output_metadata, sequence_number, without_overrides
-from gradir.frontends.pytorch.reading.anatomy import Anatomies, Anatomy
+from gradir.frontends.pytorch.private import FakeTensor, without_overrides
 from gradir.frontends.pytorch.reading.flat import FlatParameters
 from gradir.frontends.pytorch.reading.keepalive import protect
-from gradir.frontends.pytorch.reading.metadata import MetadataReader, dtype_name, layout_name
+from gradir.frontends.pytorch.reading.nodes import Assembly
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
 from gradir.frontends.pytorch.reading.reach import hidden_among
 from gradir.frontends.pytorch.reading.recorded import NotedSources
-from gradir.frontends.pytorch.reading.saved import SavedReader
 from gradir.frontends.pytorch.reading.scopes import cuts, is_trainable, scope_table
-from gradir.frontends.pytorch.reading.symbols import Symbols
 from gradir.frontends.pytorch.reading.tensors import (
     Modules,
     NamedTensors,
@@ -34,9 +29,7 @@ from gradir.frontends.pytorch.reading.tensors import (
 )
 from gradir.frontends.pytorch.reading.walk import GradFn, Walk, walk
 from gradir.gcpause import paused_gc
-from gradir.ir import AttrValue, Cut, Graph, Node, Producer, Ref, TensorMeta
-from gradir.ir.frozen import NOTHING, frozen
-from gradir.ir.ids import IdAllocator
+from gradir.ir import Cut, Graph, Producer
 from gradir.ir.model import MOST
 from gradir.ir.records import sound
 from gradir.ir.validate import vouch
@@ -45,10 +38,7 @@ from gradir.version import __version__
 
 __all__ = ["LiveGraph", "assemble", "capture"]
 
-_DERIVATIVE: Final = re.compile(r"BackwardBackward\d*$")
-"""The grad_fns of derivatives, of which torch computes only those that are needed."""
-
-_OPEN_SCOPE: Final[Mapping[str, AttrValue]] = frozen({"scope": "ambiguous"})
+_total_of: Final = attrgetter("total")
 
 
 def capture(outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
@@ -85,7 +75,7 @@ def assemble(
     *,
     params: Names | None = None,
     walked: Walk | None = None,
-    scope_of: Callable[[GradFn], str | None] | None = None,
+    scope_of: Callable[[Sequence[GradFn]], Sequence[str | None]] | None = None,
     calls: Mapping[nn.Module, int] | None = None,
     inside: Collection[nn.Module] = (),
     temporary: Sequence[Owned] = (),
@@ -124,7 +114,7 @@ def _assemble(
     params: Names | None,
     walked: Walk,
     *,
-    scope_of: Callable[[GradFn], str | None] | None,
+    scope_of: Callable[[Sequence[GradFn]], Sequence[str | None]] | None,
     calls: Mapping[nn.Module, int],
     inside: Collection[nn.Module],
     temporary: Sequence[Owned],
@@ -133,11 +123,11 @@ def _assemble(
     owned = modules.owned
     temporary = _with_every_name(temporary, owned)
     known = [*owned, *temporary]
-    assembly = _Assembly(captured, walked, NamedTensors(known, params), TensorNodes(known), scope_of, sources=sources)
+    assembly = Assembly(captured, walked, NamedTensors(known, params), TensorNodes(known), scope_of, sources=sources)
     nodes = assembly.nodes()
     protect(walked)
-    grad_fns, leaves = assembly.live()
-    reached = {id(tensor) for tensor in leaves.values()}
+    grad_fns, leaves = assembly.grad_fns(), assembly.leaves()
+    reached = set(map(id, leaves.values()))
     unreached = [entry for entry in owned if id(entry.tensor) not in reached and is_trainable(entry.tensor)]
     if unreached:
         unreached = _without_replaced(unreached, [entry for entry in temporary if id(entry.tensor) in reached])
@@ -163,7 +153,7 @@ def _assemble(
     # Every text of the user's in a node is made plain, every kind of tensor described once, and the walk gave the
     # order: a look at each node again would cost more than to write it. The same is true of the scopes, but for sums
     # that are too large. The few other records are looked at.
-    if all(scope.total <= MOST for scope in graph.scopes.values()) and sound(graph.cuts, Cut):
+    if max(map(_total_of, graph.scopes.values()), default=0) <= MOST and sound(graph.cuts, Cut):
         vouch(graph)
     return LiveGraph(graph, captured, grad_fns, leaves, [_usable(entry.tensor) for entry in unreached], modules.roots)
 
@@ -196,219 +186,3 @@ def _without_parts(unreached: list[Owned], leaves: list[torch.Tensor]) -> list[O
     """Drop the parameters that lie inside a flat leaf which no module has."""
     flat = FlatParameters(leaves)
     return [entry for entry in unreached if not flat.contain(entry.tensor)]
-
-
-class _Steps(NamedTuple):
-    """What was looked up of each place in the canonical order: its id, its anatomy, and its scope, ``None`` if open.
-
-    A gradient accumulator has the id of its leaf for a scope, and a captured tensor no anatomy.
-    """
-
-    ids: list[str]
-    anatomies: list[Anatomy | None]
-    scopes: list[str | None]
-
-
-class _Assembly:
-    """The state of one capture: first every id, then every node, both in canonical order."""
-
-    def __init__(
-        self,
-        captured: list[Captured],
-        walked: Walk,
-        named: NamedTensors,
-        tensors: TensorNodes,
-        scope_of: Callable[[GradFn], str | None] | None,
-        *,
-        sources: NotedSources | None,
-    ) -> None:
-        self._captured = captured
-        self._walked = walked
-        self._named = named
-        self._tensors = tensors
-        self._scope_of = scope_of
-        self._sources = sources
-        self._allocator = IdAllocator()
-        self._symbols = Symbols()
-        self._anatomies = Anatomies(self._symbols)
-        self._metadata = MetadataReader(self._symbols)
-        self._ids: dict[GradFn, str] = {}
-        self._captured_ids: dict[int, str] = {}
-        self._leaves: dict[str, Owned] = {}
-        self._nodes: list[Node] = []
-
-    def nodes(self) -> list[Node]:
-        """Every node of the graph."""
-        self._write(self._assign_ids())
-        return self._nodes
-
-    def live(self) -> tuple[dict[GradFn, str], dict[str, torch.Tensor]]:
-        """The id of every grad_fn, and every leaf tensor by the id of its node."""
-        return self._ids, {tensor_id: leaf.tensor for tensor_id, leaf in self._leaves.items()}
-
-    def _assign_ids(self) -> _Steps:
-        """Give everything its id."""
-        steps = node_ids, anatomies, scopes = _Steps([], [], [])
-        ids, scope_of = self._ids, self._scope_of
-        function, accumulator = self._allocator.function, self._allocator.accumulator
-        leaf_of = self._tensors.id_of
-        known, anatomy_of = self._anatomies.by_type, self._anatomies.of
-        anatomy: Anatomy | None
-        scope: str | None = ""
-        place: str | None
-        key: Any
-        for key in self._walked.order:
-            if type(key) is int:
-                anatomy, place = None, None
-                node_id = self._captured_ids[key] = self._captured_id(key)
-            else:
-                anatomy = known.get(type(key)) or anatomy_of(key)
-                if anatomy.accumulates:
-                    tensor = key.variable
-                    place = leaf_of(tensor) or self._place_leaf(tensor)
-                    node_id = accumulator(place)
-                else:
-                    if scope_of is not None:
-                        scope = scope_of(key)
-                    place = scope
-                    node_id = function(scope or "", anatomy.op)
-                ids[key] = node_id
-            node_ids.append(node_id)
-            anatomies.append(anatomy)
-            scopes.append(place)
-        return steps
-
-    def _captured_id(self, index: int) -> str:
-        role, path, tensor, _, _ = self._captured[index]
-        if role == "output":
-            return self._allocator.output(path)
-        return self._tensors.id_of(tensor) or self._allocator.base(path)
-
-    def _place_leaf(self, tensor: torch.Tensor) -> str:
-        leaf = self._named.of(tensor)
-        tensor_id = self._allocator.tensor(leaf.names[0] if leaf.names else "")
-        self._tensors.place(tensor, tensor_id)
-        self._leaves[tensor_id] = leaf
-        return tensor_id
-
-    def _write(self, steps: _Steps) -> None:
-        reader = SavedReader(self._ids, self._tensors, self._add_buffer, self._symbols)
-        ids, edges, outputs_of, add = self._ids, self._walked.edges, self._metadata.of_node, self._nodes.append
-        names, sources = self._intermediate_names(), self._sources
-        written: set[str] = set()
-        key: Any
-        for key, node_id, anatomy, scope in zip(self._walked.order, *steps, strict=True):
-            if anatomy is None:
-                self._add_captured(key)
-                continue
-            if anatomy.accumulates:
-                self._add_leaf(node_id, anatomy, scope or "", written)
-                continue
-            outputs = outputs_of(key)
-            # Fields by position: this runs once a node, and keywords would have to be matched each time.
-            add(
-                Node(
-                    node_id,
-                    "function",
-                    anatomy.op,
-                    anatomy.native,
-                    scope or "",
-                    tuple(names[key]) if key in names else (),
-                    tuple([None if child is None else Ref(ids[child], number) for child, number in edges[key]]),
-                    outputs,
-                    anatomy.attributes(key),
-                    reader.read(key, anatomy, node_id, outputs) if anatomy.slots else (),
-                    None,
-                    anatomy.opaque,
-                    None if sources is None else sources.source(sequence_number(key)),
-                    NOTHING if scope is not None else _OPEN_SCOPE,
-                )
-            )
-        self._complete(reader)
-
-    def _intermediate_names(self) -> dict[GradFn, list[str]]:
-        names: defaultdict[GradFn, list[str]] = defaultdict(list)
-        for tensor, name in self._named.intermediates:
-            names[tensor.grad_fn].append(name)
-        if self._sources is not None:
-            for fn in self._walked.edges:
-                variable = self._sources.variable(sequence_number(fn))
-                if variable is not None and fn not in names:
-                    names[fn].append(variable)
-        return names
-
-    def _add_leaf(self, node_id: str, anatomy: Anatomy, tensor_id: str, written: set[str]) -> None:
-        tensor, names, scope = self._leaves[tensor_id]
-        outputs = (self._metadata.of_tensor(tensor),)
-        if tensor_id not in written:
-            written.add(tensor_id)
-            role = "parameter" if isinstance(tensor, nn.Parameter) else "leaf"
-            self._nodes.append(Node(tensor_id, role, "", "", scope, names, (), outputs))
-        self._nodes.append(
-            Node(node_id, "function", anatomy.op, anatomy.native, scope, (), (Ref(tensor_id, 0),), outputs)
-        )
-
-    def _add_buffer(self, owned: Owned) -> str:
-        node_id = self._allocator.tensor(owned.names[0])
-        self._tensors.place(owned.tensor, node_id)
-        meta = self._metadata.of_tensor(owned.tensor)
-        self._nodes.append(Node(node_id, "buffer", scope=owned.scope, names=owned.names, outputs=(meta,)))
-        return node_id
-
-    def _add_captured(self, index: int) -> None:
-        role, _, tensor, producer, base = self._captured[index]
-        if role == "view_base" and self._tensors.id_of(tensor) is not None:
-            return
-        self._nodes.append(
-            Node(
-                self._captured_ids[index],
-                role,
-                names=self._named.of(tensor).names,
-                inputs=() if producer is None else (Ref(self._ids[producer[0]], producer[1]),),
-                outputs=(self._metadata.of_tensor(tensor),),
-                base=None if base is None else self._captured_ids[base],
-            )
-        )
-
-    def _complete(self, reader: SavedReader) -> None:
-        """Write what only saved and captured tensors tell of a function: numbers among its attributes, and layouts."""
-        layouts = reader.layouts
-        for _, _, tensor, producer, _ in self._captured:
-            if producer is not None and tensor.layout is not torch.strided:
-                layouts[Ref(self._ids[producer[0]], producer[1])] = layout_name(tensor.layout)
-        undefined = self._undefined_outputs()
-        if not (reader.numbers or layouts or undefined):
-            return
-        places = {node.id: index for index, node in enumerate(self._nodes)}
-        for node_id, numbers in reader.numbers.items():
-            node = self._nodes[places[node_id]]
-            self._nodes[places[node_id]] = replace(node, attrs=dict(sorted({**node.attrs, **numbers}.items())))
-        for ref, layout in layouts.items():
-            node = self._nodes[places[ref.id]]
-            outputs = list(node.outputs)
-            outputs[ref.output_nr] = replace(outputs[ref.output_nr], layout=layout)
-            self._nodes[places[ref.id]] = replace(node, outputs=tuple(outputs))
-        # What torch says of a tensor that there is not.
-        nothing = TensorMeta(dtype_name(torch.get_default_dtype()), ())
-        for ref in undefined:
-            node = self._nodes[places[ref.id]]
-            outputs = list(node.outputs)
-            if outputs[ref.output_nr] == nothing:
-                outputs[ref.output_nr] = TensorMeta()
-                self._nodes[places[ref.id]] = replace(node, outputs=tuple(outputs))
-
-    def _undefined_outputs(self) -> list[Ref]:
-        """The outputs of derivatives that nothing in the graph needs, and torch may not have computed."""
-        kinds = {kind for kind, anatomy in self._anatomies.by_type.items() if _DERIVATIVE.search(anatomy.native)}
-        if not kinds:
-            return []
-        edges = self._walked.edges
-        taken = {edge for inputs in edges.values() for edge in inputs if type(edge[0]) in kinds}
-        taken.update(producer for _, _, _, producer, _ in self._captured if producer is not None)
-        return [
-            Ref(self._ids[fn], number)
-            for fn in edges
-            if type(fn) in kinds
-            for number in range(len(output_metadata(fn)))
-            if (fn, number) not in taken
-        ]

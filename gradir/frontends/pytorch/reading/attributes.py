@@ -14,7 +14,7 @@ import torch
 
 from gradir.frontends.pytorch.reading.distributed import Groups
 from gradir.ir import AttrValue, NonFinite
-from gradir.ir.frozen import NOTHING, FrozenDict, frozen
+from gradir.ir.frozen import FrozenDict, frozen
 from gradir.ir.model import AttrScalar
 
 __all__ = [
@@ -22,8 +22,8 @@ __all__ = [
     "LoneAttributeReader",
     "PythonAttributeReader",
     "device_name",
-    "no_attributes",
     "plain_text",
+    "plain_texts",
     "plain_value",
     "text_of",
 ]
@@ -55,11 +55,6 @@ _KNOWN_BY_VALUE: Final = frozenset(
     {int, bool, NoneType, str, torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
 """Types whose equal values are the same value."""
-
-
-def no_attributes(fn: object) -> Mapping[str, AttrValue]:  # noqa: ARG001 (the signature of the readers)
-    """The attributes of a grad_fn that has none."""
-    return NOTHING
 
 
 class LoneAttributeReader:
@@ -263,6 +258,13 @@ def text_of(value: object) -> str:
     ('sum', '1')
     """
     return plain_text(cast("str", value) if issubclass(type(value), str) else str(value))
+
+
+def plain_texts(texts: list[str]) -> list[str]:
+    """The `plain_text` of each; most texts are plain, which one look at all of them tells."""
+    together = "".join(texts)
+    are_plain = {*map(type, texts)} == {str} and plain_text(together) is together
+    return texts if are_plain else list(map(plain_text, texts))
 
 
 def plain_text(text: str) -> str:

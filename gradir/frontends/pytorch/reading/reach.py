@@ -65,6 +65,9 @@ def hidden_among(
 
 def hiding_functions(grad_fns: Iterable[GradFn]) -> list[GradFn]:
     """Those of the grad_fns whose backward may run code that is not known."""
+    # Most graphs have none, which the few types tell.
+    if not any(issubclass(kind, FunctionCtx) for kind in set(map(type, grad_fns))):
+        return []
     return [fn for fn in grad_fns if isinstance(fn, FunctionCtx) and not is_torchs_own(class_of(fn).__module__)]
 
 

@@ -64,6 +64,7 @@ class SavedReader:
         self._symbols = symbols
         self._ids = ids
         self._tensors = tensors
+        self._placed = tensors.ids
         self._place = place
         self._kinds: dict[tuple[Any, ...], _Kind] = {}
         self._storages: dict[int, tuple[int | None, str]] = {}
@@ -85,7 +86,7 @@ class SavedReader:
         return tuple(filter(None, read))
 
     def _read(self, fn: GradFn, node_id: str, outputs: tuple[TensorMeta, ...], slot: Slot, raw: Any) -> Saved | None:
-        name = slot.name
+        name, _, unpacked = slot
         try:
             if raw.unpack_hook is not None:
                 return Saved(name, state="hooked")
@@ -101,7 +102,7 @@ class SavedReader:
             dtype, shape, layout, probe = self._new_kind(tensor)
         size, storage = self._storage(tensor, node_id, name)
         try:
-            is_stale = version_of(tensor) and _raises(unpack) and _raises(getattr, fn, slot.unpacked)
+            is_stale = version_of(tensor) and _raises(unpack) and _raises(getattr, fn, unpacked)
         except RuntimeError:
             # An inference tensor has no version, and cannot be changed.
             is_stale = False
@@ -113,7 +114,7 @@ class SavedReader:
         if grad_fn is None:
             if probe is not None:
                 self._note_number(tensor, probe, node_id, name)
-            known = self._tensors.id_of(tensor)
+            known = self._placed.get(id(tensor))
             origin = Ref(known, 0) if known is not None else _own_output(name, shape, node_id, outputs)
         else:
             producer = self._ids.get(grad_fn)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from typing import TypeAlias
 
 import torch
 from torch import nn
@@ -18,6 +19,8 @@ from gradir.ir.memo import Memo
 __all__ = ["cuts", "is_trainable", "scope_table"]
 
 _MAX_DETAIL = 1_000
+
+_Counts: TypeAlias = "defaultdict[str, int]"
 
 
 def scope_table(
@@ -34,9 +37,9 @@ def scope_table(
                 class_names[type(module)],
                 "" if type(module).extra_repr is nn.Module.extra_repr else details[_detail(module)],
                 calls.get(module, 0),
-                own.get(path, 0),
-                total.get(path, 0),
-                trainable.get(path, 0),
+                own[path],
+                total[path],
+                trainable[path],
                 bool(module.training),
             )
             for module, path in paths.items()
@@ -44,36 +47,41 @@ def scope_table(
     )
 
 
-def _parameter_counts(owned: Iterable[Owned]) -> tuple[Mapping[str, int], Mapping[str, int], Mapping[str, int]]:
+def _parameter_counts(owned: Iterable[Owned]) -> tuple[_Counts, _Counts, _Counts]:
     """By path: the elements of the module's own parameters, of those of its whole subtree, the trainable of these."""
-    elements: defaultdict[str | tuple[str, ...], int] = defaultdict(int)
-    requiring: defaultdict[str | tuple[str, ...], int] = defaultdict(int)
+    own: _Counts = defaultdict(int)
+    own_trainable: _Counts = defaultdict(int)
+    tied: defaultdict[tuple[str, ...], int] = defaultdict(int)
+    tied_trainable: defaultdict[tuple[str, ...], int] = defaultdict(int)
     for tensor, names, scope in owned:
         if type(tensor) is nn.Parameter or (isinstance(tensor, nn.Parameter) and not is_lazy(tensor)):
-            owners = scope if len(names) == 1 else tuple(dict.fromkeys(name.rpartition(".")[0] for name in names))
             count = tensor.numel()
             if type(count) is not int:
                 # It depends on a symbolic size.
                 continue
-            elements[owners] += count
-            if tensor.requires_grad:
-                requiring[owners] += count
-    own: defaultdict[str, int] = defaultdict(int)
-    total: defaultdict[str, int] = defaultdict(int)
-    trainable: defaultdict[str, int] = defaultdict(int)
-    for owners, count in elements.items():
+            more = count if tensor.requires_grad else 0
+            if len(names) == 1:
+                own[scope] += count
+                own_trainable[scope] += more
+            else:
+                owners = tuple(dict.fromkeys(name.rpartition(".")[0] for name in names))
+                tied[owners] += count
+                tied_trainable[owners] += more
+    total: _Counts = defaultdict(int)
+    trainable: _Counts = defaultdict(int)
+    for path, count in own.items():
+        more = own_trainable[path]
+        for above in _with_ancestors(path):
+            total[above] += count
+            trainable[above] += more
+    for owners, count in tied.items():
+        more = tied_trainable[owners]
+        for path in owners:
+            own[path] += count
         # What is tied counts once in a module above all its owners.
-        if isinstance(owners, str):
-            own[owners] += count
-            above: Iterable[str] = _with_ancestors(owners)
-        else:
-            for path in owners:
-                own[path] += count
-            above = _with_ancestors_of_all(owners)
-        more = requiring[owners]
-        for path in above:
-            total[path] += count
-            trainable[path] += more
+        for above in dict.fromkeys(ancestor for owner in owners for ancestor in _with_ancestors(owner)):
+            total[above] += count
+            trainable[above] += more
     return own, total, trainable
 
 
@@ -100,10 +108,6 @@ def _with_ancestors(path: str) -> list[str]:
         path = path.rpartition(".")[0]
         paths.append(path)
     return paths
-
-
-def _with_ancestors_of_all(owners: tuple[str, ...]) -> Iterable[str]:
-    return dict.fromkeys(ancestor for owner in owners for ancestor in _with_ancestors(owner))
 
 
 def _detail(module: nn.Module) -> str:

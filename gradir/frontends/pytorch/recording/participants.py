@@ -55,7 +55,7 @@ def taking_part(ran: Ran, known: Mapping[nn.Module, str], walked: Walk, with_tem
     ignored = idle.keys() - owning.keys()
     timelines = [line for line in ran.timelines if line in ran.recording or not _ran_only(line, ignored)]
     lookup = ScopeLookup(timelines, {**dict.fromkeys(known, ""), **place_of})
-    used = {lookup(fn) for fn in walked.edges}
+    used = set(lookup(list(walked.edges)))
     strays = [stray for place, stray in enumerate(ran.strays) if stray in owning or str(place) in used]
     return Ran(strays, timelines, ran.recording)
 

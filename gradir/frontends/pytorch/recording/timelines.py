@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -55,7 +56,7 @@ class Timeline:
 
 
 class ScopeLookup:
-    """The module path in which a grad_fn was made: empty when no module ran, ``None`` when threads leave it open."""
+    """The module path in which each grad_fn was made: empty when no module ran, ``None`` when threads leave it open."""
 
     def __init__(self, timelines: Iterable[Timeline], paths: Mapping[nn.Module, str]) -> None:
         self._paths = paths
@@ -63,13 +64,16 @@ class ScopeLookup:
         self._starts, self._scopes = _merged([(track.numbers, track.scopes) for track in self._tracks])
         self._after_forward: tuple[list[int], list[str | None]] | None = None
 
-    def __call__(self, fn: GradFn) -> str | None:
-        """Look a grad_fn up by its sequence number."""
-        number = sequence_number(fn)
-        index = bisect_right(self._starts, number)
-        if index and self._starts[index - 1] == number and type(fn).__name__ == AFTER_FORWARD:
-            return self._scope_after_forward(number)
-        return self._scopes[index]
+    def __call__(self, fns: Sequence[GradFn]) -> list[str | None]:
+        """Look grad_fns up by their sequence numbers."""
+        numbers = list(map(sequence_number, fns))
+        found = list(map(self._scopes.__getitem__, map(bisect_right, repeat(self._starts), numbers)))
+        if AFTER_FORWARD in {kind.__name__ for kind in set(map(type, fns))}:
+            starts = set(self._starts)
+            for place, (fn, number) in enumerate(zip(fns, numbers, strict=True)):
+                if number in starts and type(fn).__name__ == AFTER_FORWARD:
+                    found[place] = self._scope_after_forward(number)
+        return found
 
     def _scope_after_forward(self, number: int) -> str | None:
         if self._after_forward is None:
@@ -78,14 +82,9 @@ class ScopeLookup:
         return scopes[bisect_right(starts, number)]
 
     def _resolve(self, frames: list[Frame | None]) -> list[str]:
-        known: dict[int, str] = {}
-        scopes = []
-        for frame in frames:
-            path = known.get(id(frame))
-            if path is None:
-                path = known[id(frame)] = path_of(frame, self._paths)
-            scopes.append(path)
-        return scopes
+        identities = list(map(id, frames))
+        known = {key: path_of(frame, self._paths) for key, frame in dict(zip(identities, frames, strict=True)).items()}
+        return list(map(known.__getitem__, identities))
 
 
 def path_of(frame: Frame | None, paths: Mapping[nn.Module, str]) -> str:
