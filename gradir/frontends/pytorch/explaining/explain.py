@@ -188,7 +188,8 @@ class _Search:
             level = self._level_of(names)
             if level == "error" or kind in EXPLICIT:
                 shown = names or [self._flow.variables[leaf] for leaf in behind if leaf in self._flow.variables]
-                detail = "" if shown else foreign(self._subject, behind)
+                is_nameless = bool(self._subject.owned) and not shown
+                detail = foreign(self._flow, self._subject.aside, behind) if is_nameless else ""
                 told: Level = "note" if level == "info" and (is_own or detail) else level
                 self._tell(kind, told, called(stop.step), dict.fromkeys(shown), place, detail=detail)
 

@@ -10,7 +10,6 @@ from typing import Final
 import torch
 from torch import nn
 
-from gradir.frontends.pytorch.explaining.subject import Subject
 from gradir.frontends.pytorch.private import own_parameters
 from gradir.frontends.pytorch.reading.tensors import held_by
 from gradir.frontends.pytorch.recording.flow import Flow
@@ -70,18 +69,21 @@ def replaced(trained: Sequence[torch.Tensor], parameters: Mapping[str, torch.Ten
     return [name for name, tensor in parameters.items() if id(tensor) in new]
 
 
-def foreign(subject: Subject, leaves: Sequence[Value]) -> str:
-    """How many parameters leaves without a name are, if all are of other models than the recorded one."""
-    aside = {id(tensor) for tensor in subject.aside.values()}
-    owners = dict.fromkeys(_owner(subject.flow, leaf) for leaf in leaves)
+def foreign(flow: Flow, aside: Mapping[str, torch.Tensor], leaves: Sequence[Value]) -> str:
+    """How many parameters leaves without a name are, if all are of other models than the recorded one.
+
+    ``aside`` is what the modules of that one keep otherwise than as parameters and buffers.
+    """
+    own = {id(tensor) for tensor in aside.values()}
+    owners = dict.fromkeys(_owner(flow, leaf) for leaf in leaves)
     # The model that had them may be gone.
     is_of_others = all(
         owner.maker == FROM_OUTSIDE
-        and subject.flow.outside[owner.number].role == "parameter"
-        and id(subject.flow.tensor_of(owner)) not in aside
+        and flow.outside[owner.number].role == "parameter"
+        and id(flow.tensor_of(owner)) not in own
         for owner in owners
     )
-    if not (subject.owned and is_of_others):
+    if not is_of_others:
         return ""
     return f"{len(owners)} parameter{'s' if len(owners) > 1 else ''} that the recorded model does not have"
 
