@@ -1,0 +1,56 @@
+/** What is to be drawn: every visible box, frame and line at its place, in one coordinate system. */
+
+export interface Scene {
+  readonly width: number;
+  readonly height: number;
+  /** Opened modules, outer before inner. */
+  readonly frames: readonly Frame[];
+  readonly boxes: readonly SceneBox[];
+  readonly lines: readonly SceneLine[];
+  readonly stubs: readonly Stub[];
+}
+
+export interface Rectangle {
+  readonly x: number;
+  readonly y: number;
+  readonly width: number;
+  readonly height: number;
+}
+
+export interface Frame extends Rectangle {
+  readonly scope: number;
+  readonly depth: number;
+}
+
+/** A node, or a closed module that stands for all in it (`scope` 0 or more and `node` -1), or equal modules drawn once. */
+export interface SceneBox extends Rectangle {
+  readonly node: number;
+  readonly scope: number;
+  /** How many equal modules it stands for, 1 for most. */
+  readonly times: number;
+  /** The lines of text in it, made by `scene/labels.ts`. */
+  readonly label: readonly string[];
+}
+
+/** Edges between two visible boxes, drawn as one. */
+export interface SceneLine {
+  /** Places in `Scene.boxes`. */
+  readonly from: number;
+  readonly to: number;
+  readonly weight: number;
+  readonly way: Float64Array;
+  /** Only marks at both ends are drawn until it is selected. */
+  readonly marked: boolean;
+  readonly kind: number;
+  readonly status: number;
+}
+
+/** A dashed end at a box: a cut, by its place in `Model.cuts`. */
+export interface Stub {
+  readonly cut: number;
+  readonly box: number;
+  /** Whether the gradient would come in from above (an input slot) or the value leaves below. */
+  readonly above: boolean;
+  readonly x: number;
+  readonly y: number;
+}
