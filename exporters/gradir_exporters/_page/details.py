@@ -128,7 +128,8 @@ class Facts:
         """Of each slot the storage that it keeps, and the node that made what is kept.
 
         0 is a storage that the slot alone names. Above it is how many slots before the one stands that named it, below
-        it twice how many nodes before stands the node it belongs to, and one more; or twice the place in ``storages``.
+        it twice how many nodes before stands the node it belongs to, and one more; or twice the place in ``storages``. Of
+        what made it, 1 is the node itself, 2 the node before it, and so on; -1 is the node behind it, and 0 is none.
         """
         numbers, storages, origins = self._numbers, list[int](), list[int]()
         texts: Table[str] = Table([""])
@@ -144,7 +145,8 @@ class Facts:
                 else:
                     ago = number - numbers.get(key, number + 1)
                     storages.append(-2 * ago - 1 if ago >= 0 else -2 * texts[key])
-                origins.append(0 if origin is None else number - numbers.get(origin.id, number - 1) + 1)
+                made = None if origin is None else numbers.get(origin.id)
+                origins.append(0 if made is None else number - made + (number >= made))
         return {"storage": column(storages), "storages": list(texts), "origin": column(origins)}
 
 

@@ -23,6 +23,11 @@ export interface DetailsBlock {
   readonly origin: Packed;
 }
 
+/** The node that made something, by how far before another it stands, and one more; -1 where it is not known. */
+function madeBy(node: number, before: number): number {
+  return before === 0 ? -1 : node - before + (before > 0 ? 1 : 0);
+}
+
 /** What the nodes of a page say of themselves. */
 export async function readDetails(root: Document, model: Model): Promise<DetailsOfAll> {
   return detailsOf((await readBlock(root, "gradir-details")) as DetailsBlock, model);
@@ -92,8 +97,7 @@ export function detailsOf(block: DetailsBlock, model: Model): DetailsOfAll {
         outputs: block.outputs[model.nodes.outputs[node]!]!,
         saved: block.slots[saved[node]!]!.map(([slot, tensor, bytes, state], at) => {
           const number = firstSlot[node]! + at;
-          const away = origin[number]!;
-          return { slot, tensor, bytes, state, storage: storageOf(number), origin: away === 0 ? -1 : node - away + 1 };
+          return { slot, tensor, bytes, state, storage: storageOf(number), origin: madeBy(node, origin[number]!) };
         }),
         base: baseOf(node),
       };
