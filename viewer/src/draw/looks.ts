@@ -1,6 +1,7 @@
 /** How every box of a scene looks by what the reader colours by, and the legend of it. */
 
 import { type Model, flag, roles, statuses } from "../data/model.ts";
+import type { Shown } from "../graph/shown.ts";
 import type { Scene, SceneBox } from "../scene/scene.ts";
 import { bytesText, plain } from "./plain.ts";
 import { type Sums, depths, pathOf } from "./sums.ts";
@@ -73,7 +74,7 @@ function byChanges(model: Model, sums: Sums): Colouring {
   return {
     name: "changes",
     node: (node) => look[model.nodes.status[node]],
-    scope: (scope) => look[sharedStatus(sums, scope)][1] ? look[sharedStatus(sums, scope)] : ["module", ""],
+    scope: (scope) => (sharedStatus(sums, scope) > 0 ? look[sharedStatus(sums, scope)] : ["module", ""]),
     legend: look.map(([token, sign], at) => ({ token, sign, words: statuses[at] })),
   };
 }
@@ -168,7 +169,9 @@ function byChannel(model: Model, at: number): Colouring {
   };
 }
 
-export function looksOf(model: Model, sums: Sums, colours: Colouring, scene: Scene): Looks {
+/** `sums` are those of what is shown. */
+export function looksOf(shown: Shown, sums: Sums, colours: Colouring, scene: Scene): Looks {
+  const { model } = shown;
   const count = scene.boxes.length;
   const fill: Token[] = new Array<Token>(count);
   const sign: string[] = new Array<string>(count);
@@ -176,12 +179,12 @@ export function looksOf(model: Model, sums: Sums, colours: Colouring, scene: Sce
   const holds = new Uint8Array(count);
   const failed = new Uint8Array(count);
   scene.boxes.forEach((box, at) => {
-    [fill[at], sign[at]] = box.node >= 0 ? colours.node(box.node) : colours.scope(box.scope);
+    [fill[at], sign[at]] = box.node >= 0 ? colours.node(box.node) : colours.scope(shown.scopes.of[box.scope]);
     status[at] = statusOf(model, sums, box);
     if (box.node < 0 && status[at] === 0) {
       for (let each = 1; each < statuses.length; each++) if (sums.byStatus[box.scope * statuses.length + each] > 0) holds[at] |= 1 << each;
     }
-    if (sums.differs && status[at] > 0) sign[at] = statusSigns[status[at]];
+    if (status[at] > 0) sign[at] = statusSigns[status[at]];
     if (box.node >= 0 && (model.nodes.flags[box.node] & flag.failed) !== 0) failed[at] = 1;
   });
   return { fill, sign, status, holds, failed, legend: colours.legend };

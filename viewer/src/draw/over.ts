@@ -1,6 +1,6 @@
 /** What lies over the painted scene and changes with every move: captions of frames, what is pointed at, what is selected. */
 
-import type { Model } from "../data/model.ts";
+import type { Shown } from "../graph/shown.ts";
 import type { Frame } from "../scene/scene.ts";
 import { type Camera, type Size, overlap, seen } from "./camera.ts";
 import { arrow, isHidden, stubLength } from "./paint.ts";
@@ -32,7 +32,7 @@ const captionHeight = 19;
 const captionLetter = 0.56;
 
 /** The captions in pixels of the view: at the top of each frame, or of the view where that is out of sight. */
-export function captions(model: Model, frames: readonly Frame[], camera: Camera, size: Size): Caption[] {
+export function captions(shown: Shown, frames: readonly Frame[], camera: Camera, size: Size): Caption[] {
   const window = seen(camera, size);
   const bottom = new Map<number, number>();
   const made: Caption[] = [];
@@ -45,24 +45,26 @@ export function captions(model: Model, frames: readonly Frame[], camera: Camera,
     const isSmall = camera.k * 12 < 8;
     if (width < 36 || height < (isSmall ? 70 : 18)) return;
     const scale = Math.min(13, Math.max(isSmall ? 10 : 8, 12 * camera.k));
-    const stuck = bottom.get(model.scopes.parent[frame.scope]) ?? 0;
+    const stuck = bottom.get(shown.scopes.parent[frame.scope]) ?? 0;
     const y = Math.min(Math.max(top, stuck), top + height - captionHeight);
     const x = Math.min(Math.max(left, 0), Math.max(left, left + width - 60));
     if (y > top) bottom.set(frame.scope, y + captionHeight);
     const most = Math.floor((Math.min(left + width, size.width) - x - 26) / (scale * captionLetter));
     if (most < 3) return;
-    const words = shortened(captionWords(model, frame.scope), most);
+    const words = shortened(captionWords(shown, frame.scope), most);
     made.push({ frame: at, x, y, width: Math.min(width, words.length * scale * captionLetter + 28), height: captionHeight, words, size: scale });
   });
   return made;
 }
 
-export function captionWords(model: Model, scope: number): string {
-  const { texts, scopes } = model;
-  const className = plain(texts[scopes.className[scope]], 60);
-  const name = plain(texts[scopes.name[scope]], 80);
-  const times = scopes.calls[scope] > 1 ? ` \u00b7 ${scopes.calls[scope]} calls` : "";
-  return (className === "" ? name : `${name}  ${className}`) + times;
+export function captionWords(shown: Shown, scope: number): string {
+  const { texts, scopes } = shown.model;
+  const of = shown.scopes.of[scope];
+  const className = shown.scopes.isRun(scope) ? "" : plain(texts[scopes.className[of]], 60);
+  const name = plain(shown.scopes.name(scope), 80);
+  const times = shown.scopes.times[scope] > 1 ? ` \u00d7${shown.scopes.times[scope]}` : "";
+  const calls = scopes.calls[of] > 1 && shown.scopes.parts[scope] === 1 ? ` \u00b7 ${scopes.calls[of]} calls` : "";
+  return (className === "" ? name : `${name}  ${className}`) + times + calls;
 }
 
 /** The signs are painted with each caption: click on it to close the frame. */

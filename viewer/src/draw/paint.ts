@@ -206,7 +206,7 @@ function paintStripes(pen: Pen, { places, looks, theme }: Painting, visible: rea
 
 export const stubLength = 18;
 
-function paintStubs(pen: Pen, { model, places, theme }: Painting, window: Rectangle, k: number): void {
+function paintStubs(pen: Pen, { shown, places, theme }: Painting, window: Rectangle, k: number): void {
   const ways: Float64Array[] = [];
   const near = grown(window, 160);
   const inside = places.scene.stubs.filter((stub) => overlap({ x: stub.x, y: stub.y, width: 0, height: 0 }, near));
@@ -219,7 +219,7 @@ function paintStubs(pen: Pen, { model, places, theme }: Painting, window: Rectan
   pen.polygons(bars, theme.cut);
   if (textSize * k < legible) return;
   for (const { x, y, above, cut } of inside) {
-    const { op, kind } = model.cuts[cut];
+    const { op, kind } = shown.model.cuts[cut];
     const end = above ? y - stubLength - 4 : y + stubLength + 11;
     pen.text(shortened(plain(op === "" ? kind : op), 28), x, end, textSize - 1, theme.cut, true, "center");
   }

@@ -1,6 +1,6 @@
 /** A scene made ready for painting: found by place, with lines by box, and what is hidden or faded. */
 
-import type { Model } from "../data/model.ts";
+import type { Shown } from "../graph/shown.ts";
 import type { Scene } from "../scene/scene.ts";
 import { type Grid, gridOf } from "./grid.ts";
 import type { Looks } from "./looks.ts";
@@ -21,7 +21,7 @@ export interface Places {
 }
 
 export interface Painting {
-  readonly model: Model;
+  readonly shown: Shown;
   readonly places: Places;
   readonly looks: Looks;
   readonly theme: Theme;
@@ -70,15 +70,17 @@ function boundsOf(way: Float64Array): [number, number, number, number] {
   return [left, top, right, bottom];
 }
 
-/** The box that shows a node: its own, or the closed module that holds it; -1 where the switches left neither. */
-export function boxOfNode(model: Model, places: Places, node: number): number {
-  return places.ofNode.get(node) ?? boxOfScope(model, places, model.nodes.scope[node]);
+/** The box that shows a node: its own, that of what stands for it, or the closed module that holds it; -1 where none does. */
+export function boxOfNode(shown: Shown, places: Places, node: number): number {
+  const host = shown.instead[node] < 0 ? -1 : shown.host[shown.instead[node]];
+  if (host < 0) return boxOfScope(shown, places, shown.model.nodes.scope[node]);
+  return places.ofNode.get(host) ?? boxOfScope(shown, places, shown.scope[host]);
 }
 
-/** The box of a closed scope, or of the closed one around it, where equal ones are drawn once of the first of them. */
-export function boxOfScope(model: Model, places: Places, scope: number): number {
-  for (let at = scope; at >= 0; at = model.scopes.parent[at]) {
-    const box = places.ofScope.get(at) ?? places.ofScope.get(model.scopes.alike[at]);
+/** The box of a closed module, or of the closed one around it; -1 where all are opened. */
+export function boxOfScope(shown: Shown, places: Places, scope: number): number {
+  for (let at = scope; at >= 0; at = shown.scopes.parent[at]) {
+    const box = places.ofScope.get(at);
     if (box !== undefined) return box;
   }
   return -1;
