@@ -72,6 +72,8 @@ export interface Nodes {
   readonly flags: Uint8Array;
   /** A place in `statuses`. */
   readonly status: Uint8Array;
+  /** A place in the outputs of the second block. */
+  readonly outputs: Int32Array;
   id(node: number): string;
   /** The node of an id, -1 where there is none. */
   find(id: string): number;
@@ -136,6 +138,8 @@ export interface Change {
 /** Everything a file knows of one node, made on demand from the second block of a page. */
 export interface Details {
   readonly id: string;
+  /** The role as the file has it, also one that `roles` lacks. */
+  readonly role: string;
   readonly native: string;
   readonly names: readonly string[];
   /** "file:line in function", or nothing. */
@@ -145,9 +149,14 @@ export interface Details {
   readonly saved: readonly {
     readonly slot: string;
     readonly tensor: string;
-    readonly bytes: number;
+    /** Nothing where the size is not known. */
+    readonly bytes: number | null;
+    /** What the storage is called that other slots keep too; empty where the slot has it for itself. */
     readonly storage: string;
+    /** Empty where it is simply held. */
     readonly state: string;
+    /** The node that made it, -1 where that is not known. */
+    readonly origin: number;
   }[];
   readonly base: string;
 }
