@@ -1,0 +1,118 @@
+/** What lies over the painted scene and changes with every move: captions of frames, what is pointed at, what is selected. */
+
+import type { Shown } from "../graph/shown.ts";
+import type { Frame } from "../scene/scene.ts";
+import { type Camera, type Size, overlap, seen } from "./camera.ts";
+import { arrow, isHidden, stubLength } from "./paint.ts";
+import { type Painting, linesAt } from "./painting.ts";
+import type { Pen } from "./pen.ts";
+import { plain, shortened } from "./plain.ts";
+
+/** Places in the scene, -1 for none. */
+export interface Marks {
+  readonly box: number;
+  readonly frame: number;
+  readonly stub: number;
+}
+
+export const noMarks: Marks = { box: -1, frame: -1, stub: -1 };
+
+export interface Caption {
+  readonly frame: number;
+  readonly x: number;
+  readonly y: number;
+  readonly width: number;
+  readonly height: number;
+  readonly words: string;
+  readonly size: number;
+}
+
+const mostLines = 3000;
+const captionHeight = 19;
+const captionLetter = 0.56;
+
+/** The captions in pixels of the view: at the top of each frame, or of the view where that is out of sight. */
+export function captions(shown: Shown, frames: readonly Frame[], camera: Camera, size: Size): Caption[] {
+  const window = seen(camera, size);
+  const bottom = new Map<number, number>();
+  const made: Caption[] = [];
+  frames.forEach((frame, at) => {
+    if (frame.scope === 0 || !overlap(frame, window)) return;
+    const left = (frame.x - camera.x) * camera.k;
+    const top = (frame.y - camera.y) * camera.k;
+    const width = frame.width * camera.k;
+    const height = frame.height * camera.k;
+    const isSmall = camera.k * 12 < 8;
+    if (width < 36 || height < (isSmall ? 70 : 18)) return;
+    const scale = Math.min(13, Math.max(isSmall ? 10 : 8, 12 * camera.k));
+    const stuck = bottom.get(shown.scopes.parent[frame.scope]) ?? 0;
+    const y = Math.min(Math.max(top, stuck), top + height - captionHeight);
+    const x = Math.min(Math.max(left, 0), Math.max(left, left + width - 60));
+    if (y > top) bottom.set(frame.scope, y + captionHeight);
+    const most = Math.floor((Math.min(left + width, size.width) - x - 26) / (scale * captionLetter));
+    if (most < 3) return;
+    const words = shortened(captionWords(shown, frame.scope), most);
+    made.push({ frame: at, x, y, width: Math.min(width, words.length * scale * captionLetter + 28), height: captionHeight, words, size: scale });
+  });
+  return made;
+}
+
+export function captionWords(shown: Shown, scope: number): string {
+  const { texts, scopes } = shown.model;
+  const of = shown.scopes.of[scope];
+  const className = shown.scopes.isRun(scope) ? "" : plain(texts[scopes.className[of]], 60);
+  const name = plain(shown.scopes.name(scope), 80);
+  const times = shown.scopes.times[scope] > 1 ? ` \u00d7${shown.scopes.times[scope]}` : "";
+  const calls = scopes.calls[of] > 1 && shown.scopes.parts[scope] === 1 ? ` \u00b7 ${scopes.calls[of]} calls` : "";
+  return (className === "" ? name : `${name}  ${className}`) + times + calls;
+}
+
+/** The signs are painted with each caption: click on it to close the frame. */
+export function paintCaptions(pen: Pen, painting: Painting, all: readonly Caption[]): void {
+  const { theme, places } = painting;
+  for (const { frame, x, y, width, height, words, size } of all) {
+    const tint = theme[places.scene.frames[frame].depth % 2 === 0 ? "frame-a" : "frame-b"];
+    pen.rectangles([x + 2, y + 1, width - 4, height - 2], tint, null, 4);
+    pen.text("\u2212", x + 7, y + 14, size, theme.quiet, true, "left");
+    pen.text(words, x + 19, y + 14, size, theme.text, true, "left");
+  }
+}
+
+/** Selected and pointed-at things, in the coordinates of the scene. */
+export function paintMarks(pen: Pen, painting: Painting, selected: Marks, pointed: Marks, k: number): void {
+  const { theme } = painting;
+  for (const [marks, width, isSelected] of [[pointed, 1.5, false], [selected, 3, true]] as const) {
+    if (marks.box >= 0) paintMarkedBox(pen, painting, marks.box, Math.max(width, width / k), isSelected);
+    if (marks.frame >= 0 && (isSelected || marks.frame !== selected.frame)) {
+      const { x, y, width: wide, height } = painting.places.scene.frames[marks.frame];
+      pen.rectangles([x, y, wide, height], null, { colour: theme.accent, width: Math.max(width, width / k) }, 8);
+    }
+    if (marks.stub >= 0) {
+      const { x, y, above } = painting.places.scene.stubs[marks.stub];
+      const top = above ? y - stubLength - 16 : y - 2;
+      pen.rectangles([x - 14, top, 28, stubLength + 18], null, { colour: theme.accent, width: Math.max(width, width / k) }, 4);
+    }
+  }
+}
+
+function paintMarkedBox(pen: Pen, painting: Painting, at: number, width: number, isSelected: boolean): void {
+  const { places, theme, looks } = painting;
+  const { boxes, lines } = places.scene;
+  const ways: Float64Array[] = [];
+  const heads: number[][] = [];
+  const others: number[] = [];
+  for (const each of linesAt(places, at).subarray(0, mostLines)) {
+    const line = lines[each];
+    const other = line.from === at ? line.to : line.from;
+    if (isHidden(painting, line.status) || isHidden(painting, looks.status[other])) continue;
+    ways.push(line.way);
+    heads.push(arrow(line.way, 1.2));
+    const { x, y, width: wide, height } = boxes[other];
+    others.push(x, y, wide, height);
+  }
+  pen.curves(ways, { colour: theme.accent, width: isSelected ? width * 0.75 : width });
+  pen.polygons(heads, theme.accent);
+  pen.rectangles(others, null, { colour: theme.accent, width: width * 0.6 }, 5);
+  const { x, y, width: wide, height } = boxes[at];
+  pen.rectangles([x - 1, y - 1, wide + 2, height + 2], null, { colour: theme.accent, width }, 6);
+}
