@@ -1,1 +1,1 @@
-"""What the exporter ``html`` writes into a page: the blocks of data, and the script and the style that viewer/ builds."""
+"""What the exporter ``html`` writes into a page: its data, and the script and the style that viewer/ builds."""

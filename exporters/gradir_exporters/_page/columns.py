@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from gradir.ir.memo import Memo
 from gradir.ir.model import first_known
 from gradir.ir.module_tree import OUTSIDE
 from gradir.ir.saved import SavedBytes, folded_bytes
@@ -103,30 +104,21 @@ class Columns:
 
         What is made in no such way is a text, and -2 less its place says which.
         """
-        texts, wiring = self._texts, self._wiring
-        prefixes: dict[tuple[str, str], str] = {}
+        nodes, texts, wiring = self._nodes, self._texts, self._wiring
+        prefixes, ordinals = Memo(_prefix), Memo(_ordinal)
         found: list[int] = []
-        for number, node in enumerate(self._nodes):
+        for number, node in enumerate(nodes):
             id_, names = node.id, node.names
             if names and names[0] == id_:
                 found.append(_NAMED)
                 continue
-            key = node.scope, node.op
-            prefix = prefixes.get(key)
-            if prefix is None:
-                prefix = prefixes[key] = f"{key[0]}/{key[1]}:" if key[0] else f"{key[1]}:"
-            ordinal = id_[len(prefix) :] if id_.startswith(prefix) else ""
-            if ordinal.isascii() and ordinal.isdigit() and ordinal[0] != "0" and len(ordinal) <= _LONGEST_ORDINAL:
-                found.append(int(ordinal))
-            elif wiring.counts[number] and self._accumulates(number, id_, node.op):
-                found.append(_ACCUMULATOR)
-            else:
-                found.append(_ACCUMULATOR - 1 - texts[id_])
+            prefix = prefixes[node.scope, node.op]
+            if id_.startswith(prefix) and (ordinal := ordinals[id_[len(prefix) :]]):
+                found.append(ordinal)
+                continue
+            made = wiring.counts[number] and f"{nodes[wiring.source[wiring.first[number]]].id}/{node.op}{_FIRST}"
+            found.append(_ACCUMULATOR if made == id_ else _ACCUMULATOR - 1 - texts[id_])
         return found
-
-    def _accumulates(self, number: int, id_: str, op: str) -> bool:
-        source = self._nodes[self._wiring.source[self._wiring.first[number]]].id
-        return id_ == f"{source}/{op}{_FIRST}"
 
     def _names(self) -> list[int]:
         """The text of each name, below 0 where the path of the module and a dot stand before it."""
@@ -193,3 +185,14 @@ class Columns:
             "saved": column([*map(bounded, with_those_below(tree, own))]),
             "alike": column([place - found for place, found in enumerate(first)]),
         }
+
+
+def _prefix(key: tuple[str, str]) -> str:
+    scope, op = key
+    return f"{scope}/{op}:" if scope else f"{op}:"
+
+
+def _ordinal(text: str) -> int:
+    """The number that an id ends in, 0 where it is written in another way."""
+    is_ordinal = text.isascii() and text.isdigit() and text[0] != "0" and len(text) <= _LONGEST_ORDINAL
+    return int(text) if is_ordinal else 0

@@ -118,7 +118,7 @@ class Facts:
             if not node.saved:
                 found.append(0)
                 continue
-            place = table[tuple([*map(key_of, node.saved)])]
+            place = table[tuple(map(key_of, node.saved))]
             if place == len(rows):
                 rows.append([*map(_slot, node.saved)])
             found.append(place)
@@ -128,8 +128,8 @@ class Facts:
         """Of each slot the storage that it keeps, and the node that made what is kept.
 
         0 is a storage that the slot alone names. Above it is how many slots before the one stands that named it, below
-        it twice how many nodes before stands the node it belongs to, and one more; or twice the place in ``storages``. Of
-        what made it, 1 is the node itself, 2 the node before it, and so on; -1 is the node behind it, and 0 is none.
+        it twice how many nodes before stands the node it belongs to, and one more; or twice the place in ``storages``.
+        Of what made it, 1 is the node itself, 2 the node before it, and so on; -1 is the node behind it, and 0 is none.
         """
         numbers, storages, origins = self._numbers, list[int](), list[int]()
         texts: Table[str] = Table([""])

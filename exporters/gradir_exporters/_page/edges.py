@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, chain, repeat
+from operator import sub
 from typing import TYPE_CHECKING, Any, Final
 
 from gradir.errors import ExportError
@@ -23,7 +24,7 @@ _NO_SLOT: Final = -1
 
 
 class Wiring:
-    """Where the edges into each node come from: those of node ``n`` are number ``first[n]`` to ``first[n + 1]``."""
+    """The edges by consumer: those into node ``n`` are number ``first[n]`` to ``first[n + 1]``."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         """Read the edges into some nodes.
@@ -60,6 +61,7 @@ class Wiring:
             before = len(source)
         self.kind += [0] * (len(source) - len(self.kind))
         self.first = [0, *accumulate(self.counts)]
+        self.target = [*chain.from_iterable(map(repeat, range(len(nodes)), self.counts))]
 
     def _read_others(self, node: Node, inputs: int) -> None:
         """The kinds of the edges into a node, and those that lead to no slot."""
@@ -79,17 +81,13 @@ def edge_block(wiring: Wiring, nodes: Sequence[Node], new: Collection[tuple[str,
     A source is told by how many nodes before its consumer it stands, a slot by how much it is above the number of edges
     that the node has before it.
     """
-    away: list[int] = []
-    ahead: list[int] = []
-    for number, start in enumerate(wiring.first[:-1]):
-        stop = start + wiring.counts[number]
-        if start == stop:
-            continue
-        away += [number - source for source in wiring.source[start:stop]]
-        ahead += [slot - at for at, slot in enumerate(wiring.slot[start:stop])]
+    first = wiring.first
+    ahead = [
+        slot - edge + first[target] for edge, (slot, target) in enumerate(zip(wiring.slot, wiring.target, strict=True))
+    ]
     return {
         "into": column(wiring.counts),
-        "away": column(away),
+        "away": column([*map(sub, wiring.target, wiring.source)]),
         "slot": column(ahead),
         "output": column(wiring.output),
         "kind": column(wiring.kind),
@@ -103,13 +101,12 @@ def _statuses(wiring: Wiring, nodes: Sequence[Node], new: Collection[tuple[str, 
     found = [status(node) for node in nodes]
     if not any(found):
         return [SAME] * len(wiring.source)
+    lost = {number: lost_slots(node) for number, node in enumerate(nodes)}
     statuses: list[int] = []
-    for number, node in enumerate(nodes):
-        lost = lost_slots(node)
-        for edge in range(wiring.first[number], wiring.first[number + 1]):
-            slot, ends = wiring.slot[edge], (found[number], found[wiring.source[edge]])
-            if "removed" in ends or slot in lost:
-                statuses.append(REMOVED)
-            else:
-                statuses.append(ADDED if "added" in ends or (node.id, slot) in new else SAME)
+    for source, target, slot in zip(wiring.source, wiring.target, wiring.slot, strict=True):
+        ends = found[source], found[target]
+        if "removed" in ends or slot in lost[target]:
+            statuses.append(REMOVED)
+        else:
+            statuses.append(ADDED if "added" in ends or (nodes[target].id, slot) in new else SAME)
     return statuses

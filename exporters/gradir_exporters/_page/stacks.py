@@ -54,7 +54,7 @@ _Pattern = list["tuple[int, int] | None"]
 class _Shape(NamedTuple):
     """A block without the names in it, and the source of each edge from outside, with the number of its output."""
 
-    lines: list[tuple[object, ...]]
+    columns: tuple[list[object], ...]
     outside: list[tuple[int, int]]
 
 
@@ -86,13 +86,11 @@ class _Level:
 
     def _leaks(self) -> Iterator[int]:
         """The blocks of which something but the next one takes."""
-        block, source = self._block, self._wiring.source
-        first = self._wiring.first
-        for number, taker in enumerate(block):
-            for edge in range(first[number], first[number + 1]):
-                maker = block[source[edge]]
-                if maker not in (_OUTSIDE, taker) and not self._is_next(maker, taker):
-                    yield maker
+        maker_of = self._block.__getitem__
+        pairs = set(zip(map(maker_of, self._wiring.source), map(maker_of, self._wiring.target), strict=True))
+        for maker, taker in pairs:
+            if maker not in (_OUTSIDE, taker) and not self._is_next(maker, taker):
+                yield maker
 
     def _is_next(self, block: int, other: int) -> bool:
         if other == _OUTSIDE:
@@ -107,7 +105,7 @@ class _Level:
         if len(self._members[last]) != len(self._members[block]):
             return None
         before, shape = self._shape(last), self._shape(block)
-        if before.lines != shape.lines:
+        if before.columns != shape.columns:
             return None
         found: _Pattern = []
         for (source, output), there in zip(shape.outside, before.outside, strict=True):
@@ -123,17 +121,21 @@ class _Level:
         known = self._shapes.get(block)
         if known is not None:
             return known
-        wiring, first, rank = self._wiring, self._wiring.first, self._rank
-        shape = self._shapes[block] = _Shape([], [])
-        for number in self._members[block]:
-            edges: list[object] = []
-            for edge in range(first[number], first[number + 1]):
-                source = wiring.source[edge]
-                ends = wiring.slot[edge], wiring.kind[edge]
-                if self._block[source] == block:
-                    edges.append((*ends, rank[source], wiring.output[edge]))
-                else:
-                    edges.append(ends)
-                    shape.outside.append((source, wiring.output[edge]))
-            shape.lines.append((self._kinds[number], self._below[self._scopes[number]], edges))
+        wiring, rank, members = self._wiring, self._rank, self._members[block]
+        first, source, output, block_of = wiring.first, wiring.source, wiring.output, self._block
+        edges = [edge for number in members for edge in range(first[number], first[number + 1])]
+        is_inside = [block_of[source[edge]] == block for edge in edges]
+        columns: tuple[list[object], ...] = (
+            [self._kinds[number] for number in members],
+            [self._below[self._scopes[number]] for number in members],
+            [wiring.counts[number] for number in members],
+            [wiring.slot[edge] for edge in edges],
+            [wiring.kind[edge] for edge in edges],
+            [
+                (rank[source[edge]], output[edge]) if inside else None
+                for edge, inside in zip(edges, is_inside, strict=True)
+            ],
+        )
+        outside = [(source[edge], output[edge]) for edge, inside in zip(edges, is_inside, strict=True) if not inside]
+        shape = self._shapes[block] = _Shape(columns, outside)
         return shape
