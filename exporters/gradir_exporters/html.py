@@ -21,7 +21,10 @@ from gradir.protocols import Options
 from gradir_exporters._page.columns import Columns
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gradir.ir import Graph
+    from gradir.ir.marks import ListedChange
 
 __all__ = ["HtmlExporter", "HtmlOptions"]
 
@@ -50,11 +53,18 @@ class HtmlExporter:
         Raises:
             ExportError: an edge comes from a node that the graph does not have.
         """
-        columns = Columns(graph)
+        return self.export_changes(graph, options, ())
+
+    def export_changes(self, graph: Graph, options: HtmlOptions, changes: Sequence[ListedChange]) -> str:
+        """The page of a diff: a graph whose nodes are marked, with a list of the changes beside it.
+
+        Raises:
+            ExportError: an edge comes from a node that the graph does not have.
+        """
+        columns = Columns(graph, changes)
         first = _squeezed({"title": printable(options.title), **columns.block()})
-        second = _squeezed(columns.facts.block())
-        edges = len(columns.facts.outputs)
-        return _page(options.title, f"{counted(edges, 'node')}", first, second)
+        contents = f"{counted(len(graph.nodes), 'node')} and {counted(len(graph.edges), 'edge')}"
+        return _page(options.title, contents, first, _squeezed(columns.facts.block()))
 
 
 def _squeezed(block: object) -> str:

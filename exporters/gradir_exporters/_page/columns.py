@@ -17,7 +17,7 @@ from gradir.ir.totals import bounded
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters._page.details import Facts
 from gradir_exporters._page.edges import Wiring, edge_block
-from gradir_exporters._page.marks import channels, cut_records, node_statuses
+from gradir_exporters._page.marks import change_records, channels, cut_records, node_statuses
 from gradir_exporters._page.modules import whole_tree, with_those_below
 from gradir_exporters._page.stacks import alike
 from gradir_exporters._page.tables import Table, column, steps
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradir.ir import Graph, TensorMeta
+    from gradir.ir.marks import ListedChange
 
 __all__ = ["Columns"]
 
@@ -42,13 +43,13 @@ _FIRST: Final = ":1"
 class Columns:
     """A graph as a page has it: ``block()`` is the first block, ``facts.block()`` the second."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, changes: Sequence[ListedChange] = ()) -> None:
         """Look at a graph.
 
         Raises:
             ExportError: an edge comes from a node that the graph does not have.
         """
-        self._graph = graph
+        self._graph, self._changes = graph, changes
         self._nodes = list(graph.nodes.values())
         self._texts = Table([""])
         self._wiring = Wiring(self._nodes)
@@ -65,7 +66,7 @@ class Columns:
         roles = [role_numbers.get(node.role, len(ROLES)) for node in nodes]
         ops = [texts[node.op] for node in nodes]
         ids, names = self._ids(), self._names()
-        places = {path: self._tree.place(path) for path in {cut.scope for cut in graph.cuts}}
+        changes, numbers, place = self._changes, self._wiring.numbers, self._tree.place
         return {
             "kind": "forward" if graph.producer.options.get("graph") == "forward" else "autograd",
             "framework": graph.producer.framework,
@@ -80,14 +81,14 @@ class Columns:
                 "outputs": column(self.facts.outputs),
                 "saved": column([sizes[size] for size in saved]),
                 "flags": column(self._flags()),
-                "status": column(node_statuses(nodes)),
+                "status": column(node_statuses(nodes, numbers, changes)),
             },
             "sizes": list(sizes),
             "tensors": [self._shown(outputs) for outputs in self.facts.output_lists],
-            "edges": edge_block(self._wiring, nodes, ()),
-            "cuts": cut_records(graph, self._wiring.numbers, places),
+            "edges": edge_block(self._wiring, nodes, {slot for change in changes for slot in change.slots}),
+            "cuts": cut_records(graph, numbers, place),
             "channels": channels(nodes, texts),
-            "changes": [],
+            "changes": change_records(changes, numbers, place),
             "texts": list(texts),
         }
 

@@ -13,17 +13,19 @@ from gradir_exporters._page.details import source_text
 from gradir_exporters._page.tables import Table, column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gradir.ir import Cut, Graph, Node
+    from gradir.ir.marks import ListedChange
 
-__all__ = ["STATUSES", "channels", "cut_records", "node_statuses"]
+__all__ = ["STATUSES", "change_records", "channels", "cut_records", "node_statuses"]
 
 STATUSES: Final = ("same", "added", "removed", "changed", "renamed", "moved")
+_ELSEWHERE: Final = frozenset({"renamed", "moved"})
 _NOWHERE: Final = -1
 
 
-def cut_records(graph: Graph, numbers: Mapping[str, int], places: Mapping[str, int]) -> list[dict[str, Any]]:
+def cut_records(graph: Graph, numbers: Mapping[str, int], place: Callable[[str], int]) -> list[dict[str, Any]]:
     """The cuts, each with what happened and what to do; what a parameter lacks is told of the place that cuts it."""
     is_known = graph.producer.options.get(FLOW) is True
     behind: dict[str, Cut] = {}
@@ -31,11 +33,11 @@ def cut_records(graph: Graph, numbers: Mapping[str, int], places: Mapping[str, i
         if cut.is_place:
             behind.update(dict.fromkeys(cut.names, cut))
     is_known = is_known or any(cut.is_place for cut in graph.cuts)
-    return [_record(cut, behind, numbers, places, is_known=is_known) for cut in graph.cuts]
+    return [_record(cut, behind, numbers, place, is_known=is_known) for cut in graph.cuts]
 
 
 def _record(
-    cut: Cut, behind: Mapping[str, Cut], numbers: Mapping[str, int], places: Mapping[str, int], *, is_known: bool
+    cut: Cut, behind: Mapping[str, Cut], numbers: Mapping[str, int], place_of: Callable[[str], int], *, is_known: bool
 ) -> dict[str, Any]:
     place = cut if cut.is_place else next((behind[name] for name in cut.names if name in behind), None)
     kind, op = (cut.kind, cut.op) if place is None else (place.kind, place.op)
@@ -46,7 +48,7 @@ def _record(
         "kind": cut.kind,
         "op": cut.op,
         "names": cut.names,
-        "scope": places[cut.scope],
+        "scope": place_of(cut.scope),
         "source": source_text(cut.source),
         "via": source_text(cut.via),
         "meant": cut.meant,
@@ -77,6 +79,28 @@ def channels(nodes: Sequence[Node], texts: Table[str]) -> list[dict[str, Any]]:
     ]
 
 
-def node_statuses(nodes: Sequence[Node]) -> list[int]:
-    """What became of each node, as a place in `STATUSES`."""
-    return [STATUSES.index(found) if (found := status(node)) else 0 for node in nodes]
+def node_statuses(nodes: Sequence[Node], numbers: Mapping[str, int], changes: Sequence[ListedChange]) -> list[int]:
+    """What became of each node, as a place in `STATUSES`: what its mark says, and that it was renamed or moved."""
+    found = [STATUSES.index(mark) if (mark := status(node)) else 0 for node in nodes]
+    for change in changes:
+        if change.kind in _ELSEWHERE:
+            for node in change.nodes:
+                found[numbers[node]] = STATUSES.index(change.kind)
+    return found
+
+
+def change_records(
+    changes: Sequence[ListedChange], numbers: Mapping[str, int], place: Callable[[str], int]
+) -> list[dict[str, Any]]:
+    """The list of the changes."""
+    return [
+        {
+            "kind": change.kind,
+            "group": change.group,
+            "text": change.text,
+            "nodes": [numbers[node] for node in change.nodes],
+            "scopes": [place(scope) for scope in change.scopes],
+            "fields": [dict(zip(("path", "before", "after"), field, strict=True)) for field in change.fields],
+        }
+        for change in changes
+    ]

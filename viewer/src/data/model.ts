@@ -127,10 +127,14 @@ export interface Channel {
 }
 
 export interface Change {
-  /** "added", "removed", "changed", "renamed", "moved", or another heading of the report. */
+  /** A word of `statuses`. */
+  readonly kind: string;
+  /** The heading that it stands below: a module, several that changed alike, or "(whole graph)". */
   readonly group: string;
   readonly text: string;
   readonly nodes: readonly number[];
+  /** The modules that it is about by itself: those that came, went, or have another class. */
+  readonly scopes: readonly number[];
   /** What changed, with both values as texts. */
   readonly fields: readonly { readonly path: string; readonly before: string; readonly after: string }[];
 }
