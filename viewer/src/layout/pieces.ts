@@ -1,0 +1,145 @@
+/** Parts of a drawing that no line joins are laid out by themselves. */
+import { grouped } from "../graph/columns.ts";
+import { components } from "../graph/parts.ts";
+import type { Piece } from "./arranged.ts";
+import type { Line } from "./layered.ts";
+import type { Border } from "./ranks.ts";
+
+/** A piece whose layers are not in order yet: each as its vertices come. */
+export function partsOf(
+  borders: readonly Border[],
+  lines: readonly Line[],
+  rank: Int32Array,
+  turned: Uint8Array,
+  marks: Uint8Array,
+): Piece[] {
+  const count = borders.length;
+  const joined = joinedBoxes(count, lines, marks);
+  const pieceOf = new Int32Array(count);
+  const pieces = withoutCycles(joined, lines, turned, marks, pieceOf);
+  const members = grouped(pieceOf, pieces);
+  const whole = Int32Array.from(lines, ({ from }, line) => (marks[line] ? -1 : pieceOf[from]));
+  const drawn = grouped(whole, pieces);
+  const above = linesAbove(pieces, lines, turned, marks, pieceOf);
+  const local = new Int32Array(count);
+  const made: Piece[] = [];
+  for (let piece = 0; piece < pieces; piece++) {
+    const boxes = members.rows.slice(members.first[piece], members.first[piece + 1]);
+    boxes.forEach((box, place) => (local[box] = place));
+    const own = drawn.rows.subarray(drawn.first[piece], drawn.first[piece + 1]);
+    made.push(split(boxes, own, { borders, lines, rank, turned, local }, above[piece] ?? none));
+  }
+  return made;
+}
+
+const none: readonly number[] = [];
+
+interface Around {
+  readonly borders: readonly Border[];
+  readonly lines: readonly Line[];
+  readonly rank: Int32Array;
+  readonly turned: Uint8Array;
+  readonly local: Int32Array;
+}
+
+/** Long lines get a point in every rank that they pass. */
+function split(boxes: Int32Array, own: Int32Array, { borders, lines, rank, turned, local }: Around, above: readonly number[]): Piece {
+  let [firstRank, lastRank, bordered] = [0x7fffffff, 0, false];
+  for (const box of boxes) {
+    firstRank = Math.min(firstRank, rank[box]);
+    lastRank = Math.max(lastRank, rank[box]);
+    bordered ||= borders[box] !== undefined;
+  }
+  const layers: number[][] = Array.from({ length: lastRank - firstRank + 1 }, () => []);
+  boxes.forEach((box, place) => layers[rank[box] - firstRank].push(place));
+  const upper: number[] = [];
+  const lower: number[] = [];
+  const line: number[] = [];
+  let vertices = boxes.length;
+  for (const number of own) {
+    const { from, to } = lines[number];
+    const [top, bottom] = turned[number] ? [to, from] : [from, to];
+    let before = local[top];
+    for (let between = rank[top] + 1; between < rank[bottom]; between++) {
+      upper.push(before);
+      lower.push(vertices);
+      line.push(number);
+      layers[between - firstRank].push(vertices);
+      before = vertices++;
+    }
+    upper.push(before);
+    lower.push(local[bottom]);
+    line.push(number);
+  }
+  return {
+    boxes,
+    vertices,
+    layers: layers.map((layer) => Int32Array.from(layer)),
+    firstRank,
+    upper: Int32Array.from(upper),
+    lower: Int32Array.from(lower),
+    line: Int32Array.from(line),
+    bordered,
+    above,
+  };
+}
+
+/** By box the smallest box that drawn lines join it with. */
+function joinedBoxes(count: number, lines: readonly Line[], marks: Uint8Array): Int32Array {
+  const root = Int32Array.from({ length: count }, (_, box) => box);
+  const find = (box: number): number => {
+    while (root[box] !== box) {
+      root[box] = root[root[box]];
+      box = root[box];
+    }
+    return box;
+  };
+  lines.forEach(({ from, to }, line) => {
+    if (marks[line]) return;
+    const [one, other] = [find(from), find(to)];
+    if (one !== other) root[Math.max(one, other)] = Math.min(one, other);
+  });
+  for (let box = 0; box < count; box++) root[box] = find(box);
+  return root;
+}
+
+/** Joins parts between which marked lines lead both ways, and numbers what is left in the order of the first boxes. */
+function withoutCycles(joined: Int32Array, lines: readonly Line[], turned: Uint8Array, marks: Uint8Array, pieceOf: Int32Array): number {
+  const tails: number[] = [];
+  const heads: number[] = [];
+  lines.forEach(({ from, to }, line) => {
+    if (!marks[line] || turned[line] === 2 || joined[from] === joined[to]) return;
+    tails.push(joined[turned[line] ? to : from]);
+    heads.push(joined[turned[line] ? from : to]);
+  });
+  const count = joined.length;
+  const out = grouped(tails, count);
+  const component = tails.length ? components(count, out.first, out.rows, Int32Array.from(heads)) : undefined;
+  const numbers = new Int32Array(count).fill(-1);
+  const ofComponent = new Map<number, number>();
+  let pieces = 0;
+  for (let box = 0; box < count; box++) {
+    const root = joined[box];
+    if (numbers[root] < 0) {
+      const known = component && component[root] >= 0 ? ofComponent.get(component[root]) : undefined;
+      numbers[root] = known ?? pieces++;
+      if (component && component[root] >= 0) ofComponent.set(component[root], numbers[root]);
+    }
+    pieceOf[box] = numbers[root];
+  }
+  return pieces;
+}
+
+/** By piece those from which marked lines lead to it. */
+function linesAbove(pieces: number, lines: readonly Line[], turned: Uint8Array, marks: Uint8Array, pieceOf: Int32Array): number[][] {
+  const above: number[][] = [];
+  const known = new Set<number>();
+  lines.forEach(({ from, to }, line) => {
+    if (!marks[line] || turned[line] === 2) return;
+    const [tail, head] = turned[line] ? [pieceOf[to], pieceOf[from]] : [pieceOf[from], pieceOf[to]];
+    if (tail === head || known.has(tail * pieces + head)) return;
+    known.add(tail * pieces + head);
+    (above[head] ??= []).push(tail);
+  });
+  return above;
+}
