@@ -5,7 +5,7 @@ import type { DetailsOfAll, Model } from "./data/model.ts";
 import { readModel } from "./data/read.ts";
 import { download, pngOf, svgOf } from "./draw/exports.ts";
 import { colourings } from "./draw/looks.ts";
-import { captionWords } from "./draw/over.ts";
+import { caption } from "./scene/labels.ts";
 import { statusWords } from "./draw/paint.ts";
 import { numberText } from "./draw/plain.ts";
 import { type Stage, marksOf, stage as stageOf } from "./draw/stage.ts";
@@ -84,7 +84,7 @@ function build(model: Model, timings: Timings): void {
     toggle(scope) {
       const began = performance.now();
       apply({ ...state, opened: toggled(state.opened, scope) }, scope);
-      say(`${captionWords(stage.shown, scope)} ${state.opened.has(scope) ? "opened" : "closed"}`);
+      say(`${caption(stage.shown, scope)} ${state.opened.has(scope) ? "opened" : "closed"}`);
       requestAnimationFrame(() => setTimeout(() => (timings.opened = performance.now() - began)));
     },
     say,
@@ -253,7 +253,7 @@ function build(model: Model, timings: Timings): void {
   function selectedWords(): string {
     const { selected } = state;
     if (selected.kind === "none") return "Nothing selected";
-    if (selected.kind === "module") return `Module ${captionWords(stage.shown, selected.at)}, ${state.opened.has(selected.at) ? "open" : "closed"}`;
+    if (selected.kind === "module") return `Module ${caption(stage.shown, selected.at)}, ${state.opened.has(selected.at) ? "open" : "closed"}`;
     if (selected.kind === "cut") return `Cut ${reason(model.cuts[selected.at])}`;
     if (selected.kind === "change") return `Change ${selected.at + 1} of ${model.changes.length}: ${model.changes[selected.at].text}`;
     const { nodes, texts } = model;
