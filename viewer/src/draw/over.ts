@@ -1,12 +1,11 @@
 /** What lies over the painted scene and changes with every move: captions of frames, what is pointed at, what is selected. */
 
-import type { Shown } from "../graph/shown.ts";
+import { fitted, font, textWidth } from "../scene/widths.ts";
 import type { Frame } from "../scene/scene.ts";
 import { type Camera, type Size, overlap, seen } from "./camera.ts";
 import { arrow, isHidden, stubLength } from "./paint.ts";
 import { type Painting, linesAt } from "./painting.ts";
 import type { Pen } from "./pen.ts";
-import { plain, shortened } from "./plain.ts";
 
 /** Places in the scene, -1 for none. */
 export interface Marks {
@@ -29,12 +28,12 @@ export interface Caption {
 
 const mostLines = 3000;
 const captionHeight = 19;
-const captionLetter = 0.56;
 
 /** The captions in pixels of the view: at the top of each frame, or of the view where that is out of sight. */
-export function captions(shown: Shown, frames: readonly Frame[], camera: Camera, size: Size): Caption[] {
+export function captions(frames: readonly Frame[], camera: Camera, size: Size): Caption[] {
   const window = seen(camera, size);
-  const bottom = new Map<number, number>();
+  // The captions of the frames around the one at hand that stick to the top.
+  const held: { readonly depth: number; readonly bottom: number }[] = [];
   const made: Caption[] = [];
   frames.forEach((frame, at) => {
     if (frame.scope === 0 || !overlap(frame, window)) return;
@@ -45,26 +44,18 @@ export function captions(shown: Shown, frames: readonly Frame[], camera: Camera,
     const isSmall = camera.k * 12 < 8;
     if (width < 36 || height < (isSmall ? 70 : 18)) return;
     const scale = Math.min(13, Math.max(isSmall ? 10 : 8, 12 * camera.k));
-    const stuck = bottom.get(shown.scopes.parent[frame.scope]) ?? 0;
+    while (held.length > 0 && held[held.length - 1].depth >= frame.depth) held.pop();
+    const stuck = held.length > 0 ? held[held.length - 1].bottom : 0;
     const y = Math.min(Math.max(top, stuck), top + height - captionHeight);
     const x = Math.min(Math.max(left, 0), Math.max(left, left + width - 60));
-    if (y > top) bottom.set(frame.scope, y + captionHeight);
-    const most = Math.floor((Math.min(left + width, size.width) - x - 26) / (scale * captionLetter));
-    if (most < 3) return;
-    const words = shortened(captionWords(shown, frame.scope), most);
-    made.push({ frame: at, x, y, width: Math.min(width, words.length * scale * captionLetter + 28), height: captionHeight, words, size: scale });
+    if (y > top) held.push({ depth: frame.depth, bottom: y + captionHeight });
+    const most = ((Math.min(left + width, size.width) - x - 26) * font.size) / scale;
+    if (most < 24) return;
+    const words = fitted(frame.caption, most, true);
+    const wide = Math.min(width, (textWidth(words, true) * scale) / font.size + 28);
+    made.push({ frame: at, x, y, width: wide, height: captionHeight, words, size: scale });
   });
   return made;
-}
-
-export function captionWords(shown: Shown, scope: number): string {
-  const { texts, scopes } = shown.model;
-  const of = shown.scopes.of[scope];
-  const className = shown.scopes.isRun(scope) ? "" : plain(texts[scopes.className[of]], 60);
-  const name = plain(shown.scopes.name(scope), 80);
-  const times = shown.scopes.times[scope] > 1 ? ` \u00d7${shown.scopes.times[scope]}` : "";
-  const calls = scopes.calls[of] > 1 && shown.scopes.parts[scope] === 1 ? ` \u00b7 ${scopes.calls[of]} calls` : "";
-  return (className === "" ? name : `${name}  ${className}`) + times + calls;
 }
 
 /** The signs are painted with each caption: click on it to close the frame. */

@@ -2,18 +2,15 @@
 
 import { statuses } from "../data/model.ts";
 import type { Rectangle, Scene } from "../scene/scene.ts";
+import { fitted, font } from "../scene/widths.ts";
 import { overlap } from "./camera.ts";
 import { statusSigns } from "./looks.ts";
 import type { Painting } from "./painting.ts";
 import type { Pen } from "./pen.ts";
-import { plain, shortened } from "./plain.ts";
 import type { Theme, Token } from "./theme.ts";
 
 /** The least height in pixels of a text that is worth drawing. */
 const legible = 5;
-export const textSize = 11;
-const lineHeight = 14;
-const letter = 6.1;
 const radius = 5;
 const faded = 0.18;
 
@@ -144,7 +141,7 @@ function paintBoxes(pen: Pen, painting: Painting, visible: readonly number[], k:
     }
   }
   paintStripes(pen, painting, visible, k);
-  if (textSize * k < legible) return;
+  if (font.size * k < legible) return;
   for (const at of visible) paintLabel(pen, painting, at, true);
   for (const at of visible) paintLabel(pen, painting, at, false);
   for (const at of visible) paintSigns(pen, painting, at);
@@ -160,24 +157,20 @@ function put<Key>(map: Map<Key, number[]>, key: Key, { x, y, width, height }: Re
 function paintLabel(pen: Pen, { places, theme }: Painting, at: number, isFirst: boolean): void {
   const box = places.scene.boxes[at];
   const { label } = box;
-  const step = Math.min(lineHeight, (box.height - 4) / Math.max(1, label.length));
-  const top = box.y + box.height / 2 - (label.length * step) / 2 + step * 0.76;
-  const most = Math.max(3, Math.floor((box.width - 8) / letter));
+  const top = box.y + box.height / 2 - (label.length * font.line) / 2 + font.line * 0.77;
   const middle = box.x + box.width / 2;
   if (isFirst) {
-    if (label.length > 0) pen.text(shortened(plain(label[0]), most), middle, top, textSize, theme.text, true, "center");
+    if (label.length > 0) pen.text(label[0], middle, top, font.size, theme.text, true, "center");
     return;
   }
-  for (let line = 1; line < label.length; line++) {
-    pen.text(shortened(plain(label[line]), most), middle, top + line * step, textSize, theme.text, false, "center");
-  }
+  for (let line = 1; line < label.length; line++) pen.text(label[line], middle, top + line * font.line, font.size, theme.text, false, "center");
 }
 
 function paintSigns(pen: Pen, { places, looks, theme }: Painting, at: number): void {
   const box = places.scene.boxes[at];
   const sign = looks.failed[at] ? "\u2715" : looks.sign[at];
-  if (sign !== "") pen.text(sign, box.x + 4, box.y + 11, textSize, looks.failed[at] ? theme.cut : theme.text, true, "left");
-  if (box.node < 0) pen.text("+", box.x + box.width - 5, box.y + 12, textSize + 1, theme.quiet, true, "right");
+  if (sign !== "") pen.text(sign, box.x + 4, box.y + 11, font.size, looks.failed[at] ? theme.cut : theme.text, true, "left");
+  if (box.node < 0) pen.text("+", box.x + box.width - 5, box.y + 12, font.size + 1, theme.quiet, true, "right");
 }
 
 /** A band of slanted stripes at the left of a closed module that holds changes, in the colours of what it holds. */
@@ -217,11 +210,11 @@ function paintStubs(pen: Pen, { shown, places, theme }: Painting, window: Rectan
     return [x - 6, end - 1.5, x + 6, end - 1.5, x + 6, end + 1.5, x - 6, end + 1.5];
   });
   pen.polygons(bars, theme.cut);
-  if (textSize * k < legible) return;
+  if (font.size * k < legible) return;
   for (const { x, y, above, cut } of inside) {
     const { op, kind } = shown.model.cuts[cut];
     const end = above ? y - stubLength - 4 : y + stubLength + 11;
-    pen.text(shortened(plain(op === "" ? kind : op), 28), x, end, textSize - 1, theme.cut, true, "center");
+    pen.text(fitted(op === "" ? kind : op, 160, true), x, end, font.size - 1, theme.cut, true, "center");
   }
 }
 

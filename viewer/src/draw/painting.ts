@@ -13,9 +13,6 @@ export interface Places {
   /** The lines at box b are `lineOf[first[b]]` up to `lineOf[first[b + 1]]`. */
   readonly first: Int32Array;
   readonly lineOf: Int32Array;
-  /** The visible box of a node or a closed scope, -1 where there is none. */
-  readonly ofNode: ReadonlyMap<number, number>;
-  readonly ofScope: ReadonlyMap<number, number>;
   /** The frame of an opened scope. */
   readonly frameOf: ReadonlyMap<number, number>;
 }
@@ -33,12 +30,8 @@ export interface Painting {
 
 export function placesOf(scene: Scene): Places {
   const bounds = new Float64Array(4 * scene.boxes.length);
-  const ofNode = new Map<number, number>();
-  const ofScope = new Map<number, number>();
   scene.boxes.forEach((box, at) => {
     bounds.set([box.x, box.y, box.x + box.width, box.y + box.height], 4 * at);
-    if (box.node >= 0) ofNode.set(box.node, at);
-    else ofScope.set(box.scope, at);
   });
   const lineBounds = new Float64Array(4 * scene.lines.length);
   const first = new Int32Array(scene.boxes.length + 1);
@@ -55,7 +48,7 @@ export function placesOf(scene: Scene): Places {
     lineOf[next[line.to]++] = at;
   });
   const frameOf = new Map(scene.frames.map((frame, at) => [frame.scope, at]));
-  return { scene, boxes: gridOf(bounds), lines: gridOf(lineBounds), first, lineOf, ofNode, ofScope, frameOf };
+  return { scene, boxes: gridOf(bounds), lines: gridOf(lineBounds), first, lineOf, frameOf };
 }
 
 function boundsOf(way: Float64Array): [number, number, number, number] {
@@ -68,22 +61,6 @@ function boundsOf(way: Float64Array): [number, number, number, number] {
     bottom = Math.max(bottom, way[at + 1]);
   }
   return [left, top, right, bottom];
-}
-
-/** The box that shows a node: its own, that of what stands for it, or the closed module that holds it; -1 where none does. */
-export function boxOfNode(shown: Shown, places: Places, node: number): number {
-  const host = shown.instead[node] < 0 ? -1 : shown.host[shown.instead[node]];
-  if (host < 0) return boxOfScope(shown, places, shown.model.nodes.scope[node]);
-  return places.ofNode.get(host) ?? boxOfScope(shown, places, shown.scope[host]);
-}
-
-/** The box of a closed module, or of the closed one around it; -1 where all are opened. */
-export function boxOfScope(shown: Shown, places: Places, scope: number): number {
-  for (let at = scope; at >= 0; at = shown.scopes.parent[at]) {
-    const box = places.ofScope.get(at);
-    if (box !== undefined) return box;
-  }
-  return -1;
 }
 
 export function linesAt(places: Places, box: number): Int32Array {

@@ -20,7 +20,8 @@ export interface Pen {
   opacity(share: number): void;
 }
 
-export const family = 'ui-sans-serif, system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif';
+/** Of the widths that boxes are made by (scene/widths.ts). */
+export const family = '"Helvetica Neue", Helvetica, Arial, "Liberation Sans", sans-serif';
 
 interface Path {
   moveTo(x: number, y: number): void;

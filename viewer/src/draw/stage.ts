@@ -11,10 +11,10 @@ import { type Drawing, drawing } from "./drawing.ts";
 import { type Colouring, type Looks, colouring, looksOf } from "./looks.ts";
 import { minimap } from "./minimap.ts";
 import { type Marks, noMarks } from "./over.ts";
-import { type Painting, type Places, boxOfNode, boxOfScope, placesOf } from "./painting.ts";
+import { type Painting, type Places, placesOf } from "./painting.ts";
 import { type Sums, sumsOf } from "./sums.ts";
 import { type Theme, themeOf } from "./theme.ts";
-import { litBoxes, trailNodes } from "./trail.ts";
+import { litBoxes, nodesOf, trailNodes } from "./trail.ts";
 
 export interface Stage {
   readonly element: HTMLElement;
@@ -57,7 +57,7 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
   let sums = sumsOf(model, shown);
   let colours: Colouring = colouring(model, modelSums, state.colour);
   let theme: Theme = themeOf(document.documentElement);
-  let scene: Scene = { width: 0, height: 0, frames: [], boxes: [], lines: [], stubs: [] };
+  let scene: Scene = { width: 0, height: 0, frames: [], boxes: [], lines: [], stubs: [], boxOf: () => -1, boxOfScope: () => -1 };
   let places = placesOf(scene);
   let looks = looksOf(shown, sums, colours, scene);
   let lit: Uint8Array | null = null;
@@ -89,7 +89,7 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
   };
   const light = (): void => {
     const nodes = trailNodes(shown, state.selected, state.trail);
-    lit = nodes === null ? null : litBoxes(shown, places, nodes);
+    lit = nodes === null ? null : litBoxes(scene, nodes);
   };
   const mark = (): void => drawings.forEach((each) => each.mark(selectedMarks, pointed));
   const arrange = (): void => {
@@ -105,10 +105,10 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     moved(camera);
   };
   const rectangleOf = (scope: number): Rectangle | null => {
-    const box = places.ofScope.get(scope);
-    if (box !== undefined) return scene.boxes[box];
     const frame = places.frameOf.get(scope);
-    return frame === undefined ? null : scene.frames[frame];
+    if (frame !== undefined) return scene.frames[frame];
+    const box = scene.boxOfScope(scope);
+    return box < 0 ? null : scene.boxes[box];
   };
   const placeOf = (marks: Marks): Rectangle | null => {
     if (marks.box >= 0) return scene.boxes[marks.box];
@@ -218,20 +218,28 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
 
 /** Where what is selected is seen: its box, its frame, its stub, or the closed module that hides it. */
 export function marksOf(shown: Shown, places: Places, selected: Selected): Marks {
+  const { scene, frameOf } = places;
   const { model } = shown;
   if (selected.kind === "none") return noMarks;
-  if (selected.kind === "node") return { ...noMarks, box: boxOfNode(shown, places, selected.at) };
-  if (selected.kind === "module") {
-    const frame = places.frameOf.get(selected.at);
-    return frame === undefined ? { ...noMarks, box: boxOfScope(shown, places, selected.at) } : { ...noMarks, frame };
-  }
+  if (selected.kind === "node") return { ...noMarks, box: scene.boxOf(selected.at) };
+  if (selected.kind === "module") return moduleMarks(shown, places, selected.at);
   if (selected.kind === "cut") {
-    const stub = places.scene.stubs.findIndex(({ cut }) => cut === selected.at);
+    const stub = scene.stubs.findIndex(({ cut }) => cut === selected.at);
     const { at, into, scope } = model.cuts[selected.at];
     if (stub >= 0) return { ...noMarks, stub };
     const node = into >= 0 ? into : at;
-    return { ...noMarks, box: node >= 0 ? boxOfNode(shown, places, node) : boxOfScope(shown, places, scope) };
+    return { ...noMarks, box: node >= 0 ? scene.boxOf(node) : scene.boxOfScope(scope) };
   }
   const [node] = model.changes[selected.at].nodes;
-  return node === undefined ? noMarks : { ...noMarks, box: boxOfNode(shown, places, node) };
+  return node === undefined ? noMarks : { ...noMarks, box: scene.boxOf(node) };
+
+  function moduleMarks(all: Shown, { scene: drawn }: Places, scope: number): Marks {
+    const frame = frameOf.get(scope);
+    if (frame !== undefined) return { ...noMarks, frame };
+    const box = drawn.boxOfScope(scope);
+    if (box >= 0) return { ...noMarks, box };
+    // A layer that is drawn once with its equals: where one of its nodes is.
+    const inside = nodesOf(all, { kind: "module", at: scope }).find((at) => drawn.boxOf(at) >= 0);
+    return inside === undefined ? noMarks : { ...noMarks, box: drawn.boxOf(inside) };
+  }
 }

@@ -4,7 +4,7 @@ import { type Model, flag } from "../data/model.ts";
 import type { Shown } from "../graph/shown.ts";
 import { ancestors, descendants, path } from "../graph/walks.ts";
 import type { Selected, Trail } from "../state.ts";
-import { type Places, boxOfNode } from "./painting.ts";
+import type { Scene } from "../scene/scene.ts";
 import { scopeOf } from "./sums.ts";
 
 const mostEnds = 16;
@@ -62,10 +62,10 @@ function endsOf(model: Model): number[] {
   return ends.length > 0 || nodes.count === 0 ? ends : [nodes.count - 1];
 }
 
-export function litBoxes(shown: Shown, places: Places, nodes: Iterable<number>): Uint8Array {
-  const lit = new Uint8Array(places.scene.boxes.length);
+export function litBoxes(scene: Scene, nodes: Iterable<number>): Uint8Array {
+  const lit = new Uint8Array(scene.boxes.length);
   for (const node of nodes) {
-    const box = boxOfNode(shown, places, node);
+    const box = scene.boxOf(node);
     if (box >= 0) lit[box] = 1;
   }
   return lit;
