@@ -89,7 +89,7 @@ function sharedStatus(sums: Sums, scope: number): number {
 /** Modules of the first depth at which there are three or more, each with a tint of its own. */
 function byModule(model: Model): Colouring {
   const { scopes } = model;
-  const depth = depths(model);
+  const depth = depths(model.scopes);
   const wide: number[] = [];
   for (let scope = 1; scope < scopes.count; scope++) wide[depth[scope]] = (wide[depth[scope]] ?? 0) + 1;
   const level = Math.max(1, wide.findIndex((count) => count >= 3));

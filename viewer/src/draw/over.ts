@@ -27,13 +27,13 @@ export interface Caption {
 }
 
 const mostLines = 3000;
-const captionHeight = 19;
+const captionHeight = 18;
 
 /** The captions in pixels of the view: at the top of each frame, or of the view where that is out of sight. */
 export function captions(frames: readonly Frame[], camera: Camera, size: Size): Caption[] {
   const window = seen(camera, size);
-  // The captions of the frames around the one at hand that stick to the top.
-  const held: { readonly depth: number; readonly bottom: number }[] = [];
+  // Captions of the frames around the one at hand that stick to the top, each behind the one before.
+  const held: { readonly depth: number; readonly y: number; readonly right: number }[] = [];
   const made: Caption[] = [];
   frames.forEach((frame, at) => {
     if (frame.scope === 0 || !overlap(frame, window)) return;
@@ -43,17 +43,18 @@ export function captions(frames: readonly Frame[], camera: Camera, size: Size): 
     const height = frame.height * camera.k;
     const isSmall = camera.k * 12 < 8;
     if (width < 36 || height < (isSmall ? 70 : 18)) return;
-    const scale = Math.min(13, Math.max(isSmall ? 10 : 8, 12 * camera.k));
+    const scale = Math.min(13, Math.max(8.5, font.size * camera.k));
     while (held.length > 0 && held[held.length - 1].depth >= frame.depth) held.pop();
-    const stuck = held.length > 0 ? held[held.length - 1].bottom : 0;
-    const y = Math.min(Math.max(top, stuck), top + height - captionHeight);
-    const x = Math.min(Math.max(left, 0), Math.max(left, left + width - 60));
-    if (y > top) held.push({ depth: frame.depth, bottom: y + captionHeight });
-    const most = ((Math.min(left + width, size.width) - x - 26) * font.size) / scale;
+    const outer = held[held.length - 1];
+    const isStuck = top < (outer === undefined ? 0 : outer.y + captionHeight);
+    const y = Math.min(isStuck ? (outer?.y ?? 0) : top, top + height - captionHeight);
+    const x = isStuck && outer !== undefined && y === outer.y ? outer.right : Math.min(Math.max(left, 0), Math.max(left, left + width - 60));
+    const most = (((isStuck ? size.width : Math.min(left + width, size.width)) - x - 26) * font.size) / scale;
     if (most < 24) return;
     const words = fitted(frame.caption, most, true);
-    const wide = Math.min(width, (textWidth(words, true) * scale) / font.size + 28);
+    const wide = Math.min(isStuck ? size.width : width, (textWidth(words, true) * scale) / font.size + 28);
     made.push({ frame: at, x, y, width: wide, height: captionHeight, words, size: scale });
+    if (isStuck) held.push({ depth: frame.depth, y, right: x + wide + 2 });
   });
   return made;
 }
@@ -80,8 +81,8 @@ export function paintMarks(pen: Pen, painting: Painting, selected: Marks, pointe
     }
     if (marks.stub >= 0) {
       const { x, y, above } = painting.places.scene.stubs[marks.stub];
-      const top = above ? y - stubLength - 16 : y - 2;
-      pen.rectangles([x - 14, top, 28, stubLength + 18], null, { colour: theme.accent, width: Math.max(width, width / k) }, 4);
+      const top = above ? y - stubLength - 4 : y - 1;
+      pen.rectangles([x - 9, top, 18, stubLength + 5], null, { colour: theme.accent, width: Math.max(width, width / k) }, 4);
     }
   }
 }

@@ -23,7 +23,7 @@ type Row = number;
 export function outline(page: Page): Outline {
   const { model, sums } = page;
   const { scopes, nodes } = model;
-  const depth = depths(model);
+  const depth = depths(model.scopes);
   const expanded = new Set<number>([0]);
   let held: { readonly scopes: Groups; readonly nodes: Groups } | null = null;
   let rows: Row[] = [];
