@@ -64,11 +64,28 @@ export function around(shown: Shown, selected: Selected): number[] {
   } else if (selected.kind === "change") {
     const { nodes, group } = model.changes[selected.at];
     if (nodes.length === 0) starts.push(scopes.parent[scopes.find(group)] ?? 0);
-    for (const node of nodes.slice(0, 20)) starts.push(scopeOf(model, shown, node));
+    else if (nodes.length > 1) starts.push(scopes.parent[holder(shown, nodes)] ?? 0);
+    else starts.push(scopeOf(model, shown, nodes[0]));
   }
   const found = new Set<number>();
   for (const start of starts) for (let at = start; at > 0; at = scopes.parent[at]) found.add(at);
   return [...found];
+}
+
+/** The innermost scope that holds all the nodes. */
+function holder(shown: Shown, nodes: readonly number[]): number {
+  const { parent } = shown.scopes;
+  const wayTo = (node: number): number[] => {
+    const way: number[] = [];
+    for (let at = scopeOf(shown.model, shown, node); at >= 0; at = parent[at]) way.push(at);
+    return way.reverse();
+  };
+  let common = wayTo(nodes[0]);
+  for (const node of nodes) {
+    const way = wayTo(node);
+    common = common.filter((scope, at) => way[at] === scope);
+  }
+  return common[common.length - 1] ?? 0;
 }
 
 /** The opened ones with a scope toggled; what lies in a closed one stays remembered as it was. */

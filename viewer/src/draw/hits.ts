@@ -16,7 +16,7 @@ const sign = 18;
 export function hitAt(painting: Painting | null, camera: Camera, size: Size, screenX: number, screenY: number): Hit {
   if (painting === null) return { kind: "none" };
   const { scene, boxes } = painting.places;
-  for (const caption of captions(scene.frames, camera, size).reverse()) {
+  for (const caption of captions(painting, camera, size).reverse()) {
     if (screenX >= caption.x && screenX <= caption.x + caption.width && screenY >= caption.y && screenY <= caption.y + caption.height) {
       return { kind: "frame", at: caption.frame, isSign: screenX <= caption.x + sign, isCaption: true };
     }

@@ -21,6 +21,8 @@ export interface Looks {
   /** A bit for each status that a closed module holds. */
   readonly holds: Uint8Array;
   readonly failed: Uint8Array;
+  /** The status of each frame that all in it share, else 0. */
+  readonly frames: Uint8Array;
   readonly legend: readonly LegendEntry[];
 }
 
@@ -187,7 +189,7 @@ export function looksOf(shown: Shown, sums: Sums, colours: Colouring, scene: Sce
     if (status[at] > 0) sign[at] = statusSigns[status[at]];
     if (box.node >= 0 && (model.nodes.flags[box.node] & flag.failed) !== 0) failed[at] = 1;
   });
-  return { fill, sign, status, holds, failed, legend: colours.legend };
+  return { fill, sign, status, holds, failed, frames: Uint8Array.from(scene.frames, ({ scope }) => sharedStatus(sums, scope)), legend: colours.legend };
 }
 
 function statusOf(model: Model, sums: Sums, box: SceneBox): number {

@@ -1,13 +1,13 @@
 /** Paints what of a scene is in a window: frames, lines, boxes and stubs, in batches of one look. */
 
 import { statuses } from "../data/model.ts";
-import type { Rectangle, Scene } from "../scene/scene.ts";
+import type { Rectangle } from "../scene/scene.ts";
 import { fitted, font } from "../scene/widths.ts";
 import { overlap } from "./camera.ts";
 import { statusSigns } from "./looks.ts";
 import type { Painting } from "./painting.ts";
 import type { Pen } from "./pen.ts";
-import type { Theme, Token } from "./theme.ts";
+import type { Token } from "./theme.ts";
 
 /** The least height in pixels of a text that is worth drawing. */
 const legible = 5;
@@ -17,9 +17,9 @@ const faded = 0.18;
 const rims: readonly Token[] = ["rim", "added-rim", "removed-rim", "changed-rim", "renamed-rim", "moved-rim"];
 
 export function paintScene(pen: Pen, painting: Painting, window: Rectangle, k: number): void {
-  const { scene, boxes, lines } = painting.places;
+  const { boxes, lines } = painting.places;
   pen.opacity(1);
-  paintFrames(pen, scene, painting.theme, window, k);
+  paintFrames(pen, painting, window, k);
   const visible = boxes.inside(grown(window, 8)).filter((box) => !isHidden(painting, painting.looks.status[box]));
   paintLines(pen, painting, lines.inside(window), k);
   if (painting.lit === null) paintBoxes(pen, painting, visible, k);
@@ -41,7 +41,8 @@ export function isHidden(painting: Painting, status: number): boolean {
   return ((painting.hidden >> status) & 1) === 1;
 }
 
-function paintFrames(pen: Pen, scene: Scene, theme: Theme, window: Rectangle, k: number): void {
+function paintFrames(pen: Pen, painting: Painting, window: Rectangle, k: number): void {
+  const { theme } = painting;
   // Outer before inner, so each must be painted by itself: neighbours of one depth go in one batch.
   let depth = -1;
   let batch: number[] = [];
@@ -49,14 +50,14 @@ function paintFrames(pen: Pen, scene: Scene, theme: Theme, window: Rectangle, k:
     pen.rectangles(batch, theme[depth % 2 === 0 ? "frame-a" : "frame-b"], { colour: theme["frame-rim"], width: Math.max(1, 0.75 / k) }, k > 0.1 ? 8 : 0);
     batch = [];
   };
-  for (const frame of scene.frames) {
-    if (frame.scope === 0 || !overlap(frame, window)) continue;
+  painting.places.scene.frames.forEach((frame, at) => {
+    if (frame.scope === 0 || !overlap(frame, window) || isHidden(painting, painting.looks.frames[at])) return;
     if (frame.depth !== depth) {
       flush();
       depth = frame.depth;
     }
     batch.push(frame.x, frame.y, frame.width, frame.height);
-  }
+  });
   flush();
 }
 
