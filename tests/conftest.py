@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import browser as browsers
 import pytest
+from browser import Browser
 from hypothesis import settings
+from page_reader import Teller
 
 from gradir.ir import Graph
-from viewer import Teller
 
 # How long an example takes says more about the machine than about gradir.
 settings.register_profile("gradir", deadline=None)
@@ -106,6 +108,15 @@ def model_explorer_viewer() -> tuple[str, Path]:
     if found is None or not MODEL_EXPLORER.is_dir():
         pytest.skip("needs node and Model Explorer's viewer (make model-explorer)")
     return found, MODEL_EXPLORER
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Chromium, one for all tests of a process."""
+    if browsers.program() is None:
+        pytest.skip("needs Chromium (apt-get install chromium)")
+    pytest.importorskip("playwright.sync_api", reason="needs Playwright's client (pip install playwright)")
+    yield from browsers.launched(tmp_path_factory.mktemp("pages"))
 
 
 @pytest.fixture(scope="session")

@@ -72,14 +72,14 @@ def run(options: argparse.Namespace) -> int:
 
 def _page(options: argparse.Namespace) -> bytes:
     """The graph as a page, with the name of its file for a title where none is given."""
-    import os
+    from pathlib import Path
 
     from gradir import registry
 
     values = exporter_values(options)
     registry.exporter_options(_PAGE, values, "the page")
     graph = chosen_passes(options)(load_to_draw(options))
-    name = os.path.basename(options.file)
+    name = Path(options.file).name
     return registry.export(_PAGE, graph, {"title": name, **values} if name not in {"", "-"} else values).encode()
 
 
