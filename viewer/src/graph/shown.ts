@@ -158,7 +158,8 @@ function described(
   }
   function key(scope: number): string {
     const way: string[] = [];
-    for (let above = scope; above > 0; above = parent[above]) way.push(plain(above));
+    // A module is called the same whether it lies in a run or not.
+    for (let above = scope; above > 0; above = parent[above]) if (above === scope || above < runsFrom) way.push(plain(above));
     return way.reverse().join(".");
   }
   function find(wanted: string): number {

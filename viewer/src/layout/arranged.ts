@@ -9,7 +9,7 @@ import type { Border } from "./ranks.ts";
 /** Boxes that lines join, with the points that long lines pass: their vertices, boxes first. */
 export interface Piece {
   /** Places of its boxes. */
-  readonly boxes: Int32Array;
+  readonly boxes: readonly number[];
   readonly vertices: number;
   /** By rank, from the first one of the piece, its vertices from left to right. */
   readonly layers: readonly Int32Array[];

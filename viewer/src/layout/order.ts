@@ -5,7 +5,7 @@ import type { Piece } from "./arranged.ts";
 import { crossings } from "./crossings.ts";
 
 /** Steps over short lines that all sweeps of a piece may take. */
-const mostWork = 1_500_000;
+const mostWork = 600_000;
 const mostSweeps = 24;
 const patience = 6;
 
@@ -20,7 +20,7 @@ export interface Web {
 }
 
 export function ordered(piece: Piece): Piece {
-  if (piece.layers.every((layer) => layer.length < 2)) return piece;
+  if (piece.vertices === 1 || piece.layers.every((layer) => layer.length < 2)) return piece;
   const web: Web = {
     piece,
     layers: [],
