@@ -39,12 +39,13 @@ export function partsOf(
 
 const none: readonly number[] = [];
 const noLines = new Int32Array(0);
+const free = { first: false, last: false };
 const oneLayer = [new Int32Array(1)];
 
 /** There may be thousands of these: they share what is the same in all. */
 function single(box: number, borders: readonly Border[], rank: Int32Array, above: readonly number[]): Piece {
   const bordered = borders[box] !== undefined;
-  return { boxes: [box], vertices: 1, layers: oneLayer, firstRank: rank[box], upper: noLines, lower: noLines, line: noLines, bordered, above };
+  return { boxes: [box], vertices: 1, layers: oneLayer, firstRank: rank[box], upper: noLines, lower: noLines, line: noLines, bordered, fixed: free, above };
 }
 
 interface Around {
@@ -84,6 +85,8 @@ function split(boxes: readonly number[], own: Int32Array, { borders, lines, rank
     lower.push(local[bottom]);
     line.push(number);
   }
+  const isBorder = (layer: readonly number[], side: Border): boolean =>
+    layer.length > 0 && layer.every((vertex) => vertex < boxes.length && borders[boxes[vertex]] === side);
   return {
     boxes,
     vertices,
@@ -93,6 +96,7 @@ function split(boxes: readonly number[], own: Int32Array, { borders, lines, rank
     lower: Int32Array.from(lower),
     line: Int32Array.from(line),
     bordered,
+    fixed: { first: isBorder(layers[0], "in"), last: isBorder(layers[layers.length - 1], "out") },
     above,
   };
 }
