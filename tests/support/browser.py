@@ -12,7 +12,7 @@ from typing import Any
 NODE_MODULES = Path(__file__).parents[1] / "node" / "node_modules"
 AXE = NODE_MODULES / "axe-core" / "axe.min.js"
 SIZE = {"width": 1400, "height": 900}
-SECONDS = 60.0
+SECONDS = 30.0
 """How long a page may take on a machine that does other things too; nothing is measured by it."""
 
 
