@@ -16,7 +16,7 @@ import { allOpened, around, openedTo, toggled } from "./opening.ts";
 import { changesList } from "./panels/changes.ts";
 import { commands } from "./panels/commands.ts";
 import type { Page } from "./panels/context.ts";
-import { cutsList, reason } from "./panels/cuts.ts";
+import { cutsList, reason, unreached } from "./panels/cuts.ts";
 import { detailsPanel } from "./panels/details.ts";
 import { fill, h, set } from "./panels/dom.ts";
 import { finder as finderOf } from "./panels/finder.ts";
@@ -103,14 +103,14 @@ function build(model: Model, timings: Timings): void {
       return made.element;
     },
   });
-  const unreached = model.cuts.reduce((sum, cut) => sum + cut.names.length, 0);
+  const lacking = unreached(model.cuts).length;
   const tabs = tabsOf(
     "Lists",
     [
       ...(model.changes.length > 0 ? [tab("changes", `Changes ${numberText(model.changes.length)}`, () => changesList(page))] : []),
       tab("outline", "Outline", () => outline(page)),
       tab("modules", "Modules", () => modulesTable(page)),
-      ...(model.cuts.length > 0 ? [tab("cuts", unreached > 0 ? `Unreached ${numberText(unreached)}` : `Cuts ${model.cuts.length}`, () => cutsList(page))] : []),
+      ...(model.cuts.length > 0 ? [tab("cuts", lacking > 0 ? `Unreached ${numberText(lacking)}` : `Cuts ${model.cuts.length}`, () => cutsList(page))] : []),
     ],
     (name) => {
       root.classList.toggle("wide", name === "modules");

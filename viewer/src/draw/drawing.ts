@@ -4,7 +4,7 @@
  */
 
 import type { Rectangle } from "../scene/scene.ts";
-import { type Camera, type Size, between, seen, within } from "./camera.ts";
+import { type Camera, type Size, between, panned, seen, within } from "./camera.ts";
 import { type Hit, hitAt } from "./hits.ts";
 import { type Marks, captions, noMarks, paintCaptions, paintMarks } from "./over.ts";
 import { paintScene } from "./paint.ts";
@@ -86,7 +86,7 @@ export function drawing(onMove: (camera: Camera) => void): Drawing {
     const pen = canvasPen(context);
     paintMarks(pen, painting, marks[0], marks[1], camera.k);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    paintCaptions(pen, painting, captions(painting.places.scene.frames, camera, size));
+    paintCaptions(pen, painting, captions(painting, camera, size));
   };
 
   /** Moves what is painted where that covers the view and is sharp enough; paints anew when the move has ended. */
@@ -161,7 +161,11 @@ export function drawing(onMove: (camera: Camera) => void): Drawing {
       return hitAt(painting, camera, size, x, y);
     },
     resize() {
+      const { width, height } = size;
       size = { width: element.clientWidth, height: element.clientHeight };
+      if (size.width === width && size.height === height) return;
+      // What was in the middle stays there.
+      if (width > 0) camera = panned(camera, (size.width - width) / 2, (size.height - height) / 2);
       paintedAt = null;
       request();
     },

@@ -13,7 +13,7 @@ export function svgOf(painting: Painting, camera: Camera, size: Size, selected: 
   paintScene(pen, painting, window, camera.k);
   paintMarks(pen, painting, selected, { box: -1, frame: -1, stub: -1 }, camera.k);
   const over: string[] = [];
-  paintCaptions(svgPen(over), painting, captions(painting.places.scene.frames, camera, size));
+  paintCaptions(svgPen(over), painting, captions(painting, camera, size));
   const shift = `scale(${short(camera.k)}) translate(${short(-camera.x)} ${short(-camera.y)})`;
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${size.width}" height="${size.height}" viewBox="0 0 ${size.width} ${size.height}" role="img" font-family="${escaped(family)}">`,
@@ -42,7 +42,7 @@ export function pngOf(painting: Painting, camera: Camera, size: Size, selected: 
   paintScene(pen, painting, seen(camera, size), camera.k);
   paintMarks(pen, painting, selected, { box: -1, frame: -1, stub: -1 }, camera.k);
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  paintCaptions(pen, painting, captions(painting.places.scene.frames, camera, size));
+  paintCaptions(pen, painting, captions(painting, camera, size));
   return new Promise((done) => canvas.toBlob(done, "image/png"));
 }
 

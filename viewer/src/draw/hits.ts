@@ -16,7 +16,7 @@ const sign = 18;
 export function hitAt(painting: Painting | null, camera: Camera, size: Size, screenX: number, screenY: number): Hit {
   if (painting === null) return { kind: "none" };
   const { scene, boxes } = painting.places;
-  for (const caption of captions(scene.frames, camera, size).reverse()) {
+  for (const caption of captions(painting, camera, size).reverse()) {
     if (screenX >= caption.x && screenX <= caption.x + caption.width && screenY >= caption.y && screenY <= caption.y + caption.height) {
       return { kind: "frame", at: caption.frame, isSign: screenX <= caption.x + sign, isCaption: true };
     }
@@ -25,13 +25,14 @@ export function hitAt(painting: Painting | null, camera: Camera, size: Size, scr
   const y = camera.y + screenY / camera.k;
   for (let at = 0; at < scene.stubs.length; at++) {
     const stub = scene.stubs[at];
-    const top = stub.above ? stub.y - stubLength - 14 : stub.y;
-    if (Math.abs(x - stub.x) <= 12 && y >= top && y <= top + stubLength + 14) return { kind: "stub", at };
+    const top = stub.above ? stub.y - stubLength - 5 : stub.y;
+    if (Math.abs(x - stub.x) <= 12 && y >= top && y <= top + stubLength + 5) return { kind: "stub", at };
   }
-  for (const at of boxes.inside({ x, y, width: 0, height: 0 }).reverse()) {
+  // A little around, for the signs stand on the corners.
+  for (const at of boxes.inside({ x: x - 6, y, width: 6, height: 6 }).reverse()) {
     if (isHidden(painting, painting.looks.status[at])) continue;
     const box = scene.boxes[at];
-    return { kind: "box", at, isSign: box.node < 0 && x >= box.x + box.width - sign && y <= box.y + sign };
+    return { kind: "box", at, isSign: box.node < 0 && x >= box.x + box.width - sign / 2 && y <= box.y + sign / 2 };
   }
   for (let at = scene.frames.length - 1; at >= 0; at--) {
     const frame = scene.frames[at];

@@ -21,6 +21,8 @@ export interface Looks {
   /** A bit for each status that a closed module holds. */
   readonly holds: Uint8Array;
   readonly failed: Uint8Array;
+  /** The status of each frame that all in it share, else 0. */
+  readonly frames: Uint8Array;
   readonly legend: readonly LegendEntry[];
 }
 
@@ -89,7 +91,7 @@ function sharedStatus(sums: Sums, scope: number): number {
 /** Modules of the first depth at which there are three or more, each with a tint of its own. */
 function byModule(model: Model): Colouring {
   const { scopes } = model;
-  const depth = depths(model);
+  const depth = depths(model.scopes);
   const wide: number[] = [];
   for (let scope = 1; scope < scopes.count; scope++) wide[depth[scope]] = (wide[depth[scope]] ?? 0) + 1;
   const level = Math.max(1, wide.findIndex((count) => count >= 3));
@@ -187,7 +189,7 @@ export function looksOf(shown: Shown, sums: Sums, colours: Colouring, scene: Sce
     if (status[at] > 0) sign[at] = statusSigns[status[at]];
     if (box.node >= 0 && (model.nodes.flags[box.node] & flag.failed) !== 0) failed[at] = 1;
   });
-  return { fill, sign, status, holds, failed, legend: colours.legend };
+  return { fill, sign, status, holds, failed, frames: Uint8Array.from(scene.frames, ({ scope }) => sharedStatus(sums, scope)), legend: colours.legend };
 }
 
 function statusOf(model: Model, sums: Sums, box: SceneBox): number {

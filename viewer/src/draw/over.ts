@@ -1,7 +1,6 @@
 /** What lies over the painted scene and changes with every move: captions of frames, what is pointed at, what is selected. */
 
 import { fitted, font, textWidth } from "../scene/widths.ts";
-import type { Frame } from "../scene/scene.ts";
 import { type Camera, type Size, overlap, seen } from "./camera.ts";
 import { arrow, isHidden, stubLength } from "./paint.ts";
 import { type Painting, linesAt } from "./painting.ts";
@@ -27,33 +26,34 @@ export interface Caption {
 }
 
 const mostLines = 3000;
-const captionHeight = 19;
 
 /** The captions in pixels of the view: at the top of each frame, or of the view where that is out of sight. */
-export function captions(frames: readonly Frame[], camera: Camera, size: Size): Caption[] {
+export function captions(painting: Painting, camera: Camera, size: Size): Caption[] {
   const window = seen(camera, size);
-  // The captions of the frames around the one at hand that stick to the top.
-  const held: { readonly depth: number; readonly bottom: number }[] = [];
+  const high = Math.min(18, Math.max(13, 26 * camera.k));
+  // Captions of the frames around the one at hand that stick to the top, each behind the one before.
+  const held: { readonly depth: number; readonly y: number; readonly right: number }[] = [];
   const made: Caption[] = [];
-  frames.forEach((frame, at) => {
-    if (frame.scope === 0 || !overlap(frame, window)) return;
+  painting.places.scene.frames.forEach((frame, at) => {
+    if (frame.scope === 0 || !overlap(frame, window) || isHidden(painting, painting.looks.frames[at])) return;
     const left = (frame.x - camera.x) * camera.k;
     const top = (frame.y - camera.y) * camera.k;
     const width = frame.width * camera.k;
     const height = frame.height * camera.k;
     const isSmall = camera.k * 12 < 8;
     if (width < 36 || height < (isSmall ? 70 : 18)) return;
-    const scale = Math.min(13, Math.max(isSmall ? 10 : 8, 12 * camera.k));
+    const scale = Math.min(13, Math.max(8.5, font.size * camera.k));
     while (held.length > 0 && held[held.length - 1].depth >= frame.depth) held.pop();
-    const stuck = held.length > 0 ? held[held.length - 1].bottom : 0;
-    const y = Math.min(Math.max(top, stuck), top + height - captionHeight);
-    const x = Math.min(Math.max(left, 0), Math.max(left, left + width - 60));
-    if (y > top) held.push({ depth: frame.depth, bottom: y + captionHeight });
-    const most = ((Math.min(left + width, size.width) - x - 26) * font.size) / scale;
+    const outer = held[held.length - 1];
+    const isStuck = top < (outer === undefined ? 0 : outer.y + high);
+    const y = Math.min(isStuck ? (outer?.y ?? 0) : top, top + height - high);
+    const x = isStuck && outer !== undefined && y === outer.y ? outer.right : Math.min(Math.max(left, 0), Math.max(left, left + width - 60));
+    const most = (((isStuck ? size.width : Math.min(left + width, size.width)) - x - 26) * font.size) / scale;
     if (most < 24) return;
     const words = fitted(frame.caption, most, true);
-    const wide = Math.min(width, (textWidth(words, true) * scale) / font.size + 28);
-    made.push({ frame: at, x, y, width: wide, height: captionHeight, words, size: scale });
+    const wide = Math.min(isStuck ? size.width : width, (textWidth(words, true) * scale) / font.size + 28);
+    made.push({ frame: at, x, y, width: wide, height: high, words, size: scale });
+    if (isStuck) held.push({ depth: frame.depth, y, right: x + wide + 2 });
   });
   return made;
 }
@@ -64,8 +64,8 @@ export function paintCaptions(pen: Pen, painting: Painting, all: readonly Captio
   for (const { frame, x, y, width, height, words, size } of all) {
     const tint = theme[places.scene.frames[frame].depth % 2 === 0 ? "frame-a" : "frame-b"];
     pen.rectangles([x + 2, y + 1, width - 4, height - 2], tint, null, 4);
-    pen.text("\u2212", x + 7, y + 14, size, theme.quiet, true, "left");
-    pen.text(words, x + 19, y + 14, size, theme.text, true, "left");
+    pen.text("\u2212", x + 7, y + height * 0.75, size, theme.quiet, true, "left");
+    pen.text(words, x + 19, y + height * 0.75, size, theme.text, true, "left");
   }
 }
 
@@ -73,15 +73,16 @@ export function paintCaptions(pen: Pen, painting: Painting, all: readonly Captio
 export function paintMarks(pen: Pen, painting: Painting, selected: Marks, pointed: Marks, k: number): void {
   const { theme } = painting;
   for (const [marks, width, isSelected] of [[pointed, 1.5, false], [selected, 3, true]] as const) {
-    if (marks.box >= 0) paintMarkedBox(pen, painting, marks.box, Math.max(width, width / k), isSelected);
+    if (marks.box >= 0 && !isHidden(painting, painting.looks.status[marks.box])) paintMarkedBox(pen, painting, marks.box, Math.max(width, width / k), isSelected);
     if (marks.frame >= 0 && (isSelected || marks.frame !== selected.frame)) {
       const { x, y, width: wide, height } = painting.places.scene.frames[marks.frame];
       pen.rectangles([x, y, wide, height], null, { colour: theme.accent, width: Math.max(width, width / k) }, 8);
     }
     if (marks.stub >= 0) {
       const { x, y, above } = painting.places.scene.stubs[marks.stub];
-      const top = above ? y - stubLength - 16 : y - 2;
-      pen.rectangles([x - 14, top, 28, stubLength + 18], null, { colour: theme.accent, width: Math.max(width, width / k) }, 4);
+      const pad = 4 / Math.min(1, k);
+      const top = above ? y - stubLength - pad : y;
+      pen.rectangles([x - 6 - pad, top, 12 + 2 * pad, stubLength + pad], null, { colour: theme.accent, width: Math.max(width, width / k) }, 4);
     }
   }
 }

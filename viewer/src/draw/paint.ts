@@ -1,13 +1,13 @@
 /** Paints what of a scene is in a window: frames, lines, boxes and stubs, in batches of one look. */
 
 import { statuses } from "../data/model.ts";
-import type { Rectangle, Scene } from "../scene/scene.ts";
+import type { Rectangle } from "../scene/scene.ts";
 import { fitted, font } from "../scene/widths.ts";
 import { overlap } from "./camera.ts";
 import { statusSigns } from "./looks.ts";
 import type { Painting } from "./painting.ts";
 import type { Pen } from "./pen.ts";
-import type { Theme, Token } from "./theme.ts";
+import type { Token } from "./theme.ts";
 
 /** The least height in pixels of a text that is worth drawing. */
 const legible = 5;
@@ -17,9 +17,9 @@ const faded = 0.18;
 const rims: readonly Token[] = ["rim", "added-rim", "removed-rim", "changed-rim", "renamed-rim", "moved-rim"];
 
 export function paintScene(pen: Pen, painting: Painting, window: Rectangle, k: number): void {
-  const { scene, boxes, lines } = painting.places;
+  const { boxes, lines } = painting.places;
   pen.opacity(1);
-  paintFrames(pen, scene, painting.theme, window, k);
+  paintFrames(pen, painting, window, k);
   const visible = boxes.inside(grown(window, 8)).filter((box) => !isHidden(painting, painting.looks.status[box]));
   paintLines(pen, painting, lines.inside(window), k);
   if (painting.lit === null) paintBoxes(pen, painting, visible, k);
@@ -41,7 +41,8 @@ export function isHidden(painting: Painting, status: number): boolean {
   return ((painting.hidden >> status) & 1) === 1;
 }
 
-function paintFrames(pen: Pen, scene: Scene, theme: Theme, window: Rectangle, k: number): void {
+function paintFrames(pen: Pen, painting: Painting, window: Rectangle, k: number): void {
+  const { theme } = painting;
   // Outer before inner, so each must be painted by itself: neighbours of one depth go in one batch.
   let depth = -1;
   let batch: number[] = [];
@@ -49,14 +50,14 @@ function paintFrames(pen: Pen, scene: Scene, theme: Theme, window: Rectangle, k:
     pen.rectangles(batch, theme[depth % 2 === 0 ? "frame-a" : "frame-b"], { colour: theme["frame-rim"], width: Math.max(1, 0.75 / k) }, k > 0.1 ? 8 : 0);
     batch = [];
   };
-  for (const frame of scene.frames) {
-    if (frame.scope === 0 || !overlap(frame, window)) continue;
+  painting.places.scene.frames.forEach((frame, at) => {
+    if (frame.scope === 0 || !overlap(frame, window) || isHidden(painting, painting.looks.frames[at])) return;
     if (frame.depth !== depth) {
       flush();
       depth = frame.depth;
     }
     batch.push(frame.x, frame.y, frame.width, frame.height);
-  }
+  });
   flush();
 }
 
@@ -144,7 +145,7 @@ function paintBoxes(pen: Pen, painting: Painting, visible: readonly number[], k:
   if (font.size * k < legible) return;
   for (const at of visible) paintLabel(pen, painting, at, true);
   for (const at of visible) paintLabel(pen, painting, at, false);
-  for (const at of visible) paintSigns(pen, painting, at);
+  paintSigns(pen, painting, visible);
 }
 
 function put<Key>(map: Map<Key, number[]>, key: Key, { x, y, width, height }: Rectangle): void {
@@ -166,11 +167,28 @@ function paintLabel(pen: Pen, { places, theme }: Painting, at: number, isFirst: 
   for (let line = 1; line < label.length; line++) pen.text(label[line], middle, top + line * font.line, font.size, theme.text, false, "center");
 }
 
-function paintSigns(pen: Pen, { places, looks, theme }: Painting, at: number): void {
-  const box = places.scene.boxes[at];
-  const sign = looks.failed[at] ? "\u2715" : looks.sign[at];
-  if (sign !== "") pen.text(sign, box.x + 4, box.y + 11, font.size, looks.failed[at] ? theme.cut : theme.text, true, "left");
-  if (box.node < 0) pen.text("+", box.x + box.width - 5, box.y + 12, font.size + 1, theme.quiet, true, "right");
+const badge = 13;
+
+/** Signs stand on the upper corners of a box, where no text is: its status or role at the left, and at the right that it can be opened. */
+function paintSigns(pen: Pen, { places, looks, theme }: Painting, visible: readonly number[]): void {
+  const plates = new Map<string, number[]>();
+  const signs: (readonly [string, number, number, string])[] = [];
+  const put = (sign: string, x: number, y: number, colour: string): void => {
+    const found = plates.get(colour) ?? [];
+    found.push(x - badge / 2, y - badge / 2, badge, badge);
+    plates.set(colour, found);
+    signs.push([sign, x, y + 4, colour]);
+  };
+  for (const at of visible) {
+    const box = places.scene.boxes[at];
+    const sign = looks.failed[at] ? "\u2715" : looks.sign[at];
+    const colour = looks.failed[at] ? theme.cut : looks.status[at] > 0 ? theme[rims[looks.status[at]]] : theme.quiet;
+    if (sign !== "") put(sign, box.x + 3, box.y, colour);
+    if (box.node < 0) put("+", box.x + box.width - 3, box.y, theme.quiet);
+  }
+  for (const [colour, squares] of plates) pen.rectangles(squares, theme.ground, { colour, width: 1 }, badge / 2);
+  // A tilde is small for its size.
+  for (const [sign, x, y, colour] of signs) pen.text(sign, x, sign === "~" ? y + 1 : y, sign === "~" ? 15 : 10, colour, true, "center");
 }
 
 /** A band of slanted stripes at the left of a closed module that holds changes, in the colours of what it holds. */
@@ -197,24 +215,18 @@ function paintStripes(pen: Pen, { places, looks, theme }: Painting, visible: rea
   for (const [status, polygons] of batches) pen.polygons(polygons, theme[rims[status]]);
 }
 
-export const stubLength = 18;
+export const stubLength = 12;
 
+/** A cut: a dashed end with a bar, and what cuts beside it. */
 function paintStubs(pen: Pen, { shown, places, theme }: Painting, window: Rectangle, k: number): void {
-  const ways: Float64Array[] = [];
   const near = grown(window, 160);
-  const inside = places.scene.stubs.filter((stub) => overlap({ x: stub.x, y: stub.y, width: 0, height: 0 }, near));
-  for (const { x, y, above } of inside) ways.push(Float64Array.of(x, y, x, above ? y - stubLength : y + stubLength));
-  pen.curves(ways, { colour: theme.cut, width: Math.max(1.6, 0.8 / k), dash: [3, 2.5] });
-  const bars = inside.map(({ x, y, above }) => {
-    const end = above ? y - stubLength : y + stubLength;
-    return [x - 6, end - 1.5, x + 6, end - 1.5, x + 6, end + 1.5, x - 6, end + 1.5];
-  });
-  pen.polygons(bars, theme.cut);
+  const inside = places.scene.stubs.filter((stub) => overlap({ x: stub.x, y: stub.y, width: 0, height: 0 }, near)).map((stub) => ({ ...stub, end: stub.y + (stub.above ? -stubLength : stubLength) }));
+  pen.curves(inside.map(({ x, y, end }) => Float64Array.of(x, y, x, end)), { colour: theme.cut, width: Math.max(1.6, 0.8 / k), dash: [3, 2] });
+  pen.polygons(inside.map(({ x, end }) => [x - 6, end - 1.5, x + 6, end - 1.5, x + 6, end + 1.5, x - 6, end + 1.5]), theme.cut);
   if (font.size * k < legible) return;
-  for (const { x, y, above, cut } of inside) {
+  for (const { x, end, above, cut } of inside) {
     const { op, kind } = shown.model.cuts[cut];
-    const end = above ? y - stubLength - 4 : y + stubLength + 11;
-    pen.text(fitted(op === "" ? kind : op, 160, true), x, end, font.size - 1, theme.cut, true, "center");
+    pen.text(fitted(op === "" ? kind : op, 160, true), x + 9, end + (above ? 6 : 4), font.size - 1, theme.cut, true, "left");
   }
 }
 

@@ -6,6 +6,7 @@ import { type Shown, shown as shownOf } from "../graph/shown.ts";
 import { Composer } from "../scene/compose.ts";
 import type { Rectangle, Scene } from "../scene/scene.ts";
 import type { Selected, State } from "../state.ts";
+import { changedOpened } from "../opening.ts";
 import { type Camera, centred, fitted, overlap, panned, seen, within, zoomedAt } from "./camera.ts";
 import { type Drawing, drawing } from "./drawing.ts";
 import { type Colouring, type Looks, colouring, looksOf } from "./looks.ts";
@@ -145,7 +146,7 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     get composed() {
       return composed;
     },
-    firstOpened: () => composer.firstOpened(first().size.width, first().size.height),
+    firstOpened: () => (sums.differs ? changedOpened(shown, sums) : composer.firstOpened(first().size.width, first().size.height)),
     follow(next, anchor) {
       const last = state;
       state = next;
@@ -230,8 +231,11 @@ export function marksOf(shown: Shown, places: Places, selected: Selected): Marks
     const node = into >= 0 ? into : at;
     return { ...noMarks, box: node >= 0 ? scene.boxOf(node) : scene.boxOfScope(scope) };
   }
-  const [node] = model.changes[selected.at].nodes;
-  return node === undefined ? noMarks : { ...noMarks, box: scene.boxOf(node) };
+  const { nodes, group } = model.changes[selected.at];
+  if (nodes.length > 0) return { ...noMarks, box: scene.boxOf(nodes[0]) };
+  // What is said of a module alone stands under its path.
+  const scope = shown.scopes.find(group);
+  return scope <= 0 ? noMarks : moduleMarks(shown, places, scope);
 
   function moduleMarks(all: Shown, { scene: drawn }: Places, scope: number): Marks {
     const frame = frameOf.get(scope);

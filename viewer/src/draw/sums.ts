@@ -50,23 +50,14 @@ export function scopeOf(model: Model, shown: Shown | null, node: number): number
 }
 
 function byDepth(parent: ArrayLike<number>, count: number): Int32Array {
-  const depth = new Int32Array(count).fill(-1);
-  depth[0] = 0;
-  const way: number[] = [];
-  for (let scope = 0; scope < count; scope++) {
-    for (let at = scope; depth[at] < 0; at = parent[at]) way.push(at);
-    while (way.length > 0) {
-      const at = way.pop() ?? 0;
-      depth[at] = depth[parent[at]] + 1;
-    }
-  }
+  const depth = depths({ parent, count });
   return Int32Array.from({ length: count }, (_, scope) => scope).sort((one, other) => depth[other] - depth[one]);
 }
 
 /** Of each module the last node in it that a node outside reads, -1 where none is. */
 export function resultsOf(model: Model): Int32Array {
   const { nodes, scopes, edges } = model;
-  const depth = depths(model);
+  const depth = depths(model.scopes);
   const result = new Int32Array(scopes.count).fill(-1);
   for (let edge = 0; edge < edges.count; edge++) {
     const from = edges.from[edge];
@@ -82,9 +73,15 @@ export function resultsOf(model: Model): Int32Array {
   return result;
 }
 
-export function depths(model: Model): Int32Array {
-  const depth = new Int32Array(model.scopes.count);
-  for (let scope = 1; scope < model.scopes.count; scope++) depth[scope] = depth[model.scopes.parent[scope]] + 1;
+/** How deep each scope lies, 0 of the root; a scope may come before the one that holds it. */
+export function depths({ parent, count }: { readonly parent: ArrayLike<number>; readonly count: number }): Int32Array {
+  const depth = new Int32Array(count).fill(-1);
+  depth[0] = 0;
+  const way: number[] = [];
+  for (let scope = 0; scope < count; scope++) {
+    for (let at = scope; depth[at] < 0; at = parent[at]) way.push(at);
+    for (let at = way.pop(); at !== undefined; at = way.pop()) depth[at] = depth[parent[at]] + 1;
+  }
   return depth;
 }
 

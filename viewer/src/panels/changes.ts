@@ -68,5 +68,6 @@ export function changeStatus(page: Page, at: number): number {
   const said = (statuses as readonly string[]).indexOf(change.group);
   if (said > 0) return said;
   const [node] = change.nodes;
-  return node === undefined ? 0 : page.model.nodes.status[node];
+  if (node !== undefined) return page.model.nodes.status[node];
+  return change.fields.length > 0 ? statuses.indexOf("changed") : 0;
 }

@@ -59,7 +59,7 @@ function ofNode(page: Page, node: number, readers: Groups): Child[] {
   const consumers = readers.rows.subarray(readers.first[node], readers.first[node + 1]);
   const changes = model.changes.flatMap((change, at) => (change.nodes.includes(node) ? [at] : []));
   return [
-    h("h2", {}, texts[nodes.op[node]] || roles[nodes.role[node]]),
+    h("h2", {}, titleOf(model, node)),
     badges([
       details?.role ?? roles[nodes.role[node]],
       `${texts[nodes.dtype[node]]}${texts[nodes.shape[node]]}`,
@@ -78,6 +78,12 @@ function ofNode(page: Page, node: number, readers: Groups): Child[] {
     h("h3", {}, "Module"),
     moduleButton(page, nodes.scope[node]),
   ];
+}
+
+/** A function is called by what it does, anything else by its name. */
+export function titleOf({ nodes, texts }: Model, node: number): string {
+  const [op, name] = [texts[nodes.op[node]], texts[nodes.name[node]]];
+  return (roles[nodes.role[node]] === "function" ? op : name || op) || roles[nodes.role[node]];
 }
 
 function known(page: Page, details: Details): Child[] {
@@ -146,7 +152,7 @@ function ofCut(page: Page, at: number): Child[] {
     cut.into >= 0 && nodeButton(page, cut.into),
     cut.scope > 0 && h("h3", {}, "In"),
     cut.scope > 0 && moduleButton(page, cut.scope),
-    cut.names.length > 0 && h("h3", {}, `${numberText(cut.names.length)} not reached`),
+    cut.names.length > 0 && h("h3", {}, `${numberText(cut.names.length)} behind it`),
     h("ul", {}, ...cut.names.slice(0, 500).map((name) => h("li", {}, name))),
   ];
 }

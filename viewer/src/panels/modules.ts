@@ -43,7 +43,7 @@ export function modulesTable(page: Page): ModulesTable {
     numbers("Saved", scopes.saved, bytesText),
   ];
   const order = Array.from({ length: scopes.count - 1 }, (_, at) => at + 1);
-  let sorted = 0;
+  let sorted = -1;
   let isDown = false;
 
   const heads = columns.map((column, at) =>
@@ -102,8 +102,6 @@ export function modulesTable(page: Page): ModulesTable {
   }
 
   sort(0);
-  isDown = false;
-  heads[0].setAttribute("aria-sort", "ascending");
   return {
     element: h("div", { class: "modules fills" }, rows.element),
     reveal(selected) {

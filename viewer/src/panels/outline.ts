@@ -7,6 +7,7 @@ import { depths } from "../draw/sums.ts";
 import { type Groups, grouped } from "../graph/columns.ts";
 import type { Selected } from "../state.ts";
 import type { Page } from "./context.ts";
+import { titleOf } from "./details.ts";
 import { fill, h, set } from "./dom.ts";
 import { list } from "./list.ts";
 
@@ -23,7 +24,7 @@ type Row = number;
 export function outline(page: Page): Outline {
   const { model, sums } = page;
   const { scopes, nodes } = model;
-  const depth = depths(model);
+  const depth = depths(model.scopes);
   const expanded = new Set<number>([0]);
   let held: { readonly scopes: Groups; readonly nodes: Groups } | null = null;
   let rows: Row[] = [];
@@ -120,8 +121,8 @@ function words(model: Model, row: Row, counts: Int32Array, byStatus: Int32Array)
     const sign = statusSigns[status] || roleSigns[role];
     return [
       sign === "" ? null : h("span", { class: `sign ${statuses[status]}`, title: status > 0 ? statuses[status] : role }, sign),
-      h("span", { class: "name" }, texts[nodes.op[node]] || role),
-      h("span", { class: "note" }, ` ${plain(texts[nodes.name[node]], 200)} ${texts[nodes.dtype[node]]}${texts[nodes.shape[node]]}`),
+      h("span", { class: "name" }, titleOf(model, node)),
+      h("span", { class: "note" }, ` ${role === "function" ? plain(texts[nodes.name[node]], 200) : ""} ${texts[nodes.dtype[node]]}${texts[nodes.shape[node]]}`),
     ];
   }
   const changed = counts[row] - byStatus[row * statuses.length];

@@ -62,7 +62,7 @@ export function tabs(label: string, all: readonly Tab[], onShow: (name: string) 
     show,
     focus(name) {
       show(name);
-      heads.get(name)?.focus();
+      (made.get(name)?.querySelector<HTMLElement>('.row[tabindex="0"]') ?? heads.get(name))?.focus();
     },
   };
 }
