@@ -103,6 +103,7 @@ export class Sample {
         saved: new Float64Array(nodes.length),
         flags: Uint8Array.from(all, (extra) => extra.flags ?? 0),
         status: Uint8Array.from(all, (extra) => statuses.indexOf(extra.status ?? "same")),
+        outputs: new Int32Array(nodes.length),
         id: (node) => nodes[node].id,
         find: (id) => byId.get(id) ?? -1,
       },
