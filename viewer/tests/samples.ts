@@ -85,7 +85,7 @@ export class Sample {
         name: column(scopes.map((scope) => scope.name)),
         className: column(scopes.map(({ className }) => className)),
         detail: new Int32Array(scopes.length),
-        calls: zeros().fill(1),
+        calls: Float64Array.from(scopes, ({ className }) => (className && this.texts.get("ModuleList") !== className ? 1 : 0)),
         parameters: zeros().fill(65_792),
         own: zeros(),
         trainable: zeros(),
