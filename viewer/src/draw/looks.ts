@@ -61,8 +61,7 @@ export function colouring(model: Model, sums: Sums, name: string): Colouring {
 
 function byRole(model: Model): Colouring {
   const look = roles.map((role) => [`role-${role}` as Token, roleSigns[role]] as const);
-  const seen = new Set<number>(model.nodes.role);
-  const entries = roles.flatMap((role, at) => (seen.has(at) ? [{ token: look[at][0], sign: look[at][1], words: role }] : []));
+  const entries = roles.flatMap((role, at) => (model.nodes.role.includes(at) ? [{ token: look[at][0], sign: look[at][1], words: role }] : []));
   return {
     name: "role",
     node: (node) => look[model.nodes.role[node]] ?? look[0],
