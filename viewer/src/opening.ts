@@ -62,10 +62,10 @@ export function around(shown: Shown, selected: Selected): number[] {
     for (const node of [at, into]) if (node >= 0) starts.push(scopeOf(model, shown, node));
     if (starts.length === 0) starts.push(scope);
   } else if (selected.kind === "change") {
-    const { nodes, group } = model.changes[selected.at];
-    if (nodes.length === 0) starts.push(scopes.parent[scopes.find(group)] ?? 0);
+    const { nodes, scopes: modules } = model.changes[selected.at];
+    if (modules.length > 0) starts.push(scopes.parent[modules[0]]);
     else if (nodes.length > 1) starts.push(scopes.parent[holder(shown, nodes)] ?? 0);
-    else starts.push(scopeOf(model, shown, nodes[0]));
+    else for (const node of nodes) starts.push(scopeOf(model, shown, node));
   }
   const found = new Set<number>();
   for (const start of starts) for (let at = start; at > 0; at = scopes.parent[at]) found.add(at);

@@ -231,11 +231,9 @@ export function marksOf(shown: Shown, places: Places, selected: Selected): Marks
     const node = into >= 0 ? into : at;
     return { ...noMarks, box: node >= 0 ? scene.boxOf(node) : scene.boxOfScope(scope) };
   }
-  const { nodes, group } = model.changes[selected.at];
-  if (nodes.length > 0) return { ...noMarks, box: scene.boxOf(nodes[0]) };
-  // What is said of a module alone stands under its path.
-  const scope = shown.scopes.find(group);
-  return scope <= 0 ? noMarks : moduleMarks(shown, places, scope);
+  const { nodes, scopes } = model.changes[selected.at];
+  if (scopes.length > 0) return moduleMarks(shown, places, scopes[0]);
+  return nodes.length > 0 ? { ...noMarks, box: scene.boxOf(nodes[0]) } : noMarks;
 
   function moduleMarks(all: Shown, { scene: drawn }: Places, scope: number): Marks {
     const frame = frameOf.get(scope);

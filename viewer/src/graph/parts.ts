@@ -1,10 +1,12 @@
 /**
  * Modules that the flow enters more than once, in parts: drawn as one box each would close a cycle. The rule is that of `gradir.passes.fold`.
  */
-import { grouped, Numbers } from "./columns.ts";
+import { roles } from "../data/model.ts";
 import type { Model } from "../data/model.ts";
+import { grouped, Numbers } from "./columns.ts";
 import type { Wires } from "./wiring.ts";
 
+const functionRole = roles.indexOf("function");
 const unused = 0x7fffffff;
 
 /** Scopes with their parts. The first part of scope s is s, later ones come after all scopes of the model. */
@@ -17,30 +19,65 @@ export interface Parts {
   readonly part: number[];
 }
 
+/** Where the nodes of each scope are, and what holds the scope. */
+interface Homes {
+  readonly home: Int32Array;
+  readonly parent: Int32Array;
+}
+
+const mostRounds = 6;
+
+/**
+ * A container that is never called itself (a `ModuleList`) is not split: where the flow leaves and enters it, what it holds stands in the
+ * module around it.
+ */
 export function parts(model: Model, left: Uint8Array, wires: Wires): Parts {
   const { scopes, nodes } = model;
-  const of = Array.from({ length: scopes.count }, (_, scope) => scope);
+  const busy = new Uint8Array(scopes.count);
+  for (let node = 0; node < nodes.count; node++) if (left[node] && nodes.role[node] === functionRole) busy[nodes.scope[node]] = 1;
+  const home = Int32Array.from({ length: scopes.count }, (_, scope) => scope);
+  const parent = scopes.parent.slice();
+  const scopeOf = nodes.scope.slice();
+  // Each round takes away one level of containers within containers.
+  for (let round = 0; ; round++) {
+    const found = split({ home, parent }, scopeOf, left, wires);
+    const loose = found.of.filter((scope, made) => found.part[made] && home[scope] === scope && !scopes.calls[scope] && !busy[scope]);
+    if (!loose.length || round === mostRounds) return found;
+    for (const scope of loose) home[scope] = parent[scope];
+    // A scope stands after its parent, whose home is known by then.
+    for (let scope = 1; scope < scopes.count; scope++) {
+      home[scope] = home[scope] === scope ? scope : home[home[scope]];
+      parent[scope] = home[parent[scope]];
+    }
+    for (let node = 0; node < scopeOf.length; node++) scopeOf[node] = home[scopeOf[node]];
+  }
+}
+
+function split(scopes: Homes, scopeOf: Int32Array, left: Uint8Array, wires: Wires): Parts {
+  const count = scopes.parent.length;
+  const nodes = scopeOf.length;
+  const of = Array.from({ length: count }, (_, scope) => scope);
   const parent = Array.from(scopes.parent);
-  const part = new Array<number>(scopes.count).fill(0);
-  const depth = new Int32Array(scopes.count);
+  const part = new Array<number>(count).fill(0);
+  const depth = new Int32Array(count);
   let deepest = 0;
-  for (let scope = 1; scope < scopes.count; scope++) {
+  for (let scope = 1; scope < count; scope++) {
     depth[scope] = depth[scopes.parent[scope]] + 1;
     deepest = Math.max(deepest, depth[scope]);
   }
-  const current = new Int32Array(nodes.count).fill(-1);
-  for (let node = 0; node < nodes.count; node++) if (left[node]) current[node] = 0;
+  const current = new Int32Array(nodes).fill(-1);
+  for (let node = 0; node < nodes; node++) if (left[node]) current[node] = 0;
   // Edges whose ends are in one part so far.
   let active: Int32Array = new Int32Array(wires.count);
   for (let wire = 0; wire < wires.count; wire++) active[wire] = wire;
-  const vertexOf = new Int32Array(nodes.count);
-  const above = new Int32Array(scopes.count);
-  const taken = new Uint8Array(scopes.count);
+  const vertexOf = new Int32Array(nodes);
+  const above = new Int32Array(count);
+  const taken = new Uint8Array(count);
   for (let level = 1; level <= deepest && active.length; level++) {
-    for (let scope = 0; scope < scopes.count; scope++) {
+    for (let scope = 0; scope < count; scope++) {
       above[scope] = depth[scope] < level ? -1 : depth[scope] === level ? scope : above[scopes.parent[scope]];
     }
-    const vertices = contracted(nodes.scope, current, above, depth, level, vertexOf);
+    const vertices = contracted(scopeOf, current, above, depth, level, vertexOf);
     const crossing = new Numbers();
     const within = new Numbers();
     for (const wire of active) {
@@ -56,12 +93,12 @@ export function parts(model: Model, left: Uint8Array, wires: Wires): Parts {
     const known = new Map<number, number>();
     const later: { vertex: number; round: number; scope: number; holder: number; nodes: number[] }[] = [];
     const first = new Int32Array(vertices).fill(-1);
-    for (let node = 0; node < nodes.count; node++) {
-      const scope = current[node] < 0 ? -1 : above[nodes.scope[node]];
+    for (let node = 0; node < nodes; node++) {
+      const scope = current[node] < 0 ? -1 : above[scopeOf[node]];
       if (scope < 0) continue;
       const vertex = vertexOf[node];
       if (rounds && component![vertex] >= 0) {
-        const key = vertex * (nodes.count + 2) + rounds[node] + 1;
+        const key = vertex * (nodes + 2) + rounds[node] + 1;
         let place = known.get(key);
         if (place === undefined) {
           known.set(key, (place = later.length));
@@ -82,7 +119,7 @@ export function parts(model: Model, left: Uint8Array, wires: Wires): Parts {
     }
   }
   // What is deeper than any edge is split no more.
-  settle(model, current, numbered, of);
+  settle(scopes.parent, scopeOf, current, numbered, of);
   return { scope: current, of, parent, part };
 
   function numbered(scope: number, holder: number, number: number): number {
@@ -99,15 +136,20 @@ export function parts(model: Model, left: Uint8Array, wires: Wires): Parts {
 }
 
 /** Brings nodes whose part stands above their own scope down to it. */
-function settle(model: Model, current: Int32Array, numbered: (scope: number, holder: number, number: number) => number, of: readonly number[]): void {
-  const { scopes, nodes } = model;
+function settle(
+  parent: Int32Array,
+  scopeOf: Int32Array,
+  current: Int32Array,
+  numbered: (scope: number, holder: number, number: number) => number,
+  of: readonly number[],
+): void {
   const known = new Map<number, number>();
-  for (let node = 0; node < nodes.count; node++) {
+  for (let node = 0; node < scopeOf.length; node++) {
     if (current[node] < 0) continue;
     const way: number[] = [];
-    for (let scope = nodes.scope[node]; scope !== of[current[node]]; scope = scopes.parent[scope]) way.push(scope);
+    for (let scope = scopeOf[node]; scope !== of[current[node]]; scope = parent[scope]) way.push(scope);
     for (const scope of way.reverse()) {
-      const key = current[node] * scopes.count + scope;
+      const key = current[node] * parent.length + scope;
       let made = known.get(key);
       if (made === undefined) known.set(key, (made = numbered(scope, current[node], 0)));
       current[node] = made;

@@ -141,12 +141,20 @@ function described(
 
   function plain(scope: number): string {
     if (scope >= runsFrom) return `${made[scope - runsFrom].from}–${made[scope - runsFrom].to}`;
-    return texts[scopes.name[of[scope]]] + (part[scope] ? `#${part[scope] + 1}` : "");
+    return pathOf(scope) + (part[scope] ? `#${part[scope] + 1}` : "");
+  }
+  /** The path from the scope that holds it: what stood in a container between them is named with it. */
+  function pathOf(scope: number): string {
+    let holder = parent[scope];
+    while (holder >= runsFrom) holder = parent[holder];
+    const way: string[] = [];
+    for (let above = of[scope]; above > 0 && above !== of[holder]; above = scopes.parent[above]) way.push(texts[scopes.name[above]]);
+    return way.reverse().join(".");
   }
   function name(scope: number): string {
     const text = plain(scope);
-    if (times[scope] === 1 || !/^\d+$/.test(text)) return text;
-    return `${text}–${Number(text) + times[scope] - 1}`;
+    const number = times[scope] === 1 || scope >= runsFrom ? null : /\d+$/.exec(text);
+    return number ? `${text}–${Number(number[0]) + times[scope] - 1}` : text;
   }
   function key(scope: number): string {
     const way: string[] = [];

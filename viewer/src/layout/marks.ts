@@ -7,7 +7,7 @@ const near = 2;
 /** From so many ranks on a line is far. */
 const far = 7;
 /** A box with more far lines than this on one side has them marked: a mask that every layer takes. */
-const mostFar = 3;
+export const mostFar = 3;
 /** A box with more lines than this on one side has all of them marked. */
 const mostLines = 64;
 const farthest = 100;

@@ -9,6 +9,8 @@ import { markedWay, waysOf } from "./routes.ts";
 
 /** From rank to rank, and the most that is added where lines run far sideways. */
 const rankGap = 32;
+/** Between the border and what is next to it; the frame has room of its own there. */
+const borderGap = 6;
 const mostSlack = 48;
 
 /** A piece at a place of its own, from (0, 0) on. */
@@ -99,6 +101,7 @@ function rows(piece: Piece, boxes: readonly Box[], x: Float64Array): { top: Floa
     const rank = rankOf[piece.upper[short]];
     slack[rank] = Math.max(slack[rank], Math.min(mostSlack, sideways / 12));
   }
+  const isBorder = layers.map((layer) => layer.some((vertex) => vertex < piece.boxes.length && boxes[piece.boxes[vertex]].border !== undefined));
   const top = new Float64Array(layers.length);
   const bottom = new Float64Array(layers.length);
   let at = 0;
@@ -107,7 +110,8 @@ function rows(piece: Piece, boxes: readonly Box[], x: Float64Array): { top: Floa
     let high = 0;
     for (const vertex of layer) if (vertex < piece.boxes.length) high = Math.max(high, boxes[piece.boxes[vertex]].height);
     bottom[rank] = at + high;
-    if (layer.length) at += high + (rank + 1 < layers.length ? rankGap + slack[rank] : 0);
+    const least = isBorder[rank] || isBorder[rank + 1] ? borderGap : rankGap;
+    if (layer.length) at += high + (rank + 1 < layers.length ? least + slack[rank] : 0);
   });
   return { top, bottom };
 }

@@ -1,6 +1,7 @@
 /** The rank of each box: every line leads to a higher one, and lines are short. */
 import { grouped } from "../graph/columns.ts";
 import type { Line } from "./layered.ts";
+import { mostFar } from "./marks.ts";
 
 export type Border = "in" | "out" | undefined;
 
@@ -62,6 +63,11 @@ function tighten(borders: readonly Border[], lines: readonly Line[], { order, ou
   const free = new Uint8Array(count);
   const consumers = new Int32Array(count);
   for (let box = 0; box < count; box++) consumers[box] = out.first[box + 1] - out.first[box];
+  // Far lines of a box with many are drawn as marks: what takes from it need not be near.
+  const weights = Float64Array.from(lines, ({ weight }, line) => {
+    const share = tails[line] < 0 ? 0 : consumers[tails[line]];
+    return share > mostFar ? 1 / share : Math.min(weight, 8);
+  });
   for (const box of order) {
     free[box] = borders[box] === undefined ? 1 : 0;
     for (let row = into.first[box]; row < into.first[box + 1] && free[box]; row++) {
@@ -79,11 +85,11 @@ function tighten(borders: readonly Border[], lines: readonly Line[], { order, ou
       for (let row = out.first[box]; row < out.first[box + 1]; row++) {
         const line = out.rows[row];
         if (borders[heads[line]] === "out") continue;
-        pull += weightOf(lines[line]);
+        pull += weights[line];
         limit = Math.min(limit, rank[heads[line]] - 1);
       }
       if (limit === 0x7fffffff) continue;
-      if (!free[box]) for (let row = into.first[box]; row < into.first[box + 1]; row++) pull -= weightOf(lines[into.rows[row]]);
+      if (!free[box]) for (let row = into.first[box]; row < into.first[box + 1]; row++) pull -= weights[into.rows[row]];
       if (pull > 0 && limit > rank[box]) {
         rank[box] = limit;
         moved = true;
@@ -94,10 +100,10 @@ function tighten(borders: readonly Border[], lines: readonly Line[], { order, ou
       let pull = 0;
       let limit = 0;
       for (let row = into.first[box]; row < into.first[box + 1]; row++) {
-        pull += weightOf(lines[into.rows[row]]);
+        pull += weights[into.rows[row]];
         limit = Math.max(limit, rank[tails[into.rows[row]]] + 1);
       }
-      for (let row = out.first[box]; row < out.first[box + 1]; row++) pull -= weightOf(lines[out.rows[row]]);
+      for (let row = out.first[box]; row < out.first[box + 1]; row++) pull -= weights[out.rows[row]];
       if (pull > 0 && limit < rank[box] && limit > 0) {
         rank[box] = limit;
         moved = true;
@@ -105,10 +111,6 @@ function tighten(borders: readonly Border[], lines: readonly Line[], { order, ou
     }
     if (!moved) break;
   }
-}
-
-function weightOf(line: Line): number {
-  return Math.min(line.weight, 8);
 }
 
 /** Boxes in an order of the lines that are not turned. */

@@ -134,6 +134,7 @@ function ofModule(page: Page, at: number): Child[] {
       ["changes", changed.join(", ")],
       ["equal to", scopes.alike[scope] !== scope ? pathOf(model, scopes.alike[scope]) : ""],
     ]),
+    ...model.changes.flatMap((change, each) => (change.scopes.includes(scope) ? changeFields(page, each) : [])),
     h("h3", {}, "In"),
     scope === 0 ? null : moduleButton(page, scopes.parent[scope]),
   ];
@@ -161,7 +162,7 @@ function ofChange(page: Page, at: number): Child[] {
   const change = page.model.changes[at];
   return [
     h("h2", {}, `Change ${at + 1} of ${page.model.changes.length}`),
-    badges([change.group]),
+    badges([change.kind, change.group]),
     h("p", {}, change.text),
     ...changeFields(page, at),
     change.nodes.length > 0 && h("h3", {}, "Nodes"),

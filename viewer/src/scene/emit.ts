@@ -125,9 +125,8 @@ function linesOf(
     }
     for (const [key, edges] of pairs) {
       const [from, to] = [Math.floor(key / 0x4000000), key % 0x4000000];
-      const whole = passes(plan, number);
-      const drawnWay = whole ? throughBorders(number, edges[0], way, outOf, into) : directWay(boxes[from], boxes[to]);
-      lines.push({ from, to, weight: edges.length, way: drawnWay, marked: !whole, ...looks(edges) });
+      const whole = passes(plan, number) ? throughBorders(number, edges[0], way, outOf, into) : undefined;
+      lines.push({ from, to, weight: edges.length, way: whole ?? directWay(boxes[from], boxes[to]), marked: !whole, ...looks(edges) });
     }
   });
 
@@ -138,22 +137,22 @@ function linesOf(
     return { kind, status: same ? status : changed };
   }
 
-  /** The way within opened scopes on both sides, and between them; inner lines may themselves be marks, which end at the border. */
-  function throughBorders(line: number, wire: number, middle: Float64Array, outOf: Opened | undefined, into: Opened | undefined): Float64Array {
+  /** The way within opened scopes on both sides, and between them; nothing where it is but marks in one of them. */
+  function throughBorders(line: number, wire: number, middle: Float64Array, outOf?: Opened, into?: Opened): Float64Array | undefined {
     const before = outOf ? inside(outOf, line, wires.from[wire], true) : [];
     const after = into ? inside(into, line, wires.to[wire], false) : [];
-    return joined([...before.reverse(), middle, ...after]);
+    return before && after && joined([...before.reverse(), middle, ...after]);
   }
 
-  function inside(start: Opened, line: number, node: number, outward: boolean): Float64Array[] {
+  function inside(start: Opened, line: number, node: number, outward: boolean): Float64Array[] | undefined {
     const ways: Float64Array[] = [];
     let outer = line;
     for (let at: Opened | undefined = start; at; ) {
       const { plan: own, layout: places, inner: deeper }: Opened = at;
-      const port = own.portOf.get(outer);
-      if (port === undefined) break;
+      const port = own.portOf.get(outer)!;
       const place: number = own.placeOf.get(itemUnder(tree, own.scope, node))!;
       outer = own.between.get(outward ? pairKey(place, port) : pairKey(port, place))!;
+      if (!passes(own, outer)) return undefined;
       const put = putOf.get(at)!;
       ways.push(moved(places.ways[outer], put.x, put.y));
       at = deeper.get(place);

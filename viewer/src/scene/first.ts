@@ -26,6 +26,8 @@ export function firstOpened(tree: Tree, open: (opened: ReadonlySet<number>) => O
       const more = group.reduce((sum, scope) => sum + size(scope) - 1, 0);
       // A run of thousands is a choice of where to look; opened it would only push the others away.
       if (boxes + more > mostBoxes || scopes.isRun(group[0])) continue;
+      // A frame around one operation says less than the box of the module.
+      if (group.every((scope) => size(scope) === 1 && !childScopes(scope).length)) continue;
       if (tried++ >= mostTried) return opened;
       const wider = new Set([...opened, ...group]);
       const root = open(wider);

@@ -80,7 +80,7 @@ export function caption({ model, scopes }: Shown, scope: number): string {
   if (scopes.isRun(scope)) return `nodes ${scopes.name(scope)}`;
   const of = scopes.of[scope];
   const className = model.texts[model.scopes.className[of]];
-  const name = scopes.parts[scope] > 1 ? model.texts[model.scopes.name[of]] : scopes.name(scope);
+  const name = scopes.parts[scope] > 1 ? scopes.name(scope).replace(/#\d+$/, "") : scopes.name(scope);
   const times = scopes.times[scope] > 1 ? ` ×${scopes.times[scope]}` : "";
   const part = scopes.parts[scope] > 1 ? ` (${scopes.part[scope] + 1} of ${scopes.parts[scope]})` : "";
   const both = name && className ? `${name}: ${className}` : name || className || model.title;
