@@ -110,7 +110,7 @@ def test_20_000_siblings_with_one_weight(browser: Browser) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_out_of_reach(browser: Browser, scheme: str) -> None:
-    with browser.opened(everything().to("html"), color_scheme=scheme, reduced_motion="reduce") as page:
+    with browser.opened(everything().to("html"), color_scheme=scheme) as page:
         assert page.violations() == []
         page.page.locator("[role=application]").focus()
         page.press("ArrowDown", "m")

@@ -278,7 +278,7 @@ def test_cuts_are_stubs_and_unreached_parameters_lead_to_them(browser: Browser) 
         drawing(page).press("e")
         (stub,) = [stub for stub in page.ask("stubs") if stub["cut"] == 0]
         assert stub["box"] == "head/mm:1"
-        page.press("-", "-", "-", "-")
+        page.press(*"-----")
         place = page.ask("placeOfStub(0)")
         page.page.mouse.click(place["x"], place["y"])
         assert page.ask("selection") == {"kind": "cut", "name": "0"}
@@ -302,9 +302,11 @@ def test_a_forward_that_raised_ends_at_the_operation(browser: Browser) -> None:
 
 
 def test_a_diff_opens_what_changed_only(review: Opened) -> None:
-    assert "head" in {frame["name"] for frame in review.ask("frames")}
+    assert {"h.0.mlp", "h.3.mlp"} <= {frame["name"] for frame in review.ask("frames")}
     boxes = {box["name"]: box for box in review.ask("boxes")}
-    assert boxes["head/exp:1"]["status"] == "added"
+    assert {"h.0.attn", "head", "head#2"} <= {*boxes}
+    assert boxes["h.0.mlp/gelu:1"]["status"] == "changed"
+    assert boxes["h.0.attn"]["holds"] == []
     review.press("0")
     closed = {box["name"]: box for box in review.ask("boxes")}
     assert closed["h"]["holds"] == ["changed"]

@@ -100,7 +100,8 @@ class Browser:
     def opened(self, html: str, link: str = "", **context: Any) -> Iterator[Opened]:
         """A page from the disk; in the end it has said nothing and asked for nothing but itself."""
         address = self.written(html)
-        within = self._chromium.new_context(viewport=SIZE, **context)
+        # Nothing glides, so that what is asked for is where it will stay.
+        within = self._chromium.new_context(**{"viewport": SIZE, "reduced_motion": "reduce", **context})
         within.set_default_timeout(SECONDS * 1000)
         try:
             opened = Opened(within.new_page())

@@ -45,8 +45,9 @@ const steps = ["look-step-1", "look-step-2", "look-step-3", "look-step-4", "look
 export function colourings(model: Model, sums: Sums): readonly (readonly [name: string, words: string])[] {
   return [
     ...(sums.differs ? [["changes", "changes"] as const] : []),
-    ["role", "role"], ["module", "module"], ["dtype", "dtype"], ["saved", "bytes saved"],
+    // Who gives an overlay wants to see it.
     ...model.channels.map((channel) => [`overlay:${channel.name}`, plain(channel.name, 40)] as const),
+    ["role", "role"], ["module", "module"], ["dtype", "dtype"], ["saved", "bytes saved"],
   ];
 }
 
