@@ -36,7 +36,7 @@ export interface Colouring {
 
 export const statusSigns = ["", "+", "\u2212", "~", ">", "^"] as const;
 export const roleSigns: Readonly<Record<string, string>> = {
-  leaf: "\u25cf", parameter: "\u25cf", buffer: "\u25a0", input: "\u25b7", constant: "\u25c6", output: "\u25ce", function: "", other: "",
+  leaf: "\u25cf", parameter: "\u25cf", buffer: "\u25a0", input: "\u2193", constant: "\u25c6", output: "\u25ce", function: "", other: "",
 };
 const tints = 8;
 const steps = ["look-step-1", "look-step-2", "look-step-3", "look-step-4", "look-step-5"] as const;
