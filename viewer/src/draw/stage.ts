@@ -96,14 +96,12 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
   const arrange = (): void => {
     const wanted = state.sides ? 2 : 1;
     if (drawings.length === wanted) return;
-    const { camera } = first();
     if (wanted === 2) drawings.push(drawing(moved));
     else drawings.pop();
     element.replaceChildren(...drawings.map((each) => each.element));
     element.classList.toggle("sides", wanted === 2);
     drawings.forEach((each) => each.resize());
-    first().move(camera);
-    moved(camera);
+    moved(first().camera);
   };
   const rectangleOf = (scope: number): Rectangle | null => {
     const frame = places.frameOf.get(scope);
