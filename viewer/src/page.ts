@@ -10,6 +10,7 @@ import { statusWords } from "./draw/paint.ts";
 import { numberText } from "./draw/plain.ts";
 import { type Stage, marksOf, stage as stageOf } from "./draw/stage.ts";
 import { sumsOf } from "./draw/sums.ts";
+import { search } from "./graph/search.ts";
 import { type KeyActions, keys } from "./keys.ts";
 import { eyeOf, memory } from "./memory.ts";
 import { allOpened, around, openedTo, toggled } from "./opening.ts";
@@ -181,6 +182,8 @@ function build(model: Model, timings: Timings): void {
     void readDetails(document, model).then((read) => {
       details = read;
       panel.show();
+      // The first search makes an index: better now than under the fingers of who types.
+      (window.requestIdleCallback ?? setTimeout)(() => search(model, read, " index"));
     });
   }));
 
