@@ -81,6 +81,7 @@ function build(model: Model, timings: Timings): void {
       const now = stage.shown.scopes;
       const selected: Selected = next.selected.kind === "module" ? { kind: "module", at: now.find(before.key(next.selected.at)) } : next.selected;
       apply({ ...next, opened: carried(next.opened, before, now), selected: selected.kind === "module" && selected.at < 0 ? nothing : selected });
+      stage.fit();
     },
     toggle(scope) {
       const began = performance.now();

@@ -68,7 +68,7 @@ export function paintCaptions(pen: Pen, painting: Painting, all: readonly Captio
     const tint = theme[places.scene.frames[frame].depth % 2 === 0 ? "frame-a" : "frame-b"];
     pen.rectangles([x + 2, y + 1, width - 4, height - 2], tint, null, 4);
     pen.text("\u2212", x + 7, y + height * 0.75, size, theme.quiet, true, "left");
-    pen.text(words, x + 19, y + height * 0.75, size, theme.text, true, "left");
+    pen.text(words, x + 20, y + height * 0.75, size, theme.text, true, "left", width - 22);
   }
 }
 

@@ -102,11 +102,10 @@ function known(page: Page, details: Details): Child[] {
     details.saved.length > 0 && h("h3", {}, "Saved for backward"),
     details.saved.length > 0 &&
       h("table", {},
-        h("thead", {}, h("tr", {}, ...["slot", "tensor", "bytes", "storage"].map((words) => h("th", { scope: "col" }, words)))),
+        h("thead", {}, h("tr", {}, ...["slot", "tensor, storage", "bytes"].map((words) => h("th", { scope: "col" }, words)))),
         h("tbody", {}, ...details.saved.map(({ slot, tensor, bytes, storage, state, origin }) =>
-          h("tr", {}, h("th", { scope: "row" }, slot), h("td", {}, tensor, state === "" ? null : h("em", {}, ` ${state}`)),
-            h("td", { class: "number" }, bytes === null ? "unknown" : bytesText(bytes)),
-            h("td", {}, origin >= 0 ? nodeButton(page, origin, storage || page.model.nodes.id(origin)) : storage))))),
+          h("tr", {}, h("th", { scope: "row" }, slot), h("td", {}, tensor, state === "" ? null : h("em", {}, ` ${state}`), h("br"), origin >= 0 ? nodeButton(page, origin, storage || page.model.nodes.id(origin)) : storage),
+            h("td", { class: "number" }, bytes === null ? "unknown" : bytesText(bytes)))))),
   ];
 }
 
