@@ -24,7 +24,12 @@ export function partsOf(
   const local = new Int32Array(count);
   const made: Piece[] = [];
   for (let piece = 0; piece < pieces; piece++) {
-    const boxes = members.rows.slice(members.first[piece], members.first[piece + 1]);
+    const [first, last] = [members.first[piece], members.first[piece + 1]];
+    if (last - first === 1) {
+      made.push(single(members.rows[first], borders, rank, above[piece] ?? none));
+      continue;
+    }
+    const boxes = Array.from(members.rows.subarray(first, last));
     boxes.forEach((box, place) => (local[box] = place));
     const own = drawn.rows.subarray(drawn.first[piece], drawn.first[piece + 1]);
     made.push(split(boxes, own, { borders, lines, rank, turned, local }, above[piece] ?? none));
@@ -33,6 +38,15 @@ export function partsOf(
 }
 
 const none: readonly number[] = [];
+const noLines = new Int32Array(0);
+const free = { first: false, last: false };
+const oneLayer = [new Int32Array(1)];
+
+/** There may be thousands of these: they share what is the same in all. */
+function single(box: number, borders: readonly Border[], rank: Int32Array, above: readonly number[]): Piece {
+  const bordered = borders[box] !== undefined;
+  return { boxes: [box], vertices: 1, layers: oneLayer, firstRank: rank[box], upper: noLines, lower: noLines, line: noLines, bordered, fixed: free, above };
+}
 
 interface Around {
   readonly borders: readonly Border[];
@@ -43,7 +57,7 @@ interface Around {
 }
 
 /** Long lines get a point in every rank that they pass. */
-function split(boxes: Int32Array, own: Int32Array, { borders, lines, rank, turned, local }: Around, above: readonly number[]): Piece {
+function split(boxes: readonly number[], own: Int32Array, { borders, lines, rank, turned, local }: Around, above: readonly number[]): Piece {
   let [firstRank, lastRank, bordered] = [0x7fffffff, 0, false];
   for (const box of boxes) {
     firstRank = Math.min(firstRank, rank[box]);
@@ -71,6 +85,8 @@ function split(boxes: Int32Array, own: Int32Array, { borders, lines, rank, turne
     lower.push(local[bottom]);
     line.push(number);
   }
+  const isBorder = (layer: readonly number[], side: Border): boolean =>
+    layer.length > 0 && layer.every((vertex) => vertex < boxes.length && borders[boxes[vertex]] === side);
   return {
     boxes,
     vertices,
@@ -80,6 +96,7 @@ function split(boxes: Int32Array, own: Int32Array, { borders, lines, rank, turne
     lower: Int32Array.from(lower),
     line: Int32Array.from(line),
     bordered,
+    fixed: { first: isBorder(layers[0], "in"), last: isBorder(layers[layers.length - 1], "out") },
     above,
   };
 }
