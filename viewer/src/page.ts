@@ -9,7 +9,7 @@ import { caption } from "./scene/labels.ts";
 import { statusWords } from "./draw/paint.ts";
 import { numberText } from "./draw/plain.ts";
 import { type Stage, marksOf, stage as stageOf } from "./draw/stage.ts";
-import { sumsOf } from "./draw/sums.ts";
+import { standIn, sumsOf } from "./draw/sums.ts";
 import { search } from "./graph/search.ts";
 import { type KeyActions, keys } from "./keys.ts";
 import { eyeOf, memory } from "./memory.ts";
@@ -83,8 +83,9 @@ function build(model: Model, timings: Timings): void {
       apply({ ...next, opened: carried(next.opened, before, now), selected: selected.kind === "module" && selected.at < 0 ? nothing : selected });
       stage.fit();
     },
-    toggle(scope) {
+    toggle(wanted) {
       const began = performance.now();
+      const scope = standIn(stage.shown, wanted);
       apply({ ...state, opened: toggled(state.opened, scope) }, scope);
       say(`${caption(stage.shown, scope)} ${state.opened.has(scope) ? "opened" : "closed"}`);
       requestAnimationFrame(() => setTimeout(() => (timings.opened = performance.now() - began)));

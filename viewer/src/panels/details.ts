@@ -3,7 +3,7 @@
 import { type Details, type Model, flag, roles, statuses } from "../data/model.ts";
 import { statusWords } from "../draw/paint.ts";
 import { bytesText, numberText } from "../draw/plain.ts";
-import { pathOf } from "../draw/sums.ts";
+import { pathOf, standIn } from "../draw/sums.ts";
 import { type Groups, grouped } from "../graph/columns.ts";
 import type { Selected, Trail } from "../state.ts";
 import type { Page } from "./context.ts";
@@ -125,7 +125,7 @@ function ofModule(page: Page, at: number): Child[] {
     h("h2", {}, pathOf(model, scope) || "the whole graph"),
     badges([texts[scopes.className[scope]], shown.scopes.times[at] > 1 ? `\u00d7${shown.scopes.times[at]} equal layers` : "", parts > 1 ? `part ${shown.scopes.part[at] + 1} of ${parts}` : ""]),
     h("div", { class: "buttons" },
-      button(page.state.opened.has(at) ? "Close" : "Open", () => page.toggle(at)),
+      button(page.state.opened.has(standIn(shown, at)) ? "Close" : "Open", () => page.toggle(at)),
       button("Copy path", () => copy(page, pathOf(model, scope)))),
     facts([
       ["detail", texts[scopes.detail[scope]]],
