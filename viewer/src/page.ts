@@ -1,7 +1,7 @@
 /** Starts the page: reads what is in it, draws, and lets panels, keys and links change the one state. */
 
 import { readDetails } from "./data/details.ts";
-import type { DetailsOfAll, Model } from "./data/model.ts";
+import { type DetailsOfAll, type Model, flag } from "./data/model.ts";
 import { readModel } from "./data/read.ts";
 import { download, pngOf, svgOf } from "./draw/exports.ts";
 import { colourings } from "./draw/looks.ts";
@@ -30,7 +30,7 @@ import { type Timings, probe } from "./probe.ts";
 import { type Selected, type State, carried, hashOf, nothing, stateOf, switchesOf } from "./state.ts";
 
 const switches = { hideRearranging: false, dropAccumulators: true, rollUp: false, inlineParameters: true };
-/** More open modules than this are asked for twice. */
+/** A window of less pixels begins without what stands beside the drawing. */
 const narrow = 900;
 
 async function start(): Promise<void> {
@@ -163,8 +163,11 @@ function build(model: Model, timings: Timings): void {
 
   stage.resize();
   state = { ...state, opened: stage.firstOpened() };
-  const said = stateOf(link, model, stage.shown.scopes, state);
-  state = said;
+  state = stateOf(link, model, stage.shown.scopes, state);
+  // Who opens the graph of a forward that raised wants to see where.
+  const failed = link === "" ? model.nodes.flags.findIndex((bits) => (bits & flag.failed) !== 0) : -1;
+  if (failed >= 0) state = { ...state, selected: { kind: "node", at: failed } };
+  if (failed >= 0) state = { ...state, opened: new Set([...state.opened, ...around(stage.shown, state.selected)]) };
   stage.follow(state, -1);
   look(link);
   new ResizeObserver(() => stage.resize()).observe(stage.element);

@@ -2,7 +2,7 @@
 
 import { fitted, font, textWidth } from "../scene/widths.ts";
 import { type Camera, type Size, overlap, seen } from "./camera.ts";
-import { arrow, isHidden, stubLength } from "./paint.ts";
+import { arrow, isHidden, paintSigns, stubLength } from "./paint.ts";
 import { type Painting, linesAt } from "./painting.ts";
 import type { Pen } from "./pen.ts";
 
@@ -107,4 +107,5 @@ function paintMarkedBox(pen: Pen, painting: Painting, at: number, width: number,
   pen.rectangles(others, null, { colour: theme.accent, width: width * 0.6 }, 5);
   const { x, y, width: wide, height } = boxes[at];
   pen.rectangles([x - 1, y - 1, wide + 2, height + 2], null, { colour: theme.accent, width }, 6);
+  if (isSelected) paintSigns(pen, painting, [at]);
 }

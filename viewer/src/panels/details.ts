@@ -67,7 +67,7 @@ function ofNode(page: Page, node: number, readers: Groups): Child[] {
       (nodes.flags[node] & flag.opaque) !== 0 ? "opaque" : "",
       (nodes.flags[node] & flag.output) !== 0 ? "output of the graph" : "",
     ]),
-    (nodes.flags[node] & flag.failed) !== 0 && h("p", { class: "failed" }, "\u2715 This operation raised the error that ended the forward."),
+    (nodes.flags[node] & flag.failed) !== 0 && h("p", { class: "failed" }, `\u2715 ${errorOf(details) || "This operation raised the error that ended the forward."}`),
     h("div", { class: "copy" }, h("code", {}, nodes.id(node)), button("Copy id", () => copy(page, nodes.id(node)))),
     ...trailButtons(page),
     ...changes.flatMap((at) => changeFields(page, at)),
@@ -84,6 +84,12 @@ function ofNode(page: Page, node: number, readers: Groups): Child[] {
 export function titleOf({ nodes, texts }: Model, node: number): string {
   const [op, name] = [texts[nodes.op[node]], texts[nodes.name[node]]];
   return (roles[nodes.role[node]] === "function" ? op : name || op) || roles[nodes.role[node]];
+}
+
+/** What the failed operation raised, as the file has it. */
+function errorOf(details: Details | null): string {
+  const said = details?.attributes.find(([key]) => key === "ext.failed")?.[1] ?? "";
+  return said.replace(/^"|"$/g, "");
 }
 
 function known(page: Page, details: Details): Child[] {
