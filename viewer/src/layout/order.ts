@@ -31,7 +31,7 @@ export function ordered(piece: Piece): Piece {
   let best: Int32Array[] = [];
   let fewest = Infinity;
   const budget = { left: mostWork };
-  for (const start of [fromTop, fromBottom]) {
+  for (const start of starts) {
     start(web);
     let crossed = crossings(web);
     const keep = (): boolean => {
@@ -45,7 +45,7 @@ export function ordered(piece: Piece): Piece {
     for (let sweep = 0; sweep < mostSweeps && fewest > 0 && without < patience && budget.left > 0; sweep++) {
       sweepOnce(web, sweep);
       budget.left -= 6 * piece.upper.length + piece.vertices;
-      if (budget.left > 0) swapNeighbours(web, budget);
+      if (budget.left > 0) swapNeighbours(web, budget, sweep % 4 >= 2);
       crossed = crossings(web);
       without = keep() ? 0 : without + 1;
     }
@@ -54,41 +54,70 @@ export function ordered(piece: Piece): Piece {
   return { ...piece, layers: best };
 }
 
-/** A first order: what is reached together stands together, searched from the first rank. */
-function fromTop(web: Web): void {
-  search(web, web.down, web.piece.lower, false);
+/** First orders: what is reached together stands together. Later ones are tried while lines cross and work is left. */
+const starts: readonly ((web: Web) => void)[] = [
+  (web) => search(web, web.down, web.piece.lower, { backwards: false, mirrored: false, broad: false }),
+  (web) => search(web, web.up, web.piece.upper, { backwards: true, mirrored: false, broad: false }),
+  (web) => search(web, web.down, web.piece.lower, { backwards: false, mirrored: true, broad: true }),
+  (web) => search(web, web.up, web.piece.upper, { backwards: true, mirrored: true, broad: true }),
+  (web) => search(web, web.down, web.piece.lower, { backwards: false, mirrored: true, broad: false }),
+  (web) => search(web, web.up, web.piece.upper, { backwards: true, mirrored: true, broad: false }),
+  ...[1, 2, 3, 4].map((seed) => (web: Web) => shuffle(web, seed)),
+];
+
+interface Search {
+  /** From the last rank up. */
+  readonly backwards: boolean;
+  /** Neighbours are met from the right. */
+  readonly mirrored: boolean;
+  readonly broad: boolean;
 }
 
-function fromBottom(web: Web): void {
-  search(web, web.up, web.piece.upper, true);
-}
-
-function search(web: Web, next: Groups, ends: Int32Array, backwards: boolean): void {
+function search(web: Web, next: Groups, ends: Int32Array, { backwards, mirrored, broad }: Search): void {
   const { piece } = web;
   const seen = new Uint8Array(piece.vertices);
   const layers: number[][] = piece.layers.map(() => []);
   const rankOf = new Int32Array(piece.vertices);
   piece.layers.forEach((layer, rank) => layer.forEach((vertex) => (rankOf[vertex] = rank)));
-  const stack: number[] = [];
+  const waiting: number[] = [];
   const ranks = backwards ? [...piece.layers].reverse() : piece.layers;
   for (const layer of ranks) {
-    for (const start of layer) {
+    for (let place = 0; place < layer.length; place++) {
+      const start = layer[mirrored ? layer.length - 1 - place : place];
       if (seen[start]) continue;
-      stack.push(start);
-      while (stack.length) {
-        const vertex = stack.pop()!;
+      waiting.push(start);
+      let read = 0;
+      while (read < waiting.length) {
+        const vertex = broad ? waiting[read++] : waiting.pop()!;
         if (seen[vertex]) continue;
         seen[vertex] = 1;
         layers[rankOf[vertex]].push(vertex);
-        for (let row = next.first[vertex + 1] - 1; row >= next.first[vertex]; row--) {
-          if (!seen[ends[next.rows[row]]]) stack.push(ends[next.rows[row]]);
+        const [first, last] = [next.first[vertex], next.first[vertex + 1]];
+        for (let row = first; row < last; row++) {
+          // The one to go on with is taken from the end.
+          const neighbour = ends[next.rows[mirrored === broad ? last - 1 - row + first : row]];
+          if (!seen[neighbour]) waiting.push(neighbour);
         }
       }
+      waiting.length = 0;
     }
   }
   web.layers.length = 0;
   for (const layer of layers) web.layers.push(Int32Array.from(layer));
   for (const layer of web.layers) number(web, layer);
+}
+
+/** Any order, the same for the same seed. */
+function shuffle(web: Web, seed: number): void {
+  let state = seed;
+  for (const layer of web.layers) {
+    for (let place = layer.length - 1; place > 0; place--) {
+      state = (Math.imul(state, 1103515245) + 12345) & 0x7fffffff;
+      const other = (state >> 8) % (place + 1);
+      [layer[place], layer[other]] = [layer[other], layer[place]];
+    }
+    number(web, layer);
+  }
 }
 
 function number({ position }: Web, layer: Int32Array): void {
@@ -147,8 +176,8 @@ function sortedPlaces(from: Groups, start: number, end: number, ends: Int32Array
   return places;
 }
 
-/** Swaps neighbours of a rank where that saves crossings, until none does or the work is done. */
-function swapNeighbours(web: Web, budget: { left: number }): void {
+/** Swaps neighbours of a rank where that saves crossings, until none does or the work is done; in the first round also where it costs none. */
+function swapNeighbours(web: Web, budget: { left: number }, evenEqual: boolean): void {
   const { layers, position, piece, up, down } = web;
   for (let round = 0; round < 8; round++) {
     let saved = 0;
@@ -157,7 +186,8 @@ function swapNeighbours(web: Web, budget: { left: number }): void {
         const [one, other] = [layer[place], layer[place + 1]];
         const gain =
           swapGain(one, other, up, piece.upper, position, budget) + swapGain(one, other, down, piece.lower, position, budget);
-        if (gain <= 0) continue;
+        // A swap that saves nothing may make room for one that does, if it is not undone at once.
+        if (gain < 0 || (gain === 0 && !(evenEqual && round === 0))) continue;
         saved += gain;
         layer[place] = other;
         layer[place + 1] = one;
@@ -166,7 +196,7 @@ function swapNeighbours(web: Web, budget: { left: number }): void {
       }
       if (budget.left <= 0) return;
     }
-    if (!saved) return;
+    if (!saved && round > 0) return;
   }
 }
 
