@@ -107,8 +107,9 @@ class Browser:
             opened = Opened(within.new_page())
             opened.page.goto(address + link)
             yield opened.is_shown()
-            assert opened.said == []
-            assert {asked.partition("#")[0] for asked in opened.asked if not asked.startswith("blob:")} == {address}
+            assert not opened.said, opened.said
+            asked = {each.partition("#")[0] for each in opened.asked if not each.startswith("blob:")}
+            assert asked == {address}, asked
         finally:
             within.close()
 

@@ -63,11 +63,11 @@ function build(model: Model, timings: Timings): void {
     get details() {
       return details;
     },
-    select(selected, opens = false) {
+    select(selected, opens = false, isSeen = false) {
       const inner = opens ? around(stage.shown, selected).filter((scope) => !state.opened.has(scope)) : [];
       if (inner.length > 0) apply({ ...state, selected, opened: new Set([...state.opened, ...inner]) });
       else apply({ ...state, selected });
-      stage.reveal(selected);
+      if (!isSeen) stage.reveal(selected);
     },
     change(part) {
       const before = stage.shown.scopes;
