@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import SECONDS, Browser, Opened
-from hostile_texts import HOSTILE_TEXTS
+from example_files import EXAMPLES, GRAPHS
+from hostile_texts import HOSTILE_TEXTS, graph_of
 from samples import everything, hostile
 
 import gradir
+from gradir.cli import main
 from gradir.ir import Builder, Graph, TensorMeta
 
 META = TensorMeta("float32", (2, 3))
@@ -35,12 +38,17 @@ def told(page: Opened) -> Iterator[str]:
         yield f"stub {stub['cut']} {json.dumps(stub['box'])} {'above' if stub['above'] else 'below'}"
 
 
+MOST = 150
+"""A picture of more boxes is nothing to read and compare."""
+
+
 def picture(page: Opened) -> str:
     """What is drawn at first, and with everything open."""
     first = [*told(page)]
     page.page.locator("[role=application]").focus()
     page.press("e")
-    return "\n".join(["at first:", *first, "", "all open:", *told(page), ""])
+    opened = [*told(page)] if len(page.names()) <= MOST else [f"{len(page.names())} boxes"]
+    return "\n".join(["at first:", *first, "", "all open:", *opened, ""])
 
 
 def chains(count: int) -> Graph:
@@ -62,18 +70,33 @@ def test_a_graph_that_has_everything(browser: Browser, golden: Callable[[str, st
         golden("page/everything.txt", picture(page))
 
 
-@pytest.mark.parametrize("sample", [hostile, lambda: hostile(HOSTILE_TEXTS)], ids=["labels", "texts"])
-def test_hostile_names_are_text(browser: Browser, sample: Callable[[], Graph]) -> None:
-    graph = sample()
+@pytest.mark.parametrize("spec", GRAPHS)
+def test_the_examples(spec: str, browser: Browser, golden: Callable[[str, str], None], tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    path = tmp_path / "example.gir"
+    assert main(["capture", f"{EXAMPLES}/{spec}", "--sources", "-o", str(path)]) == 0
+    with browser.opened(gradir.load(path).to("html")) as page:
+        golden(f"page/{spec.replace('.py:', '-')}.txt", picture(page))
+
+
+def test_a_review_of_two_examples(browser: Browser, golden: Callable[[str, str], None], tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    paths = [tmp_path / f"{name}.gir" for name in ("loss", "edited")]
+    for path in paths:
+        assert main(["capture", f"{EXAMPLES}/gpt.py:{path.stem}", "-o", str(path)]) == 0
+    with browser.opened(gradir.diff(*map(gradir.load, paths)).to("html")) as page:
+        golden("page/review.txt", "\n".join([*told(page), ""]))
+
+
+@pytest.mark.parametrize("graph", [hostile(), *map(graph_of, HOSTILE_TEXTS.values())], ids=["names", *HOSTILE_TEXTS])
+def test_hostile_names_are_text(browser: Browser, graph: Graph) -> None:
     with browser.opened(gradir.export(graph, "html", title="</title><script>alert(1)</script>\u202e")) as page:
         assert page.page.title().startswith("</title><script>alert(1)</script>")
         picture(page)
         assert page.ask("boxes")
         for name in page.names()[:40]:
             page.click(name)
-        page.page.keyboard.press("/")
-        page.page.keyboard.type("script")
-        page.until("hits.length > 0")
+        page.press("t", "m", "u")
         assert page.page.evaluate("document.scripts.length") == 3
 
 
@@ -113,7 +136,7 @@ def test_20_000_siblings_with_one_weight(browser: Browser) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_out_of_reach(browser: Browser, scheme: str) -> None:
-    with browser.opened(everything().to("html"), color_scheme=scheme, reduced_motion="reduce") as page:
+    with browser.opened(everything().to("html"), color_scheme=scheme) as page:
         assert page.violations() == []
         page.page.locator("[role=application]").focus()
         page.press("ArrowDown", "m")

@@ -3,7 +3,7 @@
 import type { Shown } from "./graph/shown.ts";
 import type { Selected } from "./state.ts";
 import { statuses } from "./data/model.ts";
-import { type Sums, depths, scopeOf } from "./draw/sums.ts";
+import { type Sums, depths, scopeOf, standIn } from "./draw/sums.ts";
 
 /** With more boxes than this a picture of all says nothing, and takes its time. */
 const mostOpened = 20_000;
@@ -56,16 +56,16 @@ export function around(shown: Shown, selected: Selected): number[] {
   const { model, scopes } = shown;
   const starts: number[] = [];
   if (selected.kind === "node") starts.push(scopeOf(model, shown, selected.at));
-  else if (selected.kind === "module") starts.push(scopes.parent[selected.at]);
+  else if (selected.kind === "module") starts.push(scopes.parent[standIn(shown, selected.at)]);
   else if (selected.kind === "cut") {
     const { at, into, scope } = model.cuts[selected.at];
     for (const node of [at, into]) if (node >= 0) starts.push(scopeOf(model, shown, node));
     if (starts.length === 0) starts.push(scope);
   } else if (selected.kind === "change") {
-    const { nodes, group } = model.changes[selected.at];
-    if (nodes.length === 0) starts.push(scopes.parent[scopes.find(group)] ?? 0);
+    const { nodes, scopes: modules } = model.changes[selected.at];
+    if (modules.length > 0) starts.push(scopes.parent[modules[0]]);
     else if (nodes.length > 1) starts.push(scopes.parent[holder(shown, nodes)] ?? 0);
-    else starts.push(scopeOf(model, shown, nodes[0]));
+    else for (const node of nodes) starts.push(scopeOf(model, shown, node));
   }
   const found = new Set<number>();
   for (const start of starts) for (let at = start; at > 0; at = scopes.parent[at]) found.add(at);

@@ -1,7 +1,7 @@
 /** Starts the page: reads what is in it, draws, and lets panels, keys and links change the one state. */
 
 import { readDetails } from "./data/details.ts";
-import type { DetailsOfAll, Model } from "./data/model.ts";
+import { type DetailsOfAll, type Model, flag } from "./data/model.ts";
 import { readModel } from "./data/read.ts";
 import { download, pngOf, svgOf } from "./draw/exports.ts";
 import { colourings } from "./draw/looks.ts";
@@ -9,7 +9,8 @@ import { caption } from "./scene/labels.ts";
 import { statusWords } from "./draw/paint.ts";
 import { numberText } from "./draw/plain.ts";
 import { type Stage, marksOf, stage as stageOf } from "./draw/stage.ts";
-import { sumsOf } from "./draw/sums.ts";
+import { standIn, sumsOf } from "./draw/sums.ts";
+import { search } from "./graph/search.ts";
 import { type KeyActions, keys } from "./keys.ts";
 import { eyeOf, memory } from "./memory.ts";
 import { allOpened, around, openedTo, toggled } from "./opening.ts";
@@ -30,7 +31,7 @@ import { type Timings, probe } from "./probe.ts";
 import { type Selected, type State, carried, hashOf, nothing, stateOf, switchesOf } from "./state.ts";
 
 const switches = { hideRearranging: false, dropAccumulators: true, rollUp: false, inlineParameters: true };
-/** More open modules than this are asked for twice. */
+/** A window of less pixels begins without what stands beside the drawing. */
 const narrow = 900;
 
 async function start(): Promise<void> {
@@ -62,11 +63,11 @@ function build(model: Model, timings: Timings): void {
     get details() {
       return details;
     },
-    select(selected, opens = false) {
+    select(selected, opens = false, isSeen = false) {
       const inner = opens ? around(stage.shown, selected).filter((scope) => !state.opened.has(scope)) : [];
       if (inner.length > 0) apply({ ...state, selected, opened: new Set([...state.opened, ...inner]) });
       else apply({ ...state, selected });
-      stage.reveal(selected);
+      if (!isSeen) stage.reveal(selected);
     },
     change(part) {
       const before = stage.shown.scopes;
@@ -80,9 +81,11 @@ function build(model: Model, timings: Timings): void {
       const now = stage.shown.scopes;
       const selected: Selected = next.selected.kind === "module" ? { kind: "module", at: now.find(before.key(next.selected.at)) } : next.selected;
       apply({ ...next, opened: carried(next.opened, before, now), selected: selected.kind === "module" && selected.at < 0 ? nothing : selected });
+      stage.fit();
     },
-    toggle(scope) {
+    toggle(wanted) {
       const began = performance.now();
+      const scope = standIn(stage.shown, wanted);
       apply({ ...state, opened: toggled(state.opened, scope) }, scope);
       say(`${caption(stage.shown, scope)} ${state.opened.has(scope) ? "opened" : "closed"}`);
       requestAnimationFrame(() => setTimeout(() => (timings.opened = performance.now() - began)));
@@ -163,8 +166,11 @@ function build(model: Model, timings: Timings): void {
 
   stage.resize();
   state = { ...state, opened: stage.firstOpened() };
-  const said = stateOf(link, model, stage.shown.scopes, state);
-  state = said;
+  state = stateOf(link, model, stage.shown.scopes, state);
+  // Who opens the graph of a forward that raised wants to see where.
+  const failed = link === "" ? model.nodes.flags.findIndex((bits) => (bits & flag.failed) !== 0) : -1;
+  if (failed >= 0) state = { ...state, selected: { kind: "node", at: failed } };
+  if (failed >= 0) state = { ...state, opened: new Set([...state.opened, ...around(stage.shown, state.selected)]) };
   stage.follow(state, -1);
   look(link);
   new ResizeObserver(() => stage.resize()).observe(stage.element);
@@ -178,6 +184,8 @@ function build(model: Model, timings: Timings): void {
     void readDetails(document, model).then((read) => {
       details = read;
       panel.show();
+      // The first search makes an index: better now than under the fingers of who types.
+      (window.requestIdleCallback ?? setTimeout)(() => search(model, read, " index"));
     });
   }));
 

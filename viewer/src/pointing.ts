@@ -55,7 +55,8 @@ export function pointing(page: Page, stage: Stage, view: Drawing): void {
       tip.hidden = true;
       stage.element.focus({ preventScroll: true });
       if ((hit.kind === "box" || hit.kind === "frame") && hit.isSign) page.toggle(moduleAt(hit));
-      else page.select(selectedBy(hit));
+      // What is clicked on stays below the pointer, for a second click opens or closes it.
+      else page.select(selectedBy(hit), false, true);
     },
     double(x, y) {
       const hit = view.hit(x, y);

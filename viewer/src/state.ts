@@ -163,7 +163,8 @@ export function carried(opened: ReadonlySet<number>, before: ShownScopes, now: S
 
 /** Encoded as little as a link allows, so that it reads as what it names. */
 function written(text: string): string {
-  return encodeURIComponent(text).replace(/%2F/g, "/").replace(/%3A/g, ":").replace(/%40/g, "@").replace(/^@/, "%40");
+  // A lone surrogate has no place in an address.
+  return encodeURIComponent(text.replace(/\p{Surrogate}/gu, "\ufffd")).replace(/%2F/g, "/").replace(/%3A/g, ":").replace(/%40/g, "@").replace(/^@/, "%40");
 }
 
 function read(text: string): string {

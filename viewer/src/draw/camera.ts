@@ -14,7 +14,7 @@ export interface Size {
 }
 
 export const nearest = 4;
-const farthest = 0.002;
+const farthest = 0.0002;
 /** A text stays readable from this scale on, so that fitting a small drawing does not blow it up. */
 const natural = 1.25;
 

@@ -36,7 +36,7 @@ export interface Colouring {
 
 export const statusSigns = ["", "+", "\u2212", "~", ">", "^"] as const;
 export const roleSigns: Readonly<Record<string, string>> = {
-  leaf: "\u25cf", parameter: "\u25cf", buffer: "\u25a0", input: "\u25b7", constant: "\u25c6", output: "\u25ce", function: "", other: "",
+  leaf: "\u25cf", parameter: "\u25cf", buffer: "\u25a0", input: "\u2193", constant: "\u25c6", output: "\u25ce", function: "", other: "",
 };
 const tints = 8;
 const steps = ["look-step-1", "look-step-2", "look-step-3", "look-step-4", "look-step-5"] as const;
@@ -45,8 +45,9 @@ const steps = ["look-step-1", "look-step-2", "look-step-3", "look-step-4", "look
 export function colourings(model: Model, sums: Sums): readonly (readonly [name: string, words: string])[] {
   return [
     ...(sums.differs ? [["changes", "changes"] as const] : []),
-    ["role", "role"], ["module", "module"], ["dtype", "dtype"], ["saved", "bytes saved"],
+    // Who gives an overlay wants to see it.
     ...model.channels.map((channel) => [`overlay:${channel.name}`, plain(channel.name, 40)] as const),
+    ["role", "role"], ["module", "module"], ["dtype", "dtype"], ["saved", "bytes saved"],
   ];
 }
 
@@ -61,8 +62,7 @@ export function colouring(model: Model, sums: Sums, name: string): Colouring {
 
 function byRole(model: Model): Colouring {
   const look = roles.map((role) => [`role-${role}` as Token, roleSigns[role]] as const);
-  const seen = new Set<number>(model.nodes.role);
-  const entries = roles.flatMap((role, at) => (seen.has(at) ? [{ token: look[at][0], sign: look[at][1], words: role }] : []));
+  const entries = roles.flatMap((role, at) => (model.nodes.role.includes(at) ? [{ token: look[at][0], sign: look[at][1], words: role }] : []));
   return {
     name: "role",
     node: (node) => look[model.nodes.role[node]] ?? look[0],

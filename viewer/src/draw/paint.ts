@@ -161,16 +161,16 @@ function paintLabel(pen: Pen, { places, theme }: Painting, at: number, isFirst: 
   const top = box.y + box.height / 2 - (label.length * font.line) / 2 + font.line * 0.77;
   const middle = box.x + box.width / 2;
   if (isFirst) {
-    if (label.length > 0) pen.text(label[0], middle, top, font.size, theme.text, true, "center");
+    if (label.length > 0) pen.text(label[0], middle, top, font.size, theme.text, true, "center", box.width - 6);
     return;
   }
-  for (let line = 1; line < label.length; line++) pen.text(label[line], middle, top + line * font.line, font.size, theme.text, false, "center");
+  for (let line = 1; line < label.length; line++) pen.text(label[line], middle, top + line * font.line, font.size, theme.text, false, "center", box.width - 6);
 }
 
 const badge = 13;
 
 /** Signs stand on the upper corners of a box, where no text is: its status or role at the left, and at the right that it can be opened. */
-function paintSigns(pen: Pen, { places, looks, theme }: Painting, visible: readonly number[]): void {
+export function paintSigns(pen: Pen, { places, looks, theme }: Painting, visible: readonly number[]): void {
   const plates = new Map<string, number[]>();
   const signs: (readonly [string, number, number, string])[] = [];
   const put = (sign: string, x: number, y: number, colour: string): void => {

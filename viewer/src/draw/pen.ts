@@ -15,7 +15,8 @@ export interface Pen {
   curves(ways: readonly Float64Array[], stroke: Stroke): void;
   /** Closed polygons as corners. */
   polygons(corners: readonly (readonly number[])[], fill: string): void;
-  text(words: string, x: number, y: number, size: number, colour: string, bold: boolean, align: Align): void;
+  /** Squeezed where it would be wider than `most`. */
+  text(words: string, x: number, y: number, size: number, colour: string, bold: boolean, align: Align, most?: number): void;
   /** All that follows is that much opaque. */
   opacity(share: number): void;
 }
@@ -97,13 +98,13 @@ export function canvasPen(context: CanvasRenderingContext2D): Pen {
       context.fillStyle = fill;
       context.fill();
     },
-    text(words, x, y, size, colour, bold, align) {
+    text(words, x, y, size, colour, bold, align, most) {
       const wanted = `${bold ? "600 " : ""}${size}px ${family}`;
       // Setting a font is the dearest part of writing.
       if (font !== wanted) context.font = font = wanted;
       context.fillStyle = colour;
       context.textAlign = align;
-      context.fillText(words, x, y);
+      context.fillText(words, x, y, most);
     },
     opacity(share) {
       context.globalAlpha = share;

@@ -13,9 +13,9 @@ import { type Colouring, type Looks, colouring, looksOf } from "./looks.ts";
 import { minimap } from "./minimap.ts";
 import { type Marks, noMarks } from "./over.ts";
 import { type Painting, type Places, placesOf } from "./painting.ts";
-import { type Sums, sumsOf } from "./sums.ts";
+import { type Sums, standIn, sumsOf } from "./sums.ts";
 import { type Theme, themeOf } from "./theme.ts";
-import { litBoxes, nodesOf, trailNodes } from "./trail.ts";
+import { litBoxes, trailNodes } from "./trail.ts";
 
 export interface Stage {
   readonly element: HTMLElement;
@@ -96,14 +96,12 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
   const arrange = (): void => {
     const wanted = state.sides ? 2 : 1;
     if (drawings.length === wanted) return;
-    const { camera } = first();
     if (wanted === 2) drawings.push(drawing(moved));
     else drawings.pop();
     element.replaceChildren(...drawings.map((each) => each.element));
     element.classList.toggle("sides", wanted === 2);
     drawings.forEach((each) => each.resize());
-    first().move(camera);
-    moved(camera);
+    moved(first().camera);
   };
   const rectangleOf = (scope: number): Rectangle | null => {
     const frame = places.frameOf.get(scope);
@@ -223,7 +221,7 @@ export function marksOf(shown: Shown, places: Places, selected: Selected): Marks
   const { model } = shown;
   if (selected.kind === "none") return noMarks;
   if (selected.kind === "node") return { ...noMarks, box: scene.boxOf(selected.at) };
-  if (selected.kind === "module") return moduleMarks(shown, places, selected.at);
+  if (selected.kind === "module") return moduleMarks(selected.at);
   if (selected.kind === "cut") {
     const stub = scene.stubs.findIndex(({ cut }) => cut === selected.at);
     const { at, into, scope } = model.cuts[selected.at];
@@ -231,19 +229,13 @@ export function marksOf(shown: Shown, places: Places, selected: Selected): Marks
     const node = into >= 0 ? into : at;
     return { ...noMarks, box: node >= 0 ? scene.boxOf(node) : scene.boxOfScope(scope) };
   }
-  const { nodes, group } = model.changes[selected.at];
-  if (nodes.length > 0) return { ...noMarks, box: scene.boxOf(nodes[0]) };
-  // What is said of a module alone stands under its path.
-  const scope = shown.scopes.find(group);
-  return scope <= 0 ? noMarks : moduleMarks(shown, places, scope);
+  const { nodes, scopes } = model.changes[selected.at];
+  if (scopes.length > 0) return moduleMarks(scopes[0]);
+  return nodes.length > 0 ? { ...noMarks, box: scene.boxOf(nodes[0]) } : noMarks;
 
-  function moduleMarks(all: Shown, { scene: drawn }: Places, scope: number): Marks {
-    const frame = frameOf.get(scope);
-    if (frame !== undefined) return { ...noMarks, frame };
-    const box = drawn.boxOfScope(scope);
-    if (box >= 0) return { ...noMarks, box };
-    // A layer that is drawn once with its equals: where one of its nodes is.
-    const inside = nodesOf(all, { kind: "module", at: scope }).find((at) => drawn.boxOf(at) >= 0);
-    return inside === undefined ? noMarks : { ...noMarks, box: drawn.boxOf(inside) };
+  function moduleMarks(scope: number): Marks {
+    const drawn = standIn(shown, scope);
+    const frame = frameOf.get(drawn);
+    return frame === undefined ? { ...noMarks, box: scene.boxOfScope(drawn) } : { ...noMarks, frame };
   }
 }

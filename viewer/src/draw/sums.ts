@@ -21,19 +21,22 @@ export function sumsOf(model: Model, shown: Shown | null = null): Sums {
   const all = new Int32Array(count);
   const byStatus = new Int32Array(count * wide);
   const cuts = new Int32Array(count);
-  let differs = model.changes.length > 0;
+  const differs = model.changes.length > 0 || nodes.status.some((status) => status > 0);
+  // Of what is shown only changes are asked for.
+  if (shown !== null && !differs) return { nodes: all, byStatus, cuts, differs };
   for (let node = 0; node < nodes.count; node++) {
     const scope = scopeOf(model, shown, node);
     all[scope]++;
     byStatus[scope * wide + nodes.status[node]]++;
-    if (nodes.status[node] !== 0) differs = true;
   }
   for (const cut of model.cuts) {
     const node = cut.into >= 0 ? cut.into : cut.at;
     cuts[node >= 0 ? scopeOf(model, shown, node) : Math.max(0, cut.scope)]++;
   }
-  // What comes after the scopes of the model may hold them, so the order is by depth.
-  for (const scope of byDepth(parent, count)) {
+  // What comes after the scopes of the model may hold them, so there the order is by depth.
+  const order = shown === null ? null : byDepth(parent, count);
+  for (let at = count - 1; at >= 0; at--) {
+    const scope = order === null ? at : order[at];
     if (scope === 0) continue;
     const above = parent[scope];
     all[above] += all[scope];
@@ -49,9 +52,28 @@ export function scopeOf(model: Model, shown: Shown | null, node: number): number
   return shown !== null && instead >= 0 && shown.host[instead] >= 0 ? shown.scope[shown.host[instead]] : model.nodes.scope[node];
 }
 
+/** The scope that is drawn for another one: itself, or that of the equal layer which is drawn for all. */
+export function standIn(shown: Shown, scope: number): number {
+  const { model, scopes } = shown;
+  if (scope <= 0 || scope >= model.scopes.count || !shown.switches.rollUp) return scope;
+  const depth = depths(model.scopes);
+  for (let node = 0; node < model.nodes.count; node++) {
+    let below = depth[model.nodes.scope[node]] - depth[scope];
+    if (below < 0) continue;
+    let own = model.nodes.scope[node];
+    let drawn = scopeOf(model, shown, node);
+    for (; below > 0; below--) {
+      own = model.scopes.parent[own];
+      drawn = scopes.parent[drawn];
+    }
+    if (own === scope) return drawn >= 0 ? drawn : scope;
+  }
+  return scope;
+}
+
 function byDepth(parent: ArrayLike<number>, count: number): Int32Array {
   const depth = depths({ parent, count });
-  return Int32Array.from({ length: count }, (_, scope) => scope).sort((one, other) => depth[other] - depth[one]);
+  return Int32Array.from({ length: count }, (_, scope) => scope).sort((one, other) => depth[one] - depth[other]);
 }
 
 /** Of each module the last node in it that a node outside reads, -1 where none is. */

@@ -42,8 +42,8 @@ export function changesList(page: Page): ChangesList {
       const change = changes[at];
       const { selected } = page.state;
       set(row, { "aria-selected": selected.kind === "change" && selected.at === at ? "true" : "false", title: change.text.slice(0, 500) });
-      const status = changeStatus(page, at);
-      fill(row, h("span", { class: `sign ${statuses[status]}` }, statusSigns[status] || "\u00b7"), h("span", { class: "name" }, ` ${change.text}`));
+      const status = (statuses as readonly string[]).indexOf(change.kind);
+      fill(row, h("span", { class: `sign ${change.kind}` }, statusSigns[status] || "\u00b7"), h("span", { class: "name" }, ` ${change.text}`));
     },
     act(index) {
       // A heading leads to the first change below it.
@@ -60,14 +60,4 @@ export function changesList(page: Page): ChangesList {
       all.refresh();
     },
   };
-}
-
-/** The status of a change: what its group says, or its nodes do. */
-export function changeStatus(page: Page, at: number): number {
-  const change = page.model.changes[at];
-  const said = (statuses as readonly string[]).indexOf(change.group);
-  if (said > 0) return said;
-  const [node] = change.nodes;
-  if (node !== undefined) return page.model.nodes.status[node];
-  return change.fields.length > 0 ? statuses.indexOf("changed") : 0;
 }

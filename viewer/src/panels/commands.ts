@@ -23,11 +23,6 @@ export function commands(all: readonly Command[]): Commands {
   for (const command of all) if (command.isOn !== false) for (const key of command.keys) byKey.set(key, command);
   const body = h("div", { class: "keys" });
   const dialog = h("dialog", { class: "help", "aria-labelledby": "gradir-help" }, h("h2", { id: "gradir-help" }, "Keys"), body, button("Close", () => dialog.close()));
-  for (const group of new Set(all.map((command) => command.group))) {
-    const rows = all.filter((command) => command.group === group && command.isOn !== false);
-    if (rows.length > 0) body.append(h("section", {}, h("h3", {}, group), h("dl", {}, ...rows.flatMap(({ shown, words }) => [h("dt", {}, h("kbd", {}, shown)), h("dd", {}, words)]))));
-  }
-  body.append(h("p", { class: "note" }, "By mouse: drag to pan, wheel to zoom, click to select, double-click a module or click its + or \u2212 to open or close it."));
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || dialog.open) return;
     const target = event.target;
@@ -39,5 +34,18 @@ export function commands(all: readonly Command[]): Commands {
     event.preventDefault();
     command.run(event);
   });
-  return { dialog, open: () => (dialog.open ? dialog.close() : dialog.showModal()) };
+  const tell = (): void => {
+    for (const group of new Set(all.map((command) => command.group))) {
+      const rows = all.filter((command) => command.group === group && command.isOn !== false);
+      if (rows.length > 0) body.append(h("section", {}, h("h3", {}, group), h("dl", {}, ...rows.flatMap(({ shown, words }) => [h("dt", {}, h("kbd", {}, shown)), h("dd", {}, words)]))));
+    }
+    body.append(h("p", { class: "note" }, "By mouse: drag to pan, wheel to zoom, click to select, double-click a module or click its + or \u2212 to open or close it."));
+  };
+  return {
+    dialog,
+    open() {
+      if (body.childElementCount === 0) tell();
+      dialog.showModal();
+    },
+  };
 }

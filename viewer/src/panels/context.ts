@@ -14,7 +14,7 @@ export interface Page {
   /** Null until the second block has been read. */
   readonly details: DetailsOfAll | null;
   /** Selects, and shows it: opens what holds it where `opens`, and brings it into sight. */
-  select(selected: Selected, opens?: boolean): void;
+  select(selected: Selected, opens?: boolean, isSeen?: boolean): void;
   change(part: Partial<State>): void;
   /** Opens or closes a scope of what is shown. */
   toggle(scope: number): void;

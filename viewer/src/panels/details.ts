@@ -3,7 +3,7 @@
 import { type Details, type Model, flag, roles, statuses } from "../data/model.ts";
 import { statusWords } from "../draw/paint.ts";
 import { bytesText, numberText } from "../draw/plain.ts";
-import { pathOf } from "../draw/sums.ts";
+import { pathOf, standIn } from "../draw/sums.ts";
 import { type Groups, grouped } from "../graph/columns.ts";
 import type { Selected, Trail } from "../state.ts";
 import type { Page } from "./context.ts";
@@ -67,7 +67,7 @@ function ofNode(page: Page, node: number, readers: Groups): Child[] {
       (nodes.flags[node] & flag.opaque) !== 0 ? "opaque" : "",
       (nodes.flags[node] & flag.output) !== 0 ? "output of the graph" : "",
     ]),
-    (nodes.flags[node] & flag.failed) !== 0 && h("p", { class: "failed" }, "\u2715 This operation raised the error that ended the forward."),
+    (nodes.flags[node] & flag.failed) !== 0 && h("p", { class: "failed" }, `\u2715 ${errorOf(details) || "This operation raised the error that ended the forward."}`),
     h("div", { class: "copy" }, h("code", {}, nodes.id(node)), button("Copy id", () => copy(page, nodes.id(node)))),
     ...trailButtons(page),
     ...changes.flatMap((at) => changeFields(page, at)),
@@ -86,6 +86,12 @@ export function titleOf({ nodes, texts }: Model, node: number): string {
   return (roles[nodes.role[node]] === "function" ? op : name || op) || roles[nodes.role[node]];
 }
 
+/** What the failed operation raised, as the file has it. */
+function errorOf(details: Details | null): string {
+  const said = details?.attributes.find(([key]) => key === "ext.failed")?.[1] ?? "";
+  return said.replace(/^"|"$/g, "");
+}
+
 function known(page: Page, details: Details): Child[] {
   return [
     facts([["names", details.names.join(", ")], ["native", details.native], ["source", details.source], ["view of", details.base]]),
@@ -96,11 +102,10 @@ function known(page: Page, details: Details): Child[] {
     details.saved.length > 0 && h("h3", {}, "Saved for backward"),
     details.saved.length > 0 &&
       h("table", {},
-        h("thead", {}, h("tr", {}, ...["slot", "tensor", "bytes", "storage"].map((words) => h("th", { scope: "col" }, words)))),
+        h("thead", {}, h("tr", {}, ...["slot", "tensor, storage", "bytes"].map((words) => h("th", { scope: "col" }, words)))),
         h("tbody", {}, ...details.saved.map(({ slot, tensor, bytes, storage, state, origin }) =>
-          h("tr", {}, h("th", { scope: "row" }, slot), h("td", {}, tensor, state === "" ? null : h("em", {}, ` ${state}`)),
-            h("td", { class: "number" }, bytes === null ? "unknown" : bytesText(bytes)),
-            h("td", {}, origin >= 0 ? nodeButton(page, origin, storage || page.model.nodes.id(origin)) : storage))))),
+          h("tr", {}, h("th", { scope: "row" }, slot), h("td", {}, tensor, state === "" ? null : h("em", {}, ` ${state}`), h("br"), origin >= 0 ? nodeButton(page, origin, storage || page.model.nodes.id(origin)) : storage),
+            h("td", { class: "number" }, bytes === null ? "unknown" : bytesText(bytes)))))),
   ];
 }
 
@@ -120,7 +125,7 @@ function ofModule(page: Page, at: number): Child[] {
     h("h2", {}, pathOf(model, scope) || "the whole graph"),
     badges([texts[scopes.className[scope]], shown.scopes.times[at] > 1 ? `\u00d7${shown.scopes.times[at]} equal layers` : "", parts > 1 ? `part ${shown.scopes.part[at] + 1} of ${parts}` : ""]),
     h("div", { class: "buttons" },
-      button(page.state.opened.has(at) ? "Close" : "Open", () => page.toggle(at)),
+      button(page.state.opened.has(standIn(shown, at)) ? "Close" : "Open", () => page.toggle(at)),
       button("Copy path", () => copy(page, pathOf(model, scope)))),
     facts([
       ["detail", texts[scopes.detail[scope]]],
@@ -134,6 +139,7 @@ function ofModule(page: Page, at: number): Child[] {
       ["changes", changed.join(", ")],
       ["equal to", scopes.alike[scope] !== scope ? pathOf(model, scopes.alike[scope]) : ""],
     ]),
+    ...model.changes.flatMap((change, each) => (change.scopes.includes(scope) ? changeFields(page, each) : [])),
     h("h3", {}, "In"),
     scope === 0 ? null : moduleButton(page, scopes.parent[scope]),
   ];
@@ -161,7 +167,7 @@ function ofChange(page: Page, at: number): Child[] {
   const change = page.model.changes[at];
   return [
     h("h2", {}, `Change ${at + 1} of ${page.model.changes.length}`),
-    badges([change.group]),
+    badges([change.kind, change.group]),
     h("p", {}, change.text),
     ...changeFields(page, at),
     change.nodes.length > 0 && h("h3", {}, "Nodes"),
