@@ -24,6 +24,8 @@ function random(seed: number): Drawing {
       lines.push({ from, to, weight: 1 + Math.floor(4 * next()) });
     }
   }
+  // Some have a box that feeds all, and one that all feed.
+  if (seed % 5 === 0 && count > 2) for (let box = 1; box + 1 < count; box++) lines.push({ from: 0, to: box, weight: 1 }, { from: box, to: count - 1, weight: 1 });
   if (seed % 3 === 0) {
     for (const border of ["in", "out", "in", "out"] as const) {
       const inner = Math.floor(next() * count);
