@@ -108,10 +108,8 @@ def served(graph: Graph) -> Callable[[Any], None]:
         if "load_graphs_json" in path:
             route.fulfill(content_type="application/json", body=answer)
         elif path.startswith("api/"):
-            route.fulfill(
-                content_type="application/json",
-                body=json.dumps([{**ADAPTER, "fileExts": ["json"]}] if "extensions" in path else {}),
-            )
+            known = [{**ADAPTER, "fileExts": ["json"]}] if "extensions" in path else {}
+            route.fulfill(content_type="application/json", body=json.dumps(known))
         elif file.is_file():
             kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
             route.fulfill(path=str(file), content_type=kind)
