@@ -75,7 +75,7 @@ reviewing: $(VENV)/.ready-test ## rewrite the generated parts of docs/reviewing.
 gallery: $(VENV)/.ready-test tests/node/node_modules/.package-lock.json ## draw docs/gallery anew (needs dot and Chromium)
 	$(BIN)/python docs/gallery/build.py
 
-node: tests/node/node_modules/.package-lock.json viewer/node_modules/.package-lock.json ## install what tests ask by node: Mermaid's parser, Cytoscape.js, axe-core, and what builds viewer/ (needs npm)
+node: tests/node/node_modules/.package-lock.json viewer/node_modules/.package-lock.json ## install Mermaid's parser, Cytoscape.js and axe-core for the tests, and what builds viewer/ (needs npm)
 
 page: viewer/node_modules/.package-lock.json ## build the page of the exporter html from viewer/ (needs npm)
 	npm run --silent --prefix viewer build

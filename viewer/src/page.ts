@@ -193,7 +193,7 @@ function build(model: Model, timings: Timings): void {
     const eye = eyeOf(hash);
     if (eye !== null) stage.move(eye);
     else {
-      stage.fit();
+      stage.begin();
       if (state.selected.kind !== "none") stage.reveal(state.selected);
     }
   }

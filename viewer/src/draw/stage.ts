@@ -37,6 +37,8 @@ export interface Stage {
   /** Brings what is selected into sight. */
   reveal(selected: Selected): void;
   fit(selected?: Selected): void;
+  /** The whole drawing, or its beginning where nothing of the whole could be read. */
+  begin(): void;
   zoom(factor: number, x?: number, y?: number): void;
   pan(dx: number, dy: number): void;
   move(camera: Camera): void;
@@ -48,6 +50,8 @@ const before = 1 << statuses.indexOf("added");
 const after = 1 << statuses.indexOf("removed");
 /** A box that is brought into sight is brought to a size at which its text can be read. */
 const readable = 0.75;
+/** Below this scale a drawing is but a shape. */
+const least = 0.2;
 
 export function stage(model: Model, initial: State, modelSums: Sums, onMove: () => void): Stage {
   const element = document.createElement("div");
@@ -193,6 +197,15 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     fit(selected) {
       const place = selected === undefined ? null : placeOf(marksOf(shown, places, selected));
       first().fly(fitted(place ?? { x: 0, y: 0, width: scene.width, height: scene.height }, first().size, place === null ? 24 : 60));
+    },
+    begin() {
+      const { size } = first();
+      const whole = fitted({ x: 0, y: 0, width: scene.width, height: scene.height }, size);
+      if (whole.k >= least || scene.boxes.length === 0) first().move(whole);
+      else {
+        const { x, y, width } = scene.boxes.reduce((best, box) => (box.x + box.y < best.x + best.y ? box : best));
+        first().move(centred({ x, y: y + (size.height / 2 - 40) / readable, width, height: 0 }, size, readable));
+      }
     },
     zoom(factor, x = first().size.width / 2, y = first().size.height / 2) {
       first().move(zoomedAt(first().camera, factor, x, y));

@@ -38,7 +38,7 @@ function ofGraph({ model }: Page): Child[] {
   return [
     h("h2", {}, model.title || "Graph"),
     facts([
-      ["kind", `${model.kind} graph of ${model.framework}`],
+      ["kind", `${model.kind} graph${model.framework === "" ? "" : ` of ${model.framework}`}`],
       ["nodes", numberText(model.nodes.count)],
       ["edges", numberText(model.edges.count)],
       ["modules", numberText(model.scopes.count - 1)],
