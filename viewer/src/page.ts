@@ -9,7 +9,8 @@ import { caption } from "./scene/labels.ts";
 import { statusWords } from "./draw/paint.ts";
 import { numberText } from "./draw/plain.ts";
 import { type Stage, marksOf, stage as stageOf } from "./draw/stage.ts";
-import { sumsOf } from "./draw/sums.ts";
+import { standIn, sumsOf } from "./draw/sums.ts";
+import { search } from "./graph/search.ts";
 import { type KeyActions, keys } from "./keys.ts";
 import { eyeOf, memory } from "./memory.ts";
 import { allOpened, around, openedTo, toggled } from "./opening.ts";
@@ -80,9 +81,11 @@ function build(model: Model, timings: Timings): void {
       const now = stage.shown.scopes;
       const selected: Selected = next.selected.kind === "module" ? { kind: "module", at: now.find(before.key(next.selected.at)) } : next.selected;
       apply({ ...next, opened: carried(next.opened, before, now), selected: selected.kind === "module" && selected.at < 0 ? nothing : selected });
+      stage.fit();
     },
-    toggle(scope) {
+    toggle(wanted) {
       const began = performance.now();
+      const scope = standIn(stage.shown, wanted);
       apply({ ...state, opened: toggled(state.opened, scope) }, scope);
       say(`${caption(stage.shown, scope)} ${state.opened.has(scope) ? "opened" : "closed"}`);
       requestAnimationFrame(() => setTimeout(() => (timings.opened = performance.now() - began)));
@@ -181,6 +184,8 @@ function build(model: Model, timings: Timings): void {
     void readDetails(document, model).then((read) => {
       details = read;
       panel.show();
+      // The first search makes an index: better now than under the fingers of who types.
+      (window.requestIdleCallback ?? setTimeout)(() => search(model, read, " index"));
     });
   }));
 
@@ -188,7 +193,7 @@ function build(model: Model, timings: Timings): void {
     const eye = eyeOf(hash);
     if (eye !== null) stage.move(eye);
     else {
-      stage.fit();
+      stage.begin();
       if (state.selected.kind !== "none") stage.reveal(state.selected);
     }
   }

@@ -112,6 +112,28 @@ test("a box that feeds thousands has marks, and stands above them all", () => {
   assert.ok(width < 10_000);
 });
 
+test("many boxes side by side between two are in rows, also where another line passes them", () => {
+  const boxes = Array.from({ length: 102 }, () => ({ width: 100, height: 40 }));
+  const lines: Line[] = [{ from: 0, to: 101, weight: 1 }];
+  for (let box = 1; box <= 100; box++) lines.push({ from: 0, to: box, weight: 1 }, { from: box, to: 101, weight: 1 });
+  const layout = layered(boxes, lines);
+  assert.ok(layout.width < 2_500 && layout.height < 2_500);
+  assert.equal(overlaps(boxes, layout), 0);
+  for (const { from, to } of lines) assert.ok(layout.y[from] + 40 <= layout.y[to]);
+});
+
+test("points of the border stand in the order given", () => {
+  const port = { width: 2, height: 0, border: "out" } as const;
+  const boxes = [{ width: 80, height: 30 }, { width: 80, height: 30 }, port, port];
+  const ends = [[0, 1], [0, 2], [1, 3]];
+  for (const order of [[2, 3], [3, 2]]) {
+    const lines = ends.map(([from, to]) => ({ from, to: to < 2 ? to : order[to - 2], weight: 1 }));
+    const { x, ways } = layered(boxes, lines);
+    assert.ok(x[2] < x[3]);
+    assert.equal(crossed(ways.map((way) => [...way]), lines), 0);
+  }
+});
+
 test("a source stands next to what takes from it", () => {
   const boxes = Array.from({ length: 8 }, () => ({ width: 50, height: 30 }));
   const lines = [[0, 1], [1, 2], [2, 3], [3, 4], [5, 6], [6, 4], [7, 6]].map(([from, to]) => ({ from, to, weight: 1 }));

@@ -31,8 +31,9 @@ const mostLines = 3000;
 export function captions(painting: Painting, camera: Camera, size: Size): Caption[] {
   const window = seen(camera, size);
   const high = Math.min(18, Math.max(13, 26 * camera.k));
-  // Captions of the frames around the one at hand that stick to the top, each behind the one before.
-  const held: { readonly depth: number; readonly y: number; readonly right: number }[] = [];
+  // By scope; captions that stick to the top stand each behind that of the frame around it.
+  const known = new Map<number, { readonly y: number; readonly right: number; readonly isStuck: boolean }>();
+  const { parent } = painting.shown.scopes;
   const made: Caption[] = [];
   painting.places.scene.frames.forEach((frame, at) => {
     if (frame.scope === 0 || !overlap(frame, window) || isHidden(painting, painting.looks.frames[at])) return;
@@ -43,17 +44,19 @@ export function captions(painting: Painting, camera: Camera, size: Size): Captio
     const isSmall = camera.k * 12 < 8;
     if (width < 36 || height < (isSmall ? 70 : 18)) return;
     const scale = Math.min(13, Math.max(8.5, font.size * camera.k));
-    while (held.length > 0 && held[held.length - 1].depth >= frame.depth) held.pop();
-    const outer = held[held.length - 1];
-    const isStuck = top < (outer === undefined ? 0 : outer.y + high);
+    const outer = known.get(parent[frame.scope]);
+    const isBelow = outer === undefined || top >= outer.y + high;
+    const isStuck = outer === undefined ? top < 0 : outer.isStuck && !isBelow;
+    // Far out there is no room for the captions of all depths.
+    if (!isBelow && !isStuck) return;
     const y = Math.min(isStuck ? (outer?.y ?? 0) : top, top + height - high);
     const x = isStuck && outer !== undefined && y === outer.y ? outer.right : Math.min(Math.max(left, 0), Math.max(left, left + width - 60));
     const most = (((isStuck ? size.width : Math.min(left + width, size.width)) - x - 26) * font.size) / scale;
-    if (most < 24) return;
+    if (most < 40) return;
     const words = fitted(frame.caption, most, true);
     const wide = Math.min(isStuck ? size.width : width, (textWidth(words, true) * scale) / font.size + 28);
     made.push({ frame: at, x, y, width: wide, height: high, words, size: scale });
-    if (isStuck) held.push({ depth: frame.depth, y, right: x + wide + 2 });
+    known.set(frame.scope, { y, right: x + wide + 2, isStuck });
   });
   return made;
 }
@@ -65,7 +68,7 @@ export function paintCaptions(pen: Pen, painting: Painting, all: readonly Captio
     const tint = theme[places.scene.frames[frame].depth % 2 === 0 ? "frame-a" : "frame-b"];
     pen.rectangles([x + 2, y + 1, width - 4, height - 2], tint, null, 4);
     pen.text("\u2212", x + 7, y + height * 0.75, size, theme.quiet, true, "left");
-    pen.text(words, x + 19, y + height * 0.75, size, theme.text, true, "left");
+    pen.text(words, x + 20, y + height * 0.75, size, theme.text, true, "left", width - 22);
   }
 }
 

@@ -13,9 +13,9 @@ import { type Colouring, type Looks, colouring, looksOf } from "./looks.ts";
 import { minimap } from "./minimap.ts";
 import { type Marks, noMarks } from "./over.ts";
 import { type Painting, type Places, placesOf } from "./painting.ts";
-import { type Sums, sumsOf } from "./sums.ts";
+import { type Sums, standIn, sumsOf } from "./sums.ts";
 import { type Theme, themeOf } from "./theme.ts";
-import { litBoxes, nodesOf, trailNodes } from "./trail.ts";
+import { litBoxes, trailNodes } from "./trail.ts";
 
 export interface Stage {
   readonly element: HTMLElement;
@@ -37,6 +37,8 @@ export interface Stage {
   /** Brings what is selected into sight. */
   reveal(selected: Selected): void;
   fit(selected?: Selected): void;
+  /** The whole drawing, or its beginning where nothing of the whole could be read. */
+  begin(): void;
   zoom(factor: number, x?: number, y?: number): void;
   pan(dx: number, dy: number): void;
   move(camera: Camera): void;
@@ -48,6 +50,8 @@ const before = 1 << statuses.indexOf("added");
 const after = 1 << statuses.indexOf("removed");
 /** A box that is brought into sight is brought to a size at which its text can be read. */
 const readable = 0.75;
+/** Below this scale a drawing is but a shape. */
+const least = 0.2;
 
 export function stage(model: Model, initial: State, modelSums: Sums, onMove: () => void): Stage {
   const element = document.createElement("div");
@@ -96,14 +100,12 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
   const arrange = (): void => {
     const wanted = state.sides ? 2 : 1;
     if (drawings.length === wanted) return;
-    const { camera } = first();
     if (wanted === 2) drawings.push(drawing(moved));
     else drawings.pop();
     element.replaceChildren(...drawings.map((each) => each.element));
     element.classList.toggle("sides", wanted === 2);
     drawings.forEach((each) => each.resize());
-    first().move(camera);
-    moved(camera);
+    moved(first().camera);
   };
   const rectangleOf = (scope: number): Rectangle | null => {
     const frame = places.frameOf.get(scope);
@@ -196,6 +198,15 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
       const place = selected === undefined ? null : placeOf(marksOf(shown, places, selected));
       first().fly(fitted(place ?? { x: 0, y: 0, width: scene.width, height: scene.height }, first().size, place === null ? 24 : 60));
     },
+    begin() {
+      const { size } = first();
+      const whole = fitted({ x: 0, y: 0, width: scene.width, height: scene.height }, size);
+      if (whole.k >= least || scene.boxes.length === 0) first().move(whole);
+      else {
+        const { x, y, width } = scene.boxes.reduce((best, box) => (box.x + box.y < best.x + best.y ? box : best));
+        first().move(centred({ x, y: y + (size.height / 2 - 40) / readable, width, height: 0 }, size, readable));
+      }
+    },
     zoom(factor, x = first().size.width / 2, y = first().size.height / 2) {
       first().move(zoomedAt(first().camera, factor, x, y));
     },
@@ -223,7 +234,7 @@ export function marksOf(shown: Shown, places: Places, selected: Selected): Marks
   const { model } = shown;
   if (selected.kind === "none") return noMarks;
   if (selected.kind === "node") return { ...noMarks, box: scene.boxOf(selected.at) };
-  if (selected.kind === "module") return moduleMarks(shown, places, selected.at);
+  if (selected.kind === "module") return moduleMarks(selected.at);
   if (selected.kind === "cut") {
     const stub = scene.stubs.findIndex(({ cut }) => cut === selected.at);
     const { at, into, scope } = model.cuts[selected.at];
@@ -232,16 +243,12 @@ export function marksOf(shown: Shown, places: Places, selected: Selected): Marks
     return { ...noMarks, box: node >= 0 ? scene.boxOf(node) : scene.boxOfScope(scope) };
   }
   const { nodes, scopes } = model.changes[selected.at];
-  if (scopes.length > 0) return moduleMarks(shown, places, scopes[0]);
+  if (scopes.length > 0) return moduleMarks(scopes[0]);
   return nodes.length > 0 ? { ...noMarks, box: scene.boxOf(nodes[0]) } : noMarks;
 
-  function moduleMarks(all: Shown, { scene: drawn }: Places, scope: number): Marks {
-    const frame = frameOf.get(scope);
-    if (frame !== undefined) return { ...noMarks, frame };
-    const box = drawn.boxOfScope(scope);
-    if (box >= 0) return { ...noMarks, box };
-    // A layer that is drawn once with its equals: where one of its nodes is.
-    const inside = nodesOf(all, { kind: "module", at: scope }).find((at) => drawn.boxOf(at) >= 0);
-    return inside === undefined ? noMarks : { ...noMarks, box: drawn.boxOf(inside) };
+  function moduleMarks(scope: number): Marks {
+    const drawn = standIn(shown, scope);
+    const frame = frameOf.get(drawn);
+    return frame === undefined ? { ...noMarks, box: scene.boxOfScope(drawn) } : { ...noMarks, frame };
   }
 }

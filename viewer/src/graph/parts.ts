@@ -280,7 +280,15 @@ function levels(wires: Wires, vertexOf: Int32Array, component: Int32Array, curre
       used[from] = Math.min(used[from], level[to] - (vertexOf[from] === vertexOf[to] ? 0 : 1));
     }
   }
-  for (let node = 0; node < count; node++) if (!fed[node] && used[node] < unused) level[node] = used[node];
+  const first = new Int32Array(component.length).fill(unused);
+  for (let node = 0; node < count; node++) {
+    if (!fed[node] && used[node] < unused) level[node] = used[node];
+    if (vertexOf[node] >= 0 && (fed[node] || used[node] < unused)) first[vertexOf[node]] = Math.min(first[vertexOf[node]], level[node]);
+  }
+  // What no edge joins is in the first part.
+  for (let node = 0; node < count; node++) {
+    if (vertexOf[node] >= 0 && !fed[node] && used[node] === unused && first[vertexOf[node]] < unused) level[node] = first[vertexOf[node]];
+  }
   return level;
 
   function together(from: number, to: number): boolean {

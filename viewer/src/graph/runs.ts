@@ -1,5 +1,5 @@
 /** A module with very many children shows them in runs that open one by one: nobody reads thousands of boxes at once. */
-import { grouped } from "./columns.ts";
+import { grouped, Numbers } from "./columns.ts";
 import { roles } from "../data/model.ts";
 import type { Model } from "../data/model.ts";
 import type { Wires } from "./wiring.ts";
@@ -9,17 +9,6 @@ export const mostChildren = 1000;
 const runLength = 500;
 const mostRuns = 40;
 const mostBeside = 200;
-
-export interface Run {
-  readonly parent: number;
-  readonly nodes: number;
-}
-
-/** Children of a scope as they are about to be drawn: nodes, or scopes (counted on after the nodes). */
-interface Children {
-  readonly items: Int32Array;
-  readonly size: number;
-}
 
 const functionRole = roles.indexOf("function");
 
@@ -48,17 +37,19 @@ export function runs(model: Model, scopeOf: Int32Array, boxed: Uint8Array, paren
   for (let scope = 1; scope < scopes; scope++) if (inner[scope] && large.has(parent[scope])) keys[nodes + scope] = parent[scope];
   const children = grouped(keys, scopes);
   const lines = linesOf(large, keys, scopeOf, parent, wires, nodes);
-  for (const scope of large) {
-    const items = children.rows.subarray(children.first[scope], children.first[scope + 1]);
-    cut(scope, { items, size: items.length }, lines.get(scope) ?? []);
-  }
+  const place = new Int32Array(nodes + scopes);
+  for (const scope of large) cut(scope, children.rows.subarray(children.first[scope], children.first[scope + 1]), lines.get(scope)!.done());
   return made;
 
-  function cut(scope: number, { items }: Children, pairs: readonly (readonly [number, number])[]): void {
-    const place = new Map<number, number>();
-    items.forEach((item, number) => place.set(item, number));
-    const tails = pairs.map(([from]) => place.get(from)!);
-    const heads = pairs.map(([, to]) => place.get(to)!);
+  /** `pairs` are the items at both ends of its lines. */
+  function cut(scope: number, items: Int32Array, pairs: Int32Array): void {
+    items.forEach((item, number) => (place[item] = number));
+    const tails = new Int32Array(pairs.length / 2);
+    const heads = new Int32Array(pairs.length / 2);
+    for (let line = 0; line < tails.length; line++) {
+      tails[line] = place[pairs[2 * line]];
+      heads[line] = place[pairs[2 * line + 1]];
+    }
     const order = inFlow(items.length, tails, heads);
     const fed = new Uint8Array(items.length);
     for (const head of heads) fed[head] = 1;
@@ -109,7 +100,7 @@ export function runs(model: Model, scopeOf: Int32Array, boxed: Uint8Array, paren
   }
 }
 
-/** For each of some scopes the edges between its children, as pairs of them. */
+/** For each of some scopes the edges between its children, as the two items of each one after the other. */
 function linesOf(
   large: ReadonlySet<number>,
   keys: Int32Array,
@@ -117,18 +108,19 @@ function linesOf(
   parent: readonly number[],
   wires: Wires,
   nodes: number,
-): Map<number, [number, number][]> {
-  const lines = new Map<number, [number, number][]>();
+): Map<number, Numbers> {
+  const lines = new Map<number, Numbers>();
+  for (const scope of large) lines.set(scope, new Numbers());
   for (let wire = 0; wire < wires.count; wire++) {
-    // The children of large scopes that hold the producer; there are few levels of them.
-    const held = new Map<number, number>();
-    for (let item = wires.from[wire]; item !== nodes; item = nodes + above(item)) if (large.has(keys[item])) held.set(keys[item], item);
-    for (let item = wires.to[wire]; item !== nodes; item = nodes + above(item)) {
-      const from = held.get(keys[item]);
-      if (from === undefined || from === item) continue;
-      const known = lines.get(keys[item]);
-      if (known) known.push([from, item]);
-      else lines.set(keys[item], [[from, item]]);
+    // Few modules lie within each other, so all pairs of what holds the ends are few.
+    for (let to = wires.to[wire]; to !== nodes; to = nodes + above(to)) {
+      if (keys[to] < 0) continue;
+      for (let from = wires.from[wire]; from !== nodes; from = nodes + above(from)) {
+        if (keys[from] !== keys[to] || from === to) continue;
+        const known = lines.get(keys[to])!;
+        known.push(from);
+        known.push(to);
+      }
     }
   }
   return lines;
@@ -139,7 +131,7 @@ function linesOf(
 }
 
 /** A topological order that keeps to the given one where it can; what lies on a cycle comes last. */
-function inFlow(count: number, tails: readonly number[], heads: readonly number[]): number[] {
+function inFlow(count: number, tails: Int32Array, heads: Int32Array): number[] {
   const out = grouped(tails, count);
   const waiting = new Int32Array(count);
   for (const head of heads) waiting[head]++;

@@ -89,12 +89,13 @@ export function shown(model: Model, switches: Switches): Shown {
   return { model, switches, instead, host, scope, scopes, wires, rounds };
 }
 
-const inlineRoles = [roles.indexOf("parameter"), roles.indexOf("buffer")];
+const bufferRole = roles.indexOf("buffer");
+const inlineRoles = [roles.indexOf("parameter"), bufferRole];
 const functionRole = roles.indexOf("function");
 
 /** The node in whose box each is written: a parameter of one operation in that operation's, unless a diff or a cut says something of it. */
 function hosts(model: Model, left: Uint8Array, wires: Wires, inline: boolean): Int32Array {
-  const { role, status, flags, count } = model.nodes;
+  const { role, status, flags, scope, count } = model.nodes;
   const host = new Int32Array(count).fill(-1);
   for (let node = 0; node < count; node++) if (left[node]) host[node] = node;
   if (!inline) return host;
@@ -106,6 +107,12 @@ function hosts(model: Model, left: Uint8Array, wires: Wires, inline: boolean): I
     consumer[from] = consumer[from] === -1 || consumer[from] === to ? to : -2;
     if (wires.status[wire]) consumer[from] = -2;
   }
+  // No edge leads to a buffer that an operation only keeps; where its module has one operation, it is that one.
+  const only = new Int32Array(model.scopes.count).fill(-1);
+  for (let node = 0; node < count; node++) {
+    if (left[node] && role[node] === functionRole) only[scope[node]] = only[scope[node]] === -1 ? node : -2;
+  }
+  for (let node = 0; node < count; node++) if (left[node] && role[node] === bufferRole && consumer[node] === -1) consumer[node] = only[scope[node]];
   for (const cut of model.cuts) for (const node of [cut.at, cut.into]) if (node >= 0) consumer[node] = -2;
   for (let node = 0; node < count; node++) {
     const taker = consumer[node];
@@ -158,7 +165,8 @@ function described(
   }
   function key(scope: number): string {
     const way: string[] = [];
-    for (let above = scope; above > 0; above = parent[above]) way.push(plain(above));
+    // A module is called the same whether it lies in a run or not.
+    for (let above = scope; above > 0; above = parent[above]) if (above === scope || above < runsFrom) way.push(plain(above));
     return way.reverse().join(".");
   }
   function find(wanted: string): number {

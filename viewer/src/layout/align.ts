@@ -14,8 +14,8 @@ export interface Ends {
 }
 
 /**
- * Aligns each vertex with the middle one of its neighbours in the rank above (or below), where that crosses no alignment and no line that is
- * `strong`. `fromRight` takes the right one of two middles, and starts from the right.
+ * Aligns each vertex with the middle one of its neighbours in the rank above (or below), where that crosses no alignment and the line is not
+ * `blocked`; a strong line goes before the middle one. `fromRight` takes the right one of two middles, and starts from the right.
  */
 export function aligned(web: Web, strong: Uint8Array, blocked: Uint8Array, ends: Ends, upward: boolean, fromRight: boolean): Columns {
   const { layers, position, piece } = web;
@@ -45,94 +45,109 @@ export function aligned(web: Web, strong: Uint8Array, blocked: Uint8Array, ends:
   return { root, shift };
 }
 
-/** The lines to the middle neighbours of a vertex, the wished one first; a strong one goes before all. */
+/** The lines to the middle neighbours of a vertex, the wished one first; the trunk goes alone, and a liked one before them. */
 function middles(web: Web, by: Web["up"], vertex: number, neighbours: Int32Array, strong: Uint8Array, fromRight: boolean): number[] {
   const [start, end] = [by.first[vertex], by.first[vertex + 1]];
   const count = end - start;
   if (count === 0) return [];
   if (count === 1) return [by.rows[start]];
   const lines = Array.from(by.rows.subarray(start, end));
-  const trunk = lines.find((line) => strong[line] === 2);
+  const trunk = lines.find((line) => strong[line] === strength.trunk);
   if (trunk !== undefined) return [trunk];
+  const liked = lines.find((line) => strong[line] === strength.liked);
   lines.sort((one, other) => web.position[neighbours[one]] - web.position[neighbours[other]]);
   const [left, right] = [lines[(count - 1) >> 1], lines[count >> 1]];
-  if (left === right) return [left];
-  return fromRight ? [right, left] : [left, right];
+  const others = left === right ? [left] : fromRight ? [right, left] : [left, right];
+  return liked === undefined ? others : [liked, ...others];
 }
 
-/**
- * Lines that must stay straight: 2 on the longest way through the piece, 1 between two points of a long line. Of strong lines that cross
- * the stronger one stays, and `blocked` are all that cross one that stays.
- */
+/** How much a short line should be straight: on the longest way through the piece, between two points of a long line, on another long way. */
+const strength = { trunk: 3, inner: 2, liked: 1 } as const;
+
+/** How strong each short line is, and which ones must not be straight: they cross a stronger one, or end where the trunk goes on. */
 export function strongLines(web: Web): { strong: Uint8Array; blocked: Uint8Array } {
   const { piece, layers, position, down } = web;
   const count = piece.upper.length;
   const strong = new Uint8Array(count);
   const blocked = new Uint8Array(count);
   const boxes = piece.boxes.length;
-  for (let line = 0; line < count; line++) if (piece.upper[line] >= boxes && piece.lower[line] >= boxes) strong[line] = 1;
-  for (const line of trunk(web)) strong[line] = 2;
+  const trunk = ways(web, strong);
+  for (let line = 0; line < count; line++) if (piece.upper[line] >= boxes && piece.lower[line] >= boxes) strong[line] = strength.inner;
+  // By vertex whether the trunk goes on below it, and comes from above.
+  const goesOn = new Uint8Array(piece.vertices);
+  const comesFrom = new Uint8Array(piece.vertices);
+  for (const line of trunk) {
+    strong[line] = strength.trunk;
+    goesOn[piece.upper[line]] = comesFrom[piece.lower[line]] = 1;
+  }
   for (const layer of layers) {
     const lines: number[] = [];
     for (const vertex of layer) for (let row = down.first[vertex]; row < down.first[vertex + 1]; row++) lines.push(down.rows[row]);
-    const kept = withoutCrossings(lines, web, strong);
-    if (!kept.length) continue;
+    const kept: number[] = [];
+    for (const wanted of [strength.trunk, strength.inner, strength.liked]) {
+      for (const line of lines) if (strong[line] === wanted && !crossesOne(line, kept)) kept.splice(placeIn(kept, line), 0, line);
+    }
     for (const line of lines) if (crossesOne(line, kept)) blocked[line] = 1;
+  }
+  for (let line = 0; line < count; line++) {
+    if (strong[line] !== strength.trunk && (goesOn[piece.upper[line]] || comesFrom[piece.lower[line]])) blocked[line] = 1;
   }
   return { strong, blocked };
 
-  function crossesOne(line: number, kept: readonly number[]): boolean {
+  /** Where a line stands among some that do not cross. */
+  function placeIn(kept: readonly number[], line: number): number {
     const [top, bottom] = [position[piece.upper[line]], position[piece.lower[line]]];
     let [low, high] = [0, kept.length];
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (position[piece.upper[kept[middle]]] < top) low = middle + 1;
+      const own = position[piece.upper[kept[middle]]];
+      if (own < top || (own === top && position[piece.lower[kept[middle]]] < bottom)) low = middle + 1;
       else high = middle;
     }
-    if (low > 0 && position[piece.lower[kept[low - 1]]] > bottom) return true;
-    while (low < kept.length && position[piece.upper[kept[low]]] === top) low++;
-    return low < kept.length && position[piece.lower[kept[low]]] < bottom;
+    return low;
+  }
+
+  function crossesOne(line: number, kept: readonly number[]): boolean {
+    const [top, bottom] = [position[piece.upper[line]], position[piece.lower[line]]];
+    let place = placeIn(kept, line);
+    for (let left = place - 1; left >= 0; left--) {
+      if (position[piece.upper[kept[left]]] === top) continue;
+      if (position[piece.lower[kept[left]]] > bottom) return true;
+      break;
+    }
+    while (place < kept.length && position[piece.upper[kept[place]]] === top) place++;
+    return place < kept.length && position[piece.lower[kept[place]]] < bottom;
   }
 }
 
-/** The strong ones of the lines below a rank that do not cross each other, from left to right: those on the trunk, then the others. */
-function withoutCrossings(lines: readonly number[], { piece, position }: Web, strong: Uint8Array): number[] {
-  const trunks = lines.filter((line) => strong[line] === 2);
-  const kept: number[] = [];
-  let bottom = -1;
-  for (const line of lines) {
-    if (!strong[line]) continue;
-    const at = position[piece.lower[line]];
-    if (strong[line] === 1) {
-      if (at < bottom) continue;
-      const crossed = trunks.some(
-        (other) => (position[piece.upper[other]] - position[piece.upper[line]]) * (position[piece.lower[other]] - at) < 0,
-      );
-      if (crossed) continue;
-    } else while (kept.length && position[piece.lower[kept[kept.length - 1]]] > at) kept.pop();
-    kept.push(line);
-    bottom = at;
-  }
-  return kept;
-}
-
-/** The short lines of a longest way through boxes: the flow that a reader follows. */
-function trunk({ piece, layers, down }: Web): number[] {
+/**
+ * The short lines of a longest way through boxes, the flow that a reader follows. Marks as liked what each other vertex and its neighbour
+ * below have as their longest way on, down and up.
+ */
+function ways({ piece, layers, down, up }: Web, strong: Uint8Array): number[] {
   const boxes = piece.boxes.length;
-  const length = new Float64Array(piece.vertices);
-  const next = new Int32Array(piece.vertices).fill(-1);
+  const below = longest(layers.toReversed(), down, piece.lower, boxes);
+  const above = longest(layers, up, piece.upper, boxes);
   let start = -1;
-  for (let rank = layers.length - 1; rank >= 0; rank--) {
-    for (const vertex of layers[rank]) {
-      for (let row = down.first[vertex]; row < down.first[vertex + 1]; row++) {
-        const line = down.rows[row];
-        if (next[vertex] < 0 || length[piece.lower[line]] > length[piece.lower[next[vertex]]]) next[vertex] = line;
+  for (const layer of layers) for (const vertex of layer) if (start < 0 || below.length[vertex] > below.length[start]) start = vertex;
+  for (const line of below.next) if (line >= 0 && above.next[piece.lower[line]] === line) strong[line] = strength.liked;
+  const way: number[] = [];
+  for (let vertex = start; below.next[vertex] >= 0; vertex = piece.lower[below.next[vertex]]) way.push(below.next[vertex]);
+  return way;
+}
+
+/** By vertex the line on which the longest way goes on, and how many boxes are on it; ranks that are gone to come first. */
+function longest(layers: readonly Int32Array[], by: Web["up"], ends: Int32Array, boxes: number): { next: Int32Array; length: Int32Array } {
+  const next = new Int32Array(by.first.length - 1).fill(-1);
+  const length = new Int32Array(next.length);
+  for (const layer of layers) {
+    for (const vertex of layer) {
+      for (let row = by.first[vertex]; row < by.first[vertex + 1]; row++) {
+        const line = by.rows[row];
+        if (next[vertex] < 0 || length[ends[line]] > length[ends[next[vertex]]]) next[vertex] = line;
       }
-      length[vertex] = (next[vertex] < 0 ? 0 : length[piece.lower[next[vertex]]]) + (vertex < boxes ? 1 : 0);
-      if (start < 0 || length[vertex] > length[start]) start = vertex;
+      length[vertex] = (next[vertex] < 0 ? 0 : length[ends[next[vertex]]]) + (vertex < boxes ? 1 : 0);
     }
   }
-  const way: number[] = [];
-  for (let vertex = start; vertex >= 0 && next[vertex] >= 0; vertex = piece.lower[next[vertex]]) way.push(next[vertex]);
-  return way;
+  return { next, length };
 }

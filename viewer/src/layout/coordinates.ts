@@ -55,7 +55,8 @@ function packed({ layers, piece }: Web, { root, shift }: Columns, widths: Float6
   for (const layer of layers) {
     for (let place = 0; place + 1 < layer.length; place++) {
       const [left, right] = [layer[place], layer[place + 1]];
-      const room = left < boxes && right < boxes ? gap.boxes : gap.points;
+      // Points of the border are as narrow as those of long lines.
+      const room = left < boxes && right < boxes && widths[left] > 2 && widths[right] > 2 ? gap.boxes : gap.points;
       const apart = (widths[left] + widths[right]) / 2 + room + shift[left] - shift[right];
       before.push(root[fromRight ? right : left]);
       after.push(root[fromRight ? left : right]);

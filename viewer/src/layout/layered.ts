@@ -7,7 +7,7 @@ import { placed } from "./placed.ts";
 export interface Box {
   readonly width: number;
   readonly height: number;
-  /** Pinned to the first rank (`in`) or the last one (`out`): where lines from and to the outside pass the border. */
+  /** Pinned to the first rank (`in`) or the last one (`out`): where lines from and to the outside pass the border, in the order given. */
   readonly border?: "in" | "out" | undefined;
 }
 

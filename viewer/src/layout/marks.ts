@@ -9,7 +9,7 @@ const far = 7;
 /** A box with more far lines than this on one side has them marked: a mask that every layer takes. */
 export const mostFar = 3;
 /** A box with more lines than this on one side has all of them marked. */
-const mostLines = 64;
+const mostLines = 24;
 const farthest = 100;
 /** So many long lines may run side by side. */
 const mostBeside = 20;

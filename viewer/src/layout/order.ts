@@ -5,7 +5,7 @@ import type { Piece } from "./arranged.ts";
 import { crossings } from "./crossings.ts";
 
 /** Steps over short lines that all sweeps of a piece may take. */
-const mostWork = 1_500_000;
+const mostWork = 600_000;
 const mostSweeps = 24;
 const patience = 6;
 
@@ -20,7 +20,7 @@ export interface Web {
 }
 
 export function ordered(piece: Piece): Piece {
-  if (piece.layers.every((layer) => layer.length < 2)) return piece;
+  if (piece.vertices === 1 || piece.layers.every((layer) => layer.length < 2)) return piece;
   const web: Web = {
     piece,
     layers: [],
@@ -33,6 +33,11 @@ export function ordered(piece: Piece): Piece {
   const budget = { left: mostWork };
   for (const start of starts) {
     start(web);
+    for (let rank = 0; rank < web.layers.length; rank++) {
+      if (!isFixed(web, rank)) continue;
+      web.layers[rank].sort();
+      number(web, web.layers[rank]);
+    }
     let crossed = crossings(web);
     const keep = (): boolean => {
       if (crossed >= fewest) return false;
@@ -52,6 +57,11 @@ export function ordered(piece: Piece): Piece {
     if (!fewest || budget.left <= 0) break;
   }
   return { ...piece, layers: best };
+}
+
+/** Points of the border keep their order, which is that of their lines outside. */
+function isFixed({ piece: { fixed }, layers }: Web, rank: number): boolean {
+  return (fixed.first && rank === 0) || (fixed.last && rank === layers.length - 1);
 }
 
 /** First orders: what is reached together stands together. Later ones are tried while lines cross and work is left. */
@@ -133,8 +143,9 @@ function sweepOnce(web: Web, sweep: number): void {
   const ends = down ? piece.upper : piece.lower;
   const wish = new Float64Array(piece.vertices);
   for (let step = 1; step < layers.length; step++) {
-    const layer = layers[down ? step : layers.length - 1 - step];
-    if (layer.length < 2) continue;
+    const rank = down ? step : layers.length - 1 - step;
+    const layer = layers[rank];
+    if (layer.length < 2 || isFixed(web, rank)) continue;
     for (const vertex of layer) wish[vertex] = wished(vertex, from, ends, position, useMean);
     // Those without neighbours there keep their places; the others are sorted among theirs. Ties turn round every other time.
     const movable = layer.filter((vertex) => wish[vertex] >= 0);
@@ -181,7 +192,8 @@ function swapNeighbours(web: Web, budget: { left: number }, evenEqual: boolean):
   const { layers, position, piece, up, down } = web;
   for (let round = 0; round < 8; round++) {
     let saved = 0;
-    for (const layer of layers) {
+    for (const [rank, layer] of layers.entries()) {
+      if (isFixed(web, rank)) continue;
       for (let place = 0; place + 1 < layer.length; place++) {
         const [one, other] = [layer[place], layer[place + 1]];
         const gain =

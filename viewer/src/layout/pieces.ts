@@ -24,7 +24,12 @@ export function partsOf(
   const local = new Int32Array(count);
   const made: Piece[] = [];
   for (let piece = 0; piece < pieces; piece++) {
-    const boxes = members.rows.slice(members.first[piece], members.first[piece + 1]);
+    const [first, last] = [members.first[piece], members.first[piece + 1]];
+    if (last - first === 1) {
+      made.push(single(members.rows[first], borders, rank, above[piece] ?? none));
+      continue;
+    }
+    const boxes = Array.from(members.rows.subarray(first, last));
     boxes.forEach((box, place) => (local[box] = place));
     const own = drawn.rows.subarray(drawn.first[piece], drawn.first[piece + 1]);
     made.push(split(boxes, own, { borders, lines, rank, turned, local }, above[piece] ?? none));
@@ -33,6 +38,17 @@ export function partsOf(
 }
 
 const none: readonly number[] = [];
+/** So many boxes that no drawn line joins stand beside each other. */
+const mostLoose = 12;
+const noLines = new Int32Array(0);
+const free = { first: false, last: false };
+const oneLayer = [new Int32Array(1)];
+
+/** There may be thousands of these: they share what is the same in all. */
+function single(box: number, borders: readonly Border[], rank: Int32Array, above: readonly number[]): Piece {
+  const bordered = borders[box] !== undefined;
+  return { boxes: [box], vertices: 1, layers: oneLayer, firstRank: rank[box], upper: noLines, lower: noLines, line: noLines, bordered, fixed: free, above };
+}
 
 interface Around {
   readonly borders: readonly Border[];
@@ -43,34 +59,30 @@ interface Around {
 }
 
 /** Long lines get a point in every rank that they pass. */
-function split(boxes: Int32Array, own: Int32Array, { borders, lines, rank, turned, local }: Around, above: readonly number[]): Piece {
-  let [firstRank, lastRank, bordered] = [0x7fffffff, 0, false];
-  for (const box of boxes) {
-    firstRank = Math.min(firstRank, rank[box]);
-    lastRank = Math.max(lastRank, rank[box]);
-    bordered ||= borders[box] !== undefined;
-  }
-  const layers: number[][] = Array.from({ length: lastRank - firstRank + 1 }, () => []);
-  boxes.forEach((box, place) => layers[rank[box] - firstRank].push(place));
+function split(boxes: readonly number[], own: Int32Array, { borders, lines, rank, turned, local }: Around, above: readonly number[]): Piece {
+  const { layerOf, layers, firstRank } = rowsOf(boxes, own, { borders, lines, rank, turned, local });
+  const bordered = boxes.some((box) => borders[box] !== undefined);
   const upper: number[] = [];
   const lower: number[] = [];
   const line: number[] = [];
   let vertices = boxes.length;
   for (const number of own) {
     const { from, to } = lines[number];
-    const [top, bottom] = turned[number] ? [to, from] : [from, to];
-    let before = local[top];
-    for (let between = rank[top] + 1; between < rank[bottom]; between++) {
+    const [top, bottom] = turned[number] ? [local[to], local[from]] : [local[from], local[to]];
+    let before = top;
+    for (let between = layerOf[top] + 1; between < layerOf[bottom]; between++) {
       upper.push(before);
       lower.push(vertices);
       line.push(number);
-      layers[between - firstRank].push(vertices);
+      layers[between].push(vertices);
       before = vertices++;
     }
     upper.push(before);
-    lower.push(local[bottom]);
+    lower.push(bottom);
     line.push(number);
   }
+  const isBorder = (layer: readonly number[], side: Border): boolean =>
+    layer.length > 0 && layer.every((vertex) => vertex < boxes.length && borders[boxes[vertex]] === side);
   return {
     boxes,
     vertices,
@@ -80,8 +92,33 @@ function split(boxes: Int32Array, own: Int32Array, { borders, lines, rank, turne
     lower: Int32Array.from(lower),
     line: Int32Array.from(line),
     bordered,
+    fixed: { first: isBorder(layers[0], "in"), last: isBorder(layers[layers.length - 1], "out") },
     above,
   };
+}
+
+/** A layer for each rank of a piece; boxes that no drawn line joins, and of which a rank may have hundreds, go on in layers of their own. */
+function rowsOf(boxes: readonly number[], own: Int32Array, { borders, lines, rank, local }: Around): { layerOf: Int32Array; layers: number[][]; firstRank: number } {
+  let [firstRank, lastRank] = [0x7fffffff, 0];
+  for (const box of boxes) {
+    firstRank = Math.min(firstRank, rank[box]);
+    lastRank = Math.max(lastRank, rank[box]);
+  }
+  const joined = new Uint8Array(boxes.length);
+  for (const line of own) joined[local[lines[line].from]] = joined[local[lines[line].to]] = 1;
+  const loose = new Int32Array(lastRank - firstRank + 1);
+  const layerOf = new Int32Array(boxes.length);
+  boxes.forEach((box, place) => {
+    if (!joined[place] && borders[box] === undefined) layerOf[place] = Math.floor(loose[rank[box] - firstRank]++ / mostLoose);
+  });
+  const start = new Int32Array(loose.length + 1);
+  for (let step = 0; step < loose.length; step++) start[step + 1] = start[step] + Math.max(1, Math.ceil(loose[step] / mostLoose));
+  const layers: number[][] = Array.from({ length: start[loose.length] }, () => []);
+  boxes.forEach((box, place) => {
+    layerOf[place] += start[rank[box] - firstRank];
+    layers[layerOf[place]].push(place);
+  });
+  return { layerOf, layers, firstRank };
 }
 
 /** By box the smallest box that drawn lines join it with. */

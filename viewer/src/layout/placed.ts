@@ -17,9 +17,9 @@ const mostSlack = 48;
 export interface PlacedPiece {
   readonly piece: Piece;
   /** By vertex the middle; by rank its top and bottom. */
-  readonly x: Float64Array;
-  readonly top: Float64Array;
-  readonly bottom: Float64Array;
+  readonly x: ArrayLike<number>;
+  readonly top: ArrayLike<number>;
+  readonly bottom: ArrayLike<number>;
   readonly width: number;
   readonly height: number;
 }
@@ -33,6 +33,11 @@ export function placed(arranged: Arranged, boxes: readonly Box[], lines: readonl
   const { left, top, width, height } = packed(own);
   own.forEach((part, number) => {
     const { piece } = part;
+    if (piece.vertices === 1 && !piece.bordered) {
+      x[piece.boxes[0]] = left[number];
+      y[piece.boxes[0]] = top[number];
+      return;
+    }
     piece.layers.forEach((layer, step) => {
       for (const vertex of layer) {
         if (vertex >= piece.boxes.length) continue;
@@ -53,7 +58,7 @@ export function placed(arranged: Arranged, boxes: readonly Box[], lines: readonl
 function placedPiece(piece: Piece, turned: Uint8Array, boxes: readonly Box[], lines: readonly Line[]): PlacedPiece {
   if (piece.vertices === 1) {
     const { width, height } = boxes[piece.boxes[0]];
-    return { piece, x: Float64Array.of(width / 2), top: Float64Array.of(0), bottom: Float64Array.of(height), width, height };
+    return { piece, x: [width / 2], top: [0], bottom: [height], width, height };
   }
   const web = webOf(piece);
   const widths = new Float64Array(piece.vertices);

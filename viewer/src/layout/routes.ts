@@ -58,12 +58,13 @@ function straightened(way: readonly number[], turnRound: boolean): Float64Array 
   const kept: number[] = [way[0], way[1]];
   for (let place = 2; place < way.length; place += 2) {
     const [x, y] = [way[place], way[place + 1]];
-    const [beforeX, beforeY] = kept.slice(-2);
+    const end = kept.length;
+    const [beforeX, beforeY] = [kept[end - 2], kept[end - 1]];
     if (Math.abs(x - beforeX) < 0.01 && Math.abs(y - beforeY) < 0.01) continue;
-    if (kept.length >= 4) {
-      const [startX, startY] = kept.slice(-4, -2);
+    if (end >= 4) {
+      const [startX, startY] = [kept[end - 4], kept[end - 3]];
       const bend = (beforeX - startX) * (y - beforeY) - (x - beforeX) * (beforeY - startY);
-      if (Math.abs(bend) < 0.5) kept.length -= 2;
+      if (Math.abs(bend) < 0.5) kept.length = end - 2;
     }
     kept.push(x, y);
   }

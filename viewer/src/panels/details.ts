@@ -3,7 +3,7 @@
 import { type Details, type Model, flag, roles, statuses } from "../data/model.ts";
 import { statusWords } from "../draw/paint.ts";
 import { bytesText, numberText } from "../draw/plain.ts";
-import { pathOf } from "../draw/sums.ts";
+import { pathOf, standIn } from "../draw/sums.ts";
 import { type Groups, grouped } from "../graph/columns.ts";
 import type { Selected, Trail } from "../state.ts";
 import type { Page } from "./context.ts";
@@ -38,7 +38,7 @@ function ofGraph({ model }: Page): Child[] {
   return [
     h("h2", {}, model.title || "Graph"),
     facts([
-      ["kind", `${model.kind} graph of ${model.framework}`],
+      ["kind", `${model.kind} graph${model.framework === "" ? "" : ` of ${model.framework}`}`],
       ["nodes", numberText(model.nodes.count)],
       ["edges", numberText(model.edges.count)],
       ["modules", numberText(model.scopes.count - 1)],
@@ -102,11 +102,10 @@ function known(page: Page, details: Details): Child[] {
     details.saved.length > 0 && h("h3", {}, "Saved for backward"),
     details.saved.length > 0 &&
       h("table", {},
-        h("thead", {}, h("tr", {}, ...["slot", "tensor", "bytes", "storage"].map((words) => h("th", { scope: "col" }, words)))),
+        h("thead", {}, h("tr", {}, ...["slot", "tensor, storage", "bytes"].map((words) => h("th", { scope: "col" }, words)))),
         h("tbody", {}, ...details.saved.map(({ slot, tensor, bytes, storage, state, origin }) =>
-          h("tr", {}, h("th", { scope: "row" }, slot), h("td", {}, tensor, state === "" ? null : h("em", {}, ` ${state}`)),
-            h("td", { class: "number" }, bytes === null ? "unknown" : bytesText(bytes)),
-            h("td", {}, origin >= 0 ? nodeButton(page, origin, storage || page.model.nodes.id(origin)) : storage))))),
+          h("tr", {}, h("th", { scope: "row" }, slot), h("td", {}, tensor, state === "" ? null : h("em", {}, ` ${state}`), h("br"), origin >= 0 ? nodeButton(page, origin, storage || page.model.nodes.id(origin)) : storage),
+            h("td", { class: "number" }, bytes === null ? "unknown" : bytesText(bytes)))))),
   ];
 }
 
@@ -126,7 +125,7 @@ function ofModule(page: Page, at: number): Child[] {
     h("h2", {}, pathOf(model, scope) || "the whole graph"),
     badges([texts[scopes.className[scope]], shown.scopes.times[at] > 1 ? `\u00d7${shown.scopes.times[at]} equal layers` : "", parts > 1 ? `part ${shown.scopes.part[at] + 1} of ${parts}` : ""]),
     h("div", { class: "buttons" },
-      button(page.state.opened.has(at) ? "Close" : "Open", () => page.toggle(at)),
+      button(page.state.opened.has(standIn(shown, at)) ? "Close" : "Open", () => page.toggle(at)),
       button("Copy path", () => copy(page, pathOf(model, scope)))),
     facts([
       ["detail", texts[scopes.detail[scope]]],

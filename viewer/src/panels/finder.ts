@@ -72,8 +72,8 @@ export function finder(page: Page): Finder {
     hits = words === "" ? [] : search(model, page.details, words);
     milliseconds = performance.now() - before;
     found.element.style.height = `${Math.min(14, Math.max(1, hits.length)) * 24}px`;
-    open(words !== "");
     found.show(hits.length, 0);
+    open(words !== "");
     found.element.hidden = hits.length === 0;
     fill(note, hits.length === 0 ? "Nothing found" : `${numberText(hits.length)} found${hits.length > 1 ? ", the best first" : ""}`);
     if (words !== "") page.say(note.textContent ?? "");

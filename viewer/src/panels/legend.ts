@@ -11,7 +11,7 @@ export interface Legend {
 export function legend(): Legend {
   const body = h("ul", {});
   const summary = h("summary", {}, "Legend");
-  const element = h("details", { class: "legend", open: true }, summary, body);
+  const element = h("details", { class: "legend", open: innerWidth > 900 }, summary, body);
   return {
     element,
     show(title, looks, extra) {

@@ -3,6 +3,7 @@ import { statuses } from "../data/model.ts";
 import type { Tree } from "./buckets.ts";
 import type { Opened } from "./compose.ts";
 import { caption } from "./labels.ts";
+import type { Label } from "./labels.ts";
 import { itemUnder, pairKey, passes } from "./plans.ts";
 import type { Frame, Scene, SceneBox, SceneLine } from "./scene.ts";
 import { stubsOf } from "./stubs.ts";
@@ -28,21 +29,21 @@ export function drawn(tree: Tree, root: Opened, opened: ReadonlySet<number>): Sc
   for (let next = 0; next < puts.length; next++) {
     const { opened: own, x, y } = puts[next];
     putOf.set(own, puts[next]);
-    own.plan.items.forEach((item, place) => {
-      const at = { x: x + own.layout.x[place], y: y + own.layout.y[place] };
-      const inner = own.inner.get(place);
-      if (inner) {
+    const { plan, layout, inner } = own;
+    plan.items.forEach((item, place) => {
+      const [left, top] = [x + layout.x[place], y + layout.y[place]];
+      const open = inner.get(place);
+      if (open) {
         const scope = item - scopesFrom;
-        const times = shown.scopes.times[scope];
+        const { width, height } = open;
         const depth = depths[next] + 1;
-        frames.push({ ...at, width: inner.width, height: inner.height, scope, depth, times, caption: caption(shown, scope) });
-        puts.push({ opened: inner, x: at.x + inner.left, y: at.y + inner.top });
+        frames.push({ x: left, y: top, width, height, scope, depth, times: shown.scopes.times[scope], caption: caption(shown, scope) });
+        puts.push({ opened: open, x: left + open.left, y: top + open.top });
         depths.push(depth);
         return;
       }
       boxOfItem.set(item, boxes.length);
-      const { lines, width, height } = own.plan.labels[place];
-      boxes.push({ ...at, width, height, label: lines, ...(item < scopesFrom ? nodeBox(tree, item) : scopeBox(tree, item - scopesFrom)) });
+      boxes.push(boxAt(tree, item, left, top, plan.labels[place]));
     });
   }
   const lines: SceneLine[] = [];
@@ -67,14 +68,16 @@ export function drawn(tree: Tree, root: Opened, opened: ReadonlySet<number>): Sc
 
 const none: readonly number[] = [];
 
-function nodeBox({ shown, inline }: Tree, node: number): Pick<SceneBox, "node" | "scope" | "times" | "inline" | "changed"> {
-  const [first, last] = [inline.first[node], inline.first[node + 1]];
-  const own = first === last ? none : Array.from(inline.rows.subarray(first, last));
-  return { node, scope: -1, times: 1, inline: own, changed: shown.model.nodes.status[node] ? 1 : 0 };
-}
-
-function scopeBox({ shown, changed }: Tree, scope: number): Pick<SceneBox, "node" | "scope" | "times" | "inline" | "changed"> {
-  return { node: -1, scope, times: shown.scopes.times[scope], inline: none, changed: changed[scope] };
+function boxAt({ shown, scopesFrom, inline: written, changed }: Tree, item: number, x: number, y: number, label: Label): SceneBox {
+  const { lines, width, height } = label;
+  if (item >= scopesFrom) {
+    const scope = item - scopesFrom;
+    return { x, y, width, height, node: -1, scope, times: shown.scopes.times[scope], label: lines, inline: none, changed: changed[scope] };
+  }
+  const [first, last] = [written.first[item], written.first[item + 1]];
+  const inline = first === last ? none : Array.from(written.rows.subarray(first, last));
+  const isChanged = shown.model.nodes.status[item] ? 1 : 0;
+  return { x, y, width, height, node: item, scope: -1, times: 1, label: lines, inline, changed: isChanged };
 }
 
 /** The item that is drawn as a box and holds a node. */
@@ -108,10 +111,13 @@ function linesOf(
     if (line.from >= plan.items.length || line.to >= plan.items.length) return;
     const way = moved(layout.ways[number], x, y);
     const isMarked = plan.arranged.marks[number] === 1;
-    const [outOf, into] = [inner.get(line.from), inner.get(line.to)];
+    const outOf = inner.get(line.from);
+    const into = inner.get(line.to);
     if (!outOf && !into) {
-      const ends = { from: boxOfItem.get(plan.items[line.from])!, to: boxOfItem.get(plan.items[line.to])! };
-      lines.push({ ...ends, weight: line.weight, way, marked: isMarked, ...looks(plan.edges[number]) });
+      const from = boxOfItem.get(plan.items[line.from])!;
+      const to = boxOfItem.get(plan.items[line.to])!;
+      const edges = plan.edges[number];
+      lines.push({ from, to, weight: line.weight, way, marked: isMarked, kind: wires.kind[edges[0]], status: statusOf(edges) });
       return;
     }
     const pairs = new Map<number, number[]>();
@@ -126,15 +132,13 @@ function linesOf(
     for (const [key, edges] of pairs) {
       const [from, to] = [Math.floor(key / 0x4000000), key % 0x4000000];
       const whole = passes(plan, number) ? throughBorders(number, edges[0], way, outOf, into) : undefined;
-      lines.push({ from, to, weight: edges.length, way: whole ?? directWay(boxes[from], boxes[to]), marked: !whole, ...looks(edges) });
+      lines.push({ from, to, weight: edges.length, way: whole ?? directWay(boxes[from], boxes[to]), marked: !whole, kind: wires.kind[edges[0]], status: statusOf(edges) });
     }
   });
 
-  function looks(edges: readonly number[]): { kind: number; status: number } {
-    const [kind, status] = [wires.kind[edges[0]], wires.status[edges[0]]];
-    let same = true;
-    for (const wire of edges) same &&= wires.status[wire] === status;
-    return { kind, status: same ? status : changed };
+  function statusOf(edges: readonly number[]): number {
+    const status = wires.status[edges[0]];
+    return edges.every((wire) => wires.status[wire] === status) ? status : changed;
   }
 
   /** The way within opened scopes on both sides, and between them; nothing where it is but marks in one of them. */

@@ -24,25 +24,38 @@ function boxed(lines: string[]): Label {
 }
 
 /** The operation, dtype and shape of what it gives, and its parameters; of a tensor its name first. */
-export function nodeLabel({ model, host }: Shown, node: number, inline: readonly number[]): Label {
+export function nodeLabel({ model }: Shown, node: number, inline: readonly number[]): Label {
   const { texts, nodes } = model;
   const text = (column: Int32Array): string => texts[column[node]];
   const type = tensor(text(nodes.dtype), text(nodes.shape));
   const isFunction = nodes.role[node] === functionRole;
-  const title = isFunction ? text(nodes.op) || text(nodes.name) : text(nodes.name) || text(nodes.op) || roles[nodes.role[node]];
+  const name = inScope(model, nodes.scope[node], text(nodes.name));
+  const title = isFunction ? text(nodes.op) || name : name || text(nodes.op) || roles[nodes.role[node]];
   const lines = [title + (nodes.flags[node] & flag.opaque ? " (opaque)" : "")];
-  if (isFunction && text(nodes.name) && text(nodes.name) !== title) lines.push(text(nodes.name));
+  if (isFunction && name && name !== title) lines.push(name);
   // An output shows what it is given; it often has no type of its own.
   if (type && !(nodes.role[node] === outputRole && !text(nodes.shape))) lines.push(type);
-  const own = inline.filter((parameter) => host[parameter] === node);
-  for (const parameter of own.slice(0, own.length > mostInline + 1 ? mostInline : own.length)) lines.push(parameterText(model, parameter));
-  if (own.length > mostInline + 1) lines.push(`+ ${own.length - mostInline} more`);
-  const short = lines.length > 3 ? [...lines.slice(0, lines.length - own.length), joined(lines.slice(-own.length))] : lines;
-  return boxed(textWidth(short[short.length - 1]) <= widest ? short : lines);
+  return boxed([...lines, ...wrapped(inline.map((parameter) => parameterText(model, parameter)))]);
 }
 
-function joined(words: readonly string[]): string {
-  return words.join(" · ");
+/** Words in as few lines as they fit in, beyond some only their number. */
+function wrapped(words: readonly string[]): string[] {
+  const lines: string[] = [];
+  for (const [place, word] of words.entries()) {
+    const longer = lines.length ? `${lines[lines.length - 1]} · ${word}` : "";
+    if (longer && textWidth(longer) <= widest) lines[lines.length - 1] = longer;
+    else if (lines.length < mostInline) lines.push(word);
+    else return [...lines, `+ ${words.length - place} more`];
+  }
+  return lines;
+}
+
+/** A name without the path of the module that holds it: that is written over the frame. */
+function inScope({ texts, scopes }: Shown["model"], scope: number, name: string): string {
+  const way: string[] = [];
+  for (let above = scope; above > 0; above = scopes.parent[above]) way.push(texts[scopes.name[above]]);
+  const path = way.reverse().join(".");
+  return path && name.startsWith(`${path}.`) ? name.slice(path.length + 1) : name;
 }
 
 /** "weight [8, 4]": the last part of its name says enough in the box of the operation that takes it. */

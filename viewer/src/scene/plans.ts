@@ -1,5 +1,5 @@
 /** What one opened scope shows, without places: its items, the points where lines pass its border, and the bundles of edges between them. */
-import { arranged } from "../layout/arranged.ts";
+import { acrossOrder, arranged } from "../layout/arranged.ts";
 import type { Arranged } from "../layout/arranged.ts";
 import type { Line } from "../layout/layered.ts";
 import type { Tree } from "./buckets.ts";
@@ -69,25 +69,20 @@ export function planOf(tree: Tree, scope: number, around: Plan | undefined): Pla
     }
   }
 
+  /** The points of each side stand in the order of their lines outside, so that lines do not cross at the border. */
   function addBorder(outer: Plan, own: number): void {
-    const used = { in: 0, out: 0 };
-    const last = { in: -1, out: -1 };
-    outer.lines.forEach(({ from, to }, line) => {
-      if ((from !== own && to !== own) || !passes(outer, line)) return;
-      const side = to === own ? "in" : "out";
-      if (used[side]++ < mostPorts) {
-        last[side] = items.length + ports.length;
-        ports.push(side);
-      }
-      const port = last[side];
-      portOf.set(line, port);
-      for (const wire of outer.edges[line]) {
-        const inner = itemUnder(tree, scope, side === "in" ? shown.wires.to[wire] : shown.wires.from[wire]);
-        const place = placeOf.get(inner)!;
-        if (side === "in") add(port, place, wire);
-        else add(place, port, wire);
-      }
-    });
+    for (const side of ["in", "out"] as const) {
+      acrossOrder(outer.arranged, own, side).forEach((line, rank) => {
+        if (rank < mostPorts) ports.push(side);
+        const port = items.length + ports.length - 1;
+        portOf.set(line, port);
+        for (const wire of outer.edges[line]) {
+          const place = placeOf.get(itemUnder(tree, scope, side === "in" ? shown.wires.to[wire] : shown.wires.from[wire]))!;
+          if (side === "in") add(port, place, wire);
+          else add(place, port, wire);
+        }
+      });
+    }
   }
 }
 

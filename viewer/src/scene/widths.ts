@@ -25,7 +25,7 @@ const table: readonly (readonly [width: number, characters: string])[] = [
 ];
 for (const [width, characters] of table) for (const character of characters) widths[character.charCodeAt(0)] = width;
 
-const room = 1.06;
+const room = 1.12;
 const bold = 1.07;
 
 /** The width of a text in pixels. */
