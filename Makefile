@@ -17,7 +17,7 @@ ANY_TORCH = $(addprefix tests/test_,private_names.py capture.py verify.py run_on
 
 .SUFFIXES:
 .PHONY: help demo test bench fuzz fuzz-mutants check schema goldens verification verification-wide reviewing gallery
-.PHONY: node model-explorer test-core core-suite core-mutants test-torch torch-suite clean
+.PHONY: node page model-explorer test-core core-suite core-mutants test-torch torch-suite clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "make %-17s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,7 @@ bench: $(VENV)/.ready-test ## measure beside the peers; some minutes
 	$(BIN)/python benchmarks/codecs.py
 	$(BIN)/python benchmarks/exporters.py
 	$(BIN)/python benchmarks/matching.py
+	$(BIN)/python benchmarks/page.py
 
 fuzz: $(VENV)/.ready-test ## run the coverage-guided fuzzer of the decoders for two minutes
 	$(PIP) install --quiet atheris
@@ -74,7 +75,10 @@ reviewing: $(VENV)/.ready-test ## rewrite the generated parts of docs/reviewing.
 gallery: $(VENV)/.ready-test tests/node/node_modules/.package-lock.json ## draw docs/gallery anew (needs dot and Chromium)
 	$(BIN)/python docs/gallery/build.py
 
-node: tests/node/node_modules/.package-lock.json ## install Mermaid's own parser and Cytoscape.js for the tests (needs npm)
+node: tests/node/node_modules/.package-lock.json viewer/node_modules/.package-lock.json ## install Mermaid's parser, Cytoscape.js and axe-core for the tests, and what builds viewer/ (needs npm)
+
+page: viewer/node_modules/.package-lock.json ## build the page of the exporter html from viewer/ (needs npm)
+	npm run --silent --prefix viewer build
 
 model-explorer: .model-explorer/.ready $(VENV)/.ready-test ## let Model Explorer's own viewer load the export of every example (needs node)
 	$(BIN)/python -m pytest tests/test_model_explorer_viewer.py --no-tool-skips $(PYTEST_ARGS)
@@ -88,7 +92,7 @@ torch-suite-%:
 	$(MAKE) torch-suite VENV=.venv-torch-$* TORCH=$*
 
 clean: ## remove what the targets above made
-	rm -rf .venv .venv-core-* .venv-torch-* .model-explorer .verification-wide demo dist tests/node/node_modules
+	rm -rf .venv .venv-core-* .venv-torch-* .model-explorer .verification-wide demo dist tests/node/node_modules viewer/node_modules viewer/.tests
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .fuzz
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -128,6 +132,10 @@ $(VENV)/.ready-torch: pyproject.toml
 
 tests/node/node_modules/.package-lock.json: tests/node/package.json tests/node/package-lock.json
 	npm ci --prefix tests/node --no-audit --no-fund
+	@touch $@
+
+viewer/node_modules/.package-lock.json: viewer/package.json viewer/package-lock.json
+	npm ci --prefix viewer --no-audit --no-fund
 	@touch $@
 
 # The viewer is 6 MB; what its package depends on would be 680 MB more, and the viewer does not need it.

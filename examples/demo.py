@@ -1,4 +1,4 @@
-"""A tour of gradir on a real model: capture, look, export, draw, change, compare.
+"""A tour of gradir on a real model: capture, look, export, draw, change, compare, and a page to click through.
 
     python examples/demo.py [DIRECTORY]
 
@@ -16,7 +16,13 @@ import sys
 from pathlib import Path
 
 MODEL = Path(__file__).resolve().with_name("gpt.py")
-EXPORTS = {"mermaid": "model.mmd", "dot": "model.dot", "tree": "model.tree.txt", "plain": "model.txt"}
+EXPORTS = {
+    "html": "model.html",
+    "mermaid": "model.mmd",
+    "dot": "model.dot",
+    "tree": "model.tree.txt",
+    "plain": "model.txt",
+}
 DRAWING_SECONDS = 120
 DIFFERENT = 1
 
@@ -34,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     model, edited = directory / "model.gir", directory / "edited.gir"
     exports = {exporter: directory / name for exporter, name in EXPORTS.items()}
-    drawing = directory / "model.svg"
+    drawing, review = directory / "model.svg", directory / "review.html"
 
     heading("Capture the graph behind the loss of a GPT-2-like model")
     gradir("capture", spec("loss"), "-o", model)
@@ -49,11 +55,17 @@ def main(arguments: list[str] | None = None) -> None:
     gradir("capture", spec("edited"), "-o", edited)
     gradir("diff", model, edited, expected=DIFFERENT)
 
+    gradir("diff", model, edited, "--format", "html", "-o", review, expected=DIFFERENT)
+
     heading("Written")
-    show_sizes([model, *exports.values(), *([drawing] if drawing.is_file() else []), edited])
+    show_sizes([model, *exports.values(), *([drawing] if drawing.is_file() else []), edited, review])
 
     heading("Try next")
     show_next(model, exports["mermaid"])
+
+    heading("Open in a browser, offline")
+    for page in (exports["html"], review):
+        print(f"  {page.resolve().as_uri()}")
 
 
 def heading(text: str) -> None:

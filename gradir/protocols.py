@@ -17,6 +17,7 @@ from gradir.options import NoOptions, Options
 
 if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
+    from gradir.ir.marks import ListedChange
     from gradir.review.comparison import Comparison
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Fakes",
     "Flows",
     "Frontend",
+    "ListsChanges",
     "LiveCapture",
     "Names",
     "NoOptions",
@@ -64,6 +66,19 @@ class Exporter(Protocol[OptionsT_contra]):
 
     def export(self, graph: Graph, options: OptionsT_contra) -> str:
         """The graph in the exporter's format, ending in a newline.
+
+        Raises:
+            ExportError: the format cannot hold this graph.
+        """
+        ...
+
+
+@runtime_checkable
+class ListsChanges(Protocol):
+    """An exporter that can list what changed beside the picture of a diff, as ``gradir diff --format html`` asks."""
+
+    def export_changes(self, graph: Graph, options: Any, changes: Sequence[ListedChange]) -> str:
+        """As `Exporter.export`, of a graph whose nodes are marked with what became of them.
 
         Raises:
             ExportError: the format cannot hold this graph.

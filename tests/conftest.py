@@ -6,9 +6,13 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import browser as browsers
 import pytest
+from browser import Browser
 from hypothesis import settings
+from page_reader import Teller
 
 from gradir.ir import Graph
 
@@ -22,6 +26,7 @@ collect_ignore = ["fuzz", "ranks"]
 GOLDENS = Path(__file__).parent / "goldens"
 MODEL_EXPLORER = Path(__file__).parents[1] / ".model-explorer" / "model_explorer" / "web_app"
 NODE_MODULES = Path(__file__).parent / "node" / "node_modules"
+VIEWER_MODULES = Path(__file__).parents[1] / "viewer" / "node_modules"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -103,6 +108,32 @@ def model_explorer_viewer() -> tuple[str, Path]:
     if found is None or not MODEL_EXPLORER.is_dir():
         pytest.skip("needs node and Model Explorer's viewer (make model-explorer)")
     return found, MODEL_EXPLORER
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Chromium, one for all tests of a process."""
+    if browsers.program() is None:
+        pytest.skip("needs Chromium (apt-get install chromium)")
+    pytest.importorskip("playwright.sync_api", reason="needs Playwright's client (pip install playwright)")
+    yield from browsers.launched(tmp_path_factory.mktemp("pages"))
+
+
+@pytest.fixture(scope="session")
+def viewer_node() -> str:
+    """The path of node, with the npm packages of viewer/."""
+    found = shutil.which("node")
+    if found is None or not (VIEWER_MODULES / "esbuild").is_dir():
+        pytest.skip("needs node and the npm packages of viewer/ (make viewer)")
+    return found
+
+
+@pytest.fixture(scope="session")
+def told(viewer_node: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Any]]:
+    """What the viewer's own code reads of a page."""
+    teller = Teller(viewer_node, tmp_path_factory.mktemp("viewer"))
+    yield teller
+    teller.close()
 
 
 def _node_with(*packages: str) -> str:

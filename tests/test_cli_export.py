@@ -226,7 +226,7 @@ def test_an_unknown_format_is_told_of_pictures(name: str, capfd: Read) -> None:
 def test_wrong_options_of_a_picture_are_said_to_be_its_own(capfd: Read) -> None:
     assert main(["export", "everything.gir", "--to", "png", "-O", "colour=red"]) == 2
     assert main(["export", "everything.gir", "--to", "png", "-O", "theme=red"]) == 2
-    assert main(["view", "everything.gir", "-O", "theme=red"]) == 2
+    assert main(["view", "everything.gir", "--to", "svg", "-O", "theme=red"]) == 2
     unknown, wrong, viewed = capfd.readouterr().err.splitlines()
     assert unknown.startswith("gradir: a picture (png) has no option 'colour': its options are show_attrs")
     assert wrong == "gradir: a picture (png): option theme is dark|light, not 'red'"
@@ -251,29 +251,46 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return shown
 
 
+def test_view_opens_a_page_and_needs_no_graphviz(
+    opened: list[str], capfd: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert main(["view", "everything.gir"]) == 0
+    assert main(["view", "chain.gir", "-O", "title=A <chain>"]) == 0
+    named, titled = (Path(unquote(urlparse(address).path)) for address in opened)
+    assert named.suffix == ".html"
+    assert "<title>everything.gir</title>" in named.read_text()
+    assert "<title>A &lt;chain&gt;</title>" in titled.read_text()
+    assert main(["view", "everything.gir", "-O", "theme=dark"]) == 2
+    assert capfd.readouterr() == ("", "gradir: the page has no option 'theme': its options are title\n")
+
+
 @pytest.mark.usefixtures("dot_program")
-def test_view_opens_a_picture(opened: list[str], capfd: Read) -> None:
-    assert main(["view", "everything.gir", "-O", "legend=true"]) == 0
+@pytest.mark.parametrize(("form", "head"), [("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF")])
+def test_view_opens_a_picture(form: str, head: bytes, opened: list[str], capfd: Read) -> None:
+    assert main(["view", "everything.gir", "--to", form, "-O", "legend=true"]) == 0
     (address,) = opened
     path = Path(unquote(urlparse(address).path))
-    assert "legend" in path.read_text()
+    assert path.read_bytes().startswith(head)
+    assert form != "svg" or "legend" in path.read_text()
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.usefixtures("dot_program")
 def test_view_folds_what_is_too_large_to_read(opened: list[str], capfd: Read) -> None:
-    assert main(["view", "layers.gir"]) == 0
+    assert main(["view", "layers.gir", "--to", "svg"]) == 0
     assert re.match(r"gradir: 1,002 nodes are shown as \d+ boxes, folded by module", capfd.readouterr().err)
-    assert main(["view", "chain.gir"]) == 2
+    assert main(["view", "chain.gir", "--to", "svg"]) == 2
     assert "too many to read" in capfd.readouterr().err
     assert len(opened) == 1
 
 
-@pytest.mark.usefixtures("dot_program")
-def test_view_without_a_browser_says_where_the_picture_is(capfd: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_view_without_a_browser_says_where_the_page_is(
+    capfd: Read, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("webbrowser.open", lambda _: False)
-    assert main(["view", "everything.gir"]) == 2
-    path = re.search(r"the picture is (\S+)\n", capfd.readouterr().err)
-    assert path
-    assert Path(path[1]).read_bytes().startswith(b"<?xml")
-    Path(path[1]).unlink()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert main(["view", "everything.gir"]) == 0
+    said = capfd.readouterr()
+    assert Path(said.out.strip()).read_text().startswith("<!doctype html>")
+    assert said.err == ""

@@ -55,6 +55,25 @@ def test_a_large_graph_is_folded(shown: dict[str, dict[str, Any]]) -> None:
     assert 100 <= large["image/svg+xml"].count('class="node') <= 150
 
 
+def test_any_graph_is_a_page(shown: dict[str, dict[str, Any]]) -> None:
+    for source in ("layers(5)", "layers(1000)", "layers(6)"):
+        frame = shown[source]["text/html"]
+        assert frame.startswith('<iframe srcdoc="&lt;!doctype html&gt;')
+        assert 'sandbox="allow-scripts allow-downloads"' in frame
+        assert frame.count("<") == 4, "nothing of the page is markup of the notebook"
+    assert "gradir.Graph: 1002 nodes" in shown["layers(1000)"]["text/html"]
+
+
+def test_a_graph_too_large_for_a_notebook_is_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    from samples import everything
+
+    from gradir import display
+
+    assert "text/html" in display.mimebundle(everything())
+    monkeypatch.setattr(display, "_LARGEST_PAGE", 1000)
+    assert "text/html" not in display.mimebundle(everything())
+
+
 def test_without_dot_it_is_mermaid(shown: dict[str, dict[str, Any]]) -> None:
     plain = shown["layers(6)"]
     assert "image/svg+xml" not in plain

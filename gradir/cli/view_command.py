@@ -1,66 +1,97 @@
-"""``gradir view``: open the picture of a ``.gir`` file."""
+"""``gradir view``: open a ``.gir`` file as a page, or its picture."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gradir.cli.export_command import add_exporter_options, exporter_values, load_to_draw
 from gradir.cli.parser import Parser, add_input
 from gradir.cli.plugin_options import add_pass_options, chosen_passes
 from gradir.cli.report import report
 from gradir.errors import ExportError
+from gradir.pictures import PICTURES
 
 if TYPE_CHECKING:
     from gradir.ir import Graph
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
 
-HELP = "draw a graph and open the picture"
+HELP = "open a graph as a page in a browser"
 DESCRIPTION = (
-    "Draw a captured graph with Graphviz and open the picture in a browser. A graph too large to read "
-    "is folded by module, unless an option says what to show."
+    "Open a captured graph as a page in a browser, which opens and closes modules, searches, and tells all of a node. "
+    "With --to svg, png or pdf it is a static picture drawn by Graphviz; there a graph too large to read is folded by "
+    "module, unless an option says what to show."
 )
 
 EPILOG = """\
 examples:
   gradir view model.gir
-  gradir view model.gir --depth 2 -O direction=LR -O theme=dark
-  gradir view model.gir --focus h.3.attn --hops 2
+  gradir view model.gir --overlay gradients.json
+  gradir view model.gir --to svg --depth 2 -O direction=LR -O theme=dark
+  gradir view model.gir --to svg --focus h.3.attn --hops 2
 
-'gradir export --to svg -o FILE' writes a picture and opens nothing.
-'gradir export --to svg --help' lists what -O takes.
+'gradir export --to html -o FILE' writes the page and opens nothing; 'gradir export --to NAME --help' lists what -O
+takes. Where there is no browser, the path of the file is printed.
 """
+
+_PAGE: Final = "html"
 
 
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     add_input(parser)
+    parser.add_argument(
+        "--to",
+        choices=(_PAGE, *PICTURES),
+        default=_PAGE,
+        help="a page, or a static picture, for which Graphviz has to be installed (default: html)",
+    )
     add_exporter_options(parser)
     add_pass_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Draw into a temporary file and open it."""
+    """Write into a temporary file and open it."""
     import os
     import tempfile
     import webbrowser
     from pathlib import Path
 
-    from gradir import api, files, registry
+    from gradir import files
+
+    data = _page(options) if options.to == _PAGE else _picture(options)
+    # Not removed: the browser reads it after this program has ended.
+    handle, path = tempfile.mkstemp(prefix="gradir-", suffix=f".{options.to}")
+    os.close(handle)
+    files.write_bytes(path, data)
+    if not webbrowser.open(Path(path).as_uri()):
+        print(path)
+    return 0
+
+
+def _page(options: argparse.Namespace) -> bytes:
+    """The graph as a page, with the name of its file for a title where none is given."""
+    from pathlib import Path
+
+    from gradir import registry
+
+    values = exporter_values(options)
+    registry.exporter_options(_PAGE, values, "the page")
+    graph = chosen_passes(options)(load_to_draw(options))
+    name = Path(options.file).name
+    return registry.export(_PAGE, graph, {"title": name, **values} if name not in {"", "-"} else values).encode()
+
+
+def _picture(options: argparse.Namespace) -> bytes:
+    """The graph drawn by Graphviz, folded where it is too large to read."""
+    from gradir import api, registry
 
     values = exporter_values(options)
     registry.exporter_options("dot", values, "the picture")
     whole = load_to_draw(options)
     graph = chosen_passes(options)(whole)
-    svg = api.render(_readable(graph) if graph is whole else graph, "svg", seconds=options.seconds, **values)
-    # Not removed: the browser reads it after this program has ended.
-    handle, path = tempfile.mkstemp(prefix="gradir-", suffix=".svg")
-    os.close(handle)
-    files.write_bytes(path, svg)
-    if not webbrowser.open(Path(path).as_uri()):
-        raise ExportError(f"no browser could be opened; the picture is {path}")
-    return 0
+    return api.render(_readable(graph) if graph is whole else graph, options.to, seconds=options.seconds, **values)
 
 
 def _readable(graph: Graph) -> Graph:

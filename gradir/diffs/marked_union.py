@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gradir.diffs.correspondence import Correspondence
     from gradir.ir import Scope
 
-__all__ = ["marked_union"]
+__all__ = ["marked_union", "union_ids", "union_paths"]
 
 _GONE: Final = " (removed)"
 
@@ -36,8 +36,8 @@ def marked_union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence)
     [('x', {}), ('y', {'diff': 'removed'}), ('z', {'diff': 'added'})]
     """
     there = correspondence.matched
-    names = _names(a, b, there)
-    shown = _shown_paths(a, correspondence.paths)
+    names = union_ids(a, b, there)
+    shown = union_paths(a, correspondence.paths)
     # A removed node may have the name of another that is there.
     kinds = {change.id: change.kind for change in diff.changes if change.subject == "node" and change.kind != "removed"}
     nodes: dict[str, Node] = {}
@@ -56,7 +56,7 @@ def marked_union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence)
     return Graph.of(nodes.values(), _scopes(a, b, shown), b.cuts, b.producer)
 
 
-def _shown_paths(a: Graph, paths: Mapping[str, str]) -> dict[str, str]:
+def union_paths(a: Graph, paths: Mapping[str, str]) -> dict[str, str]:
     """Where the union shows each module of ``a``; one that is gone does not share a frame with another of its name."""
     shown: dict[str, str] = {}
     for path in sorted({*a.scopes, *(node.scope for node in a.nodes.values())}, key=lambda path: path.count(".")):
@@ -71,7 +71,7 @@ def _shown_paths(a: Graph, paths: Mapping[str, str]) -> dict[str, str]:
     return shown
 
 
-def _names(a: Graph, b: Graph, there: Mapping[str, str]) -> dict[str, str]:
+def union_ids(a: Graph, b: Graph, there: Mapping[str, str]) -> dict[str, str]:
     """What the union calls each node of ``a``."""
     taken = set(b.nodes)
     names = dict(there)

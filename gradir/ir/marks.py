@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gradir.ir.model import AttrValue, Node
 
@@ -17,6 +17,7 @@ __all__ = [
     "SIGNS",
     "STATUS",
     "STEPS",
+    "ListedChange",
     "Mark",
     "lost_slots",
     "overlay_mark",
@@ -70,6 +71,23 @@ def lost_slots(node: Node) -> tuple[object, ...]:
         return ()
     found = node.ext.get(LOST)
     return found if isinstance(found, tuple) else ()
+
+
+class ListedChange(NamedTuple):
+    """A change to be listed beside the picture of a diff: its kind, the heading it stands below, its words.
+
+    ``nodes`` and ``scopes`` are what it is about, as the picture calls them. ``fields`` has the name of each field that
+    differs, with both values in words, and ``slots`` the input slots, each behind the id of its node, that take from
+    elsewhere now.
+    """
+
+    kind: str
+    group: str
+    text: str
+    nodes: Sequence[str] = ()
+    scopes: Sequence[str] = ()
+    fields: Sequence[tuple[str, str, str]] = ()
+    slots: Sequence[tuple[str, int]] = ()
 
 
 class Mark(NamedTuple):

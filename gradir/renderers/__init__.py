@@ -1,1 +1,1 @@
-"""The renderers of a diff, one class each: reports and diagrams. Entry points of ``gradir.renderers`` name them."""
+"""The renderers of a diff, one class each: reports, diagrams, pages. Entry points of ``gradir.renderers`` name them."""

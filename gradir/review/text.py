@@ -37,7 +37,18 @@ if TYPE_CHECKING:
     from gradir.review.comparison import Comparison
     from gradir.review.outline import Entry
 
-__all__ = ["ANSI", "NO_COLOUR", "Palette", "brief_lines", "cut_line", "modules_text", "render_brief", "render_text"]
+__all__ = [
+    "ANSI",
+    "NO_COLOUR",
+    "Palette",
+    "brief_lines",
+    "cut_line",
+    "group_title",
+    "module_line",
+    "modules_text",
+    "render_brief",
+    "render_text",
+]
 
 _NOTHING = "no difference\n"
 
@@ -159,22 +170,33 @@ def modules_text(paths: Sequence[str], *, gone: bool = False) -> str:
     return f"{ranges(paths)}{' (removed)' if gone else ''}"
 
 
-def _group_lines(group: Group) -> list[Line]:
+def group_title(group: Group) -> str:
+    """The heading above the changes that one module or equal ones have."""
     title = modules_text(group.paths, gone=group.gone)
     if len(group.paths) > 1:
         what = "change" if len(group.relative) == 1 else f"{len(group.relative):,} changes"
         title += f": the same {what} in each of {len(group.paths):,} modules, here in {module_name(group.paths[0])}"
-    return [heading(title), *(line for change in group.changes(group.paths[0]) for line in change_lines(change))]
+    return title
+
+
+def _group_lines(group: Group) -> list[Line]:
+    lines = (line for change in group.changes(group.paths[0]) for line in change_lines(change))
+    return [heading(group_title(group)), *lines]
 
 
 def _modules_lines(entry: Modules) -> list[Line]:
+    return [module_line(entry), *_reader_lines(entry)]
+
+
+def module_line(entry: Modules) -> Line:
+    """Equal modules that came or went, in one line."""
     kind: Kind = "added" if entry.added else "removed"
     count = len(entry.paths)
     subject = "module" if count == 1 else f"{count:,} modules"
     what = subject if entry.itself else "all of" if count == 1 else f"all of {subject}"
     name = f"  {word(entry.class_name)}" if entry.class_name else ""
     contents = f"{'each ' if count > 1 else ''}{_contents_text(entry.contents)}"
-    return [sign_line(kind, f"{what} {modules_text(entry.paths)}{name}  {contents}"), *_reader_lines(entry)]
+    return sign_line(kind, f"{what} {modules_text(entry.paths)}{name}  {contents}")
 
 
 def _reader_lines(entry: Modules) -> Iterator[Line]:

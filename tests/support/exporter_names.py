@@ -6,6 +6,7 @@ BUILT_IN = (
     "cytoscape",
     "dot",
     "graphml",
+    "html",
     "mermaid",
     "model-explorer",
     "modules",

@@ -1,0 +1,199 @@
+"""The first block of a page: the graph in columns, which are numbers by node, scope and edge.
+
+viewer/src/data/read.ts reads it. What many nodes have in common stands once in a table, and the columns have places in
+it. What follows from other columns is not told: most ids are made of a module, an operation and a number.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from gradir.ir.memo import Memo
+from gradir.ir.model import first_known
+from gradir.ir.module_tree import OUTSIDE
+from gradir.ir.saved import SavedBytes, folded_bytes
+from gradir.ir.text import size_text
+from gradir.ir.totals import bounded
+from gradir.vocabulary import vocabulary_of
+from gradir_exporters._page.details import Facts
+from gradir_exporters._page.edges import Wiring, edge_block
+from gradir_exporters._page.marks import change_records, channels, cut_records, node_statuses
+from gradir_exporters._page.modules import whole_tree, with_those_below
+from gradir_exporters._page.stacks import alike
+from gradir_exporters._page.tables import Table, column, steps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradir.ir import Graph, TensorMeta
+    from gradir.ir.marks import ListedChange
+
+__all__ = ["Columns"]
+
+ROLES: Final = ("function", "leaf", "parameter", "buffer", "input", "constant", "output")
+"""The roles that a page knows, as in viewer/src/data/model.ts; any other has the number after the last."""
+
+REARRANGES, ACCUMULATES, OPAQUE, FAILED, OUTPUT = 1, 2, 4, 8, 16
+_FAILED: Final = "failed"
+_LONGEST_ORDINAL: Final = 9
+_NAMED, _ACCUMULATOR = 0, -1
+_FIRST: Final = ":1"
+
+
+class Columns:
+    """A graph as a page has it: ``block()`` is the first block, ``facts.block()`` the second."""
+
+    def __init__(self, graph: Graph, changes: Sequence[ListedChange] = ()) -> None:
+        """Look at a graph.
+
+        Raises:
+            ExportError: an edge comes from a node that the graph does not have.
+        """
+        self._graph, self._changes = graph, changes
+        self._nodes = list(graph.nodes.values())
+        self._texts = Table([""])
+        self._wiring = Wiring(self._nodes)
+        self.facts = Facts(self._nodes, self._wiring.numbers)
+        self._tree = whole_tree(graph)
+        place = self._tree.place
+        self._scopes = [place(node.scope) for node in self._nodes]
+
+    def block(self) -> dict[str, Any]:
+        """The members of the block that are of the graph."""
+        graph, nodes, texts = self._graph, self._nodes, self._texts
+        saved, sizes = self._saved(), Table([0])
+        role_numbers = {role: number for number, role in enumerate(ROLES)}
+        roles = [role_numbers.get(node.role, len(ROLES)) for node in nodes]
+        ops = [texts[node.op] for node in nodes]
+        ids, names = self._ids(), self._names()
+        changes, numbers, place = self._changes, self._wiring.numbers, self._tree.place
+        return {
+            "kind": "forward" if graph.producer.options.get("graph") == "forward" else "autograd",
+            "framework": graph.producer.framework,
+            "scopes": self._scope_block(saved, alike(self._tree, self._scopes, self._kinds(roles, ops), self._wiring)),
+            "nodes": {
+                "count": len(nodes),
+                "scope": column(steps(self._scopes)),
+                "role": column(roles),
+                "op": column(ops),
+                "id": column(ids),
+                "name": column(names),
+                "outputs": column(self.facts.outputs),
+                "saved": column([sizes[size] for size in saved]),
+                "flags": column(self._flags()),
+                "status": column(node_statuses(nodes, numbers, changes)),
+            },
+            "sizes": list(sizes),
+            "tensors": [self._shown(outputs) for outputs in self.facts.output_lists],
+            "edges": edge_block(self._wiring, nodes, {slot for change in changes for slot in change.slots}),
+            "cuts": cut_records(graph, numbers, place),
+            "channels": channels(nodes, texts),
+            "changes": change_records(changes, numbers, place),
+            "texts": list(texts),
+        }
+
+    def _shown(self, outputs: tuple[TensorMeta, ...]) -> tuple[int, int]:
+        """The texts of the dtype and the shape of what is shown of some outputs."""
+        tensor = first_known(outputs)
+        if tensor is None:
+            return 0, 0
+        shape = "" if tensor.shape is None else f"[{', '.join(map(size_text, tensor.shape))}]"
+        return self._texts[tensor.dtype or ""], self._texts[shape]
+
+    def _ids(self) -> list[int]:
+        """How each id is made: above 0 its ordinal, 0 where it is the name, -1 that of an accumulator of its input.
+
+        What is made in no such way is a text, and -2 less its place says which.
+        """
+        nodes, texts, wiring = self._nodes, self._texts, self._wiring
+        prefixes, ordinals = Memo(_prefix), Memo(_ordinal)
+        found: list[int] = []
+        for number, node in enumerate(nodes):
+            id_, names = node.id, node.names
+            if names and names[0] == id_:
+                found.append(_NAMED)
+                continue
+            prefix = prefixes[node.scope, node.op]
+            if id_.startswith(prefix) and (ordinal := ordinals[id_[len(prefix) :]]):
+                found.append(ordinal)
+                continue
+            made = wiring.counts[number] and f"{nodes[wiring.source[wiring.first[number]]].id}/{node.op}{_FIRST}"
+            found.append(_ACCUMULATOR if made == id_ else _ACCUMULATOR - 1 - texts[id_])
+        return found
+
+    def _names(self) -> list[int]:
+        """The text of each name, below 0 where the path of the module and a dot stand before it."""
+        texts = self._texts
+        found: list[int] = []
+        for node in self._nodes:
+            if not node.names:
+                found.append(0)
+                continue
+            name, scope = node.names[0], node.scope
+            if scope and name.startswith(scope) and name[len(scope) : len(scope) + 1] == ".":
+                found.append(-texts[name[len(scope) + 1 :]] if len(name) > len(scope) + 1 else texts[name])
+            else:
+                found.append(texts[name])
+        return found
+
+    def _flags(self) -> list[int]:
+        words = vocabulary_of(self._graph)
+        of_op = dict.fromkeys(words.shape_operations, REARRANGES) | dict.fromkeys(words.accumulators, ACCUMULATES)
+        return [
+            (of_op.get(node.op, 0) if node.op else 0)
+            | (OPAQUE if node.opaque else 0)
+            | (FAILED if node.ext and _FAILED in node.ext else 0)
+            | (OUTPUT if node.role == "output" else 0)
+            for node in self._nodes
+        ]
+
+    def _saved(self) -> list[int]:
+        """The bytes of the storages that each node is the first to keep."""
+        kept: SavedBytes[int] = SavedBytes(self._graph.nodes)
+        for number, node in enumerate(self._nodes):
+            if node.saved:
+                kept.add(node, number)
+        found = [0] * len(self._nodes)
+        for number, size in kept.by_account().items():
+            found[number] = bounded(size)
+        for number, node in enumerate(self._nodes):
+            if node.role == "module":
+                found[number] = bounded(found[number] + folded_bytes(node))
+        return found
+
+    def _kinds(self, roles: Sequence[int], ops: Sequence[int]) -> list[tuple[object, ...]]:
+        """What nodes have to agree in to be alike."""
+        facts = self.facts
+        opaque = [node.opaque for node in self._nodes]
+        return list(zip(roles, ops, facts.native, facts.outputs, facts.attrs, facts.saved, opaque, strict=True))
+
+    def _scope_block(self, saved: Sequence[int], first: Sequence[int]) -> dict[str, Any]:
+        tree, texts = self._tree, self._texts
+        own = [0] * len(tree.scopes)
+        for place, size in zip(self._scopes, saved, strict=True):
+            own[place] += size
+        scopes = tree.scopes
+        return {
+            "count": len(scopes),
+            "parent": column([place - parent if parent != OUTSIDE else 0 for place, parent in enumerate(tree.parents)]),
+            "name": column([texts[name] for name in tree.names]),
+            "class": column([texts[scope.class_name] for scope in scopes]),
+            "detail": column([texts[scope.detail] for scope in scopes]),
+            "calls": column([scope.calls for scope in scopes]),
+            "parameters": column([scope.total for scope in scopes]),
+            "own": column([scope.own for scope in scopes]),
+            "trainable": column([scope.trainable for scope in scopes]),
+            "saved": column([*map(bounded, with_those_below(tree, own))]),
+            "alike": column([place - found for place, found in enumerate(first)]),
+        }
+
+
+def _prefix(key: tuple[str, str]) -> str:
+    scope, op = key
+    return f"{scope}/{op}:" if scope else f"{op}:"
+
+
+def _ordinal(text: str) -> int:
+    """The number that an id ends in, 0 where it is written in another way."""
+    is_ordinal = text.isascii() and text.isdigit() and text[0] != "0" and len(text) <= _LONGEST_ORDINAL
+    return int(text) if is_ordinal else 0

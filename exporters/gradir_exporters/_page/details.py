@@ -1,0 +1,174 @@
+"""The second block of a page: all that nodes say of themselves, read when somebody asks for it.
+
+viewer/src/data/details.ts reads it.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from gradir.ir import TensorMeta
+from gradir.ir.exactkey import exact_key
+from gradir.ir.fields import other_fields
+from gradir.ir.ids import storage_key
+from gradir.ir.jsontext import TOLD, further_facts
+from gradir.ir.marks import LOST, OVERLAY, STATUS
+from gradir.ir.model import Node, Saved
+from gradir.ir.text import tensor_text, value_text
+from gradir_exporters._page.tables import Table, column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gradir.ir import AttrValue, Source
+    from gradir.ir.model import Record
+
+__all__ = ["Facts", "source_text"]
+
+_MARKS: Final = frozenset({LOST, OVERLAY, STATUS})
+"""Entries of ``ext`` that the page draws."""
+
+_slots_of: Final = attrgetter("slot", "dtype", "shape", "bytes", "state")
+
+
+class Facts:
+    """What nodes say of themselves, as places in tables by node.
+
+    ``outputs`` are places in ``output_lists``, the others are of no use outside but for telling nodes apart.
+    """
+
+    def __init__(self, nodes: Sequence[Node], numbers: Mapping[str, int]) -> None:
+        self._nodes, self._numbers = nodes, numbers
+        self._native_table = Table([""])
+        self.native = [self._native_table[node.native] for node in nodes]
+        self.output_lists: Table[tuple[TensorMeta, ...]] = Table()
+        self.outputs = [self.output_lists[node.outputs] for node in nodes]
+        self._attrs: list[list[str]] = [[]]
+        self.attrs = self._attribute_places()
+        self._slots: Table[tuple[object, ...]] = Table([()])
+        self._slot_rows: list[list[list[Any]]] = [[]]
+        self.saved = self._saved_places()
+
+    def block(self) -> dict[str, Any]:
+        """The members of the block."""
+        places: Table[Source | None] = Table([None])
+        source = [places[node.source] for node in self._nodes]
+        # The first name is a column of the first block.
+        names = {
+            number: node.names for number, node in enumerate(self._nodes) if len(node.names) > 1 or "" in node.names
+        }
+        roles = Table[str]()
+        return {
+            "role": column([roles[node.role] for node in self._nodes]),
+            "roles": list(roles),
+            "native": column(self.native),
+            "natives": list(self._native_table),
+            "outputs": [[*map(_tensor, outputs)] for outputs in self.output_lists],
+            "attrs": column(self.attrs),
+            "attributes": self._attrs,
+            "source": column(source),
+            "sources": [*map(source_text, places)],
+            "names": [[*names], [*names.values()]],
+            "saved": column(self.saved),
+            "slots": self._slot_rows,
+            **self._storages(),
+        }
+
+    def _attribute_places(self) -> list[int]:
+        """The attributes of nodes; ``ext`` and fields that have no words of their own are told behind them."""
+        others = other_fields(Node, TOLD[Node])
+        rest = attrgetter(*(field.name for field in others)) if others else None
+        usual = tuple(field.default for field in others)
+        usual_rest = usual[0] if len(usual) == 1 else usual
+        known: dict[bytes, int] = {}
+        found: list[int] = []
+        for node in self._nodes:
+            attrs, ext = node.attrs, node.ext
+            more = rest is not None and rest(node) != usual_rest
+            if not (attrs or ext or more):
+                found.append(0)
+                continue
+            shown = {key: ext[key] for key in ext if key not in _MARKS} if ext else ext
+            key = exact_key((attrs, shown, rest(node)) if more and rest else (attrs, shown) if shown else attrs)
+            place = known.get(key) if key is not None else None
+            if place is None:
+                place = self._told(node, attrs, shown)
+                if key is not None:
+                    known[key] = place
+            found.append(place)
+        return found
+
+    def _told(self, node: Node, attrs: Mapping[str, AttrValue], ext: Mapping[str, AttrValue]) -> int:
+        row = [text for name in sorted(attrs) for text in (name, value_text(attrs[name]))]
+        row += [text for name in sorted(ext) for text in (f"ext.{name}", value_text(ext[name]))]
+        row += chain.from_iterable(further_facts(node))
+        if not row:
+            return 0
+        self._attrs.append(row)
+        return len(self._attrs) - 1
+
+    def _saved_places(self) -> list[int]:
+        others = [field.name for field in other_fields(Saved, TOLD[Saved])]
+        key_of = attrgetter("slot", "dtype", "shape", "bytes", "state", *others) if others else _slots_of
+        table, rows = self._slots, self._slot_rows
+        found: list[int] = []
+        for node in self._nodes:
+            if not node.saved:
+                found.append(0)
+                continue
+            place = table[tuple(map(key_of, node.saved))]
+            if place == len(rows):
+                rows.append([*map(_slot, node.saved)])
+            found.append(place)
+        return found
+
+    def _storages(self) -> dict[str, Any]:
+        """Of each slot the storage that it keeps, and the node that made what is kept.
+
+        0 is a storage that the slot alone names. Above it is how many slots before the one stands that named it, below
+        it twice how many nodes before stands the node it belongs to, and one more; or twice the place in ``storages``.
+        Of what made it, 1 is the node itself, 2 the node before it, and so on; -1 is the node behind it, and 0 is none.
+        """
+        numbers, storages, origins = self._numbers, list[int](), list[int]()
+        texts: Table[str] = Table([""])
+        seen: dict[str, int] = {}
+        for number, node in enumerate(self._nodes):
+            for saved in node.saved:
+                key, origin, at = saved.storage, saved.origin, len(storages)
+                before = seen.setdefault(key or storage_key(node.id, saved.slot), at)
+                if not key:
+                    storages.append(0)
+                elif before < at:
+                    storages.append(at - before)
+                else:
+                    ago = number - numbers.get(key, number + 1)
+                    storages.append(-2 * ago - 1 if ago >= 0 else -2 * texts[key])
+                made = None if origin is None else numbers.get(origin.id)
+                origins.append(0 if made is None else number - made + (number >= made))
+        return {"storage": column(storages), "storages": list(texts), "origin": column(origins)}
+
+
+def _slot(saved: Saved) -> list[Any]:
+    state = saved.state if saved.state != "held" else ""
+    more = "".join(f", {key} {text}" for key, text in further_facts(saved))
+    return [saved.slot, tensor_text(saved.tensor), saved.bytes, f"{state}{more}".removeprefix(", ")]
+
+
+def _tensor(tensor: TensorMeta) -> str:
+    device = "" if tensor.device == "cpu" else f" {tensor.device}"
+    layout = "" if tensor.layout == "strided" else f" {tensor.layout}"
+    return f"{tensor_text(tensor)}{device}{layout}{_behind(tensor)}"
+
+
+def source_text(source: Source | None) -> str:
+    """A line of a program, with its function where that is known; nothing of none."""
+    if source is None:
+        return ""
+    function = f" in {source.function}" if source.function else ""
+    return f"{source.file}:{source.line}{function}{_behind(source)}"
+
+
+def _behind(record: Record) -> str:
+    return "".join(f" {key} {text}" for key, text in further_facts(record))

@@ -1,0 +1,106 @@
+"""What is marked in a page: cuts, what an overlay says, what became of nodes from one graph to another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from gradir.ir.cuts import FLOW
+from gradir.ir.marks import LOOKS, overlay_mark, status
+from gradir.ir.text import printable
+from gradir.vocabulary.causes import worded
+from gradir_exporters._overlay_looks import overlay_legend, overlay_text
+from gradir_exporters._page.details import source_text
+from gradir_exporters._page.tables import Table, column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gradir.ir import Cut, Graph, Node
+    from gradir.ir.marks import ListedChange
+
+__all__ = ["STATUSES", "change_records", "channels", "cut_records", "node_statuses"]
+
+STATUSES: Final = ("same", "added", "removed", "changed", "renamed", "moved")
+_ELSEWHERE: Final = frozenset({"renamed", "moved"})
+_NOWHERE: Final = -1
+
+
+def cut_records(graph: Graph, numbers: Mapping[str, int], place: Callable[[str], int]) -> list[dict[str, Any]]:
+    """The cuts, each with what happened and what to do; what a parameter lacks is told of the place that cuts it."""
+    is_known = graph.producer.options.get(FLOW) is True
+    behind: dict[str, Cut] = {}
+    for cut in graph.cuts:
+        if cut.is_place:
+            behind.update(dict.fromkeys(cut.names, cut))
+    is_known = is_known or any(cut.is_place for cut in graph.cuts)
+    return [_record(cut, behind, numbers, place, is_known=is_known) for cut in graph.cuts]
+
+
+def _record(
+    cut: Cut, behind: Mapping[str, Cut], numbers: Mapping[str, int], place_of: Callable[[str], int], *, is_known: bool
+) -> dict[str, Any]:
+    place = cut if cut.is_place else next((behind[name] for name in cut.names if name in behind), None)
+    kind, op = (cut.kind, cut.op) if place is None else (place.kind, place.op)
+    if place is None and kind == "unreached" and is_known:
+        kind = "unused"
+    words = worded(kind, op, cut.names)
+    return {
+        "kind": cut.kind,
+        "op": cut.op,
+        "names": cut.names,
+        "scope": place_of(cut.scope),
+        "source": source_text(cut.source),
+        "via": source_text(cut.via),
+        "meant": cut.meant,
+        "at": numbers.get(cut.at, _NOWHERE),
+        "into": numbers.get(cut.into, _NOWHERE),
+        "slot": _NOWHERE if cut.slot is None else cut.slot,
+        "text": words.text,
+        "advice": words.advice,
+    }
+
+
+def channels(nodes: Sequence[Node], texts: Table[str]) -> list[dict[str, Any]]:
+    """What an overlay says of nodes; nothing where there is none."""
+    marks = [*map(overlay_mark, nodes)]
+    said = [mark for mark in marks if mark is not None]
+    if not said:
+        return []
+    title, words = overlay_legend(said)
+    return [
+        {
+            "name": title,
+            "unit": "",
+            "look": column([0 if mark is None else 1 + LOOKS.index(mark.look) for mark in marks]),
+            "looks": ["", *LOOKS],
+            "said": column([0 if mark is None else texts[overlay_text(mark)] for mark in marks]),
+            "legend": [[1 + LOOKS.index(look), printable(text)] for look, text in words.items()],
+        }
+    ]
+
+
+def node_statuses(nodes: Sequence[Node], numbers: Mapping[str, int], changes: Sequence[ListedChange]) -> list[int]:
+    """What became of each node, as a place in `STATUSES`: what its mark says, and that it was renamed or moved."""
+    found = [STATUSES.index(mark) if (mark := status(node)) else 0 for node in nodes]
+    for change in changes:
+        if change.kind in _ELSEWHERE:
+            for node in change.nodes:
+                found[numbers[node]] = STATUSES.index(change.kind)
+    return found
+
+
+def change_records(
+    changes: Sequence[ListedChange], numbers: Mapping[str, int], place: Callable[[str], int]
+) -> list[dict[str, Any]]:
+    """The list of the changes."""
+    return [
+        {
+            "kind": change.kind,
+            "group": change.group,
+            "text": change.text,
+            "nodes": [numbers[node] for node in change.nodes],
+            "scopes": [place(scope) for scope in change.scopes],
+            "fields": [dict(zip(("path", "before", "after"), field, strict=True)) for field in change.fields],
+        }
+        for change in changes
+    ]

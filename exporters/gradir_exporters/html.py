@@ -1,0 +1,113 @@
+"""One HTML page that draws the graph and answers what is asked of it. It opens from disk and asks no host for anything.
+
+The script and the style are built from viewer/ and lie in the folder ``_page``. The graph is in the page as two blocks
+of JSON, compressed and in base64, so that no text of a graph can become markup or script.
+"""
+
+from __future__ import annotations
+
+import zlib
+from base64 import b64encode
+from functools import cache
+from hashlib import sha256
+from html import escape
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+
+import msgspec
+
+from gradir.ir.jsontext import json_text
+from gradir.ir.text import counted, printable
+from gradir.protocols import Options
+from gradir_exporters._page.columns import Columns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gradir.ir import Graph
+    from gradir.ir.marks import ListedChange
+
+__all__ = ["HtmlExporter", "HtmlOptions"]
+
+_HOME: Final = "_page"
+_LEVEL: Final = 6
+_GZIP: Final = 31
+_NO_SYSTEM: Final = 9
+"""The byte of the head of gzip that tells the system that wrote it."""
+
+
+class HtmlOptions(Options, frozen=True, kw_only=True):
+    """What the page is called."""
+
+    title: Annotated[str, msgspec.Meta(description="the title of the page", min_length=1)] = "gradir"
+
+
+class HtmlExporter:
+    """A page to open in a browser: modules to open, search, paths, every detail; needs no network."""
+
+    suffix: ClassVar[str] = ".html"
+    options: ClassVar[type[Options]] = HtmlOptions
+
+    def export(self, graph: Graph, options: HtmlOptions) -> str:
+        """The page.
+
+        Raises:
+            ExportError: an edge comes from a node that the graph does not have.
+        """
+        return self.export_changes(graph, options, ())
+
+    def export_changes(self, graph: Graph, options: HtmlOptions, changes: Sequence[ListedChange]) -> str:
+        """The page of a diff: a graph whose nodes are marked, with a list of the changes beside it.
+
+        Raises:
+            ExportError: an edge comes from a node that the graph does not have.
+        """
+        columns = Columns(graph, changes)
+        first = _squeezed({"title": printable(options.title), **columns.block()})
+        contents = f"{counted(len(graph.nodes), 'node')} and {counted(len(graph.edges), 'edge')}"
+        return _page(options.title, contents, first, _squeezed(columns.facts.block()))
+
+
+def _squeezed(block: object) -> str:
+    """JSON, compressed to the same bytes on every system, in base64."""
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    data = packer.compress(json_text(block).encode()) + packer.flush()
+    return b64encode(data[:_NO_SYSTEM] + b"\xff" + data[_NO_SYSTEM + 1 :]).decode()
+
+
+@cache
+def _asset(name: str) -> str:
+    from importlib.resources import files
+
+    return (files("gradir_exporters") / _HOME / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def _page(title: str, contents: str, first: str, second: str) -> str:
+    script, style = _asset("page.js"), _asset("style.css")
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return f"""\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">
+<title>{escape(printable(title))}</title>
+<style>{style}</style>
+</head>
+<body>
+<noscript><p>This page draws a graph of {contents}, for which it needs JavaScript.</p></noscript>
+<script type="application/octet-stream" id="gradir-columns">{first}</script>
+<script type="application/octet-stream" id="gradir-details">{second}</script>
+<script>{script}</script>
+</body>
+</html>
+"""

@@ -1,0 +1,117 @@
+"""The changes of a diff as a list beside a picture of both graphs: the outline, one change after the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gradir.diffs.marked_union import union_ids, union_paths
+from gradir.ir.marks import ListedChange
+from gradir.ir.model import Ref
+from gradir.review.outline import Group
+from gradir.review.relative_changes import made_absolute
+from gradir.review.text import cut_line, group_title, module_line
+from gradir.review.wording import both_words, change_line, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from gradir.diffs.changes import Change
+    from gradir.review.comparison import Comparison
+    from gradir.review.outline import Modules
+    from gradir.review.wording import Line
+
+__all__ = ["listed"]
+
+_WHOLE: Final = "(whole graph)"
+_FOLLOWING: Final = "(follows from frozen parameters)"
+_INPUTS: Final = "in"
+_SIGN: Final = 2
+"""Lines of the text report start with a sign and a blank."""
+
+
+def listed(comparison: Comparison) -> list[ListedChange]:
+    """The changes in the order of the text report, with the nodes of `Comparison.union` that each is about.
+
+    Changes that equal modules have in common are one, with the nodes of all of them.
+
+    >>> from gradir.ir import Graph, Node
+    >>> from gradir.review.comparison import Comparison
+    >>> a, b = (Graph.of([Node(f"h.{n}/f:1", op=op, scope=f"h.{n}") for n in range(2)]) for op in ("exp", "sin"))
+    >>> found = listed(Comparison(a, b))[0]
+    >>> found.kind, found.group, found.text, found.nodes, found.fields
+    ('changed', 'h.{0,1}: the same change in each of 2 modules, here in h.0', 'h.0/f:1  sin', \
+['h.0/f:1', 'h.1/f:1'], [('op', 'exp', 'sin')])
+    """
+    return list(_Listing(comparison).changes())
+
+
+class _Listing:
+    def __init__(self, comparison: Comparison) -> None:
+        before, correspondence = comparison.before, comparison.correspondence
+        self._outline, self._union = comparison.outline, comparison.union
+        self._ids = union_ids(before, comparison.after, correspondence.matched)
+        self._paths = union_paths(before, correspondence.paths)
+
+    def changes(self) -> Iterator[ListedChange]:
+        """The changes, one after the other."""
+        outline = self._outline
+        for cuts in outline.cuts:
+            yield self._listed(_WHOLE, cut_line(cuts), cuts.changes, cuts.nodes)
+        for change in outline.facts:
+            yield self._listed(_WHOLE, change_line(change), [change])
+        for entry in outline.entries:
+            if isinstance(entry, Group):
+                title = group_title(entry)
+                for same in zip(*map(entry.changes, entry.paths), strict=True):
+                    yield self._listed(title, change_line(same[0]), same)
+            else:
+                yield from self._modules(entry)
+        for change in outline.explained:
+            yield self._listed(_FOLLOWING, change_line(change), [change])
+
+    def _modules(self, entry: Modules) -> Iterator[ListedChange]:
+        """Modules that came or went, and what reads from them."""
+        line = module_line(entry)
+        inside = [change for path in entry.paths for change in entry.changes(path)]
+        paths = [path if entry.added else self._paths.get(path, path) for path in entry.paths]
+        kind = "added" if entry.added else "removed"
+        yield ListedChange(kind, line.text[_SIGN:], line.text[_SIGN:], self._nodes(inside), paths)
+        for relative, within in entry.readers:
+            for same in zip(*(made_absolute(relative, path) for path in within), strict=True):
+                yield self._listed(line.text[_SIGN:], change_line(same[0]), same)
+
+    def _listed(self, group: str, line: Line, same: Sequence[Change], others: Sequence[Change] = ()) -> ListedChange:
+        """Changes that are the same in several modules, as one; of ``others`` the nodes count only."""
+        first = same[0]
+        return ListedChange(
+            first.kind,
+            group,
+            line.text[_SIGN:],
+            self._nodes([*same, *others]),
+            [*dict.fromkeys(filter(None, map(self._scope, same)))],
+            [(one_line(field.name), *both_words(field)) for field in first.fields],
+            [slot for change in same if change.subject == "node" for slot in _new_slots(change)],
+        )
+
+    def _nodes(self, changes: Iterable[Change]) -> list[str]:
+        """The nodes of some changes, and of a parameter that gradient reaches no more or again, its node."""
+        found = [self._node(change) for change in changes if change.subject in {"node", "cut"}]
+        return [*dict.fromkeys(node for node in found if node in self._union.nodes)]
+
+    def _node(self, change: Change) -> str:
+        # A cut that came is a node that went.
+        is_gone = (change.kind == "removed") == (change.subject == "node")
+        return self._ids.get(change.id, change.id) if is_gone else change.id
+
+    def _scope(self, change: Change) -> str:
+        """The module that a change is about by itself."""
+        if change.subject not in {"scope", "module"} or not change.id:
+            return ""
+        return self._paths.get(change.id, change.id) if change.kind == "removed" else change.id
+
+
+def _new_slots(change: Change) -> Iterator[tuple[str, int]]:
+    """The input slots of a node that take from elsewhere than before."""
+    for field in change.fields:
+        if isinstance(field.after, Ref) and field.path[0] == _INPUTS and len(field.path) > 1:
+            yield change.id, int(field.path[1])

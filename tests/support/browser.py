@@ -1,0 +1,127 @@
+"""Pages in a real browser: Debian's Chromium, driven by Playwright's client."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+NODE_MODULES = Path(__file__).parents[1] / "node" / "node_modules"
+AXE = NODE_MODULES / "axe-core" / "axe.min.js"
+SIZE = {"width": 1400, "height": 900}
+SECONDS = 30.0
+"""How long a page may take on a machine that does other things too; nothing is measured by it."""
+
+
+def program() -> str | None:
+    """The path of Chromium."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+class Opened:
+    """One page that was opened, with all that it said and asked for."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
+        page.on("request", lambda request: self.asked.append(request.url))
+
+    def ask(self, expression: str, argument: Any = None) -> Any:
+        """What ``window.gradir`` answers: ``ask("boxes")``, ``ask("place(it)", "fc")``."""
+        return self.page.evaluate(f"it => window.gradir.{expression}", argument)
+
+    def until(self, expression: str, argument: Any = None) -> Any:
+        """Wait until ``window.gradir`` answers with something true."""
+        found = self.page.wait_for_function(f"it => window.gradir?.{expression}", arg=argument, timeout=SECONDS * 1000)
+        return found.json_value()
+
+    def is_shown(self) -> Opened:
+        """Wait for the first picture, and for what is read after it."""
+        self.until("timings.picture > 0")
+        return self
+
+    def press(self, *keys: str) -> None:
+        """Keys on the drawing."""
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def click(self, name: str, **options: Any) -> None:
+        """Click on a box or the caption of a frame."""
+        place = self.ask("place(it)", name)
+        assert place is not None, f"{name} is not drawn"
+        self.page.mouse.click(place["x"], place["y"], **options)
+
+    def open(self, name: str) -> None:
+        """Double-click on a closed module."""
+        self.click(name, click_count=2)
+        self.until("frames.some(({name}) => name === it)", name)
+
+    def names(self) -> list[str]:
+        """The names of the boxes that are drawn."""
+        return [box["name"] for box in self.ask("boxes")]
+
+    def text(self, selector: str) -> str:
+        """The text of one element."""
+        found: str = self.page.inner_text(selector)
+        return found
+
+    def violations(self) -> list[str]:
+        """What axe-core has to say against the page."""
+        if not self.page.evaluate("'axe' in window"):
+            # The policy of the page forbids a script element.
+            self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        return [
+            f"{each['id']}: {json.dumps([node['target'] for node in each['nodes']])[:400]}"
+            for each in found["violations"]
+        ]
+
+
+class Browser:
+    """One browser for all pages of the tests."""
+
+    def __init__(self, chromium: Any, folder: Path) -> None:
+        self._chromium, self._folder, self._count = chromium, folder, 0
+
+    def written(self, html: str) -> str:
+        """The address of a page on the disk."""
+        self._count += 1
+        path = self._folder / f"page-{self._count}.html"
+        path.write_text(html, encoding="utf-8")
+        return path.as_uri()
+
+    @contextmanager
+    def opened(self, html: str, link: str = "", **context: Any) -> Iterator[Opened]:
+        """A page from the disk; in the end it has said nothing and asked for nothing but itself."""
+        address = self.written(html)
+        # Nothing glides, so that what is asked for is where it will stay.
+        within = self._chromium.new_context(**{"viewport": SIZE, "reduced_motion": "reduce", **context})
+        within.set_default_timeout(SECONDS * 1000)
+        try:
+            opened = Opened(within.new_page())
+            opened.page.goto(address + link)
+            yield opened.is_shown()
+            assert not opened.said, opened.said
+            asked = {each.partition("#")[0] for each in opened.asked if not each.startswith("blob:")}
+            assert asked == {address}, asked
+        finally:
+            within.close()
+
+
+def launched(folder: Path) -> Iterator[Browser]:
+    """A browser without a window."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=program(), args=["--no-sandbox"])
+        yield Browser(chromium, folder)
+        chromium.close()
+
+
+Open = Callable[..., Any]

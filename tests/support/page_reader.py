@@ -1,0 +1,35 @@
+"""What the viewer reads of a page, told by the viewer's own code in node."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+VIEWER = Path(__file__).parents[2] / "viewer"
+
+
+class Teller:
+    """A node that reads pages, one after the other."""
+
+    def __init__(self, node: str, folder: Path) -> None:
+        self._page = folder / "page.html"
+        program = folder / "tell.mjs"
+        esbuild = VIEWER / "node_modules" / "esbuild" / "bin" / "esbuild"
+        bundle = ["--bundle", "--platform=node", "--format=esm", "--log-level=warning", f"--outfile={program}"]
+        subprocess.run([str(esbuild), str(VIEWER / "tests" / "tell.ts"), *bundle], check=True)
+        self._process = subprocess.Popen([node, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def __call__(self, page: str) -> Any:
+        """What is in a page."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._page.write_text(page, encoding="utf-8")
+        self._process.stdin.write(f"{self._page}\n".encode())
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """Let node end."""
+        self._process.communicate()

@@ -1,0 +1,346 @@
+"""The page in a real browser, by mouse and keys: everything that a person can do in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import Browser, Opened
+from page_graphs import changed, failed, layered
+
+import gradir
+from gradir.overlays import Channel, Overlay
+
+DRAWING = "[role=application]"
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Opened]:
+    with browser.opened(layered().to("html", title="a stack")) as opened:
+        yield drawing(opened)
+
+
+@pytest.fixture
+def review(browser: Browser) -> Iterator[Opened]:
+    before = layered()
+    with browser.opened(gradir.diff(before, changed(before)).to("html")) as opened:
+        yield drawing(opened)
+
+
+def drawing(opened: Opened) -> Opened:
+    """Keys go to the drawing."""
+    opened.page.locator(DRAWING).first.focus()
+    return opened
+
+
+def details(opened: Opened) -> str:
+    return opened.text("[aria-label=Details]")
+
+
+def find(opened: Opened, words: str) -> list[str]:
+    """The hits of a search."""
+    field = opened.page.get_by_role("combobox", name="Search nodes and modules")
+    field.fill("")
+    field.type(words)
+    opened.until("hits.length > 0")
+    opened.page.wait_for_timeout(80)
+    found: list[str] = opened.ask("hits")
+    return found
+
+
+def lit(opened: Opened) -> set[str]:
+    return {box["name"] for box in opened.ask("boxes") if box["lit"]}
+
+
+def test_modules_open_and_close(page: Opened) -> None:
+    page.press("0")
+    assert set(page.names()) >= {"h", "head"}
+    page.open("h")
+    assert "h" in page.ask("opened")
+    assert {"h.0", "h.1", "h.2", "h.3"} <= {*page.names(), *(frame["name"] for frame in page.ask("frames"))}
+    page.press("e")
+    assert page.ask("boxes.some(({isModule}) => isModule)") is False
+    page.press("1")
+    depths = {frame["depth"] for frame in page.ask("frames")}
+    page.press("2")
+    assert depths < {frame["depth"] for frame in page.ask("frames")}
+    page.click("h", click_count=2)
+    page.until("frames.every(({name}) => name !== 'h')")
+    page.click("h")
+    page.press("Enter")
+    page.until("frames.some(({name}) => name === 'h')")
+
+
+def test_what_is_open_is_drawn_whole(page: Opened) -> None:
+    page.press("e", "g", "h")
+    drawn = set(page.names())
+    graph = layered()
+    page.press("i")
+    assert {*page.names(), *drawn} >= {node.id for node in graph.nodes.values() if node.op != "view"}
+
+
+def test_pan_zoom_and_fit(page: Opened) -> None:
+    before = page.ask("view")
+    page.press("+", "+")
+    page.until(f"view.k > {before['k']}")
+    box = page.page.locator(DRAWING).first.bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] - 20
+    here = page.ask("view")
+    page.page.mouse.move(*middle)
+    page.page.mouse.down()
+    page.page.mouse.move(middle[0] - 120, middle[1] - 90, steps=4)
+    page.page.mouse.up()
+    page.until(f"view.x > {here['x']}")
+    page.page.mouse.wheel(0, 240)
+    page.press("Shift+ArrowRight")
+    page.press("f")
+    page.page.wait_for_timeout(400)
+    fitted = page.ask("view")
+    assert (fitted["k"], fitted["x"], fitted["y"]) == pytest.approx((before["k"], before["x"], before["y"]), rel=1e-3)
+
+
+def test_panning_draws_no_whole_picture_anew(page: Opened) -> None:
+    page.press("e", "+")
+    page.page.wait_for_timeout(300)
+    before = page.ask("painted")
+    for _ in range(5):
+        page.press("Shift+ArrowRight")
+    page.page.wait_for_timeout(100)
+    assert page.ask("painted")["count" if "count" in before else next(iter(before))] - next(iter(before.values())) <= 5
+
+
+@pytest.mark.parametrize(
+    ("words", "hit"),
+    [
+        ("h.2.mlp/gelu", "h.2.mlp/gelu:1"),
+        ("softmax", "h.0.attn/softmax:1"),
+        ("Linear", "head"),
+        ("head.weight", "head.weight"),
+        ("net.py:41", "h.0.mlp/mm:1"),
+        ("h.3.attn", "h.3.attn"),
+    ],
+)
+def test_search_finds_ids_names_operations_classes_and_lines(page: Opened, words: str, hit: str) -> None:
+    assert hit in find(page, words)[:12]
+
+
+def test_a_hit_is_selected_and_brought_into_view(page: Opened) -> None:
+    page.press("0", "/")
+    hits = find(page, "h.2.mlp/gelu")
+    page.page.keyboard.press("Enter")
+    page.until("selection.kind === 'node'")
+    assert page.ask("selection")["name"] == hits[0] == "h.2.mlp/gelu:1"
+    assert page.ask("place(it)", "h.2.mlp/gelu:1") is not None
+
+
+def test_everything_that_the_file_knows_of_a_node(page: Opened) -> None:
+    find(page, "h.1.attn/mm")
+    page.page.keyboard.press("Enter")
+    page.until("selection.kind === 'node'")
+    said = details(page)
+    for words in ("MmBackward0", "net.py:40 in forward", "scale", "0.5", "self_sym_sizes", "[4, 8]", "128 B"):
+        assert words in said, words
+    assert "h.1.attn.weight" in said, "the storage that is kept"
+    assert "h.1.attn/view:1" in said, "an input"
+    assert "h.1.attn/softmax:1" in said, "a consumer"
+    page.page.get_by_role("button", name="Copy id").click()
+    page.page.get_by_label("Details").get_by_role("button", name="h.1.attn/softmax:1").click()
+    assert page.ask("selection")["name"] == "h.1.attn/softmax:1"
+    drawing(page).press("ArrowUp")
+    assert page.ask("selection")["name"] == "h.1.attn/mm:1"
+    page.press("ArrowDown")
+    assert page.ask("selection")["name"] == "h.1.attn/softmax:1"
+
+
+def test_paths_ancestors_and_descendants(page: Opened) -> None:
+    page.press("e")
+    find(page, "h.2.attn/softmax")
+    page.page.keyboard.press("Enter")
+    drawing(page).press("a")
+    ancestors = lit(page)
+    assert "h.0.mlp/gelu:1" in ancestors
+    assert not {"h.3.mlp/gelu:1", "sum:1"} & ancestors
+    page.press("d")
+    descendants = lit(page)
+    assert {"h.3.mlp/gelu:1", "sum:1"} <= descendants
+    assert "h.0.mlp/gelu:1" not in descendants
+    page.press("l")
+    assert lit(page) <= descendants
+    assert "sum:1" in lit(page)
+    page.press("Escape")
+    assert page.ask("boxes.every(({lit}) => lit === null || lit)")
+
+
+def test_colours_have_a_legend(page: Opened) -> None:
+    seen = {}
+    for _ in range(8):
+        seen[page.ask("colour")] = [entry["words"] for entry in page.ask("legend")]
+        page.press("w")
+    assert len(seen) >= 4
+    assert all(words for words in seen.values())
+    for words in ("role", "module", "dtype", "saved"):
+        assert any(words in colour for colour in seen), (words, [*seen])
+
+
+def test_an_overlay_is_a_colour_of_its_own(browser: Browser) -> None:
+    graph = layered()
+    overlay = Overlay(
+        (Channel("gradient", {"head.weight": 0.5, "h.0.attn.weight": "zero"}, "norm", looks={"zero": "alarm"}),)
+    )
+    with browser.opened(gradir.export(graph, "html", overlay=overlay)) as page:
+        drawing(page).press("e")
+        assert "gradient" in page.text("main")
+        assert {"x zero"} & {entry["words"] for entry in page.ask("legend")}
+
+
+def test_equal_layers_are_drawn_once(page: Opened) -> None:
+    page.press("0")
+    page.open("h")
+    page.press("r")
+    page.until("boxes.some(({times}) => times === 4) || frames.length > 0")
+    times = {box["times"] for box in page.ask("boxes")}
+    assert 4 in times
+    page.press("r")
+    assert {box["times"] for box in page.ask("boxes")} == {1}
+
+
+def test_shape_operations_and_parameters_are_switches(page: Opened) -> None:
+    page.press("e")
+    if "h.0.attn/view:1" not in page.names():
+        page.press("h")
+    assert "h.0.attn/view:1" in page.names()
+    page.press("h")
+    assert "h.0.attn/view:1" not in page.names()
+    edges = {(edge["from"], edge["to"]) for edge in page.ask("edges")}
+    assert ("x", "h.0.attn/mm:1") in edges
+    before = len(page.names())
+    page.press("i")
+    assert abs(len(page.names()) - before) >= 8
+
+
+def test_the_table_of_modules_goes_with_the_drawing(page: Opened) -> None:
+    page.press("m")
+    grid = page.page.get_by_role("grid", name="Modules")
+    grid.get_by_role("row").filter(has_text="head").first.click()
+    assert page.ask("selection") == {"kind": "module", "name": "head"}
+    grid.get_by_role("button", name="Saved").click()
+    first = grid.get_by_role("row").nth(1).inner_text()
+    assert first.startswith("h"), first
+    assert "1.0 kB" in grid.inner_text() or "kB" in grid.inner_text()
+
+
+def test_the_outline_is_a_tree_for_keys(page: Opened) -> None:
+    page.press("t")
+    tree = page.page.get_by_role("tree", name="Outline of the graph")
+    assert tree.get_by_role("treeitem").first.get_attribute("aria-level") == "1"
+    page.page.get_by_role("tab", name="Outline").focus()
+    page.page.keyboard.press("Tab")
+    page.press("ArrowDown", "ArrowRight", "ArrowDown", "Enter")
+    assert page.ask("selection")["kind"] in {"module", "node"}
+
+
+def test_a_link_brings_the_view_back(page: Opened, browser: Browser) -> None:
+    page.press("0")
+    page.open("h")
+    find(page, "head.weight")
+    page.page.keyboard.press("Enter")
+    page.until("selection.kind === 'node'")
+    address = page.page.url
+    assert "#" in address
+    assert "node=head.weight" in address
+    state = page.ask("opened"), page.ask("selection")
+    with browser.opened(layered().to("html", title="a stack"), "#" + address.partition("#")[2]) as again:
+        assert (again.ask("opened"), again.ask("selection")) == state
+
+
+@pytest.mark.parametrize(
+    "link", ["#node=", "#node=nothing&open=%", "#open=\x00&colour=x&on=y&follow=z&sides=1", "#" + "a=" * 5000]
+)
+def test_a_broken_link_is_no_trouble(browser: Browser, link: str) -> None:
+    with browser.opened(layered().to("html"), link) as page:
+        assert page.ask("boxes")
+
+
+@pytest.mark.parametrize(("key", "head"), [("s", b"<svg"), ("Shift+S", b"\x89PNG")])
+def test_what_is_seen_is_saved(page: Opened, key: str, head: bytes) -> None:
+    with page.page.expect_download() as download:
+        page.press(key)
+    data = Path(download.value.path()).read_bytes()
+    assert head in data[:200]
+    if head == b"<svg":
+        assert b"<title>" in data
+        assert all(box["label"][0].encode() in data for box in page.ask("boxes"))
+
+
+def test_cuts_are_stubs_and_unreached_parameters_lead_to_them(browser: Browser) -> None:
+    with browser.opened(layered(flow=True).to("html")) as page:
+        drawing(page).press("e")
+        (stub,) = [stub for stub in page.ask("stubs") if stub["cut"] == 0]
+        assert stub["box"] == "head/mm:1"
+        page.press(*"-----")
+        place = page.ask("placeOfStub(0)")
+        page.page.mouse.click(place["x"], place["y"])
+        assert page.ask("selection") == {"kind": "cut", "name": "0"}
+        said = details(page)
+        assert "detach() cuts lost.weight" in said
+        assert "take detach() out of this line" in said
+        assert "net.py:77 in forward" in said
+        drawing(page).press("u")
+        page.page.get_by_role("option").filter(has_text="lost.weight").first.click()
+        assert page.ask("selection")["kind"] == "cut"
+
+
+def test_a_forward_that_raised_ends_at_the_operation(browser: Browser) -> None:
+    with browser.opened(failed().to("html")) as page:
+        drawing(page).press("e")
+        (box,) = [box for box in page.ask("boxes") if box["failed"]]
+        page.click(box["name"])
+        said = details(page)
+        assert "sizes 4 and 8 differ" in said
+        assert "net.py:9 in forward" in said
+
+
+def test_a_diff_opens_what_changed_only(review: Opened) -> None:
+    assert {"h.0.mlp", "h.3.mlp"} <= {frame["name"] for frame in review.ask("frames")}
+    boxes = {box["name"]: box for box in review.ask("boxes")}
+    assert {"h.0.attn", "head", "head#2"} <= {*boxes}
+    assert boxes["h.0.mlp/gelu:1"]["status"] == "changed"
+    assert boxes["h.0.attn"]["holds"] == []
+    review.press("0")
+    closed = {box["name"]: box for box in review.ask("boxes")}
+    assert closed["h"]["holds"] == ["changed"]
+    assert closed["head#2"]["status"] == "added"
+
+
+def test_the_changes_are_listed_with_both_values(review: Opened) -> None:
+    review.press("v")
+    rows = review.page.get_by_role("listbox", name="Changes")
+    assert "the same 2 changes" in rows.inner_text() or "the same change" in rows.inner_text()
+    rows.get_by_role("option").filter(has_text="relu").first.click()
+    said = details(review)
+    for words in ("op", "gelu", "relu"):
+        assert words in said
+    drawing(review).press("n")
+    first = review.ask("selection")
+    review.press("n")
+    assert review.ask("selection") != first
+    review.press("p")
+    assert review.ask("selection") == first
+
+
+def test_before_and_after_stand_side_by_side(review: Opened) -> None:
+    review.press("b")
+    assert review.ask("sides") is True
+    assert review.page.get_by_text("before", exact=True).count() >= 1
+    review.press("b")
+    assert review.ask("sides") is False
+
+
+def test_help_names_every_key(page: Opened) -> None:
+    page.press("?")
+    said = page.text("dialog")
+    for words in ("search", "open all", "ancestors", "SVG", "colour"):
+        assert words in said
+    page.press("Escape")
+    assert page.page.locator("dialog[open]").count() == 0

@@ -1,0 +1,53 @@
+/** A block of the page: JSON, compressed and in base64, so that no text in it can be markup. */
+
+export async function readBlock(root: Document, id: string): Promise<unknown> {
+  const element = root.getElementById(id);
+  if (element === null) {
+    throw new Error(`the page has no block ${id}: it is not whole`);
+  }
+  return unpacked(element.textContent ?? "");
+}
+
+export async function unpacked(text: string): Promise<unknown> {
+  const stream = new Blob([bytes(text.trim())]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text()) as unknown;
+}
+
+interface FromBase64 {
+  fromBase64?: (text: string) => Uint8Array<ArrayBuffer>;
+}
+
+function bytes(text: string): Uint8Array<ArrayBuffer> {
+  const decode = (Uint8Array as FromBase64).fromBase64;
+  if (decode !== undefined) {
+    return decode.call(Uint8Array, text);
+  }
+  const binary = atob(text);
+  const found = new Uint8Array(binary.length);
+  for (let at = 0; at < binary.length; at++) {
+    found[at] = binary.charCodeAt(at);
+  }
+  return found;
+}
+
+/** A column as a block has it: the numbers, or the one number that all of them are. */
+export type Packed = number | readonly number[];
+
+type Numbers = Int32Array | Uint8Array | Float64Array;
+
+/** Fills a column with its numbers. */
+export function fill<T extends Numbers>(column: T, packed: Packed): T {
+  if (typeof packed === "number") {
+    return column.fill(packed) as T;
+  }
+  column.set(packed);
+  return column;
+}
+
+/** Makes numbers of their differences, in place. */
+export function summed(column: Int32Array): Int32Array {
+  for (let at = 1; at < column.length; at++) {
+    column[at] += column[at - 1]!;
+  }
+  return column;
+}

@@ -1,0 +1,173 @@
+/**
+ * One graph in columns. A node, a scope and an edge are numbers: their places in the columns.
+ *
+ * Nodes are in the order of the file, inputs before consumers. Scope 0 is the root, and a scope stands after its parent.
+ */
+export interface Model {
+  readonly title: string;
+  /** What the graph is of: "autograd" or "forward". */
+  readonly kind: string;
+  readonly framework: string;
+  /** Every text of the columns, each once; text 0 is empty. */
+  readonly texts: readonly string[];
+  readonly scopes: Scopes;
+  readonly nodes: Nodes;
+  readonly edges: Edges;
+  readonly cuts: readonly Cut[];
+  readonly channels: readonly Channel[];
+  /** The changes of a diff in the order of its report, empty for one graph. */
+  readonly changes: readonly Change[];
+}
+
+export interface Scopes {
+  readonly count: number;
+  /** The scope that holds it; -1 of the root. */
+  readonly parent: Int32Array;
+  /** The last part of its path, a text. */
+  readonly name: Int32Array;
+  readonly className: Int32Array;
+  /** What the module says of itself, a text. */
+  readonly detail: Int32Array;
+  readonly calls: Float64Array;
+  /** Elements of all parameters in it, each once; those of its own; those that require grad. */
+  readonly parameters: Float64Array;
+  readonly own: Float64Array;
+  readonly trainable: Float64Array;
+  /** Bytes of the storages that operations in it keep for backward, each once. */
+  readonly saved: Float64Array;
+  /** The first scope of the stack that is equal to it, itself where there is none. */
+  readonly alike: Int32Array;
+}
+
+export const roles = ["function", "leaf", "parameter", "buffer", "input", "constant", "output", "other"] as const;
+
+/** Bits of `Nodes.flags`. */
+export const flag = {
+  /** Only rearranges elements (view, transpose, …). */
+  rearranges: 1,
+  /** Accumulates a gradient into a leaf. */
+  accumulates: 2,
+  /** Hides what it does (a custom Function, a compiled part). */
+  opaque: 4,
+  /** Raised the error that ended the forward. */
+  failed: 8,
+  /** An output of the graph. */
+  output: 16,
+} as const;
+
+export const statuses = ["same", "added", "removed", "changed", "renamed", "moved"] as const;
+
+export interface Nodes {
+  readonly count: number;
+  readonly scope: Int32Array;
+  /** A place in `roles`. */
+  readonly role: Uint8Array;
+  /** Texts: the operation, the name to show, the dtype and the shape of the output to show. */
+  readonly op: Int32Array;
+  readonly name: Int32Array;
+  readonly dtype: Int32Array;
+  readonly shape: Int32Array;
+  /** Bytes of the storages that it keeps for backward. */
+  readonly saved: Float64Array;
+  readonly flags: Uint8Array;
+  /** A place in `statuses`. */
+  readonly status: Uint8Array;
+  /** A place in the outputs of the second block. */
+  readonly outputs: Int32Array;
+  id(node: number): string;
+  /** The node of an id, -1 where there is none. */
+  find(id: string): number;
+}
+
+export interface Edges {
+  readonly count: number;
+  /** Sorted by consumer, then by input slot. */
+  readonly from: Int32Array;
+  readonly to: Int32Array;
+  readonly slot: Int32Array;
+  readonly output: Int32Array;
+  /** A place in `kinds`. */
+  readonly kind: Uint8Array;
+  readonly kinds: readonly string[];
+  /** The edges into node n are first[n] up to first[n + 1]. */
+  readonly first: Int32Array;
+  /** "same", "added" or "removed", as places in `statuses`. */
+  readonly status: Uint8Array;
+}
+
+export interface Cut {
+  readonly kind: string;
+  readonly op: string;
+  readonly names: readonly string[];
+  readonly scope: number;
+  /** "file:line in function", and the same of the library below it; empty where unknown. */
+  readonly source: string;
+  readonly via: string;
+  readonly meant: string;
+  /** Nodes, -1 where the graph has none, and the input slot, -1 where it is not sure. */
+  readonly at: number;
+  readonly into: number;
+  readonly slot: number;
+  /** One sentence of what happened and one of what to do; empty where there is none. */
+  readonly text: string;
+  readonly advice: string;
+}
+
+/** What an overlay says: by node a number (NaN where none) or a word, and how each looks. */
+export interface Channel {
+  readonly name: string;
+  readonly unit: string;
+  /** The look of each node, a place in `looks`; 0 where nothing is said. */
+  readonly look: Uint8Array;
+  readonly looks: readonly string[];
+  /** What is said of each node, a text. */
+  readonly said: Int32Array;
+  /** The entries of a legend, the look with its words. */
+  readonly legend: readonly (readonly [look: number, words: string])[];
+}
+
+export interface Change {
+  /** A word of `statuses`. */
+  readonly kind: string;
+  /** The heading that it stands below: a module, several that changed alike, or "(whole graph)". */
+  readonly group: string;
+  readonly text: string;
+  readonly nodes: readonly number[];
+  /** The modules that it is about by itself: those that came, went, or have another class. */
+  readonly scopes: readonly number[];
+  /** What changed, with both values as texts. */
+  readonly fields: readonly { readonly path: string; readonly before: string; readonly after: string }[];
+}
+
+/** Everything a file knows of one node, made on demand from the second block of a page. */
+export interface Details {
+  readonly id: string;
+  /** The role as the file has it, also one that `roles` lacks. */
+  readonly role: string;
+  readonly native: string;
+  readonly names: readonly string[];
+  /** "file:line in function", or nothing. */
+  readonly source: string;
+  readonly attributes: readonly (readonly [key: string, value: string])[];
+  readonly outputs: readonly string[];
+  readonly saved: readonly {
+    readonly slot: string;
+    readonly tensor: string;
+    /** Nothing where the size is not known. */
+    readonly bytes: number | null;
+    /** What the storage is called that other slots keep too; empty where the slot has it for itself. */
+    readonly storage: string;
+    /** Empty where it is simply held. */
+    readonly state: string;
+    /** The node that made it, -1 where that is not known. */
+    readonly origin: number;
+  }[];
+  readonly base: string;
+}
+
+/** Details of any node, and what search asks of all of them. */
+export interface DetailsOfAll {
+  of(node: number): Details;
+  /** The text of the source line of a node: "net.py:41". */
+  source(node: number): string;
+}

@@ -1,0 +1,183 @@
+/**
+ * One view of a scene: a canvas that is painted beyond the edges of the view and moved while the reader pans, and a
+ * second one over it for what changes with every move.
+ */
+
+import type { Rectangle } from "../scene/scene.ts";
+import { type Camera, type Size, between, panned, seen, within } from "./camera.ts";
+import { type Hit, hitAt } from "./hits.ts";
+import { type Marks, captions, noMarks, paintCaptions, paintMarks } from "./over.ts";
+import { paintScene } from "./paint.ts";
+import type { Painting } from "./painting.ts";
+import { canvasPen } from "./pen.ts";
+
+export interface Drawing {
+  readonly element: HTMLElement;
+  readonly size: Size;
+  readonly camera: Camera;
+  readonly painting: Painting | null;
+  /** Frames painted, and the milliseconds of the last whole painting. */
+  readonly painted: { count: number; milliseconds: number };
+  show(painting: Painting): void;
+  mark(selected: Marks, pointed: Marks): void;
+  move(camera: Camera): void;
+  /** Moves there in a quarter of a second, at once where motion is unwanted. */
+  fly(camera: Camera): void;
+  hit(x: number, y: number): Hit;
+  resize(): void;
+}
+
+/** Pixels beyond each edge that are painted ahead. */
+const beyond = 240;
+/** A whole painting that is faster than this is made anew with every move. */
+const fast = 6;
+const flight = 220;
+
+export function drawing(onMove: (camera: Camera) => void): Drawing {
+  const element = document.createElement("div");
+  element.className = "drawing";
+  const base = element.appendChild(document.createElement("canvas"));
+  const over = element.appendChild(document.createElement("canvas"));
+  base.className = "base";
+  let size: Size = { width: 0, height: 0 };
+  let camera: Camera = { x: 0, y: 0, k: 1 };
+  let painting: Painting | null = null;
+  let marks: readonly [Marks, Marks] = [noMarks, noMarks];
+  let paintedAt: Camera | null = null;
+  let frame = 0;
+  let later = 0;
+  let flying = 0;
+  const painted = { count: 0, milliseconds: 0 };
+
+  const covered = (): Rectangle | null =>
+    paintedAt === null
+      ? null
+      : { x: paintedAt.x - beyond / paintedAt.k, y: paintedAt.y - beyond / paintedAt.k, width: (size.width + 2 * beyond) / paintedAt.k, height: (size.height + 2 * beyond) / paintedAt.k };
+
+  const paint = (): void => {
+    if (painting === null || size.width === 0) return;
+    const before = performance.now();
+    const ratio = devicePixelRatio;
+    fitCanvas(base, size.width + 2 * beyond, size.height + 2 * beyond, ratio);
+    const context = base.getContext("2d");
+    if (context === null) return;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, base.width, base.height);
+    const scale = camera.k * ratio;
+    context.setTransform(scale, 0, 0, scale, beyond * ratio - camera.x * scale, beyond * ratio - camera.y * scale);
+    paintedAt = camera;
+    const window = covered();
+    if (window !== null) paintScene(canvasPen(context), painting, window, camera.k);
+    context.globalAlpha = 1;
+    painted.count++;
+    painted.milliseconds = performance.now() - before;
+    base.style.transform = "";
+  };
+
+  const paintOver = (): void => {
+    const ratio = devicePixelRatio;
+    fitCanvas(over, size.width, size.height, ratio);
+    const context = over.getContext("2d");
+    if (context === null || painting === null) return;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, over.width, over.height);
+    const scale = camera.k * ratio;
+    context.setTransform(scale, 0, 0, scale, -camera.x * scale, -camera.y * scale);
+    const pen = canvasPen(context);
+    paintMarks(pen, painting, marks[0], marks[1], camera.k);
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    paintCaptions(pen, painting, captions(painting, camera, size));
+  };
+
+  /** Moves what is painted where that covers the view and is sharp enough; paints anew when the move has ended. */
+  const tick = (): void => {
+    frame = 0;
+    const area = covered();
+    const blur = paintedAt === null ? 0 : camera.k / paintedAt.k;
+    const isMoved = paintedAt !== camera;
+    if (paintedAt === null || area === null) paint();
+    else if (isMoved && (painted.milliseconds < fast || blur < 0.6 || blur > 1.8 || !within(seen(camera, size), area))) paint();
+    else if (isMoved) {
+      const dx = (paintedAt.x - camera.x) * camera.k - beyond * (blur - 1);
+      const dy = (paintedAt.y - camera.y) * camera.k - beyond * (blur - 1);
+      base.style.transform = `translate(${dx}px, ${dy}px) scale(${blur})`;
+      clearTimeout(later);
+      later = window.setTimeout(() => {
+        paint();
+      }, 140);
+    }
+    paintOver();
+  };
+  const request = (): void => {
+    if (frame === 0) frame = requestAnimationFrame(tick);
+  };
+  const set = (next: Camera): void => {
+    camera = next;
+    request();
+    onMove(camera);
+  };
+
+  return {
+    element,
+    get size() {
+      return size;
+    },
+    get camera() {
+      return camera;
+    },
+    get painting() {
+      return painting;
+    },
+    painted,
+    show(next) {
+      painting = next;
+      paintedAt = null;
+      request();
+    },
+    mark(selected, pointed) {
+      marks = [selected, pointed];
+      request();
+    },
+    move(next) {
+      cancelAnimationFrame(flying);
+      set(next);
+    },
+    fly(next) {
+      cancelAnimationFrame(flying);
+      if (matchMedia("(prefers-reduced-motion: reduce)").matches || document.hidden) {
+        set(next);
+        return;
+      }
+      const from = camera;
+      const start = performance.now();
+      const step = (now: number): void => {
+        const share = Math.min(1, Math.max(0, now - start) / flight);
+        set(share === 1 ? next : between(from, next, share * (2 - share)));
+        if (share < 1) flying = requestAnimationFrame(step);
+      };
+      flying = requestAnimationFrame(step);
+    },
+    hit(x, y) {
+      return hitAt(painting, camera, size, x, y);
+    },
+    resize() {
+      const { width, height } = size;
+      size = { width: element.clientWidth, height: element.clientHeight };
+      if (size.width === width && size.height === height) return;
+      // What was in the middle stays there.
+      if (width > 0) camera = panned(camera, (size.width - width) / 2, (size.height - height) / 2);
+      paintedAt = null;
+      request();
+    },
+  };
+}
+
+function fitCanvas(canvas: HTMLCanvasElement, width: number, height: number, ratio: number): void {
+  const wide = Math.round(width * ratio);
+  const high = Math.round(height * ratio);
+  if (canvas.width === wide && canvas.height === high) return;
+  canvas.width = wide;
+  canvas.height = high;
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+}

@@ -1,0 +1,102 @@
+/** What is seen as a file: an SVG with texts that stay texts, or a PNG at twice the size. */
+
+import { type Camera, type Size, seen } from "./camera.ts";
+import { type Marks, captions, paintCaptions, paintMarks } from "./over.ts";
+import { paintScene } from "./paint.ts";
+import type { Painting } from "./painting.ts";
+import { type Pen, type Stroke, canvasPen, curve, family } from "./pen.ts";
+
+export function svgOf(painting: Painting, camera: Camera, size: Size, selected: Marks, title: string): string {
+  const parts: string[] = [];
+  const window = seen(camera, size);
+  const pen = svgPen(parts);
+  paintScene(pen, painting, window, camera.k);
+  paintMarks(pen, painting, selected, { box: -1, frame: -1, stub: -1 }, camera.k);
+  const over: string[] = [];
+  paintCaptions(svgPen(over), painting, captions(painting, camera, size));
+  const shift = `scale(${short(camera.k)}) translate(${short(-camera.x)} ${short(-camera.y)})`;
+  return [
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${size.width}" height="${size.height}" viewBox="0 0 ${size.width} ${size.height}" role="img" font-family="${escaped(family)}">`,
+    `<title>${escaped(title)}</title>`,
+    `<rect width="100%" height="100%" fill="${painting.theme.ground}"/>`,
+    `<g transform="${shift}">`,
+    ...parts,
+    "</g>",
+    ...over,
+    "</svg>\n",
+  ].join("\n");
+}
+
+export function pngOf(painting: Painting, camera: Camera, size: Size, selected: Marks): Promise<Blob | null> {
+  const ratio = Math.max(2, devicePixelRatio);
+  const canvas = document.createElement("canvas");
+  canvas.width = size.width * ratio;
+  canvas.height = size.height * ratio;
+  const context = canvas.getContext("2d");
+  if (context === null) return Promise.resolve(null);
+  context.fillStyle = painting.theme.ground;
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  const scale = camera.k * ratio;
+  context.setTransform(scale, 0, 0, scale, -camera.x * scale, -camera.y * scale);
+  const pen = canvasPen(context);
+  paintScene(pen, painting, seen(camera, size), camera.k);
+  paintMarks(pen, painting, selected, { box: -1, frame: -1, stub: -1 }, camera.k);
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  paintCaptions(pen, painting, captions(painting, camera, size));
+  return new Promise((done) => canvas.toBlob(done, "image/png"));
+}
+
+export function download(blob: Blob, name: string): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+const short = (value: number): string => String(Math.round(value * 1000) / 1000);
+
+// XML 1.0 has no place for control characters, however written.
+const escaped = (text: string): string =>
+  text
+    .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "")
+    .replace(/[&<>"]/g, (sign) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[sign] ?? "");
+
+function svgPen(parts: string[]): Pen {
+  let opacity = "";
+  const stroked = ({ colour, width, dash }: Stroke): string =>
+    ` stroke="${colour}" stroke-width="${short(width)}"${dash ? ` stroke-dasharray="${dash.join(" ")}"` : ""}`;
+  return {
+    rectangles(places, fill, stroke, radius) {
+      const look = ` fill="${fill ?? "none"}"${stroke === null ? "" : stroked(stroke)}${radius > 0 ? ` rx="${radius}"` : ""}${opacity}`;
+      for (let at = 0; at < places.length; at += 4) {
+        const [x, y, width, height] = places.slice(at, at + 4).map(short);
+        parts.push(`<rect x="${x}" y="${y}" width="${width}" height="${height}"${look}/>`);
+      }
+    },
+    curves(ways, stroke) {
+      for (const way of ways) {
+        let d = "";
+        curve(
+          {
+            moveTo: (x, y) => void (d += `M${short(x)} ${short(y)}`),
+            lineTo: (x, y) => void (d += `L${short(x)} ${short(y)}`),
+            bezierCurveTo: (...corners) => void (d += `C${corners.map(short).join(" ")}`),
+          },
+          way,
+        );
+        parts.push(`<path d="${d}" fill="none"${stroked(stroke)}${opacity}/>`);
+      }
+    },
+    polygons(corners, fill) {
+      for (const polygon of corners) parts.push(`<polygon points="${polygon.map(short).join(" ")}" fill="${fill}"${opacity}/>`);
+    },
+    text(words, x, y, size, colour, bold, align) {
+      const anchor = align === "left" ? "" : ` text-anchor="${align === "right" ? "end" : "middle"}"`;
+      parts.push(`<text x="${short(x)}" y="${short(y)}" font-size="${size}" fill="${colour}"${bold ? ' font-weight="600"' : ""}${anchor}${opacity}>${escaped(words)}</text>`);
+    },
+    opacity(share) {
+      opacity = share === 1 ? "" : ` opacity="${share}"`;
+    },
+  };
+}

@@ -1,0 +1,84 @@
+/** Pointers and the wheel, told as what a reader means by them: move, zoom, point, click, open. */
+
+export interface Meanings {
+  pan(dx: number, dy: number): void;
+  zoom(factor: number, x: number, y: number): void;
+  point(x: number, y: number): void;
+  leave(): void;
+  click(x: number, y: number, event: PointerEvent): void;
+  double(x: number, y: number): void;
+}
+
+/** Pixels that a pointer may tremble and still click. */
+const tremble = 4;
+const doubleMilliseconds = 350;
+
+export function gestures(element: HTMLElement, meanings: Meanings): void {
+  const pointers = new Map<number, { x: number; y: number }>();
+  let start = { x: 0, y: 0 };
+  let isDrag = false;
+  let last = { time: -Infinity, x: 0, y: 0 };
+
+  const local = (event: MouseEvent): { x: number; y: number } => {
+    const { left, top } = element.getBoundingClientRect();
+    return { x: event.clientX - left, y: event.clientY - top };
+  };
+  element.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    element.setPointerCapture(event.pointerId);
+    const at = local(event);
+    pointers.set(event.pointerId, at);
+    isDrag = pointers.size > 1;
+    start = at;
+  });
+  element.addEventListener("pointermove", (event) => {
+    const at = local(event);
+    const before = pointers.get(event.pointerId);
+    if (before === undefined) {
+      meanings.point(at.x, at.y);
+      return;
+    }
+    if (pointers.size === 2) {
+      const [other] = [...pointers].filter(([id]) => id !== event.pointerId).map(([, place]) => place);
+      const was = Math.hypot(before.x - other.x, before.y - other.y);
+      const is = Math.hypot(at.x - other.x, at.y - other.y);
+      if (was > 0) meanings.zoom(is / was, (at.x + other.x) / 2, (at.y + other.y) / 2);
+      meanings.pan((at.x - before.x) / 2, (at.y - before.y) / 2);
+    } else {
+      if (!isDrag && Math.hypot(at.x - start.x, at.y - start.y) > tremble) {
+        isDrag = true;
+        element.classList.add("dragged");
+        meanings.pan(at.x - start.x, at.y - start.y);
+      } else if (isDrag) meanings.pan(at.x - before.x, at.y - before.y);
+    }
+    pointers.set(event.pointerId, at);
+  });
+  const end = (event: PointerEvent): void => {
+    if (!pointers.delete(event.pointerId)) return;
+    element.classList.remove("dragged");
+    if (isDrag || event.type === "pointercancel") return;
+    const at = local(event);
+    const isDouble = event.timeStamp - last.time < doubleMilliseconds && Math.hypot(at.x - last.x, at.y - last.y) <= 2 * tremble;
+    if (isDouble) meanings.double(at.x, at.y);
+    else meanings.click(at.x, at.y, event);
+    last = { time: isDouble ? -Infinity : event.timeStamp, x: at.x, y: at.y };
+  };
+  element.addEventListener("pointerup", end);
+  element.addEventListener("pointercancel", end);
+  element.addEventListener("pointerleave", () => meanings.leave());
+  element.addEventListener(
+    "wheel",
+    (event) => {
+      event.preventDefault();
+      const unit = event.deltaMode === 1 ? 20 : event.deltaMode === 2 ? 400 : 1;
+      if (event.shiftKey && !event.ctrlKey) {
+        meanings.pan(-(event.deltaX || event.deltaY) * unit, 0);
+        return;
+      }
+      const { x, y } = local(event);
+      // A pinch on a trackpad comes as a wheel with ctrl, in much smaller steps.
+      meanings.zoom(2 ** (-event.deltaY * unit * (event.ctrlKey ? 0.01 : 0.002)), x, y);
+    },
+    { passive: false },
+  );
+}

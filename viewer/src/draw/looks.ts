@@ -1,0 +1,197 @@
+/** How every box of a scene looks by what the reader colours by, and the legend of it. */
+
+import { type Model, flag, roles, statuses } from "../data/model.ts";
+import type { Shown } from "../graph/shown.ts";
+import type { Scene, SceneBox } from "../scene/scene.ts";
+import { bytesText, plain } from "./plain.ts";
+import { type Sums, depths, pathOf } from "./sums.ts";
+import { type Token, lookSign, lookToken } from "./theme.ts";
+
+export interface LegendEntry {
+  readonly token: Token;
+  readonly sign: string;
+  readonly words: string;
+}
+
+export interface Looks {
+  readonly fill: readonly Token[];
+  readonly sign: readonly string[];
+  /** The status of each box; of a closed module the one that all in it share, else 0. */
+  readonly status: Uint8Array;
+  /** A bit for each status that a closed module holds. */
+  readonly holds: Uint8Array;
+  readonly failed: Uint8Array;
+  /** The status of each frame that all in it share, else 0. */
+  readonly frames: Uint8Array;
+  readonly legend: readonly LegendEntry[];
+}
+
+/** What looks of nodes and scopes are, before any scene: made once by colouring. */
+export interface Colouring {
+  readonly name: string;
+  node(node: number): readonly [Token, string];
+  scope(scope: number): readonly [Token, string];
+  readonly legend: readonly LegendEntry[];
+}
+
+export const statusSigns = ["", "+", "\u2212", "~", ">", "^"] as const;
+export const roleSigns: Readonly<Record<string, string>> = {
+  leaf: "\u25cf", parameter: "\u25cf", buffer: "\u25a0", input: "\u2193", constant: "\u25c6", output: "\u25ce", function: "", other: "",
+};
+const tints = 8;
+const steps = ["look-step-1", "look-step-2", "look-step-3", "look-step-4", "look-step-5"] as const;
+
+/** The names that one can colour by, with their words. */
+export function colourings(model: Model, sums: Sums): readonly (readonly [name: string, words: string])[] {
+  return [
+    ...(sums.differs ? [["changes", "changes"] as const] : []),
+    // Who gives an overlay wants to see it.
+    ...model.channels.map((channel) => [`overlay:${channel.name}`, plain(channel.name, 40)] as const),
+    ["role", "role"], ["module", "module"], ["dtype", "dtype"], ["saved", "bytes saved"],
+  ];
+}
+
+export function colouring(model: Model, sums: Sums, name: string): Colouring {
+  if (name === "changes") return byChanges(model, sums);
+  if (name === "module") return byModule(model);
+  if (name === "dtype") return byDtype(model);
+  if (name === "saved") return bySaved(model);
+  const channel = model.channels.findIndex((each) => `overlay:${each.name}` === name);
+  return channel >= 0 ? byChannel(model, channel) : byRole(model);
+}
+
+function byRole(model: Model): Colouring {
+  const look = roles.map((role) => [`role-${role}` as Token, roleSigns[role]] as const);
+  const entries = roles.flatMap((role, at) => (model.nodes.role.includes(at) ? [{ token: look[at][0], sign: look[at][1], words: role }] : []));
+  return {
+    name: "role",
+    node: (node) => look[model.nodes.role[node]] ?? look[0],
+    scope: () => ["module", ""],
+    legend: [...entries, { token: "module", sign: "", words: "closed module" }],
+  };
+}
+
+function byChanges(model: Model, sums: Sums): Colouring {
+  const look = statuses.map((status, at) => [status === "same" ? "plain" : (status as Token), statusSigns[at]] as const);
+  return {
+    name: "changes",
+    node: (node) => look[model.nodes.status[node]],
+    scope: (scope) => (sharedStatus(sums, scope) > 0 ? look[sharedStatus(sums, scope)] : ["module", ""]),
+    legend: look.map(([token, sign], at) => ({ token, sign, words: statuses[at] })),
+  };
+}
+
+function sharedStatus(sums: Sums, scope: number): number {
+  for (let status = 1; status < statuses.length; status++) {
+    if (sums.nodes[scope] > 0 && sums.byStatus[scope * statuses.length + status] === sums.nodes[scope]) return status;
+  }
+  return 0;
+}
+
+/** Modules of the first depth at which there are three or more, each with a tint of its own. */
+function byModule(model: Model): Colouring {
+  const { scopes } = model;
+  const depth = depths(model.scopes);
+  const wide: number[] = [];
+  for (let scope = 1; scope < scopes.count; scope++) wide[depth[scope]] = (wide[depth[scope]] ?? 0) + 1;
+  const level = Math.max(1, wide.findIndex((count) => count >= 3));
+  const group = new Int32Array(scopes.count).fill(-1);
+  const heads: number[] = [];
+  for (let scope = 1; scope < scopes.count; scope++) {
+    if (depth[scope] > level) group[scope] = group[scopes.parent[scope]];
+    else if (depth[scope] === level) group[scope] = heads.push(scope) - 1;
+  }
+  const look = (scope: number): readonly [Token, string] =>
+    group[scope] < 0 ? ["plain", ""] : [`tint-${group[scope] % tints}` as Token, ""];
+  const shown = heads.slice(0, tints).map((scope, at) => ({ token: `tint-${at}` as Token, sign: "", words: plain(pathOf(model, scope), 40) }));
+  const more = heads.length - shown.length;
+  return {
+    name: "module",
+    node: (node) => look(model.nodes.scope[node]),
+    scope: look,
+    legend: more > 0 ? [...shown, { token: "plain", sign: "", words: `${more} more, in the same tints again` }] : shown,
+  };
+}
+
+function byDtype(model: Model): Colouring {
+  const counts = new Map<number, number>();
+  for (const text of model.nodes.dtype) if (text > 0) counts.set(text, (counts.get(text) ?? 0) + 1);
+  const order = [...counts].sort((one, other) => other[1] - one[1]).map(([text]) => text);
+  const place = new Map(order.map((text, at) => [text, Math.min(at, tints - 1)]));
+  return {
+    name: "dtype",
+    node(node) {
+      const at = place.get(model.nodes.dtype[node]);
+      return at === undefined ? ["plain", ""] : [`tint-${at}` as Token, ""];
+    },
+    scope: () => ["module", ""],
+    legend: order.slice(0, tints).map((text, at) => ({ token: `tint-${at}` as Token, sign: "", words: at === tints - 1 && order.length > tints ? "others" : plain(model.texts[text], 40) })),
+  };
+}
+
+function bySaved(model: Model): Colouring {
+  let most = 0;
+  for (const bytes of model.nodes.saved) most = Math.max(most, bytes);
+  for (const bytes of model.scopes.saved.subarray(1)) most = Math.max(most, bytes);
+  // Five steps of a factor of eight below the most.
+  const step = (bytes: number): number => Math.max(0, Math.min(4, 4 + Math.ceil(Math.log(bytes / most) / Math.log(8) - 1e-9)));
+  const look = (bytes: number): readonly [Token, string] => (bytes > 0 ? [steps[step(bytes)], ""] : ["look-quiet", ""]);
+  return {
+    name: "saved",
+    node: (node) => look(model.nodes.saved[node]),
+    scope: (scope) => look(model.scopes.saved[scope]),
+    legend: [
+      { token: "look-quiet", sign: "", words: "nothing saved" },
+      ...steps.map((token, at) => ({ token, sign: "", words: `up to ${bytesText(most / 8 ** (4 - at))}` })),
+    ],
+  };
+}
+
+const severity = ["quiet", "good", "step 1", "step 2", "step 3", "step 4", "step 5", "caution", "alarm"];
+
+function byChannel(model: Model, at: number): Colouring {
+  const channel = model.channels[at];
+  const rank = channel.looks.map((look) => severity.indexOf(look));
+  const worst = new Int32Array(model.scopes.count);
+  for (let node = 0; node < model.nodes.count; node++) {
+    const scope = model.nodes.scope[node];
+    if (rank[channel.look[node]] > rank[worst[scope]] || worst[scope] === 0) worst[scope] = channel.look[node] || worst[scope];
+  }
+  for (let scope = model.scopes.count - 1; scope > 0; scope--) {
+    const parent = model.scopes.parent[scope];
+    if (worst[scope] !== 0 && (worst[parent] === 0 || rank[worst[scope]] > rank[worst[parent]])) worst[parent] = worst[scope];
+  }
+  const look = (number: number): readonly [Token, string] =>
+    number === 0 ? ["plain", ""] : [lookToken(channel.looks[number]), lookSign(channel.looks[number])];
+  return {
+    name: `overlay:${channel.name}`,
+    node: (node) => look(channel.look[node]),
+    scope: (scope) => look(worst[scope]),
+    legend: channel.legend.map(([number, words]) => ({ token: look(number)[0], sign: look(number)[1], words: plain(words, 80) })),
+  };
+}
+
+/** `sums` are those of what is shown. */
+export function looksOf(shown: Shown, sums: Sums, colours: Colouring, scene: Scene): Looks {
+  const { model } = shown;
+  const count = scene.boxes.length;
+  const fill: Token[] = new Array<Token>(count);
+  const sign: string[] = new Array<string>(count);
+  const status = new Uint8Array(count);
+  const holds = new Uint8Array(count);
+  const failed = new Uint8Array(count);
+  scene.boxes.forEach((box, at) => {
+    [fill[at], sign[at]] = box.node >= 0 ? colours.node(box.node) : colours.scope(shown.scopes.of[box.scope]);
+    status[at] = statusOf(model, sums, box);
+    if (box.node < 0 && status[at] === 0) {
+      for (let each = 1; each < statuses.length; each++) if (sums.byStatus[box.scope * statuses.length + each] > 0) holds[at] |= 1 << each;
+    }
+    if (status[at] > 0) sign[at] = statusSigns[status[at]];
+    if (box.node >= 0 && (model.nodes.flags[box.node] & flag.failed) !== 0) failed[at] = 1;
+  });
+  return { fill, sign, status, holds, failed, frames: Uint8Array.from(scene.frames, ({ scope }) => sharedStatus(sums, scope)), legend: colours.legend };
+}
+
+function statusOf(model: Model, sums: Sums, box: SceneBox): number {
+  return box.node >= 0 ? model.nodes.status[box.node] : sharedStatus(sums, box.scope);
+}

@@ -1,0 +1,32 @@
+/** Untrusted text for the eye: no control character acts, none hides, and nothing is endless. */
+
+// Bidirectional overrides and isolates, zero widths, line and paragraph separators, C0 and C1.
+const hidden = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+
+export function plain(text: string, most = 2000): string {
+  const cut = text.length > most ? `${text.slice(0, most)}\u2026` : text;
+  return cut.replace(hidden, (sign) => (sign === "\t" || sign === "\n" ? " " : `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`));
+}
+
+/** Long names lose their middle: both ends tell more than one. */
+export function shortened(text: string, most: number): string {
+  if (text.length <= most) return text;
+  const head = Math.ceil((most - 1) / 2);
+  return `${text.slice(0, head)}\u2026${text.slice(text.length - (most - 1 - head))}`;
+}
+
+const units = ["B", "kB", "MB", "GB", "TB"];
+
+export function bytesText(bytes: number): string {
+  let unit = 0;
+  let value = bytes;
+  while (value >= 999.5 && unit < units.length - 1) {
+    value /= 1000;
+    unit++;
+  }
+  return `${unit === 0 || value >= 99.5 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
+}
+
+export function numberText(value: number): string {
+  return value.toLocaleString("en");
+}

@@ -1,0 +1,254 @@
+/** The drawing as a whole: the scene of what is opened, in one view or in two, with the map. */
+
+import type { Model } from "../data/model.ts";
+import { statuses } from "../data/model.ts";
+import { type Shown, shown as shownOf } from "../graph/shown.ts";
+import { Composer } from "../scene/compose.ts";
+import type { Rectangle, Scene } from "../scene/scene.ts";
+import type { Selected, State } from "../state.ts";
+import { changedOpened } from "../opening.ts";
+import { type Camera, centred, fitted, overlap, panned, seen, within, zoomedAt } from "./camera.ts";
+import { type Drawing, drawing } from "./drawing.ts";
+import { type Colouring, type Looks, colouring, looksOf } from "./looks.ts";
+import { minimap } from "./minimap.ts";
+import { type Marks, noMarks } from "./over.ts";
+import { type Painting, type Places, placesOf } from "./painting.ts";
+import { type Sums, standIn, sumsOf } from "./sums.ts";
+import { type Theme, themeOf } from "./theme.ts";
+import { litBoxes, trailNodes } from "./trail.ts";
+
+export interface Stage {
+  readonly element: HTMLElement;
+  readonly map: HTMLElement;
+  readonly drawings: readonly Drawing[];
+  readonly shown: Shown;
+  readonly scene: Scene;
+  readonly places: Places;
+  readonly looks: Looks;
+  readonly lit: Uint8Array | null;
+  readonly camera: Camera;
+  /** Milliseconds of the last scene. */
+  readonly composed: number;
+  firstOpened(): Set<number>;
+  /** Follows a state; `anchor` is a scope that stays where it is on the screen. */
+  follow(state: State, anchor: number): void;
+  select(selected: Selected): void;
+  point(marks: Marks): void;
+  /** Brings what is selected into sight. */
+  reveal(selected: Selected): void;
+  fit(selected?: Selected): void;
+  /** The whole drawing, or its beginning where nothing of the whole could be read. */
+  begin(): void;
+  zoom(factor: number, x?: number, y?: number): void;
+  pan(dx: number, dy: number): void;
+  move(camera: Camera): void;
+  resize(): void;
+  recolour(): void;
+}
+
+const before = 1 << statuses.indexOf("added");
+const after = 1 << statuses.indexOf("removed");
+/** A box that is brought into sight is brought to a size at which its text can be read. */
+const readable = 0.75;
+/** Below this scale a drawing is but a shape. */
+const least = 0.2;
+
+export function stage(model: Model, initial: State, modelSums: Sums, onMove: () => void): Stage {
+  const element = document.createElement("div");
+  element.className = "stage";
+  let state = initial;
+  let shown = shownOf(model, state.switches);
+  let composer = new Composer(shown);
+  let sums = sumsOf(model, shown);
+  let colours: Colouring = colouring(model, modelSums, state.colour);
+  let theme: Theme = themeOf(document.documentElement);
+  let scene: Scene = { width: 0, height: 0, frames: [], boxes: [], lines: [], stubs: [], boxOf: () => -1, boxOfScope: () => -1 };
+  let places = placesOf(scene);
+  let looks = looksOf(shown, sums, colours, scene);
+  let lit: Uint8Array | null = null;
+  let selectedMarks = noMarks;
+  let pointed = noMarks;
+  let composed = 0;
+
+  const moved = (camera: Camera): void => {
+    for (const each of drawings) if (each.camera !== camera) each.move(camera);
+    map.look(seen(camera, first().size));
+    onMove();
+  };
+  let drawings: Drawing[] = [drawing(moved)];
+  const first = (): Drawing => drawings[0];
+  const map = minimap((x, y) => moved(centred({ x, y, width: 0, height: 0 }, first().size, first().camera.k)));
+  element.append(first().element);
+
+  const compose = (): void => {
+    const start = performance.now();
+    scene = composer.scene(state.opened);
+    composed = performance.now() - start;
+    places = placesOf(scene);
+  };
+  const painting = (hidden: number): Painting => ({ shown, places, looks, theme, hidden, lit });
+  const present = (): void => {
+    drawings.forEach((each, at) => each.show(painting(drawings.length === 1 ? 0 : at === 0 ? before : after)));
+    map.show(painting(0));
+    map.look(seen(first().camera, first().size));
+  };
+  const light = (): void => {
+    const nodes = trailNodes(shown, state.selected, state.trail);
+    lit = nodes === null ? null : litBoxes(scene, nodes);
+  };
+  const mark = (): void => drawings.forEach((each) => each.mark(selectedMarks, pointed));
+  const arrange = (): void => {
+    const wanted = state.sides ? 2 : 1;
+    if (drawings.length === wanted) return;
+    if (wanted === 2) drawings.push(drawing(moved));
+    else drawings.pop();
+    element.replaceChildren(...drawings.map((each) => each.element));
+    element.classList.toggle("sides", wanted === 2);
+    drawings.forEach((each) => each.resize());
+    moved(first().camera);
+  };
+  const rectangleOf = (scope: number): Rectangle | null => {
+    const frame = places.frameOf.get(scope);
+    if (frame !== undefined) return scene.frames[frame];
+    const box = scene.boxOfScope(scope);
+    return box < 0 ? null : scene.boxes[box];
+  };
+  const placeOf = (marks: Marks): Rectangle | null => {
+    if (marks.box >= 0) return scene.boxes[marks.box];
+    if (marks.frame >= 0) return scene.frames[marks.frame];
+    if (marks.stub < 0) return null;
+    const { x, y } = scene.stubs[marks.stub];
+    return { x: x - 20, y: y - 30, width: 40, height: 60 };
+  };
+
+  const self: Stage = {
+    element,
+    map: map.element,
+    get drawings() {
+      return drawings;
+    },
+    get shown() {
+      return shown;
+    },
+    get scene() {
+      return scene;
+    },
+    get places() {
+      return places;
+    },
+    get looks() {
+      return looks;
+    },
+    get lit() {
+      return lit;
+    },
+    get camera() {
+      return first().camera;
+    },
+    get composed() {
+      return composed;
+    },
+    firstOpened: () => (sums.differs ? changedOpened(shown, sums) : composer.firstOpened(first().size.width, first().size.height)),
+    follow(next, anchor) {
+      const last = state;
+      state = next;
+      const from = anchor >= 0 ? rectangleOf(anchor) : null;
+      if (next.switches !== last.switches) {
+        shown = shownOf(model, next.switches);
+        composer = new Composer(shown);
+        sums = sumsOf(model, shown);
+      }
+      if (next.colour !== last.colour) colours = colouring(model, modelSums, next.colour);
+      if (next.opened !== last.opened || next.switches !== last.switches || scene.width === 0) compose();
+      looks = looksOf(shown, sums, colours, scene);
+      light();
+      selectedMarks = marksOf(shown, places, next.selected);
+      arrange();
+      const to = from === null ? null : rectangleOf(anchor);
+      if (from !== null && to !== null) {
+        const { camera } = first();
+        moved({ x: camera.x + to.x - from.x, y: camera.y + to.y - from.y, k: camera.k });
+      }
+      present();
+      mark();
+    },
+    select(selected) {
+      const wasLit = lit;
+      state = { ...state, selected };
+      selectedMarks = marksOf(shown, places, selected);
+      light();
+      if (lit !== null || wasLit !== null) present();
+      mark();
+    },
+    point(marks) {
+      if (marks.box === pointed.box && marks.frame === pointed.frame && marks.stub === pointed.stub) return;
+      pointed = marks;
+      mark();
+    },
+    reveal(selected) {
+      const place = placeOf(marksOf(shown, places, selected));
+      if (place === null) return;
+      const { camera, size } = first();
+      const window = seen(camera, size);
+      const isFrame = place.width > window.width * 0.9 || place.height > window.height * 0.9;
+      if (camera.k >= readable * 0.7 && (within(place, window) || (isFrame && overlap(place, window)))) return;
+      first().fly(isFrame ? fitted(place, size) : centred(place, size, Math.max(readable, camera.k)));
+    },
+    fit(selected) {
+      const place = selected === undefined ? null : placeOf(marksOf(shown, places, selected));
+      first().fly(fitted(place ?? { x: 0, y: 0, width: scene.width, height: scene.height }, first().size, place === null ? 24 : 60));
+    },
+    begin() {
+      const { size } = first();
+      const whole = fitted({ x: 0, y: 0, width: scene.width, height: scene.height }, size);
+      if (whole.k >= least || scene.boxes.length === 0) first().move(whole);
+      else {
+        const { x, y, width } = scene.boxes.reduce((best, box) => (box.x + box.y < best.x + best.y ? box : best));
+        first().move(centred({ x, y: y + (size.height / 2 - 40) / readable, width, height: 0 }, size, readable));
+      }
+    },
+    zoom(factor, x = first().size.width / 2, y = first().size.height / 2) {
+      first().move(zoomedAt(first().camera, factor, x, y));
+    },
+    pan(dx, dy) {
+      first().move(panned(first().camera, dx, dy));
+    },
+    move(camera) {
+      first().move(camera);
+    },
+    resize() {
+      drawings.forEach((each) => each.resize());
+      map.look(seen(first().camera, first().size));
+    },
+    recolour() {
+      theme = themeOf(document.documentElement);
+      present();
+    },
+  };
+  return self;
+}
+
+/** Where what is selected is seen: its box, its frame, its stub, or the closed module that hides it. */
+export function marksOf(shown: Shown, places: Places, selected: Selected): Marks {
+  const { scene, frameOf } = places;
+  const { model } = shown;
+  if (selected.kind === "none") return noMarks;
+  if (selected.kind === "node") return { ...noMarks, box: scene.boxOf(selected.at) };
+  if (selected.kind === "module") return moduleMarks(selected.at);
+  if (selected.kind === "cut") {
+    const stub = scene.stubs.findIndex(({ cut }) => cut === selected.at);
+    const { at, into, scope } = model.cuts[selected.at];
+    if (stub >= 0) return { ...noMarks, stub };
+    const node = into >= 0 ? into : at;
+    return { ...noMarks, box: node >= 0 ? scene.boxOf(node) : scene.boxOfScope(scope) };
+  }
+  const { nodes, scopes } = model.changes[selected.at];
+  if (scopes.length > 0) return moduleMarks(scopes[0]);
+  return nodes.length > 0 ? { ...noMarks, box: scene.boxOf(nodes[0]) } : noMarks;
+
+  function moduleMarks(scope: number): Marks {
+    const drawn = standIn(shown, scope);
+    const frame = frameOf.get(drawn);
+    return frame === undefined ? { ...noMarks, box: scene.boxOfScope(drawn) } : { ...noMarks, frame };
+  }
+}

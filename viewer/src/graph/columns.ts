@@ -1,0 +1,43 @@
+/** Rows of a table by a key, without an array for each key. */
+
+export interface Groups {
+  /** The rows of key k are rows[first[k]] up to rows[first[k + 1]], in ascending order. */
+  readonly first: Int32Array;
+  readonly rows: Int32Array;
+}
+
+/** The rows 0 to `keys.length` by their key; a row with a negative key is in no group. */
+export function grouped(keys: ArrayLike<number>, groups: number, length = keys.length): Groups {
+  const first = new Int32Array(groups + 1);
+  for (let row = 0; row < length; row++) {
+    const key = keys[row];
+    if (key >= 0) first[key + 1]++;
+  }
+  for (let key = 0; key < groups; key++) first[key + 1] += first[key];
+  const next = first.slice();
+  const rows = new Int32Array(first[groups]);
+  for (let row = 0; row < length; row++) {
+    const key = keys[row];
+    if (key >= 0) rows[next[key]++] = row;
+  }
+  return { first, rows };
+}
+
+/** A list of numbers that grows. */
+export class Numbers {
+  private held = new Int32Array(64);
+  length = 0;
+
+  push(value: number): void {
+    if (this.length === this.held.length) {
+      const wider = new Int32Array(this.length * 2);
+      wider.set(this.held);
+      this.held = wider;
+    }
+    this.held[this.length++] = value;
+  }
+
+  done(): Int32Array {
+    return this.held.slice(0, this.length);
+  }
+}

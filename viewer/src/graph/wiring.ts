@@ -1,0 +1,85 @@
+/** The edges among nodes that are left, with the rules of the command line's passes: no edge is invented. */
+import { flag, roles } from "../data/model.ts";
+import type { Model } from "../data/model.ts";
+
+/** Edges in columns, sorted by consumer. */
+export interface Wires {
+  count: number;
+  readonly from: Int32Array;
+  readonly to: Int32Array;
+  /** Places in `Edges.kinds` and in `statuses`. */
+  readonly kind: Uint8Array;
+  readonly status: Uint8Array;
+  readonly slot: Int32Array;
+}
+
+const functionRole = roles.indexOf("function");
+
+/**
+ * Which nodes go: accumulators, and operations that only rearrange and have one input. What a diff says of a node is never hidden with it.
+ */
+export function gone(model: Model, hideRearranging: boolean, dropAccumulators: boolean): Uint8Array {
+  const { count, flags, role, status } = model.nodes;
+  const found = new Uint8Array(count);
+  const asked = (hideRearranging ? flag.rearranges : 0) | (dropAccumulators ? flag.accumulates : 0);
+  if (!asked) return found;
+  for (let node = 0; node < count; node++) {
+    const flags_ = flags[node];
+    if (!(flags_ & asked) || status[node] || flags_ & flag.failed) continue;
+    if (asked & flags_ & flag.accumulates) found[node] = 1;
+    else if (role[node] === functionRole && !(flags_ & flag.opaque) && onlyInput(model, node) >= 0) found[node] = 1;
+  }
+  return found;
+}
+
+/** The edge into the one input slot of a node, -1 where there are more slots or none. */
+export function onlyInput(model: Model, node: number): number {
+  const { first, slot } = model.edges;
+  let found = -1;
+  for (let edge = first[node]; edge < first[node + 1]; edge++) {
+    if (slot[edge] < 0) continue;
+    if (found >= 0 || slot[edge] > 0) return -1;
+    found = edge;
+  }
+  return found;
+}
+
+/**
+ * What stands for each node (itself where it stays, the node whose value passes through it, or -1), and the edges that are left.
+ */
+export function rewired(model: Model, gone: Uint8Array): { instead: Int32Array; wires: Wires } {
+  const { edges, nodes } = model;
+  const instead = new Int32Array(nodes.count);
+  // The status of the edges passed through, where one of them is not the same.
+  const passed = new Uint8Array(nodes.count);
+  for (let node = 0; node < nodes.count; node++) {
+    instead[node] = node;
+    if (!gone[node]) continue;
+    const edge = onlyInput(model, node);
+    instead[node] = edge < 0 ? -1 : instead[edges.from[edge]];
+    if (edge >= 0) passed[node] = edges.status[edge] || passed[edges.from[edge]];
+  }
+  const data = edges.kinds.indexOf("data");
+  const wires: Wires = {
+    count: 0,
+    from: new Int32Array(edges.count),
+    to: new Int32Array(edges.count),
+    kind: new Uint8Array(edges.count),
+    status: new Uint8Array(edges.count),
+    slot: new Int32Array(edges.count),
+  };
+  for (let edge = 0; edge < edges.count; edge++) {
+    const producer = edges.from[edge];
+    if (gone[edges.to[edge]]) continue;
+    if (gone[producer] && edges.kind[edge] !== data) continue;
+    const from = instead[producer];
+    if (from < 0) continue;
+    const place = wires.count++;
+    wires.from[place] = from;
+    wires.to[place] = edges.to[edge];
+    wires.kind[place] = edges.kind[edge];
+    wires.slot[place] = edges.slot[edge];
+    wires.status[place] = edges.status[edge] || passed[producer];
+  }
+  return { instead, wires };
+}

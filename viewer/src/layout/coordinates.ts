@@ -1,0 +1,95 @@
+/** Where the vertices of a piece stand from left to right. */
+import { aligned, strongLines } from "./align.ts";
+import type { Columns, Ends } from "./align.ts";
+import type { Web } from "./order.ts";
+
+export const gap = { boxes: 24, points: 10 } as const;
+
+/** The middle of each vertex: of four placements, leaning to each side and followed each way, the mean of the middle two. */
+export function middlesOf(web: Web, widths: Float64Array, ends: Ends): Float64Array {
+  const { piece } = web;
+  const { strong, blocked } = strongLines(web);
+  const placements: Float64Array[] = [];
+  for (const upward of [false, true]) {
+    for (const fromRight of [false, true]) {
+      const columns = aligned(web, strong, blocked, ends, upward, fromRight);
+      placements.push(packed(web, columns, widths, fromRight));
+    }
+  }
+  // All stand where the narrowest one does: those that lean left by their left side, the others by their right.
+  const bounds = placements.map((x) => boundsOf(x, widths));
+  const narrowest = bounds.reduce((best, [left, right], place) => (right - left < bounds[best][1] - bounds[best][0] ? place : best), 0);
+  placements.forEach((x, place) => {
+    const side = place % 2;
+    const move = bounds[narrowest][side] - bounds[place][side];
+    for (let vertex = 0; vertex < x.length; vertex++) x[vertex] += move;
+  });
+  const [a, b, c, d] = placements;
+  const x = new Float64Array(piece.vertices);
+  for (let vertex = 0; vertex < x.length; vertex++) {
+    const least = Math.min(a[vertex], b[vertex], c[vertex], d[vertex]);
+    const most = Math.max(a[vertex], b[vertex], c[vertex], d[vertex]);
+    x[vertex] = (a[vertex] + b[vertex] + c[vertex] + d[vertex] - least - most) / 2;
+  }
+  return x;
+}
+
+function boundsOf(x: Float64Array, widths: Float64Array): [left: number, right: number] {
+  let [left, right] = [Infinity, -Infinity];
+  for (let vertex = 0; vertex < x.length; vertex++) {
+    left = Math.min(left, x[vertex] - widths[vertex] / 2);
+    right = Math.max(right, x[vertex] + widths[vertex] / 2);
+  }
+  return [left, right];
+}
+
+/** Puts columns as far to one side as their neighbours let them, then those that have room beside them back. */
+function packed({ layers, piece }: Web, { root, shift }: Columns, widths: Float64Array, fromRight: boolean): Float64Array {
+  const count = piece.vertices;
+  const boxes = piece.boxes.length;
+  const sign = fromRight ? -1 : 1;
+  // Neighbours in a rank, as columns that keep a distance, in the direction of packing.
+  const before: number[] = [];
+  const after: number[] = [];
+  const distance: number[] = [];
+  for (const layer of layers) {
+    for (let place = 0; place + 1 < layer.length; place++) {
+      const [left, right] = [layer[place], layer[place + 1]];
+      // Points of the border are as narrow as those of long lines.
+      const room = left < boxes && right < boxes && widths[left] > 2 && widths[right] > 2 ? gap.boxes : gap.points;
+      const apart = (widths[left] + widths[right]) / 2 + room + shift[left] - shift[right];
+      before.push(root[fromRight ? right : left]);
+      after.push(root[fromRight ? left : right]);
+      distance.push(apart);
+    }
+  }
+  const first = new Int32Array(count + 1);
+  for (const column of before) first[column + 1]++;
+  for (let column = 0; column < count; column++) first[column + 1] += first[column];
+  const next = first.slice();
+  const rows = new Int32Array(before.length);
+  const waiting = new Int32Array(count);
+  before.forEach((column, row) => (rows[next[column]++] = row));
+  for (const column of after) waiting[column]++;
+  const order = new Int32Array(count);
+  let end = 0;
+  for (let column = 0; column < count; column++) if (root[column] === column && !waiting[column]) order[end++] = column;
+  const at = new Float64Array(count);
+  for (let place = 0; place < end; place++) {
+    const column = order[place];
+    for (let row = first[column]; row < first[column + 1]; row++) {
+      const other = after[rows[row]];
+      at[other] = Math.max(at[other], at[column] + distance[rows[row]]);
+      if (!--waiting[other]) order[end++] = other;
+    }
+  }
+  for (let place = end - 1; place >= 0; place--) {
+    const column = order[place];
+    let room = Infinity;
+    for (let row = first[column]; row < first[column + 1]; row++) room = Math.min(room, at[after[rows[row]]] - distance[rows[row]]);
+    if (room < Infinity) at[column] = Math.max(at[column], room);
+  }
+  const x = new Float64Array(count);
+  for (let vertex = 0; vertex < count; vertex++) x[vertex] = sign * at[root[vertex]] + shift[vertex];
+  return x;
+}

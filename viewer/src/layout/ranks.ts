@@ -1,0 +1,174 @@
+/** The rank of each box: every line leads to a higher one, and lines are short. */
+import { grouped } from "../graph/columns.ts";
+import type { Line } from "./layered.ts";
+import { mostFar } from "./marks.ts";
+
+export type Border = "in" | "out" | undefined;
+
+export interface Ranked {
+  readonly rank: Int32Array;
+  /** By line 1 where it closes a cycle and counts the other way round; lines from a box to itself are 2 and count nowhere. */
+  readonly turned: Uint8Array;
+}
+
+const sweeps = 4;
+
+export function ranked(borders: readonly Border[], lines: readonly Line[]): Ranked {
+  const count = borders.length;
+  const turned = turnedLines(borders, lines);
+  const tails = new Int32Array(lines.length);
+  const heads = new Int32Array(lines.length);
+  lines.forEach(({ from, to }, line) => {
+    const skipped = turned[line] === 2;
+    tails[line] = skipped ? -1 : turned[line] ? to : from;
+    heads[line] = skipped ? -1 : turned[line] ? from : to;
+  });
+  const out = grouped(tails, count);
+  const into = grouped(heads, count);
+  const order = flowOrder(count, out, heads, into);
+  const rank = new Int32Array(count);
+  const pinnedIn = borders.includes("in") ? 1 : 0;
+  for (const box of order) {
+    if (borders[box] === "in") continue;
+    rank[box] = Math.max(rank[box], pinnedIn);
+    for (let row = out.first[box]; row < out.first[box + 1]; row++) {
+      const head = heads[out.rows[row]];
+      rank[head] = Math.max(rank[head], rank[box] + 1);
+    }
+  }
+  // Lines from a border point count above only for what they lead to.
+  for (let box = 0; box < count; box++) if (borders[box] === "in") rank[box] = 0;
+  tighten(borders, lines, { order, out, into, tails, heads }, rank);
+  let last = 0;
+  for (let box = 0; box < count; box++) if (borders[box] !== "out") last = Math.max(last, rank[box]);
+  for (let box = 0; box < count; box++) if (borders[box] === "out") rank[box] = last + 1;
+  return { rank, turned };
+}
+
+interface Flow {
+  readonly order: Int32Array;
+  readonly out: { first: Int32Array; rows: Int32Array };
+  readonly into: { first: Int32Array; rows: Int32Array };
+  readonly tails: Int32Array;
+  readonly heads: Int32Array;
+}
+
+/**
+ * Moves boxes toward where more of their lines lead, within what their neighbours leave them. A source moves down to its consumer,
+ * and so does all that feeds nothing else.
+ */
+function tighten(borders: readonly Border[], lines: readonly Line[], { order, out, into, tails, heads }: Flow, rank: Int32Array): void {
+  const count = borders.length;
+  // A box that depends on such boxes alone as feed only it: it moves with all of them.
+  const free = new Uint8Array(count);
+  const consumers = new Int32Array(count);
+  for (let box = 0; box < count; box++) consumers[box] = out.first[box + 1] - out.first[box];
+  // Far lines of a box with many are drawn as marks: what takes from it need not be near.
+  const weights = Float64Array.from(lines, ({ weight }, line) => {
+    const share = tails[line] < 0 ? 0 : consumers[tails[line]];
+    return share > mostFar ? 1 / share : Math.min(weight, 8);
+  });
+  for (const box of order) {
+    free[box] = borders[box] === undefined ? 1 : 0;
+    for (let row = into.first[box]; row < into.first[box + 1] && free[box]; row++) {
+      const tail = tails[into.rows[row]];
+      if (!free[tail] || consumers[tail] !== 1) free[box] = 0;
+    }
+  }
+  for (let sweep = 0; sweep < sweeps; sweep++) {
+    let moved = false;
+    for (let place = count - 1; place >= 0; place--) {
+      const box = order[place];
+      if (borders[box] !== undefined || !consumers[box]) continue;
+      let pull = 0;
+      let limit = 0x7fffffff;
+      for (let row = out.first[box]; row < out.first[box + 1]; row++) {
+        const line = out.rows[row];
+        if (borders[heads[line]] === "out") continue;
+        pull += weights[line];
+        limit = Math.min(limit, rank[heads[line]] - 1);
+      }
+      if (limit === 0x7fffffff) continue;
+      if (!free[box]) for (let row = into.first[box]; row < into.first[box + 1]; row++) pull -= weights[into.rows[row]];
+      if (pull > 0 && limit > rank[box]) {
+        rank[box] = limit;
+        moved = true;
+      }
+    }
+    for (const box of order) {
+      if (borders[box] !== undefined || free[box]) continue;
+      let pull = 0;
+      let limit = 0;
+      for (let row = into.first[box]; row < into.first[box + 1]; row++) {
+        pull += weights[into.rows[row]];
+        limit = Math.max(limit, rank[tails[into.rows[row]]] + 1);
+      }
+      for (let row = out.first[box]; row < out.first[box + 1]; row++) pull -= weights[out.rows[row]];
+      if (pull > 0 && limit < rank[box] && limit > 0) {
+        rank[box] = limit;
+        moved = true;
+      }
+    }
+    if (!moved) break;
+  }
+}
+
+/** Boxes in an order of the lines that are not turned. */
+function flowOrder(count: number, out: Flow["out"], heads: Int32Array, into: Flow["into"]): Int32Array {
+  const waiting = new Int32Array(count);
+  const order = new Int32Array(count);
+  let end = 0;
+  for (let box = 0; box < count; box++) {
+    waiting[box] = into.first[box + 1] - into.first[box];
+    if (!waiting[box]) order[end++] = box;
+  }
+  for (let place = 0; place < end; place++) {
+    for (let row = out.first[order[place]]; row < out.first[order[place] + 1]; row++) {
+      const head = heads[out.rows[row]];
+      if (!--waiting[head]) order[end++] = head;
+    }
+  }
+  return order;
+}
+
+/** Lines that lead back in a search from the sources, in the order of the boxes: without them no cycle is left. */
+function turnedLines(borders: readonly Border[], lines: readonly Line[]): Uint8Array {
+  const count = borders.length;
+  const turned = new Uint8Array(lines.length);
+  const tails = Int32Array.from(lines, ({ from, to }) => (from === to ? -1 : from));
+  const out = grouped(tails, count);
+  const waiting = new Int32Array(count);
+  lines.forEach(({ from, to }, line) => {
+    if (from === to) turned[line] = 2;
+    else waiting[to]++;
+  });
+  const starts: number[] = [];
+  for (let box = 0; box < count; box++) if (!waiting[box]) starts.push(box);
+  // What no search reached lies behind a cycle.
+  for (let box = 0; box < count; box++) if (waiting[box]) starts.push(box);
+  const state = new Uint8Array(count);
+  const next = out.first.slice(0, count);
+  const path = new Int32Array(count);
+  for (const start of starts) {
+    if (state[start]) continue;
+    let top = 0;
+    path[0] = start;
+    state[start] = 1;
+    while (top >= 0) {
+      const box = path[top];
+      if (next[box] === out.first[box + 1]) {
+        state[box] = 2;
+        top--;
+        continue;
+      }
+      const line = out.rows[next[box]++];
+      const head = lines[line].to;
+      if (state[head] === 1) turned[line] = 1;
+      else if (!state[head]) {
+        state[head] = 1;
+        path[++top] = head;
+      }
+    }
+  }
+  return turned;
+}

@@ -1,0 +1,79 @@
+/** The ways of lines: from the bottom of a box past the points of the line to the top of another. */
+import type { Box, Line } from "./layered.ts";
+import type { PlacedPiece } from "./placed.ts";
+
+interface Around {
+  readonly boxes: readonly Box[];
+  readonly lines: readonly Line[];
+  readonly turned: Uint8Array;
+  readonly x: Float64Array;
+  readonly y: Float64Array;
+}
+
+/** Fills in the ways of the lines of a piece. Its short lines stand in the order of their lines, from above. */
+export function waysOf(part: PlacedPiece, at: { left: number; top: number }, around: Around, ways: Float64Array[]): void {
+  const { piece } = part;
+  const { boxes, lines, turned, x, y } = around;
+  const rankOf = new Int32Array(piece.vertices);
+  piece.layers.forEach((layer, rank) => layer.forEach((vertex) => (rankOf[vertex] = rank)));
+  let way: number[] = [];
+  for (let short = 0; short < piece.line.length; short++) {
+    const number = piece.line[short];
+    const line = lines[number];
+    const { fromAt = 0, toAt = 0 } = line;
+    const [upper, lower] = [piece.upper[short], piece.lower[short]];
+    if (upper < piece.boxes.length) {
+      const box = piece.boxes[upper];
+      const offset = turned[number] ? toAt : fromAt;
+      way = [x[box] + boxes[box].width / 2 + offset, y[box] + boxes[box].height];
+      // A box less high than its rank stands in its middle; beside it the way is straight.
+      const bottom = at.top + part.bottom[rankOf[upper]];
+      if (bottom > way[1] + 1) way.push(way[0], bottom);
+    } else {
+      const across = at.left + part.x[upper];
+      way.push(across, at.top + part.top[rankOf[upper]], across, at.top + part.bottom[rankOf[upper]]);
+    }
+    if (lower >= piece.boxes.length) continue;
+    const box = piece.boxes[lower];
+    const end = x[box] + boxes[box].width / 2 + (turned[number] ? fromAt : toAt);
+    const top = at.top + part.top[rankOf[lower]];
+    if (top < y[box] - 1) way.push(end, top);
+    way.push(end, y[box]);
+    ways[number] = straightened(way, turned[number] === 1);
+  }
+}
+
+/** A line that is drawn when it is selected: straight from end to end. */
+export function markedWay({ from, to, fromAt = 0, toAt = 0 }: Line, boxes: readonly Box[], x: Float64Array, y: Float64Array): Float64Array {
+  return Float64Array.of(
+    x[from] + boxes[from].width / 2 + fromAt,
+    y[from] + boxes[from].height,
+    x[to] + boxes[to].width / 2 + toAt,
+    y[to],
+  );
+}
+
+/** Leaves out corners between which a way goes straight on, and turns a way round. */
+function straightened(way: readonly number[], turnRound: boolean): Float64Array {
+  const kept: number[] = [way[0], way[1]];
+  for (let place = 2; place < way.length; place += 2) {
+    const [x, y] = [way[place], way[place + 1]];
+    const end = kept.length;
+    const [beforeX, beforeY] = [kept[end - 2], kept[end - 1]];
+    if (Math.abs(x - beforeX) < 0.01 && Math.abs(y - beforeY) < 0.01) continue;
+    if (end >= 4) {
+      const [startX, startY] = [kept[end - 4], kept[end - 3]];
+      const bend = (beforeX - startX) * (y - beforeY) - (x - beforeX) * (beforeY - startY);
+      if (Math.abs(bend) < 0.5) kept.length = end - 2;
+    }
+    kept.push(x, y);
+  }
+  if (kept.length === 2) kept.push(kept[0], kept[1]);
+  if (!turnRound) return Float64Array.from(kept);
+  const round = new Float64Array(kept.length);
+  for (let place = 0; place < kept.length; place += 2) {
+    round[place] = kept[kept.length - 2 - place];
+    round[place + 1] = kept[kept.length - 1 - place];
+  }
+  return round;
+}

@@ -1,0 +1,98 @@
+/** The tree of a graph, and its edges by the lowest scope that holds both ends. Made once for each state of the switches. */
+import { grouped } from "../graph/columns.ts";
+import type { Groups } from "../graph/columns.ts";
+import type { Shown } from "../graph/shown.ts";
+
+/** An item is a node, or a scope counted on after all nodes. */
+export interface Tree {
+  readonly shown: Shown;
+  /** The number of the first scope among items. */
+  readonly scopesFrom: number;
+  /** The items of each scope that are drawn as boxes or frames. */
+  readonly children: Groups;
+  /** Edges by the lowest scope that holds both ends. */
+  readonly within: Groups;
+  /** By edge the items of that scope that hold its ends. */
+  readonly fromItem: Int32Array;
+  readonly toItem: Int32Array;
+  /** By node with parameters written in its box those. */
+  readonly inline: Groups;
+  /** By scope the nodes in it, those that a diff marks, one that gives what leaves it (-1 where none does) and whether others do. */
+  readonly nodes: Int32Array;
+  readonly changed: Int32Array;
+  readonly gives: Int32Array;
+  readonly givesMore: Uint8Array;
+}
+
+export function treeOf(shown: Shown): Tree {
+  const { model, scopes, scope, host, wires } = shown;
+  const scopesFrom = model.nodes.count;
+  const { parent } = scopes;
+  const depth = depths(parent);
+  const nodes = new Int32Array(scopes.count);
+  const changed = new Int32Array(scopes.count);
+  const keys = new Int32Array(scopesFrom + scopes.count).fill(-1);
+  const inlineOf = new Int32Array(scopesFrom).fill(-1);
+  for (let node = 0; node < scopesFrom; node++) {
+    if (host[node] < 0) continue;
+    const isChanged = model.nodes.status[node] ? 1 : 0;
+    for (let above = scope[node]; above >= 0; above = parent[above]) {
+      nodes[above]++;
+      changed[above] += isChanged;
+    }
+    if (host[node] === node) keys[node] = scope[node];
+    else inlineOf[node] = host[node];
+  }
+  for (let inner = 1; inner < scopes.count; inner++) if (nodes[inner]) keys[scopesFrom + inner] = parent[inner];
+  const gives = new Int32Array(scopes.count).fill(-1);
+  const givesMore = new Uint8Array(scopes.count);
+  const lowest = new Int32Array(wires.count);
+  const fromItem = new Int32Array(wires.count);
+  const toItem = new Int32Array(wires.count);
+  for (let wire = 0; wire < wires.count; wire++) {
+    const node = wires.from[wire];
+    let [fromChild, toChild] = [node, wires.to[wire]];
+    let [one, other] = [scope[fromChild], scope[toChild]];
+    while (one !== other) {
+      if (depth[one] >= depth[other]) {
+        if (gives[one] < 0) gives[one] = node;
+        else if (gives[one] !== node) givesMore[one] = 1;
+        fromChild = scopesFrom + one;
+        one = parent[one];
+      } else {
+        toChild = scopesFrom + other;
+        other = parent[other];
+      }
+    }
+    lowest[wire] = one;
+    fromItem[wire] = fromChild;
+    toItem[wire] = toChild;
+  }
+  return {
+    shown,
+    scopesFrom,
+    children: grouped(keys, scopes.count),
+    within: grouped(lowest, scopes.count),
+    fromItem,
+    toItem,
+    inline: grouped(inlineOf, scopesFrom),
+    nodes,
+    changed,
+    gives,
+    givesMore,
+  };
+}
+
+/** A scope may have a smaller number than a run that holds it, so each goes up until it meets what is known. */
+export function depths(parent: Int32Array): Int32Array {
+  const depth = new Int32Array(parent.length).fill(-1);
+  depth[0] = 0;
+  const way: number[] = [];
+  for (let scope = 0; scope < parent.length; scope++) {
+    let above = scope;
+    for (; depth[above] < 0; above = parent[above]) way.push(above);
+    let known = depth[above];
+    while (way.length) depth[way.pop()!] = ++known;
+  }
+  return depth;
+}

@@ -1,0 +1,193 @@
+/** Laid out scopes → everything in it at its place in one coordinate system. */
+import { statuses } from "../data/model.ts";
+import type { Tree } from "./buckets.ts";
+import type { Opened } from "./compose.ts";
+import { caption } from "./labels.ts";
+import type { Label } from "./labels.ts";
+import { itemUnder, pairKey, passes } from "./plans.ts";
+import type { Frame, Scene, SceneBox, SceneLine } from "./scene.ts";
+import { stubsOf } from "./stubs.ts";
+
+const margin = 20;
+const changed = statuses.indexOf("changed");
+
+/** An opened scope with the place of its layout's (0, 0). */
+interface Put {
+  readonly opened: Opened;
+  readonly x: number;
+  readonly y: number;
+}
+
+export function drawn(tree: Tree, root: Opened, opened: ReadonlySet<number>): Scene {
+  const { shown, scopesFrom } = tree;
+  const frames: Frame[] = [];
+  const boxes: SceneBox[] = [];
+  const boxOfItem = new Map<number, number>();
+  const puts: Put[] = [{ opened: root, x: margin, y: margin }];
+  const depths: number[] = [0];
+  const putOf = new Map<Opened, Put>();
+  for (let next = 0; next < puts.length; next++) {
+    const { opened: own, x, y } = puts[next];
+    putOf.set(own, puts[next]);
+    const { plan, layout, inner } = own;
+    plan.items.forEach((item, place) => {
+      const [left, top] = [x + layout.x[place], y + layout.y[place]];
+      const open = inner.get(place);
+      if (open) {
+        const scope = item - scopesFrom;
+        const { width, height } = open;
+        const depth = depths[next] + 1;
+        frames.push({ x: left, y: top, width, height, scope, depth, times: shown.scopes.times[scope], caption: caption(shown, scope) });
+        puts.push({ opened: open, x: left + open.left, y: top + open.top });
+        depths.push(depth);
+        return;
+      }
+      boxOfItem.set(item, boxes.length);
+      boxes.push(boxAt(tree, item, left, top, plan.labels[place]));
+    });
+  }
+  const lines: SceneLine[] = [];
+  for (const put of puts) linesOf(tree, put, opened, putOf, boxOfItem, boxes, lines);
+  const boxOf = (node: number): number => {
+    const stands = shown.instead[node];
+    if (!(stands >= 0)) return -1;
+    return boxOfItem.get(visibleItem(tree, opened, shown.host[stands])) ?? -1;
+  };
+  const boxOfScope = (scope: number): number => boxOfItem.get(visibleScope(tree, opened, scope)) ?? -1;
+  return {
+    width: root.layout.width + 2 * margin,
+    height: root.layout.height + 2 * margin,
+    frames,
+    boxes,
+    lines,
+    stubs: stubsOf(shown, boxes, boxOf, boxOfScope),
+    boxOf,
+    boxOfScope,
+  };
+}
+
+const none: readonly number[] = [];
+
+function boxAt({ shown, scopesFrom, inline: written, changed }: Tree, item: number, x: number, y: number, label: Label): SceneBox {
+  const { lines, width, height } = label;
+  if (item >= scopesFrom) {
+    const scope = item - scopesFrom;
+    return { x, y, width, height, node: -1, scope, times: shown.scopes.times[scope], label: lines, inline: none, changed: changed[scope] };
+  }
+  const [first, last] = [written.first[item], written.first[item + 1]];
+  const inline = first === last ? none : Array.from(written.rows.subarray(first, last));
+  const isChanged = shown.model.nodes.status[item] ? 1 : 0;
+  return { x, y, width, height, node: item, scope: -1, times: 1, label: lines, inline, changed: isChanged };
+}
+
+/** The item that is drawn as a box and holds a node. */
+export function visibleItem(tree: Tree, opened: ReadonlySet<number>, node: number): number {
+  const { shown, scopesFrom } = tree;
+  let item = node;
+  for (let above = shown.scope[node]; above > 0; above = shown.scopes.parent[above]) if (!opened.has(above)) item = scopesFrom + above;
+  return item;
+}
+
+function visibleScope({ shown, scopesFrom }: Tree, opened: ReadonlySet<number>, scope: number): number {
+  let item = scopesFrom + scope;
+  for (let above = scope; above > 0; above = shown.scopes.parent[above]) if (!opened.has(above)) item = scopesFrom + above;
+  return item;
+}
+
+/** The lines of one opened scope between its items; those that go on in opened items are drawn through to what is seen there. */
+function linesOf(
+  tree: Tree,
+  { opened: own, x, y }: Put,
+  opened: ReadonlySet<number>,
+  putOf: ReadonlyMap<Opened, Put>,
+  boxOfItem: ReadonlyMap<number, number>,
+  boxes: readonly SceneBox[],
+  lines: SceneLine[],
+): void {
+  const { plan, layout, inner } = own;
+  const { wires } = tree.shown;
+  plan.lines.forEach((line, number) => {
+    // What passes the border is drawn with the line of the scope around.
+    if (line.from >= plan.items.length || line.to >= plan.items.length) return;
+    const way = moved(layout.ways[number], x, y);
+    const isMarked = plan.arranged.marks[number] === 1;
+    const outOf = inner.get(line.from);
+    const into = inner.get(line.to);
+    if (!outOf && !into) {
+      const from = boxOfItem.get(plan.items[line.from])!;
+      const to = boxOfItem.get(plan.items[line.to])!;
+      const edges = plan.edges[number];
+      lines.push({ from, to, weight: line.weight, way, marked: isMarked, kind: wires.kind[edges[0]], status: statusOf(edges) });
+      return;
+    }
+    const pairs = new Map<number, number[]>();
+    for (const wire of plan.edges[number]) {
+      const from = outOf ? visibleItem(tree, opened, wires.from[wire]) : plan.items[line.from];
+      const to = into ? visibleItem(tree, opened, wires.to[wire]) : plan.items[line.to];
+      const key = pairKey(boxOfItem.get(from)!, boxOfItem.get(to)!);
+      const known = pairs.get(key);
+      if (known) known.push(wire);
+      else pairs.set(key, [wire]);
+    }
+    for (const [key, edges] of pairs) {
+      const [from, to] = [Math.floor(key / 0x4000000), key % 0x4000000];
+      const whole = passes(plan, number) ? throughBorders(number, edges[0], way, outOf, into) : undefined;
+      lines.push({ from, to, weight: edges.length, way: whole ?? directWay(boxes[from], boxes[to]), marked: !whole, kind: wires.kind[edges[0]], status: statusOf(edges) });
+    }
+  });
+
+  function statusOf(edges: readonly number[]): number {
+    const status = wires.status[edges[0]];
+    return edges.every((wire) => wires.status[wire] === status) ? status : changed;
+  }
+
+  /** The way within opened scopes on both sides, and between them; nothing where it is but marks in one of them. */
+  function throughBorders(line: number, wire: number, middle: Float64Array, outOf?: Opened, into?: Opened): Float64Array | undefined {
+    const before = outOf ? inside(outOf, line, wires.from[wire], true) : [];
+    const after = into ? inside(into, line, wires.to[wire], false) : [];
+    return before && after && joined([...before.reverse(), middle, ...after]);
+  }
+
+  function inside(start: Opened, line: number, node: number, outward: boolean): Float64Array[] | undefined {
+    const ways: Float64Array[] = [];
+    let outer = line;
+    for (let at: Opened | undefined = start; at; ) {
+      const { plan: own, layout: places, inner: deeper }: Opened = at;
+      const port = own.portOf.get(outer)!;
+      const place: number = own.placeOf.get(itemUnder(tree, own.scope, node))!;
+      outer = own.between.get(outward ? pairKey(place, port) : pairKey(port, place))!;
+      if (!passes(own, outer)) return undefined;
+      const put = putOf.get(at)!;
+      ways.push(moved(places.ways[outer], put.x, put.y));
+      at = deeper.get(place);
+    }
+    return ways;
+  }
+}
+
+function directWay(from: SceneBox, to: SceneBox): Float64Array {
+  return Float64Array.of(from.x + from.width / 2, from.y + from.height, to.x + to.width / 2, to.y);
+}
+
+function moved(way: Float64Array, x: number, y: number): Float64Array {
+  const there = new Float64Array(way.length);
+  for (let place = 0; place < way.length; place += 2) {
+    there[place] = way[place] + x;
+    there[place + 1] = way[place + 1] + y;
+  }
+  return there;
+}
+
+/** Ways one after the other, without corners that stand twice or lie on a straight line down. */
+function joined(ways: readonly Float64Array[]): Float64Array {
+  const corners: number[] = [];
+  for (const way of ways) {
+    for (let place = 0; place < way.length; place += 2) {
+      const end = corners.length;
+      if (end >= 2 && Math.abs(corners[end - 2] - way[place]) < 0.5 && Math.abs(corners[end - 1] - way[place + 1]) < 0.5) continue;
+      if (end >= 4 && Math.abs(corners[end - 2] - way[place]) < 0.5 && Math.abs(corners[end - 4] - way[place]) < 0.5) corners.length -= 2;
+      corners.push(way[place], way[place + 1]);
+    }
+  }
+  return Float64Array.from(corners);
+}

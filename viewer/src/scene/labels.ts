@@ -1,0 +1,124 @@
+/** The text in boxes and over frames. */
+import { flag, roles } from "../data/model.ts";
+import type { Shown } from "../graph/shown.ts";
+import { fitted, font, printable, textWidth } from "./widths.ts";
+
+export interface Label {
+  readonly lines: readonly string[];
+  readonly width: number;
+  readonly height: number;
+}
+
+const widest = 230;
+const padding = { across: 10, down: 7 } as const;
+const least = 56;
+const mostInline = 3;
+
+const functionRole = roles.indexOf("function");
+const outputRole = roles.indexOf("output");
+
+function boxed(lines: string[]): Label {
+  const cut = lines.filter((line) => line).map((line, place) => fitted(line, widest, place === 0));
+  const width = cut.reduce((most, line, place) => Math.max(most, textWidth(line, place === 0)), 0);
+  return { lines: cut, width: Math.ceil(Math.max(least, width + 2 * padding.across)), height: cut.length * font.line + 2 * padding.down };
+}
+
+/** The operation, dtype and shape of what it gives, and its parameters; of a tensor its name first. */
+export function nodeLabel({ model }: Shown, node: number, inline: readonly number[]): Label {
+  const { texts, nodes } = model;
+  const text = (column: Int32Array): string => texts[column[node]];
+  const type = tensor(text(nodes.dtype), text(nodes.shape));
+  const isFunction = nodes.role[node] === functionRole;
+  const name = inScope(model, nodes.scope[node], text(nodes.name));
+  const title = isFunction ? text(nodes.op) || name : name || text(nodes.op) || roles[nodes.role[node]];
+  const lines = [title + (nodes.flags[node] & flag.opaque ? " (opaque)" : "")];
+  if (isFunction && name && name !== title) lines.push(name);
+  // An output shows what it is given; it often has no type of its own.
+  if (type && !(nodes.role[node] === outputRole && !text(nodes.shape))) lines.push(type);
+  return boxed([...lines, ...wrapped(inline.map((parameter) => parameterText(model, parameter)))]);
+}
+
+/** Words in as few lines as they fit in, beyond some only their number. */
+function wrapped(words: readonly string[]): string[] {
+  const lines: string[] = [];
+  for (const [place, word] of words.entries()) {
+    const longer = lines.length ? `${lines[lines.length - 1]} · ${word}` : "";
+    if (longer && textWidth(longer) <= widest) lines[lines.length - 1] = longer;
+    else if (lines.length < mostInline) lines.push(word);
+    else return [...lines, `+ ${words.length - place} more`];
+  }
+  return lines;
+}
+
+/** A name without the path of the module that holds it: that is written over the frame. */
+function inScope({ texts, scopes }: Shown["model"], scope: number, name: string): string {
+  const way: string[] = [];
+  for (let above = scope; above > 0; above = scopes.parent[above]) way.push(texts[scopes.name[above]]);
+  const path = way.reverse().join(".");
+  return path && name.startsWith(`${path}.`) ? name.slice(path.length + 1) : name;
+}
+
+/** "weight [8, 4]": the last part of its name says enough in the box of the operation that takes it. */
+function parameterText({ texts, nodes }: Shown["model"], node: number): string {
+  const name = printable(texts[nodes.name[node]] || texts[nodes.op[node]]);
+  return `${name.slice(name.lastIndexOf(".") + 1)} ${texts[nodes.shape[node]]}`.trim();
+}
+
+export function tensor(dtype: string, shape: string): string {
+  return `${dtype} ${shape}`.trim();
+}
+
+/** A closed module: name and class, what it gives, parameters and what it keeps for backward. */
+export function scopeLabel(shown: Shown, scope: number, gives: number, isMore: boolean, nodesIn: number): Label {
+  const { model, scopes } = shown;
+  const of = scopes.of[scope];
+  const lines = [caption(shown, scope)];
+  if (gives >= 0) {
+    const type = tensor(model.texts[model.nodes.dtype[gives]], model.texts[model.nodes.shape[gives]]);
+    if (type) lines.push(type + (isMore ? ", …" : ""));
+  }
+  if (scopes.isRun(scope)) lines.push(`${counted(nodesIn)} nodes`);
+  else if (!scopes.part[scope]) {
+    const times = scopes.times[scope];
+    const parameters = model.scopes.parameters[of] * times;
+    const saved = model.scopes.saved[of] * times;
+    const said = [parameters ? `${counted(parameters)} parameters` : "", saved ? `${bytes(saved)} saved` : ""];
+    lines.push(said.filter((words) => words).join(" · "));
+  }
+  return boxed(lines);
+}
+
+/** "attn: SelfAttention", "0–11: Block ×12", "relu: ReLU (2 of 3)". */
+export function caption({ model, scopes }: Shown, scope: number): string {
+  if (scopes.isRun(scope)) return `nodes ${scopes.name(scope)}`;
+  const of = scopes.of[scope];
+  const className = model.texts[model.scopes.className[of]];
+  const name = scopes.parts[scope] > 1 ? scopes.name(scope).replace(/#\d+$/, "") : scopes.name(scope);
+  const times = scopes.times[scope] > 1 ? ` ×${scopes.times[scope]}` : "";
+  const part = scopes.parts[scope] > 1 ? ` (${scopes.part[scope] + 1} of ${scopes.parts[scope]})` : "";
+  const both = name && className ? `${name}: ${className}` : name || className || model.title;
+  return `${both}${times}${part}`;
+}
+
+const large = ["", " k", " M", " G", " T"];
+const sizes = ["B", "kB", "MB", "GB", "TB", "PB"];
+
+function scaled(value: number, units: readonly string[]): [number: string, unit: string] {
+  let step = 0;
+  while (Math.abs(value) >= 999.5 && step + 1 < units.length) {
+    value /= 1000;
+    step++;
+  }
+  const digits = step === 0 || value >= 99.95 ? 0 : 1;
+  return [value.toFixed(digits).replace(/\.0$/, ""), units[step]];
+}
+
+/** "1.2 M" */
+export function counted(value: number): string {
+  return scaled(value, large).join("");
+}
+
+/** "34.5 MB" */
+export function bytes(value: number): string {
+  return scaled(value, sizes).join(" ");
+}

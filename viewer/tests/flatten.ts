@@ -1,0 +1,3 @@
+import { flat } from "./flat.ts";
+
+console.log(JSON.stringify(await flat(process.argv.slice(2))));

@@ -1,0 +1,95 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { DetailsOfAll, Model } from "../src/data/model.ts";
+import { parsed } from "../src/graph/query.ts";
+import { search } from "../src/graph/search.ts";
+import { ancestors, descendants, path } from "../src/graph/walks.ts";
+import { chain, Sample, seeded, transformer } from "./samples.ts";
+
+const model = transformer(200);
+
+function told(found: Model, words: string, details: DetailsOfAll | null = null): string[] {
+  return search(found, details, words).map(({ node, scope }) => (node < 0 ? `module ${found.texts[found.scopes.name[scope]]}` : found.nodes.id(node)));
+}
+
+test("words are all looked for, in any field, whatever their case", () => {
+  assert.equal(told(model, "GELU").length, 5);
+  assert.equal(told(model, "gelu h.2").length, 1);
+  assert.ok(told(model, "lm_head weight").some((id) => id.startsWith("lm_head/parameter")));
+  assert.deepEqual(told(model, "gelu nothing"), []);
+  assert.deepEqual(told(model, "  "), []);
+});
+
+test("a key looks in one field", () => {
+  assert.ok(told(model, "op:softmax").every((id) => id.includes("/softmax:")));
+  assert.equal(told(model, "op:softmax in:h.3").length, 1);
+  assert.equal(told(model, "in:h.3 in:ln_1 op:layer_norm").length, 1);
+  // "h.1" is not "h.10".
+  const found = told(transformer(45 * 12), "in:h.1").filter((id) => !id.startsWith("module "));
+  assert.ok(found.length > 30 && found.every((id) => /^h\.1[./]/.test(id)));
+  assert.ok(told(model, "class:selfattention").includes("module attn"));
+  assert.equal(told(model, "shape:[50257").length, 1);
+  assert.equal(told(model, 'shape:"[50257, 64]"').length, 1);
+  assert.deepEqual(told(model, "op:float32"), []);
+});
+
+test("what is the word comes first, then what starts with it", () => {
+  const sample = new Sample("ranks");
+  for (const op of ["xmm", "mmx", "mm", "addmm"]) sample.add(op, []);
+  sample.scope("mm", "Module");
+  assert.deepEqual(told(sample.done(), "mm").map((id) => id.replace(/:.*/, "")), ["module mm", "/mm", "/mmx", "/xmm", "/addmm"]);
+});
+
+test("the source line is looked in where the details are there", () => {
+  const details: DetailsOfAll = { of: () => assert.fail(), source: (node) => (node === 7 ? "Net.py:41" : "other.py:1") };
+  assert.deepEqual(told(model, "net.py:41", details), [model.nodes.id(7)]);
+  assert.deepEqual(told(model, "source:net.py", details), [model.nodes.id(7)]);
+  assert.deepEqual(told(model, "source:net.py"), []);
+});
+
+test("hostile words find nothing and break nothing", () => {
+  for (const words of ['"', "op:", "(((", "[", "\u202e", "a".repeat(100_000), "\\", "\n", '":"']) assert.ok(Array.isArray(search(model, null, words)));
+  assert.deepEqual(parsed('a "b c" op:"d e" [1, 2] x:y'), [
+    { text: "a", key: undefined },
+    { text: "b c", key: undefined },
+    { text: "d e", key: "op" },
+    { text: "[1, 2]", key: undefined },
+    { text: "x:y", key: undefined },
+  ]);
+});
+
+test("ancestors and descendants are what ways lead from and to", () => {
+  for (let seed = 0; seed < 60; seed++) {
+    const next = seeded(seed);
+    const sample = new Sample("walks");
+    const count = 30;
+    const reach = Array.from({ length: count }, () => new Set<number>());
+    for (let node = 0; node < count; node++) {
+      const inputs = Array.from({ length: Math.floor(3 * next()) }, () => Math.floor(node * next())).filter(() => node > 0);
+      sample.add("op", inputs);
+      for (const input of inputs) for (const known of [input, ...reach[input]]) reach[node].add(known);
+    }
+    const graph = sample.done();
+    for (let node = 0; node < count; node++) {
+      assert.deepEqual([...ancestors(graph, [node])], [...reach[node]].sort((one, other) => one - other));
+      const after = Array.from({ length: count }, (_, other) => other).filter((other) => reach[other].has(node));
+      assert.deepEqual([...descendants(graph, [node])], after);
+      for (let other = 0; other < count; other++) {
+        const way = path(graph, node, other);
+        assert.equal(way.length > 0, node === other || reach[other].has(node));
+        if (way.length) assert.deepEqual([way[0], way[way.length - 1]], [node, other]);
+        for (let place = 1; place < way.length; place++) {
+          const into = graph.edges.from.slice(graph.edges.first[way[place]], graph.edges.first[way[place] + 1]);
+          assert.ok(into.includes(way[place - 1]));
+        }
+      }
+    }
+  }
+});
+
+test("a walk over a long chain does not recurse", () => {
+  const long = chain(100_000);
+  assert.equal(ancestors(long, [100_000]).length, 100_000);
+  assert.equal(descendants(long, [0]).length, 100_000);
+  assert.equal(path(long, 0, 100_000).length, 100_001);
+});
