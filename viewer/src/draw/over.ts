@@ -75,8 +75,12 @@ export function paintCaptions(pen: Pen, painting: Painting, all: readonly Captio
 /** Selected and pointed-at things, in the coordinates of the scene. */
 export function paintMarks(pen: Pen, painting: Painting, selected: Marks, pointed: Marks, k: number): void {
   const { theme } = painting;
-  for (const [marks, width, isSelected] of [[pointed, 1.5, false], [selected, 3, true]] as const) {
-    if (marks.box >= 0 && !isHidden(painting, painting.looks.status[marks.box])) paintMarkedBox(pen, painting, marks.box, Math.max(width, width / k), isSelected);
+  for (const [marks, width, isSelected] of [
+    [pointed, 1.5, false],
+    [selected, 3, true],
+  ] as const) {
+    if (marks.box >= 0 && !isHidden(painting, painting.looks.status[marks.box]))
+      paintMarkedBox(pen, painting, marks.box, Math.max(width, width / k), isSelected);
     if (marks.frame >= 0 && (isSelected || marks.frame !== selected.frame)) {
       const { x, y, width: wide, height } = painting.places.scene.frames[marks.frame];
       pen.rectangles([x, y, wide, height], null, { colour: theme.accent, width: Math.max(width, width / k) }, 8);
