@@ -21,7 +21,8 @@ export function keys(page: Page, stage: Stage, actions: KeyActions): Command[] {
   const { model } = page;
   const isDiff = model.changes.length > 0;
   const follow = (trail: Trail) => () => page.change({ trail: page.state.trail === trail ? "" : trail });
-  const flip = (key: (typeof switchNames)[keyof typeof switchNames][0]) => () => page.change({ switches: { ...page.state.switches, [key]: !page.state.switches[key] } });
+  const flip = (key: (typeof switchNames)[keyof typeof switchNames][0]) => () =>
+    page.change({ switches: { ...page.state.switches, [key]: !page.state.switches[key] } });
   const arrow = (dx: number, dy: number) => (event: KeyboardEvent) => {
     const next = event.shiftKey ? null : neighbour(page, stage, dx, dy);
     if (event.shiftKey) stage.pan(-dx * step, -dy * step);
@@ -32,7 +33,14 @@ export function keys(page: Page, stage: Stage, actions: KeyActions): Command[] {
     if (selected.kind === "module") page.toggle(selected.at);
     else if (selected.kind !== "none") page.select(selected, true);
   };
-  const one = (key: string, group: string, words: string, run: (event: KeyboardEvent) => void, isOn = true): Command => ({ keys: [key], shown: key, group, words, run, isOn });
+  const one = (key: string, group: string, words: string, run: (event: KeyboardEvent) => void, isOn = true): Command => ({
+    keys: [key],
+    shown: key,
+    group,
+    words,
+    run,
+    isOn,
+  });
   return [
     one("/", "Find", "search", actions.search),
     one("t", "Find", "outline tree", () => actions.tab("outline")),
@@ -56,7 +64,13 @@ export function keys(page: Page, stage: Stage, actions: KeyActions): Command[] {
     one("x", "Open and close", "close the module around the selected", () => closeAround(page)),
     one("e", "Open and close", "open all", actions.openAll),
     { keys: ["0", "c"], shown: "0", group: "Open and close", words: "close all", run: actions.closeAll },
-    { keys: ["1", "2", "3", "4", "5", "6", "7", "8", "9"], shown: "1 \u2013 9", group: "Open and close", words: "open to that depth", run: (event) => actions.openTo(Number(event.key)) },
+    {
+      keys: ["1", "2", "3", "4", "5", "6", "7", "8", "9"],
+      shown: "1 \u2013 9",
+      group: "Open and close",
+      words: "open to that depth",
+      run: (event) => actions.openTo(Number(event.key)),
+    },
     one("a", "Follow", "ancestors of the selected", follow("ancestors")),
     one("d", "Follow", "descendants of the selected", follow("descendants")),
     one("l", "Follow", model.kind === "forward" ? "path to the output" : "path to the loss", follow("path")),
@@ -70,7 +84,13 @@ export function keys(page: Page, stage: Stage, actions: KeyActions): Command[] {
     one("k", "Save", "copy a link to this view", actions.copyLink),
     one("[", "Page", "lists", () => actions.toggleSide("left")),
     one("]", "Page", "details", () => actions.toggleSide("right")),
-    { keys: ["Escape"], shown: "Esc", group: "Page", words: "follow nothing, then select nothing", run: () => (page.state.trail === "" ? page.select(nothing) : page.change({ trail: "" })) },
+    {
+      keys: ["Escape"],
+      shown: "Esc",
+      group: "Page",
+      words: "follow nothing, then select nothing",
+      run: () => (page.state.trail === "" ? page.select(nothing) : page.change({ trail: "" })),
+    },
     one("?", "Page", "this help", actions.help),
   ];
 }
@@ -94,7 +114,10 @@ function neighbour(page: Page, stage: Stage, dx: number, dy: number): Selected |
   const here = marks.box;
   if (here < 0) return of(nearestTo(stage, marks.frame));
   if (dy !== 0) {
-    const next = [...linesAt(stage.places, here)].map((at) => lines[at]).filter((line) => (dy > 0 ? line.from : line.to) === here).map((line) => (dy > 0 ? line.to : line.from));
+    const next = [...linesAt(stage.places, here)]
+      .map((at) => lines[at])
+      .filter((line) => (dy > 0 ? line.from : line.to) === here)
+      .map((line) => (dy > 0 ? line.to : line.from));
     if (next.length === 0) return null;
     const middle = boxes[here].x + boxes[here].width / 2;
     const off = (at: number): number => Math.abs(boxes[at].x + boxes[at].width / 2 - middle);

@@ -42,7 +42,8 @@ export function changedOpened(shown: Shown, sums: Sums): Set<number> {
     const same = sums.byStatus[scope * statuses.length];
     if (same < sums.nodes[scope] && !shared(sums, scope)) mixed.push(scope);
   }
-  for (const scope of mixed.sort((one, other) => depth[one] - depth[other])) if (opened.size < mostChanged && opened.has(parent[scope])) opened.add(scope);
+  for (const scope of mixed.sort((one, other) => depth[one] - depth[other]))
+    if (opened.size < mostChanged && opened.has(parent[scope])) opened.add(scope);
   return opened;
 }
 

@@ -3,12 +3,10 @@
 import { readDetails } from "./data/details.ts";
 import { type DetailsOfAll, type Model, flag } from "./data/model.ts";
 import { readModel } from "./data/read.ts";
-import { download, pngOf, svgOf } from "./draw/exports.ts";
 import { colourings } from "./draw/looks.ts";
 import { caption } from "./scene/labels.ts";
-import { statusWords } from "./draw/paint.ts";
 import { numberText } from "./draw/plain.ts";
-import { type Stage, marksOf, stage as stageOf } from "./draw/stage.ts";
+import { type Stage, stage as stageOf } from "./draw/stage.ts";
 import { standIn, sumsOf } from "./draw/sums.ts";
 import { search } from "./graph/search.ts";
 import { type KeyActions, keys } from "./keys.ts";
@@ -17,7 +15,7 @@ import { allOpened, around, openedTo, toggled } from "./opening.ts";
 import { changesList } from "./panels/changes.ts";
 import { commands } from "./panels/commands.ts";
 import type { Page } from "./panels/context.ts";
-import { cutsList, reason, unreached } from "./panels/cuts.ts";
+import { cutsList, unreached } from "./panels/cuts.ts";
 import { detailsPanel } from "./panels/details.ts";
 import { fill, h, set } from "./panels/dom.ts";
 import { finder as finderOf } from "./panels/finder.ts";
@@ -28,7 +26,9 @@ import { type Tab, tabs as tabsOf } from "./panels/tabs.ts";
 import { toolbar } from "./panels/toolbar.ts";
 import { pointing } from "./pointing.ts";
 import { type Timings, probe } from "./probe.ts";
+import { saved } from "./saving.ts";
 import { type Selected, type State, carried, hashOf, nothing, stateOf, switchesOf } from "./state.ts";
+import { marksSeen, selectedWords } from "./words.ts";
 
 const switches = { hideRearranging: false, dropAccumulators: true, rollUp: false, inlineParameters: true };
 /** A window of less pixels begins without what stands beside the drawing. */
@@ -80,7 +80,11 @@ function build(model: Model, timings: Timings): void {
       stage.follow({ ...next, opened: new Set(), selected: nothing }, -1);
       const now = stage.shown.scopes;
       const selected: Selected = next.selected.kind === "module" ? { kind: "module", at: now.find(before.key(next.selected.at)) } : next.selected;
-      apply({ ...next, opened: carried(next.opened, before, now), selected: selected.kind === "module" && selected.at < 0 ? nothing : selected });
+      apply({
+        ...next,
+        opened: carried(next.opened, before, now),
+        selected: selected.kind === "module" && selected.at < 0 ? nothing : selected,
+      });
       stage.fit();
     },
     toggle(wanted) {
@@ -113,7 +117,9 @@ function build(model: Model, timings: Timings): void {
       ...(model.changes.length > 0 ? [tab("changes", `Changes ${numberText(model.changes.length)}`, () => changesList(page))] : []),
       tab("outline", "Outline", () => outline(page)),
       tab("modules", "Modules", () => modulesTable(page)),
-      ...(model.cuts.length > 0 ? [tab("cuts", lacking > 0 ? `Unreached ${numberText(lacking)}` : `Cuts ${model.cuts.length}`, () => cutsList(page))] : []),
+      ...(model.cuts.length > 0
+        ? [tab("cuts", lacking > 0 ? `Unreached ${numberText(lacking)}` : `Cuts ${model.cuts.length}`, () => cutsList(page))]
+        : []),
     ],
     (name) => {
       root.classList.toggle("wide", name === "modules");
@@ -129,7 +135,7 @@ function build(model: Model, timings: Timings): void {
     openTo: (depth) => open(openedTo(stage.shown, depth)),
     openSelected: () => page.select(state.selected, true),
     next: (by) => nextChange(by),
-    save: (kind) => void save(kind),
+    save: (kind) => void saved(stage, state.selected, kind).then((name) => say(`Saved ${name}`)),
     help: () => help.open(),
     toggleSide(side) {
       root.classList.toggle(`no${side}`);
@@ -152,13 +158,20 @@ function build(model: Model, timings: Timings): void {
     },
   };
   const bar = toolbar(page, colours, finder.element, actions);
-  set(stage.element, { tabindex: 0, role: "application", "aria-label": "Drawing of the graph. The outline tells the same in text: press t. Press ? for the keys." });
-  const root = h("div", { class: innerWidth < narrow ? "page noleft noright" : "page" },
+  set(stage.element, {
+    tabindex: 0,
+    role: "application",
+    "aria-label": "Drawing of the graph. The outline tells the same in text: press t. Press ? for the keys.",
+  });
+  const root = h(
+    "div",
+    { class: innerWidth < narrow ? "page noleft noright" : "page" },
     bar.element,
     h("aside", { class: "left", "aria-label": "Lists" }, tabs.element),
     h("main", {}, stage.element, legend.element, stage.map),
     h("aside", { class: "right", "aria-label": "Details" }, panel.element),
-    live);
+    live,
+  );
   document.body.append(root);
   const help = commands(keys(page, stage, actions));
   document.body.append(help.dialog);
@@ -177,17 +190,19 @@ function build(model: Model, timings: Timings): void {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => stage.recolour());
   Object.defineProperty(window, "gradir", { value: probe(stage, () => state, finder, timings) });
   timings.scene = stage.composed;
-  requestAnimationFrame(() => setTimeout(() => {
-    timings.picture = performance.now();
-    tabs.show(model.changes.length > 0 ? "changes" : "outline");
-    refresh(true);
-    void readDetails(document, model).then((read) => {
-      details = read;
-      panel.show();
-      // The first search makes an index: better now than under the fingers of who types.
-      (window.requestIdleCallback ?? setTimeout)(() => search(model, read, " index"));
-    });
-  }));
+  requestAnimationFrame(() =>
+    setTimeout(() => {
+      timings.picture = performance.now();
+      tabs.show(model.changes.length > 0 ? "changes" : "outline");
+      refresh(true);
+      void readDetails(document, model).then((read) => {
+        details = read;
+        panel.show();
+        // The first search makes an index: better now than under the fingers of who types.
+        (window.requestIdleCallback ?? setTimeout)(() => search(model, read, " index"));
+      });
+    }),
+  );
 
   function look(hash: string): void {
     const eye = eyeOf(hash);
@@ -200,18 +215,25 @@ function build(model: Model, timings: Timings): void {
   function apply(next: State, anchor = -1): void {
     const last = state;
     state = next;
-    if (next.opened === last.opened && next.colour === last.colour && next.switches === last.switches && next.trail === last.trail && next.sides === last.sides) stage.select(next.selected);
+    if (
+      next.opened === last.opened &&
+      next.colour === last.colour &&
+      next.switches === last.switches &&
+      next.trail === last.trail &&
+      next.sides === last.sides
+    )
+      stage.select(next.selected);
     else stage.follow(next, anchor);
     if (next.sides !== last.sides) sidesChanged();
     past.step(hashOf(state, model, stage.shown.scopes));
     past.look(stage.camera);
     refresh(next.selected !== last.selected);
-    if (next.selected !== last.selected) say(selectedWords());
+    if (next.selected !== last.selected) say(selectedWords(state, stage));
   }
   function refresh(isSelection: boolean): void {
     bar.show(state);
     panel.show();
-    legend.show(colours.find(([name]) => name === state.colour)?.[1] ?? "role", stage.looks, marksSeen());
+    legend.show(colours.find(([name]) => name === state.colour)?.[1] ?? "role", stage.looks, marksSeen(stage));
     if (isSelection) revealing.get(tabs.current)?.(state.selected);
   }
   function sidesChanged(): void {
@@ -238,7 +260,7 @@ function build(model: Model, timings: Timings): void {
     if (state.sides !== last.sides) sidesChanged();
     refresh(true);
     look(hash);
-    say(selectedWords());
+    say(selectedWords(state, stage));
   }
   function nextChange(by: number): void {
     const { length } = model.changes;
@@ -246,38 +268,18 @@ function build(model: Model, timings: Timings): void {
     const at = state.selected.kind === "change" ? (state.selected.at + by + length) % length : by > 0 ? 0 : length - 1;
     page.select({ kind: "change", at }, true);
   }
-  async function save(kind: "svg" | "png"): Promise<void> {
-    const { painting, camera, size } = stage.drawings[0];
-    if (painting === null) return;
-    const selected = marksOf(stage.shown, stage.places, state.selected);
-    const name = (model.title || "graph").replace(/[^\w.-]+/g, "-").slice(0, 80);
-    const blob = kind === "svg" ? new Blob([svgOf(painting, camera, size, selected, model.title)], { type: "image/svg+xml" }) : await pngOf(painting, camera, size, selected);
-    if (blob !== null) download(blob, `${name}.${kind}`);
-    say(`Saved ${name}.${kind}`);
-  }
   function say(words: string): void {
     fill(live, words.slice(0, 400));
-  }
-  function selectedWords(): string {
-    const { selected } = state;
-    if (selected.kind === "none") return "Nothing selected";
-    if (selected.kind === "module") return `Module ${caption(stage.shown, selected.at)}, ${state.opened.has(selected.at) ? "open" : "closed"}`;
-    if (selected.kind === "cut") return `Cut ${reason(model.cuts[selected.at])}`;
-    if (selected.kind === "change") return `Change ${selected.at + 1} of ${model.changes.length}: ${model.changes[selected.at].text}`;
-    const { nodes, texts } = model;
-    return `${texts[nodes.op[selected.at]]} ${nodes.id(selected.at)} ${texts[nodes.dtype[selected.at]]}${texts[nodes.shape[selected.at]]} ${statusWords(nodes.status[selected.at])}`;
-  }
-  function marksSeen(): (readonly [string, string])[] {
-    const { boxes, stubs, lines } = stage.scene;
-    const seen: (readonly [string, string])[] = [];
-    if (stubs.length > 0) seen.push(["cutting", "no gradient flows on: a cut"]);
-    if (boxes.some((box) => box.times > 1)) seen.push(["times", "equal modules drawn once"]);
-    if (stage.looks.holds.some((held) => held > 0)) seen.push(["striped", "changes inside"]);
-    if (lines.some((line) => line.marked)) seen.push(["wedge", "a far line: select its box"]);
-    return seen;
   }
 }
 
 start().catch((error: unknown) => {
-  document.body.append(h("main", { class: "trouble", role: "alert" }, h("h1", {}, "This page cannot be drawn"), h("p", {}, error instanceof Error ? error.message : String(error))));
+  document.body.append(
+    h(
+      "main",
+      { class: "trouble", role: "alert" },
+      h("h1", {}, "This page cannot be drawn"),
+      h("p", {}, error instanceof Error ? error.message : String(error)),
+    ),
+  );
 });

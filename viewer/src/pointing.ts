@@ -34,7 +34,15 @@ export function pointing(page: Page, stage: Stage, view: Drawing): void {
     zoom: (factor, x, y) => stage.zoom(factor, x, y),
     point(x, y) {
       const hit = view.hit(x, y);
-      stage.point(hit.kind === "box" ? { ...noMarks, box: hit.at } : hit.kind === "stub" ? { ...noMarks, stub: hit.at } : hit.kind === "frame" && hit.isCaption ? { ...noMarks, frame: hit.at } : noMarks);
+      stage.point(
+        hit.kind === "box"
+          ? { ...noMarks, box: hit.at }
+          : hit.kind === "stub"
+            ? { ...noMarks, stub: hit.at }
+            : hit.kind === "frame" && hit.isCaption
+              ? { ...noMarks, frame: hit.at }
+              : noMarks,
+      );
       view.element.style.cursor = hit.kind === "none" || (hit.kind === "frame" && !hit.isCaption) ? "" : "pointer";
       const words = hit.kind === "box" || hit.kind === "stub" ? wordsOf(page, stage, hit) : "";
       tip.hidden = words === "";
@@ -72,7 +80,10 @@ function wordsOf(page: Page, stage: Stage, hit: Hit): string {
   const { texts, nodes, scopes } = model;
   if (hit.kind === "stub") {
     const cut = model.cuts[stage.scene.stubs[hit.at].cut];
-    return [reason(cut), cut.text, cut.source].filter((part) => part !== "").map((part) => shortened(part, 240)).join("\n");
+    return [reason(cut), cut.text, cut.source]
+      .filter((part) => part !== "")
+      .map((part) => shortened(part, 240))
+      .join("\n");
   }
   if (hit.kind !== "box") return "";
   const { node, scope } = stage.scene.boxes[hit.at];

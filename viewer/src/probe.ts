@@ -45,14 +45,30 @@ export function probe(stage: Stage, state: () => State, finder: Finder, timings:
         failed: stage.looks.failed[at] === 1,
         fill: stage.looks.fill[at],
         lit: stage.lit === null ? null : stage.lit[at] === 1,
-        x: box.x, y: box.y, width: box.width, height: box.height,
+        x: box.x,
+        y: box.y,
+        width: box.width,
+        height: box.height,
       }));
     },
     get frames() {
-      return stage.scene.frames.map(({ scope, depth, x, y, width, height }) => ({ name: stage.shown.scopes.key(scope), depth, x, y, width, height }));
+      return stage.scene.frames.map(({ scope, depth, x, y, width, height }) => ({
+        name: stage.shown.scopes.key(scope),
+        depth,
+        x,
+        y,
+        width,
+        height,
+      }));
     },
     get edges() {
-      return stage.scene.lines.map(({ from, to, weight, marked, status }) => ({ from: nameOf(from), to: nameOf(to), weight, marked, status: statuses[status] }));
+      return stage.scene.lines.map(({ from, to, weight, marked, status }) => ({
+        from: nameOf(from),
+        to: nameOf(to),
+        weight,
+        marked,
+        status: statuses[status],
+      }));
     },
     get stubs() {
       return stage.scene.stubs.map(({ cut, box, above, x, y }) => ({ cut, box: nameOf(box), above, x, y }));
@@ -60,7 +76,8 @@ export function probe(stage: Stage, state: () => State, finder: Finder, timings:
     get selection() {
       const { selected } = state();
       if (selected.kind === "none") return { kind: "none", name: "" };
-      const name = selected.kind === "node" ? idOf(selected.at) : selected.kind === "module" ? stage.shown.scopes.key(selected.at) : String(selected.at);
+      const name =
+        selected.kind === "node" ? idOf(selected.at) : selected.kind === "module" ? stage.shown.scopes.key(selected.at) : String(selected.at);
       return { kind: selected.kind, name };
     },
     get opened() {

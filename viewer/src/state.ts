@@ -3,9 +3,7 @@
 import type { Model } from "./data/model.ts";
 import type { ShownScopes, Switches } from "./graph/shown.ts";
 
-export type Selected =
-  | { readonly kind: "none" }
-  | { readonly kind: "node" | "module" | "cut" | "change"; readonly at: number };
+export type Selected = { readonly kind: "none" } | { readonly kind: "node" | "module" | "cut" | "change"; readonly at: number };
 
 export const trails = ["", "ancestors", "descendants", "path"] as const;
 export type Trail = (typeof trails)[number];
@@ -44,7 +42,12 @@ export function hashOf(state: State, model: Model, scopes: ShownScopes): string 
   else if (selected.kind !== "none") parts.push(`${selected.kind}=${selected.at}`);
   parts.push(`open=${openText(state.opened, scopes)}`);
   if (state.colour !== "") parts.push(`colour=${written(state.colour)}`);
-  parts.push(`on=${Object.entries(switchNames).filter(([, [key]]) => state.switches[key]).map(([name]) => name).join(",")}`);
+  parts.push(
+    `on=${Object.entries(switchNames)
+      .filter(([, [key]]) => state.switches[key])
+      .map(([name]) => name)
+      .join(",")}`,
+  );
   if (state.trail !== "") parts.push(`follow=${state.trail}`);
   if (state.sides) parts.push("sides=1");
   return `#${parts.join("&")}`;
@@ -94,7 +97,10 @@ function selectedOf(said: ReadonlyMap<string, string>, model: Model, scopes: Sho
     const at = scopes.find(read(module));
     return at < 0 ? nothing : { kind: "module", at };
   }
-  for (const [kind, all] of [["cut", model.cuts], ["change", model.changes]] as const) {
+  for (const [kind, all] of [
+    ["cut", model.cuts],
+    ["change", model.changes],
+  ] as const) {
     const at = Number(said.get(kind));
     if (said.has(kind) && Number.isInteger(at) && at >= 0 && at < all.length) return { kind, at };
   }
@@ -126,7 +132,7 @@ function openText(opened: ReadonlySet<number>, scopes: ShownScopes): string {
 function ranges(numbers: number[]): string {
   const parts: string[] = [];
   numbers.sort((one, other) => one - other);
-  for (let at = 0; at < numbers.length; ) {
+  for (let at = 0; at < numbers.length;) {
     let end = at;
     while (end + 1 < numbers.length && numbers[end + 1] === numbers[end] + 1) end++;
     parts.push(end === at ? `${numbers[at]}` : `${numbers[at]}-${numbers[end]}`);
@@ -164,7 +170,11 @@ export function carried(opened: ReadonlySet<number>, before: ShownScopes, now: S
 /** Encoded as little as a link allows, so that it reads as what it names. */
 function written(text: string): string {
   // A lone surrogate has no place in an address.
-  return encodeURIComponent(text.replace(/\p{Surrogate}/gu, "\ufffd")).replace(/%2F/g, "/").replace(/%3A/g, ":").replace(/%40/g, "@").replace(/^@/, "%40");
+  return encodeURIComponent(text.replace(/\p{Surrogate}/gu, "\ufffd"))
+    .replace(/%2F/g, "/")
+    .replace(/%3A/g, ":")
+    .replace(/%40/g, "@")
+    .replace(/^@/, "%40");
 }
 
 function read(text: string): string {

@@ -25,7 +25,12 @@ test("panning is by pixels", () => {
 });
 
 test("what is fitted is seen whole, and not blown up", () => {
-  for (const [width, height] of [[5000, 10], [10, 5000], [3, 3], [0, 0]]) {
+  for (const [width, height] of [
+    [5000, 10],
+    [10, 5000],
+    [3, 3],
+    [0, 0],
+  ]) {
     const what = { x: -100, y: 55, width, height };
     const camera = fitted(what, size);
     assert.ok(within(what, seen(camera, size)));
@@ -34,7 +39,10 @@ test("what is fitted is seen whole, and not blown up", () => {
 });
 
 test("a flight begins and ends where it should", () => {
-  const [from, to] = [{ x: 0, y: 0, k: 0.01 }, { x: 9, y: 8, k: 2 }];
+  const [from, to] = [
+    { x: 0, y: 0, k: 0.01 },
+    { x: 9, y: 8, k: 2 },
+  ];
   assert.deepEqual(between(from, to, 0), from);
   near(between(from, to, 1).k, 2);
   assert.ok(between(from, to, 0.5).k < 1);

@@ -5,8 +5,13 @@ import { test } from "node:test";
 import { tokens } from "../src/draw/theme.ts";
 
 const sheet = readFileSync(new URL("../src/style.css", import.meta.url), "utf8");
-const [light, dark] = [...sheet.matchAll(/:root \{([^}]*)\}/g)].map(([, body]) => new Map([...body.matchAll(/--([\w-]+): (#[0-9a-f]{6});/g)].map(([, name, value]) => [name, value])));
-const themes = [["light", light], ["dark", dark]] as const;
+const [light, dark] = [...sheet.matchAll(/:root \{([^}]*)\}/g)].map(
+  ([, body]) => new Map([...body.matchAll(/--([\w-]+): (#[0-9a-f]{6});/g)].map(([, name, value]) => [name, value])),
+);
+const themes = [
+  ["light", light],
+  ["dark", dark],
+] as const;
 
 function channels(colour: string): number[] {
   return [1, 3, 5].map((at) => {
@@ -28,12 +33,20 @@ function contrast(one: string, other: string): number {
 for (const [name, theme] of themes) {
   const of = (token: string): string => theme.get(token) ?? assert.fail(`${name} has no --${token}`);
   test(`${name} has every colour that the canvas asks for`, () => {
-    assert.deepEqual(tokens.filter((token) => !theme.has(token)), []);
+    assert.deepEqual(
+      tokens.filter((token) => !theme.has(token)),
+      [],
+    );
   });
   test(`text on all that a box may be filled with has 4.5 : 1 in ${name}`, () => {
-    const fills = tokens.filter((token) => /^(role|look|tint)-|^(added|removed|changed|renamed|moved|module|plain|ground|panel|frame-a|frame-b)$/.test(token));
+    const fills = tokens.filter((token) =>
+      /^(role|look|tint)-|^(added|removed|changed|renamed|moved|module|plain|ground|panel|frame-a|frame-b)$/.test(token),
+    );
     assert.ok(fills.length > 30);
-    assert.deepEqual(fills.filter((token) => contrast(of("text"), of(token)) < 4.5), []);
+    assert.deepEqual(
+      fills.filter((token) => contrast(of("text"), of(token)) < 4.5),
+      [],
+    );
   });
   test(`quiet text, signs, cuts and links have 4.5 : 1 on what they stand on in ${name}`, () => {
     for (const ground of ["ground", "panel", "raised"]) {
@@ -41,7 +54,8 @@ for (const [name, theme] of themes) {
         assert.ok(contrast(of(token), of(ground)) >= 4.5, `--${token} on --${ground}: ${contrast(of(token), of(ground)).toFixed(2)}`);
       }
     }
-    for (const frame of ["frame-a", "frame-b"]) for (const token of ["cut", "quiet"]) assert.ok(contrast(of(token), of(frame)) >= 4.5, `--${token} on --${frame}`);
+    for (const frame of ["frame-a", "frame-b"])
+      for (const token of ["cut", "quiet"]) assert.ok(contrast(of(token), of(frame)) >= 4.5, `--${token} on --${frame}`);
     assert.ok(contrast(of("on-accent"), of("accent")) >= 4.5);
   });
   test(`lines and rims have 3 : 1 on the ground in ${name}`, () => {

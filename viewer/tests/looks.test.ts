@@ -34,7 +34,12 @@ test("a closed module says what it holds, and has the status that all in it shar
   const seen = (opened: number[]) => {
     const scene = composer.scene(new Set(opened));
     const looks = looksOf(all, sums, colours, scene);
-    return new Map(scene.boxes.map((box, at) => [box.node >= 0 ? all.model.nodes.id(box.node) : scopes.key(box.scope), [statuses[looks.status[at]], statuses.filter((_, each) => (looks.holds[at] >> each) & 1), looks.failed[at]]]));
+    return new Map(
+      scene.boxes.map((box, at) => [
+        box.node >= 0 ? all.model.nodes.id(box.node) : scopes.key(box.scope),
+        [statuses[looks.status[at]], statuses.filter((_, each) => (looks.holds[at] >> each) & 1), looks.failed[at]],
+      ]),
+    );
   };
   assert.deepEqual(seen([]).get("h"), ["same", ["added", "changed"], 0]);
   const inner = seen([scopes.find("h"), scopes.find("h.1")]);
@@ -46,7 +51,10 @@ test("a closed module says what it holds, and has the status that all in it shar
 test("a diff opens what changed in part, and nothing else", () => {
   const all = changed();
   const opened = changedOpened(all, sumsOf(all.model, all));
-  assert.deepEqual([...opened].filter((scope) => scope > 0).map((scope) => all.scopes.key(scope)), ["h", "h.1"]);
+  assert.deepEqual(
+    [...opened].filter((scope) => scope > 0).map((scope) => all.scopes.key(scope)),
+    ["h", "h.1"],
+  );
 });
 
 test("opening to a depth opens no deeper", () => {
@@ -60,7 +68,10 @@ test("the result of a module is the last node in it that is read outside", () =>
   const { model } = changed();
   const results = resultsOf(model);
   const byName = new Map(Array.from({ length: model.scopes.count }, (_, scope) => [model.texts[model.scopes.name[scope]], results[scope]]));
-  assert.deepEqual([byName.get("0"), byName.get("new"), byName.get("h")].map((node) => model.nodes.id(node ?? -1)), ["h.0/relu:1", "h.1.new/mul:2", "h.1/add:3"]);
+  assert.deepEqual(
+    [byName.get("0"), byName.get("new"), byName.get("h")].map((node) => model.nodes.id(node ?? -1)),
+    ["h.0/relu:1", "h.1.new/mul:2", "h.1/add:3"],
+  );
 });
 
 test("every colouring has a look and a legend for all that it colours", () => {
@@ -80,7 +91,10 @@ test("every colouring has a look and a legend for all that it colours", () => {
 test("a parameter without gradient leads to the place that cuts it", () => {
   const cut = { kind: "unreached", op: "", names: ["w"], scope: 0, source: "", via: "", meant: "", at: -1, into: -1, slot: -1, text: "", advice: "" };
   const place = { ...cut, kind: "detach", op: "detach", names: ["w", "reached otherwise"], source: "net.py:8" };
-  assert.deepEqual(unreached([cut, { ...cut, names: ["v"] }, place]), [["w", 2], ["v", 1]]);
+  assert.deepEqual(unreached([cut, { ...cut, names: ["v"] }, place]), [
+    ["w", 2],
+    ["v", 1],
+  ]);
 });
 
 test("text of a file neither acts nor hides", () => {

@@ -26,7 +26,11 @@ const find = (path: string): number => {
 function comesBack(state: State): string {
   const hash = hashOf(state, model, scopes);
   const back = stateOf(hash, model, scopes, base);
-  assert.deepEqual({ ...back, opened: [...back.opened].filter((scope) => scope > 0).sort() }, { ...state, opened: [...state.opened].filter((scope) => scope > 0).sort() }, hash);
+  assert.deepEqual(
+    { ...back, opened: [...back.opened].filter((scope) => scope > 0).sort() },
+    { ...state, opened: [...state.opened].filter((scope) => scope > 0).sort() },
+    hash,
+  );
   assert.match(hash, /^#[\x21-\x7e]*$/);
   return hash;
 }
@@ -50,15 +54,36 @@ test("what is open comes back, said by the innermost", () => {
 });
 
 test("switches, colours, what is followed and both sides come back", () => {
-  comesBack({ ...base, switches: { hideRearranging: true, dropAccumulators: false, rollUp: true, inlineParameters: false }, colour: "overlay:a & b=c", trail: "path", sides: true });
+  comesBack({
+    ...base,
+    switches: { hideRearranging: true, dropAccumulators: false, rollUp: true, inlineParameters: false },
+    colour: "overlay:a & b=c",
+    trail: "path",
+    sides: true,
+  });
   comesBack({ ...base, switches: { hideRearranging: false, dropAccumulators: false, rollUp: false, inlineParameters: false } });
 });
 
 test("a link of another graph or a broken one leaves what was", () => {
-  for (const hash of ["", "#", "#node=nowhere", "#module=no.where", "#cut=3", "#change=-1", "#cut=1.5", "#open=%E0%A4%A", "#=&&=x", "#follow=me", "#open=@5-2,x,999999-9999999999,-4"]) {
+  for (const hash of [
+    "",
+    "#",
+    "#node=nowhere",
+    "#module=no.where",
+    "#cut=3",
+    "#change=-1",
+    "#cut=1.5",
+    "#open=%E0%A4%A",
+    "#=&&=x",
+    "#follow=me",
+    "#open=@5-2,x,999999-9999999999,-4",
+  ]) {
     const state = stateOf(hash, model, scopes, base);
     assert.deepEqual(state.selected, nothing, hash);
-    assert.ok([...state.opened].every((scope) => scope >= 0 && scope < scopes.count), hash);
+    assert.ok(
+      [...state.opened].every((scope) => scope >= 0 && scope < scopes.count),
+      hash,
+    );
     assert.equal(state.trail, "");
   }
   assert.deepEqual(stateOf("", model, scopes, { ...base, opened: new Set([3]) }).opened, new Set([3]));
@@ -68,7 +93,10 @@ test("a link of another graph or a broken one leaves what was", () => {
 test("what is open is carried over to other switches by its path", () => {
   const rolled = shown(model, { ...switches, dropAccumulators: false }).scopes;
   const opened = new Set([find("stack"), find("stack.3")]);
-  assert.deepEqual([...carried(opened, scopes, rolled)].map((scope) => rolled.key(scope)), ["stack", "stack.3"]);
+  assert.deepEqual(
+    [...carried(opened, scopes, rolled)].map((scope) => rolled.key(scope)),
+    ["stack", "stack.3"],
+  );
 });
 
 test("where the eye is, is a part of a link of its own", () => {

@@ -52,7 +52,12 @@ export function drawing(onMove: (camera: Camera) => void): Drawing {
   const covered = (): Rectangle | null =>
     paintedAt === null
       ? null
-      : { x: paintedAt.x - beyond / paintedAt.k, y: paintedAt.y - beyond / paintedAt.k, width: (size.width + 2 * beyond) / paintedAt.k, height: (size.height + 2 * beyond) / paintedAt.k };
+      : {
+          x: paintedAt.x - beyond / paintedAt.k,
+          y: paintedAt.y - beyond / paintedAt.k,
+          width: (size.width + 2 * beyond) / paintedAt.k,
+          height: (size.height + 2 * beyond) / paintedAt.k,
+        };
 
   const paint = (): void => {
     if (painting === null || size.width === 0) return;

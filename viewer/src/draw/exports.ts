@@ -93,7 +93,9 @@ function svgPen(parts: string[]): Pen {
     },
     text(words, x, y, size, colour, bold, align) {
       const anchor = align === "left" ? "" : ` text-anchor="${align === "right" ? "end" : "middle"}"`;
-      parts.push(`<text x="${short(x)}" y="${short(y)}" font-size="${size}" fill="${colour}"${bold ? ' font-weight="600"' : ""}${anchor}${opacity}>${escaped(words)}</text>`);
+      parts.push(
+        `<text x="${short(x)}" y="${short(y)}" font-size="${size}" fill="${colour}"${bold ? ' font-weight="600"' : ""}${anchor}${opacity}>${escaped(words)}</text>`,
+      );
     },
     opacity(share) {
       opacity = share === 1 ? "" : ` opacity="${share}"`;

@@ -36,7 +36,14 @@ export interface Colouring {
 
 export const statusSigns = ["", "+", "\u2212", "~", ">", "^"] as const;
 export const roleSigns: Readonly<Record<string, string>> = {
-  leaf: "\u25cf", parameter: "\u25cf", buffer: "\u25a0", input: "\u2193", constant: "\u25c6", output: "\u25ce", function: "", other: "",
+  leaf: "\u25cf",
+  parameter: "\u25cf",
+  buffer: "\u25a0",
+  input: "\u2193",
+  constant: "\u25c6",
+  output: "\u25ce",
+  function: "",
+  other: "",
 };
 const tints = 8;
 const steps = ["look-step-1", "look-step-2", "look-step-3", "look-step-4", "look-step-5"] as const;
@@ -47,7 +54,10 @@ export function colourings(model: Model, sums: Sums): readonly (readonly [name: 
     ...(sums.differs ? [["changes", "changes"] as const] : []),
     // Who gives an overlay wants to see it.
     ...model.channels.map((channel) => [`overlay:${channel.name}`, plain(channel.name, 40)] as const),
-    ["role", "role"], ["module", "module"], ["dtype", "dtype"], ["saved", "bytes saved"],
+    ["role", "role"],
+    ["module", "module"],
+    ["dtype", "dtype"],
+    ["saved", "bytes saved"],
   ];
 }
 
@@ -94,15 +104,17 @@ function byModule(model: Model): Colouring {
   const depth = depths(model.scopes);
   const wide: number[] = [];
   for (let scope = 1; scope < scopes.count; scope++) wide[depth[scope]] = (wide[depth[scope]] ?? 0) + 1;
-  const level = Math.max(1, wide.findIndex((count) => count >= 3));
+  const level = Math.max(
+    1,
+    wide.findIndex((count) => count >= 3),
+  );
   const group = new Int32Array(scopes.count).fill(-1);
   const heads: number[] = [];
   for (let scope = 1; scope < scopes.count; scope++) {
     if (depth[scope] > level) group[scope] = group[scopes.parent[scope]];
     else if (depth[scope] === level) group[scope] = heads.push(scope) - 1;
   }
-  const look = (scope: number): readonly [Token, string] =>
-    group[scope] < 0 ? ["plain", ""] : [`tint-${group[scope] % tints}` as Token, ""];
+  const look = (scope: number): readonly [Token, string] => (group[scope] < 0 ? ["plain", ""] : [`tint-${group[scope] % tints}` as Token, ""]);
   const shown = heads.slice(0, tints).map((scope, at) => ({ token: `tint-${at}` as Token, sign: "", words: plain(pathOf(model, scope), 40) }));
   const more = heads.length - shown.length;
   return {
@@ -125,7 +137,11 @@ function byDtype(model: Model): Colouring {
       return at === undefined ? ["plain", ""] : [`tint-${at}` as Token, ""];
     },
     scope: () => ["module", ""],
-    legend: order.slice(0, tints).map((text, at) => ({ token: `tint-${at}` as Token, sign: "", words: at === tints - 1 && order.length > tints ? "others" : plain(model.texts[text], 40) })),
+    legend: order.slice(0, tints).map((text, at) => ({
+      token: `tint-${at}` as Token,
+      sign: "",
+      words: at === tints - 1 && order.length > tints ? "others" : plain(model.texts[text], 40),
+    })),
   };
 }
 
@@ -189,7 +205,15 @@ export function looksOf(shown: Shown, sums: Sums, colours: Colouring, scene: Sce
     if (status[at] > 0) sign[at] = statusSigns[status[at]];
     if (box.node >= 0 && (model.nodes.flags[box.node] & flag.failed) !== 0) failed[at] = 1;
   });
-  return { fill, sign, status, holds, failed, frames: Uint8Array.from(scene.frames, ({ scope }) => sharedStatus(sums, scope)), legend: colours.legend };
+  return {
+    fill,
+    sign,
+    status,
+    holds,
+    failed,
+    frames: Uint8Array.from(scene.frames, ({ scope }) => sharedStatus(sums, scope)),
+    legend: colours.legend,
+  };
 }
 
 function statusOf(model: Model, sums: Sums, box: SceneBox): number {

@@ -26,9 +26,19 @@ export function paintScene(pen: Pen, painting: Painting, window: Rectangle, k: n
   else {
     const { lit } = painting;
     pen.opacity(faded);
-    paintBoxes(pen, painting, visible.filter((box) => lit[box] === 0), k);
+    paintBoxes(
+      pen,
+      painting,
+      visible.filter((box) => lit[box] === 0),
+      k,
+    );
     pen.opacity(1);
-    paintBoxes(pen, painting, visible.filter((box) => lit[box] !== 0), k);
+    paintBoxes(
+      pen,
+      painting,
+      visible.filter((box) => lit[box] !== 0),
+      k,
+    );
   }
   paintStubs(pen, painting, window, k);
 }
@@ -47,7 +57,12 @@ function paintFrames(pen: Pen, painting: Painting, window: Rectangle, k: number)
   let depth = -1;
   let batch: number[] = [];
   const flush = (): void => {
-    pen.rectangles(batch, theme[depth % 2 === 0 ? "frame-a" : "frame-b"], { colour: theme["frame-rim"], width: Math.max(1, 0.75 / k) }, k > 0.1 ? 8 : 0);
+    pen.rectangles(
+      batch,
+      theme[depth % 2 === 0 ? "frame-a" : "frame-b"],
+      { colour: theme["frame-rim"], width: Math.max(1, 0.75 / k) },
+      k > 0.1 ? 8 : 0,
+    );
     batch = [];
   };
   painting.places.scene.frames.forEach((frame, at) => {
@@ -145,7 +160,7 @@ function paintBoxes(pen: Pen, painting: Painting, visible: readonly number[], k:
   if (font.size * k < legible) return;
   for (const at of visible) paintLabel(pen, painting, at, true);
   for (const at of visible) paintLabel(pen, painting, at, false);
-  paintSigns(pen, painting, visible);
+  paintSigns(pen, painting, visible, k);
 }
 
 function put<Key>(map: Map<Key, number[]>, key: Key, { x, y, width, height }: Rectangle): void {
@@ -164,13 +179,15 @@ function paintLabel(pen: Pen, { places, theme }: Painting, at: number, isFirst: 
     if (label.length > 0) pen.text(label[0], middle, top, font.size, theme.text, true, "center", box.width - 6);
     return;
   }
-  for (let line = 1; line < label.length; line++) pen.text(label[line], middle, top + line * font.line, font.size, theme.text, false, "center", box.width - 6);
+  for (let line = 1; line < label.length; line++)
+    pen.text(label[line], middle, top + line * font.line, font.size, theme.text, false, "center", box.width - 6);
 }
 
 const badge = 13;
 
 /** Signs stand on the upper corners of a box, where no text is: its status or role at the left, and at the right that it can be opened. */
-export function paintSigns(pen: Pen, { places, looks, theme }: Painting, visible: readonly number[]): void {
+export function paintSigns(pen: Pen, { places, looks, theme }: Painting, visible: readonly number[], k: number): void {
+  if (font.size * k < legible) return;
   const plates = new Map<string, number[]>();
   const signs: (readonly [string, number, number, string])[] = [];
   const put = (sign: string, x: number, y: number, colour: string): void => {
@@ -220,9 +237,17 @@ export const stubLength = 12;
 /** A cut: a dashed end with a bar, and what cuts beside it. */
 function paintStubs(pen: Pen, { shown, places, theme }: Painting, window: Rectangle, k: number): void {
   const near = grown(window, 160);
-  const inside = places.scene.stubs.filter((stub) => overlap({ x: stub.x, y: stub.y, width: 0, height: 0 }, near)).map((stub) => ({ ...stub, end: stub.y + (stub.above ? -stubLength : stubLength) }));
-  pen.curves(inside.map(({ x, y, end }) => Float64Array.of(x, y, x, end)), { colour: theme.cut, width: Math.max(1.6, 0.8 / k), dash: [3, 2] });
-  pen.polygons(inside.map(({ x, end }) => [x - 6, end - 1.5, x + 6, end - 1.5, x + 6, end + 1.5, x - 6, end + 1.5]), theme.cut);
+  const inside = places.scene.stubs
+    .filter((stub) => overlap({ x: stub.x, y: stub.y, width: 0, height: 0 }, near))
+    .map((stub) => ({ ...stub, end: stub.y + (stub.above ? -stubLength : stubLength) }));
+  pen.curves(
+    inside.map(({ x, y, end }) => Float64Array.of(x, y, x, end)),
+    { colour: theme.cut, width: Math.max(1.6, 0.8 / k), dash: [3, 2] },
+  );
+  pen.polygons(
+    inside.map(({ x, end }) => [x - 6, end - 1.5, x + 6, end - 1.5, x + 6, end + 1.5, x - 6, end + 1.5]),
+    theme.cut,
+  );
   if (font.size * k < legible) return;
   for (const { x, end, above, cut } of inside) {
     const { op, kind } = shown.model.cuts[cut];

@@ -29,7 +29,9 @@ function isPlace(cut: Cut): boolean {
 export function cutsList(page: Page): CutsList {
   const { cuts } = page.model;
   const lacking = unreached(cuts).map(([name, at]): Row => [name, at, isPlace(cuts[at]) ? `${reason(cuts[at])} ${cuts[at].source}` : cuts[at].kind]);
-  const places = cuts.flatMap((cut, at): Row[] => (isPlace(cut) ? [[reason(cut), at, `${cut.source}${cut.meant === "" ? "" : ` \u2013 meant: ${cut.meant}`}`]] : []));
+  const places = cuts.flatMap((cut, at): Row[] =>
+    isPlace(cut) ? [[reason(cut), at, `${cut.source}${cut.meant === "" ? "" : ` \u2013 meant: ${cut.meant}`}`]] : [],
+  );
   const section = (words: string, all: readonly Row[]): Row[] => (all.length > 0 ? [[words, -1, numberText(all.length)], ...all] : []);
   const rows = [...section("Parameters without gradient", lacking), ...section("Where gradient stops", places)];
   const isSelected = (cut: number): boolean => page.state.selected.kind === "cut" && page.state.selected.at === cut;
@@ -40,7 +42,12 @@ export function cutsList(page: Page): CutsList {
       const [words, cut, note] = rows[index];
       set(row, { "aria-selected": isSelected(cut) ? "true" : "false" });
       row.classList.toggle("heading", cut < 0);
-      fill(row, cut < 0 ? null : h("span", { class: "sign removed" }, "\u2298"), h("span", { class: "name" }, words), h("span", { class: cut < 0 ? "count" : "note" }, ` ${note}`));
+      fill(
+        row,
+        cut < 0 ? null : h("span", { class: "sign removed" }, "\u2298"),
+        h("span", { class: "name" }, words),
+        h("span", { class: cut < 0 ? "count" : "note" }, ` ${note}`),
+      );
     },
     act(index) {
       page.select({ kind: "cut", at: rows[index][1] < 0 ? rows[index + 1][1] : rows[index][1] }, true);
@@ -51,7 +58,11 @@ export function cutsList(page: Page): CutsList {
   return {
     element: h("div", { class: "cuts fills" }, all.element),
     reveal(selected) {
-      if (selected.kind === "cut" && rows[all.active]?.[1] !== selected.at) all.goTo(rows.findIndex(([, cut]) => cut === selected.at), false);
+      if (selected.kind === "cut" && rows[all.active]?.[1] !== selected.at)
+        all.goTo(
+          rows.findIndex(([, cut]) => cut === selected.at),
+          false,
+        );
       all.refresh();
     },
   };

@@ -5,10 +5,11 @@ import { statusWords } from "../draw/paint.ts";
 import { bytesText, numberText } from "../draw/plain.ts";
 import { pathOf, standIn } from "../draw/sums.ts";
 import { type Groups, grouped } from "../graph/columns.ts";
-import type { Selected, Trail } from "../state.ts";
+import type { Trail } from "../state.ts";
 import type { Page } from "./context.ts";
 import { reason } from "./cuts.ts";
 import { type Child, button, fill, h } from "./dom.ts";
+import { badges, copy, facts, moduleButton, nodeButton, titleOf } from "./pieces.ts";
 
 export interface DetailsPanel {
   readonly element: HTMLElement;
@@ -25,7 +26,8 @@ export function detailsPanel(page: Page): DetailsPanel {
     show() {
       const { selected } = page.state;
       if (selected.kind === "none") fill(element, ...ofGraph(page));
-      else if (selected.kind === "node") fill(element, ...ofNode(page, selected.at, (readers ??= grouped(page.model.edges.from, page.model.nodes.count))));
+      else if (selected.kind === "node")
+        fill(element, ...ofNode(page, selected.at, (readers ??= grouped(page.model.edges.from, page.model.nodes.count))));
       else if (selected.kind === "module") fill(element, ...ofModule(page, selected.at));
       else if (selected.kind === "cut") fill(element, ...ofCut(page, selected.at));
       else fill(element, ...ofChange(page, selected.at));
@@ -67,23 +69,31 @@ function ofNode(page: Page, node: number, readers: Groups): Child[] {
       (nodes.flags[node] & flag.opaque) !== 0 ? "opaque" : "",
       (nodes.flags[node] & flag.output) !== 0 ? "output of the graph" : "",
     ]),
-    (nodes.flags[node] & flag.failed) !== 0 && h("p", { class: "failed" }, `\u2715 ${errorOf(details) || "This operation raised the error that ended the forward."}`),
-    h("div", { class: "copy" }, h("code", {}, nodes.id(node)), button("Copy id", () => copy(page, nodes.id(node)))),
+    (nodes.flags[node] & flag.failed) !== 0 &&
+      h("p", { class: "failed" }, `\u2715 ${errorOf(details) || "This operation raised the error that ended the forward."}`),
+    h(
+      "div",
+      { class: "copy" },
+      h("code", {}, nodes.id(node)),
+      button("Copy id", () => copy(page, nodes.id(node))),
+    ),
     ...trailButtons(page),
     ...changes.flatMap((at) => changeFields(page, at)),
     ...(details === null ? [h("p", { class: "note" }, "Reading the details\u2026")] : known(page, details)),
     ...overlays(model, node),
-    neighbours(page, "Inputs", inputs.map((edge) => [edges.from[edge], slotWords(model, edge), edges.status[edge]])),
-    neighbours(page, "Consumers", [...consumers].map((edge) => [edges.to[edge], slotWords(model, edge), edges.status[edge]])),
+    neighbours(
+      page,
+      "Inputs",
+      inputs.map((edge) => [edges.from[edge], slotWords(model, edge), edges.status[edge]]),
+    ),
+    neighbours(
+      page,
+      "Consumers",
+      [...consumers].map((edge) => [edges.to[edge], slotWords(model, edge), edges.status[edge]]),
+    ),
     h("h3", {}, "Module"),
     moduleButton(page, nodes.scope[node]),
   ];
-}
-
-/** A function is called by what it does, anything else by its name. */
-export function titleOf({ nodes, texts }: Model, node: number): string {
-  const [op, name] = [texts[nodes.op[node]], texts[nodes.name[node]]];
-  return (roles[nodes.role[node]] === "function" ? op : name || op) || roles[nodes.role[node]];
 }
 
 /** What the failed operation raised, as the file has it. */
@@ -94,23 +104,50 @@ function errorOf(details: Details | null): string {
 
 function known(page: Page, details: Details): Child[] {
   return [
-    facts([["names", details.names.join(", ")], ["native", details.native], ["source", details.source], ["view of", details.base]]),
+    facts([
+      ["names", details.names.join(", ")],
+      ["native", details.native],
+      ["source", details.source],
+      ["view of", details.base],
+    ]),
     details.attributes.length > 0 && h("h3", {}, "Attributes"),
     facts(details.attributes),
     details.outputs.length > 0 && h("h3", {}, "Outputs"),
     facts(details.outputs.map((output, at) => [String(at), output])),
     details.saved.length > 0 && h("h3", {}, "Saved for backward"),
     details.saved.length > 0 &&
-      h("table", {},
+      h(
+        "table",
+        {},
         h("thead", {}, h("tr", {}, ...["slot", "tensor, storage", "bytes"].map((words) => h("th", { scope: "col" }, words)))),
-        h("tbody", {}, ...details.saved.map(({ slot, tensor, bytes, storage, state, origin }) =>
-          h("tr", {}, h("th", { scope: "row" }, slot), h("td", {}, tensor, state === "" ? null : h("em", {}, ` ${state}`), h("br"), origin >= 0 ? nodeButton(page, origin, storage || page.model.nodes.id(origin)) : storage),
-            h("td", { class: "number" }, bytes === null ? "unknown" : bytesText(bytes)))))),
+        h(
+          "tbody",
+          {},
+          ...details.saved.map(({ slot, tensor, bytes, storage, state, origin }) =>
+            h(
+              "tr",
+              {},
+              h("th", { scope: "row" }, slot),
+              h(
+                "td",
+                {},
+                tensor,
+                state === "" ? null : h("em", {}, ` ${state}`),
+                h("br"),
+                origin >= 0 ? nodeButton(page, origin, storage || page.model.nodes.id(origin)) : storage,
+              ),
+              h("td", { class: "number" }, bytes === null ? "unknown" : bytesText(bytes)),
+            ),
+          ),
+        ),
+      ),
   ];
 }
 
 function overlays(model: Model, node: number): Child[] {
-  const said = model.channels.flatMap((channel) => (channel.said[node] > 0 ? [[channel.name, `${model.texts[channel.said[node]]}${channel.unit === "" ? "" : ` ${channel.unit}`}`] as const] : []));
+  const said = model.channels.flatMap((channel) =>
+    channel.said[node] > 0 ? [[channel.name, `${model.texts[channel.said[node]]}${channel.unit === "" ? "" : ` ${channel.unit}`}`] as const] : [],
+  );
   return said.length === 0 ? [] : [h("h3", {}, "Overlay"), facts(said)];
 }
 
@@ -119,14 +156,23 @@ function ofModule(page: Page, at: number): Child[] {
   const scope = shown.scopes.of[at];
   const { scopes, texts } = model;
   const wide = statuses.length;
-  const changed = statuses.flatMap((status, place) => (place > 0 && sums.byStatus[scope * wide + place] > 0 ? [`${sums.byStatus[scope * wide + place]} ${status}`] : []));
+  const changed = statuses.flatMap((status, place) =>
+    place > 0 && sums.byStatus[scope * wide + place] > 0 ? [`${sums.byStatus[scope * wide + place]} ${status}`] : [],
+  );
   const parts = shown.scopes.parts[at];
   return [
     h("h2", {}, pathOf(model, scope) || "the whole graph"),
-    badges([texts[scopes.className[scope]], shown.scopes.times[at] > 1 ? `\u00d7${shown.scopes.times[at]} equal layers` : "", parts > 1 ? `part ${shown.scopes.part[at] + 1} of ${parts}` : ""]),
-    h("div", { class: "buttons" },
+    badges([
+      texts[scopes.className[scope]],
+      shown.scopes.times[at] > 1 ? `\u00d7${shown.scopes.times[at]} equal layers` : "",
+      parts > 1 ? `part ${shown.scopes.part[at] + 1} of ${parts}` : "",
+    ]),
+    h(
+      "div",
+      { class: "buttons" },
       button(page.state.opened.has(standIn(shown, at)) ? "Close" : "Open", () => page.toggle(at)),
-      button("Copy path", () => copy(page, pathOf(model, scope)))),
+      button("Copy path", () => copy(page, pathOf(model, scope))),
+    ),
     facts([
       ["detail", texts[scopes.detail[scope]]],
       ["calls", numberText(scopes.calls[scope])],
@@ -151,7 +197,11 @@ function ofCut(page: Page, at: number): Child[] {
     h("h2", {}, `\u2298 ${reason(cut)}`),
     cut.text !== "" && h("p", {}, cut.text),
     cut.advice !== "" && h("p", { class: "advice" }, cut.advice),
-    facts([["source", cut.source], ["via", cut.via], ["meant", cut.meant]]),
+    facts([
+      ["source", cut.source],
+      ["via", cut.via],
+      ["meant", cut.meant],
+    ]),
     cut.at >= 0 && h("h3", {}, "Stops at"),
     cut.at >= 0 && nodeButton(page, cut.at),
     cut.into >= 0 && h("h3", {}, cut.slot >= 0 ? `Before input ${cut.slot} of` : "Before"),
@@ -181,66 +231,69 @@ function changeFields({ model }: Page, at: number): Child[] {
   const { fields } = model.changes[at];
   if (fields.length === 0) return [];
   return [
-    h("table", { class: "fields" },
+    h(
+      "table",
+      { class: "fields" },
       h("thead", {}, h("tr", {}, ...["field", "before", "after"].map((words) => h("th", { scope: "col" }, words)))),
-      h("tbody", {}, ...fields.slice(0, 200).map(({ path, before, after }) =>
-        h("tr", {}, h("th", { scope: "row" }, path), h("td", { class: "before" }, before), h("td", { class: "after" }, after))))),
+      h(
+        "tbody",
+        {},
+        ...fields
+          .slice(0, 200)
+          .map(({ path, before, after }) =>
+            h("tr", {}, h("th", { scope: "row" }, path), h("td", { class: "before" }, before), h("td", { class: "after" }, after)),
+          ),
+      ),
+    ),
   ];
 }
 
-const trailWords: readonly (readonly [Trail, string])[] = [["path", "Path to the loss"], ["ancestors", "Ancestors"], ["descendants", "Descendants"]];
+const trailWords: readonly (readonly [Trail, string])[] = [
+  ["path", "Path to the loss"],
+  ["ancestors", "Ancestors"],
+  ["descendants", "Descendants"],
+];
 
 function trailButtons(page: Page): Child[] {
   const toPath = page.model.kind === "forward" ? "Path to the output" : "Path to the loss";
   return [
-    h("div", { class: "buttons", role: "group", "aria-label": "Follow" },
+    h(
+      "div",
+      { class: "buttons", role: "group", "aria-label": "Follow" },
       ...trailWords.map(([trail, words]) =>
-        button(trail === "path" ? toPath : words, () => page.change({ trail: page.state.trail === trail ? "" : trail }), { "aria-pressed": page.state.trail === trail ? "true" : "false" }))),
+        button(trail === "path" ? toPath : words, () => page.change({ trail: page.state.trail === trail ? "" : trail }), {
+          "aria-pressed": page.state.trail === trail ? "true" : "false",
+        }),
+      ),
+    ),
   ];
 }
 
 function neighbours(page: Page, title: string, all: readonly (readonly [node: number, note: string, status: number])[]): Child {
   if (all.length === 0) return null;
-  return h("section", {},
+  return h(
+    "section",
+    {},
     h("h3", {}, `${title} (${numberText(all.length)})`),
-    h("ul", { class: "plainly" }, ...all.slice(0, mostNeighbours).map(([node, note, status]) => h("li", {}, nodeButton(page, node), h("span", { class: `note ${statuses[status]}` }, ` ${note} ${statusWords(status)}`)))),
-    all.length > mostNeighbours && h("p", { class: "note" }, `and ${numberText(all.length - mostNeighbours)} more`));
+    h(
+      "ul",
+      { class: "plainly" },
+      ...all
+        .slice(0, mostNeighbours)
+        .map(([node, note, status]) =>
+          h("li", {}, nodeButton(page, node), h("span", { class: `note ${statuses[status]}` }, ` ${note} ${statusWords(status)}`)),
+        ),
+    ),
+    all.length > mostNeighbours && h("p", { class: "note" }, `and ${numberText(all.length - mostNeighbours)} more`),
+  );
 }
 
 function slotWords(model: Model, edge: number): string {
   const { slot, output, kind, kinds } = model.edges;
-  const parts = [slot[edge] >= 0 ? `input ${slot[edge]}` : "", output[edge] > 0 ? `output ${output[edge]}` : "", kind[edge] > 0 ? kinds[kind[edge]] : ""];
+  const parts = [
+    slot[edge] >= 0 ? `input ${slot[edge]}` : "",
+    output[edge] > 0 ? `output ${output[edge]}` : "",
+    kind[edge] > 0 ? kinds[kind[edge]] : "",
+  ];
   return parts.filter((part) => part !== "").join(", ");
-}
-
-function nodeButton(page: Page, node: number, words = page.model.nodes.id(node)): HTMLElement {
-  return button(words, () => page.select({ kind: "node", at: node }, true), { class: "link" });
-}
-
-function moduleButton(page: Page, scope: number): HTMLElement {
-  return button(pathOf(page.model, scope) || "the whole graph", () => page.select((scope === 0 ? { kind: "none" } : { kind: "module", at: scope }) as Selected), { class: "link" });
-}
-
-function badges(words: readonly string[]): HTMLElement {
-  return h("p", { class: "badges" }, ...words.filter((each) => each !== "").map((each) => h("span", { class: "badge" }, each)));
-}
-
-function facts(all: readonly (readonly [string, string])[]): HTMLElement | null {
-  const told = all.filter(([, value]) => value !== "");
-  return told.length === 0 ? null : h("dl", {}, ...told.flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]));
-}
-
-function copy(page: Page, text: string): void {
-  const failed = (): void => {
-    // Some hosts of a page forbid the clipboard: what is marked can still be copied by hand.
-    const area = h("textarea", { class: "sr" });
-    area.value = text;
-    document.body.append(area);
-    area.select();
-    document.execCommand("copy");
-    area.remove();
-  };
-  if (navigator.clipboard) navigator.clipboard.writeText(text).catch(failed);
-  else failed();
-  page.say(`Copied ${text.slice(0, 200)}`);
 }

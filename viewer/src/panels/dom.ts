@@ -31,7 +31,9 @@ export function fill(element: Element, ...children: readonly Child[]): void {
 
 /** Texts of a file are made plain; nodes are taken as they are. */
 function kept(children: readonly Child[]): (Node | string)[] {
-  return children.filter((child) => child !== null && child !== false).map((child) => (typeof child === "string" ? plain(child, 100_000) : (child as Node)));
+  return children
+    .filter((child) => child !== null && child !== false)
+    .map((child) => (typeof child === "string" ? plain(child, 100_000) : (child as Node)));
 }
 
 export function button(words: string, act: () => void, attributes: Readonly<Record<string, Value>> = {}): HTMLButtonElement {

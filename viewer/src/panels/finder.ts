@@ -22,8 +22,15 @@ export function finder(page: Page): Finder {
   let milliseconds = 0;
   let timer = 0;
   const input = h("input", {
-    type: "search", placeholder: "Search id, name, op, class, dtype, shape, source", "aria-label": "Search nodes and modules",
-    autocomplete: "off", spellcheck: "false", "aria-controls": "gradir-hits", "aria-expanded": "false", role: "combobox", "aria-autocomplete": "list",
+    type: "search",
+    placeholder: "Search id, name, op, class, dtype, shape, source",
+    "aria-label": "Search nodes and modules",
+    autocomplete: "off",
+    spellcheck: "false",
+    "aria-controls": "gradir-hits",
+    "aria-expanded": "false",
+    role: "combobox",
+    "aria-autocomplete": "list",
     input: () => {
       clearTimeout(timer);
       timer = window.setTimeout(find, 40);
@@ -37,10 +44,21 @@ export function finder(page: Page): Finder {
     draw(row, index) {
       const hit = hits[index];
       set(row, { "aria-selected": "false" });
-      if (hit.node < 0) fill(row, h("span", { class: "badge" }, "module"), h("span", { class: "name" }, ` ${pathOf(model, hit.scope)}`), h("span", { class: "note" }, ` ${model.texts[model.scopes.className[hit.scope]]}`));
+      if (hit.node < 0)
+        fill(
+          row,
+          h("span", { class: "badge" }, "module"),
+          h("span", { class: "name" }, ` ${pathOf(model, hit.scope)}`),
+          h("span", { class: "note" }, ` ${model.texts[model.scopes.className[hit.scope]]}`),
+        );
       else {
         const { nodes, texts } = model;
-        fill(row, h("span", { class: "badge" }, texts[nodes.op[hit.node]] || roles[nodes.role[hit.node]]), h("span", { class: "name" }, ` ${nodes.id(hit.node)}`), h("span", { class: "note" }, ` ${texts[nodes.dtype[hit.node]]}${texts[nodes.shape[hit.node]]}`));
+        fill(
+          row,
+          h("span", { class: "badge" }, texts[nodes.op[hit.node]] || roles[nodes.role[hit.node]]),
+          h("span", { class: "name" }, ` ${nodes.id(hit.node)}`),
+          h("span", { class: "note" }, ` ${texts[nodes.dtype[hit.node]]}${texts[nodes.shape[hit.node]]}`),
+        );
       }
     },
     act: (index) => choose(index),

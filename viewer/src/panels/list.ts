@@ -96,7 +96,14 @@ export function list(options: ListOptions): List {
     const index = indexOf(event);
     if (index < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
     const page = Math.max(1, Math.floor(element.clientHeight / high) - 1);
-    const moves: Readonly<Record<string, number>> = { ArrowDown: index + 1, ArrowUp: index - 1, Home: 0, End: count - 1, PageDown: index + page, PageUp: index - page };
+    const moves: Readonly<Record<string, number>> = {
+      ArrowDown: index + 1,
+      ArrowUp: index - 1,
+      Home: 0,
+      End: count - 1,
+      PageDown: index + page,
+      PageUp: index - page,
+    };
     if (event.key === "ArrowUp" && index === 0 && options.leave) options.leave();
     else if (event.key in moves) goTo(moves[event.key], true);
     else if (event.key === "Enter" || (event.key === " " && options.role !== "tree")) options.act(index, event);

@@ -29,7 +29,10 @@ export function modulesTable(page: Page): ModulesTable {
     return node < 0 ? "" : `${texts[nodes.dtype[node]]}${texts[nodes.shape[node]]}`;
   };
   const numbers = (words: string, column: ArrayLike<number>, text: (value: number) => string = numberText): Column => ({
-    words, isNumber: true, value: (scope) => column[scope], text: (scope) => (column[scope] === 0 ? "" : text(column[scope])),
+    words,
+    isNumber: true,
+    value: (scope) => column[scope],
+    text: (scope) => (column[scope] === 0 ? "" : text(column[scope])),
   });
   const columns: readonly Column[] = [
     { words: "Module", isNumber: false, value: (scope) => scope, text: (scope) => paths[scope] },
@@ -47,8 +50,12 @@ export function modulesTable(page: Page): ModulesTable {
   let isDown = false;
 
   const heads = columns.map((column, at) =>
-    h("div", { role: "columnheader", class: column.isNumber ? "cell number" : "cell", "aria-sort": "none" },
-      button(column.words, () => sort(at), { tabindex: at === 0 ? 0 : -1, title: `Sort by ${column.words.toLowerCase()}` })));
+    h(
+      "div",
+      { role: "columnheader", class: column.isNumber ? "cell number" : "cell", "aria-sort": "none" },
+      button(column.words, () => sort(at), { tabindex: at === 0 ? 0 : -1, title: `Sort by ${column.words.toLowerCase()}` }),
+    ),
+  );
   const head = h("div", { role: "row", class: "head", "aria-rowindex": 1, keydown: (event: KeyboardEvent) => walkHeads(event) }, ...heads);
   const rows = list({
     role: "grid",
@@ -56,7 +63,16 @@ export function modulesTable(page: Page): ModulesTable {
     draw(row, index) {
       const scope = order[index];
       set(row, { "aria-selected": isSelected(scope) ? "true" : "false" });
-      fill(row, ...columns.map((column) => h("div", { role: "gridcell", class: column.isNumber ? "cell number" : "cell", title: plain(column.text(scope), 400) }, plain(column.text(scope), 200))));
+      fill(
+        row,
+        ...columns.map((column) =>
+          h(
+            "div",
+            { role: "gridcell", class: column.isNumber ? "cell number" : "cell", title: plain(column.text(scope), 400) },
+            plain(column.text(scope), 200),
+          ),
+        ),
+      );
     },
     act(index) {
       page.select({ kind: "module", at: order[index] });

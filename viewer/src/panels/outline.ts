@@ -7,9 +7,9 @@ import { depths } from "../draw/sums.ts";
 import { type Groups, grouped } from "../graph/columns.ts";
 import type { Selected } from "../state.ts";
 import type { Page } from "./context.ts";
-import { titleOf } from "./details.ts";
 import { fill, h, set } from "./dom.ts";
 import { list } from "./list.ts";
+import { titleOf } from "./pieces.ts";
 
 export interface Outline {
   readonly element: HTMLElement;
@@ -60,7 +60,11 @@ export function outline(page: Page): Outline {
       set(element, { "aria-level": level, "aria-selected": isSelected(page.state.selected, page, row) ? "true" : "false" });
       element.style.paddingLeft = `${4 + (level - 1) * 14}px`;
       if (isBranch(row)) set(element, { "aria-expanded": expanded.has(row) ? "true" : "false" });
-      fill(element, h("span", { class: "twist", "aria-hidden": "true" }, isBranch(row) ? (expanded.has(row) ? "\u25be" : "\u25b8") : ""), ...words(model, row, sums.nodes, sums.byStatus));
+      fill(
+        element,
+        h("span", { class: "twist", "aria-hidden": "true" }, isBranch(row) ? (expanded.has(row) ? "\u25be" : "\u25b8") : ""),
+        ...words(model, row, sums.nodes, sums.byStatus),
+      );
     },
     act(index, event) {
       const row = rows[index];
@@ -122,7 +126,11 @@ function words(model: Model, row: Row, counts: Int32Array, byStatus: Int32Array)
     return [
       sign === "" ? null : h("span", { class: `sign ${statuses[status]}`, title: status > 0 ? statuses[status] : role }, sign),
       h("span", { class: "name" }, titleOf(model, node)),
-      h("span", { class: "note" }, ` ${role === "function" ? plain(texts[nodes.name[node]], 200) : ""} ${texts[nodes.dtype[node]]}${texts[nodes.shape[node]]}`),
+      h(
+        "span",
+        { class: "note" },
+        ` ${role === "function" ? plain(texts[nodes.name[node]], 200) : ""} ${texts[nodes.dtype[node]]}${texts[nodes.shape[node]]}`,
+      ),
     ];
   }
   const changed = counts[row] - byStatus[row * statuses.length];

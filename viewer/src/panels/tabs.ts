@@ -28,7 +28,16 @@ export function tabs(label: string, all: readonly Tab[], onShow: (name: string) 
   }
   bar.addEventListener("keydown", (event) => {
     const at = all.findIndex(({ name }) => name === current);
-    const to = event.key === "ArrowRight" ? at + 1 : event.key === "ArrowLeft" ? at - 1 : event.key === "Home" ? 0 : event.key === "End" ? all.length - 1 : null;
+    const to =
+      event.key === "ArrowRight"
+        ? at + 1
+        : event.key === "ArrowLeft"
+          ? at - 1
+          : event.key === "Home"
+            ? 0
+            : event.key === "End"
+              ? all.length - 1
+              : null;
     if (to === null) return;
     const { name } = all[(to + all.length) % all.length];
     show(name);
@@ -42,7 +51,11 @@ export function tabs(label: string, all: readonly Tab[], onShow: (name: string) 
     current = name;
     for (const each of all) {
       const isCurrent = each.name === name;
-      set(heads.get(each.name) as HTMLElement, { "aria-selected": isCurrent ? "true" : "false", tabindex: isCurrent ? 0 : -1, "aria-controls": isCurrent ? `gradir-panel-${name}` : null });
+      set(heads.get(each.name) as HTMLElement, {
+        "aria-selected": isCurrent ? "true" : "false",
+        tabindex: isCurrent ? 0 : -1,
+        "aria-controls": isCurrent ? `gradir-panel-${name}` : null,
+      });
       const panel = made.get(each.name);
       if (panel) panel.hidden = !isCurrent;
     }
