@@ -80,7 +80,7 @@ export function paintMarks(pen: Pen, painting: Painting, selected: Marks, pointe
     [selected, 3, true],
   ] as const) {
     if (marks.box >= 0 && !isHidden(painting, painting.looks.status[marks.box]))
-      paintMarkedBox(pen, painting, marks.box, Math.max(width, width / k), isSelected);
+      paintMarkedBox(pen, painting, marks.box, Math.max(width, width / k), isSelected, k);
     if (marks.frame >= 0 && (isSelected || marks.frame !== selected.frame)) {
       const { x, y, width: wide, height } = painting.places.scene.frames[marks.frame];
       pen.rectangles([x, y, wide, height], null, { colour: theme.accent, width: Math.max(width, width / k) }, 8);
@@ -94,12 +94,13 @@ export function paintMarks(pen: Pen, painting: Painting, selected: Marks, pointe
   }
 }
 
-function paintMarkedBox(pen: Pen, painting: Painting, at: number, width: number, isSelected: boolean): void {
+function paintMarkedBox(pen: Pen, painting: Painting, at: number, width: number, isSelected: boolean, k: number): void {
   const { places, theme, looks } = painting;
   const { boxes, lines } = places.scene;
   const ways: Float64Array[] = [];
   const heads: number[][] = [];
   const others: number[] = [];
+  const marked = [at];
   for (const each of linesAt(places, at).subarray(0, mostLines)) {
     const line = lines[each];
     const other = line.from === at ? line.to : line.from;
@@ -108,11 +109,12 @@ function paintMarkedBox(pen: Pen, painting: Painting, at: number, width: number,
     heads.push(arrow(line.way, 1.2));
     const { x, y, width: wide, height } = boxes[other];
     others.push(x, y, wide, height);
+    marked.push(other);
   }
   pen.curves(ways, { colour: theme.accent, width: isSelected ? width * 0.75 : width });
   pen.polygons(heads, theme.accent);
   pen.rectangles(others, null, { colour: theme.accent, width: width * 0.6 }, 5);
   const { x, y, width: wide, height } = boxes[at];
   pen.rectangles([x - 1, y - 1, wide + 2, height + 2], null, { colour: theme.accent, width }, 6);
-  if (isSelected) paintSigns(pen, painting, [at]);
+  paintSigns(pen, painting, marked, k);
 }

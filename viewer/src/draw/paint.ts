@@ -160,7 +160,7 @@ function paintBoxes(pen: Pen, painting: Painting, visible: readonly number[], k:
   if (font.size * k < legible) return;
   for (const at of visible) paintLabel(pen, painting, at, true);
   for (const at of visible) paintLabel(pen, painting, at, false);
-  paintSigns(pen, painting, visible);
+  paintSigns(pen, painting, visible, k);
 }
 
 function put<Key>(map: Map<Key, number[]>, key: Key, { x, y, width, height }: Rectangle): void {
@@ -186,7 +186,8 @@ function paintLabel(pen: Pen, { places, theme }: Painting, at: number, isFirst: 
 const badge = 13;
 
 /** Signs stand on the upper corners of a box, where no text is: its status or role at the left, and at the right that it can be opened. */
-export function paintSigns(pen: Pen, { places, looks, theme }: Painting, visible: readonly number[]): void {
+export function paintSigns(pen: Pen, { places, looks, theme }: Painting, visible: readonly number[], k: number): void {
+  if (font.size * k < legible) return;
   const plates = new Map<string, number[]>();
   const signs: (readonly [string, number, number, string])[] = [];
   const put = (sign: string, x: number, y: number, colour: string): void => {
