@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from capture import Block, Bottleneck
 from measure import interleaved, table
 
-FORMATS = ("plain", "tree", "dot", "nodelink", "graphml", "cytoscape", "model-explorer", "summary", "modules")
+FORMATS = ("plain", "tree", "dot", "nodelink", "graphml", "cytoscape", "model-explorer", "summary", "modules", "html")
 EVERYTHING = {"show_attrs": True, "show_saved": True}
 
 

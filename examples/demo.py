@@ -16,7 +16,13 @@ import sys
 from pathlib import Path
 
 MODEL = Path(__file__).resolve().with_name("gpt.py")
-EXPORTS = {"html": "model.html", "mermaid": "model.mmd", "dot": "model.dot", "tree": "model.tree.txt", "plain": "model.txt"}
+EXPORTS = {
+    "html": "model.html",
+    "mermaid": "model.mmd",
+    "dot": "model.dot",
+    "tree": "model.tree.txt",
+    "plain": "model.txt",
+}
 DRAWING_SECONDS = 120
 DIFFERENT = 1
 

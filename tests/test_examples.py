@@ -329,12 +329,23 @@ def test_the_demo_runs_and_lists_what_it_wrote(tmp_path: Path) -> None:
     output = done.stdout.decode()
     assert done.returncode == 0, output + done.stderr.decode()
     drawn = ["model.svg"] if shutil.which("dot") else []
-    expected = ["model.gir", "model.mmd", "model.dot", "model.tree.txt", "model.txt", *drawn, "edited.gir"]
+    expected = [
+        "model.gir",
+        "model.html",
+        "model.mmd",
+        "model.dot",
+        "model.tree.txt",
+        "model.txt",
+        *drawn,
+        "edited.gir",
+    ]
+    expected.append("review.html")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(expected)
     listed = re.findall(r"^  out/(\S+) +([\d,]+) bytes$", output.replace(os.sep, "/"), re.MULTILINE)
     sizes = {name: int(size.replace(",", "")) for name, size in listed}
     assert sizes == {name: (tmp_path / "out" / name).stat().st_size for name in expected}
-    assert output.count("\n$ gradir ") == 8
+    assert output.count("\n$ gradir ") == 10
+    assert (tmp_path / "out" / "review.html").resolve().as_uri() in output
     assert "h.3.mlp.adapter" in output
 
 

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import re
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from gzip import decompress
+from hashlib import sha256
+from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from gradir_exporters._page.columns import ACCUMULATES, FAILED, OPAQUE, OUTPUT, REARRANGES, ROLES
+from gradir_exporters._page.columns import ACCUMULATES, FAILED, OPAQUE, OUTPUT, REARRANGES, ROLES, Columns
 from gradir_exporters._page.modules import whole_tree
 from gradir_exporters.html import HtmlExporter, HtmlOptions
+from hostile_texts import HOSTILE_TEXTS, graph_of
 from hypothesis import HealthCheck, given, settings
-from samples import everything, hostile
-from strategies import graphs
+from page_graphs import changed, layered
+from samples import chain, everything, hostile
+from strategies import graphs, stacks
 
-from gradir.ir import Graph, Node, Source
+import gradir
+from gradir.errors import ExportError
+from gradir.ir import Cut, Graph, Node, Producer, Ref, Source, TensorMeta
 from gradir.ir.edges import edges_into
 from gradir.ir.marks import LOST, OVERLAY, STATUS
 from gradir.ir.saved import SavedBytes, folded_bytes
 from gradir.ir.text import size_text, tensor_text, value_text
+from gradir.overlays import Channel, Overlay
+from gradir.passes.blocks import stacks as blocks_of
 from gradir.vocabulary import vocabulary_of
 
 Told = Callable[[str], Any]
@@ -41,11 +49,6 @@ def source_text(source: Source | None) -> str:
     if source is None:
         return ""
     return f"{source.file}:{source.line}" + (f" in {source.function}" if source.function else "")
-
-
-def storages(graph: Graph) -> dict[tuple[str, int], str]:
-    """The storage that each slot is told to have: none where no other slot and no node has it."""
-    return {(node.id, at): saved.storage for node in graph.nodes.values() for at, saved in enumerate(node.saved)}
 
 
 def check(graph: Graph, found: Any) -> None:
@@ -124,3 +127,171 @@ def test_all_of_a_graph_is_in_its_page(sample: Callable[[], Graph], told: Told) 
 @given(graph=graphs())
 def test_all_of_any_graph_is_in_its_page(graph: Graph, told: Told) -> None:
     check(graph, told(export(graph)))
+
+
+def test_the_page_has_a_golden(golden: Callable[[str, str], None]) -> None:
+    page = export(everything(), title="everything")
+    parts = [*blocks(page).values(), BLOCK.sub(r"(\1)", re.sub(r"sha256-[^']*", "sha256-", without_assets(page)))]
+    golden("html/everything.txt", "\n".join(parts).replace("],", "],\n"))
+
+
+def without_assets(page: str) -> str:
+    for name in ("script", "style"):
+        page = re.sub(rf"<{name}>.*?</{name}>", f"<{name}></{name}>", page, flags=re.DOTALL)
+    return page
+
+
+def test_equal_graphs_have_equal_pages() -> None:
+    page = export(everything())
+    assert page == export(everything())
+    for _, data in BLOCK.findall(page):
+        head = b64decode(data)[:10]
+        assert (head[4:8], head[9]) == (bytes(4), 255), "no time and no system"
+
+
+class Tags(HTMLParser):
+    """What a parser of HTML finds in a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[str] = []
+        self.within: dict[str, list[str]] = {}
+        self.policy = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if ("http-equiv", "Content-Security-Policy") in attrs:
+            self.policy = dict(attrs)["content"] or ""
+
+    def handle_data(self, data: str) -> None:
+        self.within.setdefault(self.tags[-1] if self.tags else "", []).append(data)
+
+
+TAGS = ["html", "head", *["meta"] * 5, "title", "style", "body", "noscript", "p", "script", "script", "script"]
+
+
+@pytest.mark.parametrize("text", HOSTILE_TEXTS.values(), ids=HOSTILE_TEXTS)
+def test_no_text_of_a_graph_is_markup(text: str, told: Told) -> None:
+    page = export(graph_of(text), title=f"t{text}")
+    assert Tags(page).tags == TAGS
+    assert Tags(export(everything())).tags == TAGS
+    page.encode()
+    (node,) = [node for node in told(page)["nodes"] if node["details"]["id"] == "f:1"]
+    assert node["op"].encode("utf-16", "surrogatepass") == text.encode("utf-16", "surrogatepass")
+
+
+def test_the_policy_allows_the_two_that_are_there_and_nothing_else() -> None:
+    page = export(everything())
+    found = Tags(page)
+    scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    styles = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
+    assert [len(scripts), len(styles)] == [1, 1]
+    script, style = (b64encode(sha256(text.encode()).digest()).decode() for text in (*scripts, *styles))
+    assert found.policy == (
+        f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def test_an_edge_from_nowhere_is_an_error() -> None:
+    with pytest.raises(ExportError, match="has an edge from 'gone', which is not in the graph"):
+        export(Graph.of([Node("x", inputs=(Ref("gone", 0),))]))
+
+
+@settings(max_examples=60)
+@given(stacks())
+def test_equal_layers_are_those_that_are_rolled_up(case: tuple[Graph, int]) -> None:
+    graph, _ = case
+    found = Columns(graph).block()["scopes"]["alike"]
+    tree = whole_tree(graph)
+    away = [found] * len(tree.scopes) if isinstance(found, int) else found
+    equal = {tree.scopes[place].path: tree.scopes[place - by].path for place, by in enumerate(away) if by}
+    assert equal == {
+        stack.first._replace(number=stack.first.number + step).path: stack.first.path
+        for level in range(3)
+        for stack in blocks_of(graph, level)
+        for step in range(1, len(stack.blocks))
+    }
+
+
+def test_cuts_say_what_happened_and_what_to_do(told: Told) -> None:
+    source, tensor = Source("net.py", 7, "forward"), TensorMeta("float32", (2,))
+    cuts = [
+        Cut("detach", ("a", "b"), "fc", None, "detach", source, meant="stop-gradient", at="x", into="y", slot=1),
+        Cut("unreached", ("a",), "fc", tensor),
+        Cut("unreached", ("c",), "", tensor),
+        Cut("hidden", ("d",), "gone", tensor),
+    ]
+    nodes = [Node("x"), Node("y", inputs=(None, None))]
+    graph = Graph.of(nodes, cuts=cuts, producer=Producer(options={"flow": True}))
+    place, behind, unused, hidden = told(export(graph))["cuts"]
+    assert place["text"] == "detach() cuts a, b"
+    assert place["advice"].startswith("take detach() out of this line")
+    assert (place["at"], place["into"], place["slot"], place["scope"]) == (0, 1, 1, 1)
+    assert (place["source"], place["via"], place["meant"]) == ("net.py:7 in forward", "", "stop-gradient")
+    assert behind["text"] == "detach() cuts a"
+    assert unused["text"] == "nothing that was captured is computed from c"
+    assert (hidden["text"], hidden["scope"]) == ("hidden: d", 2)
+    (alone,) = told(export(Graph.of([], cuts=cuts[2:3])))["cuts"]
+    assert alone["text"] == "no gradient arrives at c, and the file does not say why"
+
+
+def test_an_overlay_is_a_channel(told: Told) -> None:
+    overlay = Overlay((Channel("gradient", {"x": 0.25, "fc.weight": "zero"}, "norm", looks={"zero": "alarm"}),))
+    (channel,) = told(gradir.export(everything(), "html", overlay=overlay))["channels"]
+    by_id = dict(zip(everything().nodes, zip(channel["look"], channel["said"], strict=True), strict=True))
+    assert channel["name"] == "gradient (norm)"
+    assert by_id["x"] == ("step 3", "0.25")
+    assert by_id["fc.weight"] == ("alarm", "x zero")
+    assert by_id["fc/t:1"] == ("", "")
+    assert [[channel["looks"][look], words] for look, words in channel["legend"]] == [
+        ["step 3", "0.25"],
+        ["alarm", "x zero"],
+    ]
+
+
+def test_a_review_has_the_changes_of_the_report(told: Told) -> None:
+    before = layered()
+    found = told(gradir.diff(before, changed(before)).to("html"))
+    ids = [node["details"]["id"] for node in found["nodes"]]
+    output, layers, added = found["changes"]
+    assert (output["group"], output["kind"]) == ("(top level)", "changed")
+    assert output["fields"] == [{"path": "in[0]", "before": "sum:1", "after": "head/exp:1"}]
+    assert layers["group"].startswith("h.{0..3}.mlp: the same")
+    assert [ids[node] for node in layers["nodes"]] == [f"h.{layer}.mlp/gelu:1" for layer in range(4)]
+    assert {"path": "op", "before": "gelu", "after": "relu"} in layers["fields"]
+    assert (added["group"], added["kind"], added["text"]) == ("head", "added", "head/exp:1  exp float32[]")
+    by_id = dict(zip(ids, found["nodes"], strict=True))
+    assert by_id["head/exp:1"]["status"] == "added"
+    assert by_id["output"]["edges"] == [
+        ["head/exp:1", 0, 0, "data", "added"],
+        ["sum:1", 0, 1, "data", "removed"],
+    ]
+
+
+def test_renamed_and_moved_nodes_are_told_apart(told: Told) -> None:
+    meta = (TensorMeta("float32", (3,)),)
+
+    def made(name: str, scope: str) -> Graph:
+        nodes = [Node(name, role="parameter", names=(name,), outputs=meta, scope=scope)]
+        nodes.append(Node("exp:1", op="exp", inputs=(Ref(name, 0),), outputs=meta))
+        nodes.append(Node("output", role="output", inputs=(Ref("exp:1", 0),), outputs=meta))
+        return Graph.of(nodes)
+
+    found = told(gradir.diff(made("weight", ""), made("kernel", "")).to("html"))
+    assert [change["kind"] for change in found["changes"]] == ["renamed"]
+    assert [node["status"] for node in found["nodes"]] == ["renamed", "same", "same"]
+    assert told(gradir.diff(made("w", ""), made("w", "")).to("html"))["changes"] == []
+
+
+def test_a_diff_from_a_file_has_no_page() -> None:
+    from gradir.diffs.diff_json import decode, encode
+
+    with pytest.raises(ExportError, match="a page needs both graphs"):
+        decode(encode(gradir.diff(everything(), chain(3)))).to("html")
+
+
+def test_a_long_chain_and_a_deep_path() -> None:
+    page = export(Graph.of([*chain(30_000).nodes.values(), Node("deep", scope=".".join("m" * 5_000))]))
+    assert len(page) < 400_000

@@ -5,39 +5,13 @@ from __future__ import annotations
 import re
 
 from hypothesis import given
-from hypothesis import strategies as st
+from strategies import stacks
 
-from gradir.ir import Builder, Graph, TensorMeta
-from gradir.ir.build import Value
+from gradir.ir import Graph, TensorMeta
 from gradir.ir.validate import check
 from gradir.passes import rollup
 
 META = TensorMeta("float32", (2, 3))
-
-
-@st.composite
-def stacks(draw: st.DrawFn) -> tuple[Graph, int]:
-    """Blocks made by one recipe, each taking what the one before gave, and shared inputs; with its length."""
-    b = Builder()
-    state = [b.tensor(f"x{number}", META) for number in range(draw(st.integers(1, 2)))]
-    shared = b.tensor("shared", META)
-    sources = [*range(-len(state) - 1, 0)]
-    recipe = [
-        draw(st.lists(st.sampled_from([None, *sources, *range(number)]), min_size=1, max_size=3))
-        for number in range(draw(st.integers(1, 5)))
-    ]
-    gives = draw(st.lists(st.integers(0, len(recipe) - 1), min_size=len(state), max_size=len(state)))
-    length = draw(st.integers(2, 4))
-    for block in range(length):
-        made: list[Value] = []
-        known = [*state, shared]
-        for number, slots in enumerate(recipe):
-            values = [None if slot is None else made[slot] if slot >= 0 else known[slot] for slot in slots]
-            made.append(b.function(f"op{number}", values, [META], scope=f"h.{block}.m{number % 2}"))
-        state = [made[place] for place in gives]
-    for number, value in enumerate(state):
-        b.output(value, str(number))
-    return b.build(), length
 
 
 @given(stacks())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from gradir.ir import Builder, Cut, Graph, NonFinite, Producer, Saved, Scope, Source, TensorMeta
+from gradir.ir.build import Value
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 words = st.sampled_from(["add", "mul", "t", "addmm", "end", "a b", 'q"', "x:1", "u/v", "é"])
@@ -82,3 +83,31 @@ def graphs(draw: st.DrawFn, max_functions: int = 12) -> Graph:
         cuts=draw(st.lists(st.builds(Cut, texts, st.lists(texts, max_size=2).map(tuple), scopes, metas), max_size=2)),
         producer=draw(st.builds(Producer, texts, texts, texts, attrs)),
     )
+
+
+_META = TensorMeta("float32", (2, 3))
+
+
+@st.composite
+def stacks(draw: st.DrawFn) -> tuple[Graph, int]:
+    """Blocks made by one recipe, each taking what the one before gave, and shared inputs; with its length."""
+    b = Builder()
+    state = [b.tensor(f"x{number}", _META) for number in range(draw(st.integers(1, 2)))]
+    shared = b.tensor("shared", _META)
+    sources = [*range(-len(state) - 1, 0)]
+    recipe = [
+        draw(st.lists(st.sampled_from([None, *sources, *range(number)]), min_size=1, max_size=3))
+        for number in range(draw(st.integers(1, 5)))
+    ]
+    gives = draw(st.lists(st.integers(0, len(recipe) - 1), min_size=len(state), max_size=len(state)))
+    length = draw(st.integers(2, 4))
+    for block in range(length):
+        made: list[Value] = []
+        known = [*state, shared]
+        for number, slots in enumerate(recipe):
+            values = [None if slot is None else made[slot] if slot >= 0 else known[slot] for slot in slots]
+            made.append(b.function(f"op{number}", values, [_META], scope=f"h.{block}.m{number % 2}"))
+        state = [made[place] for place in gives]
+    for number, value in enumerate(state):
+        b.output(value, str(number))
+    return b.build(), length
