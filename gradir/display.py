@@ -7,8 +7,7 @@ from typing import Final
 from gradir import registry
 from gradir.errors import ExportError
 from gradir.ir import Graph
-from gradir.passes import fold, scope_depth
-from gradir.passes.fold import destination
+from gradir.passes import destinations, fold, scope_depth
 from gradir.pictures import can_render, render
 
 __all__ = ["mimebundle", "readable"]
@@ -49,7 +48,8 @@ def readable(graph: Graph, boxes: int = _MOST_BOXES) -> Graph | None:
         return graph
     deepest = min(max(scope_depth(node.scope) for node in graph.nodes.values()), _DEEPEST)
     for depth in range(deepest, -1, -1):
-        left = {destination(node, depth) or node.id for node in graph.nodes.values()}
+        module = destinations(graph, depth)
+        left = {module(node) or node.id for node in graph.nodes.values()}
         if len(left) > boxes:
             continue
         folded = fold(graph, depth)

@@ -76,7 +76,15 @@ class AutogradChart(FlowChart):  # type: ignore[misc]  # mermaid-py has no types
         ]
         by_key: dict[str, Node] = {}
         self._drawn = list(_drawn(picture.items(), by_key))
-        links = [Link(by_key[arrow.tail], by_key[arrow.head], **_LINKS.get(arrow.kind, {})) for arrow in picture.arrows]
+        links = [
+            Link(
+                by_key[arrow.tail],
+                by_key[arrow.head],
+                message=f"×{arrow.times}" if arrow.times > 1 else "",
+                **_LINKS.get(arrow.kind, {}),
+            )
+            for arrow in picture.arrows
+        ]
         super().__init__(picture.title, list(by_key.values()), links, direction)
 
     def _build_script(self) -> None:

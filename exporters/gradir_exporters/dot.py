@@ -41,7 +41,7 @@ _NODE_LOOK: Final[Mapping[str, Any]] = {
     "height": "0.2",
     "class": "function",
 }
-_EDGE_LOOK: Final[Mapping[str, Any]] = {"arrowsize": "0.6"}
+_EDGE_LOOK: Final[Mapping[str, Any]] = {**_FONT, "arrowsize": "0.6"}
 _CLUSTER_LOOK: Final[Mapping[str, Any]] = {"style": "rounded,filled", "labeljust": "l"}
 _CUT_COLOUR: Final = "#cf222e"
 """It is seen on a light page and on a dark one."""
@@ -107,7 +107,7 @@ _THEMES: Final[Mapping[str, _Theme]] = {
     "dark": _Theme(
         {"bgcolor": "#0d1117", "fontcolor": "#c9d1d9"},
         {"fillcolor": "#30363d", "color": "#8b949e", "fontcolor": "#e6edf3"},
-        {"color": "#8b949e"},
+        {"color": "#8b949e", "fontcolor": "#c9d1d9"},
         {"fillcolor": "#ffffff0a", "color": "#484f58", "fontcolor": "#b1bac4"},
         {role: dark for role, (_, dark) in _FILLS.items()},
         "#161b22",
@@ -194,8 +194,8 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
             open_graphs.append(cluster)
         for key, role, label, tooltip in picture.boxes(group):
             open_graphs[-1].add_node(pydot.Node(key, **_quoted(label, tooltip), **_written(_box_look(role, theme))))
-    for tail, head, kind, length in picture.lines():
-        dot.add_edge(pydot.Edge(tail, head, **_written(_line_look(kind, length))))
+    for tail, head, kind, length, times, weight in picture.lines():
+        dot.add_edge(pydot.Edge(tail, head, **_written(_line_look(kind, length, times, weight))))
     return dot
 
 
@@ -249,7 +249,9 @@ def _box_statements(picture: Picture, theme: _Theme) -> Iterator[str]:
 
 def _line_statements(lines: Iterable[Line]) -> list[str]:
     looks = Memo(_line_attributes)
-    return [f"\t{tail} -> {head}{looks[kind, length]}\n" for tail, head, kind, length in lines]
+    return [
+        f"\t{tail} -> {head}{looks[kind, length, times, weight]}\n" for tail, head, kind, length, times, weight in lines
+    ]
 
 
 def _box_look(role: str, theme: _Theme) -> dict[str, str]:
@@ -261,14 +263,20 @@ def _box_look(role: str, theme: _Theme) -> dict[str, str]:
     return {**look, "fillcolor": theme.fills.get(role, theme.unknown), **_BORDERS.get(role, {})}
 
 
-def _line_attributes(line: tuple[str, int]) -> str:
+def _line_attributes(line: tuple[str, int, int, int]) -> str:
     attributes = _attributes(_line_look(*line))
     return f" [{attributes[1:]}]" if attributes else ""
 
 
-def _line_look(kind: str, length: int) -> dict[str, Any]:
-    look = _LINE_LOOKS.get(kind, _OTHER_LINE)
-    return {**look, "minlen": str(length)} if length > 1 else dict(look)
+def _line_look(kind: str, length: int, times: int, weight: int) -> dict[str, Any]:
+    look = dict(_LINE_LOOKS.get(kind, _OTHER_LINE))
+    if length > 1:
+        look["minlen"] = str(length)
+    if times > 1:
+        look["label"] = f" ×{times}"
+    if weight > 1:
+        look["weight"] = str(weight)
+    return look
 
 
 def _attributes(look: Mapping[str, Any]) -> str:

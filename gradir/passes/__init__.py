@@ -5,7 +5,7 @@ from __future__ import annotations
 from gradir.ir.module_tree import scope_depth
 from gradir.passes.drop import drop
 from gradir.passes.focus import around, between, focus
-from gradir.passes.fold import destination, fold
+from gradir.passes.fold import destinations, fold
 from gradir.passes.hide import hide_shape_ops
 from gradir.passes.lineage import ancestors, descendants
 from gradir.passes.patterns import matching
@@ -17,7 +17,7 @@ __all__ = [
     "around",
     "between",
     "descendants",
-    "destination",
+    "destinations",
     "drop",
     "focus",
     "fold",
