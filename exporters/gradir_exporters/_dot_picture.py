@@ -104,6 +104,7 @@ class DotOptions(Options, frozen=True, kw_only=True):
     ] = "TB"
     clusters: Annotated[bool, msgspec.Meta(description="draw a frame around the boxes of each module")] = True
     theme: Annotated[Literal["light", "dark"], msgspec.Meta(description="the colours: light is the classic")] = "light"
+    caption: Annotated[str, msgspec.Meta(description="a line of text below the picture")] = ""
     legend: Annotated[bool, msgspec.Meta(description="add a frame that says what the boxes and lines mean")] = False
 
 

@@ -10,6 +10,7 @@ from gradir.ir import Graph
 from gradir.ir.memo import Memo
 from gradir.options import OptionError, filled
 from gradir.protocols import Options
+from gradir_exporters._dot_labels import shown
 from gradir_exporters._dot_picture import CUT, LEGEND_LINE, LINE_END, LINE_START, DotOptions, Picture
 from gradir_exporters._overlay_looks import FILLS
 
@@ -181,6 +182,8 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
     picture = Picture(graph, filled)
     theme = _THEMES[filled.theme]
     dot = pydot.Dot(_NAME, graph_type="digraph", rankdir=filled.direction, **_GRAPH_LOOK, **_written(theme.graph))
+    if filled.caption:
+        dot.set("label", f'"{shown(filled.caption)}"')
     dot.set_node_defaults(**_NODE_LOOK, **_written(theme.node))
     dot.set_edge_defaults(**_EDGE_LOOK, **_written(theme.edge))
     cluster_look = _written({**_CLUSTER_LOOK, **theme.cluster})
@@ -220,6 +223,8 @@ def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
     # Written here and not by its methods, which quote every value again and take longer than all the rest.
     digraph.body.extend(_box_statements(picture, theme))
     digraph.body.extend(_line_statements(picture.lines()))
+    if options.caption:
+        digraph.body.append(f'\tlabel="{shown(options.caption)}"\n')
     return digraph
 
 

@@ -19,7 +19,7 @@ __all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
 HELP = "draw a graph and open the picture"
 DESCRIPTION = (
     "Draw a captured graph with Graphviz and open the picture in a browser. A graph too large to read "
-    "is folded by module, unless an option says what to show."
+    "is rolled up and folded by module, unless an option says what to show."
 )
 
 EPILOG = """\
@@ -53,7 +53,9 @@ def run(options: argparse.Namespace) -> int:
     registry.exporter_options("dot", values, "the picture")
     whole = load_to_draw(options)
     graph = chosen_passes(options)(whole)
-    svg = api.render(_readable(graph) if graph is whole else graph, "svg", seconds=options.seconds, **values)
+    if graph is whole:
+        graph, values = _readable(graph, values)
+    svg = api.render(graph, "svg", seconds=options.seconds, **values)
     # Not removed: the browser reads it after this program has ended.
     handle, path = tempfile.mkstemp(prefix="gradir-", suffix=".svg")
     os.close(handle)
@@ -63,8 +65,9 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _readable(graph: Graph) -> Graph:
-    from gradir.display import readable
+def _readable(graph: Graph, values: dict[str, object]) -> tuple[Graph, dict[str, object]]:
+    """A large graph made small, and the options of the picture, which says so."""
+    from gradir.passes import readable
 
     small = readable(graph)
     if small is None:
@@ -72,7 +75,7 @@ def _readable(graph: Graph) -> Graph:
             f"{len(graph.nodes):,} nodes are too many to read, and no depth makes them few: choose some with --focus, "
             "or give a --depth"
         )
-    if small is not graph:
-        boxes = f"{len(graph.nodes):,} nodes are shown as {len(small.nodes):,} boxes"
-        report(f"{boxes}, folded by module; --depth says how far")
-    return small
+    if not small.note:
+        return graph, values
+    report(f"{small.note}; --depth, --rollup, --drop and --focus say what to show")
+    return small.graph, {"caption": small.note, **values}

@@ -7,12 +7,14 @@ from gradir.passes.drop import drop
 from gradir.passes.focus import around, between, focus
 from gradir.passes.fold import destinations, fold
 from gradir.passes.hide import hide_shape_ops
+from gradir.passes.ladder import Readable, readable
 from gradir.passes.lineage import ancestors, descendants
 from gradir.passes.patterns import matching
 from gradir.passes.rollup import rollup
 from gradir.passes.wiring import within, without
 
 __all__ = [
+    "Readable",
     "ancestors",
     "around",
     "between",
@@ -23,6 +25,7 @@ __all__ = [
     "fold",
     "hide_shape_ops",
     "matching",
+    "readable",
     "rollup",
     "scope_depth",
     "within",

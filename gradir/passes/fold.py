@@ -97,11 +97,12 @@ def fold(graph: Graph, depth: int) -> Graph:
     where there is none: nothing flows through a list. There is an edge between two nodes of the result exactly when
     there was one between their members: one for each tensor that passes.
 
-    A folded node has the role ``module``, the path as its name, the class as its native name, the parent as its scope,
-    and the attributes ``nodes``, ``parameters`` (elements, where every size is a number) and ``saved_bytes`` (each
-    storage in the module that saved it first, without those that leaves, parameters and buffers own). The saved slots
-    inside are counted there and dropped; a slot that remains keeps an origin that went inside only if that tensor
-    leaves the module. A view whose base went inside has the module for its base. Folding what is folded adds up.
+    A folded node has the role ``module``, the path as its name, the class as its native name, the module that calls it
+    as its scope, and the attributes ``nodes``, ``parameters`` (elements, where every size is a number) and
+    ``saved_bytes`` (each storage in the module that saved it first, without those that leaves, parameters and buffers
+    own). The saved slots inside are counted there and dropped; a slot that remains keeps an origin that went inside
+    only if that tensor leaves the module. A view whose base went inside has the module for its base. Folding what is
+    folded adds up.
 
     Contraction may close cycles. They run within the strongly connected components of the contracted graph, which two
     searches find (Sharir, Comput. Math. Appl. 7, 1981; here without recursion). Within such a component every
@@ -152,6 +153,7 @@ class _Contraction:
 
     def __init__(self, graph: Graph, nodes: Sequence[Node], places: Sequence[str | None]) -> None:
         self._graph = graph
+        self._containers = _Containers(graph.scopes)
         self._nodes = nodes
         self._places = places
         self._number = {node.id: number for number, node in enumerate(nodes)}
@@ -259,7 +261,7 @@ class _Contraction:
             role="module",
             op="module",
             native=self._class_name(path),
-            scope=path.rpartition(".")[0],
+            scope=self._around(path),
             names=(self._names[group][1],),
             inputs=tuple(dict.fromkeys(map(self._moved, outside))),
             outputs=tuple(self._outputs.get(group, ())),
@@ -284,6 +286,13 @@ class _Contraction:
             for source in self._sources[number]
         ]
         yield from (self._nodes[number] for number in dict.fromkeys([*here, *leaves]))
+
+    def _around(self, path: str) -> str:
+        """The module that calls one: no flow runs within the frame of a list."""
+        above = path.rpartition(".")[0]
+        while above in self._containers:
+            above = above.rpartition(".")[0]
+        return above
 
     def _class_name(self, path: str) -> str:
         return self._graph.scopes[path].class_name if path in self._graph.scopes else ""
