@@ -30,5 +30,7 @@ def mimebundle(graph: Graph) -> dict[str, str]:
         except ExportError:
             pass
         else:
-            return {**shown, "image/svg+xml": svg.decode()}
+            # A cell is narrower than many a picture.
+            fitting = svg.decode().replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
+            return {**shown, "image/svg+xml": fitting}
     return {**shown, "text/vnd.mermaid": registry.export("mermaid", small.graph, {"caption": small.note})}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gradir.ir import Builder, Graph, Scope, TensorMeta
+from gradir.ir import Builder, Graph, Saved, Scope, TensorMeta
 from gradir.ir.build import Value
 from gradir.ir.validate import check
 from gradir.passes import fold
@@ -92,3 +92,15 @@ def test_lines_within_a_frame_are_the_straightest() -> None:
     dot = b.build().to("dot")
     assert re.findall(r"-> n\d+(.*)", dot) == ["", ' [weight="8"]', ' [weight="2"]', "", ""]
     assert "weight" not in b.build().to("dot", clusters=False)
+
+
+def test_the_box_of_a_folded_module_says_the_same_in_both_pictures() -> None:
+    b = Builder()
+    weight = b.tensor("fc.w", META, role="parameter", scope="fc")
+    saved = [(Saved("result", bytes=2048), None)]
+    b.output(b.function("exp", [weight], [META], scope="fc", saved=saved))
+    folded = fold(b.build(scopes=[Scope("fc", "Linear", calls=1)]), 1)
+    words = ["float32[2, 3]", "2 nodes", "6 parameters", "2.0 kB saved"]
+    dot, mermaid = folded.to("dot"), folded.to("mermaid")
+    assert "fc Linear " + " ".join(words) in dot.replace("\\n", " ")
+    assert "fc (Linear) " + " ".join(words) in mermaid.replace("\n", " ")

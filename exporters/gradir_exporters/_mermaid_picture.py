@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import edges_into
 from gradir.ir.marks import SIGNS, lost_slots, overlay_mark, status
-from gradir.ir.text import counted, short_bytes
+from gradir.ir.text import counted
 from gradir.passes import destinations
 from gradir.vocabulary import vocabulary_of
+from gradir_exporters._box_words import given, module_counts
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 if TYPE_CHECKING:
@@ -238,7 +239,9 @@ def _lines(node: Node, style: Style) -> Iterator[str]:
         # Its frame already says where it is.
         name = node.label.removeprefix(f"{node.scope}.") if node.scope else node.label
         yield _with_class(name, node.native if node.native != name else "")
-        yield from _totals(node.attrs)
+        if style.shapes and node.outputs:
+            yield given(node)
+        yield from module_counts(node)
         return
     operation = (node.native if style.native else "") or node.op
     name = node.names[0] if node.names else ""
@@ -246,26 +249,13 @@ def _lines(node: Node, style: Style) -> Iterator[str]:
     if node.opaque:
         yield "(opaque)"
     if style.shapes and node.outputs:
-        yield f"{node.tensor}, {len(node.outputs) - 1} more" if len(node.outputs) > 1 else str(node.tensor)
+        yield given(node)
 
 
 def _slot_lines(slot: Saved, style: Style) -> Iterator[str]:
     yield slot.slot if slot.state == "held" else f"{slot.slot} ({slot.state})"
     if style.shapes:
         yield str(slot.tensor)
-
-
-def _totals(attrs: Mapping[str, object]) -> Iterator[str]:
-    for name, noun in (("nodes", "node"), ("parameters", "parameter")):
-        count = attrs.get(name)
-        if isinstance(count, int) and count:
-            yield counted(count, noun)
-    shared = attrs.get("shared_parameters")
-    if isinstance(shared, int) and shared:
-        yield f"{counted(shared, 'parameter')} of an earlier part"
-    kept = attrs.get("saved_bytes")
-    if isinstance(kept, int) and kept:
-        yield f"{short_bytes(kept)} saved"
 
 
 def _with_class(name: str, class_name: str) -> str:

@@ -34,7 +34,7 @@ class Readable(NamedTuple):
 
 
 def readable(graph: Graph, boxes: int = _BOXES, large: int = _LARGE) -> Readable | None:
-    """The graph itself where it has at most ``large`` nodes, else one of at most ``boxes``, or of ``large``.
+    """The graph itself where it is not larger than either limit, else one of at most ``boxes`` nodes, or of ``large``.
 
     Each step is taken only where those before it leave too many: accumulators go, one of equal layers stands for all,
     so does one of the equal steps of a loop or a chain, and modules are folded, as little as is enough. ``None`` is
@@ -46,7 +46,7 @@ def readable(graph: Graph, boxes: int = _BOXES, large: int = _LARGE) -> Readable
     >>> len(small.graph.nodes), small.note
     (100, '1,000 nodes as 100 boxes: folded to depth 2')
     """
-    if len(graph.nodes) <= large:
+    if len(graph.nodes) <= max(boxes, large):
         return Readable(graph)
     done: list[str] = []
     small = graph
