@@ -7,14 +7,11 @@ from typing import Final
 from gradir import registry
 from gradir.errors import ExportError
 from gradir.ir import Graph
-from gradir.passes import fold, scope_depth
-from gradir.passes.fold import destination
+from gradir.passes import readable
 from gradir.pictures import can_render, render
 
-__all__ = ["mimebundle", "readable"]
+__all__ = ["mimebundle"]
 
-_MOST_BOXES: Final = 150
-_DEEPEST: Final = 16
 _SECONDS: Final = 10.0
 _PAGE: Final = "html"
 _LARGEST_PAGE: Final = 2_000_000
@@ -36,8 +33,9 @@ Where a notebook is not trusted, and on a site that shows notebooks without scri
 def mimebundle(graph: Graph) -> dict[str, str]:
     """The graph as text, as a page, and as a picture by MIME type: SVG where ``dot`` is installed, else Mermaid.
 
-    Front-ends show the page; the picture is for what shows no HTML. There a graph of more than 150 boxes is folded by
-    module, and one that stays larger has no picture, as one of hundreds of thousands of nodes has no page.
+    Front-ends show the page; the picture is for what shows no HTML. There a graph of more than 150 boxes is made small
+    by `gradir.passes.readable`; one that stays large has no picture, as one of hundreds of thousands of nodes has no
+    page.
     """
     shown = {"text/plain": repr(graph)}
     if page := _framed(graph):
@@ -47,12 +45,14 @@ def mimebundle(graph: Graph) -> dict[str, str]:
         return shown
     if can_render():
         try:
-            svg = render(registry.export("dot", small, {}), "svg", seconds=_SECONDS)
+            svg = render(registry.export("dot", small.graph, {"caption": small.note}), "svg", seconds=_SECONDS)
         except ExportError:
             pass
         else:
-            return {**shown, "image/svg+xml": svg.decode()}
-    return {**shown, "text/vnd.mermaid": registry.export("mermaid", small, {})}
+            # A cell is narrower than many a picture.
+            fitting = svg.decode().replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
+            return {**shown, "image/svg+xml": fitting}
+    return {**shown, "text/vnd.mermaid": registry.export("mermaid", small.graph, {"caption": small.note})}
 
 
 def _framed(graph: Graph) -> str:
@@ -63,24 +63,3 @@ def _framed(graph: Graph) -> str:
         return ""
     page = escape(registry.export(_PAGE, graph, {}))
     return _FRAME.format(page=page, title=escape(repr(graph).strip("<>"))) if len(page) <= _LARGEST_PAGE else ""
-
-
-def readable(graph: Graph, boxes: int = _MOST_BOXES) -> Graph | None:
-    """The graph, folded by module as little as makes it at most ``boxes`` nodes; ``None`` where no depth does.
-
-    >>> from gradir.ir import Node
-    >>> layers = Graph.of([Node(f"f:{number}", scope=f"h.{number // 10}") for number in range(1000)])
-    >>> len(readable(layers, 120).nodes), len(readable(layers, 99).nodes)
-    (100, 1)
-    """
-    if len(graph.nodes) <= boxes:
-        return graph
-    deepest = min(max(scope_depth(node.scope) for node in graph.nodes.values()), _DEEPEST)
-    for depth in range(deepest, -1, -1):
-        left = {destination(node, depth) or node.id for node in graph.nodes.values()}
-        if len(left) > boxes:
-            continue
-        folded = fold(graph, depth)
-        if len(folded.nodes) <= boxes:
-            return folded
-    return None

@@ -279,10 +279,18 @@ def test_view_opens_a_picture(form: str, head: bytes, opened: list[str], capfd: 
 @pytest.mark.usefixtures("dot_program")
 def test_view_folds_what_is_too_large_to_read(opened: list[str], capfd: Read) -> None:
     assert main(["view", "layers.gir", "--to", "svg"]) == 0
-    assert re.match(r"gradir: 1,002 nodes are shown as \d+ boxes, folded by module", capfd.readouterr().err)
-    assert main(["view", "chain.gir", "--to", "svg"]) == 2
+    assert re.match(
+        r"gradir: 1,002 nodes as \d+ boxes: .*; --depth, --rollup, --drop and --focus say what to show\n",
+        capfd.readouterr().err,
+    )
+    assert main(["view", "chain.gir", "--to", "svg"]) == 0
+    assert re.match(r"gradir: 1,002 nodes as 3 boxes: repeated steps once;", capfd.readouterr().err)
+    b = Builder()
+    b.output(b.function("cat", [b.tensor(f"x{number}", TensorMeta()) for number in range(200)], [TensorMeta()]))
+    gradir.save(b.build(), "wide.gir")
+    assert main(["view", "wide.gir", "--to", "svg"]) == 2
     assert "too many to read" in capfd.readouterr().err
-    assert len(opened) == 1
+    assert len(opened) == 2
 
 
 def test_view_without_a_browser_says_where_the_page_is(

@@ -24,16 +24,23 @@ META = TensorMeta("float32", (2, 3))
 depths = st.integers(0, 4)
 
 
-def place(node: Node, depth: int) -> str | None:
+def place(node: Node, depth: int, graph: Graph) -> str | None:
     """The module a node goes into, stated anew for the laws."""
     components = node.scope.split(".") if node.scope else []
     if node.role in {"output", "view_base"} or len(components) < depth:
         return None
-    return ".".join(components[:depth])
+    paths = [".".join(components[:length]) for length in range(depth, len(components) + 1)]
+    return next((path for path in paths if not path or not is_list(path, graph)), None)
 
 
-def key(node: Node, depth: int) -> tuple[str, str]:
-    target = place(node, depth)
+def is_list(path: str, graph: Graph) -> bool:
+    """Whether a module was not called, and one in it was."""
+    called = [scope.path for scope in graph.scopes.values() if scope.calls]
+    return path not in called and any(other.startswith(f"{path}.") for other in called)
+
+
+def key(node: Node, depth: int, graph: Graph) -> tuple[str, str]:
+    target = place(node, depth, graph)
     return ("node", node.id) if target is None else ("module", target)
 
 
@@ -44,7 +51,7 @@ def folded_key(node: Node, depth: int) -> tuple[str, str]:
 
 
 def contracted_edges(graph: Graph, depth: int) -> set[tuple[tuple[str, str], tuple[str, str]]]:
-    keys = {node.id: key(node, depth) for node in graph.nodes.values()}
+    keys = {node.id: key(node, depth, graph) for node in graph.nodes.values()}
     return {(keys[e.src], keys[e.dst]) for e in graph.edges if keys[e.src] != keys[e.dst]}
 
 
@@ -73,7 +80,7 @@ def test_every_node_is_counted_once(graph: Graph, depth: int) -> None:
     modules = [node for node in folded.nodes.values() if node.role == "module"]
     assert sum(m.attrs["nodes"] for m in modules) + len(folded.nodes) - len(modules) == len(graph.nodes)
     assert {folded_key(node, depth) for node in folded.nodes.values()} == {
-        key(node, depth) for node in graph.nodes.values()
+        key(node, depth, graph) for node in graph.nodes.values()
     }
 
 

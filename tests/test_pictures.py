@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -15,9 +16,9 @@ import pytest
 from samples import chain, everything, hostile
 
 import gradir
-from gradir.display import readable
 from gradir.errors import ExportError
-from gradir.ir import Graph, Node, Ref
+from gradir.ir import Builder, Graph, Node, Ref, TensorMeta
+from gradir.passes import readable
 from gradir.pictures import render
 
 MAGIC = {"svg": b"<?xml", "png": b"\x89PNG\r\n\x1a\n", "pdf": b"%PDF-"}
@@ -74,7 +75,9 @@ def test_captions_of_frames_lie_above_all_lines_in_an_svg(
     frames = f".//{SVG}g[@class='cluster']//{SVG}text"
     assert captions(after, frames) == []
     assert captions(after, f".//{SVG}g[@class='captions']/{SVG}text") == captions(before, frames) != []
-    kept = [element for element in after.iter() if element is not graph[-1]]
+    assert (after.attrib.pop("role"), after[0].tag) == ("img", f"{SVG}title")
+    assert re.fullmatch(r"Graph of [\d,]+ boxes and [\d,]+ arrows", after[0].text)
+    kept = [element for element in after.iter() if element not in (graph[-1], after[0])]
     assert sorted(map(str, (e.attrib for e in kept))) == sorted(map(str, (e.attrib for e in before.iter())))
 
 
@@ -139,16 +142,20 @@ def test_a_notebook_shows_svg_where_dot_is() -> None:
 
 def test_a_large_graph_is_shown_folded_and_a_hopeless_one_as_text() -> None:
     svg = layers(100)._repr_mimebundle_()["image/svg+xml"]
-    assert svg.count('class="node') == 102
-    assert set(chain(1000)._repr_mimebundle_()) == {"text/plain"}
+    assert svg.count('class="node') == 12
+    assert "1,002 nodes as 12 boxes: equal layers once" in svg
+    assert "max-width:100%" in svg
+    b = Builder()
+    b.output(b.function("cat", [b.tensor(f"x{number}", TensorMeta()) for number in range(200)], [TensorMeta()]))
+    assert set(b.build()._repr_mimebundle_()) == {"text/plain"}
 
 
 def test_readable_folds_as_little_as_it_must() -> None:
     graph = layers(20)
-    assert readable(graph, 202) is graph
-    folded = readable(graph, 100)
-    assert folded is not None
-    assert len(folded.nodes) == 22
+    assert readable(graph, 202) == (graph, "")
+    small = readable(graph, 100)
+    assert small is not None
+    assert len(small.graph.nodes) == 12
 
 
 def test_make_dot_takes_the_classic_arguments() -> None:

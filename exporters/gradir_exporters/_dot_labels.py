@@ -12,6 +12,7 @@ from gradir.ir import AttrValue, Node, NonFinite
 from gradir.ir.exactkey import exact_key
 from gradir.ir.memo import Memo
 from gradir.ir.text import printable
+from gradir_exporters._box_words import given, module_counts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -52,7 +53,10 @@ class Labels:
         self.saved = Memo(self._saved_label)
 
     def node(self, node: Node) -> str:
-        """The name and shape of a tensor, the name, if any, and native name of a function; then its table."""
+        """The name and shape of a tensor, the name, if any, and native name of a function; then its table.
+
+        A folded module has its counts instead.
+        """
         if node.role in _TENSOR_ROLES:
             name = (node.names and node.names[0]) or node.id
             label = f"{shown(name)}{LINE_BREAK}{self._shapes[node.shape]}"
@@ -62,6 +66,8 @@ class Labels:
                 label = f"{shown(node.names[0])}{LINE_BREAK}{label}"
             if node.opaque:
                 label = f"{label}{LINE_BREAK}(opaque)"
+            if node.role == "module":
+                return LINE_BREAK.join([label, *filter(None, [shown(given(node)), *module_counts(node)])])
         if self._attr_chars is None or not (node.attrs or node.saved):
             return label
         return label + self._table(node, self._attr_chars)

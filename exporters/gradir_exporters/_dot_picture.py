@@ -15,6 +15,8 @@ from gradir.errors import ExportError
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import edges_beside, edges_into, have_edges_beside
 from gradir.ir.marks import SIGNS, lost_slots, overlay_mark, status
+from gradir.ir.memo import Memo
+from gradir.ir.module_tree import split_path
 from gradir.protocols import Options
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
 from gradir_exporters._dot_lengths import entry_lengths, past_saved
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
     from gradir_exporters._dot_lengths import Lengths
 
 __all__ = ["CUT", "LEGEND_LINE", "LINE_END", "LINE_START", "Box", "DotOptions", "Group", "Line", "Picture"]
+
+SAME_FRAME: Final = 8
+NEAR_FRAME: Final = 2
+FAR: Final = 1
+"""How much a line within a frame is to be short and straight, one into the next frame, and any other."""
 
 _LINE_LENGTH: Final = 2
 """Ranks; over one alone, dashes are not seen."""
@@ -97,6 +104,7 @@ class DotOptions(Options, frozen=True, kw_only=True):
     ] = "TB"
     clusters: Annotated[bool, msgspec.Meta(description="draw a frame around the boxes of each module")] = True
     theme: Annotated[Literal["light", "dark"], msgspec.Meta(description="the colours: light is the classic")] = "light"
+    caption: Annotated[str, msgspec.Meta(description="a line of text below the picture")] = ""
     legend: Annotated[bool, msgspec.Meta(description="add a frame that says what the boxes and lines mean")] = False
 
 
@@ -104,8 +112,9 @@ Box: TypeAlias = "tuple[str, str, str, str]"
 """One node to draw: its key, role, label and tooltip, the last two escaped. A plain tuple, which takes a tenth of the
 time to make of a named one."""
 
-Line: TypeAlias = "tuple[str, str, str, int]"
-"""One edge to draw: the keys of its ends, its kind, the ranks it spans. A kind is ``data``, ``removed`` (data that no
+Line: TypeAlias = "tuple[str, str, str, int, int, int]"
+"""What to draw of edges: the keys of their ends, their kind, the ranks they span, how many there are, how straight the
+line is to be: `SAME_FRAME`, `NEAR_FRAME` or `FAR`. A kind is ``data``, ``removed`` (data that no
 longer flows), ``view``, ``inplace``, ``saved`` or ``buffer``."""
 
 
@@ -150,6 +159,7 @@ class Picture:
         self._nodes = list(graph.nodes.values())
         self._keys = [f"n{number}" for number in range(len(graph.nodes))]
         self._tails, self._other_kinds = _tails(graph.nodes)
+        self._folded = {number for number, node in enumerate(self._nodes) if node.role == "module"}
         self._labels = Labels(options.max_attr_chars if options.show_attrs else None)
         self._tooltips = Tooltips(graph.nodes)
         self._marked = any(map(status, self._nodes))
@@ -164,7 +174,7 @@ class Picture:
         self._legend: tuple[list[Box], list[Line]] = ([], [])
         title, looks = overlay_legend(self._overlay.values())
         if options.legend or looks:
-            self._legend = _legend(self._roles(), {kind for _, _, kind, _ in self._drawn_lines()}, looks)
+            self._legend = _legend(self._roles(), {line[2] for line in self._drawn_lines()}, looks)
         if self._legend[0]:
             self.root.children[_LEGEND] = Group("cluster_legend", shown(title or "legend"), "what the colours mean")
 
@@ -211,24 +221,28 @@ class Picture:
         outputs = [node.id for node in self._nodes if node.role == "output"]
         for number, stub in enumerate(self._stubs):
             if stub.into:
-                yield f"cut{number}", keys[stub.into], CUT, 1
+                yield f"cut{number}", keys[stub.into], CUT, 1, 1, FAR
             elif outputs:
-                yield f"cut{number}", keys[outputs[-1]], LEGEND_LINE, 1
+                yield f"cut{number}", keys[outputs[-1]], LEGEND_LINE, 1, 1, FAR
 
     def _edge_lines(self) -> Iterator[Line]:
         keys, lengths = self._keys, self._lengths()
-        nodes, marked = self._nodes, self._marked
+        nodes, marked, folded = self._nodes, self._marked, self._folded
+        scopes = [node.scope for node in nodes] if self._options.clusters else [""] * len(nodes)
+        nearness = Memo(_nearness)
         for head, (key, tails) in enumerate(zip(keys, self._tails, strict=True)):
-            node, by_tail = nodes[head], lengths.get(head)
-            if marked or head in self._other_kinds:
-                for tail, kind in zip(tails, self._kinds(node), strict=True):
-                    yield keys[tail], key, kind, by_tail.get(tail, 1) if by_tail else 1
-            elif by_tail:
-                for tail in tails:
-                    yield keys[tail], key, "data", by_tail.get(tail, 1)
+            by_tail, scope = lengths.get(head, {}), scopes[head]
+            if marked or head in self._other_kinds or (folded and (head in folded or not folded.isdisjoint(tails))):
+                # What passes between two boxes of which one is a folded module is one line.
+                drawn: dict[tuple[int, str, int], int] = {}
+                for slot, (tail, kind) in enumerate(zip(tails, self._kinds(nodes[head]), strict=True)):
+                    line = (tail, kind, -1 if head in folded or tail in folded else slot)
+                    drawn[line] = drawn.get(line, 0) + 1
+                for (tail, kind, _), times in drawn.items():
+                    yield keys[tail], key, kind, by_tail.get(tail, 1), times, nearness[scopes[tail], scope]
             else:
                 for tail in tails:
-                    yield keys[tail], key, "data", 1
+                    yield keys[tail], key, "data", by_tail.get(tail, 1), 1, nearness[scopes[tail], scope]
 
     def _roles(self) -> set[str]:
         """The roles of the boxes that are drawn."""
@@ -268,9 +282,9 @@ class Picture:
                 continue
             for number, saved in enumerate(node.saved):
                 box = f"{key}s{number}"
-                yield key, box, "saved", 1
+                yield key, box, "saved", 1, 1, FAR
                 if buffers and saved.origin is not None and saved.origin.id in buffers:
-                    yield buffers[saved.origin.id], box, "buffer", 1
+                    yield buffers[saved.origin.id], box, "buffer", 1, 1, FAR
 
 
 def _tails(nodes: Mapping[str, Node]) -> tuple[list[Sequence[int]], set[int]]:
@@ -295,6 +309,15 @@ def _tails(nodes: Mapping[str, Node]) -> tuple[list[Sequence[int]], set[int]]:
             raise ExportError(f"node {node.id!r} has an edge from {src!r}, which is not in the graph") from None
         found.append(tails)
     return found, others | unusual
+
+
+def _nearness(ends: tuple[str, str]) -> int:
+    """How near to each other two modules are drawn."""
+    one, other = ends
+    if one == other:
+        return SAME_FRAME if one else FAR
+    above = {one, split_path(one)[0]} & {other, split_path(other)[0]}
+    return NEAR_FRAME if above - {""} else FAR
 
 
 def _is_gone(tail: Node, head: Node, slot: int) -> bool:
@@ -351,9 +374,9 @@ def _legend(roles: Collection[str], kinds: Collection[str], looks: Mapping[str, 
         key = f"legend{number}"
         first = f"{key}s" if kind else key
         if number:
-            lines.append((f"legend{number - 1}", first, LEGEND_LINE, 1))
+            lines.append((f"legend{number - 1}", first, LEGEND_LINE, 1, 1, FAR))
         if kind:
             boxes.append((first, LINE_START, "", f"where a line starts: {label}"))
-            lines.append((first, key, kind, _LINE_LENGTH))
+            lines.append((first, key, kind, _LINE_LENGTH, 1, FAR))
         boxes.append((key, role, label, f"the look of every line: {label}" if kind else f"the look of: {label}"))
     return boxes, lines

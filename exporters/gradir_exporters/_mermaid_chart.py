@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from mermaid.flowchart import FlowChart, Link, Node
 from mermaid.style import Style
 
+from gradir.ir.text import quoted
 from gradir_exporters._mermaid_picture import Box
-from gradir_exporters._mermaid_text import escaped
+from gradir_exporters._mermaid_text import escaped, shown
 from gradir_exporters._overlay_looks import FILLS
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class AutogradChart(FlowChart):  # type: ignore[misc]  # mermaid-py has no types
     GitHub has, since Mermaid 12 chooses another where it can.
     """
 
-    def __init__(self, picture: Picture, direction: str, notes: Sequence[str] = ()) -> None:
+    def __init__(self, picture: Picture, direction: str, notes: Sequence[str] = (), caption: str = "") -> None:
+        self._head = ["---", *([f"title: {quoted(shown(caption))}"] if caption else []), "config:"]
         self._notes = [
             *(f"%% {note}" for note in notes),
             f"accTitle: {picture.title}",
@@ -76,11 +78,19 @@ class AutogradChart(FlowChart):  # type: ignore[misc]  # mermaid-py has no types
         ]
         by_key: dict[str, Node] = {}
         self._drawn = list(_drawn(picture.items(), by_key))
-        links = [Link(by_key[arrow.tail], by_key[arrow.head], **_LINKS.get(arrow.kind, {})) for arrow in picture.arrows]
+        links = [
+            Link(
+                by_key[arrow.tail],
+                by_key[arrow.head],
+                message=f"×{arrow.times}" if arrow.times > 1 else "",
+                **_LINKS.get(arrow.kind, {}),
+            )
+            for arrow in picture.arrows
+        ]
         super().__init__(picture.title, list(by_key.values()), links, direction)
 
     def _build_script(self) -> None:
-        lines = ["---", "config:", "  layout: dagre", "---", f"flowchart {self.orientation}", *self._notes]
+        lines = [*self._head, "  layout: dagre", "---", f"flowchart {self.orientation}", *self._notes]
         lines.extend(map(str, sorted(self.styles, key=attrgetter("name"))))
         lines.extend(self._drawn)
         lines.extend(map(str, self.links))

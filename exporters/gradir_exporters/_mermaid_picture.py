@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import sources
 from gradir.ir.marks import SIGNS, lost_slots, overlay_mark, status
-from gradir.ir.text import counted, short_bytes
-from gradir.passes import destination
+from gradir.ir.text import counted
+from gradir.passes import destinations
 from gradir.vocabulary import vocabulary_of
+from gradir_exporters._box_words import given, module_counts
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 if TYPE_CHECKING:
@@ -64,12 +65,13 @@ class Box(NamedTuple):
 class Arrow(NamedTuple):
     """One line to draw between the boxes of two keys.
 
-    ``kind`` is data, removed, view, inplace, saved, buffer or cut.
+    ``kind`` is data, removed, view, inplace, saved, buffer or cut, and ``times`` how many edges one arrow is.
     """
 
     tail: str
     head: str
     kind: str
+    times: int = 1
 
 
 class Group:
@@ -148,11 +150,16 @@ class Picture:
         return self._tensors.get(id_, id_)
 
     def _arrows(self) -> Iterator[Arrow]:
-        keys = self._keys
-        for edge in self._graph.edges:
+        keys, nodes = self._keys, self._graph.nodes
+        # What passes between two boxes of which one is a folded module is one arrow.
+        drawn: dict[tuple[Arrow, int], int] = {}
+        for number, edge in enumerate(self._graph.edges):
             if edge.dst not in self._tensors:
                 kind = "removed" if self._marked and self._leads_nowhere(edge) else edge.kind
-                yield Arrow(keys[self._drawn(edge.src)], keys[edge.dst], kind)
+                is_one = "module" in {nodes[edge.src].role, nodes[edge.dst].role}
+                arrow = Arrow(keys[self._drawn(edge.src)], keys[edge.dst], kind), -1 if is_one else number
+                drawn[arrow] = drawn.get(arrow, 0) + 1
+        yield from (arrow._replace(times=times) for (arrow, _), times in drawn.items())
         for node in self._nodes if self._style.saved else ():
             for number, slot in enumerate(node.saved):
                 yield Arrow(keys[node.id], _slot_key(keys[node.id], number), "saved")
@@ -190,10 +197,11 @@ def fewest_arrows(graph: Graph, depth: int | None, style: Style, enough: int) ->
     vertices: dict[str, str | tuple[str]] = {}
     found: set[tuple[str | tuple[str], str | tuple[str]]] = set()
     hidden = () if style.accumulators else vocabulary_of(graph).accumulators
+    folded = None if depth is None else destinations(graph, depth)
     for node in graph.nodes.values():
         if node.op in hidden:
             continue
-        module = None if depth is None else destination(node, depth)
+        module = None if folded is None else folded(node)
         vertices[node.id] = node.id if module is None else (module,)
         found.update((vertices[source], vertices[node.id]) for source in sources(node) if source in vertices)
         found.discard((vertices[node.id], vertices[node.id]))
@@ -231,7 +239,9 @@ def _lines(node: Node, style: Style) -> Iterator[str]:
         # Its frame already says where it is.
         name = node.label.removeprefix(f"{node.scope}.") if node.scope else node.label
         yield _with_class(name, node.native if node.native != name else "")
-        yield from _totals(node.attrs)
+        if style.shapes and node.outputs:
+            yield given(node)
+        yield from module_counts(node)
         return
     operation = (node.native if style.native else "") or node.op
     name = node.names[0] if node.names else ""
@@ -239,26 +249,13 @@ def _lines(node: Node, style: Style) -> Iterator[str]:
     if node.opaque:
         yield "(opaque)"
     if style.shapes and node.outputs:
-        yield f"{node.tensor}, {len(node.outputs) - 1} more" if len(node.outputs) > 1 else str(node.tensor)
+        yield given(node)
 
 
 def _slot_lines(slot: Saved, style: Style) -> Iterator[str]:
     yield slot.slot if slot.state == "held" else f"{slot.slot} ({slot.state})"
     if style.shapes:
         yield str(slot.tensor)
-
-
-def _totals(attrs: Mapping[str, object]) -> Iterator[str]:
-    for name, noun in (("nodes", "node"), ("parameters", "parameter")):
-        count = attrs.get(name)
-        if isinstance(count, int) and count:
-            yield counted(count, noun)
-    shared = attrs.get("shared_parameters")
-    if isinstance(shared, int) and shared:
-        yield f"{counted(shared, 'parameter')} of an earlier part"
-    kept = attrs.get("saved_bytes")
-    if isinstance(kept, int) and kept:
-        yield f"{short_bytes(kept)} saved"
 
 
 def _with_class(name: str, class_name: str) -> str:

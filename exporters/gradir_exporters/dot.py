@@ -10,6 +10,7 @@ from gradir.ir import Graph
 from gradir.ir.memo import Memo
 from gradir.options import OptionError, filled
 from gradir.protocols import Options
+from gradir_exporters._dot_labels import shown
 from gradir_exporters._dot_picture import CUT, LEGEND_LINE, LINE_END, LINE_START, DotOptions, Picture
 from gradir_exporters._overlay_looks import FILLS
 
@@ -41,7 +42,7 @@ _NODE_LOOK: Final[Mapping[str, Any]] = {
     "height": "0.2",
     "class": "function",
 }
-_EDGE_LOOK: Final[Mapping[str, Any]] = {"arrowsize": "0.6"}
+_EDGE_LOOK: Final[Mapping[str, Any]] = {**_FONT, "arrowsize": "0.6"}
 _CLUSTER_LOOK: Final[Mapping[str, Any]] = {"style": "rounded,filled", "labeljust": "l"}
 _CUT_COLOUR: Final = "#cf222e"
 """It is seen on a light page and on a dark one."""
@@ -107,7 +108,7 @@ _THEMES: Final[Mapping[str, _Theme]] = {
     "dark": _Theme(
         {"bgcolor": "#0d1117", "fontcolor": "#c9d1d9"},
         {"fillcolor": "#30363d", "color": "#8b949e", "fontcolor": "#e6edf3"},
-        {"color": "#8b949e"},
+        {"color": "#8b949e", "fontcolor": "#c9d1d9"},
         {"fillcolor": "#ffffff0a", "color": "#484f58", "fontcolor": "#b1bac4"},
         {role: dark for role, (_, dark) in _FILLS.items()},
         "#161b22",
@@ -181,6 +182,8 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
     picture = Picture(graph, filled)
     theme = _THEMES[filled.theme]
     dot = pydot.Dot(_NAME, graph_type="digraph", rankdir=filled.direction, **_GRAPH_LOOK, **_written(theme.graph))
+    if filled.caption:
+        dot.set("label", f'"{shown(filled.caption)}"')
     dot.set_node_defaults(**_NODE_LOOK, **_written(theme.node))
     dot.set_edge_defaults(**_EDGE_LOOK, **_written(theme.edge))
     cluster_look = _written({**_CLUSTER_LOOK, **theme.cluster})
@@ -194,8 +197,8 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
             open_graphs.append(cluster)
         for key, role, label, tooltip in picture.boxes(group):
             open_graphs[-1].add_node(pydot.Node(key, **_quoted(label, tooltip), **_written(_box_look(role, theme))))
-    for tail, head, kind, length in picture.lines():
-        dot.add_edge(pydot.Edge(tail, head, **_written(_line_look(kind, length))))
+    for tail, head, kind, length, times, weight in picture.lines():
+        dot.add_edge(pydot.Edge(tail, head, **_written(_line_look(kind, length, times, weight))))
     return dot
 
 
@@ -220,6 +223,8 @@ def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
     # Written here and not by its methods, which quote every value again and take longer than all the rest.
     digraph.body.extend(_box_statements(picture, theme))
     digraph.body.extend(_line_statements(picture.lines()))
+    if options.caption:
+        digraph.body.append(f'\tlabel="{shown(options.caption)}"\n')
     return digraph
 
 
@@ -249,7 +254,9 @@ def _box_statements(picture: Picture, theme: _Theme) -> Iterator[str]:
 
 def _line_statements(lines: Iterable[Line]) -> list[str]:
     looks = Memo(_line_attributes)
-    return [f"\t{tail} -> {head}{looks[kind, length]}\n" for tail, head, kind, length in lines]
+    return [
+        f"\t{tail} -> {head}{looks[kind, length, times, weight]}\n" for tail, head, kind, length, times, weight in lines
+    ]
 
 
 def _box_look(role: str, theme: _Theme) -> dict[str, str]:
@@ -261,14 +268,20 @@ def _box_look(role: str, theme: _Theme) -> dict[str, str]:
     return {**look, "fillcolor": theme.fills.get(role, theme.unknown), **_BORDERS.get(role, {})}
 
 
-def _line_attributes(line: tuple[str, int]) -> str:
+def _line_attributes(line: tuple[str, int, int, int]) -> str:
     attributes = _attributes(_line_look(*line))
     return f" [{attributes[1:]}]" if attributes else ""
 
 
-def _line_look(kind: str, length: int) -> dict[str, Any]:
-    look = _LINE_LOOKS.get(kind, _OTHER_LINE)
-    return {**look, "minlen": str(length)} if length > 1 else dict(look)
+def _line_look(kind: str, length: int, times: int, weight: int) -> dict[str, Any]:
+    look = dict(_LINE_LOOKS.get(kind, _OTHER_LINE))
+    if length > 1:
+        look["minlen"] = str(length)
+    if times > 1:
+        look["label"] = f" ×{times}"
+    if weight > 1:
+        look["weight"] = str(weight)
+    return look
 
 
 def _attributes(look: Mapping[str, Any]) -> str:

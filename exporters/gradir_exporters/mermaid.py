@@ -48,6 +48,7 @@ class MermaidOptions(Options, frozen=True, kw_only=True):
     fold: Annotated[bool, msgspec.Meta(description="fold further where Mermaid would refuse the size")] = True
     shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of what each box gives")] = True
     native: Annotated[bool, msgspec.Meta(description="show the framework's own name of each operation")] = False
+    caption: Annotated[str, msgspec.Meta(description="a line of text above the picture")] = ""
     show_saved: Annotated[bool, msgspec.Meta(description="draw the tensors saved for backward, and buffers")] = False
     accumulators: Annotated[bool, msgspec.Meta(description="draw the nodes that accumulate gradients")] = False
 
@@ -93,7 +94,7 @@ class MermaidExporter:
             if len(picture.arrows) > _MAX_ARROWS:
                 continue
             notes = () if depth is None else (_note(graph, depth),)
-            source = _source(picture, options.direction, notes)
+            source = _source(picture, options.direction, notes, options.caption)
             if _characters(source) <= _MAX_CHARACTERS:
                 for note in notes:
                     warn(f"mermaid: {note}")
@@ -118,12 +119,12 @@ def _picture(graph: Graph, depth: int | None, style: Style) -> Picture:
     return Picture(graph if depth is None else fold(graph, depth), style)
 
 
-def _source(picture: Picture, direction: str, notes: Sequence[str]) -> str:
+def _source(picture: Picture, direction: str, notes: Sequence[str], caption: str = "") -> str:
     if _PRINTING not in sys.modules:
         _silence_import()
     from gradir_exporters._mermaid_chart import AutogradChart
 
-    source: str = AutogradChart(picture, direction, notes).script
+    source: str = AutogradChart(picture, direction, notes, caption).script
     return source
 
 

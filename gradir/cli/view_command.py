@@ -20,8 +20,8 @@ __all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
 HELP = "open a graph as a page in a browser"
 DESCRIPTION = (
     "Open a captured graph as a page in a browser, which opens and closes modules, searches, and tells all of a node. "
-    "With --to svg, png or pdf it is a static picture drawn by Graphviz; there a graph too large to read is folded by "
-    "module, unless an option says what to show."
+    "With --to svg, png or pdf it is a static picture drawn by Graphviz; there a graph too large to read is rolled up "
+    "and folded by module, unless an option says what to show."
 )
 
 EPILOG = """\
@@ -91,11 +91,14 @@ def _picture(options: argparse.Namespace) -> bytes:
     registry.exporter_options("dot", values, "the picture")
     whole = load_to_draw(options)
     graph = chosen_passes(options)(whole)
-    return api.render(_readable(graph) if graph is whole else graph, options.to, seconds=options.seconds, **values)
+    if graph is whole:
+        graph, values = _readable(graph, values)
+    return api.render(graph, options.to, seconds=options.seconds, **values)
 
 
-def _readable(graph: Graph) -> Graph:
-    from gradir.display import readable
+def _readable(graph: Graph, values: dict[str, object]) -> tuple[Graph, dict[str, object]]:
+    """A large graph made small, and the options of the picture, which says so."""
+    from gradir.passes import readable
 
     small = readable(graph)
     if small is None:
@@ -103,7 +106,7 @@ def _readable(graph: Graph) -> Graph:
             f"{len(graph.nodes):,} nodes are too many to read, and no depth makes them few: choose some with --focus, "
             "or give a --depth"
         )
-    if small is not graph:
-        boxes = f"{len(graph.nodes):,} nodes are shown as {len(small.nodes):,} boxes"
-        report(f"{boxes}, folded by module; --depth says how far")
-    return small
+    if not small.note:
+        return graph, values
+    report(f"{small.note}; --depth, --rollup, --drop and --focus say what to show")
+    return small.graph, {"caption": small.note, **values}

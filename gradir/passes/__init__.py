@@ -5,24 +5,27 @@ from __future__ import annotations
 from gradir.ir.module_tree import scope_depth
 from gradir.passes.drop import drop
 from gradir.passes.focus import around, between, focus
-from gradir.passes.fold import destination, fold
+from gradir.passes.fold import destinations, fold
 from gradir.passes.hide import hide_shape_ops
+from gradir.passes.ladder import Readable, readable
 from gradir.passes.lineage import ancestors, descendants
 from gradir.passes.patterns import matching
 from gradir.passes.rollup import rollup
 from gradir.passes.wiring import within, without
 
 __all__ = [
+    "Readable",
     "ancestors",
     "around",
     "between",
     "descendants",
-    "destination",
+    "destinations",
     "drop",
     "focus",
     "fold",
     "hide_shape_ops",
     "matching",
+    "readable",
     "rollup",
     "scope_depth",
     "within",

@@ -11,11 +11,11 @@ from gradir.ir.marks import OVERLAY
 from gradir.ir.order import postorder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gradir.ir import AttrValue, Graph, Node, Ref, Saved
 
-__all__ = ["Block", "Stack", "block_reader", "stacks"]
+__all__ = ["Block", "Stack", "alike", "block_reader", "stacks"]
 
 _MOST_DIGITS = 9
 
@@ -33,19 +33,17 @@ class Block(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """Blocks with consecutive numbers, each with the ids of its nodes; alike nodes stand at the same place.
+    """Blocks that follow each other, each with the ids of its nodes; alike nodes stand at the same place.
 
+    ``before`` is the path of the first block, ``path`` the one that stands for all of them, as ``layers.0-11``.
     ``carried`` has the input slots that are fed by the block before, by that place.
     """
 
     first: Block
+    before: str
+    path: str
     blocks: list[list[str]]
     carried: dict[int, list[int]]
-
-    @property
-    def path(self) -> str:
-        """The path that stands for all the blocks: ``layers.0-11``."""
-        return f"{self.first.path}-{self.first.number + len(self.blocks) - 1}"
 
 
 def block_reader(level: int) -> Callable[[str], Block | None]:
@@ -73,19 +71,37 @@ def stacks(graph: Graph, level: int) -> list[Stack]:
         block = block_of(node.scope)
         if block is not None:
             members.setdefault(block, []).append(node)
+    return [
+        Stack(first, first.path, f"{first.path}-{first.number + len(blocks) - 1}", blocks, carried)
+        for first, blocks, carried in alike(
+            graph, members, lambda node: block_of(node.scope), lambda scope, block: scope[len(block.path) :]
+        )
+    ]
+
+
+def alike(
+    graph: Graph,
+    members: Mapping[Block, Sequence[Node]],
+    block_of: Callable[[Node], Block | None],
+    place_in: Callable[[str, Block], str],
+) -> Iterator[tuple[Block, list[list[str]], dict[int, list[int]]]]:
+    """The runs of at least two blocks that follow each other and are alike, with what is carried from one to the next.
+
+    ``place_in`` says of a scope where it lies in a block.
+    """
     if len(members) < 2:
-        return []
+        return
     uses = _Uses(graph, block_of)
     runs: list[_Run] = []
     before: _Shape | None = None
     for block in sorted(members):
-        shape = _Shape(block, members[block])
+        shape = _Shape(block, members[block], place_in)
         if before is None or not runs[-1].takes(before, shape, uses):
             runs.append(_Run(shape))
         before = shape
-    return [
-        Stack(run.first, run.blocks, run.carried) for run in runs if len(run.blocks) > 1 and uses.come_late(run.blocks)
-    ]
+    for run in runs:
+        if len(run.blocks) > 1 and uses.come_late(run.blocks):
+            yield run.first, run.blocks, run.carried
 
 
 def _is_number(text: str) -> bool:
@@ -95,14 +111,14 @@ def _is_number(text: str) -> bool:
 class _Uses:
     """Where what the blocks make goes."""
 
-    def __init__(self, graph: Graph, block_of: Callable[[str], Block | None]) -> None:
+    def __init__(self, graph: Graph, block_of: Callable[[Node], Block | None]) -> None:
         self._places = {key: place for place, key in enumerate(graph.nodes)}
         self._first: dict[str, int] = {}
         self._leaking: set[Block] = set()
         for place, node in enumerate(graph.nodes.values()):
-            consumer = block_of(node.scope)
+            consumer = block_of(node)
             for edge in edges_into(node):
-                block = block_of(graph.nodes[edge.src].scope)
+                block = block_of(graph.nodes[edge.src])
                 if block is None or block == consumer:
                     continue
                 self._first.setdefault(edge.src, place)
@@ -124,8 +140,9 @@ class _Uses:
 class _Shape:
     """A block without the names in it."""
 
-    def __init__(self, block: Block, nodes: Sequence[Node]) -> None:
+    def __init__(self, block: Block, nodes: Sequence[Node], place_in: Callable[[str, Block], str]) -> None:
         self.block = block
+        self._place_in = place_in
         by_id = {node.id: node for node in nodes}
         used = set(chain.from_iterable(map(sources, nodes)))
 
@@ -147,7 +164,7 @@ class _Shape:
                 self.outside.append((own, edge.input_nr, edge.ref))
             wiring.append((edge.kind, edge.input_nr, place, None if place is None else edge.output_nr))
         return (
-            (node.role, node.op, node.native, node.scope[len(self.block.path) :], node.opaque),
+            (node.role, node.op, node.native, self._place_in(node.scope, self.block), node.opaque),
             (node.outputs, node.attrs, [*filter(_is_of_the_node, node.ext.items())]),
             [self._saved(slot) for slot in node.saved],
             wiring,

@@ -13,13 +13,13 @@ import msgspec
 
 from gradir.errors import PassError
 from gradir.gcpause import paused_gc
-from gradir.ir import Graph, Node, Ref, TensorMeta
+from gradir.ir import Graph, Node, Ref, Scope, TensorMeta
 from gradir.ir.cuts import renamed_cuts
 from gradir.ir.edges import DATA, edges_into, number_into, rewired, sources
 from gradir.ir.ids import claim, module_id, part_name
 from gradir.ir.marks import STATUS, status, worst_overlay
 from gradir.ir.memo import Memo
-from gradir.ir.module_tree import scope_depth
+from gradir.ir.module_tree import Above
 from gradir.ir.order import postorder
 from gradir.ir.saved import SavedBytes, folded_bytes
 from gradir.ir.totals import bounded, parameter_elements
@@ -27,11 +27,11 @@ from gradir.options import Options
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gradir.ir import AttrValue
 
-__all__ = ["FoldOptions", "FoldPass", "destination", "fold"]
+__all__ = ["FoldOptions", "FoldPass", "destinations", "fold"]
 
 _KEPT_ROLES = frozenset({"output", "view_base"})
 
@@ -53,32 +53,56 @@ class FoldPass:
         return fold(graph, options.depth)
 
 
-def destination(node: Node, depth: int) -> str | None:
-    """The module that `fold` puts a node into; ``None`` where the node stays.
+def destinations(graph: Graph, depth: int) -> Callable[[Node], str | None]:
+    """What tells the module that `fold` puts a node into; ``None`` where the node stays.
 
-    >>> destination(Node("a", scope="layers.3.attn"), 2), destination(Node("b", scope="layers"), 2)
-    ('layers.3', None)
+    >>> module = destinations(Graph.of([], [Scope("layers"), Scope("layers.3", calls=1)]), 1)
+    >>> module(Node("a", scope="layers.3.attn")), module(Node("b", scope="layers")), module(Node("c", scope="fc.act"))
+    ('layers.3', None, 'fc')
     """
-    return None if node.role in _KEPT_ROLES else _module_at(depth, node.scope)
+    modules = Memo(partial(_module_at, depth, _Containers(graph.scopes)))
+    return lambda node: None if node.role in _KEPT_ROLES else modules[node.scope]
 
 
-def _module_at(depth: int, scope: str) -> str | None:
-    """The first components of a path, as many as ``depth`` says; ``None`` where it has fewer."""
-    return None if scope_depth(scope) < depth else ".".join(scope.split(".", depth)[:depth])
+class _Containers:
+    """The modules that were never called while one in them was, such as a ``ModuleList``."""
+
+    def __init__(self, scopes: Mapping[str, Scope]) -> None:
+        self._called = {path for path, scope in scopes.items() if scope.calls}
+        self._above = Above(self._called)
+
+    def __contains__(self, path: str) -> bool:
+        return bool(path) and path not in self._called and path in self._above
+
+
+def _module_at(depth: int, containers: _Containers, scope: str) -> str | None:
+    """The first components of a path, as many as ``depth`` says and to the first that is more than a container.
+
+    It is ``None`` where the path has fewer.
+    """
+    parts = scope.split(".") if scope else []
+    for stop in range(depth, len(parts) + 1):
+        path = ".".join(parts[:stop])
+        if path not in containers:
+            return path
+    return None
 
 
 def fold(graph: Graph, depth: int) -> Graph:
     """Make one node of every module ``depth`` components down, with everything inside it.
 
     A node whose scope has at least ``depth`` components goes into its ancestor scope of exactly ``depth``; the others
-    stay, and so do outputs and view bases. At depth 0 the root takes all the rest. There is an edge between two nodes
-    of the result exactly when there was one between their members: one for each tensor that passes.
+    stay, and so do outputs and view bases. At depth 0 the root takes all the rest. Where that ancestor was never
+    called and a module in it was, as in a ``ModuleList``, each node goes into the module below it instead, and stays
+    where there is none: nothing flows through a list. There is an edge between two nodes of the result exactly when
+    there was one between their members: one for each tensor that passes.
 
-    A folded node has the role ``module``, the path as its name, the class as its native name, the parent as its scope,
-    and the attributes ``nodes``, ``parameters`` (elements, where every size is a number) and ``saved_bytes`` (each
-    storage in the module that saved it first, without those that leaves, parameters and buffers own). The saved slots
-    inside are counted there and dropped; a slot that remains keeps an origin that went inside only if that tensor
-    leaves the module. A view whose base went inside has the module for its base. Folding what is folded adds up.
+    A folded node has the role ``module``, the path as its name, the class as its native name, the module that calls it
+    as its scope, and the attributes ``nodes``, ``parameters`` (elements, where every size is a number) and
+    ``saved_bytes`` (each storage in the module that saved it first, without those that leaves, parameters and buffers
+    own). The saved slots inside are counted there and dropped; a slot that remains keeps an origin that went inside
+    only if that tensor leaves the module. A view whose base went inside has the module for its base. Folding what is
+    folded adds up.
 
     Contraction may close cycles. They run within the strongly connected components of the contracted graph, which two
     searches find (Sharir, Comput. Math. Appl. 7, 1981; here without recursion). Within such a component every
@@ -109,11 +133,13 @@ def fold(graph: Graph, depth: int) -> Graph:
     """
     if depth < 0:
         raise PassError(f"fold: depth {depth} is not possible: a depth is 0 or more")
-    scopes = [scope for scope in graph.scopes.values() if scope_depth(scope.path) <= depth]
+    containers = _Containers(graph.scopes)
+    scopes = [
+        scope for scope in graph.scopes.values() if _module_at(depth, containers, scope.path) in {None, scope.path}
+    ]
     with paused_gc():
         nodes, cuts = list(graph.nodes.values()), graph.cuts
-        modules = Memo(partial(_module_at, depth))
-        places = [None if node.role in _KEPT_ROLES else modules[node.scope] for node in nodes]
+        places = [*map(destinations(graph, depth), nodes)]
         if any(place is not None for place in places):
             contraction = _Contraction(graph, nodes, places)
             nodes, cuts = _canonical(contraction.nodes()), renamed_cuts(cuts, contraction.called)
@@ -127,6 +153,7 @@ class _Contraction:
 
     def __init__(self, graph: Graph, nodes: Sequence[Node], places: Sequence[str | None]) -> None:
         self._graph = graph
+        self._containers = _Containers(graph.scopes)
         self._nodes = nodes
         self._places = places
         self._number = {node.id: number for number, node in enumerate(nodes)}
@@ -234,7 +261,7 @@ class _Contraction:
             role="module",
             op="module",
             native=self._class_name(path),
-            scope=path.rpartition(".")[0],
+            scope=self._around(path),
             names=(self._names[group][1],),
             inputs=tuple(dict.fromkeys(map(self._moved, outside))),
             outputs=tuple(self._outputs.get(group, ())),
@@ -259,6 +286,13 @@ class _Contraction:
             for source in self._sources[number]
         ]
         yield from (self._nodes[number] for number in dict.fromkeys([*here, *leaves]))
+
+    def _around(self, path: str) -> str:
+        """The module that calls one: no flow runs within the frame of a list."""
+        above = path.rpartition(".")[0]
+        while above in self._containers:
+            above = above.rpartition(".")[0]
+        return above
 
     def _class_name(self, path: str) -> str:
         return self._graph.scopes[path].class_name if path in self._graph.scopes else ""

@@ -22,11 +22,11 @@ from gradir.passes.blocks import Block, Stack, block_reader, stacks
 from gradir.passes.wiring import with_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gradir.ir import AttrValue
 
-__all__ = ["CARRIED", "TIMES", "RollupOptions", "RollupPass", "rollup"]
+__all__ = ["CARRIED", "TIMES", "Rolled", "RollupOptions", "RollupPass", "rollup"]
 
 TIMES: Final = "times"
 """The entry of ``ext`` that says for how many nodes one stands."""
@@ -95,17 +95,17 @@ def rollup(graph: Graph) -> Graph:
         for level in reversed(range(min(deepest, _DEEPEST))):
             found = stacks(graph, level)
             if found:
-                graph = _Rolled(graph, level, found).graph()
+                graph = Rolled(graph, found, block_reader(level)).graph()
     return graph
 
 
-class _Rolled:
-    """One level of a graph with its stacks rolled up."""
+class Rolled:
+    """A graph with some stacks rolled up; ``block_of`` tells the block of a scope."""
 
-    def __init__(self, graph: Graph, level: int, stacks: Sequence[Stack]) -> None:
+    def __init__(self, graph: Graph, stacks: Sequence[Stack], block_of: Callable[[str], Block | None]) -> None:
         self._graph = graph
         self._found = stacks
-        self._block_of = block_reader(level)
+        self._block_of = block_of
         self._stack_of = {
             Block(stack.first.parent, stack.first.number + step): stack
             for stack in stacks
@@ -130,7 +130,7 @@ class _Rolled:
         taken = self._graph.nodes.keys() - self._gone - self._shown.keys()
         ids: dict[str, str] = {}
         for stack in self._found:
-            old, new = encode_component(stack.first.path), encode_component(stack.path)
+            old, new = encode_component(stack.before), encode_component(stack.path)
             for first, last in zip(stack.blocks[0], stack.blocks[-1], strict=True):
                 ids[first] = ids[last] = claim(renamed(first, old, new), taken)
         return ids
@@ -145,7 +145,7 @@ class _Rolled:
 
     def _standing(self, node: Node, stack: Stack, place: int) -> Node:
         """A node of a first block, standing for all at its place."""
-        old, new = stack.first.path, stack.path
+        old, new = stack.before, stack.path
         return msgspec.structs.replace(
             node,
             id=self._ids[node.id],

@@ -1,0 +1,210 @@
+"""Show equal steps that follow each other once: the calls of one module in a loop, or operations of no module."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from gradir.gcpause import paused_gc
+from gradir.ir import Graph, Scope
+from gradir.ir.edges import sources
+from gradir.ir.ids import renamed, without_indices
+from gradir.ir.module_tree import split_path, upwards
+from gradir.passes.blocks import Block, Stack, alike
+from gradir.passes.rollup import Rolled
+from gradir.vocabulary import vocabulary_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from gradir.ir import Node
+
+__all__ = ["once"]
+
+_FEWEST: Final = 3
+"""Of fewer equal steps each is shown."""
+
+_MOST_PERIODS: Final = 8
+"""As many lengths of a step are tried, those that most nodes speak for."""
+
+
+def once(graph: Graph) -> Graph:
+    """Make one of at least three equal steps that follow each other, as `gradir.passes.rollup` does of blocks.
+
+    A step is a run of operations in the order of the graph. The one that stays lies in a module ``×50`` within the
+    module that holds all of the step. Steps are alike when their operations, shapes and wiring agree, and their
+    modules but for numbers in the paths. A graph without such steps is returned as it is. The time is linear in nodes
+    and edges.
+
+    >>> from gradir.ir import Builder, TensorMeta
+    >>> b = Builder()
+    >>> value = b.tensor("x", TensorMeta())
+    >>> for _ in range(50):
+    ...     value = b.function("tanh", [b.function("mul", [value], [TensorMeta()])], [TensorMeta()])
+    >>> b.output(value)
+    >>> [(node.id, node.scope) for node in once(b.build()).nodes.values()]
+    [('x', ''), ('mul:1', '×50'), ('tanh:1', '×50'), ('output', '')]
+    """
+    with paused_gc():
+        accumulators = vocabulary_of(graph).accumulators
+        order = [node for node in graph.nodes.values() if node.role == "function" and node.op not in accumulators]
+        found = _stacks(graph, order)
+        return _rolled(graph, found) if found else graph
+
+
+class _Repeat(NamedTuple):
+    """Operations from ``start`` on that come again after ``period``, ``rounds`` times in all."""
+
+    start: int
+    period: int
+    rounds: int
+
+
+def _stacks(graph: Graph, order: Sequence[Node]) -> list[Stack]:
+    blocks: dict[str, Block] = {}
+    for number, (start, period, rounds) in enumerate(_repeats(order)):
+        for step in range(rounds):
+            block = Block(str(number), step)
+            blocks.update((node.id, block) for node in order[start + step * period : start + (step + 1) * period])
+    _add_what_feeds_one(graph, blocks, {node.id for node in order})
+    members: dict[Block, list[Node]] = {}
+    for node in graph.nodes.values():
+        if node.id in blocks:
+            members.setdefault(blocks[node.id], []).append(node)
+    found: list[Stack] = []
+    taken: set[str] = set(graph.scopes)
+    for first, steps, carried in alike(
+        graph, members, lambda node: blocks.get(node.id), lambda scope, _: without_indices(scope)
+    ):
+        if len(steps) >= _FEWEST:
+            before = _common(graph.nodes[key].scope for key in steps[0] + steps[-1])
+            path = wanted = f"{before}.×{len(steps)}" if before else f"×{len(steps)}"
+            while path in taken:
+                path = f"{wanted} ({sum(other.startswith(wanted) for other in taken) + 1})"
+            taken.add(path)
+            found.append(Stack(first, before, path, steps, carried))
+    return found
+
+
+def _add_what_feeds_one(graph: Graph, blocks: dict[str, Block], operations: Collection[str]) -> None:
+    """Put each parameter, with its accumulator, into the step that alone takes it."""
+    takers: dict[str, Block | None] = {}
+    nodes = graph.nodes
+    for node in reversed([*nodes.values()]):
+        is_own = node.role == "parameter" or (
+            node.role == "function"
+            and node.id not in operations
+            and all(nodes[source].role == "parameter" for source in sources(node))
+        )
+        if is_own and (block := takers.get(node.id)) is not None:
+            blocks[node.id] = block
+        block = blocks.get(node.id)
+        for source in sources(node):
+            takers[source] = block if takers.get(source, block) == block else None
+
+
+def _repeats(order: Sequence[Node]) -> list[_Repeat]:
+    """Where operations come again and again, without an overlap, those that save most first."""
+    kinds = _kinds(order)
+    votes: Counter[int] = Counter()
+    last: dict[int, int] = {}
+    for place, kind in enumerate(kinds):
+        if kind in last:
+            votes[place - last[kind]] += 1
+        last[kind] = place
+    crossing = _crossing(order)
+    found = [
+        repeat
+        for period, _ in sorted(votes.items(), key=lambda item: (-item[1], item[0]))[:_MOST_PERIODS]
+        for start, stop in _runs(kinds, period)
+        if (repeat := _placed(start, stop, period, crossing)).rounds >= _FEWEST
+    ]
+    free = [True] * len(order)
+    chosen: list[_Repeat] = []
+    for repeat in sorted(found, key=lambda repeat: ((1 - repeat.rounds) * repeat.period, repeat)):
+        start, stop = repeat.start, repeat.start + repeat.rounds * repeat.period
+        if all(free[start:stop]):
+            free[start:stop] = [False] * (stop - start)
+            chosen.append(repeat)
+    return sorted(chosen)
+
+
+def _kinds(order: Sequence[Node]) -> list[int]:
+    numbers: dict[object, int] = {}
+    return [
+        numbers.setdefault(
+            (
+                node.op,
+                node.native,
+                without_indices(node.scope),
+                len(node.inputs),
+                *((tensor.dtype, tensor.shape) for tensor in node.outputs),
+            ),
+            len(numbers),
+        )
+        for node in order
+    ]
+
+
+def _runs(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
+    """From where to where each operation is like the one a period before, those of the first period with them."""
+    start = 0
+    for place in range(period, len(kinds) + 1):
+        if place == len(kinds) or kinds[place] != kinds[place - period]:
+            if place - start >= _FEWEST * period:
+                yield start, place
+            start = place - period + 1
+
+
+def _placed(start: int, stop: int, period: int, crossing: Sequence[int]) -> _Repeat:
+    """The repeat that begins where fewest edges run from one step to the next."""
+    shift = min(range(period), key=lambda shift: (crossing[start + shift + period], shift))
+    return _Repeat(start + shift, period, (stop - start - shift) // period)
+
+
+def _crossing(order: Sequence[Node]) -> list[int]:
+    """By place the number of edges that run from before it to it or beyond."""
+    places = {node.id: place for place, node in enumerate(order)}
+    changes = [0] * (len(order) + 1)
+    for place, node in enumerate(order):
+        for source in sources(node):
+            if source in places:
+                changes[places[source] + 1] += 1
+                changes[place + 1] -= 1
+    return [*accumulate(changes)]
+
+
+def _common(scopes: Iterator[str]) -> str:
+    """The innermost module that holds all of these."""
+    common = next(scopes)
+    for scope in {*scopes}:
+        while common and not (scope == common or scope.startswith(f"{common}.")):
+            common = split_path(common)[0]
+    return common
+
+
+def _rolled(graph: Graph, found: Sequence[Stack]) -> Graph:
+    rolled = Rolled(graph, found, lambda _: None).graph()
+    scopes, nodes = dict(rolled.scopes), dict(rolled.nodes)
+    for stack in found:
+        scopes[stack.path] = Scope(stack.path)
+        for path in {graph.nodes[key].scope for key in stack.blocks[0]}:
+            for above in upwards(path):
+                moved = _moved(above, stack)
+                if above in graph.scopes and above not in {moved, stack.before}:
+                    scopes[moved] = Scope(moved, graph.scopes[above].class_name)
+        if not stack.before:
+            # A path does not start with that of the model, so what was below it has not moved.
+            for key in stack.blocks[0]:
+                nodes[key] = msgspec.structs.replace(nodes[key], scope=_moved(graph.nodes[key].scope, stack))
+    return msgspec.structs.replace(rolled, nodes=nodes, scopes=scopes)
+
+
+def _moved(path: str, stack: Stack) -> str:
+    """The path of a module within the one that stands for the steps."""
+    if stack.before:
+        return renamed(path, stack.before, stack.path)
+    return f"{stack.path}.{path}" if path else stack.path

@@ -1,0 +1,131 @@
+"""Large graphs made small enough to read, and what the pictures of them say."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradir.ir import Builder, Graph, Scope, TensorMeta
+from gradir.ir.build import Value
+from gradir.ir.validate import check
+from gradir.passes import readable
+from gradir.passes.rounds import once
+
+META = TensorMeta("float32", (2, 3))
+
+
+def loop(steps: int, *, leaks: bool = False) -> Graph:
+    """A cell with a shared weight, called again and again; where it leaks, every step is also taken at the end."""
+    b = Builder()
+    weight = b.tensor("cell.w", META, role="parameter", scope="cell")
+    state: Value = b.tensor("state", META)
+    states = []
+    for _ in range(steps):
+        state = b.function("mm", [state, weight], [META], scope="cell")
+        state = b.function("tanh", [b.function("mm", [state, weight], [META], scope="cell")], [META], scope="cell")
+        states.append(state)
+    b.output(b.function("stack", states, [META]) if leaks else state)
+    return b.build(scopes=[Scope("", "Net", calls=1), Scope("cell", "Cell", calls=steps)])
+
+
+def residual(layers: int, scope: str = "layers.{}") -> Graph:
+    """Layers with their own weights, whose sums are made outside of them."""
+    b = Builder()
+    value: Value = b.tensor("x", META)
+    for layer in range(layers):
+        path = scope.format(layer)
+        weight = b.tensor(f"{path}.w", META, role="parameter", scope=path)
+        taken = b.function("accumulate_grad", [weight], [META], scope=path)
+        value = b.function("add", [value, b.function("mm", [value, taken], [META], scope=path)], [META])
+    b.output(value)
+    return b.build()
+
+
+def test_the_calls_of_a_module_are_drawn_once_with_their_number() -> None:
+    graph = loop(50)
+    rolled = once(graph)
+    check(rolled)
+    assert [(node.op or node.id, node.scope) for node in rolled.nodes.values()] == [
+        ("state", ""),
+        ("cell.w", "cell"),
+        ("mm", "cell.×50"),
+        ("mm", "cell.×50"),
+        ("tanh", "cell.×50"),
+        ("output", ""),
+    ]
+    assert [node.ext.get("times") for node in rolled.nodes.values()] == [None, None, 50, 50, 50, None]
+    assert rolled.scopes["cell"] == graph.scopes["cell"]
+    assert '"×50"' in rolled.to("dot")
+
+
+def test_steps_that_hold_their_own_parameters_are_drawn_once() -> None:
+    rolled = once(residual(20))
+    check(rolled)
+    assert len(rolled.nodes) == 6
+    assert {node.scope for node in rolled.nodes.values()} == {"", "×20", "×20.layers.0"}
+
+
+def test_a_step_whose_result_is_taken_elsewhere_stays() -> None:
+    graph = loop(50, leaks=True)
+    assert once(graph) is graph
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_few_steps_are_all_shown(steps: int) -> None:
+    graph = loop(steps)
+    assert once(graph) is graph
+
+
+def test_what_differs_is_not_rolled_up() -> None:
+    b = Builder()
+    value: Value = b.tensor("x", META)
+    for number in range(20):
+        value = b.function("mul", [value], [META], attrs={"other": number})
+    b.output(value)
+    graph = b.build()
+    assert once(graph) is graph
+
+
+def test_a_graph_that_is_not_large_is_as_it_was() -> None:
+    graph = loop(49)
+    assert len(graph.nodes) == 150
+    assert readable(graph) == (graph, "")
+
+
+def test_a_large_graph_says_what_was_done_to_it() -> None:
+    small = readable(loop(5000))
+    assert small is not None
+    assert small.note == "15,003 nodes as 6 boxes: repeated steps once"
+    assert 'label="15,003 nodes as 6 boxes: repeated steps once"' in small.graph.to("dot", caption=small.note)
+    mermaid = small.graph.to("mermaid", caption=small.note)
+    assert mermaid.startswith('---\ntitle: "15,003 nodes as 6 boxes: repeated steps once"\nconfig:\n')
+
+
+def test_a_graph_is_folded_where_nothing_repeats() -> None:
+    b = Builder()
+    value: Value = b.tensor("x", META)
+    for number in range(200):
+        value = b.function("mul", [value], [META], scope=f"h.{number // 10}", attrs={"other": number})
+    b.output(value)
+    small = readable(b.build())
+    assert small is not None
+    assert small.note == "202 nodes as 22 boxes: folded to depth 2"
+
+
+def test_what_no_step_makes_small_is_not_readable() -> None:
+    b = Builder()
+    b.output(b.function("cat", [b.tensor(f"x{number}", META) for number in range(200)], [META]))
+    assert readable(b.build()) is None
+
+
+def test_the_caption_is_text() -> None:
+    graph = loop(1)
+    for text in ('a "b" \\N <c>', "two\nlines"):
+        assert graph.to("dot", caption=text).count("\n") == graph.to("dot").count("\n") + 1
+        assert graph.to("mermaid", caption=text).count("\n") == graph.to("mermaid").count("\n") + 1
+
+
+@pytest.mark.parametrize("steps", [30_000])
+def test_a_long_chain_needs_no_recursion(steps: int) -> None:
+    small = readable(loop(steps))
+    assert small is not None
+    assert len(small.graph.nodes) == 6
