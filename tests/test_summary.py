@@ -6,9 +6,11 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -314,3 +316,62 @@ def test_it_is_linear_and_not_recursive() -> None:
     assert found["totals"]["saved_bytes"] == 20_000
     assert found["layers"][0]["saved_bytes"] == 10_000
     assert data(chain(100_000))["totals"]["nodes"] == 100_002
+
+
+def layered() -> Graph:
+    """A deep model with long names, and saved tensors of unknown size."""
+    path = "encoder.block.0.layer.0.SelfAttention.projection"
+    scopes = [Scope(".".join(path.split(".")[:count]), "A" * 9 * count, "", 1, 0, 10**count) for count in range(1, 8)]
+    saved = [(Saved("self", "float32", (4,), 123_456), None), (Saved("other", state="hooked"), None)]
+    b = Builder()
+    b.output(b.function("exp", [b.tensor("x", F4)], [TensorMeta("float32", (2, 3, 4))], scope=path, saved=saved))
+    return b.build(scopes=[Scope("", "Model"), *scopes])
+
+
+def test_columns_go_in_a_fixed_order_until_the_table_fits() -> None:
+    graph = layered()
+    whole = summary(graph)
+    assert summary(graph, width=400) == whole
+    assert whole.splitlines()[0].split("   ")[0] == "layer"
+    found = []
+    for width in range(len(whole.splitlines()[1]), 39, -1):
+        table = summary(graph, width=width).partition("\n\n")
+        assert table[2] == whole.partition("\n\n")[2]
+        assert max(map(cell_len, table[0].splitlines())) <= width
+        heads = re.split(" {3,}", table[0].splitlines()[0])
+        if not found or found[-1] != heads:
+            found.append(heads)
+    gone = [next(iter(set(one) - set(other))) for one, other in pairwise(found)]
+    assert gone == ["own saved bytes", "own parameters", "trainable", "saved bytes", "calls", "class", "output shape"]
+    assert found[-1] == ["layer", "parameters", "saved"]
+    assert "≥ 123.5 kB" in summary(graph, width=60)
+
+
+def test_other_styles_have_all_columns_at_any_width() -> None:
+    for style in ("markdown", "csv", "json"):
+        assert summary(layered(), style=style, width=40) == summary(layered(), style=style)
+    with pytest.raises(gradir.ExportError, match="width"):
+        gradir.export(layered(), "summary", width=39)
+
+
+def test_the_command_fits_the_terminal_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from gradir.cli.main import main
+
+    gradir.save(layered(), tmp_path / "g.gir")
+    arguments = ["summary", str(tmp_path / "g.gir")]
+    main(arguments)
+    assert capsys.readouterr().out == summary(layered())
+    monkeypatch.setattr("gradir.cli.summary_command.is_terminal", lambda: True)
+    monkeypatch.setattr("os.get_terminal_size", lambda *_: os.terminal_size((0, 0)))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    main(arguments)
+    assert capsys.readouterr().out == summary(layered(), width=80) != summary(layered())
+    monkeypatch.setenv("COLUMNS", "120")
+    main(arguments)
+    assert capsys.readouterr().out == summary(layered(), width=120)
+    main([*arguments, "--width", "300"])
+    assert capsys.readouterr().out == summary(layered())
+    main([*arguments, "-o", str(tmp_path / "table.txt")])
+    assert (tmp_path / "table.txt").read_text(encoding="utf-8") == summary(layered())

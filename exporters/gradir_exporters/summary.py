@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 import msgspec
 
 from gradir.ir.jsontext import json_lines, json_text
-from gradir.ir.text import amount, printable, size_text
+from gradir.ir.text import amount, printable, short_bytes, size_text
 from gradir.markdown import code_span
 from gradir.protocols import Options
 from gradir_exporters._summary_layers import Layer, layers
@@ -44,6 +44,13 @@ _GAP: Final = "   "
 _WIDEST: Final = 60
 """The most places of the terminal that a column takes."""
 
+_SHORT: Final = "saved"
+_LEFT_OUT: Final = ("own saved bytes", "own parameters", "trainable", "saved bytes", "calls", "class", "output shape")
+"""The columns that a narrow table does without, in the order in which they go; of the saved bytes kilobytes stay."""
+
+_NARROWEST: Final = {"output shape": 20, "layer": 8}
+"""So many places a column keeps that is cut; the shapes are before a column of names goes."""
+
 _FORMULA: Final = ("=", "+", "-", "@")
 """How a formula starts in a spreadsheet; no name in Python does."""
 
@@ -57,6 +64,10 @@ class SummaryOptions(Options, frozen=True, kw_only=True):
     depth: Annotated[
         Annotated[int, msgspec.Meta(ge=0)] | None,
         msgspec.Meta(description="leave out the modules below this depth; their numbers still count"),
+    ] = None
+    width: Annotated[
+        Annotated[int, msgspec.Meta(ge=40)] | None,
+        msgspec.Meta(description="leave out columns of a table, own ones first, to make it at most so wide"),
     ] = None
 
 
@@ -86,12 +97,17 @@ class SummaryExporter:
 
     def export(self, graph: Graph, options: SummaryOptions) -> str:
         """The table in the style asked for."""
-        styles = {"table": _as_table, "markdown": _as_markdown, "csv": _as_csv, "json": _as_json}
-        return styles[options.style](*layers(graph, options.depth))
+        found = layers(graph, options.depth)
+        if options.style == "table":
+            return _as_table(*found, options.width)
+        styles = {"markdown": _as_markdown, "csv": _as_csv, "json": _as_json}
+        return styles[options.style](*found)
 
 
-def _as_table(rows: Sequence[Row], totals: Totals) -> str:
+def _as_table(rows: Sequence[Row], totals: Totals, width: int | None) -> str:
     """A table for a terminal. Its width depends on what it holds alone, and no column takes more than 60 places.
+
+    Columns are left out where it would be wider than ``width``. The lines below the table stay as they are.
 
     The widths are rich's, which knows how many places a character takes. Its own table lays out each cell with styles
     and word wrap, and takes more than ten times as long as the rest of the exporter.
@@ -99,11 +115,43 @@ def _as_table(rows: Sequence[Row], totals: Totals) -> str:
     lines: list[str] = []
     if rows:
         table = [_HEADS, *((_INDENT * level + _name(name), *_cells(layer)) for name, level, layer in rows)]
-        columns = [_fitted(column, is_text) for column, is_text in zip(zip(*table, strict=True), _IS_TEXT, strict=True)]
-        drawn = [_GAP.join(cells) for cells in zip(*columns, strict=True)]
+        columns = {
+            column[0]: _fitted(column, is_text)
+            for column, is_text in zip(zip(*table, strict=True), _IS_TEXT, strict=True)
+        }
+        if width is not None:
+            short = (_at_least(layer.saved_bytes, layer.unsized, short_bytes) for _, _, layer in rows)
+            _narrow(columns, width, _fitted([_SHORT, *short], False))
+        drawn = [_GAP.join(cells) for cells in zip(*columns.values(), strict=True)]
         lines = [drawn[0], "─" * _width(drawn[0]), *drawn[1:], ""]
     lines += _totals_lines(totals)
     return "".join([f"{line.rstrip()}\n" for line in lines])
+
+
+def _narrow(columns: dict[str, list[str]], width: int, short: list[str]) -> None:
+    """Leave out columns until the table is narrow enough, and cut those that stay where that is not."""
+    for head in _LEFT_OUT:
+        if head == "class":
+            _cut(columns, "output shape", width)
+        if _excess(columns, width) <= 0:
+            return
+        del columns[head]
+        if head == "saved bytes":
+            columns[_SHORT] = short
+    _cut(columns, "layer", width)
+
+
+def _cut(columns: dict[str, list[str]], head: str, width: int) -> None:
+    """Make a column narrower by what the table is too wide."""
+    column, excess = columns[head], _excess(columns, width)
+    if excess > 0:
+        places = max(_NARROWEST[head], _width(column[0]) - excess)
+        columns[head] = _fitted([cell.rstrip() for cell in column], is_text=True, widest=places)
+
+
+def _excess(columns: dict[str, list[str]], width: int) -> int:
+    """By how many places a table is too wide."""
+    return sum(_width(column[0]) + len(_GAP) for column in columns.values()) - len(_GAP) - width
 
 
 def _width(text: str) -> int:
@@ -115,11 +163,11 @@ def _width(text: str) -> int:
     return cell_len(text)
 
 
-def _fitted(column: Sequence[str], is_text: bool) -> list[str]:
+def _fitted(column: Sequence[str], is_text: bool, widest: int = _WIDEST) -> list[str]:
     """The cells of a column, all of one width; what is too long ends in an ellipsis."""
-    if all(map(str.isascii, column)) and (width := max(map(len, column))) <= _WIDEST:
+    if all(map(str.isascii, column)) and (width := max(map(len, column))) <= widest:
         return [cell.ljust(width) for cell in column] if is_text else [cell.rjust(width) for cell in column]
-    width = min(_WIDEST, max(map(_width, column)))
+    width = min(widest, max(map(_width, column)))
     return [_fitted_cell(cell, width, is_text) for cell in column]
 
 
@@ -198,10 +246,10 @@ def _name(path: str) -> str:
     return printable(path) or _WHOLE
 
 
-def _at_least(size: int, unsized: int) -> str:
+def _at_least(size: int, unsized: int, shown: Callable[[int], str] = amount) -> str:
     if not unsized:
-        return amount(size)
-    return f"≥ {size:,}" if size else _UNKNOWN
+        return shown(size)
+    return f"≥ {shown(size).removeprefix('≥ ')}" if size else _UNKNOWN
 
 
 def _shapes_text(shapes: Iterable[Shape | None]) -> str:

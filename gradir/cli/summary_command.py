@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gradir.cli.parser import add_input, add_output
 from gradir.cli.plugin_options import add_option, given_options, help_of, spelled
+from gradir.cli.report import is_terminal
 
 if TYPE_CHECKING:
     from gradir.cli.parser import Parser
@@ -54,9 +55,18 @@ def run(options: argparse.Namespace) -> int:
     files.check_apart(options.file, options.output)
     declared = registry.exporter(_EXPORTER).options.__struct_fields__
     words = {name: getattr(options, name) for name in declared if hasattr(options, name)}
-    values = {**given_options(options), **words}
+    values = {**_as_wide_as_the_terminal(options), **given_options(options), **words}
     # The values are checked first: loading a large file only to learn of a typing error takes a while.
     registry.exporter_options(_EXPORTER, values)
     graph = api.load(options.file)
     files.write_bytes(options.output, registry.export(_EXPORTER, graph, values).encode())
     return 0
+
+
+def _as_wide_as_the_terminal(options: argparse.Namespace) -> dict[str, str]:
+    """The width of the table where it is shown and not written; of a terminal that tells none, 80 places."""
+    if options.output != "-" or not is_terminal():
+        return {}
+    import shutil
+
+    return {"width": str(max(40, shutil.get_terminal_size().columns))}
