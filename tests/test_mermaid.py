@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from gradir_exporters._mermaid_picture import Picture, Style, fewest_arrows
 from gradir_exporters._mermaid_text import escaped, shown
@@ -324,8 +325,25 @@ def test_modules_nested_very_deep_are_drawn(parse: Parse) -> None:
     for depth in (*range(1, 100), 5_000):
         value = b.function("f", [value], [META], scope=".".join("a" * depth))
     b.output(value)
-    (parsed,) = parse([export(b.build())])
+    (parsed,) = parse([export(b.build(), fold=False)])
     assert_drawn_as_meant(parsed, Picture(b.build(), PLAIN))
+
+
+def test_a_graph_that_nobody_could_read_is_folded() -> None:
+    b = Builder()
+    value = b.tensor("x", META)
+    for number in range(100):
+        value = b.function("f", [value], [META], scope=f"h.{number // 10}.{number}")
+    b.output(value)
+    graph = b.build()
+    with pytest.warns(GradirWarning, match=r"more than can be read at a glance \(60 boxes; .*: folded .* depth 2"):
+        source = export(graph)
+    assert source.count(":::module") == 10
+    assert export(graph, fold=False).count(":::function") == 100
+    # What was asked for is drawn, and never the whole model as one box instead.
+    assert export(graph, depth=3).count(":::module") == 100
+    flat = Graph.of(msgspec.structs.replace(node, scope=node.scope.replace(".", "")) for node in graph.nodes.values())
+    assert export(flat).count(":::function") == 100
 
 
 def test_a_negative_depth_is_refused() -> None:

@@ -117,6 +117,11 @@ class Picture:
         self.arrows = list(self._arrows())
 
     @property
+    def boxes(self) -> int:
+        """How many nodes are drawn."""
+        return len(self._nodes)
+
+    @property
     def title(self) -> str:
         """What the picture shows, in plain words; it names the model's class where that is a plain word too."""
         name = self._graph.scopes[""].class_name if "" in self._graph.scopes else ""

@@ -7,13 +7,14 @@ from gradir.passes.drop import drop
 from gradir.passes.focus import around, between, focus
 from gradir.passes.fold import destinations, fold
 from gradir.passes.hide import hide_shape_ops
-from gradir.passes.ladder import Readable, readable
+from gradir.passes.ladder import MOST_BOXES, Readable, readable
 from gradir.passes.lineage import ancestors, descendants
 from gradir.passes.patterns import matching
 from gradir.passes.rollup import rollup
 from gradir.passes.wiring import within, without
 
 __all__ = [
+    "MOST_BOXES",
     "Readable",
     "ancestors",
     "around",

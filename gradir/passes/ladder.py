@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from gradir.ir import Graph
 
-__all__ = ["Readable", "readable"]
+__all__ = ["MOST_BOXES", "Readable", "readable"]
 
 _LARGE: Final = 150
 """More boxes than these are a large picture."""
 
-_BOXES: Final = 60
+MOST_BOXES: Final = 60
 """As many boxes are left of a large one, where some depth makes them so few."""
 
 _DEEPEST: Final = 16
@@ -33,7 +33,7 @@ class Readable(NamedTuple):
     note: str = ""
 
 
-def readable(graph: Graph, boxes: int = _BOXES, large: int = _LARGE) -> Readable | None:
+def readable(graph: Graph, boxes: int = MOST_BOXES, large: int = _LARGE) -> Readable | None:
     """The graph itself where it is not larger than either limit, else one of at most ``boxes`` nodes, or of ``large``.
 
     Each step is taken only where those before it leave too many: accumulators go, one of equal layers stands for all,
