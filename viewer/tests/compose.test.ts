@@ -9,7 +9,7 @@ import { bytes, counted } from "../src/scene/labels.ts";
 import type { Rectangle, Scene } from "../src/scene/scene.ts";
 import { fitted, textWidth } from "../src/scene/widths.ts";
 import { overlaps } from "./measure.ts";
-import { chain, rnn, Sample, seeded, siblings, transformer, unet } from "./samples.ts";
+import { chain, experts, rnn, Sample, seeded, siblings, transformer, unet } from "./samples.ts";
 
 const usual: Switches = { hideRearranging: true, dropAccumulators: true, rollUp: false, inlineParameters: true };
 
@@ -57,7 +57,7 @@ function check(scene: Scene, made: Composer): void {
 }
 
 test("scenes of samples with any modules open are whole", () => {
-  for (const [number, model] of [transformer(200), unet(), rnn(6), chain(2_100), siblings(1_500)].entries()) {
+  for (const [number, model] of [transformer(200), unet(), rnn(6), experts(40), chain(2_100), siblings(1_500)].entries()) {
     for (const switches of [usual, { ...usual, rollUp: true }, { hideRearranging: false, dropAccumulators: false, rollUp: false, inlineParameters: false }]) {
       const made = composer(model, switches);
       check(made.scene(new Set()), made);

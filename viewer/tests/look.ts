@@ -5,7 +5,7 @@ import { modelIn } from "./flat.ts";
 import { Composer } from "../src/scene/compose.ts";
 import { shown } from "../src/graph/shown.ts";
 import type { Model } from "../src/data/model.ts";
-import { chain, rnn, siblings, transformer, unet } from "./samples.ts";
+import { chain, experts, rnn, siblings, transformer, unet } from "./samples.ts";
 import { svg } from "./svg.ts";
 
 const folder = process.argv[2];
@@ -39,5 +39,7 @@ if (!pages.length) {
   look("rnn-all", rnn(6), usual, true);
   look("siblings", siblings(700));
   look("siblings-20k", siblings(20_000));
+  look("experts", experts());
+  look("experts-all", experts(40), usual, true);
   look("chain", chain(100_000));
 }

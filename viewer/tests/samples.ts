@@ -239,6 +239,23 @@ export function rnn(steps = 50): Model {
   return sample.done();
 }
 
+/** A mixture of experts: many modules side by side between a gate and a sum, which a residual passes. */
+export function experts(count = 64): Model {
+  const sample = new Sample("experts");
+  const x = sample.add("input", [], "", { role: "input", name: "x" });
+  const gate = sample.add("softmax", [linear(sample, "moe.gate", x, false)], "moe");
+  const outs = Array.from({ length: count }, (_, expert) => {
+    sample.scope(`moe.experts.${expert}`, "Expert");
+    const up = linear(sample, `moe.experts.${expert}.up`, x, false);
+    return sample.add("mul", [linear(sample, `moe.experts.${expert}.down`, sample.add("silu", [up], `moe.experts.${expert}`), false), gate], "moe");
+  });
+  sample.scope("moe", "MoE");
+  sample.scope("moe.experts", "ModuleList");
+  const sum = sample.add("stack", outs, "moe");
+  sample.add("output", [sample.add("add", [x, sum])], "", { role: "output", name: "y", flags: flag.output });
+  return sample.done();
+}
+
 /** Numbers between 0 and 1, the same for the same seed (mulberry32). */
 export function seeded(seed: number): () => number {
   return () => {

@@ -1,6 +1,5 @@
 /** Equal layers of a stack, one of them for all. */
 import { grouped } from "./columns.ts";
-import type { Groups } from "./columns.ts";
 import type { Model } from "../data/model.ts";
 import type { Wires } from "./wiring.ts";
 
@@ -57,7 +56,8 @@ function* rolledLevel(
   const blockOf = new Int32Array(nodes.count);
   for (let node = 0; node < nodes.count; node++) blockOf[node] = instead[node] === node ? numberOf[nodes.scope[node]] : -1;
   const members = grouped(blockOf, blocks.length);
-  const orders = matchingOrders(wires, blockOf, members, nodes.count);
+  // The exporter found them to be equal node by node in the order of the file.
+  const orders = (block: number): Int32Array => members.rows.subarray(members.first[block], members.first[block + 1]);
   const firstOf = new Int32Array(nodes.count).fill(-1);
   const stackOf = new Int32Array(blocks.length).fill(-1);
   let start = 0;
@@ -131,43 +131,4 @@ function apply(
   }
   wires.count = count;
   for (let node = 0; node < instead.length; node++) if (instead[node] >= 0) instead[node] = stand(instead[node]);
-}
-
-/** The nodes of a block in an order that depends on its wiring alone: inputs first, from the sinks in the order of the file. */
-function matchingOrders(wires: Wires, blockOf: Int32Array, members: Groups, count: number): (block: number) => Int32Array {
-  const into = grouped(wires.to, count, wires.count);
-  const used = new Uint8Array(count);
-  for (let wire = 0; wire < wires.count; wire++) {
-    if (blockOf[wires.from[wire]] === blockOf[wires.to[wire]]) used[wires.from[wire]] = 1;
-  }
-  const seen = new Uint8Array(count);
-  const stack = new Int32Array(count);
-  const next = new Int32Array(count);
-  return (block) => {
-    const order = new Int32Array(members.first[block + 1] - members.first[block]);
-    let placed = 0;
-    for (let row = members.first[block]; row < members.first[block + 1]; row++) {
-      const sink = members.rows[row];
-      if (used[sink]) continue;
-      seen[sink] = 1;
-      let top = 0;
-      stack[0] = sink;
-      next[sink] = into.first[sink];
-      while (top >= 0) {
-        const node = stack[top];
-        if (next[node] === into.first[node + 1]) {
-          order[placed++] = node;
-          top--;
-          continue;
-        }
-        const source = wires.from[into.rows[next[node]++]];
-        if (blockOf[source] !== block || seen[source]) continue;
-        seen[source] = 1;
-        next[source] = into.first[source];
-        stack[++top] = source;
-      }
-    }
-    for (let place = 0; place < placed; place++) seen[order[place]] = 0;
-    return order;
-  };
 }

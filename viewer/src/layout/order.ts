@@ -66,24 +66,12 @@ function isFixed({ piece: { fixed }, layers }: Web, rank: number): boolean {
 
 /** First orders: what is reached together stands together. Later ones are tried while lines cross and work is left. */
 const starts: readonly ((web: Web) => void)[] = [
-  (web) => search(web, web.down, web.piece.lower, { backwards: false, mirrored: false, broad: false }),
-  (web) => search(web, web.up, web.piece.upper, { backwards: true, mirrored: false, broad: false }),
-  (web) => search(web, web.down, web.piece.lower, { backwards: false, mirrored: true, broad: true }),
-  (web) => search(web, web.up, web.piece.upper, { backwards: true, mirrored: true, broad: true }),
-  (web) => search(web, web.down, web.piece.lower, { backwards: false, mirrored: true, broad: false }),
-  (web) => search(web, web.up, web.piece.upper, { backwards: true, mirrored: true, broad: false }),
-  ...[1, 2, 3, 4].map((seed) => (web: Web) => shuffle(web, seed)),
+  (web) => search(web, web.down, web.piece.lower, false),
+  (web) => search(web, web.up, web.piece.upper, true),
+  ...[1, 2, 3, 4, 5, 6].map((seed) => (web: Web) => shuffle(web, seed)),
 ];
 
-interface Search {
-  /** From the last rank up. */
-  readonly backwards: boolean;
-  /** Neighbours are met from the right. */
-  readonly mirrored: boolean;
-  readonly broad: boolean;
-}
-
-function search(web: Web, next: Groups, ends: Int32Array, { backwards, mirrored, broad }: Search): void {
+function search(web: Web, next: Groups, ends: Int32Array, backwards: boolean): void {
   const { piece } = web;
   const seen = new Uint8Array(piece.vertices);
   const layers: number[][] = piece.layers.map(() => []);
@@ -92,24 +80,15 @@ function search(web: Web, next: Groups, ends: Int32Array, { backwards, mirrored,
   const waiting: number[] = [];
   const ranks = backwards ? [...piece.layers].reverse() : piece.layers;
   for (const layer of ranks) {
-    for (let place = 0; place < layer.length; place++) {
-      const start = layer[mirrored ? layer.length - 1 - place : place];
-      if (seen[start]) continue;
+    for (const start of layer) {
       waiting.push(start);
-      let read = 0;
-      while (read < waiting.length) {
-        const vertex = broad ? waiting[read++] : waiting.pop()!;
+      while (waiting.length) {
+        const vertex = waiting.pop()!;
         if (seen[vertex]) continue;
         seen[vertex] = 1;
         layers[rankOf[vertex]].push(vertex);
-        const [first, last] = [next.first[vertex], next.first[vertex + 1]];
-        for (let row = first; row < last; row++) {
-          // The one to go on with is taken from the end.
-          const neighbour = ends[next.rows[mirrored === broad ? last - 1 - row + first : row]];
-          if (!seen[neighbour]) waiting.push(neighbour);
-        }
+        for (let row = next.first[vertex + 1] - 1; row >= next.first[vertex]; row--) waiting.push(ends[next.rows[row]]);
       }
-      waiting.length = 0;
     }
   }
   web.layers.length = 0;

@@ -1,4 +1,4 @@
-/** Pieces side by side in a compact block, each below those from which marked lines lead to it. */
+/** Pieces side by side in a compact block, each below those from which marked lines lead to it, none where others have lines to the border. */
 import type { PlacedPiece } from "./placed.ts";
 
 const gap = 32;
@@ -15,42 +15,32 @@ export function packed(pieces: readonly PlacedPiece[]): Packed {
   const left = new Float64Array(pieces.length);
   const top = new Float64Array(pieces.length);
   if (pieces.length === 1) return { left, top, width: pieces[0].width, height: pieces[0].height };
-  let [columns, area, widest, tallest] = [0, 0, 0, 0];
+  let [closed, area, widest, tallest] = [0, 0, 0, 0];
   for (const { piece, width, height } of pieces) {
-    if (piece.bordered) {
-      // What the border has lines to keeps its column free up to the top and down to the bottom.
+    if (piece.fixed.last) {
+      closed += width + gap;
       tallest = Math.max(tallest, height);
-      continue;
+    } else {
+      area += (width + gap) * (height + gap);
+      widest = Math.max(widest, width + gap);
     }
-    area += (width + gap) * (height + gap);
-    widest = Math.max(widest, width);
   }
-  const width = Math.max(widest + gap, (area * 1.08) / Math.max(tallest, Math.sqrt(area / aspect)));
-  const skyline = new Skyline(width);
+  const skyline = new Skyline(closed + Math.max(widest, (area * 1.08) / Math.max(tallest, Math.sqrt(area / aspect), 1)));
   let [right, bottom] = [0, 0];
-  const rest: number[] = [];
   for (const number of inFlow(pieces)) {
-    const { piece, width: wide, height: high } = pieces[number];
+    const { piece, width, height } = pieces[number];
     let lowest = 0;
     for (const above of piece.above) lowest = Math.max(lowest, top[above] + pieces[above].height + gap);
-    if (piece.bordered) {
-      left[number] = columns;
-      top[number] = lowest;
-      columns += wide + gap;
-    } else {
-      const place = skyline.put(wide + gap, high + gap, lowest);
-      left[number] = place.x;
-      top[number] = place.y;
-      rest.push(number);
-    }
-    bottom = Math.max(bottom, top[number] + high);
+    const { x, y } = skyline.put(width + gap, height + gap, { lowest, toTop: piece.fixed.first, toBottom: piece.fixed.last });
+    left[number] = x;
+    top[number] = y;
+    right = Math.max(right, x + width);
+    bottom = Math.max(bottom, y + height);
   }
-  for (const number of rest) left[number] += columns;
-  for (let number = 0; number < pieces.length; number++) right = Math.max(right, left[number] + pieces[number].width);
   return { left, top, width: right, height: bottom };
 }
 
-/** Pieces after those that must stand above them; they have no cycle. */
+/** Pieces after those that must stand above them, of which there is no cycle; first those with lines from the border, which need its room. */
 function inFlow(pieces: readonly PlacedPiece[]): number[] {
   const waiting = new Int32Array(pieces.length);
   const below: number[][] = [];
@@ -59,40 +49,59 @@ function inFlow(pieces: readonly PlacedPiece[]): number[] {
     for (const above of piece.above) (below[above] ??= []).push(number);
   });
   const order: number[] = [];
-  for (let number = 0; number < pieces.length; number++) if (!waiting[number]) order.push(number);
+  for (const first of [true, false]) {
+    for (let number = 0; number < pieces.length; number++) if (!waiting[number] && pieces[number].piece.fixed.first === first) order.push(number);
+  }
   for (let place = 0; place < order.length; place++) {
     for (const number of below[order[place]] ?? []) if (!--waiting[number]) order.push(number);
   }
   return order;
 }
 
+interface Wish {
+  readonly lowest: number;
+  /** Lines lead on to the border at the top, or at the bottom: nothing may stand there. */
+  readonly toTop: boolean;
+  readonly toBottom: boolean;
+}
+
 /** The lower edge of what is placed so far; the next piece goes where it lies highest. */
 class Skyline {
   private readonly starts: number[] = [0];
   private readonly depths: number[] = [0];
+  private end: number;
 
-  constructor(private readonly width: number) {}
+  constructor(width: number) {
+    this.end = width;
+  }
 
-  put(wide: number, high: number, lowest: number): { x: number; y: number } {
+  put(wide: number, high: number, { lowest, toTop, toBottom }: Wish): { x: number; y: number } {
     const { starts, depths } = this;
-    let [best, y] = [0, Infinity];
-    for (let step = 0; step < starts.length; step++) {
-      if (step > 0 && starts[step] + wide > this.width + 0.01) break;
+    let [best, y] = [-1, Infinity];
+    for (let step = 0; step < starts.length && starts[step] + wide <= this.end + 0.01; step++) {
       let depth = lowest;
       for (let other = step; other < starts.length && starts[other] < starts[step] + wide - 0.01; other++) {
-        depth = Math.max(depth, depths[other]);
+        depth = Math.max(depth, toTop && depths[other] > 0 ? Infinity : depths[other]);
         if (depth >= y) break;
       }
       if (depth < y) [best, y] = [step, depth];
+    }
+    if (best < 0) {
+      // No room is left between what must stay free: the block grows to the right.
+      [best, y] = [starts.length, lowest];
+      starts.push(this.end);
+      depths.push(0);
+      this.end += wide;
     }
     const x = starts[best];
     let last = best;
     while (last + 1 < starts.length && starts[last + 1] <= x + wide + 0.01) last++;
     const tail = depths[last];
-    const reaches = last + 1 < starts.length ? starts[last + 1] : this.width;
+    const reaches = last + 1 < starts.length ? starts[last + 1] : this.end;
     const rest = x + wide < reaches - 0.01;
+    const depth = toBottom ? Infinity : y + high;
     starts.splice(best, last - best + 1, ...(rest ? [x, x + wide] : [x]));
-    depths.splice(best, last - best + 1, ...(rest ? [y + high, tail] : [y + high]));
+    depths.splice(best, last - best + 1, ...(rest ? [depth, tail] : [depth]));
     return { x, y };
   }
 }
