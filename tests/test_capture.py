@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tensors import leaf, shows_saved  # noqa: E402
+from tensors import leaf  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir import registry  # noqa: E402
@@ -69,7 +69,6 @@ def test_negative_dimensions_stay_negative() -> None:
     assert graph.nodes["softmax:1"].attrs == {"dim": -1}
 
 
-
 def test_saved_tensors_have_their_origin_and_storage() -> None:
     x, w = leaf(2, 3), leaf(4, 3)
     h = x.tanh()
@@ -81,14 +80,12 @@ def test_saved_tensors_have_their_origin_and_storage() -> None:
     }
 
 
-
 def test_a_saved_buffer_is_a_node_of_its_own() -> None:
     model = nn.BatchNorm1d(3)
     graph = gradir.capture(model(torch.ones(2, 3)).sum(), model=model)
     assert graph.nodes["running_mean"].role == "buffer"
     assert slots(graph, "native_batch_norm:1")["running_mean"][2] == Ref("running_mean", 0)
     assert not [edge for edge in graph.edges if edge.src == "running_mean"]
-
 
 
 def test_a_saved_frozen_weight_is_not_an_activation() -> None:
@@ -101,7 +98,6 @@ def test_a_saved_frozen_weight_is_not_an_activation() -> None:
     assert graph.cuts == ()
 
 
-
 def test_saved_tensors_are_freed_by_backward() -> None:
     loss = leaf(3).exp().sum()
     loss.backward()
@@ -110,11 +106,9 @@ def test_saved_tensors_are_freed_by_backward() -> None:
     assert graph.nodes["exp:1"].outputs == (TensorMeta("float32", (3,)),)
 
 
-
 def test_an_undefined_saved_tensor_is_no_slot() -> None:
     y = nn.functional.layer_norm(leaf(3), (3,))
     assert "bias" not in slots(gradir.capture(y), "native_layer_norm:1")
-
 
 
 def test_hooks_on_saved_tensors_never_run() -> None:
@@ -125,14 +119,12 @@ def test_hooks_on_saved_tensors_never_run() -> None:
     assert unpacked == []
 
 
-
 def test_a_tensor_changed_after_it_was_saved_is_stale() -> None:
     x = leaf(3).clone()
     y = x.exp()
     y.add_(1)
     graph = gradir.capture(y)
     assert graph.nodes["exp:1"].saved[0].state == "stale"
-
 
 
 def test_an_output_made_in_place_is_held() -> None:
@@ -166,7 +158,6 @@ def test_a_reentrant_checkpoint_hides_parameters() -> None:
     graph = gradir.capture(y, model=model)
     assert [cut.kind for cut in graph.cuts] == ["hidden", "hidden"]
     assert graph.nodes["checkpoint_function:1"].opaque
-
 
 
 def test_a_checkpoint_is_never_recomputed() -> None:
@@ -226,7 +217,6 @@ def test_hostile_names_are_encoded_in_ids_and_kept_in_names() -> None:
     graph = gradir.capture(x.exp(), params={"a/b:c\x1b\ud800": x})
     assert graph.nodes["a%2Fb%3Ac%1B%5Cud800"].names == ("a/b:c\x1b\\ud800",)
     assert gradir.loads(gradir.dumps(graph)) == graph
-
 
 
 def test_custom_functions_show_their_context() -> None:

@@ -195,6 +195,8 @@ schema_of: Final = _reader("operator._schema", "to tell what an operation writes
 no_dispatch: Final = _found("torch.utils._mode_utils.no_dispatch", "to compute the values of small tensors")
 
 # What runs in a forward.
+DETACHES_TWICE: Final = torch.__version__ < torch.torch_version.TorchVersion("2.11")
+"""Whether torch tells each ``detach`` once more, of its own result, before the program has that."""
 TorchDispatchMode: Final = _found("torch.utils._python_dispatch.TorchDispatchMode", "to note every operation")
 READS_A_NUMBER: Final = "_local_scalar_dense"
 """The operation behind ``item``."""

@@ -16,6 +16,7 @@ from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
+from gradir.ir import Saved
 
 __all__ = ["Write", "writes_over_saved"]
 
@@ -48,7 +49,7 @@ def writes_over_saved(flow: Flow, live: LiveGraph, made: Mapping[int, int]) -> l
         for slot in live.graph.nodes[node_id].saved:
             if slot.state == "stale":
                 saver = made.get(sequence_number(fn), FROM_OUTSIDE)
-                writes = following.after(saver, saved_tensor(fn, slot.slot), slot.slot)
+                writes = following.after(saver, saved_tensor(fn, slot.slot), slot)
                 if writes:
                     (first, write_step), *others = writes.items()
                     write = found.setdefault(first, Write(write_step, [step for _, step in others], {}, {}))
@@ -74,7 +75,7 @@ class _Following:
         self._writes: dict[Value, list[int]] | None = None
         self._owners: Mapping[Value, Value] = {}
 
-    def after(self, saving: int, saved: torch.Tensor | None, slot: str) -> dict[Key, Step]:
+    def after(self, saving: int, saved: torch.Tensor | None, slot: Saved) -> dict[Key, Step]:
         """The first writes after a step to what it saved."""
         storage: int | Value | None = self._only_written(saving, slot) if saved is None else storage_of(saved)
         if storage is None:
@@ -86,7 +87,7 @@ class _Following:
         at = bisect_right(writes, saving)
         return firsts[at] if at < len(firsts) else {}
 
-    def _only_written(self, saving: int, slot: str) -> Value | None:
+    def _only_written(self, saving: int, slot: Saved) -> Value | None:
         """The memory that a slot of a step may have saved, if later steps wrote to one such memory alone."""
         if saving == FROM_OUTSIDE:
             return None
@@ -98,10 +99,13 @@ class _Following:
                     for memory in _memories(self._owners, step):
                         self._writes.setdefault(memory, []).append(index)
         saver = steps[saving]
-        is_given = slot.startswith("result")
         given = [Value(saving, number) for number in range(len(saver.outputs))]
-        values = given if is_given else [read.value for read in saver.inputs]
-        memories = {self._owners.get(value, value) for value in values}
+        values = given if slot.slot.startswith("result") else [read.value for read in saver.inputs]
+        memories = {
+            self._owners.get(value, value)
+            for value in values
+            if slot.shape is None or self._flow.meta_of(value).shape == slot.shape
+        }
         written = [memory for memory in memories if self._writes.get(memory, [FROM_OUTSIDE])[-1] > saving]
         return written[0] if len(written) == 1 else None
 

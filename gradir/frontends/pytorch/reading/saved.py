@@ -95,7 +95,7 @@ class SavedReader:
                 return Saved(name, state="hooked")
             unpack = raw.unpack
         except AttributeError:
-            return Saved(name, state=raw if type(raw) is str else "unread")
+            return Saved(name, shape=getattr(raw, "shape", None), state=getattr(raw, "state", "unread"))
         tensor = raw.data
         if tensor is None:
             return Saved(name, state="freed") if _raises(unpack) else None
@@ -180,7 +180,7 @@ def _packed(fn: GradFn, slot: Slot) -> object:
     try:
         return getattr(fn, slot.packed)
     except RuntimeError:
-        return "freed"
+        return Saved("", state="freed")
 
 
 def _raises(unpack: Callable[..., object], *args: object) -> bool:
