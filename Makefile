@@ -13,7 +13,11 @@ SUITE = --doctest-modules gradir exporters schemas tests
 # The releases of torch to test on: those between which its private names changed, and the newest there is.
 TORCH = 2.5.1 2.8.0 2.11.0 2.13.0 newest
 ANY_TORCH = $(addprefix tests/test_,private_names.py capture.py verify.py run_once.py recorder.py recorder_threads.py \
-	sources.py files.py cli.py cli_check.py pytest_plugin.py)
+	sources.py files.py cli.py cli_check.py pytest_plugin.py cli_explain.py cli_forward.py cuts.py diff_cuts.py \
+	flow_cuts.py flow_places.py forward_exports.py forward_graph.py forward_writes.py gradient_flow_fixture.py \
+	explain.py explain_cleared.py explain_forms.py explain_functions.py explain_hooks.py explain_loops.py \
+	explain_models.py explain_optimizers.py explain_outside.py explain_sizes.py explain_values.py explain_writes.py \
+	explain_zeros.py)
 
 .SUFFIXES:
 .PHONY: help demo test bench fuzz fuzz-mutants check schema goldens verification verification-wide reviewing gallery

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tensors import leaf, shows_saved  # noqa: E402
+from tensors import leaf  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir import registry  # noqa: E402
@@ -69,7 +69,6 @@ def test_negative_dimensions_stay_negative() -> None:
     assert graph.nodes["softmax:1"].attrs == {"dim": -1}
 
 
-@shows_saved
 def test_saved_tensors_have_their_origin_and_storage() -> None:
     x, w = leaf(2, 3), leaf(4, 3)
     h = x.tanh()
@@ -81,7 +80,6 @@ def test_saved_tensors_have_their_origin_and_storage() -> None:
     }
 
 
-@shows_saved
 def test_a_saved_buffer_is_a_node_of_its_own() -> None:
     model = nn.BatchNorm1d(3)
     graph = gradir.capture(model(torch.ones(2, 3)).sum(), model=model)
@@ -90,7 +88,6 @@ def test_a_saved_buffer_is_a_node_of_its_own() -> None:
     assert not [edge for edge in graph.edges if edge.src == "running_mean"]
 
 
-@shows_saved
 def test_a_saved_frozen_weight_is_not_an_activation() -> None:
     model = nn.Linear(3, 4, bias=False)
     model.weight.requires_grad_(False)
@@ -101,7 +98,6 @@ def test_a_saved_frozen_weight_is_not_an_activation() -> None:
     assert graph.cuts == ()
 
 
-@shows_saved
 def test_saved_tensors_are_freed_by_backward() -> None:
     loss = leaf(3).exp().sum()
     loss.backward()
@@ -110,13 +106,11 @@ def test_saved_tensors_are_freed_by_backward() -> None:
     assert graph.nodes["exp:1"].outputs == (TensorMeta("float32", (3,)),)
 
 
-@shows_saved
 def test_an_undefined_saved_tensor_is_no_slot() -> None:
     y = nn.functional.layer_norm(leaf(3), (3,))
     assert "bias" not in slots(gradir.capture(y), "native_layer_norm:1")
 
 
-@shows_saved
 def test_hooks_on_saved_tensors_never_run() -> None:
     unpacked = []
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda packed: unpacked.append(1) or packed):
@@ -125,7 +119,6 @@ def test_hooks_on_saved_tensors_never_run() -> None:
     assert unpacked == []
 
 
-@shows_saved
 def test_a_tensor_changed_after_it_was_saved_is_stale() -> None:
     x = leaf(3).clone()
     y = x.exp()
@@ -134,7 +127,6 @@ def test_a_tensor_changed_after_it_was_saved_is_stale() -> None:
     assert graph.nodes["exp:1"].saved[0].state == "stale"
 
 
-@shows_saved
 def test_an_output_made_in_place_is_held() -> None:
     x = leaf(3).clone()
     y = nn.functional.relu(x, inplace=True)
@@ -168,7 +160,6 @@ def test_a_reentrant_checkpoint_hides_parameters() -> None:
     assert graph.nodes["checkpoint_function:1"].opaque
 
 
-@shows_saved
 def test_a_checkpoint_is_never_recomputed() -> None:
     from torch.utils.checkpoint import checkpoint
 
@@ -228,7 +219,6 @@ def test_hostile_names_are_encoded_in_ids_and_kept_in_names() -> None:
     assert gradir.loads(gradir.dumps(graph)) == graph
 
 
-@shows_saved
 def test_custom_functions_show_their_context() -> None:
     class Scale(torch.autograd.Function):
         @staticmethod

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from explained_models import Model  # noqa: E402
 from tensors import leaf_of as leaf  # noqa: E402
+from tensors import since  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.errors import ExportError, GraphError  # noqa: E402
@@ -166,7 +167,7 @@ def test_the_first_gradient_that_is_not_finite_is_told_with_what_made_it(
 SAFE: list[Compute] = [
     lambda x: torch.where(x > 0, torch.where(x > 0, x, 1.0).sqrt(), 0.0),
     lambda x: x.norm(),
-    lambda x: torch.atan2(x, x),
+    pytest.param(lambda x: torch.atan2(x, x), marks=since("2.11", "torch has not made it safe")),
     torch.linalg.vector_norm,
     lambda x: x.std(),
     lambda x: (x + 1e-6).sqrt(),

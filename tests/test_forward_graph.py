@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from forward_graphs import forward  # noqa: E402
-from tensors import leaf  # noqa: E402
+from tensors import leaf, since  # noqa: E402
 from wiring import wired  # noqa: E402
 
 import gradir  # noqa: E402
@@ -92,7 +92,9 @@ def test_a_float_dtype_of_autocast_is_a_copy() -> None:
     assert graph.nodes["addmm:1"].tensor.dtype == "bfloat16"
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize(
+    "reentrant", [pytest.param(False, marks=since("2.12", "torch makes empty tensors for each checkpoint")), True]
+)
 def test_a_checkpoint_is_seen_through(reentrant: bool) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
     x = leaf(1, 2)
@@ -134,6 +136,7 @@ def test_functions_that_read_numbers_are_ends() -> None:
     ]
 
 
+@since("2.8", "torch refuses such classes while a mode sees what it runs")
 def test_a_tensor_that_is_shared_as_another_object_is_the_same_tensor() -> None:
     class Named(torch.Tensor):
         pass
@@ -218,6 +221,7 @@ def dynamo():
 
 
 @pytest.mark.usefixtures("dynamo")
+@since("2.11", "torch does not tell when compiled code has run, and what it gave")
 def test_compiled_code_is_compiled_whole_and_runs_on() -> None:
     from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -233,6 +237,7 @@ def test_compiled_code_is_compiled_whole_and_runs_on() -> None:
     assert counter.frame_count == 1
 
 
+@since("2.11", "torch refuses to run it while a mode sees what it runs")
 def test_an_operation_that_takes_functions_is_one() -> None:
     x = torch.ones(2)
     graph = forward(lambda: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)))
@@ -264,6 +269,7 @@ def test_sparse_tensors_and_tensors_that_wrap_others() -> None:
     ]
 
 
+@since("2.11", "a weak reference to a storage breaks the memory of torch")
 def test_no_tensor_and_no_memory_is_kept_alive() -> None:
     with gradir.record(flow=True) as rec:
         y = torch.ones(2) * 2

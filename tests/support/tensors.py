@@ -5,12 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-__all__ = ["leaf", "leaf_of", "shows_saved"]
+__all__ = ["leaf", "leaf_of", "shows_saved", "since"]
 
 shows_saved = pytest.mark.skipif(
-    torch.__version__ < torch.torch_version.TorchVersion("2.12"), reason="this torch does not show what it saved"
+    torch.__version__ < torch.torch_version.TorchVersion("2.12"), reason="this torch does not show hooks"
 )
-"""Tests of what is in saved slots, which are unread before torch 2.12."""
+"""Tests of the hooks that packed what was saved, which torch shows from 2.12 on."""
+
+
+def since(release: str, reason: str) -> pytest.MarkDecorator:
+    """What a test needs that torch has from a release on."""
+    return pytest.mark.skipif(torch.__version__ < torch.torch_version.TorchVersion(release), reason=reason)
 
 
 def leaf(*shape: int) -> torch.Tensor:

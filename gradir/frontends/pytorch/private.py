@@ -153,9 +153,15 @@ _HIDDEN: Final = "what it hides is not said to be hidden"
 output_metadata: Final = _reader("grad_fn._input_metadata", "to read the shape and dtype of a node's outputs")
 SAVED: Final = _word("grad_fn._saved_*", "to find the attributes of a node")
 PACKED: Final = _word("grad_fn._raw_saved_*", "to look at what is saved without unpacking it")
-_word("packed.data", "to look at what is saved without unpacking it", "saved slots are unread", since="2.11")
-_word("packed.unpack_hook", "to tell what a hook packed", "saved slots are unread", since="2.11")
-_word("packed.unpack", "to tell what is stale or freed", "saved slots are unread", since="2.12")
+_UNPACKED: Final = "it is unpacked instead, unless that would run code of the user's"
+_word("packed.data", "to look at what is saved without unpacking it", _UNPACKED, since="2.11")
+_word("packed.unpack_hook", "to tell what a hook packed", _UNPACKED, since="2.11")
+_word("packed.unpack", "to tell what is stale or freed", _UNPACKED, since="2.12")
+SHOWS_SAVED: Final = torch.__version__ >= torch.torch_version.TorchVersion("2.12")
+"""Whether torch shows all that without unpacking anything."""
+_UNREAD: Final = "what cannot be unpacked is unread"
+FREED: Final = _word("libtorch_cpu:after they have already been freed", "to tell what is freed", _UNREAD)
+STALE: Final = _word("libtorch_cpu:modified by an inplace operation", "to tell what is stale", _UNREAD)
 packed_tensors: Final = _reader("context._raw_saved_tensors", "to look at what is saved without unpacking it")
 FORWARD_CLASS: Final = _word("context._forward_cls", "to find the class of a custom Function")
 registered_operators: Final[Callable[[], list[str]]] = _found("torch._C._dispatch_get_all_op_names", _REGISTERED)
@@ -195,6 +201,8 @@ schema_of: Final = _reader("operator._schema", "to tell what an operation writes
 no_dispatch: Final = _found("torch.utils._mode_utils.no_dispatch", "to compute the values of small tensors")
 
 # What runs in a forward.
+DETACHES_TWICE: Final = torch.__version__ < torch.torch_version.TorchVersion("2.11")
+"""Whether torch tells each ``detach`` once more, of its own result, before the program has that."""
 TorchDispatchMode: Final = _found("torch.utils._python_dispatch.TorchDispatchMode", "to note every operation")
 READS_A_NUMBER: Final = "_local_scalar_dense"
 """The operation behind ``item``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
@@ -16,6 +16,7 @@ from gradir.frontends.pytorch.reading.tensors import storage_of
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.places import Place
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Step, Value
+from gradir.ir import Saved
 
 __all__ = ["Write", "writes_over_saved"]
 
@@ -48,7 +49,7 @@ def writes_over_saved(flow: Flow, live: LiveGraph, made: Mapping[int, int]) -> l
         for slot in live.graph.nodes[node_id].saved:
             if slot.state == "stale":
                 saver = made.get(sequence_number(fn), FROM_OUTSIDE)
-                writes = following.after(saver, saved_tensor(fn, slot.slot))
+                writes = following.after(saver, saved_tensor(fn, slot.slot), slot)
                 if writes:
                     (first, write_step), *others = writes.items()
                     write = found.setdefault(first, Write(write_step, [step for _, step in others], {}, {}))
@@ -69,22 +70,48 @@ class _Following:
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
         # By memory the numbers of the steps that write to it, and what is first from each of them on.
-        self._known: dict[int, tuple[list[int], list[dict[Key, Step]]]] = {}
+        self._known: dict[int | Value, tuple[list[int], list[dict[Key, Step]]]] = {}
+        # By the value that first had a memory, which is looked for where torch does not show what is stale.
+        self._writes: dict[Value, list[int]] | None = None
+        self._owners: Mapping[Value, Value] = {}
 
-    def after(self, saving: int, saved: torch.Tensor | None) -> dict[Key, Step]:
+    def after(self, saving: int, saved: torch.Tensor | None, slot: Saved) -> dict[Key, Step]:
         """The first writes after a step to what it saved."""
-        storage = None if saved is None else storage_of(saved)
+        storage: int | Value | None = self._only_written(saving, slot) if saved is None else storage_of(saved)
         if storage is None:
             return {}
         if storage not in self._known:
-            self._known[storage] = self._look(storage)
+            writes = self._flow.writes(storage) if isinstance(storage, int) else (self._writes or {})[storage]
+            self._known[storage] = self._look(writes)
         writes, firsts = self._known[storage]
         at = bisect_right(writes, saving)
         return firsts[at] if at < len(firsts) else {}
 
-    def _look(self, storage: int) -> tuple[list[int], list[dict[Key, Step]]]:
+    def _only_written(self, saving: int, slot: Saved) -> Value | None:
+        """The memory that a slot of a step may have saved, if later steps wrote to one such memory alone."""
+        if saving == FROM_OUTSIDE:
+            return None
         steps = self._flow.steps
-        writes = [index for index in self._flow.writes(storage) if not _is_unseen(self._flow, steps[index])]
+        if self._writes is None:
+            self._owners, self._writes = _owners(self._flow), {}
+            for index, step in enumerate(steps):
+                if "inplace" in step.kinds and not _is_unseen(self._flow, step):
+                    for memory in _memories(self._owners, step):
+                        self._writes.setdefault(memory, []).append(index)
+        saver = steps[saving]
+        given = [Value(saving, number) for number in range(len(saver.outputs))]
+        values = given if slot.slot.startswith("result") else [read.value for read in saver.inputs]
+        memories = {
+            self._owners.get(value, value)
+            for value in values
+            if slot.shape is None or self._flow.meta_of(value).shape == slot.shape
+        }
+        written = [memory for memory in memories if self._writes.get(memory, [FROM_OUTSIDE])[-1] > saving]
+        return written[0] if len(written) == 1 else None
+
+    def _look(self, written: Sequence[int]) -> tuple[list[int], list[dict[Key, Step]]]:
+        steps = self._flow.steps
+        writes = [index for index in written if not _is_unseen(self._flow, steps[index])]
         firsts = list[dict[Key, Step]]()
         newest: dict[Key, Step] = {}
         for index in reversed(writes):

@@ -9,11 +9,12 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from gradir.frontends.pytorch.private import PACKED, output_nr_of, storage_handle, version_of
+from gradir.frontends.pytorch.private import PACKED, SAVED, SHOWS_SAVED, output_nr_of, storage_handle, version_of
 from gradir.frontends.pytorch.reading.anatomy import Anatomy, Slot
 from gradir.frontends.pytorch.reading.metadata import dtype_name, layout_name, shape_of
 from gradir.frontends.pytorch.reading.scalars import PROBES, number_of
 from gradir.frontends.pytorch.reading.tensors import PLAIN, Owned, TensorNodes, held_by
+from gradir.frontends.pytorch.reading.unpacked import as_shown
 from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.ir import AttrValue, Ref, Saved, TensorMeta
 from gradir.ir.ids import storage_key
@@ -26,7 +27,8 @@ _kind_of: Final = attrgetter("dtype", "shape", "layout")
 
 def saved_tensor(fn: GradFn, name: str) -> torch.Tensor | None:
     """A tensor that a function saved, as it is, without running what a program unpacks it by."""
-    held = getattr(getattr(fn, f"{PACKED}{name}", None), "data", None)
+    raw = getattr(fn, f"{PACKED}{name}", None)
+    held = getattr(raw if SHOWS_SAVED else as_shown(fn, f"{SAVED}{name}", raw), "data", None)
     return held.detach() if isinstance(held, torch.Tensor) else None
 
 
@@ -77,6 +79,8 @@ class SavedReader:
             packed = anatomy.packed(fn)
         except RuntimeError:
             packed = tuple([_packed(fn, slot) for slot in anatomy.slots])
+        if not SHOWS_SAVED:
+            packed = tuple([as_shown(fn, slot.unpacked, raw) for slot, raw in zip(anatomy.slots, packed, strict=False)])
         read: list[Saved | None] = []
         for slot, raw in zip(anatomy.slots, packed, strict=False):
             if raw.__class__ is tuple:
@@ -92,7 +96,7 @@ class SavedReader:
                 return Saved(name, state="hooked")
             unpack = raw.unpack
         except AttributeError:
-            return Saved(name, state="freed" if raw is _FREED else "unread")
+            return Saved(name, shape=getattr(raw, "shape", None), state=getattr(raw, "state", "unread"))
         tensor = raw.data
         if tensor is None:
             return Saved(name, state="freed") if _raises(unpack) else None
@@ -173,14 +177,11 @@ def _numbered(slot: Slot, entries: tuple[object, ...]) -> Iterator[tuple[Slot, o
     return ((slot._replace(name=f"{slot.name}[{number}]"), entry) for number, entry in enumerate(entries))
 
 
-_FREED: Final = object()
-
-
 def _packed(fn: GradFn, slot: Slot) -> object:
     try:
         return getattr(fn, slot.packed)
     except RuntimeError:
-        return _FREED
+        return Saved("", state="freed")
 
 
 def _raises(unpack: Callable[..., object], *args: object) -> bool:

@@ -131,7 +131,11 @@ def _watch() -> None:
     begins, ends = dynamo.get(private.COMPILED_BEGINS), dynamo.get(private.COMPILED_ENDS)
     if begins is None or ends is None:
         return
-    calls = [code for code in dynamo[private.COMPILED_CALLS].__call__.__code__.co_consts if isinstance(code, CodeType)]
+    codes = (code for code in dynamo[private.COMPILED_CALLS].__call__.__code__.co_consts if isinstance(code, CodeType))
+    # Before torch 2.12 what was given is in no variable of the call.
+    calls = [code for code in codes if "result" in code.co_varnames]
+    if not calls:
+        return
 
     def note_begin(callback: Any) -> Any:
         callback, frame = begins(callback), sys._getframe(1)

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from gradir.frontends.pytorch.private import (
+    DETACHES_TWICE,
     MODULE_CALL,
     OPTIMIZER_STEP,
     StorageWeakRef,
@@ -41,6 +42,7 @@ _GRAD: Final = "grad"
 COPYING: Final = frozenset({"as_tensor", "asarray", "new_tensor", "tensor"})
 """Functions that make a tensor of numbers that they read."""
 
+_DETACH: Final = torch.ops.aten.detach.default
 _PLAIN: Final = (torch.Tensor, nn.Parameter)
 
 _MOST_NUMBERS: Final = 1000
@@ -141,6 +143,12 @@ class Flow:
         Raises:
             Exception: whatever the operation raises; it is noted as failed.
         """
+        if DETACHES_TWICE and func is _DETACH and self.steps and self.steps[-1].func is _DETACH:
+            known = self._values.get(id(args[0]))
+            if known is not None and known[0]() is args[0] and known[1] == Value(len(self.steps) - 1, 0):
+                result = func(*args, **kwargs)
+                self._set(result, known[1])
+                return result
         signature = signature_of(func)
         inputs, kinds, constants = list[torch.Tensor](), list[str](), list[tuple[str, object]]()
         for name, value in named(signature.names, args, kwargs):
