@@ -143,12 +143,10 @@ class Flow:
         Raises:
             Exception: whatever the operation raises; it is noted as failed.
         """
-        if DETACHES_TWICE and func is _DETACH and self.steps and self.steps[-1].func is _DETACH:
-            known = self._values.get(id(args[0]))
-            if known is not None and known[0]() is args[0] and known[1] == Value(len(self.steps) - 1, 0):
-                result = func(*args, **kwargs)
-                self._set(result, known[1])
-                return result
+        if DETACHES_TWICE and func is _DETACH and self._is_detached_just_now(args[0]):
+            result = func(*args, **kwargs)
+            self._set(result, Value(len(self.steps) - 1, 0))
+            return result
         signature = signature_of(func)
         inputs, kinds, constants = list[torch.Tensor](), list[str](), list[tuple[str, object]]()
         for name, value in named(signature.names, args, kwargs):
@@ -203,6 +201,13 @@ class Flow:
         if signature.kinds:
             self.overwritten.note_views(called, inputs, kinds, outputs)
         return result
+
+    def _is_detached_just_now(self, tensor: torch.Tensor) -> bool:
+        """Whether the last step detached it, which a torch that ``DETACHES_TWICE`` does for every detach."""
+        if not self.steps or self.steps[-1].func is not _DETACH:
+            return False
+        known = self._values.get(id(tensor))
+        return known is not None and known[0]() is tensor and known[1] == Value(len(self.steps) - 1, 0)
 
     def _just_read(self, place: Place | None) -> tuple[Read, ...]:
         """What was read as numbers at a place since the last step, as ``torch.Tensor([x, y])`` does."""
