@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from random import Random
 from typing import Any
 
@@ -15,6 +16,7 @@ import gradir  # noqa: E402
 from gradir import registry  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
 from gradir.frontends.pytorch.reading.outputs import flatten  # noqa: E402
+from gradir.frontends.pytorch.reading.unpacked import as_shown  # noqa: E402
 from gradir.frontends.pytorch.reading.walk import walk  # noqa: E402
 from gradir.ir import Cut, Edge, Graph, Ref, TensorMeta  # noqa: E402
 from gradir.ir.order import postorder  # noqa: E402
@@ -332,3 +334,30 @@ def test_the_walk_lists_what_the_general_search_lists() -> None:
         walked = walk(captured)
         assert walked.order == postorder(outputs, children)
         assert {fn: fn.next_functions for fn in walked.edges} == walked.edges
+
+
+def test_what_a_torch_shows_only_unpacked_is_unpacked_without_running_hooks() -> None:
+    ran = []
+    x = leaf(3)
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: ran.append(tensor) or tensor):
+        hooked = x.exp().grad_fn
+    held = (x * 2).exp()
+    assert as_shown(hooked, "_saved_result", object()).state == "hooked"
+    assert torch.equal(as_shown(held.grad_fn, "_saved_result", object()).data, held)
+    watched, traced = sys.getprofile(), sys.gettrace()
+    try:
+        # A profiler is left alone, and a hook stopped another way; under both of them nothing is read.
+        sys.setprofile(lambda *_: None)
+        profiler = sys.getprofile()
+        assert as_shown(hooked, "_saved_result", object()).state == "hooked"
+        sys.settrace(lambda *_: None)
+        assert as_shown(hooked, "_saved_result", object()).state == "unread"
+        assert sys.getprofile() is profiler
+    finally:
+        sys.setprofile(watched)
+        sys.settrace(traced)
+    assert not ran
+    with torch.no_grad():
+        held.add_(1)
+    stale = as_shown(held.grad_fn, "_saved_result", object())
+    assert (stale.state, stale.shape) == ("stale", (3,))
