@@ -20,8 +20,12 @@ from gradir.ir import Builder, Graph, TensorMeta
 META = TensorMeta("float32", (2, 3))
 
 
-def told(page: Opened) -> Iterator[str]:
-    """What is drawn, line by line, without its places."""
+def told(page: Opened) -> list[str]:
+    """What is drawn, a thing a line, without its places."""
+    return sorted(_told(page))
+
+
+def _told(page: Opened) -> Iterator[str]:
     for frame in page.ask("frames"):
         yield f"frame {json.dumps(frame['name'])} depth {frame['depth']}"
     for box in page.ask("boxes"):

@@ -65,7 +65,7 @@ def test_the_help_lists_it_and_its_options(installed: Path) -> None:
         done = gradir(installed, command, "--format", "changes-csv", "--help")
         assert (done.returncode, done.stderr) == (0, "")
         words = " ".join(done.stdout.split())
-        assert "text, changes-csv, dot, json, markdown, mermaid, svg (default: text)" in words
+        assert "text, changes-csv, dot, html, json, markdown, mermaid, svg (default: text)" in words
         assert "options of changes-csv, each as -O KEY=VALUE: subject=all|cut|node|scope which changes" in words
 
 
@@ -101,17 +101,17 @@ def test_a_broken_one_is_one_clear_line_and_the_others_work(tmp_path: Path, file
 def test_an_unknown_one_is_found_before_anything_is_loaded(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", "missing.gir", "gone.gir", "--format", "makrdown"]) == 2
     assert capfd.readouterr().err == (
-        "gradir: unknown renderer 'makrdown' (did you mean 'markdown'?): choose from dot, json, markdown, mermaid, "
-        "text; svg is a picture, drawn by 'gradir diff --format svg'\n"
+        "gradir: unknown renderer 'makrdown' (did you mean 'markdown'?): choose from dot, html, json, markdown, "
+        "mermaid, text; svg is a picture, drawn by 'gradir diff --format svg'\n"
     )
     with pytest.raises(ExportError, match="unknown renderer 'svg': svg is a picture, drawn by 'gradir diff"):
         library.diff(everything(), edited()).to("svg")
 
 
-@pytest.mark.parametrize("name", ["text", "markdown", "json", "mermaid", "dot"])
+@pytest.mark.parametrize("name", ["text", "markdown", "json", "mermaid", "dot", "html"])
 @pytest.mark.usefixtures("files")
 def test_python_gives_what_the_command_prints(name: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert set(registry.renderer_names()) == {"text", "markdown", "json", "mermaid", "dot"}
+    assert set(registry.renderer_names()) == {"text", "markdown", "json", "mermaid", "dot", "html"}
     for ignored in ((), ("attrs", "cuts")):
         main(["diff", "a.gir", "b.gir", "--format", name, *(word for field in ignored for word in ("--ignore", field))])
         found = library.diff(library.load("a.gir"), library.load("b.gir"), ignore=ignored)

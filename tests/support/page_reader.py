@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+from base64 import b64decode
+from gzip import decompress
 from pathlib import Path
 from typing import Any
 
 VIEWER = Path(__file__).parents[2] / "viewer"
+
+
+_BLOCK = re.compile(r'<script type="application/octet-stream" id="gradir-(\w+)">([^<]*)</script>')
+
+
+def page_blocks(page: str) -> dict[str, bytes]:
+    """The blocks of data in a page, by name, as they are compressed."""
+    return {name: b64decode(data) for name, data in _BLOCK.findall(page)}
+
+
+def page_data(page: str) -> str:
+    """The data in a page."""
+    return "\n".join(decompress(block).decode() for block in page_blocks(page).values())
 
 
 class Teller:
