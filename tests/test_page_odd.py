@@ -43,7 +43,7 @@ def test_a_narrow_window_has_room_for_one_panel(browser: Browser) -> None:
 
 def test_the_first_picture_has_text(browser: Browser) -> None:
     """Where a whole chain would be too small to read, its beginning is seen."""
-    with browser.opened(chain(40).to("html"), viewport={"width": 650, "height": 420}) as page:
+    with browser.opened(chain(16).to("html"), viewport={"width": 650, "height": 420}) as page:
         view, boxes = page.ask("view"), page.ask("boxes")
         assert 12 * view["k"] >= 5
         first = min(boxes, key=lambda box: box["y"])
@@ -128,6 +128,30 @@ def test_paper_has_the_drawing_alone(browser: Browser) -> None:
         page.page.emulate_media(media="print")
         assert page.page.locator("aside:visible, .tools:visible, .minimap:visible, .finder:visible").count() == 0
         assert page.page.locator("canvas:visible, .legend:visible, h1:visible").count() >= 3
+
+
+def test_a_link_is_copied_where_there_is_one(browser: Browser) -> None:
+    with browser.opened(layered().to("html"), permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.click("head")
+        page.press("k")
+        assert said(page) == "Copied a link to this view"
+        assert page.page.evaluate("navigator.clipboard.readText()") == page.page.url
+        assert "#module=head" in page.page.url
+    with browser.opened(layered().to("html")) as page:
+        page.page.evaluate(
+            """html => {
+                const frame = document.createElement('iframe');
+                frame.srcdoc = html;
+                frame.style = 'width: 900px; height: 600px';
+                document.body.replaceChildren(frame);
+            }""",
+            layered().to("html"),
+        )
+        (frame,) = page.page.frames[1:]
+        frame.wait_for_function("() => window.gradir?.timings.picture > 0")
+        frame.locator("[role=application]").focus()
+        page.press("k")
+        assert frame.inner_text("[role=status]") == "Inside a notebook a view has no link"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

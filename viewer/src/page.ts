@@ -22,6 +22,7 @@ import { finder as finderOf } from "./panels/finder.ts";
 import { legend as legendOf } from "./panels/legend.ts";
 import { modulesTable } from "./panels/modules.ts";
 import { outline } from "./panels/outline.ts";
+import { copy } from "./panels/pieces.ts";
 import { type Tab, tabs as tabsOf } from "./panels/tabs.ts";
 import { toolbar } from "./panels/toolbar.ts";
 import { pointing } from "./pointing.ts";
@@ -155,8 +156,10 @@ function build(model: Model, timings: Timings): void {
       say(`Coloured by ${words}`);
     },
     copyLink() {
-      void navigator.clipboard?.writeText(location.href).catch(() => undefined);
-      say("Copied a link to this view");
+      // The frame of a notebook has no address that others could open.
+      const isAddress = location.protocol !== "about:";
+      if (isAddress) copy(page, location.href);
+      say(isAddress ? "Copied a link to this view" : "Inside a notebook a view has no link");
     },
   };
   const bar = toolbar(page, colours, finder.element, actions);
