@@ -22,13 +22,14 @@ import { finder as finderOf } from "./panels/finder.ts";
 import { legend as legendOf } from "./panels/legend.ts";
 import { modulesTable } from "./panels/modules.ts";
 import { outline } from "./panels/outline.ts";
+import { copy } from "./panels/pieces.ts";
 import { type Tab, tabs as tabsOf } from "./panels/tabs.ts";
 import { toolbar } from "./panels/toolbar.ts";
 import { pointing } from "./pointing.ts";
 import { type Timings, probe } from "./probe.ts";
 import { saved } from "./saving.ts";
-import { type Selected, type State, carried, hashOf, nothing, stateOf, switchesOf } from "./state.ts";
-import { marksSeen, selectedWords } from "./words.ts";
+import { type Selected, type State, carried, had, hashOf, nothing, stateOf, switchesOf } from "./state.ts";
+import { boxesWords, marksSeen, selectedWords, trailWords } from "./words.ts";
 
 const switches = { hideRearranging: false, dropAccumulators: true, rollUp: false, inlineParameters: true };
 /** A window of less pixels begins without what stands beside the drawing. */
@@ -74,6 +75,7 @@ function build(model: Model, timings: Timings): void {
       const next = { ...state, ...part };
       if (part.switches === undefined) {
         apply(next);
+        if (part.trail !== undefined) say(trailWords(state, stage));
         return;
       }
       // What is open is numbered by what is shown, which the switches change: it is carried over by its path.
@@ -86,6 +88,7 @@ function build(model: Model, timings: Timings): void {
         selected: selected.kind === "module" && selected.at < 0 ? nothing : selected,
       });
       stage.fit();
+      say(boxesWords(stage));
     },
     toggle(wanted) {
       const began = performance.now();
@@ -97,7 +100,7 @@ function build(model: Model, timings: Timings): void {
     say,
   };
 
-  const finder = finderOf(page);
+  const finder = finderOf(page, () => stage.element.focus());
   const panel = detailsPanel(page);
   const legend = legendOf();
   const revealing = new Map<string, (selected: Selected) => void>();
@@ -138,12 +141,12 @@ function build(model: Model, timings: Timings): void {
     save: (kind) => void saved(stage, state.selected, kind).then((name) => say(`Saved ${name}`)),
     help: () => help.open(),
     toggleSide(side) {
-      root.classList.toggle(`no${side}`);
-      stage.resize();
+      if (root.classList.toggle(`no${side}`)) stage.resize();
+      else showSide(side);
     },
     search: () => finder.focus(),
     tab(name) {
-      root.classList.remove("noleft");
+      showSide("left");
       tabs.focus(name);
     },
     nextColour() {
@@ -153,8 +156,10 @@ function build(model: Model, timings: Timings): void {
       say(`Coloured by ${words}`);
     },
     copyLink() {
-      void navigator.clipboard?.writeText(location.href).catch(() => undefined);
-      say("Copied a link to this view");
+      // The frame of a notebook has no address that others could open.
+      const isAddress = location.protocol !== "about:";
+      if (isAddress) copy(page, location.href);
+      say(isAddress ? "Copied a link to this view" : "Inside a notebook a view has no link");
     },
   };
   const bar = toolbar(page, colours, finder.element, actions);
@@ -168,7 +173,7 @@ function build(model: Model, timings: Timings): void {
     { class: innerWidth < narrow ? "page noleft noright" : "page" },
     bar.element,
     h("aside", { class: "left", "aria-label": "Lists" }, tabs.element),
-    h("main", {}, stage.element, legend.element, stage.map),
+    h("main", {}, stage.element, model.nodes.count === 0 && h("p", { class: "nothing" }, "This graph has no nodes"), legend.element, stage.map),
     h("aside", { class: "right", "aria-label": "Details" }, panel.element),
     live,
   );
@@ -179,12 +184,13 @@ function build(model: Model, timings: Timings): void {
 
   stage.resize();
   state = { ...state, opened: stage.firstOpened() };
-  state = stateOf(link, model, stage.shown.scopes, state);
+  state = linked(link, state);
   // Who opens the graph of a forward that raised wants to see where.
   const failed = link === "" ? model.nodes.flags.findIndex((bits) => (bits & flag.failed) !== 0) : -1;
   if (failed >= 0) state = { ...state, selected: { kind: "node", at: failed } };
   if (failed >= 0) state = { ...state, opened: new Set([...state.opened, ...around(stage.shown, state.selected)]) };
   stage.follow(state, -1);
+  if (state.sides) sidesChanged();
   look(link);
   new ResizeObserver(() => stage.resize()).observe(stage.element);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => stage.recolour());
@@ -204,6 +210,15 @@ function build(model: Model, timings: Timings): void {
     }),
   );
 
+  function linked(hash: string, otherwise: State): State {
+    return had(stateOf(hash, model, stage.shown.scopes, otherwise), otherwise, colours, model.changes.length > 0);
+  }
+  /** Beside the drawing of a narrow window there is room for one. */
+  function showSide(side: "left" | "right"): void {
+    root.classList.remove(`no${side}`);
+    if (innerWidth < narrow) root.classList.add(side === "left" ? "noright" : "noleft");
+    stage.resize();
+  }
   function look(hash: string): void {
     const eye = eyeOf(hash);
     if (eye !== null) stage.move(eye);
@@ -247,7 +262,7 @@ function build(model: Model, timings: Timings): void {
   function open(opened: Set<number>): void {
     apply({ ...state, opened });
     stage.fit();
-    say(`${numberText(stage.scene.boxes.length)} boxes`);
+    say(boxesWords(stage));
   }
   function restore(hash: string): void {
     const next = switchesOf(hash, state.switches);
@@ -255,7 +270,7 @@ function build(model: Model, timings: Timings): void {
       stage.follow({ ...state, switches: next, opened: new Set(), selected: nothing }, -1);
     }
     const last = state;
-    state = stateOf(hash, model, stage.shown.scopes, { ...state, switches: next, ...(hash === "" ? { opened: stage.firstOpened() } : {}) });
+    state = linked(hash, { ...state, switches: next, ...(hash === "" ? { opened: stage.firstOpened() } : {}) });
     stage.follow(state, -1);
     if (state.sides !== last.sides) sidesChanged();
     refresh(true);

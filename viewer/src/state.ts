@@ -86,6 +86,12 @@ export function stateOf(hash: string, model: Model, scopes: ShownScopes, otherwi
   };
 }
 
+/** What a link asks for, as far as the page has it: a colouring of another graph is left out, and both sides of what is no diff. */
+export function had(state: State, otherwise: State, colours: readonly (readonly [name: string, words: string])[], isDiff: boolean): State {
+  const isColour = colours.some(([name]) => name === state.colour);
+  return { ...state, colour: isColour ? state.colour : otherwise.colour, sides: state.sides && isDiff };
+}
+
 function selectedOf(said: ReadonlyMap<string, string>, model: Model, scopes: ShownScopes): Selected {
   const node = said.get("node");
   if (node !== undefined) {

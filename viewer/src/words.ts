@@ -2,6 +2,7 @@
 
 import type { Stage } from "./draw/stage.ts";
 import { statusWords } from "./draw/paint.ts";
+import { numberText } from "./draw/plain.ts";
 import { reason } from "./panels/cuts.ts";
 import { caption } from "./scene/labels.ts";
 import type { State } from "./state.ts";
@@ -17,10 +18,22 @@ export function selectedWords({ selected, opened }: State, stage: Stage): string
   return `${texts[nodes.op[selected.at]]} ${nodes.id(selected.at)} ${texts[nodes.dtype[selected.at]]}${texts[nodes.shape[selected.at]]} ${statusWords(nodes.status[selected.at])}`;
 }
 
+export function boxesWords({ scene }: Stage): string {
+  return `${numberText(scene.boxes.length)} ${scene.boxes.length === 1 ? "box" : "boxes"}`;
+}
+
+/** What is followed, and how much of the drawing that is. */
+export function trailWords({ trail }: State, { lit, scene }: Stage): string {
+  if (trail === "") return "Nothing followed";
+  if (lit === null) return "Select what to follow";
+  return `${trail[0].toUpperCase()}${trail.slice(1)}: ${numberText(lit.reduce((sum, each) => sum + each, 0))} of ${numberText(scene.boxes.length)} boxes`;
+}
+
 /** The signs in the drawing that a legend has to explain, with the class of each. */
 export function marksSeen({ scene, looks }: Stage): (readonly [className: string, words: string])[] {
   const { boxes, stubs, lines } = scene;
   const seen: (readonly [string, string])[] = [];
+  if (looks.failed.includes(1)) seen.push(["failing", "the operation that failed"]);
   if (stubs.length > 0) seen.push(["cutting", "no gradient flows on: a cut"]);
   if (boxes.some((box) => box.times > 1)) seen.push(["times", "equal modules drawn once"]);
   if (looks.holds.some((held) => held > 0)) seen.push(["striped", "changes inside"]);

@@ -50,8 +50,9 @@ const before = 1 << statuses.indexOf("added");
 const after = 1 << statuses.indexOf("removed");
 /** A box that is brought into sight is brought to a size at which its text can be read. */
 const readable = 0.75;
-/** Below this scale a drawing is but a shape. */
-const least = 0.2;
+/** Below this scale a drawing has no text; the colours of a review still say where the changes are. */
+const least = 0.42;
+const leastOfReview = 0.2;
 
 export function stage(model: Model, initial: State, modelSums: Sums, onMove: () => void): Stage {
   const element = document.createElement("div");
@@ -201,7 +202,7 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     begin() {
       const { size } = first();
       const whole = fitted({ x: 0, y: 0, width: scene.width, height: scene.height }, size);
-      if (whole.k >= least || scene.boxes.length === 0) first().move(whole);
+      if (whole.k >= (sums.differs ? leastOfReview : least) || scene.boxes.length === 0) first().move(whole);
       else {
         const { x, y, width } = scene.boxes.reduce((best, box) => (box.x + box.y < best.x + best.y ? box : best));
         first().move(centred({ x, y: y + (size.height / 2 - 40) / readable, width, height: 0 }, size, readable));

@@ -16,7 +16,8 @@ export interface Finder {
   close(): void;
 }
 
-export function finder(page: Page): Finder {
+/** `leave` is called when a hit is chosen: what follows is about the drawing, keys too. */
+export function finder(page: Page, leave: () => void): Finder {
   const { model } = page;
   let hits: readonly Hit[] = [];
   let milliseconds = 0;
@@ -100,6 +101,7 @@ export function finder(page: Page): Finder {
     const hit = hits[index];
     if (hit === undefined) return;
     open(false);
+    leave();
     page.select(hit.node >= 0 ? { kind: "node", at: hit.node } : { kind: "module", at: hit.scope }, true);
   }
   function keyed(event: KeyboardEvent): void {

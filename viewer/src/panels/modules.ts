@@ -41,9 +41,9 @@ export function modulesTable(page: Page): ModulesTable {
     numbers("Calls", scopes.calls),
     numbers("Nodes", sums.nodes),
     numbers("Parameters", scopes.parameters),
+    numbers("Saved", scopes.saved, bytesText),
     numbers("Own", scopes.own),
     numbers("Trainable", scopes.trainable),
-    numbers("Saved", scopes.saved, bytesText),
   ];
   const order = Array.from({ length: scopes.count - 1 }, (_, at) => at + 1);
   let sorted = -1;

@@ -13,7 +13,7 @@ export function stubsOf(shown: Shown, boxes: readonly SceneBox[], boxOf: (node: 
     const holder = boxOfScope(scope);
     if (holder >= 0) found.push({ cut, box: holder, above: false });
   });
-  // Several at one side of a box stand beside each other.
+  // Several at one side of a box stand beside each other, off its middle: lines end there, and none of those is cut.
   const counts = new Map<number, number>();
   const side = ({ box, above }: { box: number; above: boolean }): number => box * 2 + (above ? 1 : 0);
   for (const stub of found) counts.set(side(stub), (counts.get(side(stub)) ?? 0) + 1);
@@ -22,6 +22,6 @@ export function stubsOf(shown: Shown, boxes: readonly SceneBox[], boxOf: (node: 
     const { x, y, width, height } = boxes[stub.box];
     const place = (next.get(side(stub)) ?? 0) + 1;
     next.set(side(stub), place);
-    return { ...stub, x: x + (width * place) / (counts.get(side(stub))! + 1), y: stub.above ? y : y + height };
+    return { ...stub, x: x + width * (0.6 + (0.4 * place) / (counts.get(side(stub))! + 1)), y: stub.above ? y : y + height };
   });
 }

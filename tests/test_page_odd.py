@@ -1,0 +1,164 @@
+"""The page in windows, by links and of graphs that are out of the ordinary."""
+
+from __future__ import annotations
+
+import pytest
+from browser import Browser, Opened
+from page_graphs import changed, failed, layered
+
+import gradir
+from gradir.ir import Builder, Graph, TensorMeta
+
+NARROW = {"width": 400, "height": 700}
+
+
+def said(page: Opened) -> str:
+    return page.text("[role=status]")
+
+
+def chain(length: int) -> Graph:
+    b = Builder()
+    value = b.tensor("x", TensorMeta("float32", (4, 8)))
+    for _ in range(length):
+        value = b.function("exp", [value], [TensorMeta("float32", (4, 8))])
+    b.output(value)
+    return b.build()
+
+
+def test_a_narrow_window_has_room_for_one_panel(browser: Browser) -> None:
+    with browser.opened(layered().to("html"), viewport=NARROW) as page:
+        panels = page.page.locator("aside:visible")
+        assert panels.count() == 0
+        page.page.get_by_role("button", name="Details").click()
+        assert panels.get_attribute("aria-label") == "Details"
+        page.page.get_by_role("button", name="Lists").click()
+        assert panels.count() == 1
+        assert panels.get_attribute("aria-label") == "Lists"
+        page.page.get_by_role("button", name="Details").click()
+        assert panels.get_attribute("aria-label") == "Details"
+        page.page.get_by_role("button", name="Details").click()
+        assert panels.count() == 0
+        assert page.page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+
+
+def test_the_first_picture_has_text(browser: Browser) -> None:
+    """Where a whole chain would be too small to read, its beginning is seen."""
+    with browser.opened(chain(16).to("html"), viewport={"width": 650, "height": 420}) as page:
+        view, boxes = page.ask("view"), page.ask("boxes")
+        assert 12 * view["k"] >= 5
+        first = min(boxes, key=lambda box: box["y"])
+        assert view["y"] <= first["y"]
+        assert view["x"] <= first["x"] <= view["x"] + view["width"] / view["k"]
+
+
+def test_a_link_opens_both_sides_with_all_that_belongs_to_them(browser: Browser) -> None:
+    before = layered()
+    with browser.opened(gradir.diff(before, changed(before)).to("html"), "#open=h.0.mlp&sides=1") as page:
+        drawings = page.page.locator(".drawing")
+        assert [drawings.nth(at).locator("p").inner_text() for at in range(2)] == ["before", "after"]
+        place = page.ask("place(it)", "h.0.mlp/gelu:1")
+        right = drawings.nth(1).bounding_box()["x"] - drawings.nth(0).bounding_box()["x"]
+        # The rim of the second view is no part of its picture.
+        page.page.mouse.click(place["x"] + right, place["y"])
+        assert page.ask("selection") == {"kind": "node", "name": "h.0.mlp/gelu:1"}
+
+
+def test_a_link_of_another_graph_asks_for_nothing_that_is_not_there(browser: Browser) -> None:
+    with browser.opened(layered().to("html"), "#colour=overlay:gradient&sides=1") as page:
+        assert page.ask("colour") == "role"
+        assert page.page.locator("header select").input_value() == "role"
+        assert page.ask("sides") is False
+        assert page.page.locator(".drawing").count() == 1
+
+
+def test_after_a_search_keys_are_for_the_drawing(browser: Browser) -> None:
+    with browser.opened(layered().to("html")) as page:
+        for down in (False, True):
+            page.press("/")
+            page.page.keyboard.type("h.2.mlp/gelu")
+            page.until("hits[0] === 'h.2.mlp/gelu:1'")
+            page.press(*["ArrowDown"] * down, "Enter")
+            page.until("selection.kind === 'node'")
+            assert page.page.evaluate("document.activeElement.getAttribute('role')") == "application"
+            page.press("a")
+            assert page.ask("trail") == "ancestors"
+            page.press("Escape", "Escape", "/", "Control+a", "Delete")
+
+
+def test_what_is_followed_and_switched_is_said(browser: Browser) -> None:
+    with browser.opened(layered().to("html"), "#node=h.2.attn%2Fsoftmax:1&open=*") as page:
+        page.page.locator("[role=application]").focus()
+        page.press("d")
+        boxes = page.ask("boxes")
+        lit = sum(bool(box["lit"]) for box in boxes)
+        assert said(page) == f"Descendants: {lit} of {len(boxes)} boxes"
+        page.press("Escape")
+        assert said(page) == "Nothing followed"
+        page.press("h")
+        assert said(page) == f"{len(page.ask('boxes'))} boxes"
+
+
+def test_a_cut_is_marked_beside_the_lines_that_are_none(browser: Browser) -> None:
+    with browser.opened(layered(flow=True).to("html"), "#open=*") as page:
+        boxes = {box["name"]: box for box in page.ask("boxes")}
+        (stub,) = [stub for stub in page.ask("stubs") if stub["cut"] == 0]
+        box = boxes[stub["box"]]
+        middle = box["x"] + box["width"] / 2
+        assert middle + box["width"] / 10 < stub["x"] < box["x"] + box["width"]
+
+
+def test_the_legend_tells_of_what_failed(browser: Browser) -> None:
+    with browser.opened(failed().to("html")) as page:
+        assert "the operation that failed" in page.text(".legend")
+    with browser.opened(layered().to("html")) as page:
+        assert "failed" not in page.text(".legend")
+
+
+def test_saved_bytes_are_seen_in_the_table_without_scrolling(browser: Browser) -> None:
+    with browser.opened(layered().to("html"), viewport={"width": 1280, "height": 800}) as page:
+        page.page.locator("[role=application]").focus()
+        page.press("m")
+        saved = page.page.get_by_role("columnheader", name="Saved").bounding_box()
+        panel = page.page.get_by_role("complementary", name="Lists").bounding_box()
+        assert saved["x"] + saved["width"] <= panel["x"] + panel["width"]
+
+
+def test_paper_has_the_drawing_alone(browser: Browser) -> None:
+    with browser.opened(layered().to("html")) as page:
+        page.page.emulate_media(media="print")
+        assert page.page.locator("aside:visible, .tools:visible, .minimap:visible, .finder:visible").count() == 0
+        assert page.page.locator("canvas:visible, .legend:visible, h1:visible").count() >= 3
+
+
+def test_a_link_is_copied_where_there_is_one(browser: Browser) -> None:
+    with browser.opened(layered().to("html"), permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.click("head")
+        page.press("k")
+        assert said(page) == "Copied a link to this view"
+        assert page.page.evaluate("navigator.clipboard.readText()") == page.page.url
+        assert "#module=head" in page.page.url
+    with browser.opened(layered().to("html")) as page:
+        page.page.evaluate(
+            """html => {
+                const frame = document.createElement('iframe');
+                frame.srcdoc = html;
+                frame.style = 'width: 900px; height: 600px';
+                document.body.replaceChildren(frame);
+            }""",
+            layered().to("html"),
+        )
+        (frame,) = page.page.frames[1:]
+        frame.wait_for_function("() => window.gradir?.timings.picture > 0")
+        frame.locator("[role=application]").focus()
+        page.press("k")
+        assert frame.inner_text("[role=status]") == "Inside a notebook a view has no link"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_an_empty_graph_says_so(browser: Browser, scheme: str) -> None:
+    with browser.opened(Graph(nodes={}).to("html"), color_scheme=scheme) as page:
+        assert "This graph has no nodes" in page.text("main")
+        page.page.locator("[role=application]").focus()
+        page.press("e", "0", "f", "z", "ArrowDown", "Enter", "a", "l", "n", "r", "h", "x", "o", "+")
+        assert page.ask("boxes") == []
+        assert not page.violations()
