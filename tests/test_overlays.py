@@ -312,7 +312,7 @@ def gradir_fold(graph: Graph) -> Graph:
 
 def test_layers_with_other_gradients_are_still_one_stack() -> None:
     over = Overlay((Channel("norm", {f"h.{number}.w": float(number) for number in range(4)}),))
-    text = gradir.export(network(4), "tree", rollup=True, overlay=over)
+    text = gradir.export(network(4), "tree", rollup=True, overlay=over, paths="whole")
     assert "h.0-3.w parameter float32[3] [norm: at most 3]" in text
     assert text.count("parameter") == 1
 
