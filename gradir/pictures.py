@@ -13,6 +13,7 @@ PICTURES: Final = ("svg", "png", "pdf")
 """The formats of pictures, each also the suffix of its files."""
 
 _PROGRAM: Final = "dot"
+_ADVICE: Final = "fold modules (--depth 2), roll up equal layers (--rollup), or export a page (--to html)"
 _BOX: Final = re.compile(r"(?!graph )\w+ \[label=")
 _ARROW: Final = re.compile(r"\w+ -> ")
 _FRAME: Final = re.compile(rb'^<g id="clust\d+" class="cluster">$.*?^</g>$(?:\n^</g>$)?', re.MULTILINE | re.DOTALL)
@@ -61,14 +62,16 @@ def render(source: str, picture: str, *, seconds: float = 60.0) -> bytes:
         )
     except subprocess.TimeoutExpired as error:
         raise ExportError(
-            f"dot did not finish laying out {_size(source)} within {seconds:g} s: fold modules with a depth, "
+            f"dot did not finish laying out {_size(source)} within {seconds:g} s: {_ADVICE}, which needs no dot, "
             "export a part of the graph, or give it more time"
         ) from error
     except OSError as error:
         raise ExportError(f"dot cannot be run: {error.strerror}") from error
     if done.returncode != 0 or not done.stdout:
         said = " ".join(done.stderr.decode(errors="replace").split())[:500]
-        raise ExportError(f"dot failed on {_size(source)}: {said or f'exit status {done.returncode}'}")
+        raise ExportError(
+            f"dot failed on {_size(source)} ({said or f'exit status {done.returncode}'}): {_ADVICE}, which needs no dot"
+        )
     if shrunk := _SHRUNK.search(done.stderr):
         warn(
             f"{_size(source)} are too large for a {picture}, so dot drew them at {float(shrunk[1]):.0%} of their size, "

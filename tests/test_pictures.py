@@ -128,8 +128,10 @@ def test_what_dot_complains_of_is_passed_on(monkeypatch: pytest.MonkeyPatch, tmp
     with pytest.raises(ExportError, match="syntax error"):
         render("digraph {", "svg")
     put_on_path(tmp_path, "exit 3", monkeypatch)
-    with pytest.raises(ExportError, match="exit status 3"):
+    with pytest.raises(ExportError, match="exit status 3") as raised:
         gradir.render(chain(2), "svg")
+    for advice in ("--depth", "--rollup", "--to html"):
+        assert advice in str(raised.value)
 
 
 def test_a_notebook_shows_svg_where_dot_is() -> None:

@@ -12,7 +12,7 @@ from gradir.cli import main
 from gradir.diffs.compare import compare
 from gradir.errors import GradirError
 from gradir.git.attributes import with_block, without_block
-from gradir.ir import Builder, Graph, Node, Saved, Scope, TensorMeta
+from gradir.ir import Builder, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.marks import status
 from gradir.passes import fold
 
@@ -81,6 +81,23 @@ def test_a_folded_module_is_marked_as_its_nodes_are(marks: list[str], expected: 
     nodes = [Node(f"m/f:{n}", op="f", scope="m", ext={"diff": mark} if mark else {}) for n, mark in enumerate(marks)]
     (module,) = fold(Graph.of(nodes), 0).nodes.values()
     assert status(module) == expected
+
+
+@pytest.mark.parametrize("exporter", ["dot", "mermaid"])
+def test_a_function_that_is_another_says_what_it_was(exporter: str) -> None:
+    def net(op: str, attrs: dict[str, int], after: str = "sum") -> Graph:
+        nodes = [Node("x", role="leaf"), Node(f"act/{op}:1", op=op, native=f"{op}Backward0", inputs=(Ref("x", 0),))]
+        nodes.append(Node(f"{after}:1", op=after, inputs=(Ref(nodes[-1].id, 0),), attrs=attrs))
+        return Graph.of([*nodes, Node("output", role="output", inputs=(Ref(nodes[-1].id, 0),))])
+
+    text = gradir.diff(net("gelu", {"dim": 0}), net("relu", {"dim": 1})).to(exporter).replace("#126;", "~")
+    assert '"~ gelu → relu"' in text
+    assert '"~ sum"' in text, "what changed otherwise is the same operation"
+    # What a file claims of an unmarked or an odd node is not drawn.
+    for ext in ({"was": "gelu"}, {"diff": "added", "was": "gelu"}, {"diff": "changed", "was": 3}):
+        assert "→" not in Graph.of([Node("f:1", op="relu", ext=ext)]).to(exporter)
+    hostile = Graph.of([Node("f:1", op="relu", ext={"diff": "changed", "was": 'a"\n\x1b]'})]).to(exporter)
+    assert all(char.isprintable() or char in "\t\n" for char in hostile)
 
 
 def test_an_input_that_went_elsewhere_is_drawn_as_lost() -> None:

@@ -32,6 +32,7 @@ class Row(NamedTuple):
     id: str | None
     output_nr: int
     rest: str
+    is_relative: bool
 
 
 class Child(NamedTuple):
@@ -57,8 +58,23 @@ def rows_of(text: str) -> list[Row]:
         node_id = None if name == "None" else json.loads(name) if name.startswith('"') else name
         depth = len(match["prefix"]) // 3 + (match["branch"] is not None)
         branch, is_base = match["branch"] or "", match["view"] is not None
-        rows.append(Row(depth, match["prefix"], branch, is_base, node_id, int(match["nr"] or 0), match["rest"]))
+        is_relative = name.startswith(".")
+        rows.append(
+            Row(depth, match["prefix"], branch, is_base, node_id, int(match["nr"] or 0), match["rest"], is_relative)
+        )
     return rows
+
+
+def resolved(relative: str | None, above: str) -> str:
+    """The whole id of what stands under another, written from there."""
+    assert relative is not None
+    rest = relative.lstrip(".")
+    path, slash, _ = above.partition("/")
+    parts = path.split(".") if slash else path.split(".")[:-1]
+    up = len(relative) - len(rest) - 1
+    kept = ".".join(parts[: len(parts) - up])
+    assert kept
+    return kept + ("" if rest.startswith("/") else ".") + rest
 
 
 def check_connectors(rows: list[Row]) -> None:
@@ -87,11 +103,14 @@ class Reading:
         self.children: dict[str, list[Child]] = {}
         self._promised: set[str] = set()
         open_ids: list[str | None] = []
-        for row in rows:
+        for written in rows:
+            row = written
             del open_ids[row.depth :]
             if row.depth:
                 parent = open_ids[-1]
                 assert parent is not None
+                if row.is_relative:
+                    row = row._replace(id=resolved(row.id, parent))
                 self.children[parent].append(Child(row.id, row.output_nr, row.is_base))
             is_expanded = row.id is not None and self._is_expanded(row.id, row)
             if is_expanded:
@@ -209,6 +228,37 @@ def test_a_label_says_what_the_options_ask_for() -> None:
         "   │  └─ fc.weight parameter\n"
         "   └─ split:1[1] (see above)\n"
     )
+
+
+def test_ids_are_written_from_the_node_they_stand_under() -> None:
+    nodes = [Node(id_, role="parameter") for id_ in ("h.0.fc.weight", "h.0.fc.bias", "h.1.gain", "..fc", "other.w")]
+    nodes.append(Node("h.0.fc/mm:1", inputs=tuple(Ref(node.id, 0) for node in nodes[:2])))
+    nodes.append(Node("h.0/add:1", inputs=(Ref("h.0.fc/mm:1", 0), *(Ref(node.id, 0) for node in nodes[1:5]))))
+    text = tree(Graph.of([*nodes, Node("h.0/tanh:1", inputs=(Ref("h.0/add:1", 0),))]), shapes=False)
+    assert text == (
+        "h.0/tanh:1\n"
+        "└─ ./add:1\n"
+        "   ├─ .fc/mm:1\n"
+        "   │  ├─ .weight parameter\n"
+        "   │  └─ .bias parameter\n"
+        "   ├─ h.0.fc.bias (see above)\n"
+        "   ├─ ..1.gain parameter\n"
+        '   ├─ "..fc" parameter\n'
+        "   └─ other.w parameter\n"
+    )
+    assert set(Reading(text).children) == {node.id for node in nodes} | {"h.0/tanh:1"}
+
+
+@given(st.integers(1, 3), st.data())
+def test_every_relative_id_leads_back_to_the_whole_one(max_depth: int, data: st.DataObject) -> None:
+    ids = st.lists(st.text(st.sampled_from("ab./"), min_size=1, max_size=8), min_size=1, max_size=6, unique=True)
+    nodes: list[Node] = []
+    for id_ in data.draw(ids):
+        nodes.append(Node(id_, inputs=tuple(Ref(node.id, 0) for node in nodes[-2:])))
+    graph = Graph.of(nodes)
+    drawn = {node.id: children_of(node) for node in nodes}
+    assert Reading(tree(graph, max_depth=max_depth)).children == drawn
+    assert Reading(tree(graph, max_depth=max_depth, paths="whole")).children == drawn
 
 
 def test_a_node_waiting_for_its_section_is_seen_below() -> None:

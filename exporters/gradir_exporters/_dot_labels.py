@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.ir import AttrValue, Node, NonFinite
 from gradir.ir.exactkey import exact_key
+from gradir.ir.marks import operation_before
 from gradir.ir.memo import Memo
 from gradir.ir.text import printable
 from gradir_exporters._box_words import given, module_counts
@@ -55,13 +56,15 @@ class Labels:
     def node(self, node: Node) -> str:
         """The name and shape of a tensor, the name, if any, and native name of a function; then its table.
 
-        A folded module has its counts instead.
+        A function that is another than before has both operations. A folded module has its counts instead.
         """
         if node.role in _TENSOR_ROLES:
             name = (node.names and node.names[0]) or node.id
             label = f"{shown(name)}{LINE_BREAK}{self._shapes[node.shape]}"
         else:
             label = self._words[node.native or node.op or node.id]
+            if node.ext and (before := operation_before(node)):
+                label = f"{self._words[before]} → {self._words[node.op]}"
             if node.names and node.names[0]:
                 label = f"{shown(node.names[0])}{LINE_BREAK}{label}"
             if node.opaque:

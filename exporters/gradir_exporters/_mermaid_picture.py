@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import sources
-from gradir.ir.marks import SIGNS, lost_slots, overlay_mark, status
+from gradir.ir.marks import SIGNS, lost_slots, operation_before, overlay_mark, status
 from gradir.ir.text import counted
 from gradir.passes import destinations
 from gradir.vocabulary import vocabulary_of
@@ -249,6 +249,8 @@ def _lines(node: Node, style: Style) -> Iterator[str]:
         yield from module_counts(node)
         return
     operation = (node.native if style.native else "") or node.op
+    if before := operation_before(node):
+        operation = f"{before} → {node.op}"
     name = node.names[0] if node.names else ""
     yield _with_class(name, operation) if name else operation or node.id
     if node.opaque:

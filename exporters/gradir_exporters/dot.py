@@ -45,7 +45,7 @@ _NODE_LOOK: Final[Mapping[str, Any]] = {
 _EDGE_LOOK: Final[Mapping[str, Any]] = {**_FONT, "arrowsize": "0.6"}
 _CLUSTER_LOOK: Final[Mapping[str, Any]] = {"style": "rounded,filled", "labeljust": "l"}
 _CUT_COLOUR: Final = "#cf222e"
-"""It is seen on a light page and on a dark one."""
+"""Of lines, which are seen on a light page and on a dark one; text has that of the theme."""
 
 _LINE_LOOKS: Final[Mapping[str, Mapping[str, Any]]] = {
     "data": {},
@@ -61,14 +61,18 @@ _OTHER_LINE: Final[Mapping[str, Any]] = {"style": "dotted"}
 _BARE_LOOKS: Final[Mapping[str, Mapping[str, str]]] = {
     LINE_START: {"shape": "point", "style": "invis"},
     LINE_END: {"shape": "plaintext", "style": "solid"},
-    CUT: {"style": "dashed", "color": _CUT_COLOUR, "fontcolor": _CUT_COLOUR},
+    CUT: {"style": "dashed", "color": _CUT_COLOUR},
 }
 _BORDERS: Final[Mapping[str, Mapping[str, str]]] = {"parameter": {"penwidth": "2"}}
 """A parameter is a leaf, and has its colour."""
 
 
 class _Theme(NamedTuple):
-    """The colours of a picture; ``fills`` are those of boxes by role, ``unknown`` that of any other role."""
+    """The colours of a picture; ``fills`` are those of boxes by role, ``unknown`` that of any other role.
+
+    ``tints`` are those of frames, one for those at odd levels and one for those between, so that any frame stands out
+    from the one around it. All text has a contrast of 4.5 and more.
+    """
 
     graph: Mapping[str, str]
     node: Mapping[str, str]
@@ -76,6 +80,12 @@ class _Theme(NamedTuple):
     cluster: Mapping[str, str]
     fills: Mapping[str, str]
     unknown: str
+    tints: tuple[str, str]
+    cut: str
+
+    def frame(self, level: int) -> dict[str, str]:
+        """The look of the frames that lie in ``level - 1`` others."""
+        return {**_CLUSTER_LOOK, "fillcolor": self.tints[level % 2], **self.cluster}
 
 
 _FILLS: Final[Mapping[str, tuple[str, str]]] = {
@@ -89,7 +99,7 @@ _FILLS: Final[Mapping[str, tuple[str, str]]] = {
     "module": ("thistle", "#54365f"),
     "context": ("gray95", "#21262d"),
     "bare": ("white", "#161b22"),
-    "added": ("palegreen", "#1a7f37"),
+    "added": ("palegreen", "#17732f"),
     "removed": ("lightpink", "#a40e26"),
     "changed": ("khaki1", "#7d4e00"),
     **FILLS,
@@ -101,17 +111,21 @@ _THEMES: Final[Mapping[str, _Theme]] = {
         {},
         {"fillcolor": "lightgray"},
         {},
-        {"fillcolor": "#00000008", "color": "gray60", "fontcolor": "gray30"},
+        {"color": "gray60", "fontcolor": "gray30"},
         {role: light for role, (light, _) in _FILLS.items()},
         "white",
+        ("white", "gray94"),
+        "#cf222e",
     ),
     "dark": _Theme(
         {"bgcolor": "#0d1117", "fontcolor": "#c9d1d9"},
         {"fillcolor": "#30363d", "color": "#8b949e", "fontcolor": "#e6edf3"},
         {"color": "#8b949e", "fontcolor": "#c9d1d9"},
-        {"fillcolor": "#ffffff0a", "color": "#484f58", "fontcolor": "#b1bac4"},
+        {"color": "#484f58", "fontcolor": "#b1bac4"},
         {role: dark for role, (_, dark) in _FILLS.items()},
         "#161b22",
+        ("#0d1117", "#1c2128"),
+        "#ff7b72",
     ),
 }
 
@@ -186,12 +200,11 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
         dot.set("label", f'"{shown(filled.caption)}"')
     dot.set_node_defaults(**_NODE_LOOK, **_written(theme.node))
     dot.set_edge_defaults(**_EDGE_LOOK, **_written(theme.edge))
-    cluster_look = _written({**_CLUSTER_LOOK, **theme.cluster})
     # The graph that is open at each level. A cluster is added while empty, since pydot then visits all it holds.
     open_graphs: list[pydot.Graph] = [dot]
     for level, group in picture.root.walk():
         if level:
-            cluster = pydot.Subgraph(group.key, **_quoted(group.label, group.tooltip), **cluster_look)
+            cluster = pydot.Subgraph(group.key, **_quoted(group.label, group.tooltip), **_written(theme.frame(level)))
             del open_graphs[level:]
             open_graphs[-1].add_subgraph(cluster)
             open_graphs.append(cluster)
@@ -231,7 +244,7 @@ def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
 def _box_statements(picture: Picture, theme: _Theme) -> Iterator[str]:
     """The statements of each group, those of its boxes in one piece."""
     looks: Memo[str, str] = Memo(lambda role: _attributes(_box_look(role, theme)))
-    cluster_look = _attributes({**_CLUSTER_LOOK, **theme.cluster})
+    frames = [_attributes(theme.frame(level)) for level in (0, 1)]
     depth = 0
     for level, group in picture.root.walk():
         while depth and depth >= level:
@@ -241,7 +254,7 @@ def _box_statements(picture: Picture, theme: _Theme) -> Iterator[str]:
         if level:
             depth = level
             yield f"{margin[1:]}subgraph {group.key} {{\n"
-            yield f'{margin}graph [label="{group.label}" tooltip="{group.tooltip}"{cluster_look}]\n'
+            yield f'{margin}graph [label="{group.label}" tooltip="{group.tooltip}"{frames[level % 2]}]\n'
         yield "".join(
             [
                 f'{margin}{key} [label="{label}" tooltip="{tooltip}"{looks[role]}]\n'
@@ -264,7 +277,7 @@ def _box_look(role: str, theme: _Theme) -> dict[str, str]:
         return {}
     look = {"class": re.sub(r"[^A-Za-z0-9_]+", "-", role)}
     if role in _BARE_LOOKS:
-        return {**look, **_BARE_LOOKS[role]}
+        return {**look, **_BARE_LOOKS[role], **({"fontcolor": theme.cut} if role == CUT else {})}
     return {**look, "fillcolor": theme.fills.get(role, theme.unknown), **_BORDERS.get(role, {})}
 
 

@@ -3,6 +3,10 @@
 It is what a recursive print of ``next_functions`` shows, but each node is expanded once: met again, it is a reference.
 Below ``max_depth`` levels a subtree moves to a section of its own at the left margin, so that the text grows with the
 graph and not with its depth.
+
+An id that lies near the one it stands under is written from there, as Python writes imports: ``./mm:1`` is ``mm:1`` of
+the same module, ``.act/tanh:1`` lies in its child ``act``, and each further dot goes up by one part of the path. What
+points to another line has its whole id.
 """
 
 from __future__ import annotations
@@ -50,6 +54,9 @@ class TreeOptions(Options, frozen=True, kw_only=True):
     max_depth: Annotated[
         int, msgspec.Meta(description="levels drawn before a subtree moves to its own section", ge=1, le=1000)
     ] = 24
+    paths: Annotated[
+        Literal["relative", "whole"], msgspec.Meta(description="write ids from the node they stand under, or whole")
+    ] = "relative"
 
 
 class TreeExporter:
@@ -88,7 +95,7 @@ _BRANCHES: Final = {
 
 
 class _Line(NamedTuple):
-    """One line still to draw; ``id`` is ``None`` for a slot that no gradient flows through."""
+    """One line still to draw, under ``above``; ``id`` is ``None`` for a slot that no gradient flows through."""
 
     prefix: str
     branch: str
@@ -96,6 +103,7 @@ class _Line(NamedTuple):
     id: str | None
     output_nr: int = 0
     relation: str = ""
+    above: str = ""
 
 
 class _Drawing:
@@ -118,7 +126,7 @@ class _Drawing:
             while self._waiting:
                 node = self._nodes[self._waiting.popleft()]
                 self._below.remove(node.id)
-                yield self._section(node, f"{_word(node.id)} (continued)")
+                yield self._section(node, f"{_output_name(node.id)} (continued)")
         for stub in self._stubs:
             yield f"cut {stub.reason}{f' -> {_word(stub.into)}' if stub.into else ''}\n"
 
@@ -151,8 +159,8 @@ class _Drawing:
         children = self._children(node)
         if not children:
             return []
-        lines = [_Line(prefix, self._branches.last, depth, *children[-1])]
-        lines += [_Line(prefix, self._branches.middle, depth, *child) for child in children[-2::-1]]
+        lines = [_Line(prefix, self._branches.last, depth, *children[-1], node.id)]
+        lines += [_Line(prefix, self._branches.middle, depth, *child, node.id) for child in children[-2::-1]]
         return lines
 
     def _draw(self, line: _Line) -> tuple[str, Node | None]:
@@ -164,15 +172,14 @@ class _Drawing:
             return f"{_output_name(line.id, line.output_nr)} (see {where})", None
         self._seen.add(line.id)
         node = self._nodes[line.id]
-        label = self._label(node, line.output_nr)
         if line.depth < self._options.max_depth or not self._children(node):
-            return label, node
+            return self._label(node, line.output_nr, line.above), node
         self._below.add(node.id)
         self._waiting.append(node.id)
-        return f"{label} (continued below)", None
+        return f"{self._label(node, line.output_nr)} (continued below)", None
 
-    def _label(self, node: Node, output_nr: int) -> str:
-        parts = [_output_name(node.id, output_nr)]
+    def _label(self, node: Node, output_nr: int, above: str = "") -> str:
+        parts = [_output_name(node.id, output_nr, above if self._options.paths == "relative" else "")]
         if self._options.native and node.native:
             parts.append(_word(node.native))
         if node.role != "function" and node.role != stem(node.id):
@@ -234,8 +241,33 @@ def _users(graph: Graph) -> Callable[[Node], list[_Child]]:
     return lambda node: users.get(node.id, [])
 
 
-def _output_name(node_id: str, output_nr: int) -> str:
-    return f"{_word(node_id)}[{output_nr}]" if output_nr else _word(node_id)
+def _output_name(node_id: str, output_nr: int = 0, above: str = "") -> str:
+    # A whole id that starts as a relative one does is in quotes.
+    name = quoted(node_id) if node_id.startswith(".") else _word(node_id)
+    if above and name == node_id:
+        name = min(_relative(node_id, above), name, key=len)
+    return f"{name}[{output_nr}]" if output_nr else name
+
+
+def _relative(node_id: str, above: str) -> str:
+    """An id as seen from another, the whole id where they have no part of their paths in common.
+
+    >>> _relative("h.0.fc/mm:1", "h.0.fc/t:1"), _relative("h.0.fc.bias", "h.0.fc/t:1"), _relative("h.1", "h.0.fc/t:1")
+    ('./mm:1', '.bias', '...1')
+    """
+    path, slash, name = node_id.partition("/")
+    parts, base = path.split("."), _path(above)
+    most = min(len(base), len(parts) - (not slash))
+    common = next((place for place in range(most) if parts[place] != base[place]), most)
+    if not common or parts[common:][:1] == [""]:
+        return node_id
+    return "." * (len(base) - common + 1) + ".".join(parts[common:]) + slash + name
+
+
+def _path(node_id: str) -> list[str]:
+    """The parts of the path of the module where a node is."""
+    path, slash, _ = node_id.partition("/")
+    return path.split(".") if slash else path.split(".")[:-1]
 
 
 def _word(text: str) -> str:

@@ -11,7 +11,7 @@ from gradir.diffs.sequences import matched
 from gradir.ir import Graph, Node, Ref
 from gradir.ir.edges import DATA, edges_into, rewired
 from gradir.ir.ids import claim
-from gradir.ir.marks import LOST, STATUS
+from gradir.ir.marks import LOST, STATUS, WAS
 
 if TYPE_CHECKING:
     from gradir.diffs.changes import Diff
@@ -50,6 +50,8 @@ def marked_union(a: Graph, b: Graph, diff: Diff, correspondence: Correspondence)
         lost = list(_lost(old, node, names, nodes)) if old else []
         kind = kinds.get(node.id, "")
         ext = node.ext if not kind else {**node.ext, STATUS: "added" if kind == "added" else "changed"}
+        if kind and old is not None and old.op and node.op and old.op != node.op:
+            ext = {**ext, WAS: old.op}
         if lost:
             ext = {**ext, LOST: tuple(range(len(node.inputs), len(node.inputs) + len(lost)))}
         nodes[node.id] = replace(node, inputs=(*node.inputs, *lost), ext=ext)

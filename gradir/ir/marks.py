@@ -17,9 +17,11 @@ __all__ = [
     "SIGNS",
     "STATUS",
     "STEPS",
+    "WAS",
     "ListedChange",
     "Mark",
     "lost_slots",
+    "operation_before",
     "overlay_mark",
     "status",
     "worst_overlay",
@@ -39,6 +41,9 @@ LOST: Final = "lost_inputs"
 
 SIGNS: Final = {"added": "+", "removed": "-", "changed": "~"}
 """The marks there are, each with the sign that shows it where there are no colours."""
+
+WAS: Final = "was"
+"""The key of ``ext`` for the operation that a changed function was."""
 
 OVERLAY: Final = "overlay"
 """The key of ``ext`` for what an overlay says of the node, see `Mark`."""
@@ -71,6 +76,17 @@ def lost_slots(node: Node) -> tuple[object, ...]:
         return ()
     found = node.ext.get(LOST)
     return found if isinstance(found, tuple) else ()
+
+
+def operation_before(node: Node) -> str:
+    """The operation that a changed function was, or nothing.
+
+    >>> from gradir.ir.model import Node
+    >>> operation_before(Node("x", op="relu", ext={"diff": "changed", "was": "gelu"}))
+    'gelu'
+    """
+    found = node.ext.get(WAS) if status(node) == "changed" else ""
+    return found if isinstance(found, str) and node.op else ""
 
 
 class ListedChange(NamedTuple):
