@@ -22,13 +22,12 @@ from strategies import graphs, stacks
 
 import gradir
 from gradir.errors import ExportError
-from gradir.ir import Cut, Graph, Node, Producer, Ref, Source, TensorMeta
+from gradir.ir import Builder, Cut, Graph, Node, Producer, Ref, Scope, Source, TensorMeta
 from gradir.ir.edges import edges_into
 from gradir.ir.marks import LOST, OVERLAY, STATUS
 from gradir.ir.saved import SavedBytes, folded_bytes
 from gradir.ir.text import size_text, tensor_text, value_text
 from gradir.overlays import Channel, Overlay
-from gradir.passes.blocks import stacks as blocks_of
 from gradir.vocabulary import vocabulary_of
 
 Told = Callable[[str], Any]
@@ -194,18 +193,26 @@ def test_an_edge_from_nowhere_is_an_error() -> None:
 
 @settings(max_examples=60)
 @given(stacks())
-def test_equal_layers_are_those_that_are_rolled_up(case: tuple[Graph, int]) -> None:
+def test_layers_that_are_alike_differ_in_names_and_in_where_they_take_from(case: tuple[Graph, int]) -> None:
     graph, _ = case
     found = Columns(graph).block()["scopes"]["alike"]
     tree = whole_tree(graph)
     away = [found] * len(tree.scopes) if isinstance(found, int) else found
-    equal = {tree.scopes[place].path: tree.scopes[place - by].path for place, by in enumerate(away) if by}
-    assert equal == {
-        stack.first._replace(number=stack.first.number + step).path: stack.first.path
-        for level in range(3)
-        for stack in blocks_of(graph, level)
-        for step in range(1, len(stack.blocks))
-    }
+
+    def lines(path: str) -> list[object]:
+        inside = {key: node for key, node in graph.nodes.items() if f"{node.scope}.".startswith(f"{path}.")}
+        numbers = {key: number for number, key in enumerate(inside)}
+        return [
+            (
+                (node.role, node.op, node.outputs, node.attrs, node.scope[len(path) :]),
+                [None if ref is None else (numbers.get(ref.id), ref.output_nr) for ref in node.inputs],
+            )
+            for node in inside.values()
+        ]
+
+    for place, by in enumerate(away):
+        if by:
+            assert lines(tree.scopes[place].path) == lines(tree.scopes[place - by].path)
 
 
 def test_cuts_say_what_happened_and_what_to_do(told: Told) -> None:
@@ -276,6 +283,30 @@ def test_renamed_and_moved_nodes_are_told_apart(told: Told) -> None:
     assert [change["kind"] for change in found["changes"]] == ["renamed"]
     assert [node["status"] for node in found["nodes"]] == ["renamed", "same", "same"]
     assert told(gradir.diff(made("w", ""), made("w", "")).to("html"))["changes"] == []
+
+
+def test_what_is_in_a_renamed_module_is_marked_with_it(told: Told) -> None:
+    meta = (TensorMeta("float32", (3,)),)
+
+    def made(module: str) -> Graph:
+        paths = {"": "Net", module: "Sequential", f"{module}.0": "Linear", f"{module}.1": "Tanh"}
+        b = Builder()
+        x = b.tensor("x", meta[0])
+        for scope, op in ((f"{module}.0", "addmm"), (f"{module}.1", "tanh"), ("", "sum")):
+            x = b.function(op, [x], meta, scope=scope).output(0)
+        b.output(x)
+        return b.build(scopes=[Scope(path, name, calls=1) for path, name in paths.items()])
+
+    found = told(gradir.diff(made("encoder"), made("backbone")).to("html"))
+    assert {change["kind"] for change in found["changes"]} == {"renamed"}
+    statuses = {node["details"]["id"]: node["status"] for node in found["nodes"]}
+    assert statuses == {
+        "x": "same",
+        "backbone.0/addmm:1": "renamed",
+        "backbone.1/tanh:1": "renamed",
+        "sum:1": "same",
+        "output": "same",
+    }
 
 
 def test_a_diff_from_a_file_has_no_page() -> None:

@@ -89,7 +89,7 @@ def test_without_dot_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ExportError, match=r"Graphviz.*not on the PATH.*mermaid"):
         gradir.render(chain(2), "svg")
-    assert set(chain(2)._repr_mimebundle_()) == {"text/plain", "text/vnd.mermaid"}
+    assert set(chain(2)._repr_mimebundle_()) == {"text/plain", "text/html", "text/vnd.mermaid"}
 
 
 def test_an_unknown_format_names_the_known() -> None:
@@ -137,7 +137,7 @@ def test_what_dot_complains_of_is_passed_on(monkeypatch: pytest.MonkeyPatch, tmp
 def test_a_notebook_shows_svg_where_dot_is() -> None:
     assert shutil.which("dot")
     shown = everything()._repr_mimebundle_(include=None, exclude=None)
-    assert set(shown) == {"text/plain", "image/svg+xml"}
+    assert set(shown) == {"text/plain", "text/html", "image/svg+xml"}
     assert shown["text/plain"] == repr(everything())
     ET.fromstring(shown["image/svg+xml"].encode())
 
@@ -149,7 +149,7 @@ def test_a_large_graph_is_shown_folded_and_a_hopeless_one_as_text() -> None:
     assert "max-width:100%" in svg
     b = Builder()
     b.output(b.function("cat", [b.tensor(f"x{number}", TensorMeta()) for number in range(200)], [TensorMeta()]))
-    assert set(b.build()._repr_mimebundle_()) == {"text/plain"}
+    assert set(b.build()._repr_mimebundle_()) == {"text/plain", "text/html"}
 
 
 def test_readable_folds_as_little_as_it_must() -> None:

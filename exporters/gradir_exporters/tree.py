@@ -19,7 +19,7 @@ import msgspec
 
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import DATA, edges_beside
-from gradir.ir.ids import stem
+from gradir.ir.ids import relative_id, stem
 from gradir.ir.marks import ELIDED, overlay_mark
 from gradir.ir.memo import Memo
 from gradir.ir.text import printable, quoted, tensor_text, word
@@ -243,31 +243,10 @@ def _users(graph: Graph) -> Callable[[Node], list[_Child]]:
 
 def _output_name(node_id: str, output_nr: int = 0, above: str = "") -> str:
     # A whole id that starts as a relative one does is in quotes.
-    name = quoted(node_id) if node_id.startswith(".") else _word(node_id)
+    name = quoted(node_id) if node_id[:1] == "." else _word(node_id)
     if above and name == node_id:
-        name = min(_relative(node_id, above), name, key=len)
+        name = min(relative_id(node_id, above), name, key=len)
     return f"{name}[{output_nr}]" if output_nr else name
-
-
-def _relative(node_id: str, above: str) -> str:
-    """An id as seen from another, the whole id where they have no part of their paths in common.
-
-    >>> _relative("h.0.fc/mm:1", "h.0.fc/t:1"), _relative("h.0.fc.bias", "h.0.fc/t:1"), _relative("h.1", "h.0.fc/t:1")
-    ('./mm:1', '.bias', '...1')
-    """
-    path, slash, name = node_id.partition("/")
-    parts, base = path.split("."), _path(above)
-    most = min(len(base), len(parts) - (not slash))
-    common = next((place for place in range(most) if parts[place] != base[place]), most)
-    if not common or parts[common:][:1] == [""]:
-        return node_id
-    return "." * (len(base) - common + 1) + ".".join(parts[common:]) + slash + name
-
-
-def _path(node_id: str) -> list[str]:
-    """The parts of the path of the module where a node is."""
-    path, slash, _ = node_id.partition("/")
-    return path.split(".") if slash else path.split(".")[:-1]
 
 
 def _word(text: str) -> str:

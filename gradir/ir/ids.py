@@ -39,6 +39,7 @@ __all__ = [
     "is_root",
     "module_id",
     "part_name",
+    "relative_id",
     "removed",
     "renamed",
     "split_id",
@@ -164,6 +165,27 @@ def split_id(node_id: str) -> tuple[str, str]:
     """
     path, _, operation = node_id.rpartition("/")
     return path, operation
+
+
+def relative_id(node_id: str, above: str) -> str:
+    """An id as seen from another, the whole id where they have no part of their paths in common.
+
+    >>> [relative_id(node_id, "h.0.fc/t:1") for node_id in ("h.0.fc/mm:1", "h.0.fc.bias", "h.1")]
+    ['./mm:1', '.bias', '...1']
+    """
+    path, slash, name = node_id.partition("/")
+    parts, base = path.split("."), _path(above)
+    most = min(len(base), len(parts) - (not slash))
+    common = next((place for place in range(most) if parts[place] != base[place]), most)
+    if not common or parts[common:][:1] == [""]:
+        return node_id
+    return "." * (len(base) - common + 1) + ".".join(parts[common:]) + slash + name
+
+
+def _path(node_id: str) -> list[str]:
+    """The parts of the path of the module where a node is."""
+    path, slash, _ = node_id.partition("/")
+    return path.split(".") if slash else path.split(".")[:-1]
 
 
 def accumulated(node_id: str, operations: Collection[str]) -> str:

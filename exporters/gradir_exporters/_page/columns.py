@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from gradir.ir.ids import function_prefix, split_ordinal
 from gradir.ir.memo import Memo
 from gradir.ir.model import first_known
 from gradir.ir.module_tree import OUTSIDE
@@ -35,9 +36,7 @@ ROLES: Final = ("function", "leaf", "parameter", "buffer", "input", "constant", 
 
 REARRANGES, ACCUMULATES, OPAQUE, FAILED, OUTPUT = 1, 2, 4, 8, 16
 _FAILED: Final = "failed"
-_LONGEST_ORDINAL: Final = 9
 _NAMED, _ACCUMULATOR = 0, -1
-_FIRST: Final = ":1"
 
 
 class Columns:
@@ -81,7 +80,7 @@ class Columns:
                 "outputs": column(self.facts.outputs),
                 "saved": column([sizes[size] for size in saved]),
                 "flags": column(self._flags()),
-                "status": column(node_statuses(nodes, numbers, changes)),
+                "status": column(node_statuses(nodes, numbers, changes, self._tree)),
             },
             "sizes": list(sizes),
             "tensors": [self._shown(outputs) for outputs in self.facts.output_lists],
@@ -106,19 +105,19 @@ class Columns:
         What is made in no such way is a text, and -2 less its place says which.
         """
         nodes, texts, wiring = self._nodes, self._texts, self._wiring
-        prefixes, ordinals = Memo(_prefix), Memo(_ordinal)
+        prefixes = Memo(_prefix)
         found: list[int] = []
         for number, node in enumerate(nodes):
-            id_, names = node.id, node.names
-            if names and names[0] == id_:
+            if node.names and node.names[0] == node.id:
                 found.append(_NAMED)
                 continue
-            prefix = prefixes[node.scope, node.op]
-            if id_.startswith(prefix) and (ordinal := ordinals[id_[len(prefix) :]]):
+            head, ordinal = split_ordinal(node.id)
+            if ordinal and head == prefixes[node.scope, node.op]:
                 found.append(ordinal)
                 continue
-            made = wiring.counts[number] and f"{nodes[wiring.source[wiring.first[number]]].id}/{node.op}{_FIRST}"
-            found.append(_ACCUMULATOR if made == id_ else _ACCUMULATOR - 1 - texts[id_])
+            fed_by = nodes[wiring.source[wiring.first[number]]] if wiring.counts[number] else None
+            is_accumulator = ordinal == 1 and fed_by is not None and head == function_prefix(fed_by.id, node.op)
+            found.append(_ACCUMULATOR if is_accumulator else _ACCUMULATOR - 1 - texts[node.id])
         return found
 
     def _names(self) -> list[int]:
@@ -189,11 +188,4 @@ class Columns:
 
 
 def _prefix(key: tuple[str, str]) -> str:
-    scope, op = key
-    return f"{scope}/{op}:" if scope else f"{op}:"
-
-
-def _ordinal(text: str) -> int:
-    """The number that an id ends in, 0 where it is written in another way."""
-    is_ordinal = text.isascii() and text.isdigit() and text[0] != "0" and len(text) <= _LONGEST_ORDINAL
-    return int(text) if is_ordinal else 0
+    return function_prefix(*key)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from gradir.ir import Cut, Graph, Node
     from gradir.ir.marks import ListedChange
+    from gradir.ir.module_tree import ModuleTree
 
 __all__ = ["STATUSES", "change_records", "channels", "cut_records", "node_statuses"]
 
@@ -79,13 +80,24 @@ def channels(nodes: Sequence[Node], texts: Table[str]) -> list[dict[str, Any]]:
     ]
 
 
-def node_statuses(nodes: Sequence[Node], numbers: Mapping[str, int], changes: Sequence[ListedChange]) -> list[int]:
-    """What became of each node, as a place in `STATUSES`: what its mark says, and that it was renamed or moved."""
+def node_statuses(
+    nodes: Sequence[Node], numbers: Mapping[str, int], changes: Sequence[ListedChange], tree: ModuleTree
+) -> list[int]:
+    """What became of each node, as a place in `STATUSES`: what its mark says, and that it was renamed or moved.
+
+    A node whose module was, or one around that, went with it unless its own mark says more.
+    """
     found = [STATUSES.index(mark) if (mark := status(node)) else 0 for node in nodes]
-    for change in changes:
-        if change.kind in _ELSEWHERE:
-            for node in change.nodes:
-                found[numbers[node]] = STATUSES.index(change.kind)
+    elsewhere = [change for change in changes if change.kind in _ELSEWHERE]
+    went = {tree.place(scope): STATUSES.index(change.kind) for change in elsewhere for scope in change.scopes}
+    if went:
+        of_modules = [0] * len(tree.parents)
+        for place, parent in enumerate(tree.parents):
+            of_modules[place] = went.get(place, of_modules[parent] if parent >= 0 else 0)
+        found = [mark or of_modules[tree.place(node.scope)] for mark, node in zip(found, nodes, strict=True)]
+    for change in elsewhere:
+        for node in change.nodes:
+            found[numbers[node]] = STATUSES.index(change.kind)
     return found
 
 

@@ -5,7 +5,7 @@ const hidden = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u206
 
 export function plain(text: string, most = 2000): string {
   const cut = text.length > most ? `${text.slice(0, most)}\u2026` : text;
-  return cut.replace(hidden, (sign) => (sign === "\t" || sign === "\n" ? " " : `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`));
+  return cut.replace(hidden, (sign) => (/[\t\n]/.test(sign) ? " " : `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`));
 }
 
 /** Long names lose their middle: both ends tell more than one. */
