@@ -78,11 +78,7 @@ class ListsChanges(Protocol):
     """An exporter that can list what changed beside the picture of a diff, as ``gradir diff --format html`` asks."""
 
     def export_changes(self, graph: Graph, options: Any, changes: Sequence[ListedChange]) -> str:
-        """As `Exporter.export`, of a graph whose nodes are marked with what became of them.
-
-        Raises:
-            ExportError: the format cannot hold this graph.
-        """
+        """As `Exporter.export`, with its errors, of a graph whose nodes are marked with what became of them."""
         ...
 
 
