@@ -70,7 +70,8 @@ def test_the_graph_is_exactly(spec: str) -> None:
 
 
 def test_every_example_has_an_expected_graph() -> None:
-    assert {spec for spec in GRAPHS if spec not in LISTINGS} == {"resnet.py:loss", *GPT_SPECS}
+    told = {"resnet.py:loss", "unet.py:loss", "recurrent.py:loss", "mixture.py:loss", *GPT_SPECS}
+    assert {spec for spec in GRAPHS if spec not in LISTINGS} == told
 
 
 @pytest.mark.parametrize("spec", GRAPHS)
@@ -189,6 +190,42 @@ def expected_shortcut(stage: int, block: int) -> list[str]:
     return [f"layer{stage}.{block}.bn2/native_batch_norm:1", second]
 
 
+def taken(graph: gradir.Graph, consumer: str) -> list[str]:
+    """The ids of what a node takes from."""
+    return [ref.id for ref in graph.nodes[consumer].inputs if ref]
+
+
+def test_a_level_up_of_the_unet_reads_the_level_down_that_it_mirrors() -> None:
+    graph = captured("unet.py:loss")
+    for level, mirrored in enumerate((2, 1, 0)):
+        assert taken(graph, f"cat:{level + 1}") == [f"widen.{level}/convolution:1", f"down.{mirrored}/relu:2"]
+        assert f"cat:{level + 1}" in taken(graph, f"up.{level}.conv1/convolution:1")
+    assert not graph.cuts
+
+
+def test_the_recurrent_cell_is_called_fifty_times_with_the_same_weights() -> None:
+    graph = captured("recurrent.py:loss")
+    assert graph.scopes["cell"].calls == 50
+    counts = Counter(node.op for node in graph.nodes.values() if node.scope == "cell")
+    assert counts["unsafe_split"] == 50
+    assert counts["addmm"] == 100
+    for weight in ("weight_ih", "weight_hh"):
+        users = [graph.nodes[edge.dst].op for edge in graph.edges if edge.src == f"cell.{weight}{ACCUMULATOR}"]
+        assert users == ["t"] * 50
+
+
+def test_every_expert_reads_the_trunk_and_is_weighed_by_the_gate() -> None:
+    graph = captured("mixture.py:loss")
+    (stack,) = (node for node in graph.nodes.values() if node.op == "stack")
+    assert len(stack.inputs) == 24
+    for expert, ref in enumerate(stack.inputs):
+        assert ref is not None
+        weight, answer = taken(graph, ref.id)
+        assert answer == f"experts.{expert}/addmm:1"
+        assert graph.nodes[weight].op == "unsqueeze"
+        assert "tanh:1" in taken(graph, answer)
+
+
 GPT_SPECS = ("gpt.py:loss", "gpt.py:edited", "gpt.py:swapped")
 LAYER = {
     "accumulate_grad": 12,
@@ -289,7 +326,7 @@ def test_an_adapter_in_one_layer_changes_that_layers_lines_and_the_totals_above_
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_examples_import_torch_and_nothing_else_outside_the_standard_library(path: Path) -> None:
-    allowed = {"torch", "gradir"} | ({"transformers"} if path.name == "llama.py" else set())
+    allowed = {"torch", "gradir"} | ({"transformers"} if path.name in {"llama.py", "t5.py"} else set())
     imported = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
