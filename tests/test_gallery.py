@@ -10,34 +10,57 @@ import pytest
 
 pytest.importorskip("torch")
 
+from page_reader import page_data
+
 from gradir.cli import main
 
 ROOT = Path(__file__).parents[1]
 GALLERY = ROOT / "docs" / "gallery"
 PAGE = (GALLERY / "README.md").read_text(encoding="utf-8")
-SECTIONS = PAGE.split("\n## ")[1:]
+*SECTIONS, REVIEW = PAGE.split("\n## ")[1:]
 
 
 def commands(section: str) -> list[list[str]]:
     return [shlex.split(line) for line in re.findall(r"^    gradir (.*)$", section, re.MULTILINE)]
 
 
-@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.partition("\n")[0])
-def test_the_mermaid_block_is_what_the_command_prints(
-    section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the examples, in which commands run."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
-    capture, _, mermaid = commands(section)
-    assert main(capture) == main(mermaid) == 0
+    return tmp_path
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.partition("\n")[0])
+def test_the_page_and_the_mermaid_block_are_what_the_commands_make(
+    section: str, somewhere: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    capture, page, _, mermaid = commands(section)
+    assert main(capture) == main(page) == main(mermaid) == 0
     (block,) = re.findall(r"^```mermaid\n.*?^```\n", section, re.DOTALL | re.MULTILINE)
     assert capfd.readouterr().out == block
+    assert is_linked(section, somewhere / page[-1])
+
+
+def test_the_review_is_what_the_commands_make(somewhere: Path) -> None:
+    before, after, diff = commands(REVIEW)
+    assert main(before) == main(after) == 0
+    assert main(diff) == 1
+    assert is_linked(REVIEW, somewhere / diff[-1])
+
+
+def is_linked(section: str, made: Path) -> bool:
+    (link,) = re.findall(r"\[The page\]\((pages/.*?)\)", section)
+    # A page carries its script: one that was built before stays a page, so the data alone has to be of today.
+    return page_data((GALLERY / link).read_text(encoding="utf-8")) == page_data(made.read_text(encoding="utf-8"))
 
 
 def test_every_picture_is_shown_and_there() -> None:
     shown = set(re.findall(r'(?:src|srcset)="([^"]*)"', PAGE))
     assert shown == {path.name for path in GALLERY.iterdir() if path.suffix in {".svg", ".png"}}
-    assert len(shown) == 4 * len(SECTIONS) > 0
+    assert len(shown) == 6 * len(SECTIONS) + 2
+    assert {path.name for path in (GALLERY / "pages").iterdir()} == set(re.findall(r"\(pages/(.*?)\)", PAGE))
 
 
 @pytest.mark.parametrize("path", sorted(GALLERY.glob("*.svg")), ids=lambda path: path.stem)

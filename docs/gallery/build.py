@@ -1,31 +1,36 @@
-"""Draws the gallery: every example through DOT and Mermaid, light and dark, and the page that shows them.
+"""Draws the gallery: every example as a page and through DOT and Mermaid, light and dark, and what shows them.
 
 python docs/gallery/build.py
 
-It needs torch, Graphviz's dot, Chromium, and the npm packages of tests/node (make node). Run from the project's root.
+It needs torch, transformers, Graphviz's dot, Chromium with Playwright, and the npm packages of tests/node (make node).
+Run from the project's root.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 MERMAID = ROOT / "tests" / "node" / "node_modules" / "mermaid" / "dist" / "mermaid.min.js"
 
+THEMES: Final = ("light", "dark")
+
 HEAD = """\
 # Gallery
 
-Every picture here is made by the commands above it; `make gallery` draws them all again. The Mermaid blocks are text
-that GitHub draws itself; beside DOT's they are shown as pictures too, as another page would.
+Everything here is made by the commands above it; `make gallery` makes it all again. A page is one file that opens from
+the disk, so save it and open it in a browser: modules open with a double-click, `?` lists the keys. The Mermaid blocks
+are text that GitHub draws itself; beside DOT's they are shown as pictures too, as another page would.
 """
 
 
@@ -44,46 +49,79 @@ EXHIBITS = (
     Exhibit("gradient-penalty", "Backward through a backward", "gradient_penalty.py:penalty", "--drop accumulate_grad"),
     Exhibit("mlp", "A multilayer perceptron", "mlp_critic.py:values", "--drop accumulate_grad"),
     Exhibit("resnet", "A residual network, folded to its blocks", "resnet.py:loss", "--depth 2"),
+    Exhibit("unet", "A U-Net, folded to its blocks", "unet.py:loss", "--drop accumulate_grad --depth 2"),
+    Exhibit("recurrent", "Fifty steps of one cell", "recurrent.py:loss", "--depth 1"),
+    Exhibit("mixture", "A mixture of 24 experts", "mixture.py:loss", "--depth 1"),
     Exhibit(
         "gpt",
         "A GPT of twelve equal layers, shown once",
         "gpt.py:loss",
         "--drop accumulate_grad --hide-shape-ops --rollup",
     ),
+    Exhibit("t5", "T5, folded to its stacks", "t5.py:loss", "--rollup --depth 3"),
 )
 
-
-def gradir(*arguments: str) -> None:
-    """Run the command."""
-    subprocess.run([sys.executable, "-m", "gradir", *arguments], cwd=ROOT, check=True)  # noqa: S603 (its own program)
+REVIEW = Exhibit("review", "A review: an adapter in one of twelve layers", "gpt.py:edited")
 
 
-def draw(exhibit: Exhibit, folder: Path) -> str:
-    """Draw one example; returns its section of the page."""
+def gradir(*arguments: str, expected: int = 0) -> None:
+    """Run the command, which has to end with the expected status."""
+    line = [sys.executable, "-m", "gradir", *arguments]
+    if subprocess.run(line, cwd=ROOT, check=False).returncode != expected:  # noqa: S603 (its own program)
+        raise SystemExit(f"failed: {shlex.join(line[2:])}")
+
+
+def draw(exhibit: Exhibit, browser: Browser, folder: Path) -> str:
+    """Draw one example; returns its section."""
     graph = folder / f"{exhibit.name}.gir"
     gradir("capture", f"examples/{exhibit.spec}", "-o", str(graph))
     options = shlex.split(exhibit.options)
-    for theme in ("light", "dark"):
+    for theme in THEMES:
         picture = FOLDER / f"{exhibit.name}-{theme}.svg"
         look = ["-O", "legend=true", "-O", f"theme={theme}"]
         gradir("export", str(graph), "--to", "svg", *options, *look, "-o", str(picture))
-    source = folder / f"{exhibit.name}.mmd"
-    gradir("export", str(graph), "--to", "mermaid", *options, "-o", str(source))
-    for theme in ("default", "dark"):
-        picture = FOLDER / f"{exhibit.name}-mermaid-{'light' if theme == 'default' else theme}.png"
-        photograph(source.read_text(encoding="utf-8"), theme, picture, folder)
-    return section(exhibit, source.read_text(encoding="utf-8"))
+    block = folder / f"{exhibit.name}.mmd"
+    gradir("export", str(graph), "--to", "mermaid", *options, "-o", str(block))
+    source = block.read_text(encoding="utf-8")
+    photograph_mermaid(source, exhibit.name, browser, folder)
+    page = FOLDER / "pages" / f"{exhibit.name}.html"
+    gradir("export", str(graph), "--to", "html", "-O", f"title={exhibit.title}", "-o", str(page))
+    photograph_page(page, browser)
+    return section(exhibit, source)
+
+
+def draw_review(browser: Browser, folder: Path) -> str:
+    """Draw the review; returns its section."""
+    files = []
+    for name, spec in (("gpt", "gpt.py:loss"), (REVIEW.name, REVIEW.spec)):
+        files.append(str(folder / f"{name}.gir"))
+        gradir("capture", f"examples/{spec}", "-o", files[-1])
+    page = FOLDER / "pages" / f"{REVIEW.name}.html"
+    gradir("diff", *files, "--format", "html", "-o", str(page), expected=1)
+    photograph_page(page, browser)
+    return f"""
+## {REVIEW.title}
+
+    gradir capture examples/gpt.py:loss -o gpt.gir
+    gradir capture examples/{REVIEW.spec} -o {REVIEW.name}.gir
+    gradir diff gpt.gir {REVIEW.name}.gir --format html -o {REVIEW.name}.html
+
+{linked(REVIEW.name)}
+"""
 
 
 def section(exhibit: Exhibit, source: str) -> str:
-    """The page's section of one example."""
+    """What is shown of one example."""
     options = f" {exhibit.options}" if exhibit.options else ""
     return f"""
 ## {exhibit.title}
 
     gradir capture examples/{exhibit.spec} -o {exhibit.name}.gir
+    gradir export {exhibit.name}.gir --to html -O title={shlex.quote(exhibit.title)} -o {exhibit.name}.html
     gradir export {exhibit.name}.gir --to svg{options} -O legend=true -o {exhibit.name}.svg
     gradir export {exhibit.name}.gir --to mermaid{options} --fence
+
+{linked(exhibit.name)}
 
 | DOT | Mermaid |
 |---|---|
@@ -98,48 +136,66 @@ def section(exhibit: Exhibit, source: str) -> str:
 """
 
 
+def linked(name: str) -> str:
+    """The picture of a page, which leads to it."""
+    return f"""[The page](pages/{name}.html):
+
+{picture(f"{name}-page", "png")}"""
+
+
 def picture(name: str, suffix: str) -> str:
     """A picture that follows the reader's theme."""
     dark = f'<source media="(prefers-color-scheme: dark)" srcset="{name}-dark.{suffix}">'
     return f'<picture>{dark}<img src="{name}-light.{suffix}" alt="{name}"></picture>'
 
 
-def photograph(source: str, theme: str, target: Path, folder: Path) -> None:
-    """Let Chromium draw a Mermaid block."""
-    ground = "#0d1117" if theme == "dark" else "#ffffff"
-    page = folder / "page.html"
+def photograph_mermaid(source: str, name: str, browser: Browser, folder: Path) -> None:
+    """Let Mermaid draw a block in both themes."""
+    page = folder / "mermaid.html"
     page.write_text(
-        f"""<!doctype html><meta charset="utf-8"><body style="margin:0;background:{ground}"><div id="picture"></div>
-<script src="{MERMAID.as_uri()}"></script><script>
-mermaid.initialize({{startOnLoad: false, theme: "{theme}", flowchart: {{useMaxWidth: false}}}});
-mermaid.render("drawn", {json.dumps(source)}).then(({{svg}}) => {{
-  document.getElementById("picture").innerHTML = svg;
-}});
-</script>""",
-        encoding="utf-8",
+        f'<!doctype html><meta charset="utf-8"><script src="{MERMAID.as_uri()}"></script>', encoding="utf-8"
     )
-    dom = chromium(page, "--dump-dom").decode()
-    size = re.search(r'<svg[^>]*? viewBox="[-\d.]+ [-\d.]+ ([\d.]+) ([\d.]+)"', dom)
-    if size is None or "Syntax error" in dom:
-        raise SystemExit(f"Mermaid did not draw {target.name}")
-    width, height = (int(float(number)) + 1 for number in size.groups())
-    chromium(page, f"--screenshot={target}", f"--window-size={max(width, 500)},{height}")
+    for theme in THEMES:
+        with browser.new_page(viewport={"width": 1400, "height": 900}) as opened:
+            opened.goto(page.as_uri())
+            drawn = opened.evaluate(
+                """async ([source, theme]) => {
+                mermaid.initialize({startOnLoad: false, theme, flowchart: {useMaxWidth: false}});
+                document.body.innerHTML = (await mermaid.render("drawn", source)).svg;
+                document.body.style.background = theme === "dark" ? "#0d1117" : "#ffffff";
+                document.body.style.margin = "0";
+                return document.body.textContent;
+            }""",
+                [source, "dark" if theme == "dark" else "default"],
+            )
+            if "Syntax error" in drawn:
+                raise SystemExit(f"Mermaid did not draw {name}")
+            opened.locator("#drawn").screenshot(path=FOLDER / f"{name}-mermaid-{theme}.png")
 
 
-def chromium(page: Path, *arguments: str) -> bytes:
-    """Run the browser without a window; returns what it prints."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if program is None:
-        raise SystemExit("the gallery needs Chromium")
-    line = [program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=20000"]
-    line = [*line, *arguments, page.as_uri()]
-    return subprocess.run(line, capture_output=True, check=True, timeout=120).stdout  # noqa: S603 (a page of its own)
+def photograph_page(page: Path, browser: Browser) -> None:
+    """The first picture of a page in both themes."""
+    for theme in THEMES:
+        with browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme=theme) as opened:
+            opened.goto(page.as_uri())
+            opened.wait_for_function("window.gradir?.timings.picture > 0")
+            opened.screenshot(path=FOLDER / f"{page.stem}-page-{theme}.png")
 
 
 def main() -> None:
-    """Draw all and write the page."""
-    with tempfile.TemporaryDirectory() as folder:
-        sections = [draw(exhibit, Path(folder)) for exhibit in EXHIBITS]
+    """Draw all and write what shows it."""
+    from playwright.sync_api import sync_playwright
+
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        raise SystemExit("the gallery needs Chromium")
+    (FOLDER / "pages").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as place, sync_playwright() as playwright:
+        folder = Path(place)
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        sections = [draw(exhibit, browser, folder) for exhibit in EXHIBITS]
+        sections.append(draw_review(browser, folder))
+        browser.close()
     (FOLDER / "README.md").write_text(HEAD + "".join(sections), encoding="utf-8")
 
 
