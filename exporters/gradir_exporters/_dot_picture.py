@@ -14,7 +14,7 @@ import msgspec
 from gradir.errors import ExportError
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import edges_beside, edges_into, have_edges_beside
-from gradir.ir.marks import SIGNS, lost_slots, overlay_mark, status
+from gradir.ir.marks import SIGNS, lost_slots, overlay_mark, status, times
 from gradir.ir.memo import Memo
 from gradir.ir.module_tree import split_path
 from gradir.protocols import Options
@@ -192,6 +192,8 @@ class Picture:
                 mark = status(node)
                 role = mark or _CONTEXT
                 label = f"{SIGNS[mark]} {label}" if mark else label
+                if mark and (count := times(node)) > 1:
+                    label = f"{label}{LINE_BREAK}×{count:,}"
             elif overlay:
                 found = overlay.get(node.id)
                 role = _NO_VALUE if found is None else found.look

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import sources
-from gradir.ir.marks import SIGNS, lost_slots, operation_before, overlay_mark, status
+from gradir.ir.marks import SIGNS, lost_slots, operation_before, overlay_mark, status, times
 from gradir.ir.text import counted
 from gradir.passes import destinations
 from gradir.vocabulary import vocabulary_of
@@ -185,7 +185,8 @@ class Picture:
         text = "\n".join(_lines(node, self._style))
         found = self._overlay.get(node.id)
         if mark:
-            yield Box(key, mark, f"{SIGNS[mark]} {text}")
+            count = f"\n×{times(node):,}" if times(node) > 1 else ""
+            yield Box(key, mark, f"{SIGNS[mark]} {text}{count}")
         elif found is not None:
             yield Box(key, found.look, f"{text}\n{overlay_text(found)}")
         else:

@@ -17,6 +17,7 @@ __all__ = [
     "SIGNS",
     "STATUS",
     "STEPS",
+    "TIMES",
     "WAS",
     "ListedChange",
     "Mark",
@@ -24,6 +25,7 @@ __all__ = [
     "operation_before",
     "overlay_mark",
     "status",
+    "times",
     "worst_overlay",
 ]
 
@@ -44,6 +46,9 @@ SIGNS: Final = {"added": "+", "removed": "-", "changed": "~"}
 
 WAS: Final = "was"
 """The key of ``ext`` for the operation that a changed function was."""
+
+TIMES: Final = "times"
+"""The key of ``ext`` that says for how many nodes one stands."""
 
 OVERLAY: Final = "overlay"
 """The key of ``ext`` for what an overlay says of the node, see `Mark`."""
@@ -87,6 +92,17 @@ def operation_before(node: Node) -> str:
     """
     found = node.ext.get(WAS) if status(node) == "changed" else ""
     return found if isinstance(found, str) and node.op else ""
+
+
+def times(node: Node) -> int:
+    """For how many nodes one stands, 1 for most.
+
+    >>> from gradir.ir.model import Node
+    >>> times(Node("x", ext={"times": 12})), times(Node("x"))
+    (12, 1)
+    """
+    found = node.ext.get(TIMES, 1) if node.ext else 1
+    return found if isinstance(found, int) else 1
 
 
 class ListedChange(NamedTuple):

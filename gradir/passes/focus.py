@@ -14,11 +14,11 @@ from gradir.passes.patterns import Pattern, matching
 from gradir.passes.wiring import within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from gradir.ir import Graph
 
-__all__ = ["BetweenOptions", "BetweenPass", "FocusOptions", "FocusPass", "around", "between", "focus"]
+__all__ = ["BetweenOptions", "BetweenPass", "FocusOptions", "FocusPass", "around", "between", "focus", "near"]
 
 
 class BetweenOptions(Options, frozen=True, kw_only=True):
@@ -87,14 +87,19 @@ def around(graph: Graph, ids: Iterable[str], hops: int | None = 1) -> Graph:
     >>> list(around(Graph.of(chain), ["b"]).nodes)
     ['a', 'b', 'c']
     """
+    return within(graph, near(graph, ids, hops))
+
+
+def near(graph: Graph, ids: Iterable[str], hops: int | None = 1, barred: Collection[str] = ()) -> set[str]:
+    """These ids and those of the nodes at most ``hops`` edges away, but for what is ``barred`` and beyond that."""
     found = set(ids)
     neighbours = _neighbours(graph)
     frontier, left = set(found), hops
     while frontier and left != 0:
-        frontier = {near for key in frontier for near in neighbours.get(key, ())} - found
+        frontier = {key for start in frontier for key in neighbours.get(start, ()) if key not in barred} - found
         found |= frontier
         left = None if left is None else left - 1
-    return within(graph, found)
+    return found
 
 
 def between(graph: Graph, one: str, other: str) -> Graph:
