@@ -14,7 +14,7 @@ from gradir.ir import Graph, Node, Ref, TensorMeta
 from gradir.ir.cuts import renamed_cuts
 from gradir.ir.edges import DATA, edges_into, number_into, rewired, sources
 from gradir.ir.ids import claim, module_id, part_name
-from gradir.ir.marks import STATUS, status, worst_overlay
+from gradir.ir.marks import STATUS, status, together
 from gradir.ir.module_tree import Above
 from gradir.ir.order import postorder
 from gradir.ir.saved import SavedBytes, folded_bytes
@@ -207,8 +207,8 @@ def _marked(members: Sequence[Node]) -> dict[str, AttrValue]:
     """The marks of a module: that of all its nodes where they have the same, and otherwise that something changed."""
     found = set(map(status, members))
     if not any(found):
-        return worst_overlay(members)
-    return {STATUS: found.pop() if len(found) == 1 else "changed", **worst_overlay(members)}
+        return together(members)
+    return {STATUS: found.pop() if len(found) == 1 else "changed", **together(members)}
 
 
 def _acyclic_groups(predecessors: Sequence[Sequence[int]], keys: Sequence[int]) -> tuple[list[list[int]], list[int]]:

@@ -14,7 +14,7 @@ from gradir.ir import Graph, Node, Ref, Saved, Scope
 from gradir.ir.cuts import renamed_cuts
 from gradir.ir.edges import rewired
 from gradir.ir.ids import claim, encode_component, renamed
-from gradir.ir.marks import TIMES, times, worst_overlay
+from gradir.ir.marks import TIMES, times, together
 from gradir.ir.saved import owner
 from gradir.ir.totals import bounded
 from gradir.options import Options
@@ -150,7 +150,7 @@ class Rolled:
             names=tuple(renamed(name, old, new) for name in node.names),
             ext={
                 **_with_rounds(node, len(stack.blocks), stack.carried.get(place, [])),
-                **worst_overlay(self._graph.nodes[block[place]] for block in stack.blocks),
+                **together([self._graph.nodes[block[place]] for block in stack.blocks]),
             },
         )
 
