@@ -31,10 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CUT", "FOCUSED", "LEGEND_LINE", "LINE_END", "LINE_START", "Box", "DotOptions", "Group", "Line", "Picture"]
 
-SAME_FRAME: Final = 8
-NEAR_FRAME: Final = 2
+NEAR: Final = 8
 FAR: Final = 1
-"""How much a line within a frame is to be short and straight, one into the next frame, and any other."""
+"""How much a line within a frame or into the next one is to be short and straight, and any other."""
 
 _LINE_LENGTH: Final = 2
 """Ranks; over one alone, dashes are not seen."""
@@ -119,7 +118,7 @@ time to make of a named one."""
 
 Line: TypeAlias = "tuple[str, str, str, int, int, int]"
 """What to draw of edges: the keys of their ends, their kind, the ranks they span, how many there are, how straight the
-line is to be: `SAME_FRAME`, `NEAR_FRAME` or `FAR`. A kind is ``data``, ``removed`` (data that no
+line is to be: `NEAR` or `FAR`. A kind is ``data``, ``removed`` (data that no
 longer flows), ``view``, ``inplace``, ``saved`` or ``buffer``."""
 
 
@@ -332,10 +331,8 @@ def _tails(nodes: Mapping[str, Node]) -> tuple[list[Sequence[int]], set[int]]:
 def _nearness(ends: tuple[str, str]) -> int:
     """How near to each other two modules are drawn."""
     one, other = ends
-    if one == other:
-        return SAME_FRAME if one else FAR
-    above = {one, split_path(one)[0]} & {other, split_path(other)[0]}
-    return NEAR_FRAME if above - {""} else FAR
+    shared = {one, split_path(one)[0]} & {other, split_path(other)[0]}
+    return NEAR if shared - {""} else FAR
 
 
 def _is_gone(tail: Node, head: Node, slot: int) -> bool:
