@@ -83,14 +83,14 @@ def test_lines_between_operations_stay_apart() -> None:
     assert "×" not in dot
 
 
-def test_lines_within_a_frame_are_the_straightest() -> None:
+def test_lines_within_a_frame_and_into_the_next_are_the_straightest() -> None:
     b = Builder()
     value: Value = b.tensor("x", META)
     for scope in ("h.0", "h.0", "h.1", "head"):
         value = b.function("exp", [value], [META], scope=scope)
     b.output(value)
     dot = b.build().to("dot")
-    assert re.findall(r"-> n\d+(.*)", dot) == ["", ' [weight="8"]', ' [weight="2"]', "", ""]
+    assert re.findall(r"-> n\d+(.*)", dot) == ["", ' [weight="8"]', ' [weight="8"]', "", ""]
     assert "weight" not in b.build().to("dot", clusters=False)
 
 

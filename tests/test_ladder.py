@@ -111,6 +111,60 @@ def test_a_graph_is_folded_where_nothing_repeats() -> None:
     assert small.note == "202 nodes as 22 boxes: folded to depth 2"
 
 
+def experts(count: int) -> Graph:
+    """Heads side by side, each with its slice of a gate, that are added up."""
+    b = Builder()
+    x = b.tensor("x", META)
+    gate = b.function("softmax", [x], [META])
+    total: Value | None = None
+    for number in range(count):
+        path = f"heads.{number}"
+        weight = b.tensor(f"{path}.w", META, role="parameter", scope=path)
+        part = b.function("slice", [gate], [META], attrs={"start": number})
+        head = b.function("mul", [part, b.function("mm", [x, weight], [META], scope=path)], [META])
+        total = b.function("add", [total, head], [META])
+    b.output(total)
+    return b.build(scopes=[Scope("heads", "ModuleList"), *(Scope(f"heads.{n}", calls=1) for n in range(count))])
+
+
+def test_steps_that_differ_in_attributes_alone_are_drawn_once_where_nothing_else_helps() -> None:
+    assert once(experts(24)) == experts(24)
+    small = readable(experts(100))
+    assert small is not None
+    check(small.graph)
+    assert small.note == "503 nodes as 13 boxes: nearly equal steps once"
+    framed = [node.op or node.role for node in small.graph.nodes.values() if "×99" in node.scope]
+    assert framed == ["slice", "parameter", "mm", "mul", "add"], "a step ends where its sum is made"
+
+
+def test_calls_of_folded_modules_that_are_alike_are_drawn_once() -> None:
+    b = Builder()
+    weights = {path: b.tensor(f"{path}.w", META, role="parameter", scope=path) for path in ("a", "c")}
+    value: Value = b.tensor("x", META)
+    for number in range(100):
+        for path, times in (("a", 1 + number % 5), ("c", 1)):
+            for _ in range(times):
+                value = b.function("mm", [value, weights[path]], [META], scope=path)
+    b.output(value)
+    small = readable(b.build())
+    assert small is not None
+    check(small.graph)
+    assert small.note.endswith("folded to depth 1, nearly equal steps once")
+    assert [node.label for node in small.graph.nodes.values() if "×" in node.scope] == ["a (2)", "c (2)"]
+
+
+def test_what_is_still_much_says_that_no_step_makes_it_less() -> None:
+    b = Builder()
+    parts = [
+        b.function("exp", [b.tensor(f"x{number}", META, scope=f"m{number}")], [META], scope=f"m{number}")
+        for number in range(100)
+    ]
+    b.output(b.function("cat", parts, [META]))
+    small = readable(b.build())
+    assert small is not None
+    assert small.note == "202 nodes as 102 boxes: folded to depth 1, no step makes them 60"
+
+
 def test_what_no_step_makes_small_is_not_readable() -> None:
     b = Builder()
     b.output(b.function("cat", [b.tensor(f"x{number}", META) for number in range(200)], [META]))

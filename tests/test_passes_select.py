@@ -125,16 +125,16 @@ def test_focus_says_which_inputs_are_left_out() -> None:
         names=("y1",),
         inputs=(None, Ref("h.1.fc/t:1", 0), None),
         outputs=(META,),
-        ext={"elided_inputs": (0, 2)},
+        ext={"elided_inputs": (0, 2), "left_out": (2, 1), "focus": True},
     )
     again = focus(found, "h.1.fc/mm:1", 0)
-    assert again.nodes["h.1.fc/mm:1"].ext == {"elided_inputs": (0, 1, 2)}
+    assert again.nodes["h.1.fc/mm:1"].ext == {"elided_inputs": (0, 1, 2), "left_out": (3, 1), "focus": True}
 
 
 def test_a_slot_that_was_null_is_not_elided() -> None:
     found = focus(everything(), "fc/addmm:1", 0)
     assert found.nodes["fc/addmm:1"].inputs == (None, None, None)
-    assert found.nodes["fc/addmm:1"].ext == {"elided_inputs": (1, 2)}
+    assert found.nodes["fc/addmm:1"].ext == {"elided_inputs": (1, 2), "left_out": (2, 1), "focus": True}
 
 
 def test_the_modules_of_what_is_left_and_every_cut_stay() -> None:
@@ -166,7 +166,7 @@ def test_lineage() -> None:
     assert list(ancestors(graph, "y0").nodes) == ["x", *FIRST]
     assert list(descendants(graph, "h.1.fc/t:1").nodes) == ["h.1.fc/t:1", "h.1.fc/mm:1", "output"]
     assert ancestors(graph, "output") is graph
-    assert ancestors(graph, "y0").nodes["h.0.fc/mm:1"].ext == {}
+    assert ancestors(graph, "y0").nodes["h.0.fc/mm:1"].ext == {"focus": True, "left_out": (0, 1)}
 
 
 def test_between_finds_every_path_and_either_direction() -> None:

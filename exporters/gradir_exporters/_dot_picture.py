@@ -14,12 +14,13 @@ import msgspec
 from gradir.errors import ExportError
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import edges_beside, edges_into, have_edges_beside
-from gradir.ir.marks import SIGNS, lost_slots, overlay_mark, status
+from gradir.ir.marks import SIGNS, is_focus, left_out, lost_slots, overlay_mark, status, times
 from gradir.ir.memo import Memo
 from gradir.ir.module_tree import split_path
 from gradir.protocols import Options
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
 from gradir_exporters._dot_lengths import entry_lengths, past_saved
+from gradir_exporters._left_out import MORE, boxes_left_out, lines_left_out
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 if TYPE_CHECKING:
@@ -28,12 +29,11 @@ if TYPE_CHECKING:
     from gradir.ir import Graph, Node, Scope
     from gradir_exporters._dot_lengths import Lengths
 
-__all__ = ["CUT", "LEGEND_LINE", "LINE_END", "LINE_START", "Box", "DotOptions", "Group", "Line", "Picture"]
+__all__ = ["CUT", "FOCUSED", "LEGEND_LINE", "LINE_END", "LINE_START", "Box", "DotOptions", "Group", "Line", "Picture"]
 
-SAME_FRAME: Final = 8
-NEAR_FRAME: Final = 2
+NEAR: Final = 8
 FAR: Final = 1
-"""How much a line within a frame is to be short and straight, one into the next frame, and any other."""
+"""How much a line within a frame or into the next one is to be short and straight, and any other."""
 
 _LINE_LENGTH: Final = 2
 """Ranks; over one alone, dashes are not seen."""
@@ -57,6 +57,9 @@ LEGEND_LINE: Final = "legend"
 CUT: Final = "cut"
 """The role of the box that says why gradient ends, and the kind of the line from there."""
 
+FOCUSED: Final = "\0focus"
+"""What follows the role of a box that was asked for; by itself, the look of that in the legend."""
+
 _MOST_CUTS: Final = 100
 
 _LABELS: Final = {
@@ -73,6 +76,7 @@ _LABELS: Final = {
     "view_base": "base of a view",
     "output": "output",
     CUT: "where gradient ends",
+    FOCUSED: "asked for",
 }
 _LINES: Final = {
     "data": "data",
@@ -114,7 +118,7 @@ time to make of a named one."""
 
 Line: TypeAlias = "tuple[str, str, str, int, int, int]"
 """What to draw of edges: the keys of their ends, their kind, the ranks they span, how many there are, how straight the
-line is to be: `SAME_FRAME`, `NEAR_FRAME` or `FAR`. A kind is ``data``, ``removed`` (data that no
+line is to be: `NEAR` or `FAR`. A kind is ``data``, ``removed`` (data that no
 longer flows), ``view``, ``inplace``, ``saved`` or ``buffer``."""
 
 
@@ -188,15 +192,11 @@ class Picture:
         for member in group.members:
             node, key = nodes[member], keys[member]
             role, label = node.role, labels.node(node)
-            if marked:
-                mark = status(node)
-                role = mark or _CONTEXT
-                label = f"{SIGNS[mark]} {label}" if mark else label
-            elif overlay:
-                found = overlay.get(node.id)
-                role = _NO_VALUE if found is None else found.look
-                label = label if found is None else f"{label}{LINE_BREAK}{shown(overlay_text(found))}"
+            if node.ext or overlay or marked:
+                role, label = self._look(node, label)
             yield key, role, label, tooltips.node(node.id)
+            for more, text in boxes_left_out(key, left_out(node)) if node.ext and not marked else ():
+                yield more, MORE, text, text
             if slots and node.saved:
                 for number, saved in enumerate(node.saved):
                     text = labels.saved[shown_of_saved(saved)]
@@ -205,9 +205,25 @@ class Picture:
             for number, stub in enumerate(self._stubs):
                 yield f"cut{number}", CUT, shown(stub.reason), tooltip(stub.reason)
 
+    def _look(self, node: Node, label: str) -> tuple[str, str]:
+        """What stands for the role, and the label with what marks say."""
+        role = node.role
+        if self._marked:
+            mark, count = status(node), times(node)
+            number = f"{LINE_BREAK}×{count:,}" if count > 1 else ""
+            return (mark, f"{SIGNS[mark]} {label}{number}") if mark else (_CONTEXT, label)
+        if self._overlay:
+            found = self._overlay.get(node.id)
+            role = _NO_VALUE if found is None else found.look
+            label = label if found is None else f"{label}{LINE_BREAK}{shown(overlay_text(found))}"
+        return role + FOCUSED if is_focus(node) else role, label
+
     def lines(self) -> Iterator[Line]:
         """Every line, those of the graph's edges first."""
-        return chain(self._drawn_lines(), self._legend[1])
+        # A picture of a diff shows a part in any case.
+        marked = () if self._marked else zip(self._keys, self._nodes, strict=True)
+        beside = (ends for key, node in marked if node.ext for ends in lines_left_out(key, left_out(node)))
+        return chain(self._drawn_lines(), ((*ends, MORE, 1, 1, FAR) for ends in beside), self._legend[1])
 
     def _drawn_lines(self) -> Iterator[Line]:
         saved = self._saved_lines() if self._options.show_saved else ()
@@ -254,6 +270,7 @@ class Picture:
             roles = {self._overlay[node.id].look if node.id in self._overlay else _NO_VALUE for node in nodes}
         else:
             roles = {node.role for node in nodes}
+        roles |= {FOCUSED} if not self._marked and any(map(is_focus, nodes)) else set()
         roles |= {CUT} if self._stubs else set()
         return roles | {"saved"} if self._options.show_saved and any(node.saved for node in nodes) else roles
 
@@ -314,10 +331,8 @@ def _tails(nodes: Mapping[str, Node]) -> tuple[list[Sequence[int]], set[int]]:
 def _nearness(ends: tuple[str, str]) -> int:
     """How near to each other two modules are drawn."""
     one, other = ends
-    if one == other:
-        return SAME_FRAME if one else FAR
-    above = {one, split_path(one)[0]} & {other, split_path(other)[0]}
-    return NEAR_FRAME if above - {""} else FAR
+    shared = {one, split_path(one)[0]} & {other, split_path(other)[0]}
+    return NEAR if shared - {""} else FAR
 
 
 def _is_gone(tail: Node, head: Node, slot: int) -> bool:

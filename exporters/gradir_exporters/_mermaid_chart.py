@@ -49,7 +49,9 @@ _STYLES = {
     "changed": _style("changed", "#ffe58a", "2px"),
     **{look: _style(look.replace(" ", ""), light) for look, (light, _) in FILLS.items()},
     "cut": Style("cut", fill="#ffffff", color=_TEXT, stroke="#cf222e", other="stroke-dasharray:4 3"),
+    "more": Style("more", fill="#ffffff", color=_LINE, stroke="#d0d7de", other="stroke-dasharray:4 3"),
 }
+_FOCUS = Style("focus", stroke="#0969da", stroke_width="4px")
 _OTHER = _style("other", "#ffffff")
 _SHAPES = {"module": "subroutine-shape"}
 _LINKS = {
@@ -59,6 +61,7 @@ _LINKS = {
     "saved": {"shape": "dotted", "head_right": "none"},
     "buffer": {"shape": "dotted", "head_right": "none"},
     "cut": {"shape": "dotted", "head_right": "cross"},
+    "more": {"shape": "dotted", "head_right": "none"},
 }
 
 
@@ -109,8 +112,11 @@ def _drawn(items: Sequence[Box | Group], by_key: dict[str, Node]) -> Iterator[st
                 yield f"{indent[2:]}end"
         elif isinstance(item, Box):
             shape, style = _SHAPES.get(item.role, "normal"), _STYLES.get(item.role, _OTHER)
-            node = by_key[item.key] = Node(item.key, escaped(item.text), shape, styles=[style])
+            styles = [style, _FOCUS] if item.is_focus else [style]
+            node = by_key[item.key] = Node(item.key, escaped(item.text), shape, styles=styles)
             yield f'{indent}{node.id_}{node.shape.start}"{node.content}"{node.shape.end}:::{style.name}'
+            if item.is_focus:
+                yield f"{indent}class {node.id_} {_FOCUS.name}"
         else:
             yield f'{indent}subgraph {item.key}["{escaped(item.text)}"]'
             stack.append(iter(item.items))

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import sources
-from gradir.ir.marks import SIGNS, lost_slots, operation_before, overlay_mark, status
+from gradir.ir.marks import SIGNS, is_focus, left_out, lost_slots, operation_before, overlay_mark, status, times
 from gradir.ir.text import counted
 from gradir.passes import destinations
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters._box_words import given, module_counts
+from gradir_exporters._left_out import MORE, boxes_left_out, lines_left_out
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 if TYPE_CHECKING:
@@ -60,12 +61,13 @@ class Box(NamedTuple):
     key: str
     role: str
     text: str
+    is_focus: bool = False
 
 
 class Arrow(NamedTuple):
     """One line to draw between the boxes of two keys.
 
-    ``kind`` is data, removed, view, inplace, saved, buffer or cut, and ``times`` how many edges one arrow is.
+    ``kind`` is data, removed, view, inplace, saved, buffer, cut or more, and ``times`` how many edges one arrow is.
     """
 
     tail: str
@@ -114,7 +116,19 @@ class Picture:
         self._keys = {node.id: f"n{number}" for number, node in enumerate(self._nodes)}
         self._stubs = stubs(graph, _MOST_CUTS)
         self._overlay = {node.id: mark for node in self._nodes if (mark := overlay_mark(node)) is not None}
-        self.arrows = list(self._arrows())
+        self._left_out: dict[str, tuple[int, int]] = {}
+        for node in graph.nodes.values() if not self._marked else ():
+            if any(cut := left_out(node)) and (drawn_as := self._drawn(node.id)) in self._keys:
+                before, behind = self._left_out.get(drawn_as, (0, 0))
+                self._left_out[drawn_as] = (before + cut[0], behind + cut[1])
+        self.arrows = [
+            *self._arrows(),
+            *(
+                Arrow(*ends, MORE)
+                for id_, cut in self._left_out.items()
+                for ends in lines_left_out(self._keys[id_], cut)
+            ),
+        ]
 
     @property
     def boxes(self) -> int:
@@ -185,11 +199,15 @@ class Picture:
         text = "\n".join(_lines(node, self._style))
         found = self._overlay.get(node.id)
         if mark:
-            yield Box(key, mark, f"{SIGNS[mark]} {text}")
+            count = f"\n×{times(node):,}" if times(node) > 1 else ""
+            yield Box(key, mark, f"{SIGNS[mark]} {text}{count}")
         elif found is not None:
-            yield Box(key, found.look, f"{text}\n{overlay_text(found)}")
+            yield Box(key, found.look, f"{text}\n{overlay_text(found)}", is_focus(node))
         else:
-            yield Box(key, "context" if self._marked or self._overlay else node.role, text)
+            role = "context" if self._marked or self._overlay else node.role
+            yield Box(key, role, text, is_focus(node) and not self._marked)
+        for more, text in boxes_left_out(key, self._left_out.get(node.id, (0, 0))):
+            yield Box(more, MORE, text)
         for number, slot in enumerate(node.saved if self._style.saved else ()):
             yield Box(_slot_key(key, number), "saved", "\n".join(_slot_lines(slot, self._style)))
 

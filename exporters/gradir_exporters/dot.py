@@ -11,7 +11,8 @@ from gradir.ir.memo import Memo
 from gradir.options import OptionError, filled
 from gradir.protocols import Options
 from gradir_exporters._dot_labels import shown
-from gradir_exporters._dot_picture import CUT, LEGEND_LINE, LINE_END, LINE_START, DotOptions, Picture
+from gradir_exporters._dot_picture import CUT, FOCUSED, LEGEND_LINE, LINE_END, LINE_START, DotOptions, Picture
+from gradir_exporters._left_out import MORE
 from gradir_exporters._overlay_looks import FILLS
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ _CLUSTER_LOOK: Final[Mapping[str, Any]] = {"style": "rounded,filled", "labeljust
 _CUT_COLOUR: Final = "#cf222e"
 """Of lines, which are seen on a light page and on a dark one; text has that of the theme."""
 
+_QUIET_COLOUR: Final = "gray60"
+
 _LINE_LOOKS: Final[Mapping[str, Mapping[str, Any]]] = {
     "data": {},
     "removed": {"style": "dashed"},
@@ -55,6 +58,7 @@ _LINE_LOOKS: Final[Mapping[str, Mapping[str, Any]]] = {
     "saved": {"dir": "none"},
     "buffer": {"dir": "none", "style": "dashed"},
     CUT: {"style": "dashed", "color": _CUT_COLOUR, "arrowhead": "empty"},
+    MORE: {"style": "dashed", "color": _QUIET_COLOUR, "arrowhead": "none"},
     LEGEND_LINE: {"style": "invis"},
 }
 _OTHER_LINE: Final[Mapping[str, Any]] = {"style": "dotted"}
@@ -62,7 +66,11 @@ _BARE_LOOKS: Final[Mapping[str, Mapping[str, str]]] = {
     LINE_START: {"shape": "point", "style": "invis"},
     LINE_END: {"shape": "plaintext", "style": "solid"},
     CUT: {"style": "dashed", "color": _CUT_COLOUR},
+    MORE: {"shape": "plaintext", "style": "solid"},
 }
+_FOCUS_LOOK: Final = {"color": "#0969da", "penwidth": "3"}
+"""A line of this is seen on a light page and on a dark one."""
+
 _BORDERS: Final[Mapping[str, Mapping[str, str]]] = {"parameter": {"penwidth": "2"}}
 """A parameter is a leaf, and has its colour."""
 
@@ -273,6 +281,10 @@ def _line_statements(lines: Iterable[Line]) -> list[str]:
 
 
 def _box_look(role: str, theme: _Theme) -> dict[str, str]:
+    role, *focused = role.split(FOCUSED)
+    if focused:
+        look = _box_look(role or "function", theme)
+        return {**look, "class": f"{look.get('class', 'function')} focus", **_FOCUS_LOOK}
     if role == "function":
         return {}
     look = {"class": re.sub(r"[^A-Za-z0-9_]+", "-", role)}

@@ -20,7 +20,7 @@ import msgspec
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import DATA, edges_beside
 from gradir.ir.ids import relative_id, stem
-from gradir.ir.marks import ELIDED, overlay_mark
+from gradir.ir.marks import ELIDED, is_focus, left_out, overlay_mark
 from gradir.ir.memo import Memo
 from gradir.ir.text import printable, quoted, tensor_text, word
 from gradir.protocols import Options
@@ -190,6 +190,8 @@ class _Drawing:
             parts.append(f"named {', '.join(map(_word, node.names))}")
         if node.opaque:
             parts.append("opaque")
+        if is_focus(node):
+            parts.append("[focus]")
         mark = overlay_mark(node)
         if mark is not None:
             parts.append(f"[{printable(mark.title)}: {printable(overlay_text(mark))}]")
@@ -238,6 +240,9 @@ def _users(graph: Graph) -> Callable[[Node], list[_Child]]:
         if edge.kind != DATA:
             relation = _OF_A_USER.get(edge.kind, f"{edge.kind} of ")
         users.setdefault(edge.src, []).append((edge.dst, 0, relation))
+    for node in graph.nodes.values():
+        if behind := left_out(node)[1]:
+            users.setdefault(node.id, []).append((None, 0, f"{_ELSEWHERE} {behind:,} more"))
     return lambda node: users.get(node.id, [])
 
 

@@ -5,26 +5,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from gradir.ir.model import AttrValue, Node
 
 __all__ = [
     "ELIDED",
+    "FOCUS",
+    "LEFT_OUT",
     "LOOKS",
     "LOST",
     "OVERLAY",
     "SIGNS",
     "STATUS",
     "STEPS",
+    "TIMES",
     "WAS",
     "ListedChange",
     "Mark",
+    "is_focus",
+    "left_out",
     "lost_slots",
     "operation_before",
     "overlay_mark",
     "status",
-    "worst_overlay",
+    "times",
+    "together",
 ]
 
 ELIDED: Final = "elided_inputs"
@@ -32,6 +38,12 @@ ELIDED: Final = "elided_inputs"
 
 Without it such a slot would read as one where no gradient flows.
 """
+
+FOCUS: Final = "focus"
+"""The key of ``ext`` that is set where a node was asked for, and others are there since they are near it."""
+
+LEFT_OUT: Final = "left_out"
+"""The key of ``ext`` for how many nodes a choice of a part left out before a node and behind it."""
 
 STATUS: Final = "diff"
 """The key of ``ext`` that says what became of the node from one graph to another."""
@@ -44,6 +56,9 @@ SIGNS: Final = {"added": "+", "removed": "-", "changed": "~"}
 
 WAS: Final = "was"
 """The key of ``ext`` for the operation that a changed function was."""
+
+TIMES: Final = "times"
+"""The key of ``ext`` that says for how many nodes one stands."""
 
 OVERLAY: Final = "overlay"
 """The key of ``ext`` for what an overlay says of the node, see `Mark`."""
@@ -87,6 +102,17 @@ def operation_before(node: Node) -> str:
     """
     found = node.ext.get(WAS) if status(node) == "changed" else ""
     return found if isinstance(found, str) and node.op else ""
+
+
+def times(node: Node) -> int:
+    """For how many nodes one stands, 1 for most.
+
+    >>> from gradir.ir.model import Node
+    >>> times(Node("x", ext={"times": 12})), times(Node("x"))
+    (12, 1)
+    """
+    found = node.ext.get(TIMES, 1) if node.ext else 1
+    return found if isinstance(found, int) else 1
 
 
 class ListedChange(NamedTuple):
@@ -133,8 +159,36 @@ def overlay_mark(node: Node) -> Mark | None:
     return Mark._make(found)
 
 
-def worst_overlay(nodes: Iterable[Node]) -> dict[str, AttrValue]:
-    """The entry of ``ext`` for what stands for several nodes: what most asks to be seen, and of numbers the largest."""
+def is_focus(node: Node) -> bool:
+    """Whether a node was asked for."""
+    return bool(node.ext) and node.ext.get(FOCUS) is True
+
+
+def left_out(node: Node) -> tuple[int, int]:
+    """How many nodes that a node takes from are left out, and how many that take from it.
+
+    >>> from gradir.ir.model import Node
+    >>> left_out(Node("x", ext={"left_out": (0, 3)})), left_out(Node("x", ext={"left_out": "3"}))
+    ((0, 3), (0, 0))
+    """
+    found = node.ext.get(LEFT_OUT) if node.ext else None
+    if isinstance(found, tuple) and [*map(type, found)] == [int, int]:
+        before, behind = found
+        return before, behind  # type: ignore[return-value]
+    return 0, 0
+
+
+def together(nodes: Collection[Node]) -> dict[str, AttrValue]:
+    """The marks of what stands for several nodes: that one was asked for, all that is left out, the worst overlay."""
+    cuts = [*filter(any, map(left_out, nodes))]
+    before, behind = sum(cut[0] for cut in cuts), sum(cut[1] for cut in cuts)
+    focus: dict[str, AttrValue] = {FOCUS: True} if any(map(is_focus, nodes)) else {}
+    cut: dict[str, AttrValue] = {LEFT_OUT: (before, behind)} if before or behind else {}
+    return {**focus, **cut, **_worst_overlay(nodes)}
+
+
+def _worst_overlay(nodes: Iterable[Node]) -> dict[str, AttrValue]:
+    """What most asks to be seen, and of numbers the largest."""
     marks = list(filter(None, map(overlay_mark, nodes)))
     if not marks:
         return {}

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradir.ir.edges import edges_into, sources
-from gradir.ir.marks import OVERLAY
+from gradir.ir.marks import FOCUS, LEFT_OUT, OVERLAY
 from gradir.ir.order import postorder
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def stacks(graph: Graph, level: int) -> list[Stack]:
     return [
         Stack(first, first.path, f"{first.path}-{first.number + len(blocks) - 1}", blocks, carried)
         for first, blocks, carried in alike(
-            graph, members, lambda node: block_of(node.scope), lambda scope, block: scope[len(block.path) :]
+            graph, members, lambda node: block_of(node.scope), lambda node, block: node.scope[len(block.path) :]
         )
     ]
 
@@ -83,11 +83,14 @@ def alike(
     graph: Graph,
     members: Mapping[Block, Sequence[Node]],
     block_of: Callable[[Node], Block | None],
-    place_in: Callable[[str, Block], str],
+    place_in: Callable[[Node, Block], str],
+    *,
+    nearly: bool = False,
 ) -> Iterator[tuple[Block, list[list[str]], dict[int, list[int]]]]:
     """The runs of at least two blocks that follow each other and are alike, with what is carried from one to the next.
 
-    ``place_in`` says of a scope where it lies in a block.
+    ``place_in`` says where a node lies in a block. What is ``nearly`` alike may differ in attributes, such as
+    where a slice begins.
     """
     if len(members) < 2:
         return
@@ -95,7 +98,7 @@ def alike(
     runs: list[_Run] = []
     before: _Shape | None = None
     for block in sorted(members):
-        shape = _Shape(block, members[block], place_in)
+        shape = _Shape(block, members[block], place_in, nearly=nearly)
         if before is None or not runs[-1].takes(before, shape, uses):
             runs.append(_Run(shape))
         before = shape
@@ -140,9 +143,12 @@ class _Uses:
 class _Shape:
     """A block without the names in it."""
 
-    def __init__(self, block: Block, nodes: Sequence[Node], place_in: Callable[[str, Block], str]) -> None:
+    def __init__(
+        self, block: Block, nodes: Sequence[Node], place_in: Callable[[Node, Block], str], *, nearly: bool
+    ) -> None:
         self.block = block
         self._place_in = place_in
+        self._nearly = nearly
         by_id = {node.id: node for node in nodes}
         used = set(chain.from_iterable(map(sources, nodes)))
 
@@ -164,8 +170,8 @@ class _Shape:
                 self.outside.append((own, edge.input_nr, edge.ref))
             wiring.append((edge.kind, edge.input_nr, place, None if place is None else edge.output_nr))
         return (
-            (node.role, node.op, node.native, self._place_in(node.scope, self.block), node.opaque),
-            (node.outputs, node.attrs, [*filter(_is_of_the_node, node.ext.items())]),
+            (node.role, node.op, node.native, self._place_in(node, self.block), node.opaque),
+            (node.outputs, {} if self._nearly else node.attrs, [*filter(_is_of_the_node, node.ext.items())]),
             [self._saved(slot) for slot in node.saved],
             wiring,
         )
@@ -179,7 +185,7 @@ class _Shape:
 
 def _is_of_the_node(entry: tuple[str, AttrValue]) -> bool:
     """Whether an entry of ``ext`` is more than what is drawn over a node."""
-    return entry[0] != OVERLAY
+    return entry[0] not in {OVERLAY, FOCUS, LEFT_OUT}
 
 
 class _Run:

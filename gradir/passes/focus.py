@@ -11,14 +11,14 @@ from gradir.ir.edges import sources
 from gradir.options import Options
 from gradir.passes.lineage import lead_to, reached_from
 from gradir.passes.patterns import Pattern, matching
-from gradir.passes.wiring import within
+from gradir.passes.wiring import pointed_out, within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from gradir.ir import Graph
 
-__all__ = ["BetweenOptions", "BetweenPass", "FocusOptions", "FocusPass", "around", "between", "focus"]
+__all__ = ["BetweenOptions", "BetweenPass", "FocusOptions", "FocusPass", "around", "between", "focus", "near"]
 
 
 class BetweenOptions(Options, frozen=True, kw_only=True):
@@ -62,6 +62,9 @@ def focus(graph: Graph, pattern: str, hops: int | None = 1) -> Graph:
     With ``hops`` 0 only the named nodes stay, with ``None`` all that is connected to them. For patterns see
     `gradir.passes.matching`, for what becomes of inputs whose source is left out `gradir.passes.within`.
 
+    Where something is left out, ``ext["focus"]`` is set on the named nodes, and ``ext["left_out"]`` of a node has the
+    numbers of nodes left out that it takes from, and that take from it.
+
     Raises:
         PassError: the pattern names no node, or ``hops`` is negative.
 
@@ -76,7 +79,8 @@ def focus(graph: Graph, pattern: str, hops: int | None = 1) -> Graph:
     """
     if hops is not None and hops < 0:
         raise PassError(f"focus: {hops} hops are not possible: a number of hops is 0 or more")
-    return around(graph, matching(graph, pattern, "focus"), hops)
+    named = matching(graph, pattern, "focus")
+    return pointed_out(graph, around(graph, named, hops), named)
 
 
 def around(graph: Graph, ids: Iterable[str], hops: int | None = 1) -> Graph:
@@ -87,21 +91,26 @@ def around(graph: Graph, ids: Iterable[str], hops: int | None = 1) -> Graph:
     >>> list(around(Graph.of(chain), ["b"]).nodes)
     ['a', 'b', 'c']
     """
+    return within(graph, near(graph, ids, hops))
+
+
+def near(graph: Graph, ids: Iterable[str], hops: int | None = 1, barred: Collection[str] = ()) -> set[str]:
+    """These ids and those of the nodes at most ``hops`` edges away, but for what is ``barred`` and beyond that."""
     found = set(ids)
     neighbours = _neighbours(graph)
     frontier, left = set(found), hops
     while frontier and left != 0:
-        frontier = {near for key in frontier for near in neighbours.get(key, ())} - found
+        frontier = {key for start in frontier for key in neighbours.get(start, ()) if key not in barred} - found
         found |= frontier
         left = None if left is None else left - 1
-    return within(graph, found)
+    return found
 
 
 def between(graph: Graph, one: str, other: str) -> Graph:
     """Keep the nodes on the paths that join what two patterns name, in whichever direction they run.
 
     A path follows edges from producer to consumer all the way. Its ends stay too; nodes that a pattern names and that
-    lie on no such path do not.
+    lie on no such path do not. The ends have the marks that `focus` gives.
 
     Raises:
         PassError: a pattern names no node, or no path joins them.
@@ -118,7 +127,7 @@ def between(graph: Graph, one: str, other: str) -> Graph:
     found |= reached_from(graph, second) & lead_to(graph, first)
     if not found:
         raise PassError(f"between {one!r} and {other!r}: no path along the edges joins them")
-    return within(graph, found)
+    return pointed_out(graph, within(graph, found), first | second)
 
 
 def _neighbours(graph: Graph) -> Mapping[str, list[str]]:

@@ -11,7 +11,7 @@ from gradir.passes.rollup import rollup
 from gradir.passes.rounds import once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from gradir.ir import Graph
 
@@ -37,8 +37,8 @@ def readable(graph: Graph, boxes: int = MOST_BOXES, large: int = _LARGE) -> Read
     """The graph itself where it is not larger than either limit, else one of at most ``boxes`` nodes, or of ``large``.
 
     Each step is taken only where those before it leave too many: accumulators go, one of equal layers stands for all,
-    so does one of the equal steps of a loop or a chain, and modules are folded, as little as is enough. ``None`` is
-    for a graph that no depth makes so small.
+    so does one of the equal steps of a loop or a chain, and modules are folded, as little as is enough. At last one
+    stands for steps that differ in attributes alone too. ``None`` is for a graph that none of this makes so small.
 
     >>> from gradir.ir import Graph, Node
     >>> layers = Graph.of([Node(f"f:{number}", scope=f"h.{number // 10}") for number in range(1000)])
@@ -48,30 +48,46 @@ def readable(graph: Graph, boxes: int = MOST_BOXES, large: int = _LARGE) -> Read
     """
     if len(graph.nodes) <= max(boxes, large):
         return Readable(graph)
-    done: list[str] = []
-    small = graph
-    for words, smaller in (
-        ("without accumulators", _unaccumulated),
-        ("equal layers once", rollup),
-        ("repeated steps once", once),
-    ):
-        before, small = small, smaller(small)
-        if small is not before:
-            done.append(words)
-        if len(small.nodes) <= boxes:
-            return Readable(small, _note(graph, small, done))
-    for most in (boxes, large):
-        if len(small.nodes) <= most:
-            return Readable(small, _note(graph, small, done))
-        for depth in _depths(small, most):
-            folded = fold(small, depth)
-            if len(folded.nodes) <= most:
-                return Readable(folded, _note(graph, folded, [*done, f"folded to depth {depth}"]))
+    for most, why in ((boxes, ()), (large, (f"no step makes them {boxes}",))):
+        for small, done in _rungs(graph, most):
+            if len(small.nodes) <= most:
+                note = f"{len(graph.nodes):,} nodes as {len(small.nodes):,} boxes: {', '.join([*done, *why])}"
+                return Readable(small, note)
     return None
+
+
+def _rungs(graph: Graph, most: int) -> Iterator[tuple[Graph, list[str]]]:
+    """What one step after the other makes of a graph, with all that was done until there."""
+    done: list[str] = []
+    for words, smaller in _STEPS.items():
+        before, graph = graph, smaller(graph)
+        if graph is not before:
+            done.append(words)
+            yield graph, done
+    nearly = _nearly_once(graph)
+    for start, steps in ((graph, done), (nearly, [*done, _NEARLY])):
+        if start is nearly:
+            yield nearly, steps
+        for depth in _depths(start, most):
+            folded, how = fold(start, depth), [*steps, f"folded to depth {depth}"]
+            yield folded, how
+            yield _nearly_once(folded), [*how, _NEARLY]
 
 
 def _unaccumulated(graph: Graph) -> Graph:
     return drop(graph, ["accumulate_grad"])
+
+
+def _nearly_once(graph: Graph) -> Graph:
+    return once(graph, nearly=True)
+
+
+_NEARLY: Final = "nearly equal steps once"
+_STEPS: Final[Mapping[str, Callable[[Graph], Graph]]] = {
+    "without accumulators": _unaccumulated,
+    "equal layers once": rollup,
+    "repeated steps once": once,
+}
 
 
 def _depths(graph: Graph, most: int) -> Iterator[int]:
@@ -81,7 +97,3 @@ def _depths(graph: Graph, most: int) -> Iterator[int]:
         module = destinations(graph, depth)
         if len({module(node) or node.id for node in graph.nodes.values()}) <= most:
             yield depth
-
-
-def _note(graph: Graph, small: Graph, done: list[str]) -> str:
-    return f"{len(graph.nodes):,} nodes as {len(small.nodes):,} boxes: {', '.join(done)}"

@@ -9,7 +9,7 @@ import msgspec
 from gradir.ir.edges import sources
 from gradir.options import Options
 from gradir.passes.patterns import Pattern, matching
-from gradir.passes.wiring import within
+from gradir.passes.wiring import pointed_out, within
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -65,7 +65,8 @@ class DescendantsPass:
 def ancestors(graph: Graph, pattern: str) -> Graph:
     """Keep the nodes that a pattern names and all they depend on.
 
-    For patterns see `gradir.passes.matching`. No input of a node that stays is left out.
+    For patterns see `gradir.passes.matching`. No input of a node that stays is left out. Marks are those of
+    `gradir.passes.focus`.
 
     Raises:
         PassError: the pattern names no node.
@@ -77,19 +78,21 @@ def ancestors(graph: Graph, pattern: str) -> Graph:
     >>> list(ancestors(b.build(), "exp:1").nodes), list(descendants(b.build(), "exp:1").nodes)
     (['x', 'exp:1'], ['exp:1', 'sum:1', 'output'])
     """
-    return within(graph, lead_to(graph, matching(graph, pattern, "ancestors")))
+    named = matching(graph, pattern, "ancestors")
+    return pointed_out(graph, within(graph, lead_to(graph, named)), named)
 
 
 def descendants(graph: Graph, pattern: str) -> Graph:
     """Keep the nodes that a pattern names and all that depends on them.
 
     For patterns see `gradir.passes.matching`, for what becomes of inputs whose source is left out
-    `gradir.passes.within`.
+    `gradir.passes.within`, and for the marks `gradir.passes.focus`.
 
     Raises:
         PassError: the pattern names no node.
     """
-    return within(graph, reached_from(graph, matching(graph, pattern, "descendants")))
+    named = matching(graph, pattern, "descendants")
+    return pointed_out(graph, within(graph, reached_from(graph, named)), named)
 
 
 def lead_to(graph: Graph, ends: AbstractSet[str]) -> set[str]:

@@ -14,7 +14,7 @@ from gradir.ir import Graph, Node, Ref, Saved, Scope
 from gradir.ir.cuts import renamed_cuts
 from gradir.ir.edges import rewired
 from gradir.ir.ids import claim, encode_component, renamed
-from gradir.ir.marks import worst_overlay
+from gradir.ir.marks import TIMES, times, together
 from gradir.ir.saved import owner
 from gradir.ir.totals import bounded
 from gradir.options import Options
@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 
     from gradir.ir import AttrValue
 
-__all__ = ["CARRIED", "TIMES", "Rolled", "RollupOptions", "RollupPass", "rollup"]
-
-TIMES: Final = "times"
-"""The entry of ``ext`` that says for how many nodes one stands."""
+__all__ = ["CARRIED", "Rolled", "RollupOptions", "RollupPass", "rollup"]
 
 CARRIED: Final = "carried_inputs"
 """The entry of ``ext`` that lists the input slots which in all blocks but the first are fed by the block before."""
@@ -153,7 +150,7 @@ class Rolled:
             names=tuple(renamed(name, old, new) for name in node.names),
             ext={
                 **_with_rounds(node, len(stack.blocks), stack.carried.get(place, [])),
-                **worst_overlay(self._graph.nodes[block[place]] for block in stack.blocks),
+                **together([self._graph.nodes[block[place]] for block in stack.blocks]),
             },
         )
 
@@ -197,7 +194,6 @@ def _together(one: Scope, other: Scope) -> Scope:
 
 def _with_rounds(node: Node, rounds: int, carried: Sequence[int]) -> dict[str, AttrValue]:
     """``ext`` of a node that stands for ``rounds`` nodes, of which each may stand for several."""
-    before = node.ext.get(TIMES)
-    ext = {**node.ext, TIMES: bounded(rounds * (before if isinstance(before, int) else 1))}
+    ext = {**node.ext, TIMES: bounded(rounds * times(node))}
     found = with_slots(ext, CARRIED, carried)
     return found if found[CARRIED] else ext

@@ -11,7 +11,7 @@ import msgspec
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Scope
 from gradir.ir.edges import sources
-from gradir.ir.ids import renamed, without_indices
+from gradir.ir.ids import renamed, whole_name, without_indices
 from gradir.ir.module_tree import split_path, upwards
 from gradir.passes.blocks import Block, Stack, alike
 from gradir.passes.rollup import Rolled
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["once"]
 
+_RUN: Final = frozenset({"function", "module"})
+
 _FEWEST: Final = 3
 """Of fewer equal steps each is shown."""
 
@@ -31,12 +33,13 @@ _MOST_PERIODS: Final = 8
 """As many lengths of a step are tried, those that most nodes speak for."""
 
 
-def once(graph: Graph) -> Graph:
+def once(graph: Graph, *, nearly: bool = False) -> Graph:
     """Make one of at least three equal steps that follow each other, as `gradir.passes.rollup` does of blocks.
 
     A step is a run of operations in the order of the graph. The one that stays lies in a module ``×50`` within the
     module that holds all of the step. Steps are alike when their operations, shapes and wiring agree, and their
-    modules but for numbers in the paths. A graph without such steps is returned as it is. The time is linear in nodes
+    modules but for numbers in the paths; with ``nearly``, attributes may differ, such as where a slice begins. Calls of
+    folded modules are operations too. A graph without such steps is returned as it is. The time is linear in nodes
     and edges.
 
     >>> from gradir.ir import Builder, TensorMeta
@@ -50,8 +53,8 @@ def once(graph: Graph) -> Graph:
     """
     with paused_gc():
         accumulators = vocabulary_of(graph).accumulators
-        order = [node for node in graph.nodes.values() if node.role == "function" and node.op not in accumulators]
-        found = _stacks(graph, order)
+        order = [node for node in graph.nodes.values() if node.role in _RUN and node.op not in accumulators]
+        found = _stacks(graph, order, nearly)
         return _rolled(graph, found) if found else graph
 
 
@@ -63,7 +66,7 @@ class _Repeat(NamedTuple):
     rounds: int
 
 
-def _stacks(graph: Graph, order: Sequence[Node]) -> list[Stack]:
+def _stacks(graph: Graph, order: Sequence[Node], nearly: bool) -> list[Stack]:
     blocks: dict[str, Block] = {}
     for number, (start, period, rounds) in enumerate(_repeats(order)):
         for step in range(rounds):
@@ -77,7 +80,7 @@ def _stacks(graph: Graph, order: Sequence[Node]) -> list[Stack]:
     found: list[Stack] = []
     taken: set[str] = set(graph.scopes)
     for first, steps, carried in alike(
-        graph, members, lambda node: blocks.get(node.id), lambda scope, _: without_indices(scope)
+        graph, members, lambda node: blocks.get(node.id), lambda node, _: _place(node), nearly=nearly
     ):
         if len(steps) >= _FEWEST:
             before = _common(graph.nodes[key].scope for key in steps[0] + steps[-1])
@@ -139,7 +142,7 @@ def _kinds(order: Sequence[Node]) -> list[int]:
             (
                 node.op,
                 node.native,
-                without_indices(node.scope),
+                _place(node),
                 len(node.inputs),
                 *((tensor.dtype, tensor.shape) for tensor in node.outputs),
             ),
@@ -147,6 +150,11 @@ def _kinds(order: Sequence[Node]) -> list[int]:
         )
         for node in order
     ]
+
+
+def _place(node: Node) -> str:
+    """The module of a node, or that which it stands for, without numbers."""
+    return without_indices(whole_name(node.label) if node.role == "module" else node.scope)
 
 
 def _runs(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
@@ -160,20 +168,19 @@ def _runs(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
 
 
 def _placed(start: int, stop: int, period: int, crossing: Sequence[int]) -> _Repeat:
-    """The repeat that begins where fewest edges run from one step to the next."""
+    """The repeat that begins where the next step takes from fewest nodes."""
     shift = min(range(period), key=lambda shift: (crossing[start + shift + period], shift))
     return _Repeat(start + shift, period, (stop - start - shift) // period)
 
 
 def _crossing(order: Sequence[Node]) -> list[int]:
-    """By place the number of edges that run from before it to it or beyond."""
+    """By place the number of nodes before it that are taken from it on."""
     places = {node.id: place for place, node in enumerate(order)}
+    last = {places[source]: place for place, node in enumerate(order) for source in sources(node) if source in places}
     changes = [0] * (len(order) + 1)
-    for place, node in enumerate(order):
-        for source in sources(node):
-            if source in places:
-                changes[places[source] + 1] += 1
-                changes[place + 1] -= 1
+    for source, place in last.items():
+        changes[source + 1] += 1
+        changes[place + 1] -= 1
     return [*accumulate(changes)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,16 +11,17 @@ from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved
 from gradir.ir.cuts import renamed_cuts
 from gradir.ir.edges import DATA, rewired, sources
-from gradir.ir.marks import ELIDED
+from gradir.ir.marks import ELIDED, FOCUS, LEFT_OUT, left_out
 from gradir.ir.module_tree import Above
 from gradir.ir.saved import owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from gradir.ir import AttrValue
 
-__all__ = ["has_one_input", "with_slots", "within", "without"]
+__all__ = ["has_one_input", "pointed_out", "with_slots", "within", "without"]
 
 
 def has_one_input(node: Node) -> bool:
@@ -79,6 +81,36 @@ def within(graph: Graph, kept: set[str]) -> Graph:
         return graph
     part = without(graph, gone, lambda _: False)
     return msgspec.structs.replace(part, scopes=_scopes_of(part))
+
+
+def pointed_out(whole: Graph, part: Graph, named: AbstractSet[str]) -> Graph:
+    """A part of a graph with marks for a picture: on what was asked for, and where something is left out.
+
+    ``ext["focus"]`` is set on the nodes ``named``, and on no other, whatever was asked for before. ``ext["left_out"]``
+    has the numbers of nodes left out that a node takes from, and that take from it, with those left out before. Where
+    nothing is left out there are no marks.
+    """
+    if part is whole:
+        return part
+    before, behind = Counter[str](), Counter[str]()
+    for node in whole.nodes.values():
+        for source in {*sources(node)}:
+            if source not in part.nodes and node.id in part.nodes:
+                before[node.id] += 1
+            elif source in part.nodes and node.id not in part.nodes:
+                behind[source] += 1
+
+    def marked(node: Node) -> Node:
+        cut = before[node.id], behind[node.id]
+        if not any(cut) and node.id not in named and FOCUS not in node.ext:
+            return node
+        ext = {key: value for key, value in node.ext.items() if key != FOCUS}
+        if any(cut):
+            ext[LEFT_OUT] = tuple(map(sum, zip(cut, left_out(node), strict=True)))
+        return msgspec.structs.replace(node, ext={**ext, FOCUS: True} if node.id in named else ext)
+
+    with paused_gc():
+        return msgspec.structs.replace(part, nodes={key: marked(node) for key, node in part.nodes.items()})
 
 
 def _scopes_of(graph: Graph) -> dict[str, object]:

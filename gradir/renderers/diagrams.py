@@ -20,9 +20,10 @@ class PictureOptions(Options, frozen=True, kw_only=True):
     """How much is drawn."""
 
     hops: Annotated[int, Meta(ge=0, description="how many edges around what changed are shown")] = 1
+    full: Annotated[bool, Meta(description="every change by itself: equal ones too, and all of a new module")] = False
 
 
-def drawn(comparison: Comparison, exporter: str, hops: int, **options: object) -> str:
+def drawn(comparison: Comparison, exporter: str, how: PictureOptions, **options: object) -> str:
     """What changed and what is near it, as an exporter writes it.
 
     Raises:
@@ -30,7 +31,8 @@ def drawn(comparison: Comparison, exporter: str, hops: int, **options: object) -
     """
     if not comparison.has_graphs:
         raise ExportError("a picture needs both graphs, and a diff that was read has none: compare them again")
-    return registry.export(exporter, comparison.changed_part(hops), options)
+    part = comparison.changed_part(how.hops) if how.full else comparison.drawn_part(how.hops)
+    return registry.export(exporter, part, options)
 
 
 class DotOptions(PictureOptions, frozen=True, kw_only=True):
@@ -51,7 +53,7 @@ class DotRenderer:
         Raises:
             ExportError: the graphs are not known.
         """
-        return drawn(comparison, "dot", options.hops, legend=options.legend)
+        return drawn(comparison, "dot", options, legend=options.legend)
 
 
 class MermaidRenderer:
@@ -66,4 +68,4 @@ class MermaidRenderer:
         Raises:
             ExportError: it is larger than Mermaid draws, or the graphs are not known.
         """
-        return drawn(comparison, "mermaid", options.hops)
+        return drawn(comparison, "mermaid", options)

@@ -64,7 +64,7 @@ def _picture(comparison: Comparison) -> str:
     """The changed part as Mermaid source; nothing where it is too large to read."""
     from gradir import registry
 
-    part = comparison.changed_part()
+    part = comparison.drawn_part()
     if not part.nodes or len(part.nodes) > _MOST_PICTURED:
         return ""
     try:

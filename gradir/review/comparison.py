@@ -12,7 +12,7 @@ from gradir.ir import Graph
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gradir.diffs.changes import Diff
+    from gradir.diffs.changes import Change, Diff
     from gradir.diffs.correspondence import Correspondence
     from gradir.diffs.matching import Matching
     from gradir.ir.module_tree import ModuleTree
@@ -173,6 +173,31 @@ class Comparison:
 
         return marked_union(self.before, self.after, self.diff, self.correspondence)
 
+    @cached_property
+    def _union_ids(self) -> Mapping[str, str]:
+        from gradir.diffs.marked_union import union_ids
+
+        return union_ids(self.before, self.after, self.correspondence.matched)
+
+    @cached_property
+    def _union_paths(self) -> Mapping[str, str]:
+        from gradir.diffs.marked_union import union_paths
+
+        return union_paths(self.before, self.correspondence.paths)
+
+    def node_in_union(self, change: Change) -> str:
+        """The node of `union` that a change of a node or a cut is about; nothing where there is none."""
+        if change.subject not in {"node", "cut"}:
+            return ""
+        # A cut that came is a node that went.
+        is_gone = (change.kind == "removed") == (change.subject == "node")
+        found = self._union_ids.get(change.id, change.id) if is_gone else change.id
+        return found if found in self.union.nodes else ""
+
+    def path_in_union(self, path: str) -> str:
+        """Where `union` has a module of the first graph."""
+        return self._union_paths.get(path, path)
+
     def changed_part(self, hops: int = _HOPS) -> Graph:
         """What changed, each node marked, with what is at most ``hops`` edges away.
 
@@ -186,3 +211,9 @@ class Comparison:
         from gradir.passes import around
 
         return around(self.union, [node.id for node in self.union.nodes.values() if status(node)], hops)
+
+    def drawn_part(self, hops: int = _HOPS) -> Graph:
+        """The same as the outline tells it, for a picture: equal changes once, and modules that came or went folded."""
+        from gradir.review.drawn import drawn_part
+
+        return drawn_part(self, hops)

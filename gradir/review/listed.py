@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gradir.diffs.marked_union import union_ids, union_paths
 from gradir.ir.marks import ListedChange
 from gradir.ir.model import Ref
 from gradir.review.outline import Group
@@ -47,10 +46,7 @@ def listed(comparison: Comparison) -> list[ListedChange]:
 
 class _Listing:
     def __init__(self, comparison: Comparison) -> None:
-        before, correspondence = comparison.before, comparison.correspondence
-        self._outline, self._union = comparison.outline, comparison.union
-        self._ids = union_ids(before, comparison.after, correspondence.matched)
-        self._paths = union_paths(before, correspondence.paths)
+        self._comparison, self._outline = comparison, comparison.outline
 
     def changes(self) -> Iterator[ListedChange]:
         """The changes, one after the other."""
@@ -73,7 +69,7 @@ class _Listing:
         """Modules that came or went, and what reads from them."""
         line = module_line(entry)
         inside = [change for path in entry.paths for change in entry.changes(path)]
-        paths = [path if entry.added else self._paths.get(path, path) for path in entry.paths]
+        paths = list(entry.paths if entry.added else map(self._comparison.path_in_union, entry.paths))
         kind = "added" if entry.added else "removed"
         yield ListedChange(kind, line.text[_SIGN:], line.text[_SIGN:], self._nodes(inside), paths)
         for relative, within in entry.readers:
@@ -95,19 +91,13 @@ class _Listing:
 
     def _nodes(self, changes: Iterable[Change]) -> list[str]:
         """The nodes of some changes, and of a parameter that gradient reaches no more or again, its node."""
-        found = [self._node(change) for change in changes if change.subject in {"node", "cut"}]
-        return [*dict.fromkeys(node for node in found if node in self._union.nodes)]
-
-    def _node(self, change: Change) -> str:
-        # A cut that came is a node that went.
-        is_gone = (change.kind == "removed") == (change.subject == "node")
-        return self._ids.get(change.id, change.id) if is_gone else change.id
+        return [*dict.fromkeys(filter(None, map(self._comparison.node_in_union, changes)))]
 
     def _scope(self, change: Change) -> str:
         """The module that a change is about by itself."""
         if change.subject not in {"scope", "module"} or not change.id:
             return ""
-        return self._paths.get(change.id, change.id) if change.kind == "removed" else change.id
+        return self._comparison.path_in_union(change.id) if change.kind == "removed" else change.id
 
 
 def _new_slots(change: Change) -> Iterator[tuple[str, int]]:

@@ -1,0 +1,300 @@
+"""Make one node of each of some sets of nodes, such as those of a module.
+
+Contracting a set to one node can close a cycle: flow leaves a module, passes through something else and comes back, as
+in an unrolled recurrent network. Such a set becomes several nodes, in the order of the flow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gradir.ir import Graph, Node, Ref, TensorMeta
+from gradir.ir.cuts import renamed_cuts
+from gradir.ir.edges import DATA, edges_into, number_into, rewired, sources
+from gradir.ir.ids import claim, module_id, part_name
+from gradir.ir.marks import STATUS, status, together
+from gradir.ir.module_tree import Above
+from gradir.ir.order import postorder
+from gradir.ir.saved import SavedBytes, folded_bytes
+from gradir.ir.totals import bounded, parameter_elements
+from gradir.vocabulary import vocabulary_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from gradir.ir import AttrValue, Scope
+
+__all__ = ["Containers", "contracted"]
+
+
+class Containers:
+    """The modules that were never called while one in them was, such as a ``ModuleList``."""
+
+    def __init__(self, scopes: Mapping[str, Scope]) -> None:
+        self._called = {path for path, scope in scopes.items() if scope.calls}
+        self._above = Above(self._called)
+
+    def __contains__(self, path: str) -> bool:
+        return bool(path) and path not in self._called and path in self._above
+
+
+def contracted(graph: Graph, places: Sequence[str | None]) -> tuple[Graph, Callable[[str], str]]:
+    """A graph with one node for each module among ``places``, and what tells the node of it that has a node in it.
+
+    ``places`` has the module that each node goes into, ``None`` where it stays. `gradir.passes.fold` says what is left.
+    """
+    contraction = _Contraction(graph, list(graph.nodes.values()), places)
+    nodes, cuts = _canonical(contraction.nodes()), renamed_cuts(graph.cuts, contraction.called)
+    small = Graph.of(
+        nodes, graph.scopes.values(), cuts, graph.producer, read_from=graph.read_from, unknown=graph.unknown
+    )
+    return small, contraction.called
+
+
+class _Contraction:
+    """The nodes of a graph, by number, in groups that each become one node."""
+
+    def __init__(self, graph: Graph, nodes: Sequence[Node], places: Sequence[str | None]) -> None:
+        self._graph = graph
+        self._containers = Containers(graph.scopes)
+        self._nodes = nodes
+        self._places = places
+        self._number = {node.id: number for number, node in enumerate(nodes)}
+        self._sources = [[self._number[src] for src in sources(node)] for node in nodes]
+        # What a node contracts to: its module, or itself.
+        vertices: dict[object, int] = {}
+        keys = [
+            vertices.setdefault(number if place is None else place, len(vertices))
+            for number, place in enumerate(places)
+        ]
+        self._groups, parts = _acyclic_groups(self._sources, keys)
+        self._group_of = [0] * len(nodes)
+        for group, members in enumerate(self._groups):
+            for number in members:
+                self._group_of[number] = group
+        self._names = self._named(parts)
+        self._outputs: dict[int, list[TensorMeta]] = {}
+        self._slots: dict[tuple[int, int], int] = {}
+        self._number_outputs()
+        self._saved = self._saved_bytes()
+        self._accumulators = vocabulary_of(graph).accumulators
+
+    def nodes(self) -> Iterator[Node]:
+        """The nodes of the result, by first member."""
+        for group, members in enumerate(self._groups):
+            path = self._places[members[0]]
+            if path is None:
+                yield self._kept(self._nodes[members[0]])
+            else:
+                yield self._module(group, path)
+
+    def called(self, node_id: str) -> str:
+        """The node of the result that has a node in it; nothing for one that is not there."""
+        return self._names[self._group_of[self._number[node_id]]][0] if node_id in self._number else ""
+
+    def _saved_bytes(self) -> dict[int, int]:
+        """By group the bytes of the storages that it is the first to keep."""
+        saved: SavedBytes[int] = SavedBytes(self._graph.nodes)
+        for group, members in enumerate(self._groups):
+            for number in members:
+                saved.add(self._nodes[number], group)
+        return saved.by_account()
+
+    def _named(self, parts: Sequence[int]) -> list[tuple[str, str]]:
+        """For each group its id and the name to show."""
+        taken = {node.id for node, place in zip(self._nodes, self._places, strict=True) if place is None}
+        names: list[tuple[str, str]] = []
+        for members, part in zip(self._groups, parts, strict=True):
+            path = self._places[members[0]]
+            if path is None:
+                names.append((self._nodes[members[0]].id, ""))
+                continue
+            name = part_name(path or self._class_name(path) or "module", part)
+            names.append((claim(module_id(path, part), taken), name))
+        return names
+
+    def _number_outputs(self) -> None:
+        """Make an output of every tensor that leaves the module its node goes into."""
+        leaving: dict[int, set[int]] = {}
+        places, group_of = self._places, self._group_of
+        for number, (node, tails) in enumerate(zip(self._nodes, self._sources, strict=True)):
+            if not tails:
+                continue
+            for (_, output_nr, _, input_nr, _), source in zip(edges_into(node), tails, strict=True):
+                if places[source] is None or group_of[source] == group_of[number]:
+                    continue
+                if input_nr >= 0 or places[number] is not None:
+                    leaving.setdefault(source, set()).add(output_nr)
+        for source, node in enumerate(self._nodes):
+            for output_nr in sorted(leaving.get(source, ())):
+                outputs = self._outputs.setdefault(self._group_of[source], [])
+                self._slots[source, output_nr] = len(outputs)
+                outputs.append(node.outputs[output_nr] if output_nr < len(node.outputs) else TensorMeta())
+
+    def _moved(self, ref: Ref) -> Ref:
+        """Where a reference from another group points in the result."""
+        source = self._number[ref.id]
+        if self._places[source] is None:
+            return ref
+        return Ref(self._names[self._group_of[source]][0], self._slots[source, ref.output_nr])
+
+    def _at(self, ref: Ref) -> Ref:
+        """Where an edge comes from in the result that is no input, and makes no output of a module."""
+        return Ref(self._names[self._group_of[self._number[ref.id]]][0], 0)
+
+    def _kept(self, node: Node) -> Node:
+        def origin(ref: Ref | None) -> Ref | None:
+            if ref is None or self._places[self._number[ref.id]] is None:
+                return ref
+            return self._moved(ref) if (self._number[ref.id], ref.output_nr) in self._slots else None
+
+        return msgspec.structs.replace(
+            node,
+            saved=tuple(msgspec.structs.replace(slot, origin=origin(slot.origin)) for slot in node.saved),
+            **rewired(node, lambda ref, kind: self._moved(ref) if kind == DATA else self._at(ref)),
+        )
+
+    def _module(self, group: int, path: str) -> Node:
+        members = [self._nodes[number] for number in self._groups[group]]
+        used = (edge for node in members for edge in edges_into(node))
+        outside = [edge.ref for edge in used if self._group_of[self._number[edge.src]] != group]
+        shared = sum(map(parameter_elements, self._parameters(outside, path)))
+        return Node(
+            self._names[group][0],
+            role="module",
+            op="module",
+            native=self._class_name(path),
+            scope=self._around(path),
+            names=(self._names[group][1],),
+            inputs=tuple(dict.fromkeys(map(self._moved, outside))),
+            outputs=tuple(self._outputs.get(group, ())),
+            attrs={
+                "nodes": bounded(sum(map(_nodes_in, members))),
+                "parameters": bounded(sum(map(parameter_elements, members))),
+                "saved_bytes": bounded(self._saved.get(group, 0) + sum(map(folded_bytes, members))),
+                **({"shared_parameters": bounded(shared)} if shared else {}),
+            },
+            opaque=any(node.opaque for node in members),
+            ext=_marked(members),
+        )
+
+    def _parameters(self, refs: Sequence[Ref], path: str) -> Iterator[Node]:
+        """Those of another part of a module that are among the references, each once."""
+        numbers = dict.fromkeys(self._number[ref.id] for ref in refs)
+        here = [number for number in numbers if self._places[number] == path]
+        leaves = [
+            source
+            for number in here
+            if self._nodes[number].op in self._accumulators
+            for source in self._sources[number]
+        ]
+        yield from (self._nodes[number] for number in dict.fromkeys([*here, *leaves]))
+
+    def _around(self, path: str) -> str:
+        """The module that calls one: no flow runs within the frame of a list."""
+        above = path.rpartition(".")[0]
+        while above in self._containers:
+            above = above.rpartition(".")[0]
+        return above
+
+    def _class_name(self, path: str) -> str:
+        return self._graph.scopes[path].class_name if path in self._graph.scopes else ""
+
+
+def _marked(members: Sequence[Node]) -> dict[str, AttrValue]:
+    """The marks of a module: that of all its nodes where they have the same, and otherwise that something changed."""
+    found = set(map(status, members))
+    if not any(found):
+        return together(members)
+    return {STATUS: found.pop() if len(found) == 1 else "changed", **together(members)}
+
+
+def _acyclic_groups(predecessors: Sequence[Sequence[int]], keys: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+    """Groups of nodes whose contraction has no cycle, and for each group its number among the parts of its key."""
+    contracted: list[list[int]] = [[] for _ in range(max(keys) + 1)]
+    for key, known in zip(keys, predecessors, strict=True):
+        contracted[key] += map(keys.__getitem__, known)
+    levels = _levels(predecessors, keys, _components(contracted))
+    groups: dict[tuple[int, int], list[int]] = {}
+    for number, key in enumerate(keys):
+        groups.setdefault((key, levels[number]), []).append(number)
+    parts: dict[tuple[int, int], int] = {}
+    counts = [0] * len(contracted)
+    for key, level in sorted(groups):
+        counts[key] += 1
+        parts[key, level] = counts[key]
+    return list(groups.values()), [parts[group] for group in groups]
+
+
+def _levels(predecessors: Sequence[Sequence[int]], keys: Sequence[int], components: Sequence[int]) -> list[int]:
+    """The level of each node within the strongly connected component of its key; see `fold`."""
+    levels = [0] * len(keys)
+    rests = [False] * len(keys)
+    """Whether a node depends on nothing that is outside its module."""
+    for number, key in enumerate(keys):
+        if not predecessors[number]:
+            rests[number] = True
+            continue
+        component = components[key]
+        levels[number] = max(
+            (
+                levels[source] + (keys[source] != key)
+                for source in predecessors[number]
+                if components[keys[source]] == component
+            ),
+            default=0,
+        )
+        rests[number] = all(keys[source] == key and rests[source] for source in predecessors[number])
+    used: dict[int, int] = {}
+    for number in reversed(range(len(keys))):
+        key = keys[number]
+        if rests[number]:
+            levels[number] = used.pop(number, levels[number])
+        for source in predecessors[number]:
+            if rests[source] and components[keys[source]] == components[key]:
+                level = levels[number] - (keys[source] != key)
+                used[source] = min(level, used.get(source, level))
+    return levels
+
+
+def _components(adjacency: Sequence[Sequence[int]]) -> list[int]:
+    """For each vertex the number of its strongly connected component (the algorithm of Kosaraju and Sharir)."""
+    reverse: list[list[int]] = [[] for _ in adjacency]
+    for vertex, children in enumerate(adjacency):
+        for child in children:
+            reverse[child].append(vertex)
+    components = [-1] * len(adjacency)
+    for root in reversed(postorder(range(len(adjacency)), adjacency.__getitem__)):
+        stack = [root]
+        while stack:
+            vertex = stack.pop()
+            if components[vertex] < 0:
+                components[vertex] = root
+                stack += reverse[vertex]
+    return components
+
+
+def _canonical(nodes: Iterator[Node]) -> list[Node]:
+    """The nodes in canonical order; those that no output depends on come last."""
+    by_id = {node.id: node for node in nodes}
+
+    def dependencies(key: str) -> list[str]:
+        node = by_id[key]
+        found = sources(node)
+        if node.saved:
+            found += [slot.origin.id for slot in node.saved if slot.origin is not None and free(slot.origin.id)]
+        return found
+
+    def free(key: str) -> bool:
+        return by_id[key].role == "buffer" and not number_into(by_id[key])
+
+    outputs = [key for key, node in by_id.items() if node.role == "output"]
+    return [by_id[key] for key in postorder([*outputs, *by_id], dependencies)]
+
+
+def _nodes_in(node: Node) -> int:
+    """The nodes that one stands for: an already folded module for all in it."""
+    number = node.attrs.get("nodes") if node.role == "module" else None
+    return number if isinstance(number, int) else 1

@@ -1,0 +1,182 @@
+"""The part of a diff that is drawn: what changed, equal changes once, and modules that came or went as one box."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+
+from gradir.gcpause import paused_gc
+from gradir.ir import Graph, Node, Ref
+from gradir.ir.edges import rewired, sources
+from gradir.ir.ids import part_name, without_indices
+from gradir.ir.marks import TIMES, status, times
+from gradir.ir.totals import bounded
+from gradir.passes import within
+from gradir.passes.contraction import contracted
+from gradir.passes.focus import near
+from gradir.review.name_ranges import ranges
+from gradir.review.outline import Group
+from gradir.review.relative_changes import made_absolute, made_relative
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from gradir.diffs.changes import Change
+    from gradir.review.comparison import Comparison
+    from gradir.review.outline import Modules
+    from gradir.review.relative_changes import RelativeChanges
+
+__all__ = ["drawn_part"]
+
+
+def drawn_part(comparison: Comparison, hops: int) -> Graph:
+    """What changed, as the outline tells it, with what is at most ``hops`` edges away.
+
+    Of modules with the same changes, whose paths differ in numbers alone, the first is drawn: ``ext["times"]`` of what
+    changed in it is the number of places where it did, and what took from one of the others takes from it. A module
+    that came or went as a whole, with more than one node, is one, with what the outline says is in it.
+
+    >>> from gradir.ir import Graph, Node
+    >>> from gradir.review.comparison import Comparison
+    >>> a, b = (Graph.of([Node(f"h.{n}/f:1", op=op, scope=f"h.{n}") for n in range(12)]) for op in ("exp", "sin"))
+    >>> [(node.id, node.ext) for node in drawn_part(Comparison(a, b), 1).nodes.values()]
+    [('h.0/f:1', {'diff': 'changed', 'was': 'exp', 'times': 12})]
+    """
+    with paused_gc():
+        return _Drawing(comparison).graph(hops)
+
+
+class _Whole(NamedTuple):
+    """A module that came or went, which stands for those of the paths."""
+
+    entry: Modules
+    paths: Sequence[str]
+
+
+class _Drawing:
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+        self._union = comparison.union
+        self._shown: dict[str, int] = {}
+        """By node that is drawn as changed for how many it stands."""
+        self._instead: dict[str, str] = {}
+        """By node that is not drawn the one that stands for it."""
+        self._whole: dict[str, _Whole] = {}
+        """By place of a module that came or went what it is, and by node below that place."""
+        self._places: dict[str, str] = {}
+        outline = comparison.outline
+        for entry in outline.entries:
+            if isinstance(entry, Group):
+                self._show_alike(entry.paths, entry.changes)
+                continue
+            for paths in _alike(entry.paths):
+                nodes = self._show_places(paths, entry.changes)
+                if len(nodes) > 1:
+                    self._fold(_Whole(entry, paths), nodes)
+            for relative, by in entry.readers:
+                self._show_alike(by, partial(made_absolute, relative))
+        for cuts in outline.cuts:
+            self._show_each([*cuts.nodes, *cuts.changes])
+        self._show_each(outline.explained)
+
+    def graph(self, hops: int) -> Graph:
+        """The part of the union."""
+        kept = near(self._union, self._shown, hops, self._instead)
+        part = within(self._with_standing(kept), kept)
+        counted = {key: self._counted(node) for key, node in part.nodes.items()}
+        return self._folded(replace(part, nodes=counted))
+
+    def _show_alike(self, paths: Sequence[str], changes: Callable[[str], Sequence[Change]]) -> None:
+        for alike in _alike(paths):
+            self._show_places(alike, changes)
+
+    def _show_places(self, paths: Sequence[str], changes: Callable[[str], Sequence[Change]]) -> list[str]:
+        """Draw the changes of the first module, which stand for those of all."""
+        return [found for same in zip(*map(changes, paths), strict=True) if (found := self._show(same))]
+
+    def _show_each(self, changes: Iterable[Change]) -> None:
+        """Draw changes that the outline tells in one line, those that are the same for their modules once."""
+        together: dict[tuple[RelativeChanges, str], list[Change]] = {}
+        for change in changes:
+            node = self._comparison.node_in_union(change)
+            # A parameter that was cut off may lie in a module that is gone.
+            if node and node not in self._instead and node not in self._shown:
+                scope = self._union.nodes[node].scope
+                together.setdefault((made_relative([change], scope), without_indices(scope)), []).append(change)
+        for same in together.values():
+            self._show(same)
+
+    def _show(self, same: Sequence[Change]) -> str:
+        """Draw the first of some changes that are the same; the node, if it is one that is drawn."""
+        first, *others = map(self._comparison.node_in_union, same)
+        if not first or not status(self._union.nodes[first]):
+            return ""
+        self._shown[first] = len(same)
+        self._instead.update(dict.fromkeys(filter(None, others), first))
+        return first
+
+    def _fold(self, whole: _Whole, nodes: Iterable[str]) -> None:
+        place = whole.paths[0] if whole.entry.added else self._comparison.path_in_union(whole.paths[0])
+        self._whole[place] = whole
+        self._places.update(dict.fromkeys(nodes, place))
+
+    def _with_standing(self, kept: Iterable[str]) -> Graph:
+        """The union, in which what is kept takes from what is drawn, where that stands before it."""
+        if not self._instead:
+            return self._union
+        nodes = dict(self._union.nodes)
+        place = {key: at for at, key in enumerate(nodes)}
+        for key in kept:
+            instead = {
+                source: other
+                for source in sources(nodes[key])
+                if (other := self._instead.get(source)) and place[other] < place[key]
+            }
+            if instead:
+                nodes[key] = replace(nodes[key], **rewired(nodes[key], partial(self._standing, instead)))
+        return replace(self._union, nodes=nodes)
+
+    def _standing(self, instead: Mapping[str, str], ref: Ref, _: str) -> Ref:
+        other = instead.get(ref.id, ref.id)
+        outputs = self._union.nodes[other].outputs
+        return Ref(other, ref.output_nr) if not outputs or ref.output_nr < len(outputs) else ref
+
+    def _counted(self, node: Node) -> Node:
+        count = self._shown.get(node.id, 1)
+        return replace(node, ext={**node.ext, TIMES: bounded(count * times(node))}) if count > 1 else node
+
+    def _folded(self, part: Graph) -> Graph:
+        """The part with one node of each module that came or went."""
+        if not self._places:
+            return part
+        small, called = contracted(part, [self._places.get(key) for key in part.nodes])
+        folded: dict[str, dict[str, None]] = {}
+        for key, place in self._places.items():
+            folded.setdefault(place, {})[called(key)] = None
+        nodes = dict(small.nodes)
+        for place, keys in folded.items():
+            whole = self._whole[place]
+            for number, key in enumerate(keys, 1):
+                nodes[key] = _described(nodes[key], whole, number if len(keys) > 1 else None)
+        return replace(small, nodes=nodes)
+
+
+def _described(node: Node, whole: _Whole, part: int | None) -> Node:
+    """A folded module with the words of the outline; where it is one of several parts, with its own counts."""
+    contents, ext = whole.entry.contents, node.ext
+    if len(whole.paths) > 1:
+        ext = {**ext, TIMES: len(whole.paths)}
+    if part is None:
+        counts = (contents.nodes, contents.elements, contents.saved_bytes)
+        node = replace(node, attrs=dict(zip(("nodes", "parameters", "saved_bytes"), map(bounded, counts), strict=True)))
+    return replace(node, names=(part_name(ranges(whole.paths), part or 1),), native=whole.entry.class_name, ext=ext)
+
+
+def _alike(paths: Sequence[str]) -> Iterator[list[str]]:
+    """Paths that differ in numbers alone, together."""
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        found.setdefault(without_indices(path), []).append(path)
+    yield from found.values()
