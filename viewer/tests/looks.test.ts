@@ -8,7 +8,7 @@ import { bytesText, plain, shortened } from "../src/draw/plain.ts";
 import { resultsOf, sumsOf } from "../src/draw/sums.ts";
 import { shown } from "../src/graph/shown.ts";
 import { allOpened, changedOpened, openedTo } from "../src/opening.ts";
-import { unreached } from "../src/panels/cuts.ts";
+import { unreached } from "../src/panels/entries.ts";
 import { Composer } from "../src/scene/compose.ts";
 import { Sample } from "./samples.ts";
 
