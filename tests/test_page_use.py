@@ -194,6 +194,29 @@ def test_an_overlay_is_a_colour_of_its_own(browser: Browser) -> None:
         assert {"x zero"} & {entry["words"] for entry in page.ask("legend")}
 
 
+@pytest.mark.parametrize(("channel", "first"), [("", "norm"), ("status", "status")])
+def test_every_channel_of_an_overlay_is_a_colour(browser: Browser, channel: str, first: str) -> None:
+    overlay = Overlay(
+        (
+            Channel("norm", {f"h.{layer}.attn/mm:1": float(layer) for layer in range(4)}),
+            Channel("status", {"head/mm:1": "lost"}, looks={"lost": "alarm"}),
+        )
+    )
+    with browser.opened(gradir.export(layered(), "html", overlay=overlay, channel=channel, rollup=True)) as page:
+        (other,) = {"norm", "status"} - {first}
+        assert page.ask("colour") == f"overlay:{first}"
+        assert page.text("header select").splitlines()[:2] == [f"Colour: {first}", f"Colour: {other}"]
+        drawing(page).press("w", "e")
+        assert page.ask("colour") == f"overlay:{other}"
+        fills = {box["name"]: box["fill"] for box in page.ask("boxes")}
+        page.press("w", "w", "w", "w", "w")
+        fills |= {box["name"]: box["fill"] for box in page.ask("boxes") if box["fill"].startswith("look")}
+        assert fills["head/mm:1"] == "look-alarm"
+        assert fills["h.0-3.attn/mm:1"] == "look-step-5"
+        page.click("h.0-3.attn/mm:1")
+        assert "at most 3" in details(page)
+
+
 def test_equal_layers_are_drawn_once(page: Opened) -> None:
     page.press("0")
     page.open("h")

@@ -41,7 +41,8 @@ class Opened:
 
     def until(self, expression: str, argument: Any = None) -> Any:
         """Wait until ``window.told`` answers with something true."""
-        found = self.page.wait_for_function(f"it => window.gradir && window.told.{expression}", arg=argument, timeout=SECONDS * 1000)
+        told = f"it => window.gradir && window.told.{expression}"
+        found = self.page.wait_for_function(told, arg=argument, timeout=SECONDS * 1000)
         return found.json_value()
 
     def is_shown(self) -> Opened:
