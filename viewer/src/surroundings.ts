@@ -99,6 +99,7 @@ export function surroundings(model: Model): Surroundings {
     root.classList.remove(`no${side}`);
     if (innerWidth < narrow) root.classList.add(side === "left" ? "noright" : "noleft");
     stage.resize();
+    stage.reveal(page.state.selected);
   }
   function follow(last: State): void {
     const { state } = page;

@@ -44,7 +44,11 @@ function sections(
   groups: readonly (readonly [words: string, rows: readonly Row[]])[],
   signOf: (at: number) => readonly [className: string, sign: string],
 ): List {
-  const rows = groups.flatMap(([words, all]): Row[] => (all.length > 0 ? [[-1, words, numberText(all.length)], ...all] : []));
+  const rows = groups.flatMap(([words, all]): Row[] => {
+    // A module that came or went is a group of its own, and heads it by itself.
+    if (all.length === 0 || all[0][1] === words) return [...all];
+    return [[-1, words, numberText(all.length)], ...all];
+  });
   const all = list(page, {
     role: "listbox",
     label,

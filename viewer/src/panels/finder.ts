@@ -3,7 +3,7 @@
 import { roles } from "../data/model.ts";
 import { numberText } from "../draw/plain.ts";
 import { pathOf } from "../draw/sums.ts";
-import { type Hit, search } from "../graph/search.ts";
+import { type Hit, mostHits, search } from "../graph/search.ts";
 import { timings } from "../probe.ts";
 import type { Page } from "./context.ts";
 import { fill, h, set } from "./dom.ts";
@@ -84,7 +84,7 @@ export function finder(page: Page): Finder {
     found.element.style.height = `${Math.min(14, hits.length) * 24}px`;
     open(words !== "");
     found.show(hits.length, 0);
-    fill(note, hits.length === 0 ? "Nothing found" : `${numberText(hits.length)} found${hits.length > 1 ? ", the best first" : ""}`);
+    fill(note, hits.length === 0 ? "Nothing found" : `${numberText(hits.length)}${hits.length === mostHits ? " or more" : ""} found${hits.length > 1 ? ", the best first" : ""}`);
     if (words !== "") page.say(note.textContent ?? "");
   }
   function choose(index: number): boolean {

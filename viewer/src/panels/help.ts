@@ -19,9 +19,10 @@ export function help(all: Commands): Help {
   const dialog = h(
     "dialog.help",
     { "aria-labelledby": "gradir-help" },
+    // Before the keys: what has the focus is in sight.
+    button("Close", () => dialog.close()),
     h("h2", { id: "gradir-help" }, "Keys"),
     body,
-    button("Close", () => dialog.close()),
   );
   document.addEventListener("keydown", (event) => {
     const { target } = event;

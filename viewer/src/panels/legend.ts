@@ -12,20 +12,22 @@ export interface Legend {
 export function legend(): Legend {
   const body = h("ul");
   const summary = h("summary", "Legend");
-  const element = h("details.legend", { open: innerWidth > 900 }, summary, body);
+  const element = h("details.legend", { open: innerWidth > 1100 }, summary, body);
   return {
     element,
-    show(title, { looks, scene: { boxes, lines, stubs } }) {
+    show(title, { looks, shown, scene: { boxes, lines, stubs } }) {
       const drawn = new Set<string>(looks.fill);
       for (const { status } of lines) drawn.add(statuses[status]);
       for (const held of looks.holds) statuses.forEach((status, at) => (held >> at) & 1 && drawn.add(status));
+      // A value flows along most lines; the others say what they are.
+      const kinds = new Set(lines.flatMap(({ kind }) => (kind > 0 ? [shown.model.edges.kinds[kind]] : [])));
       const signs: readonly (readonly [isDrawn: boolean, className: string, words: string])[] = [
         [looks.failed.includes(1), "failing", "the operation that failed"],
         [stubs.length > 0, "cutting", "no gradient flows on: a cut"],
         [boxes.some((box) => box.times > 1), "times", "equal modules drawn once"],
         [looks.holds.some((held) => held > 0), "striped", "changes inside"],
         [lines.some((line) => line.marked), "wedge", "a far line: select its box"],
-        [lines.some((line) => line.kind > 0), "dotted", "order only, no value"],
+        [kinds.size > 0, "dotted", [...kinds].join(", ")],
       ];
       fill(summary, `Colours: ${title}`);
       fill(
