@@ -1,18 +1,14 @@
 /** What a pointer does on the drawing: select, open, point at, with words for what is pointed at. */
 
-import { roles } from "./data/model.ts";
 import type { Drawing } from "./draw/drawing.ts";
 import { gestures } from "./draw/gestures.ts";
 import type { Hit } from "./draw/hits.ts";
 import { noMarks } from "./draw/over.ts";
-import { statusWords } from "./draw/paint.ts";
 import { numberText, shortened } from "./draw/plain.ts";
 import type { Page } from "./panels/context.ts";
 import { fill, h } from "./panels/dom.ts";
-import { reason } from "./panels/entries.ts";
-import { typeOf } from "./panels/pieces.ts";
 import { type Selected, nothing } from "./state.ts";
-import { boxed } from "./words.ts";
+import { boxed, told } from "./words.ts";
 
 export function pointing(page: Page, view: Drawing): void {
   const { stage } = page;
@@ -67,24 +63,20 @@ export function pointing(page: Page, view: Drawing): void {
   });
 }
 
-function wordsOf({ model, sums, shown }: Page, { kind, at }: Selected): string[] {
-  const { texts, nodes, scopes } = model;
-  if (kind === "cut") {
-    const cut = model.cuts[at];
-    return [reason(cut), cut.text, cut.source].filter((part) => part !== "").map((part) => shortened(part, 240));
-  }
-  if (kind === "module") {
+/** A line each. */
+function wordsOf(page: Page, selected: Selected): string[] {
+  const { model, sums, shown } = page;
+  const { kind, at } = selected;
+  if (kind === "none") return [];
+  const [what, name, note] = told(page, selected);
+  const lines = [name, `${what} ${note}`];
+  if (kind === "cut") lines[1] = model.cuts[at].text;
+  if (kind === "cut") lines.push(note);
+  else if (kind === "node") for (const { name, said } of model.channels) lines.push(said[at] > 0 ? `${name}: ${model.texts[said[at]]}` : "");
+  else {
     const of = shown.scopes.of[at];
-    const times = shown.scopes.times[at];
-    return [
-      `${shortened(shown.scopes.key(at), 120)}  ${shortened(texts[scopes.className[of]], 60)}${times > 1 ? ` \u00d7${times}` : ""}`,
-      `${numberText(sums.nodes[of])} nodes${scopes.parameters[of] > 0 ? `, ${numberText(scopes.parameters[of])} parameters` : ""}`,
-    ];
+    const parameters = model.scopes.parameters[of];
+    lines.push(`${numberText(sums.nodes[of])} nodes${parameters > 0 ? `, ${numberText(parameters)} parameters` : ""}`);
   }
-  if (kind !== "node") return [];
-  return [
-    shortened(nodes.id(at), 160),
-    `${texts[nodes.op[at]] || roles[nodes.role[at]]} ${typeOf(model, at)} ${statusWords(nodes.status[at])}`.trim(),
-    ...model.channels.flatMap(({ name, said }) => (said[at] > 0 ? [shortened(`${name}: ${texts[said[at]]}`, 120)] : [])),
-  ];
+  return lines.filter((line) => line !== "").map((line) => shortened(line, 200));
 }

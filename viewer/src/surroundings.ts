@@ -17,7 +17,7 @@ import { toolbar } from "./panels/toolbar.ts";
 import { pointing } from "./pointing.ts";
 import { type Reader, reader as readerOf } from "./reader.ts";
 import type { State } from "./state.ts";
-import { selectedWords } from "./words.ts";
+import { told } from "./words.ts";
 
 export interface Surroundings {
   readonly page: Page & Reader;
@@ -109,7 +109,8 @@ export function surroundings(model: Model): Surroundings {
     if (state.sides !== last.sides) nameSides();
     if (state.selected === last.selected) return;
     tabs.reveal();
-    page.say(selectedWords(state, stage));
+    const { kind, at } = state.selected;
+    page.say(`${told(page, state.selected).join(" ")}${kind !== "module" ? "" : state.opened.has(at) ? ", open" : ", closed"}`);
   }
   function nameSides(): void {
     stage.drawings.forEach((each, at) => {

@@ -1,11 +1,12 @@
 /** What the page says of itself in words. */
 
+import { roles } from "./data/model.ts";
 import { statusWords } from "./draw/paint.ts";
 import { numberText } from "./draw/plain.ts";
 import type { Stage } from "./draw/stage.ts";
+import type { Page } from "./panels/context.ts";
 import { reason } from "./panels/entries.ts";
 import { typeOf } from "./panels/pieces.ts";
-import { caption } from "./scene/labels.ts";
 import type { SceneBox } from "./scene/scene.ts";
 import type { Selected, State } from "./state.ts";
 
@@ -14,14 +15,15 @@ export function boxed({ node, scope }: SceneBox): Selected {
   return node >= 0 ? { kind: "node", at: node } : { kind: "module", at: scope };
 }
 
-/** What is selected, for the live region. */
-export function selectedWords({ selected: { kind, at }, opened }: State, { shown }: Stage): string {
-  const { nodes, texts, cuts, changes } = shown.model;
-  if (kind === "module") return `Module ${caption(shown, at)}, ${opened.has(at) ? "open" : "closed"}`;
-  if (kind === "cut") return `Cut ${reason(cuts[at])}`;
-  if (kind === "change") return `Change ${at + 1} of ${changes.length}: ${changes[at].text}`;
-  if (kind === "node") return `${texts[nodes.op[at]]} ${nodes.id(at)} ${typeOf(shown.model, at)} ${statusWords(nodes.status[at])}`;
-  return "Nothing selected";
+/** Whatever can be selected in three parts: what it is, its name, and what else is known at once. */
+export function told({ model, shown }: Page, { kind, at }: Selected): readonly [what: string, name: string, note: string] {
+  const { nodes, scopes, texts, cuts, changes } = model;
+  if (kind === "node") return [texts[nodes.op[at]] || roles[nodes.role[at]], nodes.id(at), `${typeOf(model, at)} ${statusWords(nodes.status[at])}`];
+  if (kind === "cut") return ["cut", reason(cuts[at]), cuts[at].source];
+  if (kind === "change") return [`change ${at + 1} of ${changes.length}`, changes[at].text, ""];
+  if (kind === "none") return ["nothing selected", "", ""];
+  const { of, key, times } = shown.scopes;
+  return ["module", key(at), `${texts[scopes.className[of[at]]]}${times[at] > 1 ? ` \u00d7${times[at]}` : ""}`];
 }
 
 export function boxesWords({ scene: { boxes } }: Stage): string {

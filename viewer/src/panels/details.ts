@@ -42,16 +42,16 @@ function ofGraph({ model }: Page): Child {
   const { kind, framework, nodes, edges, scopes } = model;
   return [
     h("h2", model.title || "Graph"),
-    facts([
-      ["kind", `${kind} graph${framework === "" ? "" : ` of ${framework}`}`],
-      ["nodes", numberText(nodes.count)],
-      ["edges", numberText(edges.count)],
-      ["modules", numberText(scopes.count - 1)],
-      ["parameters", numberText(scopes.parameters[0])],
-      ["saved", bytesText(scopes.saved[0])],
-      ["cuts", model.cuts.length],
-      ["changes", model.changes.length],
-    ]),
+    facts({
+      kind: `${kind} graph${framework === "" ? "" : ` of ${framework}`}`,
+      nodes: numberText(nodes.count),
+      edges: numberText(edges.count),
+      modules: numberText(scopes.count - 1),
+      parameters: numberText(scopes.parameters[0]),
+      saved: bytesText(scopes.saved[0]),
+      cuts: model.cuts.length,
+      changes: model.changes.length,
+    }),
     h("p.note", "Click a box for what the file knows of it, double-click a module to open it, press ? for the keys."),
   ];
 }
@@ -87,7 +87,7 @@ function ofNode(page: Page, node: number, readers: Groups): Child {
     details === null ? h("p.note", "Reading the details\u2026") : known(page, details),
     below(
       "Overlay",
-      facts(model.channels.map(({ name, said, unit }) => [name, said[node] > 0 ? `${model.texts[said[node]]} ${unit}`.trim() : ""])),
+      facts(model.channels.map(({ name, said, unit }) => [name, said[node] > 0 ? `${model.texts[said[node]]} ${unit}`.trim() : ""] as const)),
     ),
     neighbours(page, "Inputs", inputs, edges.from),
     neighbours(page, "Consumers", consumers, edges.to),
@@ -103,14 +103,9 @@ function errorOf(details: Details | null): string {
 
 function known(page: Page, { names, native, source, base, attributes, outputs, saved }: Details): Child {
   return [
-    facts([
-      ["names", names.join(", ")],
-      ["native", native],
-      ["source", source],
-      ["view of", base],
-    ]),
+    facts({ names: names.join(", "), native, source, "view of": base }),
     below("Attributes", facts(attributes)),
-    below("Outputs", facts(outputs.map((output, at) => [String(at), output]))),
+    below("Outputs", facts(outputs.map((output, at) => [String(at), output] as const))),
     below(
       "Saved for backward",
       table(
@@ -136,7 +131,8 @@ function ofModule(page: Page, at: number): Child {
   const scope = of[at];
   const { scopes, texts } = model;
   const { calls, parameters, own, trainable, saved, alike } = scopes;
-  const changed = statuses.map((status, place) => [sums.byStatus[scope * statuses.length + place], status] as const);
+  const counts = sums.byStatus.subarray(scope * statuses.length);
+  const changed = statuses.flatMap((status, place) => (place > 0 && counts[place] > 0 ? [`${counts[place]} ${status}`] : []));
   return [
     h("h2", pathOf(model, scope) || "the whole graph"),
     badges(
@@ -149,25 +145,18 @@ function ofModule(page: Page, at: number): Child {
       button(page.state.opened.has(standIn(shown, at)) ? "Close" : "Open", () => page.toggle(at)),
       button("Copy path", () => copy(page, pathOf(model, scope))),
     ),
-    facts([
-      ["detail", texts[scopes.detail[scope]]],
-      ["calls", numberText(calls[scope])],
-      ["nodes", numberText(sums.nodes[scope])],
-      ["parameters", numberText(parameters[scope])],
-      ["own", own[scope] !== parameters[scope] ? numberText(own[scope]) : ""],
-      ["trainable", trainable[scope] !== parameters[scope] ? numberText(trainable[scope]) : ""],
-      ["saved", saved[scope] && bytesText(saved[scope])],
-      ["cuts", sums.cuts[scope]],
-      [
-        "changes",
-        changed
-          .slice(1)
-          .filter(([count]) => count > 0)
-          .map((both) => both.join(" "))
-          .join(", "),
-      ],
-      ["equal to", alike[scope] === scope ? "" : pathOf(model, alike[scope])],
-    ]),
+    facts({
+      detail: texts[scopes.detail[scope]],
+      calls: numberText(calls[scope]),
+      nodes: numberText(sums.nodes[scope]),
+      parameters: numberText(parameters[scope]),
+      own: own[scope] === parameters[scope] ? "" : numberText(own[scope]),
+      trainable: trainable[scope] === parameters[scope] ? "" : numberText(trainable[scope]),
+      saved: saved[scope] && bytesText(saved[scope]),
+      cuts: sums.cuts[scope],
+      changes: changed.join(", "),
+      "equal to": alike[scope] === scope ? "" : pathOf(model, alike[scope]),
+    }),
     changeFields(model, (change) => change.scopes.includes(scope)),
     scope > 0 && below("In", moduleButton(page, scopes.parent[scope])),
   ];
@@ -179,11 +168,7 @@ function ofCut(page: Page, at: number): Child {
     h("h2", `\u2298 ${reason(page.model.cuts[at])}`),
     text !== "" && h("p", text),
     advice !== "" && h("p.advice", advice),
-    facts([
-      ["source", source],
-      ["via", via],
-      ["meant", meant],
-    ]),
+    facts({ source, via, meant }),
     below("Stops at", node >= 0 && nodeButton(page, node)),
     below(slot >= 0 ? `Before input ${slot} of` : "Before", into >= 0 && nodeButton(page, into)),
     below("In", scope > 0 && moduleButton(page, scope)),

@@ -1,14 +1,12 @@
 /** The search field with its list of hits. */
 
-import { roles } from "../data/model.ts";
 import { numberText } from "../draw/plain.ts";
-import { pathOf } from "../draw/sums.ts";
 import { type Hit, mostHits, search } from "../graph/search.ts";
 import { timings } from "../probe.ts";
+import { told } from "../words.ts";
 import type { Page } from "./context.ts";
 import { fill, h, set } from "./dom.ts";
 import { list } from "./list.ts";
-import { typeOf } from "./pieces.ts";
 
 export interface Finder {
   readonly element: HTMLElement;
@@ -19,7 +17,6 @@ export interface Finder {
 /** When a hit is chosen the drawing has the focus: what follows is about it, keys too. */
 export function finder(page: Page): Finder {
   const { model } = page;
-  const { nodes, scopes, texts } = model;
   let hits: readonly Hit[] = [];
   let timer = 0;
   const input = h("input", {
@@ -43,14 +40,7 @@ export function finder(page: Page): Finder {
     role: "listbox",
     label: "Hits",
     of: (index) => ({ kind: hits[index].node < 0 ? "module" : "node", at: Math.max(hits[index].node, hits[index].scope) }),
-    draw(_, index) {
-      const { node, scope } = hits[index];
-      const words =
-        node < 0
-          ? ["module", pathOf(model, scope), texts[scopes.className[scope]]]
-          : [texts[nodes.op[node]] || roles[nodes.role[node]], nodes.id(node), typeOf(model, node)];
-      return words.map((each, at) => h("span", { class: ["badge", "name", "note"][at] }, at === 0 ? each : ` ${each}`));
-    },
+    draw: (_, index) => told(page, found.of(index)).map((each, at) => h("span", { class: ["badge", "name", "note"][at] }, at === 0 ? each : ` ${each}`)),
     act: choose,
     key(_, { key }) {
       if (key !== "Escape") return false;
@@ -81,7 +71,6 @@ export function finder(page: Page): Finder {
     hits = words === "" ? [] : search(model, page.details, words);
     timings.search = performance.now() - before;
     found.element.hidden = hits.length === 0;
-    found.element.style.height = `${Math.min(14, hits.length) * 24}px`;
     open(words !== "");
     found.show(hits.length, 0);
     fill(note, hits.length === 0 ? "Nothing found" : `${numberText(hits.length)}${hits.length === mostHits ? " or more" : ""} found${hits.length > 1 ? ", the best first" : ""}`);

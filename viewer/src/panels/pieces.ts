@@ -3,18 +3,21 @@
 import { type Model, roles } from "../data/model.ts";
 import { numberText } from "../draw/plain.ts";
 import { pathOf } from "../draw/sums.ts";
-import { nothing } from "../state.ts";
+import { type Selected, nothing } from "../state.ts";
 import type { Page } from "./context.ts";
 import { type Child, button, h } from "./dom.ts";
 
-export function nodeButton(page: Page, node: number, words = page.model.nodes.id(node)): HTMLElement {
-  return button(words, () => page.select({ kind: "node", at: node }), { class: "link" });
+/** A button that selects. */
+export function link(page: Page, selected: Selected, words: string): HTMLElement {
+  return button(words, () => page.select(selected), { class: "link" });
 }
 
-export function moduleButton(page: Page, scope: number): HTMLElement {
-  return button(pathOf(page.model, scope) || "the whole graph", () => page.select(scope === 0 ? nothing : { kind: "module", at: scope }), {
-    class: "link",
-  });
+export function nodeButton(page: Page, at: number, words = page.model.nodes.id(at)): HTMLElement {
+  return link(page, { kind: "node", at }, words);
+}
+
+export function moduleButton(page: Page, at: number): HTMLElement {
+  return link(page, at === 0 ? nothing : { kind: "module", at }, pathOf(page.model, at) || "the whole graph");
 }
 
 export function badges(...words: readonly string[]): Child {
@@ -25,8 +28,8 @@ export function badges(...words: readonly string[]): Child {
 }
 
 /** What is known, by key: what is empty or zero is left out. */
-export function facts(all: readonly (readonly [key: string, value: string | number])[]): Child {
-  const told = all.filter(([, value]) => value);
+export function facts(all: readonly (readonly [key: string, value: string])[] | Readonly<Record<string, string | number>>): Child {
+  const told = (all instanceof Array ? all : Object.entries(all)).filter(([, value]) => value);
   return (
     told.length > 0 &&
     h(

@@ -16,10 +16,9 @@ export function toolbar(page: Page, finder: HTMLElement): Toolbar {
     { "aria-label": "Colour by", change: () => page.change({ colour: colour.value }) },
     page.colours.map(([value, words]) => h("option", { value }, `Colour: ${words}`)),
   );
-  const boxes = switches.map(([word, name]) =>
+  const boxes = switches.map(([, name]) =>
     h("input", {
       type: "checkbox",
-      id: `gradir-switch-${word}`,
       change: () => page.change({ switches: { ...page.state.switches, [name]: !page.state.switches[name] } }),
     }),
   );
