@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browser import Browser, Opened
@@ -215,6 +216,16 @@ def test_every_channel_of_an_overlay_is_a_colour(browser: Browser, channel: str,
         assert fills["h.0-3.attn/mm:1"] == "look-step-5"
         page.click("h.0-3.attn/mm:1")
         assert "at most 3" in details(page)
+
+
+def test_an_overlay_colours_the_box_that_a_parameter_is_written_in(browser: Browser) -> None:
+    values = {f"h.{layer}.attn.weight": "lost" if layer == 1 else "reached" for layer in range(4)}
+    looks: Any = {"lost": "alarm", "reached": "good"}
+    overlay = Overlay((Channel("status", values, looks=looks),))
+    with browser.opened(gradir.export(layered(), "html", overlay=overlay), "#open=*&on=inline") as page:
+        fills = {box["name"]: box["fill"] for box in page.ask("boxes")}
+        assert (fills["h.0.attn/mm:1"], fills["h.1.attn/mm:1"]) == ("look-good", "look-alarm")
+        assert fills["h.1.mlp/mm:1"] == "plain"
 
 
 def test_equal_layers_are_drawn_once(page: Opened) -> None:

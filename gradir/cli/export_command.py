@@ -52,6 +52,8 @@ lines do not count inside a code block or other HTML. What is Markdown itself go
 {", ".join(PICTURES)} are drawn by Graphviz and take the options of dot.
 """
 
+_LONGEST_NAME: Final = 80
+"""Characters of the name of a channel."""
 _LONGEST: Final = 1_000_000
 """Seconds; what waits for a program takes about twice as many."""
 
@@ -156,24 +158,22 @@ def load_to_draw(options: argparse.Namespace, exporter: str) -> Graph:
 
 def _overlay(paths: Sequence[str]) -> Overlay:
     """The channels of all the files; those that have one name in several are called by their file too."""
-    from pathlib import Path
-
     from msgspec.structs import replace
 
     from gradir import files
     from gradir.overlays import Overlay, decode
 
     found = []
-    for path in paths:
+    for path in dict.fromkeys(paths):
         with files.naming(path):
-            found += [(Path(path).name, channel) for channel in decode(files.read_bytes(path)).channels]
+            found += [(files.name_of(path), channel) for channel in decode(files.read_bytes(path)).channels]
     counts = Counter(channel.name for _, channel in found)
-    return Overlay(
-        tuple(
-            replace(channel, name=f"{channel.name}, {file}") if counts[channel.name] > 1 else channel
-            for file, channel in found
-        )
-    )
+    channels = []
+    for file, channel in found:
+        # Of a path the end tells most, and a name has its limits.
+        more = f", {file[-max(1, _LONGEST_NAME - 2 - len(channel.name)) :]}" if counts[channel.name] > 1 else ""
+        channels.append(replace(channel, name=f"{channel.name}{more}"))
+    return Overlay(tuple(channels))
 
 
 def run(options: argparse.Namespace) -> int:

@@ -61,19 +61,22 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
     const isSame = JSON.stringify(switches) === JSON.stringify(state.switches);
     state = { ...first, switches: isSame ? state.switches : switches };
     if (!isSame) stage.follow(state, -1);
-    state = stateOf(hash, model, stage.shown.scopes, { ...state, opened: stage.firstOpened() });
-    if (isSame) state = { ...state, switches: last.switches };
+    const asked = stateOf(hash, model, stage.shown.scopes, { ...state, opened: stage.firstOpened() });
     // What a link of another graph asks for is left out.
-    if (!colours.some(([name]) => name === state.colour)) state = { ...state, colour: first.colour };
-    if (model.changes.length === 0) state = { ...state, sides: false };
-    // Who opens the graph of a forward that raised wants to see where.
-    if (hash === "" && failed >= 0) state = { ...state, selected: { kind: "node", at: failed } };
-    if (hash === "") state = { ...state, opened: new Set([...state.opened, ...around(stage.shown, state.selected)]) };
+    const colour = colours.some(([name]) => name === asked.colour) ? asked.colour : first.colour;
+    state = { ...asked, switches: state.switches, colour, sides: asked.sides && model.changes.length > 0 };
+    if (hash === "" && failed >= 0) {
+      // Who opens the graph of a forward that raised wants to see where.
+      const selected = { kind: "node", at: failed } as const;
+      state = { ...state, selected, opened: new Set([...state.opened, ...around(stage.shown, selected)]) };
+    }
     stage.follow(state, -1);
     const eye = eyeOf(hash);
-    if (eye === null) stage.begin();
-    if (eye === null) stage.reveal(state.selected);
-    else stage.move(eye);
+    if (eye !== null) stage.move(eye);
+    else {
+      stage.begin();
+      stage.reveal(state.selected);
+    }
     onChange(last);
   }
   return {

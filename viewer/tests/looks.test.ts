@@ -81,7 +81,7 @@ test("every colouring has a look and a legend for all that it colours", () => {
     const colours = colouring(model, sums, name);
     const legend = new Set(colours.legend.map(({ token }) => token));
     for (let node = 0; node < model.nodes.count; node++) {
-      const [token] = colours.node(node);
+      const [token] = colours.node(node, []);
       assert.ok(legend.has(token) || token === "plain", `${name}: ${token}`);
     }
   }
