@@ -84,6 +84,10 @@ def test_after_a_search_keys_are_for_the_drawing(browser: Browser) -> None:
             page.press("a")
             assert page.ask("trail") == "ancestors"
             page.press("Escape", "Escape", "/", "Control+a", "Delete")
+            # In the field a slash is a slash.
+            page.until("hits.length === 0")
+            page.press("Escape", "Escape")
+            assert page.page.evaluate("document.activeElement.getAttribute('role')") == "application"
 
 
 def test_what_is_followed_and_switched_is_said(browser: Browser) -> None:
@@ -194,6 +198,20 @@ def test_a_module_that_came_is_listed_once(browser: Browser) -> None:
         assert len([row for row in rows if "module head" in row]) == 1, rows
         page.page.get_by_role("option").filter(has_text="module head").click()
         assert page.text("[aria-label=Details]").count("module head") == 1
+
+
+@pytest.mark.parametrize("kind", ["boxes", "frames"])
+def test_what_is_pointed_at_may_be_gone_with_the_next_key(browser: Browser, kind: str) -> None:
+    with browser.opened(layered().to("html"), "#open=*") as page:
+        page.page.locator("[role=application]").focus()
+        page.press("e")
+        place = page.ask("place(it)", page.ask(kind)[-1]["name"])
+        page.page.mouse.move(place["x"], place["y"])
+        page.until("pointed")
+        page.press("0")
+        page.until("frames.length === 0")
+        page.page.evaluate("new Promise((painted) => requestAnimationFrame(() => setTimeout(painted)))")
+        assert page.ask("boxes")
 
 
 def test_a_link_is_copied_where_there_is_one(browser: Browser) -> None:

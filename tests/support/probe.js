@@ -89,6 +89,10 @@ window.told = (() => {
     get painted() {
       return { ...stage().drawings[0].painted };
     },
+    /** Whether the pointer is on something to select. */
+    get pointed() {
+      return stage().drawings[0].element.style.cursor === "pointer";
+    },
     get timings() {
       return { ...window.gradir.timings };
     },

@@ -92,8 +92,9 @@ export function finder(page: Page): Finder {
     } else if (key === "Enter") {
       find();
       choose(0);
-    } else if (key !== "Escape" || input.value === "") return;
+    } else if (key !== "Escape") return;
     else if (!sheet.hidden) open(false);
+    else if (input.value === "") page.stage.element.focus();
     else {
       input.value = "";
       find();
