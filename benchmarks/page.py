@@ -31,7 +31,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
-from browser import program
+from browser import PROBE, program
 from measure import table
 from playwright.sync_api import Error, sync_playwright
 
@@ -90,6 +90,7 @@ def shown(browser: Any, address: str, serve: Callable[[Any], None] | None = None
     """A page in a context of its own."""
     context = browser.new_context(viewport={"width": 1400, "height": 900})
     page = context.new_page()
+    page.add_init_script(PROBE)
     page.set_default_timeout(PATIENCE * 1000)
     if serve is not None:
         page.route("**/*", serve)
@@ -204,10 +205,10 @@ def in_use(browser: Any, folder: Path, sizes: Mapping[str, int]) -> str:
             page.when("window.gradir?.timings.picture")
             page.page.locator("[role=application]").first.focus()
             page.page.keyboard.press("0")
-            place = page.page.evaluate("gradir.place('wide')")
+            place = page.page.evaluate("told.place('wide')")
             page.page.mouse.click(place["x"], place["y"])
             page.page.keyboard.press("Enter")
-            page.when("gradir.frames.length > 0 && gradir.timings.opened > 0")
+            page.when("told.frames.length > 0 && gradir.timings.opened > 0")
             rows.append((f"opening a module of {count:,}", page.page.evaluate("gradir.timings.opened"), bound))
     with shown(browser, written(folder, transformer(sizes["search"]).graph)) as page:
         page.when("window.gradir?.timings.picture")
@@ -233,7 +234,7 @@ def in_use(browser: Any, folder: Path, sizes: Mapping[str, int]) -> str:
             page.page.mouse.move(700 + 3 * (step % 60), 450 + 2 * (step % 40))
         page.page.mouse.up()
         frames = sorted(page.page.evaluate("window.frames_"))
-        boxes = page.page.evaluate("gradir.boxes.length")
+        boxes = page.page.evaluate("told.boxes.length")
         rows.append((f"a frame while panning over {boxes:,} boxes, the median", statistics.median(frames), "16.7"))
         rows.append(("the same, of 19 frames in 20", frames[int(len(frames) * 0.95)], ""))
     return table(["in use", "ms", "bound"], [[name, f"{took:.1f}", bound] for name, took, bound in rows])

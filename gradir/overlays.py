@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from gradir.errors import ExportError, FormatError
 from gradir.hints import did_you_mean
-from gradir.ir import Graph
+from gradir.ir import AttrValue, Graph
 from gradir.ir.excerpt import said, shortened
 from gradir.ir.frozen import NOTHING
 from gradir.ir.headed import Headed
-from gradir.ir.marks import OVERLAY, STEPS, Mark
+from gradir.ir.marks import OVERLAY, OVERLAYS, STEPS, Mark
 from gradir.ir.text import counted, number_text, printable
 
 __all__ = ["FORMAT", "VERSION", "Channel", "Look", "Overlay", "decode", "encode", "overlaid"]
@@ -109,8 +109,10 @@ def _checked(overlay: Overlay) -> Overlay:
     return overlay
 
 
-def overlaid(graph: Graph, overlay: Overlay, channel: str = "") -> Graph:
+def overlaid(graph: Graph, overlay: Overlay, channel: str = "", *, with_others: bool = False) -> Graph:
     """The graph with a mark on every node of which a channel says something, see `gradir.ir.marks`.
+
+    What the other channels say is left out but ``with_others``, for who shows more than one.
 
     Raises:
         ExportError: the overlay is of another graph, or has no such channel.
@@ -135,10 +137,15 @@ def overlaid(graph: Graph, overlay: Overlay, channel: str = "") -> Graph:
         choices = shortened(", ".join(map(printable, by_name)))
         raise ExportError(f"the overlay has no channel {channel!r}{did_you_mean(channel, by_name)}: it has {choices}")
     chosen = by_name[channel] if channel else overlay.channels[0]
-    marks = dict(_marks(chosen))
+    marks: dict[str, dict[str, AttrValue]] = {id_: {OVERLAY: tuple(mark)} for id_, mark in _marks(chosen)}
+    others: dict[str, list[Mark]] = {}
+    for each in overlay.channels if with_others else ():
+        for id_, mark in _marks(each) if each is not chosen else ():
+            others.setdefault(id_, []).append(mark)
+    for id_, found in others.items():
+        marks.setdefault(id_, {})[OVERLAYS] = tuple(map(tuple, found))
     nodes = (
-        replace(node, ext={**node.ext, OVERLAY: tuple(marks[node.id])}) if node.id in marks else node
-        for node in graph.nodes.values()
+        replace(node, ext={**node.ext, **marks[node.id]}) if node.id in marks else node for node in graph.nodes.values()
     )
     return replace(graph, nodes={node.id: node for node in nodes})
 

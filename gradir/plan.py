@@ -112,7 +112,7 @@ def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: 
         over = {name: options[name] for name in _OF_OVERLAYS if name in options and name not in own}
         if over.get("overlay") is not None:
             registry.expect_nodes(exporter)
-        graph = _overlaid(graph, **over)
+        graph = _overlaid(graph, with_others=registry.shows_channels(exporter), **over)
         options = {name: value for name, value in options.items() if name not in over}
     if all(name in own for name in options):
         return registry.export(exporter, graph, options)
@@ -123,14 +123,14 @@ def exported(exporter: str, graph: Graph, options: Mapping[str, object], whose: 
     return registry.export(exporter, applied(planned(passes), graph), values)
 
 
-def _overlaid(graph: Graph, overlay: object = None, channel: object = "") -> Graph:
+def _overlaid(graph: Graph, overlay: object = None, channel: object = "", *, with_others: bool) -> Graph:
     if overlay is None and not channel:
         return graph
     from gradir.overlays import Overlay, overlaid
 
     if not isinstance(overlay, Overlay):
         raise TypeError(f"overlay is a gradir.Overlay, not {type(overlay).__name__}; Explanation.overlay makes one")
-    return overlaid(graph, overlay, str(channel))
+    return overlaid(graph, overlay, str(channel), with_others=with_others)
 
 
 def _steps(name: str, kind: type[Options], given: Mapping[str, object]) -> Iterator[Step]:

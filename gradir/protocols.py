@@ -55,7 +55,8 @@ class Exporter(Protocol[OptionsT_contra]):
 
     The first line of the class's docstring is its summary in ``gradir exporters``. A class whose options choose among
     formats may have a method ``suffix_for(options)`` too, the suffix of what ``export`` gives for them; one that shows
-    modules and no nodes may say ``shows_nodes = False``, and an overlay is refused for it.
+    modules and no nodes may say ``shows_nodes = False``, and an overlay is refused for it; one that shows all channels
+    of an overlay says ``shows_channels = True``, and gets the marks of all of them, see `gradir.ir.marks`.
     """
 
     suffix: ClassVar[str]

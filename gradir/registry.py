@@ -206,6 +206,11 @@ def expect_nodes(name: str) -> None:
         raise ExportError(f"{name} shows modules and no nodes, so it cannot show an overlay: take tree, dot or mermaid")
 
 
+def shows_channels(name: str) -> bool:
+    """Whether the exporter of that name shows every channel of an overlay; most show one."""
+    return bool(getattr(exporter(name), "shows_channels", False))
+
+
 @cache
 def passes() -> Mapping[str, Pass[Any]]:
     """The installed passes by name, in the order in which they run. One that is broken is warned of and left out.

@@ -310,11 +310,20 @@ def test_the_command_line_shows_an_overlay(tmp_path: Path, capsys: pytest.Captur
     assert capsys.readouterr().out == gradir.export(network(), "tree", overlay=OVERLAY)
     assert main(["export", str(graph), "--to", "dot", "--overlay", str(over), "--channel", "status"]) == 0
     assert capsys.readouterr().out == gradir.export(network(), "dot", overlay=OVERLAY, channel="status")
+    other = tmp_path / "p.json"
+    other.write_text(Overlay((Channel("status", {"x": "more"}),)).to_json(), encoding="utf-8")
+    assert main(["export", str(graph), "--to", "tree", "--overlay", str(over), "--overlay", str(other)]) == 0
+    assert capsys.readouterr().out == gradir.export(network(), "tree", overlay=OVERLAY)
+    both = ["export", str(graph), "--to", "tree", "--overlay", str(over), "--overlay", str(other)]
+    name = f"status, {str(other)[-72:]}"
+    assert main([*both, "--overlay", str(other), "--channel", name]) == 0
+    assert f"[{name}: more]" in capsys.readouterr().out
     chain(2).save(tmp_path / "b.gir")
     for arguments, message in (
         ([str(graph), "--channel", "status"], "--channel belongs to --overlay FILE"),
         ([str(graph), "--overlay", str(over), "--channel", "no"], f"{over}: the overlay has no channel 'no'"),
         ([str(tmp_path / "b.gir"), "--overlay", str(over)], f"{over}: the overlay is of another graph"),
+        ([*both[1:2], "--overlay", "-", "--overlay", "-"], "standard input is the graph or the overlay"),
         (["-", "--overlay", "-"], "standard input is the graph or the overlay"),
         ([str(graph), "--overlay", str(tmp_path / "none")], "cannot be read"),
         ([str(graph), "--overlay", str(over), "-o", str(over)], "is the input file"),

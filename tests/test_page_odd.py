@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from browser import Browser, Opened
+from msgspec.structs import replace
 from page_graphs import changed, failed, layered
 
 import gradir
-from gradir.ir import Builder, Graph, TensorMeta
+from gradir.ir import Builder, Graph, Ref, TensorMeta
 
 NARROW = {"width": 400, "height": 700}
 
@@ -83,6 +84,10 @@ def test_after_a_search_keys_are_for_the_drawing(browser: Browser) -> None:
             page.press("a")
             assert page.ask("trail") == "ancestors"
             page.press("Escape", "Escape", "/", "Control+a", "Delete")
+            # In the field a slash is a slash.
+            page.until("hits.length === 0")
+            page.press("Escape", "Escape")
+            assert page.page.evaluate("document.activeElement.getAttribute('role')") == "application"
 
 
 def test_what_is_followed_and_switched_is_said(browser: Browser) -> None:
@@ -128,6 +133,85 @@ def test_paper_has_the_drawing_alone(browser: Browser) -> None:
         page.page.emulate_media(media="print")
         assert page.page.locator("aside:visible, .tools:visible, .minimap:visible, .finder:visible").count() == 0
         assert page.page.locator("canvas:visible, .legend:visible, h1:visible").count() >= 3
+
+
+def test_paper_is_white_in_the_dark(browser: Browser) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    with browser.opened(layered().to("html"), color_scheme="dark") as page:
+        assert page.page.evaluate(ground) == "rgb(13, 17, 23)"
+        view = page.ask("view")
+        page.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        page.page.emulate_media(media="print")
+        assert page.page.evaluate(ground) == "rgb(255, 255, 255)"
+        assert page.page.evaluate("getComputedStyle(document.body).color") == "rgb(31, 35, 40)"
+        (size, others, corner, dark) = page.page.evaluate(
+            """() => {
+                const [canvas, ...others] = [...document.querySelectorAll('canvas')].filter((each) => each.offsetWidth);
+                const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+                let dark = 0;
+                for (let at = 0; at < data.length; at += 4) if (data[at] + data[at + 1] + data[at + 2] < 200) dark++;
+                return [[canvas.width, canvas.height], others.length, [...data.slice(0, 3)], 4 * dark / data.length];
+            }"""
+        )
+        assert size == [2 * view["width"], 2 * view["height"]], "the view as it was seen"
+        assert (others, corner) == (0, [255, 255, 255])
+        assert 0 < dark < 0.1
+        page.page.emulate_media(media="screen")
+        page.page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert page.page.locator("canvas.print").count() == 0
+        assert page.page.evaluate(ground) == "rgb(13, 17, 23)"
+
+
+def test_the_legend_tells_what_is_drawn(browser: Browser) -> None:
+    with browser.opened(layered().to("html"), "#open=") as page:
+        assert page.page.locator(".legend li").all_inner_texts() == [
+            "function",
+            "\u25cf\nleaf",
+            "\u25ce\noutput",
+            "closed module",
+        ]
+    before = layered()
+    with browser.opened(gradir.diff(before, changed(before)).to("html"), "#open=&colour=changes") as page:
+        closed = page.page.locator(".legend li").all_inner_texts()
+        page.page.locator("[role=application]").focus()
+        page.press("e")
+        opened = page.page.locator(".legend li").all_inner_texts()
+    assert "changes inside" in closed
+    assert "changes inside" not in opened
+    words = [entry.partition("\n")[2] or entry for entry in opened]
+    assert words == ["same", "added", "removed", "changed"]
+    assert not any(" ".join(entry.split()) in {"> renamed", "^ moved"} for entry in closed)
+
+
+def test_a_module_that_came_is_listed_once(browser: Browser) -> None:
+    before = layered()
+    less = replace(before, nodes={id_: node for id_, node in before.nodes.items() if node.scope != "head"})
+    kept = {
+        id_: replace(node, inputs=(Ref("h.3/add:1", 0),)) if id_ == "sum:1" else node
+        for id_, node in less.nodes.items()
+    }
+    less = replace(less, nodes=kept, scopes={path: scope for path, scope in less.scopes.items() if path != "head"})
+    with browser.opened(gradir.diff(less, before).to("html")) as page:
+        page.page.locator("[role=application]").focus()
+        page.press("v")
+        rows = page.page.get_by_role("option").all_inner_texts()
+        assert len([row for row in rows if "module head" in row]) == 1, rows
+        page.page.get_by_role("option").filter(has_text="module head").click()
+        assert page.text("[aria-label=Details]").count("module head") == 1
+
+
+@pytest.mark.parametrize("kind", ["boxes", "frames"])
+def test_what_is_pointed_at_may_be_gone_with_the_next_key(browser: Browser, kind: str) -> None:
+    with browser.opened(layered().to("html"), "#open=*") as page:
+        page.page.locator("[role=application]").focus()
+        page.press("e")
+        place = page.ask("place(it)", page.ask(kind)[-1]["name"])
+        page.page.mouse.move(place["x"], place["y"])
+        page.until("pointed")
+        page.press("0")
+        page.until("frames.length === 0")
+        page.page.evaluate("new Promise((painted) => requestAnimationFrame(() => setTimeout(painted)))")
+        assert page.ask("boxes")
 
 
 def test_a_link_is_copied_where_there_is_one(browser: Browser) -> None:

@@ -156,8 +156,8 @@ def test_a_notebook_shows_it_in_a_frame(browser: Browser) -> None:
     host = f"<!doctype html><script>window.gradir = {{timings: {{picture: 1}}}}</script>{shown}"
     with browser.opened(host) as page:
         (frame,) = page.page.frames[1:]
-        frame.wait_for_function("window.gradir?.timings.picture > 0", timeout=SECONDS * 1000)
-        assert frame.evaluate("window.gradir.boxes.length") > 0
+        frame.wait_for_function("() => window.gradir?.timings.picture > 0", timeout=SECONDS * 1000)
+        assert frame.evaluate("window.told.boxes.length") > 0
         assert frame.evaluate("window.origin") == "null"
 
 

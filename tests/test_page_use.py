@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browser import Browser, Opened
@@ -192,6 +193,39 @@ def test_an_overlay_is_a_colour_of_its_own(browser: Browser) -> None:
         drawing(page).press("e")
         assert "gradient" in page.text("main")
         assert {"x zero"} & {entry["words"] for entry in page.ask("legend")}
+
+
+@pytest.mark.parametrize(("channel", "first"), [("", "norm"), ("status", "status")])
+def test_every_channel_of_an_overlay_is_a_colour(browser: Browser, channel: str, first: str) -> None:
+    overlay = Overlay(
+        (
+            Channel("norm", {f"h.{layer}.attn/mm:1": float(layer) for layer in range(4)}),
+            Channel("status", {"head/mm:1": "lost"}, looks={"lost": "alarm"}),
+        )
+    )
+    with browser.opened(gradir.export(layered(), "html", overlay=overlay, channel=channel, rollup=True)) as page:
+        (other,) = {"norm", "status"} - {first}
+        assert page.ask("colour") == f"overlay:{first}"
+        assert page.text("header select").splitlines()[:2] == [f"Colour: {first}", f"Colour: {other}"]
+        drawing(page).press("w", "e")
+        assert page.ask("colour") == f"overlay:{other}"
+        fills = {box["name"]: box["fill"] for box in page.ask("boxes")}
+        page.press("w", "w", "w", "w", "w")
+        fills |= {box["name"]: box["fill"] for box in page.ask("boxes") if box["fill"].startswith("look")}
+        assert fills["head/mm:1"] == "look-alarm"
+        assert fills["h.0-3.attn/mm:1"] == "look-step-5"
+        page.click("h.0-3.attn/mm:1")
+        assert "at most 3" in details(page)
+
+
+def test_an_overlay_colours_the_box_that_a_parameter_is_written_in(browser: Browser) -> None:
+    values = {f"h.{layer}.attn.weight": "lost" if layer == 1 else "reached" for layer in range(4)}
+    looks: Any = {"lost": "alarm", "reached": "good"}
+    overlay = Overlay((Channel("status", values, looks=looks),))
+    with browser.opened(gradir.export(layered(), "html", overlay=overlay), "#open=*&on=inline") as page:
+        fills = {box["name"]: box["fill"] for box in page.ask("boxes")}
+        assert (fills["h.0.attn/mm:1"], fills["h.1.attn/mm:1"]) == ("look-good", "look-alarm")
+        assert fills["h.1.mlp/mm:1"] == "plain"
 
 
 def test_equal_layers_are_drawn_once(page: Opened) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import subprocess
 from pathlib import Path
 
@@ -28,6 +29,13 @@ def test_its_types_are_strict(viewer_node: str) -> None:
 def test_its_own_tests(viewer_node: str) -> None:
     run(viewer_node, "build.mjs", "--tests")
     run(viewer_node, "--test", ".tests/")
+
+
+def test_the_script_does_not_grow_unseen() -> None:
+    """Every page carries it: what makes it larger says so here and in docs/benchmarks.md."""
+    script = (PAGE / "page.js").read_bytes()
+    assert len(script) <= 118_000
+    assert len(gzip.compress(script, 9)) <= 48_000
 
 
 @pytest.mark.parametrize("name", ["page.js", "style.css"])

@@ -46,6 +46,7 @@ class HtmlExporter:
 
     suffix: ClassVar[str] = ".html"
     options: ClassVar[type[Options]] = HtmlOptions
+    shows_channels: ClassVar[bool] = True
 
     def export(self, graph: Graph, options: HtmlOptions) -> str:
         """The page.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from gradir.cli.parser import Parser, add_input, add_output
@@ -12,7 +13,10 @@ from gradir.errors import ExportError
 from gradir.pictures import PICTURES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gradir.ir import Graph
+    from gradir.overlays import Overlay
     from gradir.protocols import Options
 
 __all__ = [
@@ -48,6 +52,8 @@ lines do not count inside a code block or other HTML. What is Markdown itself go
 {", ".join(PICTURES)} are drawn by Graphviz and take the options of dot.
 """
 
+_LONGEST_NAME: Final = 80
+"""Characters of the name of a channel."""
 _LONGEST: Final = 1_000_000
 """Seconds; what waits for a program takes about twice as many."""
 
@@ -79,9 +85,14 @@ def add_exporter_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--overlay",
         metavar="FILE",
-        help="show beside each node what 'gradir explain --overlay' wrote of this graph; pictures are coloured by it",
+        action="append",
+        default=[],
+        help="show beside each node what 'gradir explain --overlay' wrote of this graph; pictures are coloured by it; "
+        "may be repeated: a page has every channel to choose from, anything else shows one",
     )
-    parser.add_argument("--channel", metavar="NAME", help="what of the overlay is shown (default: its first channel)")
+    parser.add_argument(
+        "--channel", metavar="NAME", help="what of the overlay is shown, or comes first (default: its first channel)"
+    )
     parser.add_argument(
         "--seconds",
         metavar="S",
@@ -120,30 +131,49 @@ def exporter_values(options: argparse.Namespace) -> dict[str, object]:
     return {**values, "fold": "false"} if getattr(options, "no_fold", False) else values
 
 
-def load_to_draw(options: argparse.Namespace) -> Graph:
-    """The graph of a file, with the overlay that is asked for.
+def load_to_draw(options: argparse.Namespace, exporter: str) -> Graph:
+    """The graph of a file, with the overlays that are asked for, as an exporter shows them.
 
     Raises:
         ExportError: the overlay is of another graph or has no such channel, or there is a channel alone.
         FormatError: a file is not what it should be.
     """
-    from gradir import api, files
+    from gradir import api, files, registry
 
-    if options.overlay is None:
+    if not options.overlay:
         if options.channel is not None:
             raise ExportError("--channel belongs to --overlay FILE")
         return api.load(options.file)
-    if options.overlay == options.file == "-":
+    if [options.file, *options.overlay].count("-") > 1:
         raise ExportError("standard input is the graph or the overlay: give one of them as a file")
-    from gradir.overlays import decode, overlaid
+    from gradir.overlays import overlaid
 
-    with files.naming(options.overlay):
-        overlay = decode(files.read_bytes(options.overlay))
+    overlay = _overlay(options.overlay)
     graph = api.load(options.file)
     try:
-        return overlaid(graph, overlay, options.channel or "")
+        return overlaid(graph, overlay, options.channel or "", with_others=registry.shows_channels(exporter))
     except ExportError as error:
-        raise ExportError(f"{files.name_of(options.overlay)}: {error}") from error
+        raise ExportError(f"{' and '.join(map(files.name_of, options.overlay))}: {error}") from error
+
+
+def _overlay(paths: Sequence[str]) -> Overlay:
+    """The channels of all the files; those that have one name in several are called by their file too."""
+    from msgspec.structs import replace
+
+    from gradir import files
+    from gradir.overlays import Overlay, decode
+
+    found = []
+    for path in dict.fromkeys(paths):
+        with files.naming(path):
+            found += [(files.name_of(path), channel) for channel in decode(files.read_bytes(path)).channels]
+    counts = Counter(channel.name for _, channel in found)
+    channels = []
+    for file, channel in found:
+        # Of a path the end tells most, and a name has its limits.
+        more = f", {file[-max(1, _LONGEST_NAME - 2 - len(channel.name)) :]}" if counts[channel.name] > 1 else ""
+        channels.append(replace(channel, name=f"{channel.name}{more}"))
+    return Overlay(tuple(channels))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -151,14 +181,14 @@ def run(options: argparse.Namespace) -> int:
     from gradir import api, files, registry
 
     _check_combination(options)
-    for source in filter(None, (options.file, options.overlay)):
+    for source in filter(None, (options.file, *options.overlay)):
         files.check_apart(source, options.output)
     is_picture = options.to in PICTURES and options.to not in registry.exporter_names()
     exporter = "dot" if is_picture else options.to
     # The names are checked first: loading a large file only to learn of a typing error takes a while.
     values = exporter_values(options)
     registry.exporter_options(exporter, values, f"a picture ({options.to})" if is_picture else "")
-    if options.overlay is not None:
+    if options.overlay:
         registry.expect_nodes(exporter)
     passes = chosen_passes(options)
     # An svg is text.
@@ -166,7 +196,7 @@ def run(options: argparse.Namespace) -> int:
         raise ExportError(f"a {options.to} is nothing for a terminal: give -o FILE, or use 'gradir view'")
     if is_picture and (options.fence or options.into):
         raise ExportError(f"{options.to} is no text to fence: write a file and link to it")
-    graph = passes(load_to_draw(options))
+    graph = passes(load_to_draw(options, exporter))
     if is_picture:
         files.write_bytes(options.output, api.render(graph, options.to, seconds=options.seconds, **values))
         return 0

@@ -78,7 +78,7 @@ def _page(options: argparse.Namespace) -> bytes:
 
     values = exporter_values(options)
     registry.exporter_options(_PAGE, values, "the page")
-    graph = chosen_passes(options)(load_to_draw(options))
+    graph = chosen_passes(options)(load_to_draw(options, _PAGE))
     name = Path(options.file).name
     return registry.export(_PAGE, graph, {"title": name, **values} if name not in {"", "-"} else values).encode()
 
@@ -89,7 +89,7 @@ def _picture(options: argparse.Namespace) -> bytes:
 
     values = exporter_values(options)
     registry.exporter_options("dot", values, "the picture")
-    whole = load_to_draw(options)
+    whole = load_to_draw(options, "dot")
     graph = chosen_passes(options)(whole)
     if graph is whole:
         graph, values = _readable(graph, values)

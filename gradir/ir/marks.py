@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from gradir.ir.model import AttrValue, Node
+    from gradir.ir.model import AttrScalar, AttrValue, Node
 
 __all__ = [
     "ELIDED",
@@ -16,6 +16,7 @@ __all__ = [
     "LOOKS",
     "LOST",
     "OVERLAY",
+    "OVERLAYS",
     "SIGNS",
     "STATUS",
     "STEPS",
@@ -28,6 +29,7 @@ __all__ = [
     "lost_slots",
     "operation_before",
     "overlay_mark",
+    "overlay_marks",
     "status",
     "times",
     "together",
@@ -62,6 +64,9 @@ TIMES: Final = "times"
 
 OVERLAY: Final = "overlay"
 """The key of ``ext`` for what an overlay says of the node, see `Mark`."""
+
+OVERLAYS: Final = "overlays"
+"""The key of ``ext`` for what other channels of the overlay say of the node, a `Mark` each, for who shows them too."""
 
 STEPS: Final = ("step 1", "step 2", "step 3", "step 4", "step 5")
 """The looks of numbers, from the least to the greatest."""
@@ -153,7 +158,19 @@ def overlay_mark(node: Node) -> Mark | None:
     'zero'
     >>> overlay_mark(Node("x", ext={"overlay": "alarm"}))
     """
-    found = node.ext.get(OVERLAY) if node.ext else None
+    return _mark(node.ext.get(OVERLAY)) if node.ext else None
+
+
+def overlay_marks(node: Node) -> list[Mark]:
+    """The marks of all channels of an overlay that say something of the node, that of the chosen one first."""
+    if not node.ext:
+        return []
+    others = node.ext.get(OVERLAYS)
+    found = [node.ext.get(OVERLAY), *(others if isinstance(others, tuple) else ())]
+    return [*filter(None, map(_mark, found))]
+
+
+def _mark(found: object) -> Mark | None:
     if not isinstance(found, tuple) or [*map(type, found)] not in _TYPES or found[0] not in LOOKS:
         return None
     return Mark._make(found)
@@ -188,10 +205,19 @@ def together(nodes: Collection[Node]) -> dict[str, AttrValue]:
 
 
 def _worst_overlay(nodes: Iterable[Node]) -> dict[str, AttrValue]:
-    """What most asks to be seen, and of numbers the largest."""
-    marks = list(filter(None, map(overlay_mark, nodes)))
-    if not marks:
-        return {}
+    """Of each channel what most asks to be seen, and of numbers the largest."""
+    chosen: list[Mark] = []
+    others: dict[str, list[Mark]] = {}
+    for node in nodes:
+        first = overlay_mark(node)
+        chosen += filter(None, [first])
+        for mark in overlay_marks(node)[first is not None :]:
+            others.setdefault(mark.title, []).append(mark)
+    found: dict[str, AttrValue] = {OVERLAY: _worst(chosen)} if chosen else {}
+    return {**found, OVERLAYS: tuple(map(_worst, others.values()))} if others else found
+
+
+def _worst(marks: Sequence[Mark]) -> tuple[AttrScalar, ...]:
     worst = max(marks, key=lambda mark: (LOOKS.index(mark.look), mark.value if isinstance(mark.value, float) else 0.0))
     is_mixed = worst.is_mixed or any(mark.value != worst.value for mark in marks)
-    return {OVERLAY: tuple(worst._replace(is_mixed=is_mixed))}
+    return tuple(worst._replace(is_mixed=is_mixed))

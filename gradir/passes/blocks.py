@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradir.ir.edges import edges_into, sources
-from gradir.ir.marks import FOCUS, LEFT_OUT, OVERLAY
+from gradir.ir.marks import FOCUS, LEFT_OUT, OVERLAY, OVERLAYS
 from gradir.ir.order import postorder
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class _Shape:
 
 def _is_of_the_node(entry: tuple[str, AttrValue]) -> bool:
     """Whether an entry of ``ext`` is more than what is drawn over a node."""
-    return entry[0] not in {OVERLAY, FOCUS, LEFT_OUT}
+    return entry[0] not in {OVERLAY, OVERLAYS, FOCUS, LEFT_OUT}
 
 
 class _Run:

@@ -12,6 +12,8 @@ from typing import Any
 NODE_MODULES = Path(__file__).parents[1] / "node" / "node_modules"
 AXE = NODE_MODULES / "axe-core" / "axe.min.js"
 SIZE = {"width": 1400, "height": 900}
+PROBE = (Path(__file__).parent / "probe.js").read_text(encoding="utf-8")
+"""``window.told``: what a page shows, made of what it hands out as ``window.gradir``."""
 SECONDS = 30.0
 """How long a page may take on a machine that does other things too; nothing is measured by it."""
 
@@ -28,17 +30,19 @@ class Opened:
         self.page = page
         self.said: list[str] = []
         self.asked: list[str] = []
+        page.add_init_script(PROBE)
         page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
         page.on("request", lambda request: self.asked.append(request.url))
 
     def ask(self, expression: str, argument: Any = None) -> Any:
-        """What ``window.gradir`` answers: ``ask("boxes")``, ``ask("place(it)", "fc")``."""
-        return self.page.evaluate(f"it => window.gradir.{expression}", argument)
+        """What ``window.told`` answers: ``ask("boxes")``, ``ask("place(it)", "fc")``."""
+        return self.page.evaluate(f"it => window.told.{expression}", argument)
 
     def until(self, expression: str, argument: Any = None) -> Any:
-        """Wait until ``window.gradir`` answers with something true."""
-        found = self.page.wait_for_function(f"it => window.gradir?.{expression}", arg=argument, timeout=SECONDS * 1000)
+        """Wait until ``window.told`` answers with something true."""
+        told = f"it => window.gradir && window.told.{expression}"
+        found = self.page.wait_for_function(told, arg=argument, timeout=SECONDS * 1000)
         return found.json_value()
 
     def is_shown(self) -> Opened:

@@ -7,7 +7,6 @@ export interface Memory {
   step(hash: string): void;
   /** Where the eye is; no step of its own. */
   look(camera: Camera): void;
-  readonly link: string;
 }
 
 const pause = 250;
@@ -45,9 +44,6 @@ export function memory(onBack: (hash: string) => void): Memory {
         hash = `${withoutEye(hash)}&eye=${Math.round(x)},${Math.round(y)},${Number(k.toPrecision(4))}`;
         write("replaceState");
       }, pause);
-    },
-    get link() {
-      return hash;
     },
   };
 }

@@ -53,40 +53,32 @@ function shared(sums: Sums, scope: number): boolean {
 }
 
 /** The scopes around what is selected, innermost first. */
-export function around(shown: Shown, selected: Selected): number[] {
+export function around(shown: Shown, { kind, at }: Selected): number[] {
   const { model, scopes } = shown;
-  const starts: number[] = [];
-  if (selected.kind === "node") starts.push(scopeOf(model, shown, selected.at));
-  else if (selected.kind === "module") starts.push(scopes.parent[standIn(shown, selected.at)]);
-  else if (selected.kind === "cut") {
-    const { at, into, scope } = model.cuts[selected.at];
-    for (const node of [at, into]) if (node >= 0) starts.push(scopeOf(model, shown, node));
-    if (starts.length === 0) starts.push(scope);
-  } else if (selected.kind === "change") {
-    const { nodes, scopes: modules } = model.changes[selected.at];
-    if (modules.length > 0) starts.push(scopes.parent[modules[0]]);
-    else if (nodes.length > 1) starts.push(scopes.parent[holder(shown, nodes)] ?? 0);
-    else for (const node of nodes) starts.push(scopeOf(model, shown, node));
-  }
-  const found = new Set<number>();
-  for (const start of starts) for (let at = start; at > 0; at = scopes.parent[at]) found.add(at);
-  return [...found];
-}
-
-/** The innermost scope that holds all the nodes. */
-function holder(shown: Shown, nodes: readonly number[]): number {
-  const { parent } = shown.scopes;
-  const wayTo = (node: number): number[] => {
+  const outward = (scope: number): number[] => {
     const way: number[] = [];
-    for (let at = scopeOf(shown.model, shown, node); at >= 0; at = parent[at]) way.push(at);
-    return way.reverse();
+    for (let each = scope; each > 0; each = scopes.parent[each]) way.push(each);
+    return way;
   };
-  let common = wayTo(nodes[0]);
-  for (const node of nodes) {
-    const way = wayTo(node);
-    common = common.filter((scope, at) => way[at] === scope);
+  const ofNode = (node: number): number[] => outward(scopeOf(model, shown, node));
+  const ofModule = (scope: number): number[] => outward(scopes.parent[scope]);
+  if (kind === "node") return ofNode(at);
+  if (kind === "module") return ofModule(standIn(shown, at));
+  if (kind === "cut") {
+    const { at: from, into, scope } = model.cuts[at];
+    const nodes = [from, into].filter((node) => node >= 0);
+    return nodes.length > 0 ? nodes.flatMap(ofNode) : outward(scope);
   }
-  return common[common.length - 1] ?? 0;
+  if (kind === "none") return [];
+  const { nodes, scopes: modules } = model.changes[at];
+  if (modules.length > 0) return ofModule(modules[0]);
+  if (nodes.length < 2) return nodes.flatMap(ofNode);
+  // Of several nodes the innermost scope that holds all of them is seen.
+  const common = nodes.map(ofNode).reduce((all, way) => {
+    const held = new Set(way);
+    return all.filter((scope) => held.has(scope));
+  });
+  return common.slice(1);
 }
 
 /** The opened ones with a scope toggled; what lies in a closed one stays remembered as it was. */

@@ -1,6 +1,6 @@
 /** What is seen, as a file. */
 
-import { download, pngOf, svgOf } from "./draw/exports.ts";
+import { canvasOf, download, svgOf } from "./draw/exports.ts";
 import { type Stage, marksOf } from "./draw/stage.ts";
 import type { Selected } from "./state.ts";
 
@@ -12,7 +12,9 @@ export async function saved(stage: Stage, selected: Selected, kind: "svg" | "png
   if (painting === null) return name;
   const marks = marksOf(stage.shown, stage.places, selected);
   const blob =
-    kind === "svg" ? new Blob([svgOf(painting, camera, size, marks, title)], { type: "image/svg+xml" }) : await pngOf(painting, camera, size, marks);
+    kind === "svg"
+      ? new Blob([svgOf(painting, camera, size, marks, title)], { type: "image/svg+xml" })
+      : await new Promise<Blob | null>((done) => canvasOf(painting, camera, size, marks).toBlob(done));
   if (blob !== null) download(blob, name);
   return name;
 }

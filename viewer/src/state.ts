@@ -3,14 +3,33 @@
 import type { Model } from "./data/model.ts";
 import type { ShownScopes, Switches } from "./graph/shown.ts";
 
-export type Selected = { readonly kind: "none" } | { readonly kind: "node" | "module" | "cut" | "change"; readonly at: number };
+export interface Selected {
+  readonly kind: "none" | "node" | "module" | "cut" | "change";
+  /** A module is a scope of what is shown; -1 of nothing. */
+  readonly at: number;
+}
 
-export const trails = ["", "ancestors", "descendants", "path"] as const;
-export type Trail = (typeof trails)[number];
+export const nothing: Selected = { kind: "none", at: -1 };
+
+/** What can be followed from the selected node, with its key. */
+export const trails = [
+  ["path", "l"],
+  ["ancestors", "a"],
+  ["descendants", "d"],
+] as const;
+export type Trail = "" | (typeof trails)[number][0];
+
+/** The switches: the word of each in a link, its name, its key, its words, and whether it is on at first. */
+export const switches = [
+  ["shapes", "hideRearranging", "h", "hide shape operations", false],
+  ["accumulators", "dropAccumulators", "g", "drop accumulators", true],
+  ["rollup", "rollUp", "r", "roll up equal layers", false],
+  ["inline", "inlineParameters", "i", "parameters in their operation", true],
+] as const;
 
 export interface State {
-  /** A module is a scope of what is shown, as the opened ones are. */
   readonly selected: Selected;
+  /** Scopes of what is shown. */
   readonly opened: ReadonlySet<number>;
   /** The name of a colouring. */
   readonly colour: string;
@@ -21,165 +40,115 @@ export interface State {
   readonly sides: boolean;
 }
 
-export const nothing: Selected = { kind: "none" };
-
-/** The word of each switch in a link, and in the page. */
-export const switchNames = {
-  shapes: ["hideRearranging", "Hide shape operations"],
-  accumulators: ["dropAccumulators", "Drop accumulators"],
-  rollup: ["rollUp", "Roll up equal layers"],
-  inline: ["inlineParameters", "Parameters in their operation"],
-} as const;
-
 /** A list of opened modules that would be longer is written as ranges of numbers. */
 const mostText = 1500;
 
-export function hashOf(state: State, model: Model, scopes: ShownScopes): string {
-  const parts: string[] = [];
-  const { selected } = state;
-  if (selected.kind === "node") parts.push(`node=${written(model.nodes.id(selected.at))}`);
-  else if (selected.kind === "module") parts.push(`module=${written(scopes.key(selected.at))}`);
-  else if (selected.kind !== "none") parts.push(`${selected.kind}=${selected.at}`);
-  parts.push(`open=${openText(state.opened, scopes)}`);
-  if (state.colour !== "") parts.push(`colour=${written(state.colour)}`);
-  parts.push(
-    `on=${Object.entries(switchNames)
-      .filter(([, [key]]) => state.switches[key])
-      .map(([name]) => name)
-      .join(",")}`,
-  );
-  if (state.trail !== "") parts.push(`follow=${state.trail}`);
-  if (state.sides) parts.push("sides=1");
-  return `#${parts.join("&")}`;
+export function switched(isOn: (word: string, byDefault: boolean) => boolean): Switches {
+  return Object.fromEntries(switches.map(([word, name, , , byDefault]) => [name, isOn(word, byDefault)])) as unknown as Switches;
 }
 
-function saidIn(hash: string): Map<string, string> {
-  const said = new Map<string, string>();
-  for (const part of hash.replace(/^#/, "").split("&")) {
-    const at = part.indexOf("=");
-    if (at > 0) said.set(part.slice(0, at), part.slice(at + 1));
-  }
-  return said;
+/** How a link calls what is selected, and what it finds by that: -1 where the page does not have it. */
+function naming(model: Model, scopes: ShownScopes) {
+  const numbered = ({ length }: readonly unknown[]) =>
+    [String, (text: string) => (/^\d+$/.test(text) && Number(text) < length ? Number(text) : -1)] as const;
+  return {
+    node: [model.nodes.id, model.nodes.find],
+    module: [scopes.key, scopes.find],
+    cut: numbered(model.cuts),
+    change: numbered(model.changes),
+  } as const;
+}
+
+export function hashOf({ selected: { kind, at }, opened, colour, switches: on, trail, sides }: State, model: Model, scopes: ShownScopes): string {
+  const all = [
+    [kind, kind === "none" ? "" : written(naming(model, scopes)[kind][0](at))],
+    ["open", openText(opened, scopes)],
+    ["colour", written(colour)],
+    ["on", switches.flatMap(([word, name]) => (on[name] ? [word] : [])).join(",")],
+    ["follow", trail],
+    ["sides", sides ? "1" : ""],
+  ];
+  // That nothing is open, or on, is something to say.
+  return `#${all
+    .filter(([key, value]) => value !== "" || key[0] === "o")
+    .map((both) => both.join("="))
+    .join("&")}`;
+}
+
+function saidIn(hash: string): ReadonlyMap<string, string | undefined> {
+  return new Map(
+    hash
+      .replace(/^#/, "")
+      .split("&")
+      .map((part) => part.split(/=(.*)/s) as [string, string]),
+  );
 }
 
 /** The switches come first, for what can be opened depends on them. */
 export function switchesOf(hash: string, otherwise: Switches): Switches {
-  const said = saidIn(hash).get("on");
-  if (said === undefined) return otherwise;
-  const on = new Set(said.split(","));
-  return Object.fromEntries(Object.entries(switchNames).map(([name, [key]]) => [key, on.has(name)])) as unknown as Switches;
+  const on = saidIn(hash).get("on")?.split(",");
+  return on === undefined ? otherwise : switched((word) => on.includes(word));
 }
 
 /** The state of a link; what it does not say, or says of another graph, stays as it is in `otherwise`. */
 export function stateOf(hash: string, model: Model, scopes: ShownScopes, otherwise: State): State {
   const said = saidIn(hash);
   const open = said.get("open");
-  const trail = said.get("follow") ?? "";
-  const colour = said.get("colour");
+  const selected = Object.entries(naming(model, scopes)).map(([kind, [, find]]) => {
+    const name = said.get(kind);
+    return { kind, at: name === undefined ? -1 : find(read(name)) } as Selected;
+  });
   return {
-    selected: selectedOf(said, model, scopes),
+    selected: selected.find(({ at }) => at >= 0) ?? nothing,
     opened: open === undefined ? otherwise.opened : openedOf(open, scopes),
-    colour: colour === undefined ? otherwise.colour : read(colour),
+    colour: read(said.get("colour") ?? otherwise.colour),
     switches: switchesOf(hash, otherwise.switches),
-    trail: (trails as readonly string[]).includes(trail) ? (trail as Trail) : "",
+    trail: trails.find(([trail]) => trail === said.get("follow"))?.[0] ?? "",
     sides: said.get("sides") === "1",
   };
 }
 
-/** What a link asks for, as far as the page has it: a colouring of another graph is left out, and both sides of what is no diff. */
-export function had(state: State, otherwise: State, colours: readonly (readonly [name: string, words: string])[], isDiff: boolean): State {
-  const isColour = colours.some(([name]) => name === state.colour);
-  return { ...state, colour: isColour ? state.colour : otherwise.colour, sides: state.sides && isDiff };
-}
-
-function selectedOf(said: ReadonlyMap<string, string>, model: Model, scopes: ShownScopes): Selected {
-  const node = said.get("node");
-  if (node !== undefined) {
-    const at = model.nodes.find(read(node));
-    return at >= 0 ? { kind: "node", at } : nothing;
-  }
-  const module = said.get("module");
-  if (module !== undefined) {
-    const at = scopes.find(read(module));
-    return at < 0 ? nothing : { kind: "module", at };
-  }
-  for (const [kind, all] of [
-    ["cut", model.cuts],
-    ["change", model.changes],
-  ] as const) {
-    const at = Number(said.get(kind));
-    if (said.has(kind) && Number.isInteger(at) && at >= 0 && at < all.length) return { kind, at };
-  }
-  return nothing;
-}
-
 /** The innermost opened modules by path, for those around them are opened too; `*` for all; `@1-5,9` where that is too long. */
-function openText(opened: ReadonlySet<number>, scopes: ShownScopes): string {
-  if (opened.size > 3 && opened.size >= scopes.count - 1) return "*";
-  const inner = new Set(opened);
-  let isWhole = true;
-  for (const scope of opened) {
-    if (scope <= 0) continue;
-    const parent = scopes.parent[scope];
-    inner.delete(parent);
-    if (parent > 0 && !opened.has(parent)) isWhole = false;
+function openText(opened: ReadonlySet<number>, { count, parent, key }: ShownScopes): string {
+  if (opened.size > 3 && opened.size >= count - 1) return "*";
+  const all = [...opened].filter((scope) => scope > 0).sort((one, other) => one - other);
+  const holders = new Set(all.map((scope) => parent[scope]));
+  const inner = all.filter((scope) => !holders.has(scope));
+  holders.delete(0);
+  if ([...holders].every((scope) => opened.has(scope)) && inner.length < mostText / 2) {
+    const paths = inner.map((scope) => written(key(scope))).sort();
+    if (paths.join().length <= mostText) return paths.join();
   }
-  const paths: string[] = [];
-  let length = 0;
-  for (const scope of inner) {
-    if (scope <= 0) continue;
-    paths.push(written(scopes.key(scope)));
-    length += paths[paths.length - 1].length + 1;
-    if (length > mostText) break;
+  const ranges: [first: number, last: number][] = [];
+  for (const scope of all) {
+    const range = ranges.at(-1);
+    if (range?.[1] === scope - 1) range[1] = scope;
+    else ranges.push([scope, scope]);
   }
-  return isWhole && length <= mostText ? paths.sort().join(",") : `@${ranges([...opened])}`;
+  return `@${ranges.map((range) => [...new Set(range)].join("-")).join()}`;
 }
 
-function ranges(numbers: number[]): string {
-  const parts: string[] = [];
-  numbers.sort((one, other) => one - other);
-  for (let at = 0; at < numbers.length;) {
-    let end = at;
-    while (end + 1 < numbers.length && numbers[end + 1] === numbers[end] + 1) end++;
-    parts.push(end === at ? `${numbers[at]}` : `${numbers[at]}-${numbers[end]}`);
-    at = end + 1;
-  }
-  return parts.join(",");
-}
-
-function openedOf(text: string, scopes: ShownScopes): Set<number> {
+function openedOf(text: string, { count, parent, find }: ShownScopes): Set<number> {
   const opened = new Set<number>();
-  if (text === "*") for (let scope = 1; scope < scopes.count; scope++) opened.add(scope);
-  else if (text.startsWith("@")) {
-    for (const part of text.slice(1).split(",")) {
-      const [first, last] = part.split("-").map(Number);
-      for (let scope = Math.max(0, first); scope <= Math.min(last ?? first, scopes.count - 1); scope++) opened.add(scope);
-    }
-  } else if (text !== "") {
-    for (const part of text.split(",")) {
-      for (let at = scopes.find(read(part)); at > 0 && !opened.has(at); at = scopes.parent[at]) opened.add(at);
-    }
+  const isNumbers = text === "*" || text.startsWith("@");
+  for (const part of (text === "*" ? `1-${count}` : text.replace(/^@/, "")).split(",")) {
+    const [first, last = first] = part.split("-").map(Number);
+    if (isNumbers) for (let scope = Math.max(0, first); scope <= Math.min(last, count - 1); scope++) opened.add(scope);
+    else for (let at = find(read(part)); at > 0 && !opened.has(at); at = parent[at]) opened.add(at);
   }
   return opened;
 }
 
 /** The opened modules of other switches, as far as they are there. */
 export function carried(opened: ReadonlySet<number>, before: ShownScopes, now: ShownScopes): Set<number> {
-  const kept = new Set<number>();
-  for (const scope of opened) {
-    const found = now.find(before.key(scope));
-    if (found >= 0) kept.add(found);
-  }
-  return kept;
+  return new Set([...opened].map((scope) => now.find(before.key(scope))).filter((scope) => scope >= 0));
 }
 
 /** Encoded as little as a link allows, so that it reads as what it names. */
 function written(text: string): string {
   // A lone surrogate has no place in an address.
   return encodeURIComponent(text.replace(/\p{Surrogate}/gu, "\ufffd"))
-    .replace(/%2F/g, "/")
-    .replace(/%3A/g, ":")
-    .replace(/%40/g, "@")
+    .replace(/%(2F|3A|40)/g, decodeURIComponent)
     .replace(/^@/, "%40");
 }
 

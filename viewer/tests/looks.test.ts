@@ -8,7 +8,7 @@ import { bytesText, plain, shortened } from "../src/draw/plain.ts";
 import { resultsOf, sumsOf } from "../src/draw/sums.ts";
 import { shown } from "../src/graph/shown.ts";
 import { allOpened, changedOpened, openedTo } from "../src/opening.ts";
-import { unreached } from "../src/panels/cuts.ts";
+import { unreached } from "../src/panels/entries.ts";
 import { Composer } from "../src/scene/compose.ts";
 import { Sample } from "./samples.ts";
 
@@ -81,7 +81,7 @@ test("every colouring has a look and a legend for all that it colours", () => {
     const colours = colouring(model, sums, name);
     const legend = new Set(colours.legend.map(({ token }) => token));
     for (let node = 0; node < model.nodes.count; node++) {
-      const [token] = colours.node(node);
+      const [token] = colours.node(node, []);
       assert.ok(legend.has(token) || token === "plain", `${name}: ${token}`);
     }
   }

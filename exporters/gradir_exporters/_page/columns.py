@@ -121,12 +121,15 @@ class Columns:
         return found
 
     def _names(self) -> list[int]:
-        """The text of each name, below 0 where the path of the module and a dot stand before it."""
+        """The text of each name, below 0 where the path of the module and a dot stand before it.
+
+        What has neither a name nor an operation, nor a role that the page knows, is called by its role.
+        """
         texts = self._texts
         found: list[int] = []
         for node in self._nodes:
             if not node.names:
-                found.append(0)
+                found.append(0 if node.op or node.role in ROLES else texts[node.role])
                 continue
             name, scope = node.names[0], node.scope
             if scope and name.startswith(scope) and name[len(scope) : len(scope) + 1] == ".":

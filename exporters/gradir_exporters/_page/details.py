@@ -14,7 +14,7 @@ from gradir.ir.exactkey import exact_key
 from gradir.ir.fields import other_fields
 from gradir.ir.ids import storage_key
 from gradir.ir.jsontext import TOLD, further_facts
-from gradir.ir.marks import LOST, OVERLAY, STATUS
+from gradir.ir.marks import LOST, OVERLAY, OVERLAYS, STATUS
 from gradir.ir.model import Node, Saved
 from gradir.ir.text import tensor_text, value_text
 from gradir_exporters._page.tables import Table, column
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Facts", "source_text"]
 
-_MARKS: Final = frozenset({LOST, OVERLAY, STATUS})
+_MARKS: Final = frozenset({LOST, OVERLAY, OVERLAYS, STATUS})
 """Entries of ``ext`` that the page draws."""
 
 _slots_of: Final = attrgetter("slot", "dtype", "shape", "bytes", "state")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gradir.ir.cuts import FLOW
-from gradir.ir.marks import LOOKS, overlay_mark, status
+from gradir.ir.marks import LOOKS, overlay_mark, overlay_marks, status
 from gradir.ir.text import printable
 from gradir.vocabulary.causes import worded
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gradir.ir import Cut, Graph, Node
-    from gradir.ir.marks import ListedChange
+    from gradir.ir.marks import ListedChange, Mark
     from gradir.ir.module_tree import ModuleTree
 
 __all__ = ["STATUSES", "change_records", "channels", "cut_records", "node_statuses"]
@@ -62,22 +62,28 @@ def _record(
 
 
 def channels(nodes: Sequence[Node], texts: Table[str]) -> list[dict[str, Any]]:
-    """What an overlay says of nodes; nothing where there is none."""
-    marks = [*map(overlay_mark, nodes)]
-    said = [mark for mark in marks if mark is not None]
-    if not said:
-        return []
-    title, words = overlay_legend(said)
-    return [
-        {
-            "name": title,
-            "unit": "",
-            "look": column([0 if mark is None else 1 + LOOKS.index(mark.look) for mark in marks]),
-            "looks": ["", *LOOKS],
-            "said": column([0 if mark is None else texts[overlay_text(mark)] for mark in marks]),
-            "legend": [[1 + LOOKS.index(look), printable(text)] for look, text in words.items()],
-        }
-    ]
+    """What each channel of an overlay says of nodes, the chosen one first; nothing where there is none."""
+    chosen = next((mark.title for mark in map(overlay_mark, nodes) if mark), None)
+    found: dict[str, dict[int, Mark]] = {} if chosen is None else {chosen: {}}
+    for number, node in enumerate(nodes):
+        for mark in overlay_marks(node):
+            found.setdefault(mark.title, {})[number] = mark
+    return [_channel(title, marks, len(nodes), texts) for title, marks in found.items()]
+
+
+def _channel(title: str, marks: Mapping[int, Mark], count: int, texts: Table[str]) -> dict[str, Any]:
+    looks, said = [0] * count, [0] * count
+    for number, mark in marks.items():
+        looks[number], said[number] = 1 + LOOKS.index(mark.look), texts[overlay_text(mark)]
+    _, words = overlay_legend(marks.values())
+    return {
+        "name": title,
+        "unit": "",
+        "look": column(looks),
+        "looks": ["", *LOOKS],
+        "said": column(said),
+        "legend": [[1 + LOOKS.index(look), printable(text)] for look, text in words.items()],
+    }
 
 
 def node_statuses(

@@ -27,13 +27,14 @@ export function svgOf(painting: Painting, camera: Camera, size: Size, selected: 
   ].join("\n");
 }
 
-export function pngOf(painting: Painting, camera: Camera, size: Size, selected: Marks): Promise<Blob | null> {
+/** The view at twice its size. */
+export function canvasOf(painting: Painting, camera: Camera, size: Size, selected: Marks): HTMLCanvasElement {
   const ratio = Math.max(2, devicePixelRatio);
   const canvas = document.createElement("canvas");
   canvas.width = size.width * ratio;
   canvas.height = size.height * ratio;
   const context = canvas.getContext("2d");
-  if (context === null) return Promise.resolve(null);
+  if (context === null) return canvas;
   context.fillStyle = painting.theme.ground;
   context.fillRect(0, 0, canvas.width, canvas.height);
   const scale = camera.k * ratio;
@@ -43,7 +44,7 @@ export function pngOf(painting: Painting, camera: Camera, size: Size, selected: 
   paintMarks(pen, painting, selected, { box: -1, frame: -1, stub: -1 }, camera.k);
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   paintCaptions(pen, painting, captions(painting, camera, size));
-  return new Promise((done) => canvas.toBlob(done, "image/png"));
+  return canvas;
 }
 
 export function download(blob: Blob, name: string): void {

@@ -29,7 +29,8 @@ export interface Looks {
 /** What looks of nodes and scopes are, before any scene: made once by colouring. */
 export interface Colouring {
   readonly name: string;
-  node(node: number): readonly [Token, string];
+  /** Of a box, with the parameters that are written in it. */
+  node(node: number, inline: readonly number[]): readonly [Token, string];
   scope(scope: number): readonly [Token, string];
   readonly legend: readonly LegendEntry[];
 }
@@ -181,7 +182,8 @@ function byChannel(model: Model, at: number): Colouring {
     number === 0 ? ["plain", ""] : [lookToken(channel.looks[number]), lookSign(channel.looks[number])];
   return {
     name: `overlay:${channel.name}`,
-    node: (node) => look(channel.look[node]),
+    node: (node, inline) =>
+      look(inline.map((each) => channel.look[each]).reduce((most, each) => (most === 0 || rank[each] > rank[most] ? each || most : most), channel.look[node])),
     scope: (scope) => look(worst[scope]),
     legend: channel.legend.map(([number, words]) => ({ token: look(number)[0], sign: look(number)[1], words: plain(words, 80) })),
   };
@@ -197,7 +199,7 @@ export function looksOf(shown: Shown, sums: Sums, colours: Colouring, scene: Sce
   const holds = new Uint8Array(count);
   const failed = new Uint8Array(count);
   scene.boxes.forEach((box, at) => {
-    [fill[at], sign[at]] = box.node >= 0 ? colours.node(box.node) : colours.scope(shown.scopes.of[box.scope]);
+    [fill[at], sign[at]] = box.node >= 0 ? colours.node(box.node, box.inline) : colours.scope(shown.scopes.of[box.scope]);
     status[at] = statusOf(model, sums, box);
     if (box.node < 0 && status[at] === 0) {
       for (let each = 1; each < statuses.length; each++) if (sums.byStatus[box.scope * statuses.length + each] > 0) holds[at] |= 1 << each;

@@ -86,6 +86,8 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     scene = composer.scene(state.opened);
     composed = performance.now() - start;
     places = placesOf(scene);
+    // What was pointed at had its place in the scene before.
+    pointed = noMarks;
   };
   const painting = (hidden: number): Painting => ({ shown, places, looks, theme, hidden, lit });
   const present = (): void => {

@@ -1,6 +1,7 @@
 /** What panels know and may ask for: the page gives it to each of them once. */
 
 import type { DetailsOfAll, Model } from "../data/model.ts";
+import type { Stage } from "../draw/stage.ts";
 import type { Sums } from "../draw/sums.ts";
 import type { Shown } from "../graph/shown.ts";
 import type { Selected, State } from "../state.ts";
@@ -9,14 +10,19 @@ export interface Page {
   readonly model: Model;
   /** Of the modules of the graph. */
   readonly sums: Sums;
+  readonly stage: Stage;
+  /** What one can colour by. */
+  readonly colours: readonly (readonly [name: string, words: string])[];
   readonly state: State;
   readonly shown: Shown;
   /** Null until the second block has been read. */
-  readonly details: DetailsOfAll | null;
-  /** Selects, and shows it: opens what holds it where `opens`, and brings it into sight. */
-  select(selected: Selected, opens?: boolean, isSeen?: boolean): void;
+  details: DetailsOfAll | null;
+  /** Selects, opens what holds it and brings it into sight; nothing moves where it `isSeen`. */
+  select(selected: Selected, isSeen?: boolean): void;
   change(part: Partial<State>): void;
   /** Opens or closes a scope of what is shown. */
   toggle(scope: number): void;
   say(words: string): void;
+  /** A button that does what a key does, with the words of the help where no others are given. */
+  tool(key: string, words?: string): HTMLButtonElement;
 }

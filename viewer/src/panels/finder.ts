@@ -1,9 +1,9 @@
 /** The search field with its list of hits. */
 
-import { roles } from "../data/model.ts";
 import { numberText } from "../draw/plain.ts";
-import { pathOf } from "../draw/sums.ts";
-import { type Hit, search } from "../graph/search.ts";
+import { type Hit, mostHits, search } from "../graph/search.ts";
+import { timings } from "../probe.ts";
+import { told } from "../words.ts";
 import type { Page } from "./context.ts";
 import { fill, h, set } from "./dom.ts";
 import { list } from "./list.ts";
@@ -11,16 +11,13 @@ import { list } from "./list.ts";
 export interface Finder {
   readonly element: HTMLElement;
   readonly hits: readonly Hit[];
-  readonly milliseconds: number;
   focus(): void;
-  close(): void;
 }
 
-/** `leave` is called when a hit is chosen: what follows is about the drawing, keys too. */
-export function finder(page: Page, leave: () => void): Finder {
+/** When a hit is chosen the drawing has the focus: what follows is about it, keys too. */
+export function finder(page: Page): Finder {
   const { model } = page;
   let hits: readonly Hit[] = [];
-  let milliseconds = 0;
   let timer = 0;
   const input = h("input", {
     type: "search",
@@ -39,32 +36,14 @@ export function finder(page: Page, leave: () => void): Finder {
     focus: () => open(hits.length > 0),
     keydown: (event: KeyboardEvent) => keyed(event),
   });
-  const found = list({
+  const found = list(page, {
     role: "listbox",
     label: "Hits",
-    draw(row, index) {
-      const hit = hits[index];
-      set(row, { "aria-selected": "false" });
-      if (hit.node < 0)
-        fill(
-          row,
-          h("span", { class: "badge" }, "module"),
-          h("span", { class: "name" }, ` ${pathOf(model, hit.scope)}`),
-          h("span", { class: "note" }, ` ${model.texts[model.scopes.className[hit.scope]]}`),
-        );
-      else {
-        const { nodes, texts } = model;
-        fill(
-          row,
-          h("span", { class: "badge" }, texts[nodes.op[hit.node]] || roles[nodes.role[hit.node]]),
-          h("span", { class: "name" }, ` ${nodes.id(hit.node)}`),
-          h("span", { class: "note" }, ` ${texts[nodes.dtype[hit.node]]}${texts[nodes.shape[hit.node]]}`),
-        );
-      }
-    },
-    act: (index) => choose(index),
-    key(_, event) {
-      if (event.key !== "Escape") return false;
+    of: (index) => ({ kind: hits[index].node < 0 ? "module" : "node", at: Math.max(hits[index].node, hits[index].scope) }),
+    draw: (_, index) => told(page, found.of(index)).map((each, at) => h("span", { class: ["badge", "name", "note"][at] }, at === 0 ? each : ` ${each}`)),
+    act: choose,
+    key(_, { key }) {
+      if (key !== "Escape") return false;
       input.focus();
       open(false);
       return true;
@@ -72,69 +51,64 @@ export function finder(page: Page, leave: () => void): Finder {
     leave: () => input.focus(),
   });
   found.element.id = "gradir-hits";
-  const note = h("p", { class: "note" });
-  const sheet = h("div", { class: "hits", hidden: true }, note, found.element);
-  const element = h("div", { class: "finder", role: "search" }, input, sheet);
-  element.addEventListener("focusout", (event) => {
-    if (!(event.relatedTarget instanceof Node && element.contains(event.relatedTarget))) open(false);
+  const note = h("p.note");
+  const sheet = h("div.hits", { hidden: true }, note, found.element);
+  const element = h("div.finder", { role: "search" }, input, sheet);
+  element.addEventListener("focusout", ({ relatedTarget }) => {
+    if (!element.contains(relatedTarget as Node | null)) open(false);
   });
   sheet.addEventListener("pointerdown", (event) => event.preventDefault());
 
   function open(isOpen: boolean): void {
     sheet.hidden = !isOpen;
-    set(input, { "aria-expanded": isOpen ? "true" : "false" });
-    if (isOpen) found.refresh();
+    set(input, { "aria-expanded": `${isOpen}` });
+    if (isOpen) found.show(hits.length);
   }
   function find(): void {
+    clearTimeout(timer);
     const words = input.value.trim();
     const before = performance.now();
     hits = words === "" ? [] : search(model, page.details, words);
-    milliseconds = performance.now() - before;
-    found.element.style.height = `${Math.min(14, Math.max(1, hits.length)) * 24}px`;
-    found.show(hits.length, 0);
-    open(words !== "");
+    timings.search = performance.now() - before;
     found.element.hidden = hits.length === 0;
-    fill(note, hits.length === 0 ? "Nothing found" : `${numberText(hits.length)} found${hits.length > 1 ? ", the best first" : ""}`);
+    open(words !== "");
+    found.show(hits.length, 0);
+    fill(note, hits.length === 0 ? "Nothing found" : `${numberText(hits.length)}${hits.length === mostHits ? " or more" : ""} found${hits.length > 1 ? ", the best first" : ""}`);
     if (words !== "") page.say(note.textContent ?? "");
   }
-  function choose(index: number): void {
-    const hit = hits[index];
-    if (hit === undefined) return;
-    open(false);
-    leave();
-    page.select(hit.node >= 0 ? { kind: "node", at: hit.node } : { kind: "module", at: hit.scope }, true);
+  function choose(index: number): boolean {
+    if (index < hits.length) {
+      open(false);
+      page.stage.element.focus();
+      page.select(found.of(index));
+    }
+    return true;
   }
   function keyed(event: KeyboardEvent): void {
-    if (event.key === "ArrowDown" && hits.length > 0) {
+    const { key } = event;
+    if (key === "ArrowDown" && hits.length > 0) {
       open(true);
       found.goTo(0, true);
-    } else if (event.key === "Enter") {
-      clearTimeout(timer);
+    } else if (key === "Enter") {
       find();
       choose(0);
-    } else if (event.key === "Escape") {
-      if (!sheet.hidden) open(false);
-      else if (input.value === "") return;
-      else {
-        input.value = "";
-        find();
-      }
-    } else return;
+    } else if (key !== "Escape") return;
+    else if (!sheet.hidden) open(false);
+    else if (input.value === "") page.stage.element.focus();
+    else {
+      input.value = "";
+      find();
+    }
     event.preventDefault();
-    event.stopPropagation();
   }
   return {
     element,
     get hits() {
       return hits;
     },
-    get milliseconds() {
-      return milliseconds;
-    },
     focus() {
       input.focus();
       input.select();
     },
-    close: () => open(false),
   };
 }

@@ -1,29 +1,44 @@
-/** What the colours and signs of the drawing say, of what is on. */
+/** What the colours and signs of the drawing say, of what is on and in it. */
 
-import type { Looks } from "../draw/looks.ts";
+import { statuses } from "../data/model.ts";
+import type { Stage } from "../draw/stage.ts";
 import { fill, h } from "./dom.ts";
 
 export interface Legend {
   readonly element: HTMLElement;
-  show(title: string, looks: Looks, extra: readonly (readonly [className: string, words: string])[]): void;
+  show(title: string, stage: Stage): void;
 }
 
 export function legend(): Legend {
-  const body = h("ul", {});
-  const summary = h("summary", {}, "Legend");
-  const element = h("details", { class: "legend", open: innerWidth > 900 }, summary, body);
+  const body = h("ul");
+  const summary = h("summary", "Legend");
+  const element = h("details.legend", { open: innerWidth > 1100 }, summary, body);
   return {
     element,
-    show(title, looks, extra) {
+    show(title, { looks, shown, scene: { boxes, lines, stubs } }) {
+      const drawn = new Set<string>(looks.fill);
+      for (const { status } of lines) drawn.add(statuses[status]);
+      for (const held of looks.holds) statuses.forEach((status, at) => (held >> at) & 1 && drawn.add(status));
+      // A value flows along most lines; the others say what they are.
+      const kinds = new Set(lines.flatMap(({ kind }) => (kind > 0 ? [shown.model.edges.kinds[kind]] : [])));
+      const signs: readonly (readonly [isDrawn: boolean, className: string, words: string])[] = [
+        [looks.failed.includes(1), "failing", "the operation that failed"],
+        [stubs.length > 0, "cutting", "no gradient flows on: a cut"],
+        [boxes.some((box) => box.times > 1), "times", "equal modules drawn once"],
+        [looks.holds.some((held) => held > 0), "striped", "changes inside"],
+        [lines.some((line) => line.marked), "wedge", "a far line: select its box"],
+        [kinds.size > 0, "dotted", [...kinds].join(", ")],
+      ];
       fill(summary, `Colours: ${title}`);
       fill(
         body,
-        ...looks.legend.map(({ token, sign, words }) => {
-          const swatch = h("span", { class: "swatch", "aria-hidden": "true" }, sign);
+        // A scale is told whole, anything else as far as it is drawn.
+        looks.legend.map(({ token, sign, words }) => {
+          const swatch = h("span.swatch", { "aria-hidden": "true" }, sign);
           swatch.style.background = `var(--${token})`;
-          return h("li", {}, swatch, words);
+          return (drawn.has(token) || token.startsWith("look")) && h("li", swatch, words);
         }),
-        ...extra.map(([className, words]) => h("li", {}, h("span", { class: `swatch ${className}`, "aria-hidden": "true" }), words)),
+        signs.map(([isDrawn, className, words]) => isDrawn && h("li", h("span", { class: `swatch ${className}`, "aria-hidden": "true" }), words)),
       );
     },
   };

@@ -1,53 +1,60 @@
 /** A list of any length of which only the rows in sight are elements; one row takes part in the tab order. */
 
-import { fill, h, set } from "./dom.ts";
+import type { Selected } from "../state.ts";
+import type { Page } from "./context.ts";
+import { type Child, fill, h, set } from "./dom.ts";
 
 export interface ListOptions {
   readonly role: "tree" | "listbox" | "grid";
   readonly label: string;
-  readonly rowHeight?: number;
-  /** Fills a row, sets what is special of it (aria-level, class). */
-  draw(row: HTMLElement, index: number): void;
-  /** A click or Enter. */
-  act(index: number, event: Event): void;
+  /** What a row stands for, a module by its number in the model. */
+  of(index: number): Selected;
+  /** What stands in a row; sets what is special of it (aria-level, class). */
+  draw(row: HTMLElement, index: number): Child;
+  /** A click or Enter; true where more is not to be done, else what the row stands for is selected. */
+  act?(index: number, event: Event): boolean;
   /** Any other key; true where it was for the list. */
   key?(index: number, event: KeyboardEvent): boolean;
   /** Up from the first row. */
   leave?(): void;
 }
 
-export interface List {
+export interface List extends Pick<ListOptions, "of"> {
   readonly element: HTMLElement;
   readonly active: number;
   /** So many rows now, all drawn anew. */
   show(count: number, active?: number): void;
-  /** The rows in sight are drawn anew. */
-  refresh(): void;
+  /** Goes to the row of what is selected, if there is one; the rows in sight are drawn anew. */
+  reveal(): void;
   goTo(index: number, takesFocus: boolean): void;
 }
 
 const rowRoles = { tree: "treeitem", listbox: "option", grid: "row" } as const;
+const high = 24;
 const spare = 6;
 
-export function list(options: ListOptions): List {
-  const high = options.rowHeight ?? 24;
-  const inner = h("div", { class: "rows", role: options.role === "grid" ? "rowgroup" : "none" });
-  const element = h("div", { class: `list ${options.role}`, role: options.role, "aria-label": options.label }, inner);
+export function list(page: Page, options: ListOptions): List {
+  const { role } = options;
+  const inner = h("div.rows", { role: role === "grid" ? "rowgroup" : "none" });
+  const element = h("div", { class: `list ${role}`, role, "aria-label": options.label }, inner);
   const rows = new Map<number, HTMLElement>();
   let count = 0;
   let active = 0;
 
-  const place = (index: number): HTMLElement => {
-    const row = h("div", { role: rowRoles[options.role], class: "row", tabindex: index === active ? 0 : -1 });
+  const isSelected = (index: number): boolean => {
+    const { selected } = page.state;
+    const row = options.of(index);
+    if (selected.kind === "none" || row.kind !== selected.kind) return false;
+    return row.at === (selected.kind === "module" ? page.shown.scopes.of[selected.at] : selected.at);
+  };
+  const place = (index: number): void => {
+    const row = h("div.row", { role: rowRoles[role], tabindex: index === active ? 0 : -1, "aria-selected": `${isSelected(index)}` });
     row.style.top = `${index * high}px`;
-    row.style.height = `${high}px`;
     row.dataset["index"] = String(index);
-    if (options.role === "grid") set(row, { "aria-rowindex": index + 2 });
-    else set(row, { "aria-setsize": count, "aria-posinset": index + 1 });
-    options.draw(row, index);
+    set(row, role === "grid" ? { "aria-rowindex": index + 2 } : { "aria-setsize": count, "aria-posinset": index + 1 });
+    fill(row, options.draw(row, index));
     rows.set(index, row);
     inner.append(row);
-    return row;
   };
   const draw = (): void => {
     const first = Math.max(0, Math.floor(element.scrollTop / high) - spare);
@@ -62,9 +69,12 @@ export function list(options: ListOptions): List {
     for (let index = first; index <= last; index++) if (!rows.has(index)) place(index);
     if (active < count && !rows.has(active)) place(active);
   };
-  const clear = (): void => {
+  const redraw = (): void => {
+    const hadFocus = inner.contains(document.activeElement);
     rows.clear();
     fill(inner);
+    draw();
+    if (hadFocus) goTo(active, true);
   };
   const goTo = (index: number, takesFocus: boolean): void => {
     if (count === 0) return;
@@ -84,55 +94,49 @@ export function list(options: ListOptions): List {
     const row = event.target instanceof Element ? event.target.closest<HTMLElement>(".row") : null;
     return row === null ? -1 : Number(row.dataset["index"]);
   };
+  const act = (index: number, event: Event): void => {
+    if (!options.act?.(index, event)) page.select(options.of(index));
+    redraw();
+  };
 
   element.addEventListener("scroll", draw, { passive: true });
   element.addEventListener("click", (event) => {
     const index = indexOf(event);
     if (index < 0) return;
     goTo(index, true);
-    options.act(index, event);
+    act(index, event);
   });
   element.addEventListener("keydown", (event) => {
     const index = indexOf(event);
+    const { key } = event;
     if (index < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
-    const page = Math.max(1, Math.floor(element.clientHeight / high) - 1);
-    const moves: Readonly<Record<string, number>> = {
-      ArrowDown: index + 1,
-      ArrowUp: index - 1,
-      Home: 0,
-      End: count - 1,
-      PageDown: index + page,
-      PageUp: index - page,
-    };
-    if (event.key === "ArrowUp" && index === 0 && options.leave) options.leave();
-    else if (event.key in moves) goTo(moves[event.key], true);
-    else if (event.key === "Enter" || (event.key === " " && options.role !== "tree")) options.act(index, event);
+    const far = Math.max(1, Math.floor(element.clientHeight / high) - 1);
+    const to = { ArrowDown: index + 1, ArrowUp: index - 1, Home: 0, End: count - 1, PageDown: index + far, PageUp: index - far }[key];
+    if (to === -1 && options.leave) options.leave();
+    else if (to !== undefined) goTo(to, true);
+    else if (key === "Enter" || (key === " " && role === "listbox")) act(index, event);
     else if (!options.key?.(index, event)) return;
     event.preventDefault();
-    event.stopPropagation();
   });
   new ResizeObserver(draw).observe(element);
 
   return {
     element,
+    of: options.of,
     get active() {
       return active;
     },
     show(next, at = Math.min(active, Math.max(0, next - 1))) {
-      const hadFocus = inner.contains(document.activeElement);
       count = next;
       active = at;
       inner.style.height = `${count * high}px`;
-      if (options.role === "grid") set(element, { "aria-rowcount": count + 1 });
-      clear();
-      draw();
-      if (hadFocus) goTo(active, true);
+      if (role === "grid") set(element, { "aria-rowcount": count + 1 });
+      redraw();
     },
-    refresh() {
-      const hadFocus = inner.contains(document.activeElement);
-      clear();
-      draw();
-      if (hadFocus) rows.get(active)?.focus({ preventScroll: true });
+    reveal() {
+      // Of several rows of one cut the one that was gone to stays.
+      for (let index = 0; index < count && !isSelected(active); index++) if (isSelected(index)) goTo(index, false);
+      redraw();
     },
     goTo,
   };

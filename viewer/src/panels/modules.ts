@@ -2,42 +2,24 @@
 
 import { bytesText, numberText, plain } from "../draw/plain.ts";
 import { pathOf, resultsOf } from "../draw/sums.ts";
-import type { Selected } from "../state.ts";
 import type { Page } from "./context.ts";
-import { button, fill, h, set } from "./dom.ts";
-import { list } from "./list.ts";
+import { button, h, roving, set } from "./dom.ts";
+import { type List, list } from "./list.ts";
+import { typeOf } from "./pieces.ts";
 
-export interface ModulesTable {
-  readonly element: HTMLElement;
-  reveal(selected: Selected): void;
-}
+type Value = string | number;
+/** What it is sorted by, and the text of that where it is a number; columns of numbers start with the largest. */
+type Column = readonly [words: string, value: (scope: number) => Value, text?: (value: number) => string];
 
-interface Column {
-  readonly words: string;
-  readonly isNumber: boolean;
-  value(scope: number): string | number;
-  text(scope: number): string;
-}
-
-export function modulesTable(page: Page): ModulesTable {
+export function modulesTable(page: Page): List {
   const { model, sums } = page;
-  const { scopes, nodes, texts } = model;
-  const paths = Array.from({ length: scopes.count }, (_, scope) => pathOf(model, scope));
+  const { scopes, texts } = model;
   const results = resultsOf(model);
-  const shape = (scope: number): string => {
-    const node = results[scope];
-    return node < 0 ? "" : `${texts[nodes.dtype[node]]}${texts[nodes.shape[node]]}`;
-  };
-  const numbers = (words: string, column: ArrayLike<number>, text: (value: number) => string = numberText): Column => ({
-    words,
-    isNumber: true,
-    value: (scope) => column[scope],
-    text: (scope) => (column[scope] === 0 ? "" : text(column[scope])),
-  });
+  const numbers = (words: string, column: ArrayLike<number>, text = numberText): Column => [words, (scope) => column[scope], text];
   const columns: readonly Column[] = [
-    { words: "Module", isNumber: false, value: (scope) => scope, text: (scope) => paths[scope] },
-    { words: "Class", isNumber: false, value: (scope) => texts[scopes.className[scope]], text: (scope) => texts[scopes.className[scope]] },
-    { words: "Result", isNumber: false, value: shape, text: shape },
+    ["Module", (scope) => scope, (scope) => pathOf(model, scope)],
+    ["Class", (scope) => texts[scopes.className[scope]]],
+    ["Result", (scope) => (results[scope] < 0 ? "" : typeOf(model, results[scope]))],
     numbers("Calls", scopes.calls),
     numbers("Nodes", sums.nodes),
     numbers("Parameters", scopes.parameters),
@@ -49,81 +31,46 @@ export function modulesTable(page: Page): ModulesTable {
   let sorted = -1;
   let isDown = false;
 
-  const heads = columns.map((column, at) =>
-    h(
-      "div",
-      { role: "columnheader", class: column.isNumber ? "cell number" : "cell", "aria-sort": "none" },
-      button(column.words, () => sort(at), { tabindex: at === 0 ? 0 : -1, title: `Sort by ${column.words.toLowerCase()}` }),
-    ),
-  );
-  const head = h("div", { role: "row", class: "head", "aria-rowindex": 1, keydown: (event: KeyboardEvent) => walkHeads(event) }, ...heads);
-  const rows = list({
+  const buttons = columns.map(([words], at) => button(words, () => sort(at), { tabindex: at === 0 ? 0 : -1, title: `Sort by ${words.toLowerCase()}` }));
+  const heads = buttons.map((each) => h("div.cell", { role: "columnheader" }, each));
+  const head = h("div.head", { role: "row", "aria-rowindex": 1 }, heads);
+  roving(head, buttons);
+  head.addEventListener("keydown", (event) => {
+    if (event.key !== "ArrowDown") return;
+    rows.goTo(rows.active, true);
+    event.preventDefault();
+  });
+  const rows = list(page, {
     role: "grid",
     label: "Modules",
-    draw(row, index) {
-      const scope = order[index];
-      set(row, { "aria-selected": isSelected(scope) ? "true" : "false" });
-      fill(
-        row,
-        ...columns.map((column) =>
-          h(
-            "div",
-            { role: "gridcell", class: column.isNumber ? "cell number" : "cell", title: plain(column.text(scope), 400) },
-            plain(column.text(scope), 200),
-          ),
-        ),
-      );
-    },
-    act(index) {
-      page.select({ kind: "module", at: order[index] });
-      rows.refresh();
-    },
-    key(index, event) {
-      if (event.key !== " " && event.key !== "o") return false;
+    of: (index) => ({ kind: "module", at: order[index] }),
+    draw: (_, index) =>
+      columns.map(([, valueOf, textOf]) => {
+        const value = valueOf(order[index]);
+        const text = typeof value === "string" ? value : value > 0 && textOf ? textOf(value) : "";
+        return h("div.cell", { role: "gridcell", title: plain(text, 400) }, plain(text, 200));
+      }),
+    key(index, { key }) {
+      if (key !== " " && key !== "o") return false;
       page.toggle(order[index]);
       return true;
     },
-    leave: () => heads[sorted].querySelector("button")?.focus(),
+    leave: () => buttons[sorted].focus(),
   });
-  rows.element.prepend(h("div", { role: "rowgroup", class: "heads" }, head));
-  const isSelected = (scope: number): boolean => page.state.selected.kind === "module" && page.shown.scopes.of[page.state.selected.at] === scope;
+  rows.element.prepend(h("div.heads", { role: "rowgroup" }, head));
 
   function sort(column: number): void {
-    // Numbers are asked for the largest first.
-    isDown = column === sorted ? !isDown : columns[column].isNumber;
+    isDown = column === sorted ? !isDown : column > 2;
     sorted = column;
-    const { value } = columns[column];
-    const keys = new Map(order.map((scope) => [scope, value(scope)]));
+    const keys = new Map(order.map((scope) => [scope, columns[column][1](scope)]));
     order.sort((one, other) => {
-      const a = keys.get(one) ?? 0;
-      const b = keys.get(other) ?? 0;
-      const by = typeof a === "number" && typeof b === "number" ? a - b : a < b ? -1 : a > b ? 1 : 0;
-      return (isDown ? -by : by) || one - other;
+      const [a, b] = [keys.get(one) ?? 0, keys.get(other) ?? 0];
+      return (a === b ? 0 : a < b === isDown ? 1 : -1) || one - other;
     });
-    heads.forEach((each, at) => set(each, { "aria-sort": at === sorted ? (isDown ? "descending" : "ascending") : "none" }));
+    heads.forEach((each, at) => set(each, { "aria-sort": at !== sorted ? "none" : isDown ? "descending" : "ascending" }));
     rows.show(order.length, 0);
-  }
-  function walkHeads(event: KeyboardEvent): void {
-    const buttons = heads.map((each) => each.querySelector("button"));
-    const at = buttons.findIndex((each) => each === document.activeElement);
-    const to = event.key === "ArrowRight" ? at + 1 : event.key === "ArrowLeft" ? at - 1 : -1;
-    if (event.key === "ArrowDown") rows.goTo(rows.active, true);
-    else if (to < 0 || to >= buttons.length) return;
-    else {
-      buttons.forEach((each, place) => set(each as HTMLElement, { tabindex: place === to ? 0 : -1 }));
-      buttons[to]?.focus();
-    }
-    event.preventDefault();
-    event.stopPropagation();
   }
 
   sort(0);
-  return {
-    element: h("div", { class: "modules fills" }, rows.element),
-    reveal(selected) {
-      const at = selected.kind === "module" ? order.indexOf(page.shown.scopes.of[selected.at]) : -1;
-      if (at >= 0) rows.goTo(at, false);
-      rows.refresh();
-    },
-  };
+  return rows;
 }

@@ -1,33 +1,93 @@
-/** What panels are put together from: buttons that lead somewhere, lists of facts. */
+/** What panels are put together from: buttons that lead somewhere, lists of facts, tables. */
 
 import { type Model, roles } from "../data/model.ts";
+import { numberText } from "../draw/plain.ts";
 import { pathOf } from "../draw/sums.ts";
+import { type Selected, nothing } from "../state.ts";
 import type { Page } from "./context.ts";
-import { button, h } from "./dom.ts";
+import { type Child, button, h } from "./dom.ts";
 
-export function nodeButton(page: Page, node: number, words = page.model.nodes.id(node)): HTMLElement {
-  return button(words, () => page.select({ kind: "node", at: node }, true), { class: "link" });
+/** A button that selects. */
+export function link(page: Page, selected: Selected, words: string): HTMLElement {
+  return button(words, () => page.select(selected), { class: "link" });
 }
 
-export function moduleButton(page: Page, scope: number): HTMLElement {
-  return button(pathOf(page.model, scope) || "the whole graph", () => page.select(scope === 0 ? { kind: "none" } : { kind: "module", at: scope }), {
-    class: "link",
-  });
+export function nodeButton(page: Page, at: number, words = page.model.nodes.id(at)): HTMLElement {
+  return link(page, { kind: "node", at }, words);
 }
 
-export function badges(words: readonly string[]): HTMLElement {
-  return h("p", { class: "badges" }, ...words.filter((each) => each !== "").map((each) => h("span", { class: "badge" }, each)));
+export function moduleButton(page: Page, at: number): HTMLElement {
+  return link(page, at === 0 ? nothing : { kind: "module", at }, pathOf(page.model, at) || "the whole graph");
 }
 
-export function facts(all: readonly (readonly [string, string])[]): HTMLElement | null {
-  const told = all.filter(([, value]) => value !== "");
-  return told.length === 0 ? null : h("dl", {}, ...told.flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]));
+export function badges(...words: readonly string[]): Child {
+  return h(
+    "p.badges",
+    words.map((each) => each !== "" && h("span.badge", each)),
+  );
+}
+
+/** What is known, by key: what is empty or zero is left out. */
+export function facts(all: readonly (readonly [key: string, value: string])[] | Readonly<Record<string, string | number>>): Child {
+  const told = (all instanceof Array ? all : Object.entries(all)).filter(([, value]) => value);
+  return (
+    told.length > 0 &&
+    h(
+      "dl",
+      told.map(([key, value]) => [h("dt", key), h("dd", typeof value === "number" ? numberText(value) : value)]),
+    )
+  );
+}
+
+/** A heading with what stands below it, if there is anything. */
+export function below(title: string, ...children: readonly Child[]): Child {
+  return children.some((child) => child) && [h("h3", title), children];
+}
+
+/** Rows whose first cell is their head. */
+export function table(heads: readonly string[], rows: readonly (readonly Child[])[]): Child {
+  return (
+    rows.length > 0 &&
+    h(
+      "table",
+      h(
+        "thead",
+        h(
+          "tr",
+          heads.map((words) => h("th", { scope: "col" }, words)),
+        ),
+      ),
+      h(
+        "tbody",
+        rows.map(([first, ...rest]) =>
+          h(
+            "tr",
+            h("th", { scope: "row" }, first),
+            rest.map((cell) => h("td", cell)),
+          ),
+        ),
+      ),
+    )
+  );
+}
+
+/** As many as one reads, and how many more there are. */
+export function several<Item>(all: readonly Item[], most: number, draw: (item: Item) => Child): Child {
+  return (
+    all.length > 0 && [
+      h(
+        "ul",
+        all.slice(0, most).map((each) => h("li", draw(each))),
+      ),
+      all.length > most && h("p.note", `and ${numberText(all.length - most)} more`),
+    ]
+  );
 }
 
 export function copy(page: Page, text: string): void {
   const failed = (): void => {
     // Some hosts of a page forbid the clipboard: what is marked can still be copied by hand.
-    const area = h("textarea", { class: "sr" });
+    const area = h("textarea.sr");
     area.value = text;
     document.body.append(area);
     area.select();
@@ -43,4 +103,9 @@ export function copy(page: Page, text: string): void {
 export function titleOf({ nodes, texts }: Model, node: number): string {
   const [op, name] = [texts[nodes.op[node]], texts[nodes.name[node]]];
   return (roles[nodes.role[node]] === "function" ? op : name || op) || roles[nodes.role[node]];
+}
+
+/** "float32[4, 8]" */
+export function typeOf({ nodes, texts }: Model, node: number): string {
+  return `${texts[nodes.dtype[node]]}${texts[nodes.shape[node]]}`;
 }

@@ -1,119 +1,69 @@
 /** The bar at the top: what is not done on the drawing itself. */
 
-import { type State, switchNames } from "../state.ts";
+import { switches } from "../state.ts";
 import type { Page } from "./context.ts";
-import { type Child, button, h, set } from "./dom.ts";
+import { type Child, h, set } from "./dom.ts";
 
 export interface Toolbar {
   readonly element: HTMLElement;
-  show(state: State): void;
+  show(): void;
 }
 
-export interface ToolbarActions {
-  fit(): void;
-  zoom(factor: number): void;
-  openAll(): void;
-  closeAll(): void;
-  openTo(depth: number): void;
-  openSelected(): void;
-  next(by: number): void;
-  save(kind: "svg" | "png"): void;
-  help(): void;
-  toggleSide(side: "left" | "right"): void;
-}
-
-export function toolbar(
-  page: Page,
-  colours: readonly (readonly [name: string, words: string])[],
-  finder: HTMLElement,
-  actions: ToolbarActions,
-): Toolbar {
-  const { model } = page;
+export function toolbar(page: Page, finder: HTMLElement): Toolbar {
+  const { model, tool } = page;
   const colour = h(
     "select",
     { "aria-label": "Colour by", change: () => page.change({ colour: colour.value }) },
-    ...colours.map(([name, words]) => h("option", { value: name }, `Colour: ${words}`)),
+    page.colours.map(([value, words]) => h("option", { value }, `Colour: ${words}`)),
   );
-  const checks = Object.entries(switchNames).map(([name, [key, words]]) => {
-    const box = h("input", {
+  const boxes = switches.map(([, name]) =>
+    h("input", {
       type: "checkbox",
-      id: `gradir-switch-${name}`,
-      change: () => page.change({ switches: { ...page.state.switches, [key]: box.checked } }),
-    });
-    return [key, box, h("label", {}, box, words)] as const;
-  });
-  const sides = button("Side by side", () => page.change({ sides: !page.state.sides }), { "aria-pressed": "false" });
-  const isDiff = model.changes.length > 0;
-  const depths = [1, 2, 3, 4].map((depth) => button(`To depth ${depth}`, () => closing(() => actions.openTo(depth))));
-  const opening = menu(
-    "Open",
-    button("All", () => closing(actions.openAll)),
-    button("None", () => closing(actions.closeAll)),
-    ...depths,
-    button("To the selected", () => closing(actions.openSelected)),
+      change: () => page.change({ switches: { ...page.state.switches, [name]: !page.state.switches[name] } }),
+    }),
   );
-  const showing = menu("Show", ...checks.map(([, , label]) => label));
-  const saving = menu(
-    "Save",
-    button("SVG of what is seen", () => closing(() => actions.save("svg"))),
-    button("PNG of what is seen", () => closing(() => actions.save("png"))),
-  );
-  const menus = [opening, showing, saving];
-
-  function closing(act: () => void): void {
-    act();
-    for (const each of menus) each.open = false;
-  }
-  document.addEventListener("pointerdown", (event) => {
-    for (const each of menus) if (event.target instanceof Node && !each.contains(event.target)) each.open = false;
-  });
-  for (const each of menus) {
-    each.addEventListener("keydown", (event) => {
-      if (event.key !== "Escape" || !each.open) return;
-      each.open = false;
-      each.querySelector("summary")?.focus();
-      event.stopPropagation();
-      event.preventDefault();
-    });
-    each.addEventListener("toggle", () => {
-      if (each.open) for (const other of menus) if (other !== each) other.open = false;
-    });
-  }
-  const tools = (...children: Child[]): HTMLElement => h("div", { class: "tools" }, ...children);
-  const element = h(
-    "header",
-    {},
-    h("h1", { title: model.title }, model.title || "gradir"),
-    finder,
-    tools(opening, showing, colour),
-    tools(
-      button("\u2212", () => actions.zoom(1 / 1.4), { "aria-label": "Zoom out", title: "Zoom out (-)" }),
-      button("+", () => actions.zoom(1.4), { "aria-label": "Zoom in", title: "Zoom in (+)" }),
-      button("Fit", actions.fit, { title: "Fit the drawing (f)" }),
+  const sides = tool("b", "Side by side");
+  const menus = [
+    menu("Open", tool("e"), tool("0"), [..."1234"].map((depth) => tool(depth, `to depth ${depth}`)), tool("o")),
+    menu(
+      "Show",
+      boxes.map((box, at) => h("label", box, h("span", switches[at][3]))),
     ),
-    isDiff &&
-      tools(
-        button("\u2039", () => actions.next(-1), { "aria-label": "Previous change", title: "Previous change (p)" }),
-        button("\u203a", () => actions.next(1), { "aria-label": "Next change", title: "Next change (n)" }),
-        sides,
-      ),
-    tools(
-      saving,
-      button("Lists", () => actions.toggleSide("left"), { title: "Lists ([)" }),
-      button("Details", () => actions.toggleSide("right"), { title: "Details (])" }),
-      button("?", actions.help, { "aria-label": "Help: keys", title: "Keys (?)" }),
-    ),
-  );
+    menu("Save", tool("s"), tool("S"), tool("k")),
+  ];
+  // A press elsewhere, or on what a menu has to do, closes it.
+  for (const type of ["pointerdown", "click"])
+    document.addEventListener(type, ({ target }) => {
+      for (const each of menus) if (!each.contains(target as Node) || (type === "click" && target instanceof HTMLButtonElement)) each.open = false;
+    });
+  const tools = (...children: Child[]): HTMLElement => h("div.tools", children);
   return {
-    element,
-    show(state) {
+    element: h(
+      "header",
+      h("h1", { title: model.title }, model.title || "gradir"),
+      finder,
+      tools(menus[0], menus[1], colour),
+      tools(tool("-", "\u2212"), tool("+", "+"), tool("f", "Fit")),
+      model.changes.length > 0 && tools(tool("p", "\u2039"), tool("n", "\u203a"), sides),
+      tools(menus[2], tool("[", "Lists"), tool("]", "Details"), tool("?", "?")),
+    ),
+    show() {
+      const { state } = page;
       colour.value = state.colour;
-      for (const [key, box] of checks) box.checked = state.switches[key];
-      set(sides, { "aria-pressed": state.sides ? "true" : "false" });
+      switches.forEach(([, name], at) => (boxes[at].checked = state.switches[name]));
+      set(sides, { "aria-pressed": `${state.sides}` });
     },
   };
 }
 
 function menu(words: string, ...children: Child[]): HTMLDetailsElement {
-  return h("details", { class: "menu" }, h("summary", {}, words), h("div", {}, ...children));
+  const head = h("summary", words);
+  const element = h("details.menu", { name: "gradir-menu" }, head, h("div", children));
+  element.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !element.open) return;
+    element.open = false;
+    head.focus();
+    event.preventDefault();
+  });
+  return element;
 }

@@ -1,0 +1,88 @@
+/** Lists in sections: the changes of a diff in the groups of its text, and where no gradient flows on. */
+
+import { type Cut, statuses } from "../data/model.ts";
+import { statusSigns } from "../draw/looks.ts";
+import { numberText } from "../draw/plain.ts";
+import { nothing } from "../state.ts";
+import type { Page } from "./context.ts";
+import { h } from "./dom.ts";
+import { type List, list } from "./list.ts";
+
+/** What leads to a change or a cut, by its place among them; -1 of a heading, whose note is a number. */
+type Row = readonly [at: number, words: string, note: string];
+
+export function changesList(page: Page): List {
+  const { changes } = page.model;
+  const groups: [words: string, rows: Row[]][] = [];
+  changes.forEach(({ group, text }, at) => {
+    if (groups.at(-1)?.[0] !== group) groups.push([group, []]);
+    groups.at(-1)?.[1].push([at, text, ""]);
+  });
+  return sections(page, "change", "Changes", groups, (at) => {
+    const { kind } = changes[at];
+    return [kind, statusSigns[(statuses as readonly string[]).indexOf(kind)] || "\u00b7"];
+  });
+}
+
+export function cutsList(page: Page): List {
+  const { cuts } = page.model;
+  const lacking = unreached(cuts).map(([name, at]): Row => [at, name, isPlace(cuts[at]) ? `${reason(cuts[at])} ${cuts[at].source}` : cuts[at].kind]);
+  const places = cuts.flatMap((cut, at): Row[] =>
+    isPlace(cut) ? [[at, reason(cut), `${cut.source}${cut.meant === "" ? "" : ` \u2013 meant: ${cut.meant}`}`]] : [],
+  );
+  const groups: [string, Row[]][] = [
+    ["Parameters without gradient", lacking],
+    ["Where gradient stops", places],
+  ];
+  return sections(page, "cut", "Parameters without gradient, and where it stops", groups, () => ["removed", "\u2298"]);
+}
+
+function sections(
+  page: Page,
+  kind: "change" | "cut",
+  label: string,
+  groups: readonly (readonly [words: string, rows: readonly Row[]])[],
+  signOf: (at: number) => readonly [className: string, sign: string],
+): List {
+  const rows = groups.flatMap(([words, all]): Row[] => {
+    // A module that came or went is a group of its own, and heads it by itself.
+    if (all.length === 0 || all[0][1] === words) return [...all];
+    return [[-1, words, numberText(all.length)], ...all];
+  });
+  const all = list(page, {
+    role: "listbox",
+    label,
+    of: (index) => (rows[index][0] < 0 ? nothing : { kind, at: rows[index][0] }),
+    act(index) {
+      // A heading leads to the first below it.
+      if (rows[index][0] >= 0) return false;
+      page.select({ kind, at: rows[index + 1][0] });
+      return true;
+    },
+    draw(row, index) {
+      const [at, words, note] = rows[index];
+      row.classList.toggle("heading", at < 0);
+      if (at < 0) return [h("span.name", words), h("span.count", note)];
+      row.title = `${words} ${note}`.slice(0, 500);
+      const [className, sign] = signOf(at);
+      return [h("span", { class: `sign ${className}` }, sign), h("span.name", ` ${words}`), h("span.note", ` ${note}`)];
+    },
+  });
+  all.show(rows.length);
+  return all;
+}
+
+/** Parameters without gradient, of cuts that are no places, each with the cut that it is behind. */
+export function unreached(cuts: readonly Cut[]): readonly (readonly [name: string, cut: number])[] {
+  const behind = new Map<string, number>();
+  cuts.forEach((cut, at) => isPlace(cut) && cut.names.forEach((name) => behind.has(name) || behind.set(name, at)));
+  return cuts.flatMap((cut, at) => (isPlace(cut) ? [] : cut.names.map((name) => [name, behind.get(name) ?? at] as const)));
+}
+
+function isPlace(cut: Cut): boolean {
+  return cut.op !== "" || cut.source !== "";
+}
+
+export function reason(cut: Cut): string {
+  return cut.op === "" || cut.op === cut.kind ? cut.kind : `${cut.kind}: ${cut.op}`;
+}

@@ -1,0 +1,118 @@
+/** The one state of the page, and all that changes it: what a reader does, and the link that brings it back. */
+
+import { type Model, flag } from "./data/model.ts";
+import { colourings } from "./draw/looks.ts";
+import { stage as stageOf } from "./draw/stage.ts";
+import { standIn, sumsOf } from "./draw/sums.ts";
+import { eyeOf, memory } from "./memory.ts";
+import { around, toggled } from "./opening.ts";
+import type { Page } from "./panels/context.ts";
+import { timings } from "./probe.ts";
+import { caption } from "./scene/labels.ts";
+import { type State, carried, hashOf, nothing, stateOf, switched, switchesOf } from "./state.ts";
+import { boxesWords, trailWords } from "./words.ts";
+
+export interface Reader extends Omit<Page, "tool"> {
+  /** Goes to the view of a link, to the first one where it is empty. */
+  go(hash: string): void;
+}
+
+const watched = ["opened", "colour", "switches", "trail", "sides"] as const;
+
+/** `onChange` gets the state that was. */
+export function reader(model: Model, onChange: (last: State) => void, say: (words: string) => void): Reader {
+  const sums = sumsOf(model);
+  const colours = colourings(model, sums);
+  const first: State = {
+    selected: nothing,
+    opened: new Set(),
+    colour: colours[0][0],
+    switches: switched((_, byDefault) => byDefault),
+    trail: "",
+    sides: false,
+  };
+  const failed = model.nodes.flags.findIndex((bits) => (bits & flag.failed) !== 0);
+  let state = first;
+  const past = memory(go);
+  const stage = stageOf(model, state, sums, () => past.look(stage.camera));
+
+  function apply(next: State, anchor = -1): void {
+    const last = state;
+    state = next;
+    if (watched.some((key) => next[key] !== last[key])) stage.follow(next, anchor);
+    else stage.select(next.selected);
+    past.step(hashOf(state, model, stage.shown.scopes));
+    past.look(stage.camera);
+    onChange(last);
+  }
+  /** What is open is numbered by what is shown, which the switches change: it is carried over by its path. */
+  function renumbered(next: State): State {
+    const before = stage.shown.scopes;
+    stage.follow({ ...next, opened: new Set(), selected: nothing }, -1);
+    const now = stage.shown.scopes;
+    const { kind, at } = next.selected;
+    const found = kind === "module" ? now.find(before.key(at)) : at;
+    return { ...next, opened: carried(next.opened, before, now), selected: found < 0 ? nothing : { kind, at: found } };
+  }
+  function go(hash: string): void {
+    const last = state;
+    const switches = switchesOf(hash, first.switches);
+    // A link has all of the view, but switches that stay need no new drawing.
+    const isSame = JSON.stringify(switches) === JSON.stringify(state.switches);
+    state = { ...first, switches: isSame ? state.switches : switches };
+    if (!isSame) stage.follow(state, -1);
+    const asked = stateOf(hash, model, stage.shown.scopes, { ...state, opened: stage.firstOpened() });
+    // What a link of another graph asks for is left out.
+    const colour = colours.some(([name]) => name === asked.colour) ? asked.colour : first.colour;
+    state = { ...asked, switches: state.switches, colour, sides: asked.sides && model.changes.length > 0 };
+    if (hash === "" && failed >= 0) {
+      // Who opens the graph of a forward that raised wants to see where.
+      const selected = { kind: "node", at: failed } as const;
+      state = { ...state, selected, opened: new Set([...state.opened, ...around(stage.shown, selected)]) };
+    }
+    stage.follow(state, -1);
+    const eye = eyeOf(hash);
+    if (eye !== null) stage.move(eye);
+    else {
+      stage.begin();
+      stage.reveal(state.selected);
+    }
+    onChange(last);
+  }
+  return {
+    model,
+    sums,
+    stage,
+    colours,
+    details: null,
+    get state() {
+      return state;
+    },
+    get shown() {
+      return stage.shown;
+    },
+    go,
+    say,
+    select(selected, isSeen = false) {
+      const inner = isSeen ? [] : around(stage.shown, selected).filter((scope) => !state.opened.has(scope));
+      apply({ ...state, selected, opened: inner.length > 0 ? new Set([...state.opened, ...inner]) : state.opened });
+      if (!isSeen) stage.reveal(selected);
+    },
+    change(part) {
+      const next = { ...state, ...part };
+      apply(part.switches === undefined ? next : renumbered(next));
+      if (part.switches !== undefined || part.opened !== undefined) {
+        stage.fit();
+        say(boxesWords(stage));
+      }
+      if (part.trail !== undefined) say(trailWords(state, stage));
+    },
+    toggle(wanted) {
+      const began = performance.now();
+      const scope = standIn(stage.shown, wanted);
+      apply({ ...state, opened: toggled(state.opened, scope) }, scope);
+      say(`${caption(stage.shown, scope)} ${state.opened.has(scope) ? "opened" : "closed"}`);
+      requestAnimationFrame(() => setTimeout(() => (timings.opened = performance.now() - began)));
+    },
+  };
+}

@@ -1,0 +1,123 @@
+/** What stands around the drawing, bar, lists, details and legend, and how all of it follows the state. */
+
+import { commands } from "./commands.ts";
+import type { Model } from "./data/model.ts";
+import { numberText } from "./draw/plain.ts";
+import type { Page } from "./panels/context.ts";
+import { detailsPanel } from "./panels/details.ts";
+import { button, fill, h, set } from "./panels/dom.ts";
+import { changesList, cutsList, unreached } from "./panels/entries.ts";
+import { type Finder, finder as finderOf } from "./panels/finder.ts";
+import { type Help, help as helpOf } from "./panels/help.ts";
+import { legend as legendOf } from "./panels/legend.ts";
+import { modulesTable } from "./panels/modules.ts";
+import { outline } from "./panels/outline.ts";
+import { tabs as tabsOf } from "./panels/tabs.ts";
+import { toolbar } from "./panels/toolbar.ts";
+import { pointing } from "./pointing.ts";
+import { type Reader, reader as readerOf } from "./reader.ts";
+import type { State } from "./state.ts";
+import { told } from "./words.ts";
+
+export interface Surroundings {
+  readonly page: Page & Reader;
+  readonly finder: Finder;
+  /** What comes after the first picture. */
+  showLists(): void;
+  showDetails(): void;
+}
+
+/** A window of less pixels begins without what stands beside the drawing. */
+const narrow = 900;
+
+export function surroundings(model: Model): Surroundings {
+  const { cuts, changes } = model;
+  const isDiff = changes.length > 0;
+  const live = h("div.sr", { "aria-live": "polite", role: "status" });
+  const reader = readerOf(model, follow, (words) => fill(live, words.slice(0, 400)));
+  const { stage } = reader;
+  const page = Object.assign(reader, {
+    tool(key: string, words?: string) {
+      const [, said, run] = help.byKey.get(key) ?? ["", "", () => undefined];
+      // A sign alone says nothing to who does not see it.
+      return button(words ?? said, () => run(key, false), { title: `${said} (${key})`, "aria-label": /\w/.test(words ?? said) ? null : said });
+    },
+  });
+  const finder = finderOf(page);
+  const lacking = unreached(cuts).length;
+  const tabs = tabsOf(
+    "Lists",
+    [
+      ["changes", `Changes ${numberText(changes.length)}`, () => changesList(page), isDiff],
+      ["outline", "Outline", () => outline(page)],
+      ["modules", "Modules", () => modulesTable(page)],
+      ["cuts", lacking > 0 ? `Unreached ${numberText(lacking)}` : `Cuts ${cuts.length}`, () => cutsList(page), cuts.length > 0],
+    ],
+    (name) => {
+      root.classList.toggle("wide", name === "modules");
+      stage.resize();
+      tabs.reveal();
+    },
+  );
+  const help: Help = helpOf(
+    commands(page, {
+      find: finder.focus,
+      help: () => help.open(),
+      tab(name) {
+        showSide("left");
+        tabs.focus(name);
+      },
+      toggleSide(side) {
+        if (root.classList.toggle(`no${side}`)) stage.resize();
+        else showSide(side);
+      },
+    }),
+  );
+  const bar = toolbar(page, finder.element);
+  const panel = detailsPanel(page);
+  const legend = legendOf();
+  set(stage.element, {
+    tabindex: 0,
+    role: "application",
+    "aria-label": "Drawing of the graph. The outline tells the same in text: press t. Press ? for the keys.",
+  });
+  const root = h(
+    "div.page",
+    bar.element,
+    h("aside.left", { "aria-label": "Lists" }, tabs.element),
+    h("main", stage.element, model.nodes.count === 0 && h("p.nothing", "This graph has no nodes"), legend.element, stage.map),
+    h("aside.right", { "aria-label": "Details" }, panel.element),
+    live,
+  );
+  if (innerWidth < narrow) root.classList.add("noleft", "noright");
+  document.body.append(root, help.dialog);
+  for (const each of stage.drawings) pointing(page, each);
+  return { page, finder, showLists: () => tabs.show(isDiff ? "changes" : "outline"), showDetails: panel.show };
+
+  /** Beside the drawing of a narrow window there is room for one. */
+  function showSide(side: "left" | "right"): void {
+    root.classList.remove(`no${side}`);
+    if (innerWidth < narrow) root.classList.add(side === "left" ? "noright" : "noleft");
+    stage.resize();
+    stage.reveal(page.state.selected);
+  }
+  function follow(last: State): void {
+    const { state } = page;
+    bar.show();
+    panel.show();
+    legend.show(page.colours.find(([name]) => name === state.colour)?.[1] ?? "role", stage);
+    if (state.sides !== last.sides) nameSides();
+    if (state.selected === last.selected) return;
+    tabs.reveal();
+    const { kind, at } = state.selected;
+    page.say(`${told(page, state.selected).join(" ")}${kind !== "module" ? "" : state.opened.has(at) ? ", open" : ", closed"}`);
+  }
+  function nameSides(): void {
+    stage.drawings.forEach((each, at) => {
+      each.element.querySelector("p")?.remove();
+      if (!page.state.sides) return;
+      each.element.append(h("p", at === 0 ? "before" : "after"));
+      if (at > 0) pointing(page, each);
+    });
+  }
+}
