@@ -3,7 +3,7 @@
 import type { Shown } from "./graph/shown.ts";
 import type { Selected } from "./state.ts";
 import { statuses } from "./data/model.ts";
-import { type Sums, depths, scopeOf, standIn } from "./draw/sums.ts";
+import { type Sums, depths, scopeOf } from "./draw/sums.ts";
 
 /** With more boxes than this a picture of all says nothing, and takes its time. */
 const mostOpened = 20_000;
@@ -57,7 +57,7 @@ export function around(shown: Shown, selected: Selected): number[] {
   const { model, scopes } = shown;
   const starts: number[] = [];
   if (selected.kind === "node") starts.push(scopeOf(model, shown, selected.at));
-  else if (selected.kind === "module") starts.push(scopes.parent[standIn(shown, selected.at)]);
+  else if (selected.kind === "module") starts.push(scopes.parent[shown.scopes.drawn(selected.at)]);
   else if (selected.kind === "cut") {
     const { at, into, scope } = model.cuts[selected.at];
     for (const node of [at, into]) if (node >= 0) starts.push(scopeOf(model, shown, node));

@@ -7,7 +7,7 @@ import { colourings } from "./draw/looks.ts";
 import { caption } from "./scene/labels.ts";
 import { numberText } from "./draw/plain.ts";
 import { type Stage, stage as stageOf } from "./draw/stage.ts";
-import { standIn, sumsOf } from "./draw/sums.ts";
+import { sumsOf } from "./draw/sums.ts";
 import { search } from "./graph/search.ts";
 import { type KeyActions, keys } from "./keys.ts";
 import { eyeOf, memory } from "./memory.ts";
@@ -31,7 +31,8 @@ import { saved } from "./saving.ts";
 import { type Selected, type State, carried, had, hashOf, nothing, stateOf, switchesOf } from "./state.ts";
 import { boxesWords, marksSeen, selectedWords, trailWords } from "./words.ts";
 
-const switches = { hideRearranging: false, dropAccumulators: true, rollUp: false, inlineParameters: true };
+/** Of a graph with more nodes equal layers and steps are drawn once at first. */
+const large = 150;
 /** A window of less pixels begins without what stands beside the drawing. */
 const narrow = 900;
 
@@ -46,6 +47,7 @@ function build(model: Model, timings: Timings): void {
   const sums = sumsOf(model);
   const colours = colourings(model, sums);
   const link = location.hash;
+  const switches = { hideRearranging: false, dropAccumulators: true, rollUp: model.nodes.count > large, inlineParameters: true };
   let details: DetailsOfAll | null = null;
   let state: State = { selected: nothing, opened: new Set(), colour: colours[0][0], switches: switchesOf(link, switches), trail: "", sides: false };
   const past = memory((hash) => restore(hash));
@@ -92,7 +94,7 @@ function build(model: Model, timings: Timings): void {
     },
     toggle(wanted) {
       const began = performance.now();
-      const scope = standIn(stage.shown, wanted);
+      const scope = stage.shown.scopes.drawn(wanted);
       apply({ ...state, opened: toggled(state.opened, scope) }, scope);
       say(`${caption(stage.shown, scope)} ${state.opened.has(scope) ? "opened" : "closed"}`);
       requestAnimationFrame(() => setTimeout(() => (timings.opened = performance.now() - began)));

@@ -13,7 +13,7 @@ import { type Colouring, type Looks, colouring, looksOf } from "./looks.ts";
 import { minimap } from "./minimap.ts";
 import { type Marks, noMarks } from "./over.ts";
 import { type Painting, type Places, placesOf } from "./painting.ts";
-import { type Sums, standIn, sumsOf } from "./sums.ts";
+import { type Sums, sumsOf } from "./sums.ts";
 import { type Theme, themeOf } from "./theme.ts";
 import { litBoxes, trailNodes } from "./trail.ts";
 
@@ -248,7 +248,7 @@ export function marksOf(shown: Shown, places: Places, selected: Selected): Marks
   return nodes.length > 0 ? { ...noMarks, box: scene.boxOf(nodes[0]) } : noMarks;
 
   function moduleMarks(scope: number): Marks {
-    const drawn = standIn(shown, scope);
+    const drawn = shown.scopes.drawn(scope);
     const frame = frameOf.get(drawn);
     return frame === undefined ? { ...noMarks, box: scene.boxOfScope(drawn) } : { ...noMarks, frame };
   }

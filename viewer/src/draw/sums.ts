@@ -52,25 +52,6 @@ export function scopeOf(model: Model, shown: Shown | null, node: number): number
   return shown !== null && instead >= 0 && shown.host[instead] >= 0 ? shown.scope[shown.host[instead]] : model.nodes.scope[node];
 }
 
-/** The scope that is drawn for another one: itself, or that of the equal layer which is drawn for all. */
-export function standIn(shown: Shown, scope: number): number {
-  const { model, scopes } = shown;
-  if (scope <= 0 || scope >= model.scopes.count || !shown.switches.rollUp) return scope;
-  const depth = depths(model.scopes);
-  for (let node = 0; node < model.nodes.count; node++) {
-    let below = depth[model.nodes.scope[node]] - depth[scope];
-    if (below < 0) continue;
-    let own = model.nodes.scope[node];
-    let drawn = scopeOf(model, shown, node);
-    for (; below > 0; below--) {
-      own = model.scopes.parent[own];
-      drawn = scopes.parent[drawn];
-    }
-    if (own === scope) return drawn >= 0 ? drawn : scope;
-  }
-  return scope;
-}
-
 function byDepth(parent: ArrayLike<number>, count: number): Int32Array {
   const depth = depths({ parent, count });
   return Int32Array.from({ length: count }, (_, scope) => scope).sort((one, other) => depth[one] - depth[other]);

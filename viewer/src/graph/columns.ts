@@ -23,6 +23,17 @@ export function grouped(keys: ArrayLike<number>, groups: number, length = keys.l
   return { first, rows };
 }
 
+/** The last row that does not start behind a place, from row `low` on; one start more is the end. */
+export function rowAt(starts: Int32Array, place: number, low = 0): number {
+  let high = starts.length - 1;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (starts[middle] <= place) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
 /** A list of numbers that grows. */
 export class Numbers {
   private held = new Int32Array(64);

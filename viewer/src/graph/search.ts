@@ -1,5 +1,6 @@
 /** Nodes and modules by words: all of them must be found, in any field or in one that is named ("op:mm in:layers.3"). */
 import type { DetailsOfAll, Model } from "../data/model.ts";
+import { rowAt } from "./columns.ts";
 import { indexOf, sourcesOf } from "./haystack.ts";
 import type { Index } from "./haystack.ts";
 import { fieldsOf, parsed } from "./query.ts";
@@ -114,13 +115,7 @@ function idMatches({ ids, idStarts }: Index, word: string, count: number): Uint8
   const found = new Uint8Array(count);
   let node = 0;
   for (let at = ids.indexOf(word); at >= 0; at = ids.indexOf(word, idStarts[node + 1])) {
-    let [low, high] = [node, count];
-    while (high - low > 1) {
-      const middle = (low + high) >> 1;
-      if (idStarts[middle] <= at) low = middle;
-      else high = middle;
-    }
-    node = low;
+    node = rowAt(idStarts, at, node);
     if (at === idStarts[node]) found[node] = idStarts[node + 1] - 1 - at === word.length ? 3 : 2;
     else found[node] = 1;
     if (node + 1 === count) break;

@@ -25,7 +25,7 @@ export function firstOpened(tree: Tree, open: (opened: ReadonlySet<number>) => O
       // Equal modules open together or not at all.
       const more = group.reduce((sum, scope) => sum + size(scope) - 1, 0);
       // A run of thousands is a choice of where to look; opened it would only push the others away.
-      if (boxes + more > mostBoxes || scopes.isRun(group[0])) continue;
+      if (boxes + more > mostBoxes || (scopes.isRun(group[0]) && scopes.times[group[0]] === 1)) continue;
       // A frame around one operation says less than the box of the module.
       if (group.every((scope) => size(scope) === 1 && !childScopes(scope).length)) continue;
       if (tried++ >= mostTried) return opened;

@@ -90,7 +90,7 @@ export function scopeLabel(shown: Shown, scope: number, gives: number, isMore: b
 
 /** "attn: SelfAttention", "0–11: Block ×12", "relu: ReLU (2 of 3)". */
 export function caption({ model, scopes }: Shown, scope: number): string {
-  if (scopes.isRun(scope)) return `nodes ${scopes.name(scope)}`;
+  if (scopes.isRun(scope)) return scopes.times[scope] > 1 ? scopes.name(scope) : `nodes ${scopes.name(scope)}`;
   const of = scopes.of[scope];
   const className = model.texts[model.scopes.className[of]];
   const name = scopes.parts[scope] > 1 ? scopes.name(scope).replace(/#\d+$/, "") : scopes.name(scope);
