@@ -193,6 +193,7 @@ function build(model: Model, timings: Timings): void {
   if (failed >= 0) state = { ...state, opened: new Set([...state.opened, ...around(stage.shown, state.selected)]) };
   stage.follow(state, -1);
   if (state.sides) sidesChanged();
+  showLegend();
   look(link);
   new ResizeObserver(() => stage.resize()).observe(stage.element);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => stage.recolour());
@@ -247,10 +248,13 @@ function build(model: Model, timings: Timings): void {
     refresh(next.selected !== last.selected);
     if (next.selected !== last.selected) say(selectedWords(state, stage));
   }
+  function showLegend(): void {
+    legend.show(colours.find(([name]) => name === state.colour)?.[1] ?? "role", stage.looks, marksSeen(stage));
+  }
   function refresh(isSelection: boolean): void {
     bar.show(state);
     panel.show();
-    legend.show(colours.find(([name]) => name === state.colour)?.[1] ?? "role", stage.looks, marksSeen(stage));
+    showLegend();
     if (isSelection) revealing.get(tabs.current)?.(state.selected);
   }
   function sidesChanged(): void {

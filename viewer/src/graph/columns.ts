@@ -34,6 +34,27 @@ export function rowAt(starts: Int32Array, place: number, low = 0): number {
   return low;
 }
 
+/** The list of a key; an empty one that is kept from now on where there was none. */
+export function listOf<Key, Value>(lists: Map<Key, Value[]>, key: Key): Value[] {
+  let found = lists.get(key);
+  if (!found) lists.set(key, (found = []));
+  return found;
+}
+
+/** How deep each scope lies, 0 of the root; one may have a smaller number than a run that holds it. */
+export function depths(parent: ArrayLike<number>): Int32Array {
+  const depth = new Int32Array(parent.length).fill(-1);
+  depth[0] = 0;
+  const way: number[] = [];
+  for (let scope = 0; scope < parent.length; scope++) {
+    let above = scope;
+    for (; depth[above] < 0; above = parent[above]) way.push(above);
+    let known = depth[above];
+    while (way.length) depth[way.pop()!] = ++known;
+  }
+  return depth;
+}
+
 /** A list of numbers that grows. */
 export class Numbers {
   private held = new Int32Array(64);

@@ -26,7 +26,7 @@ export function partsOf(
   for (let piece = 0; piece < pieces; piece++) {
     const [first, last] = [members.first[piece], members.first[piece + 1]];
     if (last - first === 1) {
-      made.push(single(members.rows[first], borders, rank, above[piece] ?? none));
+      made.push(single(members.rows[first], borders, above[piece] ?? none));
       continue;
     }
     const boxes = Array.from(members.rows.subarray(first, last));
@@ -45,9 +45,9 @@ const free = { first: false, last: false };
 const oneLayer = [new Int32Array(1)];
 
 /** There may be thousands of these: they share what is the same in all. */
-function single(box: number, borders: readonly Border[], rank: Int32Array, above: readonly number[]): Piece {
+function single(box: number, borders: readonly Border[], above: readonly number[]): Piece {
   const bordered = borders[box] !== undefined;
-  return { boxes: [box], vertices: 1, layers: oneLayer, firstRank: rank[box], upper: noLines, lower: noLines, line: noLines, bordered, fixed: free, above };
+  return { boxes: [box], vertices: 1, layers: oneLayer, upper: noLines, lower: noLines, line: noLines, bordered, fixed: free, above };
 }
 
 interface Around {
@@ -60,7 +60,7 @@ interface Around {
 
 /** Long lines get a point in every rank that they pass. */
 function split(boxes: readonly number[], own: Int32Array, { borders, lines, rank, turned, local }: Around, above: readonly number[]): Piece {
-  const { layerOf, layers, firstRank } = rowsOf(boxes, own, { borders, lines, rank, turned, local });
+  const { layerOf, layers } = rowsOf(boxes, own, { borders, lines, rank, turned, local });
   const bordered = boxes.some((box) => borders[box] !== undefined);
   const upper: number[] = [];
   const lower: number[] = [];
@@ -87,7 +87,6 @@ function split(boxes: readonly number[], own: Int32Array, { borders, lines, rank
     boxes,
     vertices,
     layers: layers.map((layer) => Int32Array.from(layer)),
-    firstRank,
     upper: Int32Array.from(upper),
     lower: Int32Array.from(lower),
     line: Int32Array.from(line),
@@ -98,7 +97,7 @@ function split(boxes: readonly number[], own: Int32Array, { borders, lines, rank
 }
 
 /** A layer for each rank of a piece; boxes that no drawn line joins, and of which a rank may have hundreds, go on in layers of their own. */
-function rowsOf(boxes: readonly number[], own: Int32Array, { borders, lines, rank, local }: Around): { layerOf: Int32Array; layers: number[][]; firstRank: number } {
+function rowsOf(boxes: readonly number[], own: Int32Array, { borders, lines, rank, local }: Around): { layerOf: Int32Array; layers: number[][] } {
   let [firstRank, lastRank] = [0x7fffffff, 0];
   for (const box of boxes) {
     firstRank = Math.min(firstRank, rank[box]);
@@ -118,7 +117,7 @@ function rowsOf(boxes: readonly number[], own: Int32Array, { borders, lines, ran
     layerOf[place] += start[rank[box] - firstRank];
     layers[layerOf[place]].push(place);
   });
-  return { layerOf, layers, firstRank };
+  return { layerOf, layers };
 }
 
 /** By box the smallest box that drawn lines join it with. */

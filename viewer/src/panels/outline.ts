@@ -3,7 +3,8 @@
 import { type Model, roles, statuses } from "../data/model.ts";
 import { roleSigns, statusSigns } from "../draw/looks.ts";
 import { plain } from "../draw/plain.ts";
-import { depths } from "../draw/sums.ts";
+import { } from "../draw/sums.ts";
+import { depths } from "../graph/columns.ts";
 import { type Groups, grouped } from "../graph/columns.ts";
 import type { Selected } from "../state.ts";
 import type { Page } from "./context.ts";
@@ -24,7 +25,7 @@ type Row = number;
 export function outline(page: Page): Outline {
   const { model, sums } = page;
   const { scopes, nodes } = model;
-  const depth = depths(model.scopes);
+  const depth = depths(model.scopes.parent);
   const expanded = new Set<number>([0]);
   let held: { readonly scopes: Groups; readonly nodes: Groups } | null = null;
   let rows: Row[] = [];

@@ -1,4 +1,5 @@
 /** Which modules are open when a page is first seen: as many as can be read in the window. */
+import { listOf } from "../graph/columns.ts";
 import type { Tree } from "./buckets.ts";
 import type { Opened } from "./compose.ts";
 
@@ -44,9 +45,7 @@ export function firstOpened(tree: Tree, open: (opened: ReadonlySet<number>) => O
     const groups = new Map<number, number[]>();
     for (const scope of found) {
       const first = shown.model.scopes.alike[scopes.of[scope]];
-      const group = groups.get(first);
-      if (group) group.push(scope);
-      else groups.set(first, [scope]);
+      listOf(groups, first).push(scope);
     }
     return [...groups.values()];
   }

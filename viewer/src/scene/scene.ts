@@ -27,8 +27,6 @@ export interface Rectangle {
 export interface Frame extends Rectangle {
   readonly scope: number;
   readonly depth: number;
-  /** How many equal modules it stands for, 1 for most. */
-  readonly times: number;
   /** "attn: SelfAttention", to be written at its top left. */
   readonly caption: string;
 }
@@ -43,8 +41,6 @@ export interface SceneBox extends Rectangle {
   readonly times: number;
   /** The lines of text in it, made by `scene/labels.ts`; the first is its title. */
   readonly label: readonly string[];
-  /** The parameters that are written in it. */
-  readonly inline: readonly number[];
   /** How many of the nodes in it a diff marks. */
   readonly changed: number;
 }
