@@ -120,6 +120,7 @@ export class Sample {
         trainable: zeros(),
         saved: zeros().fill(34_500),
         alike: column(alike),
+        path: (wanted) => [...this.scopeOf].find(([, scope]) => scope === wanted)![0],
       },
       steps: [],
       nodes: {

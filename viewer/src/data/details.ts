@@ -70,7 +70,8 @@ export function detailsOf(block: DetailsBlock, model: Model): DetailsOfAll {
     return "";
   };
   return {
-    source: (node) => block.sources[source[node]],
+    sources: block.sources,
+    sourceOf: source,
     of(node): Details {
       const told = block.attributes[attrs[node]];
       const own = model.nodes.name[node];

@@ -38,6 +38,8 @@ export interface Scopes {
   readonly saved: Float64Array;
   /** The scope that is drawn for it where equal layers are rolled up, itself for most. */
   readonly alike: Int32Array;
+  /** "encoder.layer.0", empty of the root. */
+  path(scope: number): string;
 }
 
 /**
@@ -178,6 +180,7 @@ export interface Details {
 /** Details of any node, and what search asks of all of them. */
 export interface DetailsOfAll {
   of(node: number): Details;
-  /** The text of the source line of a node: "net.py:41". */
-  source(node: number): string;
+  /** Source lines ("net.py:41"), and by node the place of its own. */
+  readonly sources: readonly string[];
+  readonly sourceOf: Int32Array;
 }

@@ -21,7 +21,7 @@ export async function readModel(root: Document): Promise<Model> {
 
 export function modelOf(block: ColumnsBlock): Model {
   const texts = [...block.texts];
-  const scopes = scopesOf(block);
+  const scopes = scopesOf(block, texts);
   const edges = edgesOf(block);
   const nodes = nodesOf(block, texts, scopes, edges);
   const { count } = nodes;
@@ -29,15 +29,18 @@ export function modelOf(block: ColumnsBlock): Model {
   return { ...block, texts, scopes, nodes, edges, channels };
 }
 
-function scopesOf({ scopes: packed }: ColumnsBlock): Scopes {
+function scopesOf({ scopes: packed }: ColumnsBlock, texts: readonly string[]): Scopes {
   const { count } = packed;
   const amounts = (name: "calls" | "parameters" | "own" | "trainable" | "saved") => fill(new Float64Array(count), packed[name]);
   const parent = before(column(count, packed.parent));
+  const name = column(count, packed.name);
+  const paths: string[] = [];
+  parent.forEach((above, scope) => paths.push((above && paths[above] ? `${paths[above]}.` : "") + texts[name[scope]]));
   parent[0] = -1;
   return {
     count,
     parent,
-    name: column(count, packed.name),
+    name,
     className: column(count, packed.className),
     detail: column(count, packed.detail),
     calls: amounts("calls"),
@@ -46,6 +49,7 @@ function scopesOf({ scopes: packed }: ColumnsBlock): Scopes {
     trainable: amounts("trainable"),
     saved: amounts("saved"),
     alike: before(column(count, packed.alike)),
+    path: (scope) => paths[scope],
   };
 }
 
@@ -76,7 +80,7 @@ function nodesOf({ nodes: packed, tensors, sizes }: ColumnsBlock, texts: string[
   const { count } = packed;
   const [scope, stands] = [packed.scope, packed.stands].map((each) => summed(column(count, each)));
   const op = column(count, packed.op);
-  const path = pathsOf(scopes, texts);
+  const { path } = scopes;
   const name = column(count, packed.name);
   const outputs = column(count, packed.outputs);
   const saved = fill(new Float64Array(count), packed.saved);
@@ -107,14 +111,4 @@ function nodesOf({ nodes: packed, tensors, sizes }: ColumnsBlock, texts: string[
   const home = column(count, packed.home).map((away, node) => scope[node] + away);
   const [role, flags, status] = [packed.role, packed.flags, packed.status].map((each) => column(count, each));
   return { count, scope, role, op, name, dtype, shape, saved, flags, status, outputs, stands, home, id, find };
-}
-
-/** Gives the path of a scope, each made once. */
-function pathsOf(scopes: Scopes, texts: readonly string[]): (scope: number) => string {
-  const paths: string[] = [""];
-  for (let scope = 1; scope < scopes.count; scope++) {
-    const above = paths[scopes.parent[scope]];
-    paths.push((above && `${above}.`) + texts[scopes.name[scope]]);
-  }
-  return (scope) => paths[scope];
 }

@@ -72,8 +72,6 @@ export function resultsOf(model: Model): Int32Array {
 }
 
 /** The path of a scope: "encoder.layer.0", empty of the root. */
-export function pathOf(model: Model, scope: number): string {
-  const parts: string[] = [];
-  for (let at = scope; at > 0; at = model.scopes.parent[at]) parts.push(model.texts[model.scopes.name[at]]);
-  return parts.reverse().join(".");
+export function pathOf({ scopes }: Model, scope: number): string {
+  return scopes.path(scope);
 }

@@ -151,9 +151,8 @@ function described(
   function plain(scope: number): string {
     const own = called(scope);
     if (own) return own;
-    const way: string[] = [];
-    for (let around = of[scope]; around > 0 && around !== of[holder(scope)]; around = scopes.parent[around]) way.push(texts[scopes.name[around]]);
-    return way.reverse().join(".") + (part[scope] ? `#${part[scope] + 1}` : "");
+    const around = scopes.path(of[holder(scope)]);
+    return scopes.path(of[scope]).slice(around ? around.length + 1 : 0) + (part[scope] ? `#${part[scope] + 1}` : "");
   }
   function name(scope: number): string {
     const text = plain(scope);
