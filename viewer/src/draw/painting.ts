@@ -1,6 +1,6 @@
 /** A scene made ready for painting: found by place, with lines by box, and what is hidden or faded. */
 
-import { type Groups, grouped } from "../graph/columns.ts";
+import { type Groups, grouped, rowsAt } from "../graph/columns.ts";
 import type { Shown } from "../graph/shown.ts";
 import type { Rectangle, Scene } from "../scene/scene.ts";
 import { type Grid, gridOf } from "./grid.ts";
@@ -54,5 +54,5 @@ function boundsOf(way: Float64Array): [number, number, number, number] {
 
 /** The lines at a box. */
 export function linesAt({ scene: { lines }, ends }: Places, box: number): Int32Array {
-  return ends.rows.subarray(ends.first[box], ends.first[box + 1]).map((row) => row % lines.length);
+  return rowsAt(ends, box).map((row) => row % lines.length);
 }

@@ -23,6 +23,29 @@ export function grouped(keys: ArrayLike<number>, groups: number, length = keys.l
   return { first, rows };
 }
 
+/** The rows of a key. */
+export function rowsAt({ first, rows }: Groups, key: number): Int32Array {
+  return rows.subarray(first[key], first[key + 1]);
+}
+
+/** In the order of the flow, which leads along the lines `out` of each to its heads; what lies on a cycle or behind one is left out. */
+export function flowOrder(out: Groups, heads: ArrayLike<number>): Int32Array {
+  const waiting = new Int32Array(out.first.length - 1);
+  for (const line of out.rows) waiting[heads[line]]++;
+  const order = new Int32Array(waiting.length);
+  let end = 0;
+  waiting.forEach((lines, own) => {
+    if (!lines) order[end++] = own;
+  });
+  for (let place = 0; place < end; place++) {
+    for (let row = out.first[order[place]]; row < out.first[order[place] + 1]; row++) {
+      const head = heads[out.rows[row]];
+      if (!--waiting[head]) order[end++] = head;
+    }
+  }
+  return order.subarray(0, end);
+}
+
 /** The last row that does not start behind a place, from row `low` on; one start more is the end. */
 export function rowAt(starts: Int32Array, place: number, low = 0): number {
   let high = starts.length - 1;

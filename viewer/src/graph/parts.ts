@@ -3,7 +3,8 @@
  */
 import { roles } from "../data/model.ts";
 import type { Model, StepScope } from "../data/model.ts";
-import { grouped, Numbers } from "./columns.ts";
+import { flowOrder, grouped, Numbers } from "./columns.ts";
+import type { Groups } from "./columns.ts";
 import type { Wires } from "./wiring.ts";
 
 const functionRole = roles.indexOf("function");
@@ -195,22 +196,12 @@ function cycles(vertices: number, between: Int32Array, wires: Wires, vertexOf: I
   const tails = between.map((wire) => vertexOf[wires.from[wire]]);
   const heads = between.map((wire) => vertexOf[wires.to[wire]]);
   const out = grouped(tails, vertices);
-  const waiting = new Int32Array(vertices);
-  for (const head of heads) waiting[head]++;
-  const queue = new Int32Array(vertices);
-  let end = 0;
-  for (let vertex = 0; vertex < vertices; vertex++) if (!waiting[vertex]) queue[end++] = vertex;
-  for (let place = 0; place < end; place++) {
-    for (let row = out.first[queue[place]]; row < out.first[queue[place] + 1]; row++) {
-      const head = heads[out.rows[row]];
-      if (!--waiting[head]) queue[end++] = head;
-    }
-  }
-  return end === vertices ? undefined : components(vertices, out.first, out.rows, heads);
+  return flowOrder(out, heads).length === vertices ? undefined : components(out, heads);
 }
 
 /** Tarjan's algorithm with a stack of its own. */
-export function components(vertices: number, first: Int32Array, rows: Int32Array, heads: Int32Array): Int32Array {
+export function components({ first, rows }: Groups, heads: Int32Array): Int32Array {
+  const vertices = first.length - 1;
   const found = new Int32Array(vertices).fill(-1);
   const index = new Int32Array(vertices);
   const low = new Int32Array(vertices);

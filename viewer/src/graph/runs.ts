@@ -1,5 +1,5 @@
 /** A module with very many children shows them in runs that open one by one: nobody reads thousands of boxes at once. */
-import { grouped, Numbers } from "./columns.ts";
+import { grouped, Numbers, rowsAt } from "./columns.ts";
 import { roles } from "../data/model.ts";
 import type { Model } from "../data/model.ts";
 import type { Wires } from "./wiring.ts";
@@ -39,7 +39,7 @@ export function runs(model: Model, scopeOf: Int32Array, boxed: Uint8Array, paren
   const children = grouped(keys, scopes);
   const lines = linesOf(large, keys, scopeOf, parent, wires, nodes);
   const place = new Int32Array(nodes + scopes);
-  for (const scope of large) cut(scope, children.rows.subarray(children.first[scope], children.first[scope + 1]), lines.get(scope)!.done());
+  for (const scope of large) cut(scope, rowsAt(children, scope), lines.get(scope)!.done());
   return made;
 
   /** `pairs` are the items at both ends of its lines. */
@@ -64,8 +64,8 @@ export function runs(model: Model, scopeOf: Int32Array, boxed: Uint8Array, paren
     for (const number of order) {
       if (!source(number)) continue;
       let [least, most] = [0x7fffffff, -1];
-      for (let row = out.first[number]; row < out.first[number + 1]; row++) {
-        const consumer = run[heads[out.rows[row]]];
+      for (const line of rowsAt(out, number)) {
+        const consumer = run[heads[line]];
         least = Math.min(least, consumer);
         most = Math.max(most, consumer);
       }

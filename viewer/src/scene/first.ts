@@ -1,5 +1,5 @@
 /** Which modules are open when a page is first seen: as many as can be read in the window. */
-import { listOf } from "../graph/columns.ts";
+import { listOf, rowsAt } from "../graph/columns.ts";
 import type { Tree } from "./buckets.ts";
 import type { Opened } from "./compose.ts";
 
@@ -13,7 +13,7 @@ export function firstOpened(tree: Tree, open: (opened: ReadonlySet<number>) => O
   const { scopes } = shown;
   let opened = new Set([0]);
   const childScopes = (scope: number): number[] =>
-    Array.from(children.rows.subarray(children.first[scope], children.first[scope + 1]))
+    Array.from(rowsAt(children, scope))
       .filter((item) => item >= scopesFrom)
       .map((item) => item - scopesFrom);
   const size = (scope: number): number => children.first[scope + 1] - children.first[scope];
