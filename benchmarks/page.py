@@ -222,6 +222,9 @@ def in_use(browser: Any, folder: Path, sizes: Mapping[str, int]) -> str:
     with shown(browser, written(folder, transformer(sizes["pan"]).graph)) as page:
         page.when("window.gradir?.timings.picture")
         page.page.locator("[role=application]").first.focus()
+        # Each layer by itself.
+        if page.page.evaluate("gradir.switches.rollUp"):
+            page.page.keyboard.press("r")
         page.page.keyboard.press("e")
         page.page.wait_for_timeout(1500)
         for _ in range(14):
@@ -275,7 +278,7 @@ def main() -> None:
         ]
         print(table(heads, rows), flush=True)
         print()
-        sizes = {"flat": 20_000, "wide": 2_000, "search": 1550, "pan": 47}
+        sizes = {"flat": 20_000, "wide": 2_000, "search": 1550, "pan": 84}
         print(in_use(browser, Path(name), sizes if not smoke else {"flat": 50, "wide": 50, "search": 2, "pan": 2}))
         browser.close()
 

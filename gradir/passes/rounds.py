@@ -18,15 +18,15 @@ from gradir.passes.rollup import Rolled
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from gradir.ir import Node
 
-__all__ = ["once"]
+__all__ = ["FEWEST", "Repeat", "once", "repeats"]
 
 _RUN: Final = frozenset({"function", "module"})
 
-_FEWEST: Final = 3
+FEWEST: Final = 3
 """Of fewer equal steps each is shown."""
 
 _MOST_PERIODS: Final = 8
@@ -58,7 +58,7 @@ def once(graph: Graph, *, nearly: bool = False) -> Graph:
         return _rolled(graph, found) if found else graph
 
 
-class _Repeat(NamedTuple):
+class Repeat(NamedTuple):
     """Operations from ``start`` on that come again after ``period``, ``rounds`` times in all."""
 
     start: int
@@ -68,7 +68,7 @@ class _Repeat(NamedTuple):
 
 def _stacks(graph: Graph, order: Sequence[Node], nearly: bool) -> list[Stack]:
     blocks: dict[str, Block] = {}
-    for number, (start, period, rounds) in enumerate(_repeats(order)):
+    for number, (start, period, rounds) in enumerate(repeats(_kinds(order), _edges(order))):
         for step in range(rounds):
             block = Block(str(number), step)
             blocks.update((node.id, block) for node in order[start + step * period : start + (step + 1) * period])
@@ -82,7 +82,7 @@ def _stacks(graph: Graph, order: Sequence[Node], nearly: bool) -> list[Stack]:
     for first, steps, carried in alike(
         graph, members, lambda node: blocks.get(node.id), lambda node, _: _place(node), nearly=nearly
     ):
-        if len(steps) >= _FEWEST:
+        if len(steps) >= FEWEST:
             before = _common(graph.nodes[key].scope for key in steps[0] + steps[-1])
             path = wanted = f"{before}.×{len(steps)}" if before else f"×{len(steps)}"
             while path in taken:
@@ -109,24 +109,26 @@ def _add_what_feeds_one(graph: Graph, blocks: dict[str, Block], operations: Coll
             takers[source] = block if takers.get(source, block) == block else None
 
 
-def _repeats(order: Sequence[Node]) -> list[_Repeat]:
-    """Where operations come again and again, without an overlap, those that save most first."""
-    kinds = _kinds(order)
+def repeats(kinds: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[Repeat]:
+    """Where operations come again and again, without an overlap, those that save most first.
+
+    ``kinds`` are numbers of the operations in their order, ``edges`` pairs of places there.
+    """
     votes: Counter[int] = Counter()
     last: dict[int, int] = {}
     for place, kind in enumerate(kinds):
         if kind in last:
             votes[place - last[kind]] += 1
         last[kind] = place
-    crossing = _crossing(order)
+    crossing = _crossing(len(kinds), edges)
     found = [
         repeat
         for period, _ in sorted(votes.items(), key=lambda item: (-item[1], item[0]))[:_MOST_PERIODS]
         for start, stop in _runs(kinds, period)
-        if (repeat := _placed(start, stop, period, crossing)).rounds >= _FEWEST
+        if (repeat := _placed(start, stop, period, crossing)).rounds >= FEWEST
     ]
-    free = [True] * len(order)
-    chosen: list[_Repeat] = []
+    free = [True] * len(kinds)
+    chosen: list[Repeat] = []
     for repeat in sorted(found, key=lambda repeat: ((1 - repeat.rounds) * repeat.period, repeat)):
         start, stop = repeat.start, repeat.start + repeat.rounds * repeat.period
         if all(free[start:stop]):
@@ -162,22 +164,26 @@ def _runs(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
     start = 0
     for place in range(period, len(kinds) + 1):
         if place == len(kinds) or kinds[place] != kinds[place - period]:
-            if place - start >= _FEWEST * period:
+            if place - start >= FEWEST * period:
                 yield start, place
             start = place - period + 1
 
 
-def _placed(start: int, stop: int, period: int, crossing: Sequence[int]) -> _Repeat:
+def _placed(start: int, stop: int, period: int, crossing: Sequence[int]) -> Repeat:
     """The repeat that begins where the next step takes from fewest nodes."""
     shift = min(range(period), key=lambda shift: (crossing[start + shift + period], shift))
-    return _Repeat(start + shift, period, (stop - start - shift) // period)
+    return Repeat(start + shift, period, (stop - start - shift) // period)
 
 
-def _crossing(order: Sequence[Node]) -> list[int]:
-    """By place the number of nodes before it that are taken from it on."""
+def _edges(order: Sequence[Node]) -> Iterator[tuple[int, int]]:
     places = {node.id: place for place, node in enumerate(order)}
-    last = {places[source]: place for place, node in enumerate(order) for source in sources(node) if source in places}
-    changes = [0] * (len(order) + 1)
+    return ((places[source], place) for place, node in enumerate(order) for source in sources(node) if source in places)
+
+
+def _crossing(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
+    """By place the number of nodes before it that are taken from it on."""
+    changes = [0] * (count + 1)
+    last = dict(edges)
     for source, place in last.items():
         changes[source + 1] += 1
         changes[place + 1] -= 1

@@ -85,7 +85,7 @@ class _Listing:
             line.text[_SIGN:],
             self._nodes([*same, *others]),
             [*dict.fromkeys(filter(None, map(self._scope, same)))],
-            [(one_line(field.name), *both_words(field)) for field in first.fields],
+            [*_names(first), *((one_line(field.name), *both_words(field)) for field in first.fields)],
             [slot for change in same if change.subject == "node" for slot in _new_slots(change)],
         )
 
@@ -98,6 +98,12 @@ class _Listing:
         if change.subject not in {"scope", "module"} or not change.id:
             return ""
         return self._comparison.path_in_union(change.id) if change.kind == "removed" else change.id
+
+
+def _names(change: Change) -> Iterator[tuple[str, str, str]]:
+    """What something was called and is, where that is the change."""
+    if change.was and change.kind in {"renamed", "moved"}:
+        yield "name", one_line(change.was), one_line(change.id)
 
 
 def _new_slots(change: Change) -> Iterator[tuple[str, int]]:

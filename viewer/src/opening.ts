@@ -3,7 +3,8 @@
 import type { Shown } from "./graph/shown.ts";
 import type { Selected } from "./state.ts";
 import { statuses } from "./data/model.ts";
-import { type Sums, depths, scopeOf, standIn } from "./draw/sums.ts";
+import { type Sums, scopeOf } from "./draw/sums.ts";
+import { depths } from "./graph/columns.ts";
 
 /** With more boxes than this a picture of all says nothing, and takes its time. */
 const mostOpened = 20_000;
@@ -11,7 +12,7 @@ const mostChanged = 40;
 
 /** All modules, or as deep as they can be seen at once. */
 export function allOpened(shown: Shown): Set<number> {
-  const depth = depths(shown.scopes);
+  const depth = depths(shown.scopes.parent);
   const wide: number[] = [];
   for (let node = 0; node < shown.host.length; node++) {
     if (shown.host[node] !== node) continue;
@@ -28,14 +29,14 @@ export function allOpened(shown: Shown): Set<number> {
 
 export function openedTo(shown: Shown, most: number): Set<number> {
   const opened = new Set<number>();
-  depths(shown.scopes).forEach((depth, scope) => depth > 0 && depth <= most && opened.add(scope));
+  depths(shown.scopes.parent).forEach((depth, scope) => depth > 0 && depth <= most && opened.add(scope));
   return opened;
 }
 
 /** The modules of a diff in which something changed; one that came or went whole stays closed. `sums` are of what is shown. */
 export function changedOpened(shown: Shown, sums: Sums): Set<number> {
   const { parent } = shown.scopes;
-  const depth = depths(shown.scopes);
+  const depth = depths(shown.scopes.parent);
   const opened = new Set<number>([0]);
   const mixed: number[] = [];
   for (let scope = 1; scope < shown.scopes.count; scope++) {
@@ -63,7 +64,7 @@ export function around(shown: Shown, { kind, at }: Selected): number[] {
   const ofNode = (node: number): number[] => outward(scopeOf(model, shown, node));
   const ofModule = (scope: number): number[] => outward(scopes.parent[scope]);
   if (kind === "node") return ofNode(at);
-  if (kind === "module") return ofModule(standIn(shown, at));
+  if (kind === "module") return ofModule(scopes.drawn(at));
   if (kind === "cut") {
     const { at: from, into, scope } = model.cuts[at];
     const nodes = [from, into].filter((node) => node >= 0);

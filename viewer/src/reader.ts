@@ -3,7 +3,7 @@
 import { type Model, flag } from "./data/model.ts";
 import { colourings } from "./draw/looks.ts";
 import { stage as stageOf } from "./draw/stage.ts";
-import { standIn, sumsOf } from "./draw/sums.ts";
+import { sumsOf } from "./draw/sums.ts";
 import { eyeOf, memory } from "./memory.ts";
 import { around, toggled } from "./opening.ts";
 import type { Page } from "./panels/context.ts";
@@ -17,6 +17,8 @@ export interface Reader extends Omit<Page, "tool"> {
   go(hash: string): void;
 }
 
+/** Of a graph with more nodes equal layers and steps are drawn once at first. */
+const large = 150;
 const watched = ["opened", "colour", "switches", "trail", "sides"] as const;
 
 /** `onChange` gets the state that was. */
@@ -27,7 +29,7 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
     selected: nothing,
     opened: new Set(),
     colour: colours[0][0],
-    switches: switched((_, byDefault) => byDefault),
+    switches: switched((word, byDefault) => byDefault || (word === "rollup" && model.nodes.count > large)),
     trail: "",
     sides: false,
   };
@@ -71,13 +73,14 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
       state = { ...state, selected, opened: new Set([...state.opened, ...around(stage.shown, selected)]) };
     }
     stage.follow(state, -1);
+    // Before the drawing finds its place, which leaves room for the legend.
+    onChange(last);
     const eye = eyeOf(hash);
     if (eye !== null) stage.move(eye);
     else {
       stage.begin();
       stage.reveal(state.selected);
     }
-    onChange(last);
   }
   return {
     model,
@@ -109,7 +112,7 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
     },
     toggle(wanted) {
       const began = performance.now();
-      const scope = standIn(stage.shown, wanted);
+      const scope = stage.shown.scopes.drawn(wanted);
       apply({ ...state, opened: toggled(state.opened, scope) }, scope);
       say(`${caption(stage.shown, scope)} ${state.opened.has(scope) ? "opened" : "closed"}`);
       requestAnimationFrame(() => setTimeout(() => (timings.opened = performance.now() - began)));

@@ -23,7 +23,7 @@ export type Trail = "" | (typeof trails)[number][0];
 export const switches = [
   ["shapes", "hideRearranging", "h", "hide shape operations", false],
   ["accumulators", "dropAccumulators", "g", "drop accumulators", true],
-  ["rollup", "rollUp", "r", "roll up equal layers", false],
+  ["rollup", "rollUp", "r", "roll up equal layers and steps", false],
   ["inline", "inlineParameters", "i", "parameters in their operation", true],
 ] as const;
 

@@ -54,6 +54,33 @@ export class Sample {
     return this.add("parameter", [], dot < 0 ? "" : name.slice(0, dot), { role: "parameter", name, shape });
   }
 
+  /** What an exporter says of equal layers: those that match the first one node by node. */
+  private equal(): { alike: number[]; stands: number[] } {
+    const alike = this.scopes.map((_, scope) => scope);
+    const stands = this.nodes.map((_, node) => node);
+    const within = (layer: number): number[] =>
+      stands.filter((node) => {
+        let { scope } = this.nodes[node];
+        while (scope > layer) scope = this.scopes[scope].parent;
+        return scope === layer;
+      });
+    const words = (node: number): string => [this.nodes[node].op, this.nodes[node].extra.role, this.nodes[node].extra.shape].join();
+    for (const first of new Set(this.scopes.map((scope) => scope.alike))) {
+      const layers = this.scopes.flatMap((scope, own) => (scope.alike === first && own !== first ? [own] : []));
+      const own = within(first);
+      const members = layers.map(within);
+      if (members.some((nodes) => nodes.map(words).join() !== own.map(words).join())) continue;
+      layers.forEach((layer, place) => {
+        members[place].forEach((node, at) => {
+          stands[node] = own[at];
+          for (let [one, other] = [this.nodes[node].scope, this.nodes[own[at]].scope]; one > layer; [one, other] = [this.scopes[one].parent, this.scopes[other].parent]) alike[one] = other;
+        });
+        alike[layer] = first;
+      });
+    }
+    return { alike, stands };
+  }
+
   done(changes: readonly Change[] = []): Model {
     const { nodes, scopes } = this;
     const column = (values: readonly number[]): Int32Array => Int32Array.from(values);
@@ -73,6 +100,8 @@ export class Sample {
     const shape = column(all.map((extra) => this.text(extra.shape ?? "[8, 64]")));
     const dtype = column(all.map((extra) => this.text(extra.dtype ?? "float32")));
     const name = column(all.map((extra) => this.text(extra.name ?? "")));
+    const { alike, stands } = this.equal();
+    const scope = column(nodes.map((node) => node.scope));
     const zeros = (): Float64Array => new Float64Array(scopes.length);
     return {
       title: this.title,
@@ -90,11 +119,15 @@ export class Sample {
         own: zeros(),
         trainable: zeros(),
         saved: zeros().fill(34_500),
-        alike: column(scopes.map(({ alike }) => alike)),
+        alike: column(alike),
+        path: (wanted) => [...this.scopeOf].find(([, scope]) => scope === wanted)![0],
       },
+      steps: [],
       nodes: {
         count: nodes.length,
-        scope: column(nodes.map(({ scope }) => scope)),
+        scope,
+        stands: column(stands),
+        home: scope,
         role: Uint8Array.from(all, (extra) => roles.indexOf(extra.role ?? "function")),
         op: column(nodes.map(({ op }) => op)),
         name,

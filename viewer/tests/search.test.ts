@@ -41,7 +41,7 @@ test("what is the word comes first, then what starts with it", () => {
 });
 
 test("the source line is looked in where the details are there", () => {
-  const details: DetailsOfAll = { of: () => assert.fail(), source: (node) => (node === 7 ? "Net.py:41" : "other.py:1") };
+  const details: DetailsOfAll = { of: () => assert.fail(), sources: ["other.py:1", "Net.py:41"], sourceOf: model.nodes.op.map((_, node) => (node === 7 ? 1 : 0)) };
   assert.deepEqual(told(model, "net.py:41", details), [model.nodes.id(7)]);
   assert.deepEqual(told(model, "source:net.py", details), [model.nodes.id(7)]);
   assert.deepEqual(told(model, "source:net.py"), []);

@@ -55,7 +55,7 @@ async function told(path: string): Promise<unknown> {
         statuses[edges.status[edge]],
       ]),
       ends: into(node).map((edge) => edges.to[edge]),
-      line: details.source(node),
+      line: details.sources[details.sourceOf[node]],
       details: details.of(node),
     })),
     cuts: model.cuts,

@@ -6,6 +6,8 @@ it. What follows from other columns is not told: most ids are made of a module, 
 
 from __future__ import annotations
 
+from itertools import pairwise, repeat
+from operator import sub
 from typing import TYPE_CHECKING, Any, Final
 
 from gradir.ir.ids import function_prefix, split_ordinal
@@ -16,15 +18,17 @@ from gradir.ir.saved import SavedBytes, folded_bytes
 from gradir.ir.text import size_text
 from gradir.ir.totals import bounded
 from gradir.vocabulary import vocabulary_of
+from gradir_exporters._page.blocks import Known
 from gradir_exporters._page.details import Facts
-from gradir_exporters._page.edges import Wiring, edge_block
+from gradir_exporters._page.edges import Wiring, edge_block, edge_statuses
 from gradir_exporters._page.marks import change_records, channels, cut_records, node_statuses
 from gradir_exporters._page.modules import whole_tree, with_those_below
-from gradir_exporters._page.stacks import alike
+from gradir_exporters._page.stacks import equal_layers
+from gradir_exporters._page.steps import EqualSteps
 from gradir_exporters._page.tables import Table, column, steps
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from gradir.ir import Graph, TensorMeta
     from gradir.ir.marks import ListedChange
@@ -66,10 +70,18 @@ class Columns:
         ops = [texts[node.op] for node in nodes]
         ids, names = self._ids(), self._names()
         changes, numbers, place = self._changes, self._wiring.numbers, self._tree.place
+        flags, statuses = self._flags(), node_statuses(nodes, numbers, changes, self._tree)
+        edges = edge_statuses(self._wiring, nodes, {slot for change in changes for slot in change.slots})
+        kinds = self._kinds(roles, ops, statuses, edges)
+        known = Known(self._tree, self._scopes, kinds, self._wiring)
+        alike, layers = equal_layers(known)
+        words = ["accumulator" if bits & ACCUMULATES else node.role for bits, node in zip(flags, nodes, strict=True)]
+        once = EqualSteps(known, layers, words)
         return {
             "kind": "forward" if graph.producer.options.get("graph") == "forward" else "autograd",
             "framework": graph.producer.framework,
-            "scopes": self._scope_block(saved, alike(self._tree, self._scopes, self._kinds(roles, ops), self._wiring)),
+            "scopes": self._scope_block(saved, alike),
+            "steps": [[step.parent, step.of, texts[step.name], step.times] for step in once.modules],
             "nodes": {
                 "count": len(nodes),
                 "scope": column(steps(self._scopes)),
@@ -79,12 +91,14 @@ class Columns:
                 "name": column(names),
                 "outputs": column(self.facts.outputs),
                 "saved": column([sizes[size] for size in saved]),
-                "flags": column(self._flags()),
-                "status": column(node_statuses(nodes, numbers, changes, self._tree)),
+                "flags": column(flags),
+                "status": column(statuses),
+                "stands": column(steps(once.nodes)),
+                "home": column([*map(sub, once.homes, self._scopes)]),
             },
             "sizes": list(sizes),
             "tensors": [self._shown(outputs) for outputs in self.facts.output_lists],
-            "edges": edge_block(self._wiring, nodes, {slot for change in changes for slot in change.slots}),
+            "edges": edge_block(self._wiring, edges),
             "cuts": cut_records(graph, numbers, place),
             "channels": channels(nodes, texts),
             "changes": change_records(changes, numbers, place),
@@ -105,19 +119,19 @@ class Columns:
         What is made in no such way is a text, and -2 less its place says which.
         """
         nodes, texts, wiring = self._nodes, self._texts, self._wiring
-        prefixes = Memo(_prefix)
+        prefixes, ordinals = Memo(_prefix), Memo(_ordinal)
         found: list[int] = []
         for number, node in enumerate(nodes):
             if node.names and node.names[0] == node.id:
                 found.append(_NAMED)
                 continue
-            head, ordinal = split_ordinal(node.id)
-            if ordinal and head == prefixes[node.scope, node.op]:
+            key, prefix = node.id, prefixes[node.scope, node.op]
+            if key.startswith(prefix) and (ordinal := ordinals[key[len(prefix) :]]):
                 found.append(ordinal)
                 continue
             fed_by = nodes[wiring.source[wiring.first[number]]] if wiring.counts[number] else None
-            is_accumulator = ordinal == 1 and fed_by is not None and head == function_prefix(fed_by.id, node.op)
-            found.append(_ACCUMULATOR if is_accumulator else _ACCUMULATOR - 1 - texts[node.id])
+            is_accumulator = fed_by is not None and key == f"{function_prefix(fed_by.id, node.op)}1"
+            found.append(_ACCUMULATOR if is_accumulator else _ACCUMULATOR - 1 - texts[key])
         return found
 
     def _names(self) -> list[int]:
@@ -163,11 +177,17 @@ class Columns:
                 found[number] = bounded(found[number] + folded_bytes(node))
         return found
 
-    def _kinds(self, roles: Sequence[int], ops: Sequence[int]) -> list[tuple[object, ...]]:
-        """What nodes have to agree in to be alike."""
-        facts = self.facts
+    def _kinds(
+        self, roles: Sequence[int], ops: Sequence[int], statuses: Sequence[int], edges: Sequence[int]
+    ) -> list[int]:
+        """Numbers of what nodes have to agree in to be alike."""
+        facts, first, numbers = self.facts, self._wiring.first, Table[tuple[object, ...]]()
         opaque = [node.opaque for node in self._nodes]
-        return list(zip(roles, ops, facts.native, facts.outputs, facts.attrs, facts.saved, opaque, strict=True))
+        into: Iterable[object] = repeat(())
+        if any(statuses):
+            into = (tuple(edges[start:end]) for start, end in pairwise(first))
+        columns = zip(roles, ops, facts.native, facts.outputs, facts.attrs, facts.saved, opaque, statuses, into)  # noqa: B905 (`repeat` has no end)
+        return [numbers[kind] for kind in columns]
 
     def _scope_block(self, saved: Sequence[int], first: Sequence[int]) -> dict[str, Any]:
         tree, texts = self._tree, self._texts
@@ -179,7 +199,7 @@ class Columns:
             "count": len(scopes),
             "parent": column([place - parent if parent != OUTSIDE else 0 for place, parent in enumerate(tree.parents)]),
             "name": column([texts[name] for name in tree.names]),
-            "class": column([texts[scope.class_name] for scope in scopes]),
+            "className": column([texts[scope.class_name] for scope in scopes]),
             "detail": column([texts[scope.detail] for scope in scopes]),
             "calls": column([scope.calls for scope in scopes]),
             "parameters": column([scope.total for scope in scopes]),
@@ -192,3 +212,9 @@ class Columns:
 
 def _prefix(key: tuple[str, str]) -> str:
     return function_prefix(*key)
+
+
+def _ordinal(text: str) -> int:
+    """The ordinal that a text is, 0 where it is none."""
+    head, ordinal = split_ordinal(f":{text}")
+    return ordinal if head == ":" else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from itertools import accumulate, chain, repeat
 from operator import sub
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from gradir.ir import Node
 
-__all__ = ["SAME", "Wiring", "edge_block"]
+__all__ = ["SAME", "Wiring", "edge_block", "edge_statuses"]
 
 SAME, ADDED, REMOVED = range(3)
 _NO_SLOT: Final = -1
@@ -63,6 +64,20 @@ class Wiring:
         self.first = [0, *accumulate(self.counts)]
         self.target = [*chain.from_iterable(map(repeat, range(len(nodes)), self.counts))]
 
+    def standing(self, stands: Sequence[int]) -> Wiring:
+        """The edges into the nodes that stand for themselves, from what stands for their sources."""
+        kept = [edge for edge, target in enumerate(self.target) if stands[target] == target]
+        if len(kept) == len(self.target):
+            return self
+        found = copy(self)
+        found.source = [stands[self.source[edge]] for edge in kept]
+        found.slot, found.output, found.kind, found.target = (
+            [column[edge] for edge in kept] for column in (self.slot, self.output, self.kind, self.target)
+        )
+        found.counts = [count if stands[node] == node else 0 for node, count in enumerate(self.counts)]
+        found.first = [0, *accumulate(found.counts)]
+        return found
+
     def _read_others(self, node: Node, inputs: int) -> None:
         """The kinds of the edges into a node, and those that lead to no slot."""
         self.kind += [0] * (len(self.source) - inputs - len(self.kind))
@@ -75,8 +90,8 @@ class Wiring:
             self.kind.append(self.kinds[edge.kind])
 
 
-def edge_block(wiring: Wiring, nodes: Sequence[Node], new: Collection[tuple[str, int]]) -> dict[str, Any]:
-    """The columns of the edges. ``new`` are the slots, by node id, that a node takes from since it changed.
+def edge_block(wiring: Wiring, statuses: Sequence[int]) -> dict[str, Any]:
+    """The columns of the edges.
 
     A source is told by how many nodes before its consumer it stands, a slot by how much it is above the number of edges
     that the node has before it.
@@ -93,11 +108,12 @@ def edge_block(wiring: Wiring, nodes: Sequence[Node], new: Collection[tuple[str,
         "kind": column(wiring.kind),
         "kinds": list(wiring.kinds),
         "count": len(wiring.source),
-        "status": column(_statuses(wiring, nodes, new)),
+        "status": column(statuses),
     }
 
 
-def _statuses(wiring: Wiring, nodes: Sequence[Node], new: Collection[tuple[str, int]]) -> Sequence[int]:
+def edge_statuses(wiring: Wiring, nodes: Sequence[Node], new: Collection[tuple[str, int]]) -> Sequence[int]:
+    """What became of each edge. ``new`` are the slots, by node id, that a node takes from since it changed."""
     found = [status(node) for node in nodes]
     if not any(found):
         return [SAME] * len(wiring.source)

@@ -13,41 +13,27 @@ export async function unpacked(text: string): Promise<unknown> {
   return JSON.parse(await new Response(stream).text()) as unknown;
 }
 
-interface FromBase64 {
-  fromBase64?: (text: string) => Uint8Array<ArrayBuffer>;
-}
-
 function bytes(text: string): Uint8Array<ArrayBuffer> {
-  const decode = (Uint8Array as FromBase64).fromBase64;
-  if (decode !== undefined) {
-    return decode.call(Uint8Array, text);
-  }
-  const binary = atob(text);
-  const found = new Uint8Array(binary.length);
-  for (let at = 0; at < binary.length; at++) {
-    found[at] = binary.charCodeAt(at);
-  }
-  return found;
+  const { fromBase64 } = Uint8Array as { fromBase64?: (text: string) => Uint8Array<ArrayBuffer> };
+  return fromBase64 ? fromBase64.call(Uint8Array, text) : Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
 }
 
 /** A column as a block has it: the numbers, or the one number that all of them are. */
 export type Packed = number | readonly number[];
 
-type Numbers = Int32Array | Uint8Array | Float64Array;
-
 /** Fills a column with its numbers. */
-export function fill<T extends Numbers>(column: T, packed: Packed): T {
-  if (typeof packed === "number") {
-    return column.fill(packed) as T;
-  }
+export function fill<T extends Int32Array | Float64Array>(column: T, packed: Packed): T {
+  if (typeof packed === "number") return column.fill(packed) as T;
   column.set(packed);
   return column;
 }
 
+export function column(count: number, packed: Packed): Int32Array {
+  return fill(new Int32Array(count), packed);
+}
+
 /** Makes numbers of their differences, in place. */
 export function summed(column: Int32Array): Int32Array {
-  for (let at = 1; at < column.length; at++) {
-    column[at] += column[at - 1]!;
-  }
+  for (let at = 1; at < column.length; at++) column[at] += column[at - 1];
   return column;
 }

@@ -1,4 +1,5 @@
-import { fill, type Packed, readBlock } from "./block.ts";
+import { column, type Packed, readBlock } from "./block.ts";
+import { rowAt } from "../graph/columns.ts";
 import type { Details, DetailsOfAll, Model } from "./model.ts";
 
 /** The second block, as exporters/gradir_exporters/_page_details.py writes it. */
@@ -35,7 +36,7 @@ export async function readDetails(root: Document, model: Model): Promise<Details
 
 export function detailsOf(block: DetailsBlock, model: Model): DetailsOfAll {
   const { count } = model.nodes;
-  const places = (column: Packed, length = count) => fill(new Int32Array(length), column);
+  const places = (packed: Packed, length = count) => column(length, packed);
   const role = places(block.role);
   const native = places(block.native);
   const attrs = places(block.attrs);
@@ -44,60 +45,47 @@ export function detailsOf(block: DetailsBlock, model: Model): DetailsOfAll {
   // Slots are numbered through the whole graph.
   const firstSlot = new Int32Array(count + 1);
   for (let node = 0; node < count; node++) {
-    firstSlot[node + 1] = firstSlot[node]! + block.slots[saved[node]!]!.length;
+    firstSlot[node + 1] = firstSlot[node] + block.slots[saved[node]].length;
   }
-  const slots = firstSlot[count]!;
+  const slots = firstSlot[count];
   const storage = places(block.storage, slots);
   const origin = places(block.origin, slots);
-  const names = new Map(block.names[0].map((node, at) => [node, block.names[1][at]!]));
+  const names = new Map(block.names[0].map((node, at) => [node, block.names[1][at]]));
 
-  /** The last node whose first slot is not behind a slot. */
-  const ownerOf = (slot: number): number => {
-    let low = 0;
-    let high = count;
-    while (high - low > 1) {
-      const middle = (low + high) >> 1;
-      if (firstSlot[middle]! <= slot) {
-        low = middle;
-      } else {
-        high = middle;
-      }
-    }
-    return low;
-  };
   const storageOf = (slot: number): string => {
-    const named = storage[slot]! > 0 ? slot - storage[slot]! : slot;
-    const how = storage[named]!;
-    const owner = ownerOf(named);
+    const named = storage[slot] > 0 ? slot - storage[slot] : slot;
+    const how = storage[named];
+    const owner = rowAt(firstSlot, named);
     if (how < 0) {
-      return -how % 2 === 1 ? model.nodes.id(owner - (-how - 1) / 2) : block.storages[-how / 2]!;
+      return -how % 2 === 1 ? model.nodes.id(owner - (-how - 1) / 2) : block.storages[-how / 2];
     }
-    return named === slot ? "" : `${model.nodes.id(owner)}.${block.slots[saved[owner]!]![named - firstSlot[owner]!]![0]}`;
+    return named === slot ? "" : `${model.nodes.id(owner)}.${block.slots[saved[owner]][named - firstSlot[owner]][0]}`;
   };
   const baseOf = (node: number): string => {
-    for (let edge = model.edges.first[node]!; edge < model.edges.first[node + 1]!; edge++) {
-      if (model.edges.slot[edge] === -1 && model.edges.kinds[model.edges.kind[edge]!] === "view") {
-        return model.nodes.id(model.edges.from[edge]!);
+    for (let edge = model.edges.first[node]; edge < model.edges.first[node + 1]; edge++) {
+      if (model.edges.slot[edge] === -1 && model.edges.kinds[model.edges.kind[edge]] === "view") {
+        return model.nodes.id(model.edges.from[edge]);
       }
     }
     return "";
   };
   return {
-    source: (node) => block.sources[source[node]!]!,
+    sources: block.sources,
+    sourceOf: source,
     of(node): Details {
-      const told = block.attributes[attrs[node]!]!;
-      const own = model.nodes.name[node]!;
+      const told = block.attributes[attrs[node]];
+      const own = model.nodes.name[node];
       return {
         id: model.nodes.id(node),
-        role: block.roles[role[node]!]!,
-        native: block.natives[native[node]!]!,
-        names: names.get(node) ?? (own === 0 ? [] : [model.texts[own]!]),
-        source: block.sources[source[node]!]!,
-        attributes: Array.from({ length: told.length / 2 }, (_, at) => [told[2 * at]!, told[2 * at + 1]!] as const),
-        outputs: block.outputs[model.nodes.outputs[node]!]!,
-        saved: block.slots[saved[node]!]!.map(([slot, tensor, bytes, state], at) => {
-          const number = firstSlot[node]! + at;
-          return { slot, tensor, bytes, state, storage: storageOf(number), origin: madeBy(node, origin[number]!) };
+        role: block.roles[role[node]],
+        native: block.natives[native[node]],
+        names: names.get(node) ?? (own === 0 ? [] : [model.texts[own]]),
+        source: block.sources[source[node]],
+        attributes: Array.from({ length: told.length / 2 }, (_, at) => [told[2 * at], told[2 * at + 1]] as const),
+        outputs: block.outputs[model.nodes.outputs[node]],
+        saved: block.slots[saved[node]].map(([slot, tensor, bytes, state], at) => {
+          const number = firstSlot[node] + at;
+          return { slot, tensor, bytes, state, storage: storageOf(number), origin: madeBy(node, origin[number]) };
         }),
         base: baseOf(node),
       };

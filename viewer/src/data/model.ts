@@ -11,6 +11,7 @@ export interface Model {
   /** Every text of the columns, each once; text 0 is empty. */
   readonly texts: readonly string[];
   readonly scopes: Scopes;
+  readonly steps: readonly StepScope[];
   readonly nodes: Nodes;
   readonly edges: Edges;
   readonly cuts: readonly Cut[];
@@ -35,9 +36,17 @@ export interface Scopes {
   readonly trainable: Float64Array;
   /** Bytes of the storages that operations in it keep for backward, each once. */
   readonly saved: Float64Array;
-  /** The first scope of the stack that is equal to it, itself where there is none. */
+  /** The scope that is drawn for it where equal layers are rolled up, itself for most. */
   readonly alike: Int32Array;
+  /** "encoder.layer.0", empty of the root. */
+  path(scope: number): string;
 }
+
+/**
+ * What is drawn around a step that comes again and again, or around what of a module lies in one: the scope that holds it, counting
+ * on after all scopes; the scope that it is part of, or that holds all of the step; the name of a step, a text; how many it stands for.
+ */
+export type StepScope = readonly [parent: number, of: number, name: number, times: number];
 
 export const roles = ["function", "leaf", "parameter", "buffer", "input", "constant", "output", "other"] as const;
 
@@ -61,7 +70,7 @@ export interface Nodes {
   readonly count: number;
   readonly scope: Int32Array;
   /** A place in `roles`. */
-  readonly role: Uint8Array;
+  readonly role: Uint8Array | Int32Array;
   /** Texts: the operation, the name to show, the dtype and the shape of the output to show. */
   readonly op: Int32Array;
   readonly name: Int32Array;
@@ -69,11 +78,14 @@ export interface Nodes {
   readonly shape: Int32Array;
   /** Bytes of the storages that it keeps for backward. */
   readonly saved: Float64Array;
-  readonly flags: Uint8Array;
+  readonly flags: Uint8Array | Int32Array;
   /** A place in `statuses`. */
-  readonly status: Uint8Array;
+  readonly status: Uint8Array | Int32Array;
   /** A place in the outputs of the second block. */
   readonly outputs: Int32Array;
+  /** The node that stands for it where equal layers and steps are rolled up, itself for most; and the scope where it is drawn then. */
+  readonly stands: Int32Array;
+  readonly home: Int32Array;
   id(node: number): string;
   /** The node of an id, -1 where there is none. */
   find(id: string): number;
@@ -87,12 +99,12 @@ export interface Edges {
   readonly slot: Int32Array;
   readonly output: Int32Array;
   /** A place in `kinds`. */
-  readonly kind: Uint8Array;
+  readonly kind: Uint8Array | Int32Array;
   readonly kinds: readonly string[];
   /** The edges into node n are first[n] up to first[n + 1]. */
   readonly first: Int32Array;
   /** "same", "added" or "removed", as places in `statuses`. */
-  readonly status: Uint8Array;
+  readonly status: Uint8Array | Int32Array;
 }
 
 export interface Cut {
@@ -118,7 +130,7 @@ export interface Channel {
   readonly name: string;
   readonly unit: string;
   /** The look of each node, a place in `looks`; 0 where nothing is said. */
-  readonly look: Uint8Array;
+  readonly look: Uint8Array | Int32Array;
   readonly looks: readonly string[];
   /** What is said of each node, a text. */
   readonly said: Int32Array;
@@ -168,6 +180,7 @@ export interface Details {
 /** Details of any node, and what search asks of all of them. */
 export interface DetailsOfAll {
   of(node: number): Details;
-  /** The text of the source line of a node: "net.py:41". */
-  source(node: number): string;
+  /** Source lines ("net.py:41"), and by node the place of its own. */
+  readonly sources: readonly string[];
+  readonly sourceOf: Int32Array;
 }

@@ -91,7 +91,7 @@ export function drawing(onMove: (camera: Camera) => void): Drawing {
     const pen = canvasPen(context);
     paintMarks(pen, painting, marks[0], marks[1], camera.k);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    paintCaptions(pen, painting, captions(painting, camera, size));
+    paintCaptions(pen, painting, captions(painting, camera, size), size);
   };
 
   /** Moves what is painted where that covers the view and is sharp enough; paints anew when the move has ended. */

@@ -13,12 +13,12 @@ export function svgOf(painting: Painting, camera: Camera, size: Size, selected: 
   paintScene(pen, painting, window, camera.k);
   paintMarks(pen, painting, selected, { box: -1, frame: -1, stub: -1 }, camera.k);
   const over: string[] = [];
-  paintCaptions(svgPen(over), painting, captions(painting, camera, size));
+  paintCaptions(svgPen(over), painting, captions(painting, camera, size), size);
   const shift = `scale(${short(camera.k)}) translate(${short(-camera.x)} ${short(-camera.y)})`;
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${size.width}" height="${size.height}" viewBox="0 0 ${size.width} ${size.height}" role="img" font-family="${escaped(family)}">`,
     `<title>${escaped(title)}</title>`,
-    `<rect width="100%" height="100%" fill="${painting.theme.ground}"/>`,
+    `<rect width="100%" height="100%" fill="${painting.theme("ground")}"/>`,
     `<g transform="${shift}">`,
     ...parts,
     "</g>",
@@ -35,7 +35,7 @@ export function canvasOf(painting: Painting, camera: Camera, size: Size, selecte
   canvas.height = size.height * ratio;
   const context = canvas.getContext("2d");
   if (context === null) return canvas;
-  context.fillStyle = painting.theme.ground;
+  context.fillStyle = painting.theme("ground");
   context.fillRect(0, 0, canvas.width, canvas.height);
   const scale = camera.k * ratio;
   context.setTransform(scale, 0, 0, scale, -camera.x * scale, -camera.y * scale);
@@ -43,7 +43,7 @@ export function canvasOf(painting: Painting, camera: Camera, size: Size, selecte
   paintScene(pen, painting, seen(camera, size), camera.k);
   paintMarks(pen, painting, selected, { box: -1, frame: -1, stub: -1 }, camera.k);
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  paintCaptions(pen, painting, captions(painting, camera, size));
+  paintCaptions(pen, painting, captions(painting, camera, size), size);
   return canvas;
 }
 

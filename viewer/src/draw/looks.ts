@@ -4,8 +4,9 @@ import { type Model, flag, roles, statuses } from "../data/model.ts";
 import type { Shown } from "../graph/shown.ts";
 import type { Scene, SceneBox } from "../scene/scene.ts";
 import { bytesText, plain } from "./plain.ts";
-import { type Sums, depths, pathOf } from "./sums.ts";
-import { type Token, lookSign, lookToken } from "./theme.ts";
+import { type Sums, pathOf } from "./sums.ts";
+import { depths } from "../graph/columns.ts";
+import { type Token, lookSign, lookToken, severity } from "./theme.ts";
 
 export interface LegendEntry {
   readonly token: Token;
@@ -102,7 +103,7 @@ function sharedStatus(sums: Sums, scope: number): number {
 /** Modules of the first depth at which there are three or more, each with a tint of its own. */
 function byModule(model: Model): Colouring {
   const { scopes } = model;
-  const depth = depths(model.scopes);
+  const depth = depths(model.scopes.parent);
   const wide: number[] = [];
   for (let scope = 1; scope < scopes.count; scope++) wide[depth[scope]] = (wide[depth[scope]] ?? 0) + 1;
   const level = Math.max(
@@ -163,8 +164,6 @@ function bySaved(model: Model): Colouring {
     ],
   };
 }
-
-const severity = ["quiet", "good", "step 1", "step 2", "step 3", "step 4", "step 5", "caution", "alarm"];
 
 function byChannel(model: Model, at: number): Colouring {
   const channel = model.channels[at];

@@ -30,7 +30,7 @@ export function minimap(onMove: (x: number, y: number) => void): Minimap {
     context.clearRect(0, 0, element.width, element.height);
     context.drawImage(picture, 0, 0);
     const ratio = devicePixelRatio;
-    context.strokeStyle = painting.theme.accent;
+    context.strokeStyle = painting.theme("accent");
     context.lineWidth = 2 * ratio;
     const side = scale * ratio;
     const wide = Math.max(4, window_.width * side);
@@ -72,16 +72,16 @@ export function minimap(onMove: (x: number, y: number) => void): Minimap {
       context.setTransform(scale * ratio, 0, 0, scale * ratio, 0, 0);
       for (const part of scene.frames) {
         if (part.scope === 0) continue;
-        context.fillStyle = next.theme[part.depth % 2 === 0 ? "frame-a" : "frame-b"];
+        context.fillStyle = next.theme(part.depth % 2 === 0 ? "frame-a" : "frame-b");
         context.fillRect(part.x, part.y, part.width, part.height);
       }
       // A box of less than a pixel would fade to nothing.
       const least = 1.2 / scale;
       scene.boxes.forEach((box, at) => {
-        context.fillStyle = next.looks.status[at] > 0 ? next.theme.accent : next.theme.quiet;
+        context.fillStyle = next.looks.status[at] > 0 ? next.theme("accent") : next.theme("quiet");
         context.fillRect(box.x, box.y, Math.max(least, box.width), Math.max(least, box.height));
       });
-      context.fillStyle = next.theme.cut;
+      context.fillStyle = next.theme("cut");
       for (const { x, y } of scene.stubs) context.fillRect(x - 2 / scale, y - 2 / scale, 4 / scale, 4 / scale);
       request();
     },

@@ -1,8 +1,10 @@
 /** What lies over the painted scene and changes with every move: captions of frames, what is pointed at, what is selected. */
 
+import { listOf } from "../graph/columns.ts";
+import { room } from "../scene/compose.ts";
 import { fitted, font, textWidth } from "../scene/widths.ts";
 import { type Camera, type Size, overlap, seen } from "./camera.ts";
-import { arrow, isHidden, paintSigns, stubLength } from "./paint.ts";
+import { arrow, isHidden, paintSigns, rims, stubLength } from "./paint.ts";
 import { type Painting, linesAt } from "./painting.ts";
 import type { Pen } from "./pen.ts";
 
@@ -23,6 +25,8 @@ export interface Caption {
   readonly height: number;
   readonly words: string;
   readonly size: number;
+  /** Whether the top of its frame is out of sight. */
+  readonly isStuck: boolean;
 }
 
 const mostLines = 3000;
@@ -38,7 +42,8 @@ export function captions(painting: Painting, camera: Camera, size: Size): Captio
   painting.places.scene.frames.forEach((frame, at) => {
     if (frame.scope === 0 || !overlap(frame, window) || isHidden(painting, painting.looks.frames[at])) return;
     const left = (frame.x - camera.x) * camera.k;
-    const top = (frame.y - camera.y) * camera.k;
+    // Where there is too little room in the frame it stands above it, not over what is in it.
+    const top = (frame.y - camera.y) * camera.k + Math.min(0, room.top * camera.k - high);
     const width = frame.width * camera.k;
     const height = frame.height * camera.k;
     const isSmall = camera.k * 12 < 8;
@@ -53,22 +58,25 @@ export function captions(painting: Painting, camera: Camera, size: Size): Captio
     const x = isStuck && outer !== undefined && y === outer.y ? outer.right : Math.min(Math.max(left, 0), Math.max(left, left + width - 60));
     const most = (((isStuck ? size.width : Math.min(left + width, size.width)) - x - 26) * font.size) / scale;
     if (most < 40) return;
-    const words = fitted(frame.caption, most, true);
+    const words = fitted(painting.words.get(frame)?.[0] ?? frame.caption, most, true);
     const wide = Math.min(isStuck ? size.width : width, (textWidth(words, true) * scale) / font.size + 28);
-    made.push({ frame: at, x, y, width: wide, height: high, words, size: scale });
+    made.push({ frame: at, x, y, width: wide, height: high, words, size: scale, isStuck });
     known.set(frame.scope, { y, right: x + wide + 2, isStuck });
   });
   return made;
 }
 
 /** The signs are painted with each caption: click on it to close the frame. */
-export function paintCaptions(pen: Pen, painting: Painting, all: readonly Caption[]): void {
+export function paintCaptions(pen: Pen, painting: Painting, all: readonly Caption[], size: Size): void {
   const { theme, places } = painting;
+  // Those that stick to the top have a band of their own.
+  const stuck = all.filter(({ isStuck, y }) => isStuck && y > -1);
+  if (stuck.length > 0) pen.rectangles([0, 0, size.width, stuck[0].height + 1], theme("panel"), null, 0);
   for (const { frame, x, y, width, height, words, size } of all) {
-    const tint = theme[places.scene.frames[frame].depth % 2 === 0 ? "frame-a" : "frame-b"];
+    const tint = theme(places.scene.frames[frame].depth % 2 === 0 ? "frame-a" : "frame-b");
     pen.rectangles([x + 2, y + 1, width - 4, height - 2], tint, null, 4);
-    pen.text("\u2212", x + 7, y + height * 0.75, size, theme.quiet, true, "left");
-    pen.text(words, x + 20, y + height * 0.75, size, theme.text, true, "left", width - 22);
+    pen.text("\u2212", x + 7, y + height * 0.75, size, theme("quiet"), true, "left");
+    pen.text(words, x + 20, y + height * 0.75, size, theme("text"), true, "left", width - 22);
   }
 }
 
@@ -83,13 +91,13 @@ export function paintMarks(pen: Pen, painting: Painting, selected: Marks, pointe
       paintMarkedBox(pen, painting, marks.box, Math.max(width, width / k), isSelected, k);
     if (marks.frame >= 0 && (isSelected || marks.frame !== selected.frame)) {
       const { x, y, width: wide, height } = painting.places.scene.frames[marks.frame];
-      pen.rectangles([x, y, wide, height], null, { colour: theme.accent, width: Math.max(width, width / k) }, 8);
+      pen.rectangles([x, y, wide, height], null, { colour: theme("accent"), width: Math.max(width, width / k) }, 8);
     }
     if (marks.stub >= 0) {
       const { x, y, above } = painting.places.scene.stubs[marks.stub];
       const pad = 4 / Math.min(1, k);
       const top = above ? y - stubLength - pad : y;
-      pen.rectangles([x - 6 - pad, top, 12 + 2 * pad, stubLength + pad], null, { colour: theme.accent, width: Math.max(width, width / k) }, 4);
+      pen.rectangles([x - 6 - pad, top, 12 + 2 * pad, stubLength + pad], null, { colour: theme("accent"), width: Math.max(width, width / k) }, 4);
     }
   }
 }
@@ -97,24 +105,28 @@ export function paintMarks(pen: Pen, painting: Painting, selected: Marks, pointe
 function paintMarkedBox(pen: Pen, painting: Painting, at: number, width: number, isSelected: boolean, k: number): void {
   const { places, theme, looks } = painting;
   const { boxes, lines } = places.scene;
-  const ways: Float64Array[] = [];
-  const heads: number[][] = [];
+  const ways = new Map<string, Float64Array[]>();
   const others: number[] = [];
   const marked = [at];
   for (const each of linesAt(places, at).subarray(0, mostLines)) {
     const line = lines[each];
     const other = line.from === at ? line.to : line.from;
     if (isHidden(painting, line.status) || isHidden(painting, looks.status[other])) continue;
-    ways.push(line.way);
-    heads.push(arrow(line.way, 1.2));
+    const colour = line.status > 0 ? theme(rims[line.status]) : theme("accent");
+    listOf(ways, colour).push(line.way);
     const { x, y, width: wide, height } = boxes[other];
     others.push(x, y, wide, height);
     marked.push(other);
   }
-  pen.curves(ways, { colour: theme.accent, width: isSelected ? width * 0.75 : width });
-  pen.polygons(heads, theme.accent);
-  pen.rectangles(others, null, { colour: theme.accent, width: width * 0.6 }, 5);
+  for (const [colour, own] of ways) {
+    pen.curves(own, { colour, width: isSelected ? width * 0.75 : width });
+    pen.polygons(
+      own.map((way) => arrow(way, 1.2)),
+      colour,
+    );
+  }
+  pen.rectangles(others, null, { colour: theme("accent"), width: width * 0.6 }, 5);
   const { x, y, width: wide, height } = boxes[at];
-  pen.rectangles([x - 1, y - 1, wide + 2, height + 2], null, { colour: theme.accent, width }, 6);
+  pen.rectangles([x - 1, y - 1, wide + 2, height + 2], null, { colour: theme("accent"), width }, 6);
   paintSigns(pen, painting, marked, k);
 }

@@ -1,6 +1,7 @@
 /** Paints what of a scene is in a window: frames, lines, boxes and stubs, in batches of one look. */
 
 import { statuses } from "../data/model.ts";
+import { listOf } from "../graph/columns.ts";
 import type { Rectangle } from "../scene/scene.ts";
 import { fitted, font } from "../scene/widths.ts";
 import { overlap } from "./camera.ts";
@@ -14,7 +15,7 @@ const legible = 5;
 const radius = 5;
 const faded = 0.18;
 
-const rims: readonly Token[] = ["rim", "added-rim", "removed-rim", "changed-rim", "renamed-rim", "moved-rim"];
+export const rims: readonly Token[] = ["rim", "added-rim", "removed-rim", "changed-rim", "renamed-rim", "moved-rim"];
 
 export function paintScene(pen: Pen, painting: Painting, window: Rectangle, k: number): void {
   const { boxes, lines } = painting.places;
@@ -59,8 +60,8 @@ function paintFrames(pen: Pen, painting: Painting, window: Rectangle, k: number)
   const flush = (): void => {
     pen.rectangles(
       batch,
-      theme[depth % 2 === 0 ? "frame-a" : "frame-b"],
-      { colour: theme["frame-rim"], width: Math.max(1, 0.75 / k) },
+      theme(depth % 2 === 0 ? "frame-a" : "frame-b"),
+      { colour: theme("frame-rim"), width: Math.max(1, 0.75 / k) },
       k > 0.1 ? 8 : 0,
     );
     batch = [];
@@ -82,7 +83,6 @@ function paintLines(pen: Pen, painting: Painting, visible: readonly number[], k:
   const { scene } = painting.places;
   const { theme, lit, looks } = painting;
   const batches = new Map<number, Float64Array[]>();
-  const heads = new Map<number, number[][]>();
   const ports: number[][] = [];
   for (const at of visible) {
     const line = scene.lines[at];
@@ -94,28 +94,26 @@ function paintLines(pen: Pen, painting: Painting, visible: readonly number[], k:
     }
     const weight = line.weight >= 64 ? 3 : line.weight >= 12 ? 2 : line.weight >= 2 ? 1 : 0;
     const key = (((isLit ? (lit === null ? 1 : 2) : 0) * statuses.length + line.status) * 4 + weight) * 16 + Math.min(15, line.kind);
-    let batch = batches.get(key);
-    if (batch === undefined) {
-      batches.set(key, (batch = []));
-      heads.set(key, []);
-    }
-    batch.push(line.way);
-    if (k > 0.3) heads.get(key)?.push(arrow(line.way, 1));
+    listOf(batches, key).push(line.way);
   }
   for (const [key, ways] of [...batches].sort((one, other) => one[0] - other[0])) {
     const kind = key % 16;
     const weight = Math.floor(key / 16) % 4;
     const status = Math.floor(key / 64) % statuses.length;
     const lighting = Math.floor(key / 64 / statuses.length);
-    const colour = lighting === 2 ? theme.accent : status > 0 ? theme[rims[status]] : theme.line;
+    const colour = lighting === 2 ? theme("accent") : status > 0 ? theme(rims[status]) : theme("line");
     pen.opacity(lighting === 0 ? faded : 1);
     const width = Math.max(widths[weight], 0.6 / k);
     const dash = status === 2 ? [6, 4] : kind > 0 ? [2, 3] : undefined;
     pen.curves(ways, dash ? { colour, width, dash } : { colour, width });
-    pen.polygons(heads.get(key) ?? [], colour);
+    if (k > 0.3)
+      pen.polygons(
+        ways.map((way) => arrow(way, 1)),
+        colour,
+      );
   }
   pen.opacity(1);
-  pen.polygons(ports, theme.quiet);
+  pen.polygons(ports, theme("quiet"));
 }
 
 /** The head of a line, at its end, as it comes in from above. */
@@ -133,26 +131,30 @@ function port(way: Float64Array, at: number, leaves: number): number[] {
   return leaves > 0 ? [x - 3.5, y, x + 3.5, y, x, y + 5] : [x - 3.5, y - 5, x + 3.5, y - 5, x, y];
 }
 
+/** Beside the statuses. */
+const failed = statuses.length;
+
 function paintBoxes(pen: Pen, painting: Painting, visible: readonly number[], k: number): void {
   const { places, looks, theme } = painting;
   const { boxes } = places.scene;
   const fills = new Map<Token, number[]>();
-  const outlines = new Map<string, number[]>();
+  const outlines = new Map<number, number[]>();
   const cards: number[] = [];
   const round = k > 0.35 ? radius : 0;
   for (const at of visible) {
     const box = boxes[at];
-    put(fills, looks.fill[at], box);
-    put(outlines, `${looks.failed[at] ? 6 : looks.status[at]} ${box.node < 0 ? 1 : 0}`, box);
-    if (box.times > 1) cards.push(box.x + 4, box.y + 4, box.width, box.height);
+    const { x, y, width, height } = box;
+    listOf(fills, looks.fill[at]).push(x, y, width, height);
+    listOf(outlines, (looks.failed[at] ? failed : looks.status[at]) * 2 + (box.node < 0 ? 1 : 0)).push(x, y, width, height);
+    if (box.times > 1) cards.push(x + 4, y + 4, width, height);
   }
-  pen.rectangles(cards, theme.module, { colour: theme.rim, width: 1 }, round);
-  for (const [token, places] of fills) pen.rectangles(places, theme[token], null, round);
+  pen.rectangles(cards, theme("module"), { colour: theme("rim"), width: 1 }, round);
+  for (const [token, places] of fills) pen.rectangles(places, theme(token), null, round);
   if (k > 0.08) {
     for (const [key, places] of outlines) {
-      const [status, isModule] = key.split(" ").map(Number);
-      const colour = status === 6 ? theme.cut : theme[rims[status]];
-      const width = status === 6 ? 3 : status > 0 ? 2 : isModule ? 1.5 : 1;
+      const status = key >> 1;
+      const colour = status === failed ? theme("cut") : theme(rims[status]);
+      const width = status === failed ? 3 : status > 0 ? 2 : key > 0 ? 1.5 : 1;
       pen.rectangles(places, null, status === 2 ? { colour, width, dash: [5, 3] } : { colour, width }, round);
     }
   }
@@ -163,24 +165,18 @@ function paintBoxes(pen: Pen, painting: Painting, visible: readonly number[], k:
   paintSigns(pen, painting, visible, k);
 }
 
-function put<Key>(map: Map<Key, number[]>, key: Key, { x, y, width, height }: Rectangle): void {
-  const found = map.get(key);
-  if (found === undefined) map.set(key, [x, y, width, height]);
-  else found.push(x, y, width, height);
-}
-
 /** First lines are bold and the rest is not: two rounds, so that the font changes twice and not with every box. */
-function paintLabel(pen: Pen, { places, theme }: Painting, at: number, isFirst: boolean): void {
+function paintLabel(pen: Pen, { places, theme, words }: Painting, at: number, isFirst: boolean): void {
   const box = places.scene.boxes[at];
-  const { label } = box;
+  const label = words.get(box) ?? box.label;
   const top = box.y + box.height / 2 - (label.length * font.line) / 2 + font.line * 0.77;
   const middle = box.x + box.width / 2;
   if (isFirst) {
-    if (label.length > 0) pen.text(label[0], middle, top, font.size, theme.text, true, "center", box.width - 6);
+    if (label.length > 0) pen.text(label[0], middle, top, font.size, theme("text"), true, "center", box.width - 6);
     return;
   }
   for (let line = 1; line < label.length; line++)
-    pen.text(label[line], middle, top + line * font.line, font.size, theme.text, false, "center", box.width - 6);
+    pen.text(label[line], middle, top + line * font.line, font.size, theme("text"), false, "center", box.width - 6);
 }
 
 const badge = 13;
@@ -191,19 +187,17 @@ export function paintSigns(pen: Pen, { places, looks, theme }: Painting, visible
   const plates = new Map<string, number[]>();
   const signs: (readonly [string, number, number, string])[] = [];
   const put = (sign: string, x: number, y: number, colour: string): void => {
-    const found = plates.get(colour) ?? [];
-    found.push(x - badge / 2, y - badge / 2, badge, badge);
-    plates.set(colour, found);
+    listOf(plates, colour).push(x - badge / 2, y - badge / 2, badge, badge);
     signs.push([sign, x, y + 4, colour]);
   };
   for (const at of visible) {
     const box = places.scene.boxes[at];
     const sign = looks.failed[at] ? "\u2715" : looks.sign[at];
-    const colour = looks.failed[at] ? theme.cut : looks.status[at] > 0 ? theme[rims[looks.status[at]]] : theme.quiet;
+    const colour = looks.failed[at] ? theme("cut") : looks.status[at] > 0 ? theme(rims[looks.status[at]]) : theme("quiet");
     if (sign !== "") put(sign, box.x + 3, box.y, colour);
-    if (box.node < 0) put("+", box.x + box.width - 3, box.y, theme.quiet);
+    if (box.node < 0) put("+", box.x + box.width - 3, box.y, theme("quiet"));
   }
-  for (const [colour, squares] of plates) pen.rectangles(squares, theme.ground, { colour, width: 1 }, badge / 2);
+  for (const [colour, squares] of plates) pen.rectangles(squares, theme("ground"), { colour, width: 1 }, badge / 2);
   // A tilde is small for its size.
   for (const [sign, x, y, colour] of signs) pen.text(sign, x, sign === "~" ? y + 1 : y, sign === "~" ? 15 : 10, colour, true, "center");
 }
@@ -224,12 +218,10 @@ function paintStripes(pen: Pen, { places, looks, theme }: Painting, visible: rea
       const part = (box.height - 2) / Math.max(many, held.length);
       const top = box.y + 1 + stripe * part;
       const slant = Math.min(3, part / 4);
-      const found = batches.get(status) ?? [];
-      found.push([box.x, top + slant, box.x + wide, top, box.x + wide, top + part * 0.6, box.x, top + part * 0.6 + slant]);
-      batches.set(status, found);
+      listOf(batches, status).push([box.x, top + slant, box.x + wide, top, box.x + wide, top + part * 0.6, box.x, top + part * 0.6 + slant]);
     }
   }
-  for (const [status, polygons] of batches) pen.polygons(polygons, theme[rims[status]]);
+  for (const [status, polygons] of batches) pen.polygons(polygons, theme(rims[status]));
 }
 
 export const stubLength = 12;
@@ -242,16 +234,16 @@ function paintStubs(pen: Pen, { shown, places, theme }: Painting, window: Rectan
     .map((stub) => ({ ...stub, end: stub.y + (stub.above ? -stubLength : stubLength) }));
   pen.curves(
     inside.map(({ x, y, end }) => Float64Array.of(x, y, x, end)),
-    { colour: theme.cut, width: Math.max(1.6, 0.8 / k), dash: [3, 2] },
+    { colour: theme("cut"), width: Math.max(1.6, 0.8 / k), dash: [3, 2] },
   );
   pen.polygons(
     inside.map(({ x, end }) => [x - 6, end - 1.5, x + 6, end - 1.5, x + 6, end + 1.5, x - 6, end + 1.5]),
-    theme.cut,
+    theme("cut"),
   );
   if (font.size * k < legible) return;
   for (const { x, end, above, cut } of inside) {
     const { op, kind } = shown.model.cuts[cut];
-    pen.text(fitted(op === "" ? kind : op, 160, true), x + 9, end + (above ? 6 : 4), font.size - 1, theme.cut, true, "left");
+    pen.text(fitted(op === "" ? kind : op, 160, true), x + 9, end + (above ? 6 : 4), font.size - 1, theme("cut"), true, "left");
   }
 }
 

@@ -1,7 +1,8 @@
 /** A scene made ready for painting: found by place, with lines by box, and what is hidden or faded. */
 
+import { type Groups, grouped, rowsAt } from "../graph/columns.ts";
 import type { Shown } from "../graph/shown.ts";
-import type { Scene } from "../scene/scene.ts";
+import type { Rectangle, Scene } from "../scene/scene.ts";
 import { type Grid, gridOf } from "./grid.ts";
 import type { Looks } from "./looks.ts";
 import type { Theme } from "./theme.ts";
@@ -10,9 +11,8 @@ export interface Places {
   readonly scene: Scene;
   readonly boxes: Grid;
   readonly lines: Grid;
-  /** The lines at box b are `lineOf[first[b]]` up to `lineOf[first[b + 1]]`. */
-  readonly first: Int32Array;
-  readonly lineOf: Int32Array;
+  /** By box the ends of lines there: first those that begin, by line, then those that end. */
+  readonly ends: Groups;
   /** The frame of an opened scope. */
   readonly frameOf: ReadonlyMap<number, number>;
 }
@@ -26,29 +26,18 @@ export interface Painting {
   readonly hidden: number;
   /** 1 for each box that is part of what is followed; the others fade. */
   readonly lit: Uint8Array | null;
+  /** What boxes and frames say that is not what the scene has for them. */
+  readonly words: ReadonlyMap<Rectangle, readonly string[]>;
 }
 
 export function placesOf(scene: Scene): Places {
-  const bounds = new Float64Array(4 * scene.boxes.length);
-  scene.boxes.forEach((box, at) => {
-    bounds.set([box.x, box.y, box.x + box.width, box.y + box.height], 4 * at);
-  });
-  const lineBounds = new Float64Array(4 * scene.lines.length);
-  const first = new Int32Array(scene.boxes.length + 1);
-  scene.lines.forEach((line, at) => {
-    lineBounds.set(boundsOf(line.way), 4 * at);
-    first[line.from + 1]++;
-    first[line.to + 1]++;
-  });
-  for (let box = 0; box < scene.boxes.length; box++) first[box + 1] += first[box];
-  const lineOf = new Int32Array(2 * scene.lines.length);
-  const next = first.slice(0, scene.boxes.length);
-  scene.lines.forEach((line, at) => {
-    lineOf[next[line.from]++] = at;
-    lineOf[next[line.to]++] = at;
-  });
+  const { boxes, lines } = scene;
+  const bounds = Float64Array.from(boxes.flatMap(({ x, y, width, height }) => [x, y, x + width, y + height]));
+  const lineBounds = new Float64Array(4 * lines.length);
+  lines.forEach(({ way }, at) => lineBounds.set(boundsOf(way), 4 * at));
+  const ends = grouped([...lines.map(({ from }) => from), ...lines.map(({ to }) => to)], boxes.length);
   const frameOf = new Map(scene.frames.map((frame, at) => [frame.scope, at]));
-  return { scene, boxes: gridOf(bounds), lines: gridOf(lineBounds), first, lineOf, frameOf };
+  return { scene, boxes: gridOf(bounds), lines: gridOf(lineBounds), ends, frameOf };
 }
 
 function boundsOf(way: Float64Array): [number, number, number, number] {
@@ -63,6 +52,7 @@ function boundsOf(way: Float64Array): [number, number, number, number] {
   return [left, top, right, bottom];
 }
 
-export function linesAt(places: Places, box: number): Int32Array {
-  return places.lineOf.subarray(places.first[box], places.first[box + 1]);
+/** The lines at a box. */
+export function linesAt({ scene: { lines }, ends }: Places, box: number): Int32Array {
+  return rowsAt(ends, box).map((row) => row % lines.length);
 }

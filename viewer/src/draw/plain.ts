@@ -15,16 +15,18 @@ export function shortened(text: string, most: number): string {
   return `${text.slice(0, head)}\u2026${text.slice(text.length - (most - 1 - head))}`;
 }
 
-const units = ["B", "kB", "MB", "GB", "TB"];
-
-export function bytesText(bytes: number): string {
+/** "1.2 M", "34.5 kB": a number with one of the units, each a thousand times the one before. */
+export function scaled(value: number, units: readonly string[]): string {
   let unit = 0;
-  let value = bytes;
   while (value >= 999.5 && unit < units.length - 1) {
     value /= 1000;
     unit++;
   }
-  return `${unit === 0 || value >= 99.5 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
+  return (unit === 0 || value >= 99.5 ? Math.round(value) : value.toFixed(1)) + units[unit];
+}
+
+export function bytesText(bytes: number): string {
+  return scaled(bytes, [" B", " kB", " MB", " GB", " TB"]);
 }
 
 export function numberText(value: number): string {

@@ -7,13 +7,14 @@ import { Composer } from "../scene/compose.ts";
 import type { Rectangle, Scene } from "../scene/scene.ts";
 import type { Selected, State } from "../state.ts";
 import { changedOpened } from "../opening.ts";
+import { wordsBefore } from "./before.ts";
 import { type Camera, centred, fitted, overlap, panned, seen, within, zoomedAt } from "./camera.ts";
 import { type Drawing, drawing } from "./drawing.ts";
 import { type Colouring, type Looks, colouring, looksOf } from "./looks.ts";
 import { minimap } from "./minimap.ts";
 import { type Marks, noMarks } from "./over.ts";
 import { type Painting, type Places, placesOf } from "./painting.ts";
-import { type Sums, standIn, sumsOf } from "./sums.ts";
+import { type Sums, sumsOf } from "./sums.ts";
 import { type Theme, themeOf } from "./theme.ts";
 import { litBoxes, trailNodes } from "./trail.ts";
 
@@ -50,9 +51,8 @@ const before = 1 << statuses.indexOf("added");
 const after = 1 << statuses.indexOf("removed");
 /** A box that is brought into sight is brought to a size at which its text can be read. */
 const readable = 0.75;
-/** Below this scale a drawing has no text; the colours of a review still say where the changes are. */
+/** Below this scale a drawing has no text. */
 const least = 0.42;
-const leastOfReview = 0.2;
 
 export function stage(model: Model, initial: State, modelSums: Sums, onMove: () => void): Stage {
   const element = document.createElement("div");
@@ -89,7 +89,7 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     // What was pointed at had its place in the scene before.
     pointed = noMarks;
   };
-  const painting = (hidden: number): Painting => ({ shown, places, looks, theme, hidden, lit });
+  const painting = (hidden: number): Painting => ({ shown, places, looks, theme, hidden, lit, words: hidden === before ? wordsBefore(shown, places) : new Map() });
   const present = (): void => {
     drawings.forEach((each, at) => each.show(painting(drawings.length === 1 ? 0 : at === 0 ? before : after)));
     map.show(painting(0));
@@ -115,6 +115,18 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     if (frame !== undefined) return scene.frames[frame];
     const box = scene.boxOfScope(scope);
     return box < 0 ? null : scene.boxes[box];
+  };
+  /** All of the drawing, beside the legend or above it where it would cover a box. */
+  const whole = (): Camera => {
+    const { size } = first();
+    const all = { x: 0, y: 0, width: scene.width, height: scene.height };
+    const legend = element.parentElement?.querySelector<HTMLElement>(".legend");
+    const [width, height] = legend ? [legend.offsetLeft + legend.offsetWidth, size.height - legend.offsetTop] : [0, 0];
+    const isClear = ({ x, y, k }: Camera): boolean => places.boxes.inside({ x, y: y + (size.height - height) / k, width: width / k, height: height / k }).length === 0;
+    const beside = fitted(all, { width: size.width - width, height: size.height });
+    return [fitted(all, size), { ...beside, x: beside.x - width / beside.k }, fitted(all, { width: size.width, height: size.height - height })]
+      .sort((one, other) => other.k - one.k)
+      .find(isClear)!;
   };
   const placeOf = (marks: Marks): Rectangle | null => {
     if (marks.box >= 0) return scene.boxes[marks.box];
@@ -199,12 +211,14 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     },
     fit(selected) {
       const place = selected === undefined ? null : placeOf(marksOf(shown, places, selected));
-      first().fly(fitted(place ?? { x: 0, y: 0, width: scene.width, height: scene.height }, first().size, place === null ? 24 : 60));
+      first().fly(place === null ? whole() : fitted(place, first().size, 60));
     },
     begin() {
       const { size } = first();
-      const whole = fitted({ x: 0, y: 0, width: scene.width, height: scene.height }, size);
-      if (whole.k >= (sums.differs ? leastOfReview : least) || scene.boxes.length === 0) first().move(whole);
+      const camera = whole();
+      const change = looks.status.findIndex((status) => status > 0);
+      if (camera.k >= least || scene.boxes.length === 0) first().move(camera);
+      else if (change >= 0) first().move(centred(scene.boxes[change], size, readable));
       else {
         const { x, y, width } = scene.boxes.reduce((best, box) => (box.x + box.y < best.x + best.y ? box : best));
         first().move(centred({ x, y: y + (size.height / 2 - 40) / readable, width, height: 0 }, size, readable));
@@ -250,7 +264,7 @@ export function marksOf(shown: Shown, places: Places, selected: Selected): Marks
   return nodes.length > 0 ? { ...noMarks, box: scene.boxOf(nodes[0]) } : noMarks;
 
   function moduleMarks(scope: number): Marks {
-    const drawn = standIn(shown, scope);
+    const drawn = shown.scopes.drawn(scope);
     const frame = frameOf.get(drawn);
     return frame === undefined ? { ...noMarks, box: scene.boxOfScope(drawn) } : { ...noMarks, frame };
   }

@@ -1,6 +1,7 @@
 /** What the modules hold, summed from the leaves up once. */
 
 import { type Model, statuses } from "../data/model.ts";
+import { depths } from "../graph/columns.ts";
 import type { Shown } from "../graph/shown.ts";
 
 export interface Sums {
@@ -33,10 +34,9 @@ export function sumsOf(model: Model, shown: Shown | null = null): Sums {
     const node = cut.into >= 0 ? cut.into : cut.at;
     cuts[node >= 0 ? scopeOf(model, shown, node) : Math.max(0, cut.scope)]++;
   }
-  // What comes after the scopes of the model may hold them, so there the order is by depth.
-  const order = shown === null ? null : byDepth(parent, count);
-  for (let at = count - 1; at >= 0; at--) {
-    const scope = order === null ? at : order[at];
+  // What comes after the scopes of the model may hold them, so the order is by depth.
+  const depth = depths(parent);
+  for (const scope of depth.map((_, at) => at).sort((one, other) => depth[other] - depth[one])) {
     if (scope === 0) continue;
     const above = parent[scope];
     all[above] += all[scope];
@@ -52,34 +52,10 @@ export function scopeOf(model: Model, shown: Shown | null, node: number): number
   return shown !== null && instead >= 0 && shown.host[instead] >= 0 ? shown.scope[shown.host[instead]] : model.nodes.scope[node];
 }
 
-/** The scope that is drawn for another one: itself, or that of the equal layer which is drawn for all. */
-export function standIn(shown: Shown, scope: number): number {
-  const { model, scopes } = shown;
-  if (scope <= 0 || scope >= model.scopes.count || !shown.switches.rollUp) return scope;
-  const depth = depths(model.scopes);
-  for (let node = 0; node < model.nodes.count; node++) {
-    let below = depth[model.nodes.scope[node]] - depth[scope];
-    if (below < 0) continue;
-    let own = model.nodes.scope[node];
-    let drawn = scopeOf(model, shown, node);
-    for (; below > 0; below--) {
-      own = model.scopes.parent[own];
-      drawn = scopes.parent[drawn];
-    }
-    if (own === scope) return drawn >= 0 ? drawn : scope;
-  }
-  return scope;
-}
-
-function byDepth(parent: ArrayLike<number>, count: number): Int32Array {
-  const depth = depths({ parent, count });
-  return Int32Array.from({ length: count }, (_, scope) => scope).sort((one, other) => depth[one] - depth[other]);
-}
-
 /** Of each module the last node in it that a node outside reads, -1 where none is. */
 export function resultsOf(model: Model): Int32Array {
   const { nodes, scopes, edges } = model;
-  const depth = depths(model.scopes);
+  const depth = depths(model.scopes.parent);
   const result = new Int32Array(scopes.count).fill(-1);
   for (let edge = 0; edge < edges.count; edge++) {
     const from = edges.from[edge];
@@ -95,21 +71,7 @@ export function resultsOf(model: Model): Int32Array {
   return result;
 }
 
-/** How deep each scope lies, 0 of the root; a scope may come before the one that holds it. */
-export function depths({ parent, count }: { readonly parent: ArrayLike<number>; readonly count: number }): Int32Array {
-  const depth = new Int32Array(count).fill(-1);
-  depth[0] = 0;
-  const way: number[] = [];
-  for (let scope = 0; scope < count; scope++) {
-    for (let at = scope; depth[at] < 0; at = parent[at]) way.push(at);
-    for (let at = way.pop(); at !== undefined; at = way.pop()) depth[at] = depth[parent[at]] + 1;
-  }
-  return depth;
-}
-
 /** The path of a scope: "encoder.layer.0", empty of the root. */
-export function pathOf(model: Model, scope: number): string {
-  const parts: string[] = [];
-  for (let at = scope; at > 0; at = model.scopes.parent[at]) parts.push(model.texts[model.scopes.name[at]]);
-  return parts.reverse().join(".");
+export function pathOf({ scopes }: Model, scope: number): string {
+  return scopes.path(scope);
 }

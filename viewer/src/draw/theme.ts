@@ -52,17 +52,25 @@ export const tokens = [
 ] as const;
 
 export type Token = (typeof tokens)[number];
-export type Theme = Readonly<Record<Token, string>>;
+/** The colour of a token. */
+export type Theme = (token: Token) => string;
 
 export function themeOf(element: Element): Theme {
   const style = getComputedStyle(element);
-  return Object.fromEntries(tokens.map((token) => [token, style.getPropertyValue(`--${token}`).trim() || "#888"])) as Theme;
+  const known = new Map<Token, string>();
+  return (token) => {
+    let colour = known.get(token);
+    if (colour === undefined) known.set(token, (colour = style.getPropertyValue(`--${token}`).trim() || "#888"));
+    return colour;
+  };
 }
 
-/** The token of a look that an overlay names ("step 1"); quiet where the page does not know it. */
+/** The looks that an overlay may name, the gravest last. */
+export const severity = ["quiet", "good", "step 1", "step 2", "step 3", "step 4", "step 5", "caution", "alarm"];
+
+/** The token of a look that an overlay names; quiet where the page does not know it. */
 export function lookToken(look: string): Token {
-  const name = `look-${look.replace(/ /g, "-")}`;
-  return (tokens as readonly string[]).includes(name) ? (name as Token) : "look-quiet";
+  return `look-${severity.includes(look) ? look.replace(" ", "-") : "quiet"}` as Token;
 }
 
 /** A look is told by a sign too, so that no colour is needed to see it. */

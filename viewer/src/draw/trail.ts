@@ -5,7 +5,7 @@ import type { Shown } from "../graph/shown.ts";
 import { ancestors, descendants, path } from "../graph/walks.ts";
 import type { Selected, Trail } from "../state.ts";
 import type { Scene } from "../scene/scene.ts";
-import { scopeOf, standIn } from "./sums.ts";
+import { scopeOf } from "./sums.ts";
 
 const mostEnds = 16;
 
@@ -39,7 +39,7 @@ export function nodesOf(shown: Shown, selected: Selected): number[] {
   // 1 is inside, 2 is not.
   const known = new Uint8Array(count);
   known[0] = 2;
-  known[standIn(shown, selected.at)] = 1;
+  known[shown.scopes.drawn(selected.at)] = 1;
   const found: number[] = [];
   const way: number[] = [];
   for (let node = 0; node < model.nodes.count; node++) {

@@ -23,6 +23,61 @@ export function grouped(keys: ArrayLike<number>, groups: number, length = keys.l
   return { first, rows };
 }
 
+/** The rows of a key. */
+export function rowsAt({ first, rows }: Groups, key: number): Int32Array {
+  return rows.subarray(first[key], first[key + 1]);
+}
+
+/** In the order of the flow, which leads along the lines `out` of each to its heads; what lies on a cycle or behind one is left out. */
+export function flowOrder(out: Groups, heads: ArrayLike<number>): Int32Array {
+  const waiting = new Int32Array(out.first.length - 1);
+  for (const line of out.rows) waiting[heads[line]]++;
+  const order = new Int32Array(waiting.length);
+  let end = 0;
+  waiting.forEach((lines, own) => {
+    if (!lines) order[end++] = own;
+  });
+  for (let place = 0; place < end; place++) {
+    for (let row = out.first[order[place]]; row < out.first[order[place] + 1]; row++) {
+      const head = heads[out.rows[row]];
+      if (!--waiting[head]) order[end++] = head;
+    }
+  }
+  return order.subarray(0, end);
+}
+
+/** The last row that does not start behind a place, from row `low` on; one start more is the end. */
+export function rowAt(starts: Int32Array, place: number, low = 0): number {
+  let high = starts.length - 1;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (starts[middle] <= place) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
+/** The list of a key; an empty one that is kept from now on where there was none. */
+export function listOf<Key, Value>(lists: Map<Key, Value[]>, key: Key): Value[] {
+  let found = lists.get(key);
+  if (!found) lists.set(key, (found = []));
+  return found;
+}
+
+/** How deep each scope lies, 0 of the root; one may have a smaller number than a run that holds it. */
+export function depths(parent: ArrayLike<number>): Int32Array {
+  const depth = new Int32Array(parent.length).fill(-1);
+  depth[0] = 0;
+  const way: number[] = [];
+  for (let scope = 0; scope < parent.length; scope++) {
+    let above = scope;
+    for (; depth[above] < 0; above = parent[above]) way.push(above);
+    let known = depth[above];
+    while (way.length) depth[way.pop()!] = ++known;
+  }
+  return depth;
+}
+
 /** A list of numbers that grows. */
 export class Numbers {
   private held = new Int32Array(64);

@@ -2,14 +2,15 @@
  * Modules that the flow enters more than once, in parts: drawn as one box each would close a cycle. The rule is that of `gradir.passes.fold`.
  */
 import { roles } from "../data/model.ts";
-import type { Model } from "../data/model.ts";
-import { grouped, Numbers } from "./columns.ts";
+import type { Model, StepScope } from "../data/model.ts";
+import { flowOrder, grouped, Numbers } from "./columns.ts";
+import type { Groups } from "./columns.ts";
 import type { Wires } from "./wiring.ts";
 
 const functionRole = roles.indexOf("function");
 const unused = 0x7fffffff;
 
-/** Scopes with their parts. The first part of scope s is s, later ones come after all scopes of the model. */
+/** Scopes and steps with their parts. The first part of scope s is s, later ones come after all of them. */
 export interface Parts {
   /** By node, -1 where it is not left. */
   readonly scope: Int32Array;
@@ -31,13 +32,12 @@ const mostRounds = 6;
  * A container that is never called itself (a `ModuleList`) is not split: where the flow leaves and enters it, what it holds stands in the
  * module around it.
  */
-export function parts(model: Model, left: Uint8Array, wires: Wires): Parts {
-  const { scopes, nodes } = model;
-  const busy = new Uint8Array(scopes.count);
-  for (let node = 0; node < nodes.count; node++) if (left[node] && nodes.role[node] === functionRole) busy[nodes.scope[node]] = 1;
-  const home = Int32Array.from({ length: scopes.count }, (_, scope) => scope);
-  const parent = scopes.parent.slice();
-  const scopeOf = nodes.scope.slice();
+export function parts({ scopes, nodes }: Model, steps: readonly StepScope[], left: Uint8Array, wires: Wires): Parts {
+  const parent = Int32Array.from([...scopes.parent, ...steps.map(([above]) => above)]);
+  const scopeOf = (steps.length ? nodes.home : nodes.scope).slice();
+  const home = parent.map((_, scope) => scope);
+  const busy = new Uint8Array(parent.length).fill(1, scopes.count);
+  for (let node = 0; node < nodes.count; node++) if (left[node] && nodes.role[node] === functionRole) busy[scopeOf[node]] = 1;
   // Each round takes away one level of containers within containers.
   for (let round = 0; ; round++) {
     const found = split({ home, parent }, scopeOf, left, wires);
@@ -45,7 +45,7 @@ export function parts(model: Model, left: Uint8Array, wires: Wires): Parts {
     if (!loose.length || round === mostRounds) return found;
     for (const scope of loose) home[scope] = parent[scope];
     // A scope stands after its parent, whose home is known by then.
-    for (let scope = 1; scope < scopes.count; scope++) {
+    for (let scope = 1; scope < home.length; scope++) {
       home[scope] = home[scope] === scope ? scope : home[home[scope]];
       parent[scope] = home[parent[scope]];
     }
@@ -196,22 +196,12 @@ function cycles(vertices: number, between: Int32Array, wires: Wires, vertexOf: I
   const tails = between.map((wire) => vertexOf[wires.from[wire]]);
   const heads = between.map((wire) => vertexOf[wires.to[wire]]);
   const out = grouped(tails, vertices);
-  const waiting = new Int32Array(vertices);
-  for (const head of heads) waiting[head]++;
-  const queue = new Int32Array(vertices);
-  let end = 0;
-  for (let vertex = 0; vertex < vertices; vertex++) if (!waiting[vertex]) queue[end++] = vertex;
-  for (let place = 0; place < end; place++) {
-    for (let row = out.first[queue[place]]; row < out.first[queue[place] + 1]; row++) {
-      const head = heads[out.rows[row]];
-      if (!--waiting[head]) queue[end++] = head;
-    }
-  }
-  return end === vertices ? undefined : components(vertices, out.first, out.rows, heads);
+  return flowOrder(out, heads).length === vertices ? undefined : components(out, heads);
 }
 
 /** Tarjan's algorithm with a stack of its own. */
-export function components(vertices: number, first: Int32Array, rows: Int32Array, heads: Int32Array): Int32Array {
+export function components({ first, rows }: Groups, heads: Int32Array): Int32Array {
+  const vertices = first.length - 1;
   const found = new Int32Array(vertices).fill(-1);
   const index = new Int32Array(vertices);
   const low = new Int32Array(vertices);

@@ -1,5 +1,5 @@
 /** A module with very many children shows them in runs that open one by one: nobody reads thousands of boxes at once. */
-import { grouped, Numbers } from "./columns.ts";
+import { grouped, Numbers, rowsAt } from "./columns.ts";
 import { roles } from "../data/model.ts";
 import type { Model } from "../data/model.ts";
 import type { Wires } from "./wiring.ts";
@@ -13,7 +13,7 @@ const mostBeside = 200;
 const functionRole = roles.indexOf("function");
 
 /**
- * Puts the children of large scopes into runs of about 500, in an order of the flow, and runs into runs of runs. Changes `scopeOf` and `parent`;
+ * Puts the children of large scopes into runs of about 500, in the order of the file, and runs into runs of runs. Changes `scopeOf` and `parent`;
  * new scopes get the numbers from `parent.length` on. What feeds several runs (a shared weight, an input) stays beside them while such are few.
  */
 export function runs(model: Model, scopeOf: Int32Array, boxed: Uint8Array, parent: number[], wires: Wires): { parent: number; from: number; to: number }[] {
@@ -21,10 +21,11 @@ export function runs(model: Model, scopeOf: Int32Array, boxed: Uint8Array, paren
   const nodes = model.nodes.count;
   const counts = new Int32Array(parent.length);
   for (let node = 0; node < nodes; node++) if (boxed[node]) counts[scopeOf[node]]++;
-  const inner = new Uint8Array(parent.length);
+  // By item its first node, -1 of a scope that has none.
+  const first = Int32Array.from({ length: nodes + parent.length }, (_, item) => (item < nodes ? item : -1));
   for (let node = 0; node < nodes; node++) {
-    for (let scope = scopeOf[node]; scope > 0 && !inner[scope]; scope = parent[scope]) {
-      inner[scope] = 1;
+    for (let scope = scopeOf[node]; scope > 0 && first[nodes + scope] < 0; scope = parent[scope]) {
+      first[nodes + scope] = node;
       counts[parent[scope]]++;
     }
   }
@@ -34,11 +35,11 @@ export function runs(model: Model, scopeOf: Int32Array, boxed: Uint8Array, paren
   const scopes = parent.length;
   const keys = new Int32Array(nodes + scopes).fill(-1);
   for (let node = 0; node < nodes; node++) if (boxed[node] && large.has(scopeOf[node])) keys[node] = scopeOf[node];
-  for (let scope = 1; scope < scopes; scope++) if (inner[scope] && large.has(parent[scope])) keys[nodes + scope] = parent[scope];
+  for (let scope = 1; scope < scopes; scope++) if (first[nodes + scope] >= 0 && large.has(parent[scope])) keys[nodes + scope] = parent[scope];
   const children = grouped(keys, scopes);
   const lines = linesOf(large, keys, scopeOf, parent, wires, nodes);
   const place = new Int32Array(nodes + scopes);
-  for (const scope of large) cut(scope, children.rows.subarray(children.first[scope], children.first[scope + 1]), lines.get(scope)!.done());
+  for (const scope of large) cut(scope, rowsAt(children, scope), lines.get(scope)!.done());
   return made;
 
   /** `pairs` are the items at both ends of its lines. */
@@ -50,7 +51,8 @@ export function runs(model: Model, scopeOf: Int32Array, boxed: Uint8Array, paren
       tails[line] = place[pairs[2 * line]];
       heads[line] = place[pairs[2 * line + 1]];
     }
-    const order = inFlow(items.length, tails, heads);
+    // Nodes stand after what they take from.
+    const order = Array.from(items.keys()).sort((one, other) => first[items[one]] - first[items[other]]);
     const fed = new Uint8Array(items.length);
     for (const head of heads) fed[head] = 1;
     const source = (number: number): boolean => !fed[number] && items[number] < nodes && model.nodes.role[items[number]] !== functionRole;
@@ -62,8 +64,8 @@ export function runs(model: Model, scopeOf: Int32Array, boxed: Uint8Array, paren
     for (const number of order) {
       if (!source(number)) continue;
       let [least, most] = [0x7fffffff, -1];
-      for (let row = out.first[number]; row < out.first[number + 1]; row++) {
-        const consumer = run[heads[out.rows[row]]];
+      for (const line of rowsAt(out, number)) {
+        const consumer = run[heads[line]];
         least = Math.min(least, consumer);
         most = Math.max(most, consumer);
       }
@@ -128,31 +130,4 @@ function linesOf(
   function above(item: number): number {
     return item < nodes ? scopeOf[item] : parent[item - nodes];
   }
-}
-
-/** A topological order that keeps to the given one where it can; what lies on a cycle comes last. */
-function inFlow(count: number, tails: Int32Array, heads: Int32Array): number[] {
-  const out = grouped(tails, count);
-  const waiting = new Int32Array(count);
-  for (const head of heads) waiting[head]++;
-  const done = new Uint8Array(count);
-  const order: number[] = [];
-  const stack: number[] = [];
-  for (let start = 0; start < count; start++) {
-    if (waiting[start] || done[start]) continue;
-    stack.push(start);
-    while (stack.length) {
-      const item = stack.pop()!;
-      if (done[item]) continue;
-      done[item] = 1;
-      order.push(item);
-      for (let row = out.first[item + 1] - 1; row >= out.first[item]; row--) {
-        const head = heads[out.rows[row]];
-        // What stands before the start was passed over and is taken up here; the rest waits for its turn.
-        if (!--waiting[head] && head < start) stack.push(head);
-      }
-    }
-  }
-  for (let item = 0; item < count; item++) if (!done[item]) order.push(item);
-  return order;
 }

@@ -1,6 +1,6 @@
 /** Nodes and modules by words: all of them must be found, in any field or in one that is named ("op:mm in:layers.3"). */
 import type { DetailsOfAll, Model } from "../data/model.ts";
-import { indexOf, sourcesOf } from "./haystack.ts";
+import { indexOf } from "./haystack.ts";
 import type { Index } from "./haystack.ts";
 import { fieldsOf, parsed } from "./query.ts";
 import type { Word } from "./query.ts";
@@ -91,8 +91,13 @@ function scoreNodes(
   const { count, op, name, dtype, shape, scope } = model.nodes;
   const { className } = model.scopes;
   const inIds = fields.has("id") ? idMatches(index, word.text, count) : undefined;
-  const sources = fields.has("source") && details ? sourcesOf(model, details) : undefined;
-  const inSources = sources && matches(sources.texts, word.text);
+  const inSources =
+    details && fields.has("source")
+      ? matches(
+          details.sources.map((source) => source.toLowerCase()),
+          word.text,
+        )
+      : undefined;
   const [byOp, byName, byDtype, byShape, byClass] = (["op", "name", "dtype", "shape", "class"] as const).map((key) => fields.has(key));
   for (let node = 0; node < count; node++) {
     if (!score[node]) continue;
@@ -104,7 +109,7 @@ function scoreNodes(
     if (byClass) found = Math.max(found, worth.class[inTexts[className[scope[node]]]]);
     if (inPaths) found = Math.max(found, worth.path[inPaths[scope[node]]]);
     if (inIds) found = Math.max(found, worth.id[inIds[node]]);
-    if (inSources) found = Math.max(found, worth.source[inSources[sources.of[node]]]);
+    if (inSources) found = Math.max(found, worth.source[inSources[details!.sourceOf[node]]]);
     score[node] = found ? score[node] + found : 0;
   }
 }
@@ -112,18 +117,10 @@ function scoreNodes(
 /** By node how its id has the word: the ids are one text, each between line feeds. */
 function idMatches({ ids, idStarts }: Index, word: string, count: number): Uint8Array {
   const found = new Uint8Array(count);
-  let node = 0;
-  for (let at = ids.indexOf(word); at >= 0; at = ids.indexOf(word, idStarts[node + 1])) {
-    let [low, high] = [node, count];
-    while (high - low > 1) {
-      const middle = (low + high) >> 1;
-      if (idStarts[middle] <= at) low = middle;
-      else high = middle;
-    }
-    node = low;
-    if (at === idStarts[node]) found[node] = idStarts[node + 1] - 1 - at === word.length ? 3 : 2;
-    else found[node] = 1;
-    if (node + 1 === count) break;
+  for (let node = 0, at = ids.indexOf(word); at >= 0; at = ids.indexOf(word, idStarts[node + 1])) {
+    while (idStarts[node + 1] <= at) node++;
+    const isWhole = idStarts[node + 1] - 1 - at === word.length;
+    found[node] = at > idStarts[node] ? 1 : isWhole ? 3 : 2;
   }
   return found;
 }

@@ -1,10 +1,10 @@
 /** What is left of a graph by the switches of the page, with rewired edges. */
 import { flag, roles } from "../data/model.ts";
-import type { Model } from "../data/model.ts";
+import type { Model, StepScope } from "../data/model.ts";
 import { parts } from "./parts.ts";
 import { runs } from "./runs.ts";
-import { roll } from "./stacks.ts";
-import { gone, rewired } from "./wiring.ts";
+import { layersOf, roll } from "./stacks.ts";
+import { gone, keep, rewired } from "./wiring.ts";
 import type { Wires } from "./wiring.ts";
 
 export interface Switches {
@@ -31,8 +31,6 @@ export interface Shown {
   readonly scopes: ShownScopes;
   /** The edges between nodes with boxes of their own. */
   readonly wires: Wires;
-  /** What each layer of a rolled-up stack hands to the next, as pairs of nodes that are left. */
-  readonly rounds: readonly (readonly [from: number, to: number])[];
 }
 
 export interface ShownScopes {
@@ -45,7 +43,7 @@ export interface ShownScopes {
   readonly parts: Int32Array;
   /** How many equal layers it stands for. */
   readonly times: Int32Array;
-  /** Whether it is a run of children. */
+  /** Whether it is no module, but a run of children or a step. */
   isRun(scope: number): boolean;
   /** The last part of its path: "3", "0–11" of equal layers, "relu#2" of a second part, "1–500" of a run. */
   name(scope: number): string;
@@ -53,31 +51,23 @@ export interface ShownScopes {
   key(scope: number): string;
   /** The scope of a key, -1 where there is none. */
   find(key: string): number;
+  /** The scope that is drawn for another one: itself, or that of the equal layer or of the step which is drawn for all. */
+  drawn(scope: number): number;
 }
 
 export function shown(model: Model, switches: Switches): Shown {
   const { instead, wires } = rewired(model, gone(model, switches.hideRearranging, switches.dropAccumulators));
-  const { times, rounds } = switches.rollUp
-    ? roll(model, instead, wires)
-    : { times: new Int32Array(model.scopes.count).fill(1), rounds: [] };
-  const count = model.nodes.count;
+  const steps = switches.rollUp ? model.steps : [];
+  if (switches.rollUp) roll(model, instead, wires);
+  const { count } = model.nodes;
   const left = new Uint8Array(count);
   for (let node = 0; node < count; node++) left[node] = instead[node] === node ? 1 : 0;
   const host = hosts(model, left, wires, switches.inlineParameters);
   const boxed = new Uint8Array(count);
   for (let node = 0; node < count; node++) boxed[node] = host[node] === node ? 1 : 0;
   // Edges of what is written into another box are gone with it.
-  let kept = 0;
-  for (let wire = 0; wire < wires.count; wire++) {
-    if (!boxed[wires.from[wire]]) continue;
-    wires.from[kept] = wires.from[wire];
-    wires.to[kept] = wires.to[wire];
-    wires.kind[kept] = wires.kind[wire];
-    wires.slot[kept] = wires.slot[wire];
-    wires.status[kept++] = wires.status[wire];
-  }
-  wires.count = kept;
-  const { scope, of, parent, part } = parts(model, boxed, wires);
+  keep(wires, (wire) => boxed[wires.from[wire]] === 1);
+  const { scope, of, parent, part } = parts(model, steps, boxed, wires);
   const runsFrom = parent.length;
   const made = runs(model, scope, boxed, parent, wires);
   for (let node = 0; node < count; node++) if (left[node] && !boxed[node]) scope[node] = scope[host[node]];
@@ -85,8 +75,7 @@ export function shown(model: Model, switches: Switches): Shown {
     of.push(of[run.parent]);
     part.push(0);
   }
-  const scopes = described(model, Int32Array.from(parent), Int32Array.from(of), Int32Array.from(part), times, runsFrom, made);
-  return { model, switches, instead, host, scope, scopes, wires, rounds };
+  return { model, switches, instead, host, scope, scopes: described(model, switches.rollUp, scope, parent, of, part, runsFrom, made), wires };
 }
 
 const bufferRole = roles.indexOf("buffer");
@@ -124,49 +113,56 @@ function hosts(model: Model, left: Uint8Array, wires: Wires, inline: boolean): I
 
 function described(
   model: Model,
-  parent: Int32Array,
-  of: Int32Array,
-  part: Int32Array,
-  modelTimes: Int32Array,
+  isRolled: boolean,
+  scopeOf: Int32Array,
+  above: readonly number[],
+  made: readonly number[],
+  numbers: readonly number[],
   runsFrom: number,
-  made: readonly { from: number; to: number }[],
+  runs: readonly { from: number; to: number }[],
 ): ShownScopes {
-  const { texts, scopes } = model;
-  const count = parent.length;
+  const { texts, scopes, steps } = model;
+  const count = above.length;
+  const [parent, part] = [above, numbers].map((column) => Int32Array.from(column));
+  const stepOf = (scope: number): StepScope | undefined => steps[made[scope] - scopes.count];
+  const of = Int32Array.from(made, (own, scope) => stepOf(scope)?.[1] ?? own);
+  /** What it is called where it is no module, but a run of children or a step. */
+  const called = (scope: number): string => {
+    const run = runs[scope - runsFrom];
+    return run ? `${run.from}–${run.to}` : texts[stepOf(scope)?.[2] ?? 0];
+  };
+  /** The module that holds it, also where it stands in a run. */
+  const holder = (scope: number): number => {
+    let found = parent[scope];
+    while (found >= runsFrom) found = parent[found];
+    return found;
+  };
   const last = new Map<string, number>();
   const partsOf = new Int32Array(count).fill(1);
-  const holder = (scope: number): string => {
-    let above = parent[scope];
-    while (above >= runsFrom) above = parent[above];
-    return `${above} ${of[scope]}`;
-  };
-  for (let scope = 1; scope < runsFrom; scope++) if (part[scope]) last.set(holder(scope), Math.max(part[scope] + 1, last.get(holder(scope)) ?? 0));
-  if (last.size) for (let scope = 1; scope < runsFrom; scope++) partsOf[scope] = last.get(holder(scope)) ?? 1;
-  const times = new Int32Array(count).fill(1);
-  for (let scope = 0; scope < runsFrom; scope++) times[scope] = modelTimes[of[scope]];
+  const whole = (scope: number): string => `${holder(scope)} ${of[scope]}`;
+  for (let scope = 1; scope < runsFrom; scope++) if (part[scope]) last.set(whole(scope), Math.max(part[scope] + 1, last.get(whole(scope)) ?? 0));
+  if (last.size) for (let scope = 1; scope < runsFrom; scope++) partsOf[scope] = last.get(whole(scope)) ?? 1;
+  const layers = isRolled ? layersOf(model) : undefined;
+  const times = Int32Array.from(of, (own, scope) => (scope < runsFrom ? stepOf(scope)?.[3] ?? layers?.[own] : 0) || 1);
   let keys: Map<string, number> | undefined;
+  let used: Uint8Array | undefined;
 
-  function plain(scope: number): string {
-    if (scope >= runsFrom) return `${made[scope - runsFrom].from}–${made[scope - runsFrom].to}`;
-    return pathOf(scope) + (part[scope] ? `#${part[scope] + 1}` : "");
-  }
   /** The path from the scope that holds it: what stood in a container between them is named with it. */
-  function pathOf(scope: number): string {
-    let holder = parent[scope];
-    while (holder >= runsFrom) holder = parent[holder];
-    const way: string[] = [];
-    for (let above = of[scope]; above > 0 && above !== of[holder]; above = scopes.parent[above]) way.push(texts[scopes.name[above]]);
-    return way.reverse().join(".");
+  function plain(scope: number): string {
+    const own = called(scope);
+    if (own) return own;
+    const around = scopes.path(of[holder(scope)]);
+    return scopes.path(of[scope]).slice(around ? around.length + 1 : 0) + (part[scope] ? `#${part[scope] + 1}` : "");
   }
   function name(scope: number): string {
     const text = plain(scope);
-    const number = times[scope] === 1 || scope >= runsFrom ? null : /\d+$/.exec(text);
+    const number = times[scope] === 1 || called(scope) ? null : /\d+$/.exec(text);
     return number ? `${text}–${Number(number[0]) + times[scope] - 1}` : text;
   }
   function key(scope: number): string {
     const way: string[] = [];
     // A module is called the same whether it lies in a run or not.
-    for (let above = scope; above > 0; above = parent[above]) if (above === scope || above < runsFrom) way.push(plain(above));
+    for (let around = scope; around > 0; around = parent[around]) if (around === scope || around < runsFrom) way.push(plain(around));
     return way.reverse().join(".");
   }
   function find(wanted: string): number {
@@ -176,5 +172,19 @@ function described(
     }
     return keys.get(wanted) ?? -1;
   }
-  return { count, parent, of, part, parts: partsOf, times, isRun: (scope) => scope >= runsFrom, name, key, find };
+  function drawn(scope: number): number {
+    if (!isRolled || scope >= scopes.count) return scope;
+    const own = scopes.alike[scope];
+    // What lies wholly in a step is drawn there.
+    used ??= usedBy(scopeOf, parent);
+    return used[own] ? own : Math.max(own, of.indexOf(own, scopes.count));
+  }
+  return { count, parent, of, part, parts: partsOf, times, isRun: (scope) => called(scope) !== "", name, key, find, drawn };
+}
+
+/** By scope whether anything is drawn in it. */
+function usedBy(scopeOf: Int32Array, parent: Int32Array): Uint8Array {
+  const used = new Uint8Array(parent.length);
+  for (let scope of scopeOf) for (; scope >= 0 && !used[scope]; scope = parent[scope]) used[scope] = 1;
+  return used;
 }

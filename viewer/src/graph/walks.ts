@@ -1,6 +1,6 @@
 /** What a node depends on, what depends on it, and a way between two: along all edges of the file, also those of hidden nodes. */
 import type { Model } from "../data/model.ts";
-import { grouped } from "./columns.ts";
+import { grouped, rowsAt } from "./columns.ts";
 import type { Groups } from "./columns.ts";
 
 const outOf = new WeakMap<Model, Groups>();
@@ -22,10 +22,10 @@ export function ancestors(model: Model, nodes: Iterable<number>): Int32Array {
 
 /** All nodes that depend on some nodes, in the order of the file, without these nodes. */
 export function descendants(model: Model, nodes: Iterable<number>): Int32Array {
-  const { first, rows } = consumers(model);
+  const out = consumers(model);
   const { to } = model.edges;
   return reached(model, nodes, (node, meet) => {
-    for (let row = first[node]; row < first[node + 1]; row++) meet(to[rows[row]]);
+    for (const edge of rowsAt(out, node)) meet(to[edge]);
   });
 }
 
@@ -51,15 +51,15 @@ function reached(model: Model, nodes: Iterable<number>, each: (node: number, mee
 
 /** The nodes of a shortest way along the flow, both ends among them; empty where none leads there. */
 export function path(model: Model, from: number, to: number): Int32Array {
-  const { first, rows } = consumers(model);
+  const out = consumers(model);
   const heads = model.edges.to;
   const before = new Int32Array(model.nodes.count).fill(-1);
   const queue = [from];
   before[from] = from;
   for (let place = 0; place < queue.length && before[to] < 0; place++) {
     const node = queue[place];
-    for (let row = first[node]; row < first[node + 1]; row++) {
-      const next = heads[rows[row]];
+    for (const edge of rowsAt(out, node)) {
+      const next = heads[edge];
       // Nodes stand after what they take from, so no way leads back.
       if (before[next] >= 0 || next > to) continue;
       before[next] = node;

@@ -8,12 +8,23 @@ export interface Wires {
   readonly from: Int32Array;
   readonly to: Int32Array;
   /** Places in `Edges.kinds` and in `statuses`. */
-  readonly kind: Uint8Array;
-  readonly status: Uint8Array;
-  readonly slot: Int32Array;
+  readonly kind: Int32Array | Uint8Array;
+  readonly status: Int32Array | Uint8Array;
 }
 
 const functionRole = roles.indexOf("function");
+
+/** Keeps some of the edges, in their order. */
+export function keep(wires: Wires, isKept: (wire: number) => boolean): void {
+  const columns = [wires.from, wires.to, wires.kind, wires.status];
+  let kept = 0;
+  for (let wire = 0; wire < wires.count; wire++) {
+    if (!isKept(wire)) continue;
+    for (const column of columns) column[kept] = column[wire];
+    kept++;
+  }
+  wires.count = kept;
+}
 
 /**
  * Which nodes go: accumulators, and operations that only rearrange and have one input. What a diff says of a node is never hidden with it.
@@ -60,26 +71,13 @@ export function rewired(model: Model, gone: Uint8Array): { instead: Int32Array; 
     if (edge >= 0) passed[node] = edges.status[edge] || passed[edges.from[edge]];
   }
   const data = edges.kinds.indexOf("data");
-  const wires: Wires = {
-    count: 0,
-    from: new Int32Array(edges.count),
-    to: new Int32Array(edges.count),
-    kind: new Uint8Array(edges.count),
-    status: new Uint8Array(edges.count),
-    slot: new Int32Array(edges.count),
-  };
-  for (let edge = 0; edge < edges.count; edge++) {
+  const wires: Wires = { count: edges.count, from: edges.from.slice(), to: edges.to.slice(), kind: edges.kind.slice(), status: edges.status.slice() };
+  keep(wires, (edge) => {
     const producer = edges.from[edge];
-    if (gone[edges.to[edge]]) continue;
-    if (gone[producer] && edges.kind[edge] !== data) continue;
-    const from = instead[producer];
-    if (from < 0) continue;
-    const place = wires.count++;
-    wires.from[place] = from;
-    wires.to[place] = edges.to[edge];
-    wires.kind[place] = edges.kind[edge];
-    wires.slot[place] = edges.slot[edge];
-    wires.status[place] = edges.status[edge] || passed[producer];
-  }
+    if (gone[edges.to[edge]] || (gone[producer] && edges.kind[edge] !== data) || instead[producer] < 0) return false;
+    wires.from[edge] = instead[producer];
+    wires.status[edge] ||= passed[producer];
+    return true;
+  });
   return { instead, wires };
 }

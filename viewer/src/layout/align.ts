@@ -1,4 +1,5 @@
 /** Which vertices stand in one vertical line: one of the four alignments of Brandes and Köpf (2002), with lines that end beside the middle of a box. */
+import { rowsAt } from "../graph/columns.ts";
 import type { Web } from "./order.ts";
 
 export interface Columns {
@@ -47,11 +48,9 @@ export function aligned(web: Web, strong: Uint8Array, blocked: Uint8Array, ends:
 
 /** The lines to the middle neighbours of a vertex, the wished one first; the trunk goes alone, and a liked one before them. */
 function middles(web: Web, by: Web["up"], vertex: number, neighbours: Int32Array, strong: Uint8Array, fromRight: boolean): number[] {
-  const [start, end] = [by.first[vertex], by.first[vertex + 1]];
-  const count = end - start;
-  if (count === 0) return [];
-  if (count === 1) return [by.rows[start]];
-  const lines = Array.from(by.rows.subarray(start, end));
+  const lines = Array.from(rowsAt(by, vertex));
+  const count = lines.length;
+  if (count < 2) return lines;
   const trunk = lines.find((line) => strong[line] === strength.trunk);
   if (trunk !== undefined) return [trunk];
   const liked = lines.find((line) => strong[line] === strength.liked);
@@ -81,8 +80,7 @@ export function strongLines(web: Web): { strong: Uint8Array; blocked: Uint8Array
     goesOn[piece.upper[line]] = comesFrom[piece.lower[line]] = 1;
   }
   for (const layer of layers) {
-    const lines: number[] = [];
-    for (const vertex of layer) for (let row = down.first[vertex]; row < down.first[vertex + 1]; row++) lines.push(down.rows[row]);
+    const lines = Array.from(layer).flatMap((vertex) => Array.from(rowsAt(down, vertex)));
     const kept: number[] = [];
     for (const wanted of [strength.trunk, strength.inner, strength.liked]) {
       for (const line of lines) if (strong[line] === wanted && !crossesOne(line, kept)) kept.splice(placeIn(kept, line), 0, line);
@@ -142,8 +140,7 @@ function longest(layers: readonly Int32Array[], by: Web["up"], ends: Int32Array,
   const length = new Int32Array(next.length);
   for (const layer of layers) {
     for (const vertex of layer) {
-      for (let row = by.first[vertex]; row < by.first[vertex + 1]; row++) {
-        const line = by.rows[row];
+      for (const line of rowsAt(by, vertex)) {
         if (next[vertex] < 0 || length[ends[line]] > length[ends[next[vertex]]]) next[vertex] = line;
       }
       length[vertex] = (next[vertex] < 0 ? 0 : length[ends[next[vertex]]]) + (vertex < boxes ? 1 : 0);

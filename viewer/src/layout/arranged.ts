@@ -11,9 +11,8 @@ export interface Piece {
   /** Places of its boxes. */
   readonly boxes: readonly number[];
   readonly vertices: number;
-  /** By rank, from the first one of the piece, its vertices from left to right. */
+  /** By rank its vertices from left to right. */
   readonly layers: readonly Int32Array[];
-  readonly firstRank: number;
   /** Short lines between neighbouring ranks: upper and lower vertex, and the line that they are part of. */
   readonly upper: Int32Array;
   readonly lower: Int32Array;

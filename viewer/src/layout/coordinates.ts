@@ -1,4 +1,5 @@
 /** Where the vertices of a piece stand from left to right. */
+import { flowOrder, grouped, rowsAt } from "../graph/columns.ts";
 import { aligned, strongLines } from "./align.ts";
 import type { Columns, Ends } from "./align.ts";
 import type { Web } from "./order.ts";
@@ -63,30 +64,12 @@ function packed({ layers, piece }: Web, { root, shift }: Columns, widths: Float6
       distance.push(apart);
     }
   }
-  const first = new Int32Array(count + 1);
-  for (const column of before) first[column + 1]++;
-  for (let column = 0; column < count; column++) first[column + 1] += first[column];
-  const next = first.slice();
-  const rows = new Int32Array(before.length);
-  const waiting = new Int32Array(count);
-  before.forEach((column, row) => (rows[next[column]++] = row));
-  for (const column of after) waiting[column]++;
-  const order = new Int32Array(count);
-  let end = 0;
-  for (let column = 0; column < count; column++) if (root[column] === column && !waiting[column]) order[end++] = column;
+  const pairs = grouped(before, count);
+  const order = flowOrder(pairs, after);
   const at = new Float64Array(count);
-  for (let place = 0; place < end; place++) {
-    const column = order[place];
-    for (let row = first[column]; row < first[column + 1]; row++) {
-      const other = after[rows[row]];
-      at[other] = Math.max(at[other], at[column] + distance[rows[row]]);
-      if (!--waiting[other]) order[end++] = other;
-    }
-  }
-  for (let place = end - 1; place >= 0; place--) {
-    const column = order[place];
-    let room = Infinity;
-    for (let row = first[column]; row < first[column + 1]; row++) room = Math.min(room, at[after[rows[row]]] - distance[rows[row]]);
+  for (const column of order) for (const pair of rowsAt(pairs, column)) at[after[pair]] = Math.max(at[after[pair]], at[column] + distance[pair]);
+  for (const column of order.reverse()) {
+    const room = rowsAt(pairs, column).reduce((least, pair) => Math.min(least, at[after[pair]] - distance[pair]), Infinity);
     if (room < Infinity) at[column] = Math.max(at[column], room);
   }
   const x = new Float64Array(count);

@@ -1,5 +1,5 @@
 /** Which lines are drawn as marks at both ends: whole they would hide the drawing. */
-import { grouped } from "../graph/columns.ts";
+import { grouped, rowsAt } from "../graph/columns.ts";
 import type { Line } from "./layered.ts";
 
 /** A line to the next rank or the one after it is near. */
@@ -21,14 +21,10 @@ export function marked(rank: Int32Array, turned: Uint8Array, lines: readonly Lin
   for (const side of ["from", "to"] as const) {
     const at = grouped(Int32Array.from(lines, (line, place) => (turned[place] === 2 ? -1 : line[side])), count);
     for (let box = 0; box < count; box++) {
-      const [start, end] = [at.first[box], at.first[box + 1]];
-      if (end - start <= mostFar) continue;
-      let distant = 0;
-      for (let row = start; row < end; row++) if (spans[at.rows[row]] >= far) distant++;
-      for (let row = start; row < end; row++) {
-        const line = at.rows[row];
-        if (end - start > mostLines || (distant > mostFar && spans[line] > near)) marks[line] = 1;
-      }
+      const own = rowsAt(at, box);
+      if (own.length <= mostFar) continue;
+      const distant = own.filter((line) => spans[line] >= far).length;
+      for (const line of own) if (own.length > mostLines || (distant > mostFar && spans[line] > near)) marks[line] = 1;
     }
   }
   const long: number[] = [];

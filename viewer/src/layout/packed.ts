@@ -25,13 +25,13 @@ export function packed(pieces: readonly PlacedPiece[]): Packed {
       widest = Math.max(widest, width + gap);
     }
   }
-  const skyline = new Skyline(closed + Math.max(widest, (area * 1.08) / Math.max(tallest, Math.sqrt(area / aspect), 1)));
+  const put = skyline(closed + Math.max(widest, (area * 1.08) / Math.max(tallest, Math.sqrt(area / aspect), 1)));
   let [right, bottom] = [0, 0];
   for (const number of inFlow(pieces)) {
     const { piece, width, height } = pieces[number];
     let lowest = 0;
     for (const above of piece.above) lowest = Math.max(lowest, top[above] + pieces[above].height + gap);
-    const { x, y } = skyline.put(width + gap, height + gap, { lowest, toTop: piece.fixed.first, toBottom: piece.fixed.last });
+    const { x, y } = put(width + gap, height + gap, { lowest, toTop: piece.fixed.first, toBottom: piece.fixed.last });
     left[number] = x;
     top[number] = y;
     right = Math.max(right, x + width);
@@ -65,20 +65,13 @@ interface Wish {
   readonly toBottom: boolean;
 }
 
-/** The lower edge of what is placed so far; the next piece goes where it lies highest. */
-class Skyline {
-  private readonly starts: number[] = [0];
-  private readonly depths: number[] = [0];
-  private end: number;
-
-  constructor(width: number) {
-    this.end = width;
-  }
-
-  put(wide: number, high: number, { lowest, toTop, toBottom }: Wish): { x: number; y: number } {
-    const { starts, depths } = this;
+/** The lower edge of what is placed so far: the next piece goes where it lies highest. */
+function skyline(end: number): (wide: number, high: number, wish: Wish) => { x: number; y: number } {
+  const starts = [0];
+  const depths = [0];
+  return (wide, high, { lowest, toTop, toBottom }) => {
     let [best, y] = [-1, Infinity];
-    for (let step = 0; step < starts.length && starts[step] + wide <= this.end + 0.01; step++) {
+    for (let step = 0; step < starts.length && starts[step] + wide <= end + 0.01; step++) {
       let depth = lowest;
       for (let other = step; other < starts.length && starts[other] < starts[step] + wide - 0.01; other++) {
         depth = Math.max(depth, toTop && depths[other] > 0 ? Infinity : depths[other]);
@@ -89,19 +82,17 @@ class Skyline {
     if (best < 0) {
       // No room is left between what must stay free: the block grows to the right.
       [best, y] = [starts.length, lowest];
-      starts.push(this.end);
+      starts.push(end);
       depths.push(0);
-      this.end += wide;
+      end += wide;
     }
     const x = starts[best];
     let last = best;
     while (last + 1 < starts.length && starts[last + 1] <= x + wide + 0.01) last++;
-    const tail = depths[last];
-    const reaches = last + 1 < starts.length ? starts[last + 1] : this.end;
-    const rest = x + wide < reaches - 0.01;
+    const rest = x + wide < (starts[last + 1] ?? end) - 0.01;
     const depth = toBottom ? Infinity : y + high;
-    starts.splice(best, last - best + 1, ...(rest ? [x, x + wide] : [x]));
-    depths.splice(best, last - best + 1, ...(rest ? [depth, tail] : [depth]));
+    depths.splice(best, last - best + 1, depth, ...(rest ? [depths[last]] : []));
+    starts.splice(best, last - best + 1, x, ...(rest ? [x + wide] : []));
     return { x, y };
-  }
+  };
 }

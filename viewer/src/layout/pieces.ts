@@ -1,5 +1,5 @@
 /** Parts of a drawing that no line joins are laid out by themselves. */
-import { grouped } from "../graph/columns.ts";
+import { grouped, rowsAt } from "../graph/columns.ts";
 import { components } from "../graph/parts.ts";
 import type { Piece } from "./arranged.ts";
 import type { Line } from "./layered.ts";
@@ -24,15 +24,13 @@ export function partsOf(
   const local = new Int32Array(count);
   const made: Piece[] = [];
   for (let piece = 0; piece < pieces; piece++) {
-    const [first, last] = [members.first[piece], members.first[piece + 1]];
-    if (last - first === 1) {
-      made.push(single(members.rows[first], borders, rank, above[piece] ?? none));
+    const boxes = Array.from(rowsAt(members, piece));
+    if (boxes.length === 1) {
+      made.push(single(boxes, borders, above[piece] ?? none));
       continue;
     }
-    const boxes = Array.from(members.rows.subarray(first, last));
     boxes.forEach((box, place) => (local[box] = place));
-    const own = drawn.rows.subarray(drawn.first[piece], drawn.first[piece + 1]);
-    made.push(split(boxes, own, { borders, lines, rank, turned, local }, above[piece] ?? none));
+    made.push(split(boxes, rowsAt(drawn, piece), { borders, lines, rank, turned, local }, above[piece] ?? none));
   }
   return made;
 }
@@ -45,9 +43,9 @@ const free = { first: false, last: false };
 const oneLayer = [new Int32Array(1)];
 
 /** There may be thousands of these: they share what is the same in all. */
-function single(box: number, borders: readonly Border[], rank: Int32Array, above: readonly number[]): Piece {
-  const bordered = borders[box] !== undefined;
-  return { boxes: [box], vertices: 1, layers: oneLayer, firstRank: rank[box], upper: noLines, lower: noLines, line: noLines, bordered, fixed: free, above };
+function single(boxes: readonly number[], borders: readonly Border[], above: readonly number[]): Piece {
+  const bordered = borders[boxes[0]] !== undefined;
+  return { boxes, vertices: 1, layers: oneLayer, upper: noLines, lower: noLines, line: noLines, bordered, fixed: free, above };
 }
 
 interface Around {
@@ -60,7 +58,7 @@ interface Around {
 
 /** Long lines get a point in every rank that they pass. */
 function split(boxes: readonly number[], own: Int32Array, { borders, lines, rank, turned, local }: Around, above: readonly number[]): Piece {
-  const { layerOf, layers, firstRank } = rowsOf(boxes, own, { borders, lines, rank, turned, local });
+  const { layerOf, layers } = rowsOf(boxes, own, { borders, lines, rank, turned, local });
   const bordered = boxes.some((box) => borders[box] !== undefined);
   const upper: number[] = [];
   const lower: number[] = [];
@@ -87,7 +85,6 @@ function split(boxes: readonly number[], own: Int32Array, { borders, lines, rank
     boxes,
     vertices,
     layers: layers.map((layer) => Int32Array.from(layer)),
-    firstRank,
     upper: Int32Array.from(upper),
     lower: Int32Array.from(lower),
     line: Int32Array.from(line),
@@ -98,7 +95,7 @@ function split(boxes: readonly number[], own: Int32Array, { borders, lines, rank
 }
 
 /** A layer for each rank of a piece; boxes that no drawn line joins, and of which a rank may have hundreds, go on in layers of their own. */
-function rowsOf(boxes: readonly number[], own: Int32Array, { borders, lines, rank, local }: Around): { layerOf: Int32Array; layers: number[][]; firstRank: number } {
+function rowsOf(boxes: readonly number[], own: Int32Array, { borders, lines, rank, local }: Around): { layerOf: Int32Array; layers: number[][] } {
   let [firstRank, lastRank] = [0x7fffffff, 0];
   for (const box of boxes) {
     firstRank = Math.min(firstRank, rank[box]);
@@ -118,7 +115,7 @@ function rowsOf(boxes: readonly number[], own: Int32Array, { borders, lines, ran
     layerOf[place] += start[rank[box] - firstRank];
     layers[layerOf[place]].push(place);
   });
-  return { layerOf, layers, firstRank };
+  return { layerOf, layers };
 }
 
 /** By box the smallest box that drawn lines join it with. */
@@ -151,7 +148,7 @@ function withoutCycles(joined: Int32Array, lines: readonly Line[], turned: Uint8
   });
   const count = joined.length;
   const out = grouped(tails, count);
-  const component = tails.length ? components(count, out.first, out.rows, Int32Array.from(heads)) : undefined;
+  const component = tails.length ? components(out, Int32Array.from(heads)) : undefined;
   const numbers = new Int32Array(count).fill(-1);
   const ofComponent = new Map<number, number>();
   let pieces = 0;

@@ -1,5 +1,6 @@
 /** The rank of each box: every line leads to a higher one, and lines are short. */
-import { grouped } from "../graph/columns.ts";
+import { flowOrder, grouped, rowsAt } from "../graph/columns.ts";
+import type { Groups } from "../graph/columns.ts";
 import type { Line } from "./layered.ts";
 import { mostFar } from "./marks.ts";
 
@@ -25,16 +26,13 @@ export function ranked(borders: readonly Border[], lines: readonly Line[]): Rank
   });
   const out = grouped(tails, count);
   const into = grouped(heads, count);
-  const order = flowOrder(count, out, heads, into);
+  const order = flowOrder(out, heads);
   const rank = new Int32Array(count);
   const pinnedIn = borders.includes("in") ? 1 : 0;
   for (const box of order) {
     if (borders[box] === "in") continue;
     rank[box] = Math.max(rank[box], pinnedIn);
-    for (let row = out.first[box]; row < out.first[box + 1]; row++) {
-      const head = heads[out.rows[row]];
-      rank[head] = Math.max(rank[head], rank[box] + 1);
-    }
+    for (const line of rowsAt(out, box)) rank[heads[line]] = Math.max(rank[heads[line]], rank[box] + 1);
   }
   // Lines from a border point count above only for what they lead to.
   for (let box = 0; box < count; box++) if (borders[box] === "in") rank[box] = 0;
@@ -47,8 +45,8 @@ export function ranked(borders: readonly Border[], lines: readonly Line[]): Rank
 
 interface Flow {
   readonly order: Int32Array;
-  readonly out: { first: Int32Array; rows: Int32Array };
-  readonly into: { first: Int32Array; rows: Int32Array };
+  readonly out: Groups;
+  readonly into: Groups;
   readonly tails: Int32Array;
   readonly heads: Int32Array;
 }
@@ -69,11 +67,7 @@ function tighten(borders: readonly Border[], lines: readonly Line[], { order, ou
     return share > mostFar ? 1 / share : Math.min(weight, 8);
   });
   for (const box of order) {
-    free[box] = borders[box] === undefined ? 1 : 0;
-    for (let row = into.first[box]; row < into.first[box + 1] && free[box]; row++) {
-      const tail = tails[into.rows[row]];
-      if (!free[tail] || consumers[tail] !== 1) free[box] = 0;
-    }
+    free[box] = borders[box] === undefined && rowsAt(into, box).every((line) => free[tails[line]] && consumers[tails[line]] === 1) ? 1 : 0;
   }
   for (let sweep = 0; sweep < sweeps; sweep++) {
     let moved = false;
@@ -82,14 +76,13 @@ function tighten(borders: readonly Border[], lines: readonly Line[], { order, ou
       if (borders[box] !== undefined || !consumers[box]) continue;
       let pull = 0;
       let limit = 0x7fffffff;
-      for (let row = out.first[box]; row < out.first[box + 1]; row++) {
-        const line = out.rows[row];
+      for (const line of rowsAt(out, box)) {
         if (borders[heads[line]] === "out") continue;
         pull += weights[line];
         limit = Math.min(limit, rank[heads[line]] - 1);
       }
       if (limit === 0x7fffffff) continue;
-      if (!free[box]) for (let row = into.first[box]; row < into.first[box + 1]; row++) pull -= weights[into.rows[row]];
+      if (!free[box]) for (const line of rowsAt(into, box)) pull -= weights[line];
       if (pull > 0 && limit > rank[box]) {
         rank[box] = limit;
         moved = true;
@@ -99,11 +92,11 @@ function tighten(borders: readonly Border[], lines: readonly Line[], { order, ou
       if (borders[box] !== undefined || free[box]) continue;
       let pull = 0;
       let limit = 0;
-      for (let row = into.first[box]; row < into.first[box + 1]; row++) {
-        pull += weights[into.rows[row]];
-        limit = Math.max(limit, rank[tails[into.rows[row]]] + 1);
+      for (const line of rowsAt(into, box)) {
+        pull += weights[line];
+        limit = Math.max(limit, rank[tails[line]] + 1);
       }
-      for (let row = out.first[box]; row < out.first[box + 1]; row++) pull -= weights[out.rows[row]];
+      for (const line of rowsAt(out, box)) pull -= weights[line];
       if (pull > 0 && limit < rank[box] && limit > 0) {
         rank[box] = limit;
         moved = true;
@@ -111,24 +104,6 @@ function tighten(borders: readonly Border[], lines: readonly Line[], { order, ou
     }
     if (!moved) break;
   }
-}
-
-/** Boxes in an order of the lines that are not turned. */
-function flowOrder(count: number, out: Flow["out"], heads: Int32Array, into: Flow["into"]): Int32Array {
-  const waiting = new Int32Array(count);
-  const order = new Int32Array(count);
-  let end = 0;
-  for (let box = 0; box < count; box++) {
-    waiting[box] = into.first[box + 1] - into.first[box];
-    if (!waiting[box]) order[end++] = box;
-  }
-  for (let place = 0; place < end; place++) {
-    for (let row = out.first[order[place]]; row < out.first[order[place] + 1]; row++) {
-      const head = heads[out.rows[row]];
-      if (!--waiting[head]) order[end++] = head;
-    }
-  }
-  return order;
 }
 
 /** Lines that lead back in a search from the sources, in the order of the boxes: without them no cycle is left. */

@@ -3,7 +3,7 @@
 import { type Details, type Model, flag, roles, statuses } from "../data/model.ts";
 import { statusWords } from "../draw/paint.ts";
 import { bytesText, numberText } from "../draw/plain.ts";
-import { pathOf, standIn } from "../draw/sums.ts";
+import { pathOf } from "../draw/sums.ts";
 import { type Groups, grouped } from "../graph/columns.ts";
 import { trails } from "../state.ts";
 import type { Page } from "./context.ts";
@@ -142,7 +142,7 @@ function ofModule(page: Page, at: number): Child {
     ),
     h(
       "div.buttons",
-      button(page.state.opened.has(standIn(shown, at)) ? "Close" : "Open", () => page.toggle(at)),
+      button(page.state.opened.has(shown.scopes.drawn(at)) ? "Close" : "Open", () => page.toggle(at)),
       button("Copy path", () => copy(page, pathOf(model, scope))),
     ),
     facts({

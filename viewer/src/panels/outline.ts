@@ -3,8 +3,7 @@
 import { roles, statuses } from "../data/model.ts";
 import { roleSigns, statusSigns } from "../draw/looks.ts";
 import { numberText, plain } from "../draw/plain.ts";
-import { depths } from "../draw/sums.ts";
-import { grouped } from "../graph/columns.ts";
+import { depths, grouped } from "../graph/columns.ts";
 import { nothing } from "../state.ts";
 import type { Page } from "./context.ts";
 import { type Child, h, set } from "./dom.ts";
@@ -17,7 +16,7 @@ type Row = number;
 export function outline(page: Page): List {
   const { model, sums } = page;
   const { scopes, nodes, texts } = model;
-  const depth = depths(scopes);
+  const depth = depths(scopes.parent);
   const scopesIn = grouped(scopes.parent, scopes.count);
   const nodesIn = grouped(nodes.scope, scopes.count);
   const expanded = new Set<number>([0]);

@@ -1,5 +1,5 @@
 /** The tree of a graph, and its edges by the lowest scope that holds both ends. Made once for each state of the switches. */
-import { grouped } from "../graph/columns.ts";
+import { depths, grouped } from "../graph/columns.ts";
 import type { Groups } from "../graph/columns.ts";
 import type { Shown } from "../graph/shown.ts";
 
@@ -81,18 +81,4 @@ export function treeOf(shown: Shown): Tree {
     gives,
     givesMore,
   };
-}
-
-/** A scope may have a smaller number than a run that holds it, so each goes up until it meets what is known. */
-export function depths(parent: Int32Array): Int32Array {
-  const depth = new Int32Array(parent.length).fill(-1);
-  depth[0] = 0;
-  const way: number[] = [];
-  for (let scope = 0; scope < parent.length; scope++) {
-    let above = scope;
-    for (; depth[above] < 0; above = parent[above]) way.push(above);
-    let known = depth[above];
-    while (way.length) depth[way.pop()!] = ++known;
-  }
-  return depth;
 }

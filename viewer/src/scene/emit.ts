@@ -1,5 +1,6 @@
 /** Laid out scopes → everything in it at its place in one coordinate system. */
 import { statuses } from "../data/model.ts";
+import { listOf, rowsAt } from "../graph/columns.ts";
 import type { Tree } from "./buckets.ts";
 import type { Opened } from "./compose.ts";
 import { caption } from "./labels.ts";
@@ -37,7 +38,7 @@ export function drawn(tree: Tree, root: Opened, opened: ReadonlySet<number>): Sc
         const scope = item - scopesFrom;
         const { width, height } = open;
         const depth = depths[next] + 1;
-        frames.push({ x: left, y: top, width, height, scope, depth, times: shown.scopes.times[scope], caption: caption(shown, scope) });
+        frames.push({ x: left, y: top, width, height, scope, depth, caption: caption(shown, scope) });
         puts.push({ opened: open, x: left + open.left, y: top + open.top });
         depths.push(depth);
         return;
@@ -66,18 +67,11 @@ export function drawn(tree: Tree, root: Opened, opened: ReadonlySet<number>): Sc
   };
 }
 
-const none: readonly number[] = [];
-
-function boxAt({ shown, scopesFrom, inline: written, changed }: Tree, item: number, x: number, y: number, label: Label): SceneBox {
-  const { lines, width, height } = label;
-  if (item >= scopesFrom) {
-    const scope = item - scopesFrom;
-    return { x, y, width, height, node: -1, scope, times: shown.scopes.times[scope], label: lines, inline: none, changed: changed[scope] };
-  }
-  const [first, last] = [written.first[item], written.first[item + 1]];
-  const inline = first === last ? none : Array.from(written.rows.subarray(first, last));
-  const isChanged = shown.model.nodes.status[item] ? 1 : 0;
-  return { x, y, width, height, node: item, scope: -1, times: 1, label: lines, inline, changed: isChanged };
+function boxAt({ shown, scopesFrom, inline, changed }: Tree, item: number, x: number, y: number, { lines, width, height }: Label): SceneBox {
+  const scope = item - scopesFrom;
+  const place = { x, y, width, height, label: lines };
+  if (scope >= 0) return { ...place, node: -1, scope, times: shown.scopes.times[scope], inline: [], changed: changed[scope] };
+  return { ...place, node: item, scope: -1, times: 1, inline: Array.from(rowsAt(inline, item)), changed: shown.model.nodes.status[item] ? 1 : 0 };
 }
 
 /** The item that is drawn as a box and holds a node. */
@@ -125,9 +119,7 @@ function linesOf(
       const from = outOf ? visibleItem(tree, opened, wires.from[wire]) : plan.items[line.from];
       const to = into ? visibleItem(tree, opened, wires.to[wire]) : plan.items[line.to];
       const key = pairKey(boxOfItem.get(from)!, boxOfItem.get(to)!);
-      const known = pairs.get(key);
-      if (known) known.push(wire);
-      else pairs.set(key, [wire]);
+      listOf(pairs, key).push(wire);
     }
     for (const [key, edges] of pairs) {
       const [from, to] = [Math.floor(key / 0x4000000), key % 0x4000000];

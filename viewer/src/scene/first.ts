@@ -1,4 +1,5 @@
 /** Which modules are open when a page is first seen: as many as can be read in the window. */
+import { listOf, rowsAt } from "../graph/columns.ts";
 import type { Tree } from "./buckets.ts";
 import type { Opened } from "./compose.ts";
 
@@ -12,7 +13,7 @@ export function firstOpened(tree: Tree, open: (opened: ReadonlySet<number>) => O
   const { scopes } = shown;
   let opened = new Set([0]);
   const childScopes = (scope: number): number[] =>
-    Array.from(children.rows.subarray(children.first[scope], children.first[scope + 1]))
+    Array.from(rowsAt(children, scope))
       .filter((item) => item >= scopesFrom)
       .map((item) => item - scopesFrom);
   const size = (scope: number): number => children.first[scope + 1] - children.first[scope];
@@ -25,7 +26,7 @@ export function firstOpened(tree: Tree, open: (opened: ReadonlySet<number>) => O
       // Equal modules open together or not at all.
       const more = group.reduce((sum, scope) => sum + size(scope) - 1, 0);
       // A run of thousands is a choice of where to look; opened it would only push the others away.
-      if (boxes + more > mostBoxes || scopes.isRun(group[0])) continue;
+      if (boxes + more > mostBoxes || (scopes.isRun(group[0]) && scopes.times[group[0]] === 1)) continue;
       // A frame around one operation says less than the box of the module.
       if (group.every((scope) => size(scope) === 1 && !childScopes(scope).length)) continue;
       if (tried++ >= mostTried) return opened;
@@ -44,9 +45,7 @@ export function firstOpened(tree: Tree, open: (opened: ReadonlySet<number>) => O
     const groups = new Map<number, number[]>();
     for (const scope of found) {
       const first = shown.model.scopes.alike[scopes.of[scope]];
-      const group = groups.get(first);
-      if (group) group.push(scope);
-      else groups.set(first, [scope]);
+      listOf(groups, first).push(scope);
     }
     return [...groups.values()];
   }

@@ -1,5 +1,6 @@
 /** The text in boxes and over frames. */
 import { flag, roles } from "../data/model.ts";
+import { bytesText, scaled } from "../draw/plain.ts";
 import type { Shown } from "../graph/shown.ts";
 import { fitted, font, printable, textWidth } from "./widths.ts";
 
@@ -29,7 +30,9 @@ export function nodeLabel({ model }: Shown, node: number, inline: readonly numbe
   const text = (column: Int32Array): string => texts[column[node]];
   const type = tensor(text(nodes.dtype), text(nodes.shape));
   const isFunction = nodes.role[node] === functionRole;
-  const name = inScope(model, nodes.scope[node], text(nodes.name));
+  // The path of the module that holds it is written over the frame.
+  const path = `${model.scopes.path(nodes.scope[node])}.`;
+  const name = text(nodes.name).startsWith(path) ? text(nodes.name).slice(path.length) : text(nodes.name);
   const title = isFunction ? text(nodes.op) || name : name || text(nodes.op) || roles[nodes.role[node]];
   const lines = [title + (nodes.flags[node] & flag.opaque ? " (opaque)" : "")];
   if (isFunction && name && name !== title) lines.push(name);
@@ -48,14 +51,6 @@ function wrapped(words: readonly string[]): string[] {
     else return [...lines, `+ ${words.length - place} more`];
   }
   return lines;
-}
-
-/** A name without the path of the module that holds it: that is written over the frame. */
-function inScope({ texts, scopes }: Shown["model"], scope: number, name: string): string {
-  const way: string[] = [];
-  for (let above = scope; above > 0; above = scopes.parent[above]) way.push(texts[scopes.name[above]]);
-  const path = way.reverse().join(".");
-  return path && name.startsWith(`${path}.`) ? name.slice(path.length + 1) : name;
 }
 
 /** "weight [8, 4]": the last part of its name says enough in the box of the operation that takes it. */
@@ -90,7 +85,7 @@ export function scopeLabel(shown: Shown, scope: number, gives: number, isMore: b
 
 /** "attn: SelfAttention", "0–11: Block ×12", "relu: ReLU (2 of 3)". */
 export function caption({ model, scopes }: Shown, scope: number): string {
-  if (scopes.isRun(scope)) return `nodes ${scopes.name(scope)}`;
+  if (scopes.isRun(scope)) return scopes.times[scope] > 1 ? scopes.name(scope) : `nodes ${scopes.name(scope)}`;
   const of = scopes.of[scope];
   const className = model.texts[model.scopes.className[of]];
   const name = scopes.parts[scope] > 1 ? scopes.name(scope).replace(/#\d+$/, "") : scopes.name(scope);
@@ -101,24 +96,15 @@ export function caption({ model, scopes }: Shown, scope: number): string {
 }
 
 const large = ["", " k", " M", " G", " T"];
-const sizes = ["B", "kB", "MB", "GB", "TB", "PB"];
 
-function scaled(value: number, units: readonly string[]): [number: string, unit: string] {
-  let step = 0;
-  while (Math.abs(value) >= 999.5 && step + 1 < units.length) {
-    value /= 1000;
-    step++;
-  }
-  const digits = step === 0 || value >= 99.95 ? 0 : 1;
-  return [value.toFixed(digits).replace(/\.0$/, ""), units[step]];
-}
+const short = (text: string): string => text.replace(".0", "");
 
 /** "1.2 M" */
 export function counted(value: number): string {
-  return scaled(value, large).join("");
+  return short(scaled(value, large));
 }
 
 /** "34.5 MB" */
 export function bytes(value: number): string {
-  return scaled(value, sizes).join(" ");
+  return short(bytesText(value));
 }

@@ -1,4 +1,5 @@
 /** What one opened scope shows, without places: its items, the points where lines pass its border, and the bundles of edges between them. */
+import { rowsAt } from "../graph/columns.ts";
 import { acrossOrder, arranged } from "../layout/arranged.ts";
 import type { Arranged } from "../layout/arranged.ts";
 import type { Line } from "../layout/layered.ts";
@@ -29,7 +30,7 @@ const mostPorts = 32;
 
 export function planOf(tree: Tree, scope: number, around: Plan | undefined): Plan {
   const { children, scopesFrom, within, fromItem, toItem, shown } = tree;
-  const items = children.rows.slice(children.first[scope], children.first[scope + 1]);
+  const items = rowsAt(children, scope);
   const placeOf = new Map<number, number>();
   items.forEach((item, place) => placeOf.set(item, place));
   const ports: ("in" | "out")[] = [];
@@ -37,8 +38,7 @@ export function planOf(tree: Tree, scope: number, around: Plan | undefined): Pla
   const pairs = new Map<number, number>();
   const lines: { from: number; to: number; weight: number }[] = [];
   const edges: number[][] = [];
-  for (let row = within.first[scope]; row < within.first[scope + 1]; row++) {
-    const wire = within.rows[row];
+  for (const wire of rowsAt(within, scope)) {
     add(placeOf.get(fromItem[wire])!, placeOf.get(toItem[wire])!, wire);
   }
   if (around) addBorder(around, around.placeOf.get(scopesFrom + scope)!);
@@ -104,7 +104,7 @@ export function itemUnder({ shown, scopesFrom }: Tree, scope: number, node: numb
 
 function labelOf(tree: Tree, item: number): Label {
   const { shown, scopesFrom, inline } = tree;
-  if (item < scopesFrom) return nodeLabel(shown, item, Array.from(inline.rows.subarray(inline.first[item], inline.first[item + 1])));
+  if (item < scopesFrom) return nodeLabel(shown, item, Array.from(rowsAt(inline, item)));
   const scope = item - scopesFrom;
   return scopeLabel(shown, scope, tree.gives[scope], tree.givesMore[scope] === 1, tree.nodes[scope]);
 }

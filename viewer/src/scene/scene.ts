@@ -27,8 +27,6 @@ export interface Rectangle {
 export interface Frame extends Rectangle {
   readonly scope: number;
   readonly depth: number;
-  /** How many equal modules it stands for, 1 for most. */
-  readonly times: number;
   /** "attn: SelfAttention", to be written at its top left. */
   readonly caption: string;
 }
