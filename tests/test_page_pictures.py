@@ -119,6 +119,7 @@ def test_a_graph_of_100_000_nodes(browser: Browser) -> None:
     graph = chains(20_000)
     assert len(graph.nodes) > 100_000
     with browser.opened(graph.to("html")) as page:
+        page.press("0")
         page.open("layers")
         page.page.keyboard.press("/")
         page.page.keyboard.type("layers.77.5")

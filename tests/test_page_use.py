@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -369,6 +370,46 @@ def test_before_and_after_stand_side_by_side(review: Opened) -> None:
     assert review.page.get_by_text("before", exact=True).count() >= 1
     review.press("b")
     assert review.ask("sides") is False
+
+
+def test_the_side_before_says_what_was(review: Opened) -> None:
+    assert ["gelu" in line for line in drawn_text(review)].count(True) == 0
+    review.press("b")
+    said = drawn_text(review)
+    assert "gelu" in said
+    assert "relu" not in said
+
+
+def drawn_text(opened: Opened) -> list[str]:
+    """What is written in the drawing, on the left side of two."""
+    with opened.page.expect_download() as download:
+        opened.press("s")
+    return re.findall(r"<text[^>]*>([^<]*)", Path(download.value.path()).read_text(encoding="utf-8"))
+
+
+def test_a_large_review_begins_at_a_change_that_can_be_read(browser: Browser) -> None:
+    before = layered(40)
+    graph = gradir.diff(before, changed(before)).to("html")
+    with browser.opened(graph, viewport={"width": 1000, "height": 500}) as page:
+        view = page.ask("view")
+        assert 12 * view["k"] >= 5
+        right, bottom = (view[at] + view[size] / view["k"] for at, size in (("x", "width"), ("y", "height")))
+        first = next(box for box in page.ask("boxes") if box["status"] != "same")
+        assert view["x"] <= first["x"] <= right
+        assert view["y"] <= first["y"] <= bottom
+        drawing(page).press("f")
+        page.page.wait_for_timeout(400)
+        assert page.ask("view")["k"] < view["k"]
+
+
+def test_fit_leaves_room_for_the_legend(page: Opened) -> None:
+    page.press("e", "f")
+    page.page.wait_for_timeout(400)
+    legend = page.page.locator(".legend").bounding_box()
+    assert legend is not None
+    for box in page.ask("boxes"):
+        place = page.ask("place(it)", box["name"])
+        assert place["x"] > legend["x"] + legend["width"] or place["y"] < legend["y"]
 
 
 def test_help_names_every_key(page: Opened) -> None:

@@ -101,6 +101,7 @@ export class Sample {
     const dtype = column(all.map((extra) => this.text(extra.dtype ?? "float32")));
     const name = column(all.map((extra) => this.text(extra.name ?? "")));
     const { alike, stands } = this.equal();
+    const paths = [...this.scopeOf.keys()];
     const scope = column(nodes.map((node) => node.scope));
     const zeros = (): Float64Array => new Float64Array(scopes.length);
     return {
@@ -120,7 +121,7 @@ export class Sample {
         trainable: zeros(),
         saved: zeros().fill(34_500),
         alike: column(alike),
-        path: (wanted) => [...this.scopeOf].find(([, scope]) => scope === wanted)![0],
+        path: (scope) => paths[scope],
       },
       steps: [],
       nodes: {

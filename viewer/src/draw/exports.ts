@@ -1,7 +1,7 @@
 /** What is seen as a file: an SVG with texts that stay texts, or a PNG at twice the size. */
 
 import { type Camera, type Size, seen } from "./camera.ts";
-import { type Marks, captions, paintCaptions, paintMarks } from "./over.ts";
+import { type Marks, captions, noMarks, paintCaptions, paintMarks } from "./over.ts";
 import { paintScene } from "./paint.ts";
 import type { Painting } from "./painting.ts";
 import { type Pen, type Stroke, canvasPen, curve, family } from "./pen.ts";
@@ -11,7 +11,7 @@ export function svgOf(painting: Painting, camera: Camera, size: Size, selected: 
   const window = seen(camera, size);
   const pen = svgPen(parts);
   paintScene(pen, painting, window, camera.k);
-  paintMarks(pen, painting, selected, { box: -1, frame: -1, stub: -1 }, camera.k);
+  paintMarks(pen, painting, selected, noMarks, camera.k);
   const over: string[] = [];
   paintCaptions(svgPen(over), painting, captions(painting, camera, size), size);
   const shift = `scale(${short(camera.k)}) translate(${short(-camera.x)} ${short(-camera.y)})`;
@@ -41,7 +41,7 @@ export function canvasOf(painting: Painting, camera: Camera, size: Size, selecte
   context.setTransform(scale, 0, 0, scale, -camera.x * scale, -camera.y * scale);
   const pen = canvasPen(context);
   paintScene(pen, painting, seen(camera, size), camera.k);
-  paintMarks(pen, painting, selected, { box: -1, frame: -1, stub: -1 }, camera.k);
+  paintMarks(pen, painting, selected, noMarks, camera.k);
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   paintCaptions(pen, painting, captions(painting, camera, size), size);
   return canvas;

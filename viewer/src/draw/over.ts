@@ -82,27 +82,27 @@ export function paintCaptions(pen: Pen, painting: Painting, all: readonly Captio
 
 /** Selected and pointed-at things, in the coordinates of the scene. */
 export function paintMarks(pen: Pen, painting: Painting, selected: Marks, pointed: Marks, k: number): void {
-  const { theme } = painting;
-  for (const [marks, width, isSelected] of [
-    [pointed, 1.5, false],
-    [selected, 3, true],
+  const { theme, looks, places } = painting;
+  for (const [{ box, frame, stub }, thin] of [
+    [pointed, 1.5],
+    [selected, 3],
   ] as const) {
-    if (marks.box >= 0 && !isHidden(painting, painting.looks.status[marks.box]))
-      paintMarkedBox(pen, painting, marks.box, Math.max(width, width / k), isSelected, k);
-    if (marks.frame >= 0 && (isSelected || marks.frame !== selected.frame)) {
-      const { x, y, width: wide, height } = painting.places.scene.frames[marks.frame];
-      pen.rectangles([x, y, wide, height], null, { colour: theme("accent"), width: Math.max(width, width / k) }, 8);
+    const width = Math.max(thin, thin / k);
+    const stroke = { colour: theme("accent"), width };
+    if (box >= 0 && !isHidden(painting, looks.status[box])) paintMarkedBox(pen, painting, box, width, k);
+    if (frame >= 0) {
+      const { x, y, width: wide, height } = places.scene.frames[frame];
+      pen.rectangles([x, y, wide, height], null, stroke, 8);
     }
-    if (marks.stub >= 0) {
-      const { x, y, above } = painting.places.scene.stubs[marks.stub];
+    if (stub >= 0) {
+      const { x, y, above } = places.scene.stubs[stub];
       const pad = 4 / Math.min(1, k);
-      const top = above ? y - stubLength - pad : y;
-      pen.rectangles([x - 6 - pad, top, 12 + 2 * pad, stubLength + pad], null, { colour: theme("accent"), width: Math.max(width, width / k) }, 4);
+      pen.rectangles([x - 6 - pad, above ? y - stubLength - pad : y, 12 + 2 * pad, stubLength + pad], null, stroke, 4);
     }
   }
 }
 
-function paintMarkedBox(pen: Pen, painting: Painting, at: number, width: number, isSelected: boolean, k: number): void {
+function paintMarkedBox(pen: Pen, painting: Painting, at: number, width: number, k: number): void {
   const { places, theme, looks } = painting;
   const { boxes, lines } = places.scene;
   const ways = new Map<string, Float64Array[]>();
@@ -119,7 +119,7 @@ function paintMarkedBox(pen: Pen, painting: Painting, at: number, width: number,
     marked.push(other);
   }
   for (const [colour, own] of ways) {
-    pen.curves(own, { colour, width: isSelected ? width * 0.75 : width });
+    pen.curves(own, { colour, width: width * 0.75 });
     pen.polygons(
       own.map((way) => arrow(way, 1.2)),
       colour,

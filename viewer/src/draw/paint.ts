@@ -23,23 +23,10 @@ export function paintScene(pen: Pen, painting: Painting, window: Rectangle, k: n
   paintFrames(pen, painting, window, k);
   const visible = boxes.inside(grown(window, 8)).filter((box) => !isHidden(painting, painting.looks.status[box]));
   paintLines(pen, painting, lines.inside(window), k);
-  if (painting.lit === null) paintBoxes(pen, painting, visible, k);
-  else {
-    const { lit } = painting;
-    pen.opacity(faded);
-    paintBoxes(
-      pen,
-      painting,
-      visible.filter((box) => lit[box] === 0),
-      k,
-    );
-    pen.opacity(1);
-    paintBoxes(
-      pen,
-      painting,
-      visible.filter((box) => lit[box] !== 0),
-      k,
-    );
+  const { lit } = painting;
+  for (const wanted of lit ? [0, 1] : [1]) {
+    pen.opacity(wanted ? 1 : faded);
+    paintBoxes(pen, painting, lit ? visible.filter((box) => lit[box] === wanted) : visible, k);
   }
   paintStubs(pen, painting, window, k);
 }

@@ -35,23 +35,13 @@ export function nodesOf(shown: Shown, selected: Selected): number[] {
     return [at, into].filter((node) => node >= 0);
   }
   if (selected.kind === "none") return [];
-  const { parent, count } = shown.scopes;
-  // 1 is inside, 2 is not.
-  const known = new Uint8Array(count);
-  known[0] = 2;
-  known[shown.scopes.drawn(selected.at)] = 1;
-  const found: number[] = [];
-  const way: number[] = [];
-  for (let node = 0; node < model.nodes.count; node++) {
+  const { parent, drawn } = shown.scopes;
+  const wanted = drawn(selected.at);
+  return Array.from(model.nodes.op.keys()).filter((node) => {
     let scope = scopeOf(model, shown, node);
-    while (known[scope] === 0) {
-      way.push(scope);
-      scope = parent[scope];
-    }
-    while (way.length > 0) known[way.pop() ?? 0] = known[scope];
-    if (known[scope] === 1) found.push(node);
-  }
-  return found;
+    while (scope > 0 && scope !== wanted) scope = parent[scope];
+    return scope === wanted;
+  });
 }
 
 /** Outputs of the graph; where none is said, the last node. */

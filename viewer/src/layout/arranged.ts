@@ -1,7 +1,7 @@
 /** What of a layout depends on the lines alone, not on sizes: ranks, marks, and the order within each rank. It is kept while modules open and close. */
 import type { Line } from "./layered.ts";
 import { marked } from "./marks.ts";
-import { ordered } from "./order.ts";
+import { ordered, placesIn } from "./order.ts";
 import { partsOf } from "./pieces.ts";
 import { ranked } from "./ranks.ts";
 import type { Border } from "./ranks.ts";
@@ -45,8 +45,7 @@ export function acrossOrder({ pieces, turned }: Arranged, box: number, side: "in
   for (const piece of pieces) {
     const vertex = piece.boxes.indexOf(box);
     if (vertex < 0) continue;
-    const position = new Int32Array(piece.vertices);
-    for (const layer of piece.layers) layer.forEach((own, place) => (position[own] = place));
+    const { position } = placesIn(piece.layers, piece.vertices);
     const [at, next] = side === "in" ? [piece.lower, piece.upper] : [piece.upper, piece.lower];
     const found: { line: number; place: number }[] = [];
     at.forEach((own, short) => {

@@ -35,7 +35,7 @@ export function middlesOf(web: Web, widths: Float64Array, ends: Ends): Float64Ar
   return x;
 }
 
-function boundsOf(x: Float64Array, widths: Float64Array): [left: number, right: number] {
+export function boundsOf(x: Float64Array, widths: Float64Array): [left: number, right: number] {
   let [left, right] = [Infinity, -Infinity];
   for (let vertex = 0; vertex < x.length; vertex++) {
     left = Math.min(left, x[vertex] - widths[vertex] / 2);

@@ -19,15 +19,26 @@ export interface Web {
   readonly up: Groups;
 }
 
+export function webOf(piece: Piece): Web {
+  const { layers, vertices, upper, lower } = piece;
+  return { piece, layers: [...layers], position: placesIn(layers, vertices).position, down: grouped(upper, vertices), up: grouped(lower, vertices) };
+}
+
+/** By vertex its rank, and its place there. */
+export function placesIn(layers: readonly Int32Array[], vertices: number): { rank: Int32Array; position: Int32Array } {
+  const [rank, position] = [new Int32Array(vertices), new Int32Array(vertices)];
+  layers.forEach((layer, own) =>
+    layer.forEach((vertex, place) => {
+      rank[vertex] = own;
+      position[vertex] = place;
+    }),
+  );
+  return { rank, position };
+}
+
 export function ordered(piece: Piece): Piece {
-  if (piece.vertices === 1 || piece.layers.every((layer) => layer.length < 2)) return piece;
-  const web: Web = {
-    piece,
-    layers: [],
-    position: new Int32Array(piece.vertices),
-    down: grouped(piece.upper, piece.vertices),
-    up: grouped(piece.lower, piece.vertices),
-  };
+  if (piece.layers.every((layer) => layer.length < 2)) return piece;
+  const web = webOf(piece);
   let best: Int32Array[] = [];
   let fewest = Infinity;
   const budget = { left: mostWork };
@@ -75,8 +86,7 @@ function search(web: Web, next: Groups, ends: Int32Array, backwards: boolean): v
   const { piece } = web;
   const seen = new Uint8Array(piece.vertices);
   const layers: number[][] = piece.layers.map(() => []);
-  const rankOf = new Int32Array(piece.vertices);
-  piece.layers.forEach((layer, rank) => layer.forEach((vertex) => (rankOf[vertex] = rank)));
+  const { rank } = placesIn(piece.layers, piece.vertices);
   const waiting: number[] = [];
   const ranks = backwards ? [...piece.layers].reverse() : piece.layers;
   for (const layer of ranks) {
@@ -86,14 +96,12 @@ function search(web: Web, next: Groups, ends: Int32Array, backwards: boolean): v
         const vertex = waiting.pop()!;
         if (seen[vertex]) continue;
         seen[vertex] = 1;
-        layers[rankOf[vertex]].push(vertex);
+        layers[rank[vertex]].push(vertex);
         for (let row = next.first[vertex + 1] - 1; row >= next.first[vertex]; row--) waiting.push(ends[next.rows[row]]);
       }
     }
   }
-  web.layers.length = 0;
-  for (const layer of layers) web.layers.push(Int32Array.from(layer));
-  for (const layer of web.layers) number(web, layer);
+  layers.forEach((layer, place) => number(web, (web.layers[place] = Int32Array.from(layer))));
 }
 
 /** Any order, the same for the same seed. */
@@ -146,24 +154,13 @@ function wished(vertex: number, from: Groups, ends: Int32Array, position: Int32A
     for (let row = start; row < end; row++) sum += position[ends[from.rows[row]]];
     return sum / count;
   }
-  const places = sortedPlaces(from, start, end, ends, position);
+  const places = from.rows.subarray(start, end).map((line) => position[ends[line]]).sort();
   const middle = count >> 1;
   if (count % 2) return places[middle];
   if (count === 2) return (places[0] + places[1]) / 2;
   const left = places[middle - 1] - places[0];
   const right = places[count - 1] - places[middle];
   return left + right ? (places[middle - 1] * right + places[middle] * left) / (left + right) : (places[middle - 1] + places[middle]) / 2;
-}
-
-function sortedPlaces(from: Groups, start: number, end: number, ends: Int32Array, position: Int32Array): number[] {
-  const places: number[] = [];
-  for (let row = start; row < end; row++) {
-    const place = position[ends[from.rows[row]]];
-    let at = places.length;
-    while (at > 0 && places[at - 1] > place) at--;
-    places.splice(at, 0, place);
-  }
-  return places;
 }
 
 /** Swaps neighbours of a rank where that saves crossings, until none does or the work is done; in the first round also where it costs none. */

@@ -1,10 +1,9 @@
 /** Places for boxes and ways for lines, once it is known what stands in which order and how large it is. */
-import { grouped } from "../graph/columns.ts";
 import type { Arranged, Piece } from "./arranged.ts";
-import { middlesOf } from "./coordinates.ts";
+import { boundsOf, middlesOf } from "./coordinates.ts";
 import type { Box, Layout, Line } from "./layered.ts";
 import { packed } from "./packed.ts";
-import type { Web } from "./order.ts";
+import { placesIn, webOf } from "./order.ts";
 import { markedWay, waysOf } from "./routes.ts";
 
 /** From rank to rank, and the most that is added where lines run far sideways. */
@@ -64,22 +63,10 @@ function placedPiece(piece: Piece, turned: Uint8Array, boxes: readonly Box[], li
   const widths = new Float64Array(piece.vertices);
   piece.boxes.forEach((box, vertex) => (widths[vertex] = boxes[box].width));
   const x = middlesOf(web, widths, endsOf(piece, turned, lines));
-  let [least, most] = [Infinity, -Infinity];
-  for (let vertex = 0; vertex < x.length; vertex++) {
-    least = Math.min(least, x[vertex] - widths[vertex] / 2);
-    most = Math.max(most, x[vertex] + widths[vertex] / 2);
-  }
+  const [least, most] = boundsOf(x, widths);
   for (let vertex = 0; vertex < x.length; vertex++) x[vertex] -= least;
   const { top, bottom } = rows(piece, boxes, x);
   return { piece, x, top, bottom, width: most - least, height: bottom[bottom.length - 1] };
-}
-
-function webOf(piece: Piece): Web {
-  const position = new Int32Array(piece.vertices);
-  for (const layer of piece.layers) layer.forEach((vertex, place) => (position[vertex] = place));
-  const down = grouped(piece.upper, piece.vertices);
-  const up = grouped(piece.lower, piece.vertices);
-  return { piece, layers: [...piece.layers], position, down, up };
 }
 
 function endsOf(piece: Piece, turned: Uint8Array, lines: readonly Line[]): { atUpper: Float64Array; atLower: Float64Array } {
@@ -98,8 +85,7 @@ function endsOf(piece: Piece, turned: Uint8Array, lines: readonly Line[]): { atU
 /** The top and bottom of each rank. Where lines run far sideways there is more room below. */
 function rows(piece: Piece, boxes: readonly Box[], x: Float64Array): { top: Float64Array; bottom: Float64Array } {
   const { layers } = piece;
-  const rankOf = new Int32Array(piece.vertices);
-  layers.forEach((layer, rank) => layer.forEach((vertex) => (rankOf[vertex] = rank)));
+  const rankOf = placesIn(layers, piece.vertices).rank;
   const slack = new Float64Array(layers.length);
   for (let short = 0; short < piece.line.length; short++) {
     const sideways = Math.abs(x[piece.upper[short]] - x[piece.lower[short]]);

@@ -1,5 +1,6 @@
 /** The ways of lines: from the bottom of a box past the points of the line to the top of another. */
 import type { Box, Line } from "./layered.ts";
+import { placesIn } from "./order.ts";
 import type { PlacedPiece } from "./placed.ts";
 
 interface Around {
@@ -14,8 +15,7 @@ interface Around {
 export function waysOf(part: PlacedPiece, at: { left: number; top: number }, around: Around, ways: Float64Array[]): void {
   const { piece } = part;
   const { boxes, lines, turned, x, y } = around;
-  const rankOf = new Int32Array(piece.vertices);
-  piece.layers.forEach((layer, rank) => layer.forEach((vertex) => (rankOf[vertex] = rank)));
+  const { rank } = placesIn(piece.layers, piece.vertices);
   let way: number[] = [];
   for (let short = 0; short < piece.line.length; short++) {
     const number = piece.line[short];
@@ -27,16 +27,16 @@ export function waysOf(part: PlacedPiece, at: { left: number; top: number }, aro
       const offset = turned[number] ? toAt : fromAt;
       way = [x[box] + boxes[box].width / 2 + offset, y[box] + boxes[box].height];
       // A box less high than its rank stands in its middle; beside it the way is straight.
-      const bottom = at.top + part.bottom[rankOf[upper]];
+      const bottom = at.top + part.bottom[rank[upper]];
       if (bottom > way[1] + 1) way.push(way[0], bottom);
     } else {
       const across = at.left + part.x[upper];
-      way.push(across, at.top + part.top[rankOf[upper]], across, at.top + part.bottom[rankOf[upper]]);
+      way.push(across, at.top + part.top[rank[upper]], across, at.top + part.bottom[rank[upper]]);
     }
     if (lower >= piece.boxes.length) continue;
     const box = piece.boxes[lower];
     const end = x[box] + boxes[box].width / 2 + (turned[number] ? fromAt : toAt);
-    const top = at.top + part.top[rankOf[lower]];
+    const top = at.top + part.top[rank[lower]];
     if (top < y[box] - 1) way.push(end, top);
     way.push(end, y[box]);
     ways[number] = straightened(way, turned[number] === 1);

@@ -1,0 +1,130 @@
+"""What a page draws once: equal steps of a loop, and equal layers whose nodes a file has in different orders."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from browser import Browser
+from gradir_exporters._page.columns import Columns
+from gradir_exporters._page.modules import whole_tree
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gradir.ir import Builder, Graph, TensorMeta
+from gradir.passes.ladder import readable
+from gradir.passes.rounds import once
+
+META = TensorMeta("float32", (4, 8))
+
+
+def loop(rounds: int, *, scope: str = "cell") -> Graph:
+    """A module called again and again between an embedding and a head, with weights that all calls share."""
+    b = Builder()
+    value = b.function("embedding", [b.tensor("x", META)], [META], scope="embed")
+    weight = b.tensor(f"{scope}.weight", META, role="parameter", scope=scope)
+    for _ in range(rounds):
+        value = b.function("mm", [value, weight], [META], scope=scope)
+        value = b.function("tanh", [value], [META], scope=scope)
+    b.output(b.function("sum", [b.function("mm", [value], [META], scope="head")], [META]))
+    return b.build()
+
+
+def layers(count: int, seed: int) -> Graph:
+    """Equal layers of two branches, of which a file may have either first."""
+    b, order = Builder(), random.Random(seed)
+    value = b.tensor("x", META)
+    for layer in range(count):
+        scope = f"h.{layer}"
+        branches = [("exp", "left"), ("sin", "right")]
+        order.shuffle(branches)
+        made = {name: b.function(op, [value], [META], scope=f"{scope}.{name}") for op, name in branches}
+        value = b.function("add", [made["left"], made["right"]], [META], scope=scope)
+    b.output(value)
+    return b.build()
+
+
+def stands(graph: Graph) -> list[int]:
+    """By node the one that stands for it."""
+    steps = Columns(graph).block()["nodes"]["stands"]
+    found, total = [], 0
+    for step in [steps] * len(graph.nodes) if isinstance(steps, int) else steps:
+        total += step
+        found.append(total)
+    return found
+
+
+def left(graph: Graph) -> set[str]:
+    """The ids of the nodes that stand for themselves."""
+    return {key for number, (key, own) in enumerate(zip(graph.nodes, stands(graph), strict=True)) if number == own}
+
+
+@pytest.mark.parametrize("graph", [loop(50), loop(3), loop(2), loop(7, scope="")], ids=["50", "3", "2", "root"])
+def test_a_page_has_the_steps_that_the_static_pictures_have(graph: Graph) -> None:
+    rolled = once(graph)
+    assert len(left(graph)) == len(rolled.nodes)
+    block = Columns(graph).block()
+    times = [step[3] for step in block["steps"] if step[2]]
+    assert times == [int(path.rpartition("×")[2]) for path in rolled.scopes if path.rpartition(".")[2].startswith("×")]
+
+
+@settings(max_examples=30)
+@given(st.integers(2, 6), st.integers(0, 1000))
+def test_layers_in_different_orders_are_alike(count: int, seed: int) -> None:
+    graph = layers(count, seed)
+    of = stands(graph)
+    nodes = [*graph.nodes.values()]
+    assert {node.scope.partition(".")[2].partition(".")[0] for node in nodes if node.id in left(graph)} == {"", "0"}
+    for node, own in zip(nodes, of, strict=True):
+        assert nodes[own].op == node.op
+        assert nodes[own].scope.split(".")[2:] == node.scope.split(".")[2:]
+    tree = whole_tree(graph)
+    alike = [place - by for place, by in enumerate(Columns(graph).block()["scopes"]["alike"])]
+    assert tree.scopes[alike[tree.place(f"h.{count - 1}.left")]].path == "h.0.left"
+
+
+def test_what_differs_is_not_drawn_once() -> None:
+    graph = loop(6)
+    nodes, key = dict(graph.nodes), "cell/tanh:3"
+    nodes[key] = replace(nodes[key], attrs={"approximate": True})
+    assert {key, "cell/mm:3"} <= left(replace(graph, nodes=nodes))
+
+
+def test_a_large_loop_is_one_step_at_first(browser: Browser) -> None:
+    graph = loop(100)
+    assert (small := readable(graph)) is not None
+    assert "repeated steps once" in small.note
+    with browser.opened(graph.to("html")) as page:
+        drawn = [*page.ask("boxes"), *page.ask("frames")]
+        assert len(page.names()) <= len(small.graph.nodes)
+        assert any(box["name"] == "cell.×100" for box in drawn)
+        page.press("r", "e")
+        page.until("boxes.length > 200")
+        page.press("r")
+        page.until("boxes.length < 20")
+        page.press("e")
+        frames = {frame["name"] for frame in page.ask("frames")}
+        assert "cell.×100" in frames
+        assert "#" in page.page.evaluate("location.hash")
+        link = page.page.evaluate("location.hash")
+    with browser.opened(graph.to("html"), link) as page:
+        assert {frame["name"] for frame in page.ask("frames")} == frames
+
+
+def test_a_module_that_lies_in_a_step_is_found_there(browser: Browser) -> None:
+    b = Builder()
+    value = b.tensor("x", META)
+    for _ in range(80):
+        value = b.function("mm", [value], [META], scope="first")
+        value = b.function("tanh", [value], [META], scope="second")
+    b.output(value)
+    with browser.opened(b.build().to("html")) as page:
+        page.page.locator("[role=application]").focus()
+        page.press("e")
+        page.until("frames.some(({name}) => name === '×80.second')")
+        page.page.get_by_role("treeitem").filter(has_text="second").first.click()
+        page.until("selection.kind === 'module'")
+        page.press("0")
+        page.page.keyboard.press("o")
+        page.until("frames.some(({name}) => name === '×80')")
