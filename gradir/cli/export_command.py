@@ -12,6 +12,8 @@ from gradir.errors import ExportError
 from gradir.pictures import PICTURES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gradir.ir import Graph
     from gradir.protocols import Options
 
@@ -120,8 +122,8 @@ def exporter_values(options: argparse.Namespace) -> dict[str, object]:
     return {**values, "fold": "false"} if getattr(options, "no_fold", False) else values
 
 
-def load_to_draw(options: argparse.Namespace) -> Graph:
-    """The graph of a file, with the overlay that is asked for.
+def load_to_draw(options: argparse.Namespace, load: Callable[[str], Graph] | None = None) -> Graph:
+    """The graph of a file, or what is loaded in another way, with the overlay that is asked for.
 
     Raises:
         ExportError: the overlay is of another graph or has no such channel, or there is a channel alone.
@@ -129,17 +131,18 @@ def load_to_draw(options: argparse.Namespace) -> Graph:
     """
     from gradir import api, files
 
+    load = load or api.load
     if options.overlay is None:
         if options.channel is not None:
             raise ExportError("--channel belongs to --overlay FILE")
-        return api.load(options.file)
+        return load(options.file)
     if options.overlay == options.file == "-":
         raise ExportError("standard input is the graph or the overlay: give one of them as a file")
     from gradir.overlays import decode, overlaid
 
     with files.naming(options.overlay):
         overlay = decode(files.read_bytes(options.overlay))
-    graph = api.load(options.file)
+    graph = load(options.file)
     try:
         return overlaid(graph, overlay, options.channel or "")
     except ExportError as error:
