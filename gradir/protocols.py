@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from gradir.errors import SpecError
 from gradir.ir import Graph
 from gradir.options import NoOptions, Options
 
@@ -38,6 +39,7 @@ __all__ = [
     "Renderer",
     "Runs",
     "Seeds",
+    "StoppedError",
     "Verification",
     "Verifies",
 ]
@@ -294,6 +296,14 @@ class Records(Protocol):
         ...
 
 
+class StoppedError(SpecError):
+    """What a SPEC names raised when a part of its forward had run, of which ``graph`` is the graph."""
+
+    def __init__(self, message: str, graph: Graph) -> None:
+        super().__init__(message)
+        self.graph = graph
+
+
 @runtime_checkable
 class Flows(Records, Protocol):
     """A front-end that can note every operation of a forward, those without gradient too."""
@@ -320,6 +330,8 @@ class Flows(Records, Protocol):
         """Run what a SPEC named, and give the graph of its forward; it needs no gradient.
 
         Raises:
+            StoppedError: the target raised behind some operation, or an operation did; ``ext`` of the last function in
+                its graph has the error under ``failed``.
             CaptureError: the target cannot be run.
         """
         ...

@@ -5,11 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
+from gradir.cli.capturing import (
+    RAISED,
+    SPEC_HELP,
+    add_capture_options,
+    add_graph_option,
+    captured_so_far,
+    summary,
+)
 from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import Parser, add_output
 from gradir.cli.program_output import program_output
-from gradir.cli.report import one_line
+from gradir.cli.report import one_line, report
 from gradir.errors import CaptureError
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
@@ -24,18 +31,15 @@ examples:
   gradir capture examples/llama.py:loss --fake -o llama.gir
   gradir capture examples/gpt.py:loss --graph forward -o forward.gir
   gradir capture my_package.train:step | gradir export - --to tree
+
+exit status: 0 done, 1 the program raised, and the graph of its forward is written up to there, 2 trouble
 """
 
 
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     add_capture_options(parser)
-    parser.add_argument(
-        "--graph",
-        choices=["autograd", "forward"],
-        default="autograd",
-        help="what to write: the autograd graph (default), or every operation of the forward",
-    )
+    add_graph_option(parser, "write")
     add_output(parser)
     add_encoding_options(parser)
 
@@ -44,17 +48,21 @@ def run(options: argparse.Namespace) -> int:
     """Capture and write."""
     from gradir import api, files
 
-    forward = options.graph == "forward"
-    if forward and options.verify:
+    if options.graph == "forward" and options.verify:
         raise CaptureError("--verify checks an autograd graph, and --graph forward writes none: choose one of them")
     # The program may change the working directory, and its standard output is not that of this command.
     path = files.Located(options.output)
     is_stdout = files.is_stdout(options.output)
     with program_output(for_good=options.is_process) as own:
-        graph = captured(options, forward=forward)
+        graph, raised = captured_so_far(options)
         if is_stdout:
             own.write(api.dumps(graph, format=options.format, compress=options.compress))
-            return 0
-        api.save(graph, path, format=options.format, compress=options.compress)
-    print(one_line(f"wrote {options.output}: {summary(graph)}"), file=sys.stderr)
+        else:
+            api.save(graph, path, format=options.format, compress=options.compress)
+    if raised:
+        wrote = "the graph up to there" if is_stdout else f"{options.output} up to there: {summary(graph)}"
+        report(f"{raised}; wrote {wrote}")
+        return RAISED
+    if not is_stdout:
+        print(one_line(f"wrote {options.output}: {summary(graph)}"), file=sys.stderr)
     return 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -10,13 +12,32 @@ from gradir.cli.report import one_line
 from gradir.errors import CaptureError, SpecError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gradir.cli.parser import Parser
     from gradir.ir import Graph
     from gradir.protocols import LiveCapture, Verification
 
-__all__ = ["SPEC_HELP", "add_capture_options", "add_run_options", "captured", "summary", "target_of"]
+__all__ = [
+    "RAISED",
+    "SPEC_HELP",
+    "add_capture_options",
+    "add_graph_option",
+    "add_noting_options",
+    "add_run_options",
+    "captured",
+    "captured_so_far",
+    "check_is_graph_file",
+    "names_file",
+    "summary",
+    "target_of",
+]
+
+RAISED: Final = 1
+"""The exit status where a program raised, and what there is of its graph was written or shown."""
 
 _SEEDS: Final = 2**63
+_SUFFIXES: Final = (".gir", ".gir.gz", ".gir.zst")
 
 SPEC_HELP: Final = """\
 SPEC is path/to/file.py:attr or package.module:attr, where attr is
@@ -46,6 +67,16 @@ def add_capture_options(parser: Parser) -> None:
     """Add SPEC and the options of how it is run and captured."""
     parser.add_argument("spec", metavar="SPEC", help="what to capture")
     add_run_options(parser)
+    add_noting_options(parser)
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="run a real backward too, and write nothing unless the engine agrees with the graph",
+    )
+
+
+def add_noting_options(parser: Parser) -> None:
+    """Add the options that say what is noted of a run."""
     parser.add_argument(
         "--fake", action="store_true", help="run on tensors without data: a model of any size takes seconds"
     )
@@ -59,11 +90,40 @@ def add_capture_options(parser: Parser) -> None:
         action="store_true",
         help="note every operation of the forward, for the places where gradient stops",
     )
+
+
+def add_graph_option(parser: Parser, verb: str) -> None:
+    """Add the option that chooses between the graphs of a program."""
     parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="run a real backward too, and write nothing unless the engine agrees with the graph",
+        "--graph",
+        choices=("autograd", "forward"),
+        help=f"what to {verb}: the autograd graph (default), or every operation of the forward, also of one that "
+        "raises",
     )
+
+
+def names_file(spec: str) -> bool:
+    """Whether what may be a file or a SPEC is a file, which need not be there."""
+    from pathlib import Path
+
+    # Nobody who mistypes a name has a module imported.
+    return ":" not in spec or spec.endswith(_SUFFIXES) or Path(spec).is_file()
+
+
+def check_is_graph_file(spec: str, options: argparse.Namespace, names: Iterable[str]) -> None:
+    """Refuse a file that cannot be one of a graph, and, of ``names``, options that are for programs.
+
+    Raises:
+        SpecError: there is one of them, or the file is a program or not there.
+    """
+    from pathlib import Path
+
+    for name in names:
+        if getattr(options, name) != options.parser.get_default(name):
+            raise SpecError(f"--{name} is for a program, and {spec} is a file: name path/to/file.py:attr")
+    if spec.endswith(".py") or not (spec == "-" or Path(spec).exists()):
+        what = "is a program, not a graph" if spec.endswith(".py") else "there is no such file"
+        raise SpecError(f"{spec}: {what}; what a program makes is named path/to/file.py:attr, or module:attr")
 
 
 def _tell_frontends(parser: Parser) -> None:
@@ -85,10 +145,11 @@ def captured(options: argparse.Namespace, *, forward: bool = False) -> Graph:
     With ``forward`` it is the graph of the forward.
 
     Raises:
+        StoppedError: a forward raised behind some operation.
         CaptureError: the SPEC cannot be run or has no graph, or the engine disagrees with what was captured.
     """
     from gradir import choosing
-    from gradir.protocols import Flows, Seeds, Verifies
+    from gradir.protocols import Flows, Seeds, StoppedError, Verifies
 
     target = target_of(options)
     try:
@@ -102,11 +163,27 @@ def captured(options: argparse.Namespace, *, forward: bool = False) -> Graph:
         live = _live(name, target, options)
         # Nothing runs after this, so that the graph may be used up.
         checked = verifies.verify(live, keep_graph=False) if verifies is not None else None
+    except StoppedError as error:
+        raise StoppedError(f"{options.spec}: {error}", error.graph) from error
     except CaptureError as error:
         raise CaptureError(f"{options.spec}: {error}") from error
     if checked is not None:
         _report(options.spec, checked)
     return live.graph
+
+
+def captured_so_far(options: argparse.Namespace) -> tuple[Graph, str]:
+    """The same of the graph that ``--graph`` names, and what was raised where a forward ends before its time.
+
+    Raises:
+        CaptureError: as `captured`, but for such a forward.
+    """
+    from gradir.protocols import StoppedError
+
+    try:
+        return captured(options, forward=options.graph == "forward"), ""
+    except StoppedError as error:
+        return error.graph, str(error)
 
 
 def target_of(options: argparse.Namespace) -> object:
@@ -118,6 +195,8 @@ def target_of(options: argparse.Namespace) -> object:
     from gradir import choosing, registry
     from gradir.spec import load_target
 
+    # There may be objects of the program that want to be finalized.
+    atexit.unregister(gc.freeze)
     if options.frontend is not None:
         registry.frontend(options.frontend)
     # Before the import, which may make tensors; what is called later starts from the same seed again.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.capturing import SPEC_HELP, add_run_options, target_of
+from gradir.cli.capturing import SPEC_HELP, add_run_options, check_is_graph_file, names_file, target_of
 from gradir.cli.parser import add_output
 from gradir.cli.program_output import program_output
 from gradir.errors import CaptureError, GraphError, SpecError
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
         raise SpecError("--graph belongs to --overlay FILE")
     # Before the program runs, which may change the working directory.
     own, path = project(Path.cwd()), files.Located(options.output)
-    is_file = _is_file(options.spec)
+    is_file = names_file(options.spec)
     if is_file and options.overlay is not None:
         files.check_apart(options.spec, options.overlay)
     overlay = None if options.overlay is None else files.Located(options.overlay)
@@ -105,24 +105,11 @@ def _pattern(text: str) -> str:
     return text
 
 
-def _is_file(spec: str) -> bool:
-    from pathlib import Path
-
-    return ":" not in spec or Path(spec).is_file()
-
-
 def _of_file(options: argparse.Namespace) -> tuple[Explanation, Graph]:
-    from pathlib import Path
-
     from gradir import api, files
     from gradir.explanations.stored import explained
 
-    for name in ("input", "seed", "values", "frontend", "graph"):
-        if getattr(options, name) not in (None, []):
-            raise SpecError(f"--{name} is for a program, and {options.spec} is a file: name path/to/file.py:attr")
-    if options.spec.endswith(".py") or not (options.spec == "-" or Path(options.spec).exists()):
-        what = "is a program, not a graph" if options.spec.endswith(".py") else "there is no such file"
-        raise SpecError(f"{options.spec}: {what}; what a program makes is named path/to/file.py:attr, or module:attr")
+    check_is_graph_file(options.spec, options, ("input", "seed", "values", "frontend", "graph"))
     graph = api.load(options.spec)
     try:
         return explained(graph), graph

@@ -13,7 +13,7 @@ from gradir.errors import ExportError
 from gradir.pictures import PICTURES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gradir.ir import Graph
     from gradir.overlays import Overlay
@@ -131,8 +131,8 @@ def exporter_values(options: argparse.Namespace) -> dict[str, object]:
     return {**values, "fold": "false"} if getattr(options, "no_fold", False) else values
 
 
-def load_to_draw(options: argparse.Namespace, exporter: str) -> Graph:
-    """The graph of a file, with the overlays that are asked for, as an exporter shows them.
+def load_to_draw(options: argparse.Namespace, exporter: str, load: Callable[[str], Graph] | None = None) -> Graph:
+    """The graph of a file, or what is loaded in another way, with the overlays asked for, as an exporter shows them.
 
     Raises:
         ExportError: the overlay is of another graph or has no such channel, or there is a channel alone.
@@ -140,16 +140,17 @@ def load_to_draw(options: argparse.Namespace, exporter: str) -> Graph:
     """
     from gradir import api, files, registry
 
+    load = load or api.load
     if not options.overlay:
         if options.channel is not None:
             raise ExportError("--channel belongs to --overlay FILE")
-        return api.load(options.file)
+        return load(options.file)
     if [options.file, *options.overlay].count("-") > 1:
         raise ExportError("standard input is the graph or the overlay: give one of them as a file")
     from gradir.overlays import overlaid
 
     overlay = _overlay(options.overlay)
-    graph = api.load(options.file)
+    graph = load(options.file)
     try:
         return overlaid(graph, overlay, options.channel or "", with_others=registry.shows_channels(exporter))
     except ExportError as error:

@@ -37,8 +37,6 @@ _COMMANDS: Final = (
     "exporters",
     "git",
 )
-_RUN_PROGRAMS: Final = ("capture", "check", "explain")
-"""Then there may be objects of a user's program, which can want to be finalized."""
 _VERSION: Final = "--version"
 _INTERRUPTED: Final = 130
 _UNREAD: Final = 141
@@ -52,7 +50,7 @@ examples:
   gradir export model.gir --to mermaid --depth 2
   gradir diff main.gir branch.gir
 
-exit status: 0 done, 1 diff found a difference or explain an error, 2 trouble
+exit status: 0 done, 1 diff found a difference, explain an error, or a forward ends where it raised, 2 trouble
 """
 
 
@@ -63,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Where the process ends with this command, nothing else will want its streams, nor its memory.
     is_process = arguments is None
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if is_process and not set(given[:1]).intersection(_RUN_PROGRAMS):
+    if is_process:
         # Python looks for cycles once more as it ends, which takes longer than most commands have worked.
         atexit.register(gc.freeze)
     try:

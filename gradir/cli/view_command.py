@@ -1,13 +1,24 @@
-"""``gradir view``: open a ``.gir`` file as a page, or its picture."""
+"""``gradir view``: open the graph of a file or of a program as a page, or its picture."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING, Final
 
+from gradir.cli.capturing import (
+    RAISED,
+    SPEC_HELP,
+    add_graph_option,
+    add_noting_options,
+    add_run_options,
+    captured_so_far,
+    check_is_graph_file,
+    names_file,
+)
 from gradir.cli.export_command import add_exporter_options, exporter_values, load_to_draw
-from gradir.cli.parser import Parser, add_input
+from gradir.cli.parser import Parser
 from gradir.cli.plugin_options import add_pass_options, chosen_passes
+from gradir.cli.program_output import program_output
 from gradir.cli.report import report
 from gradir.errors import ExportError
 from gradir.pictures import PICTURES
@@ -19,20 +30,25 @@ __all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
 
 HELP = "open a graph as a page in a browser"
 DESCRIPTION = (
-    "Open a captured graph as a page in a browser, which opens and closes modules, searches, and tells all of a node. "
+    "Open a graph as a page in a browser, which opens and closes modules, searches, and tells all of a node: the graph "
+    "of a .gir file, or of a program, which is run as by 'gradir capture'. "
     "With --to svg, png or pdf it is a static picture drawn by Graphviz; there a graph too large to read is rolled up "
-    "and folded by module, unless an option says what to show."
+    f"and folded by module, unless an option says what to show.\n\n{SPEC_HELP}"
 )
 
 EPILOG = """\
 examples:
   gradir view model.gir
+  gradir view train.py:loss
+  gradir view net.py:Net --input 'float32[8,3,32,32]' --graph forward
   gradir view model.gir --overlay gradients.json
   gradir view model.gir --to svg --depth 2 -O direction=LR -O theme=dark
   gradir view model.gir --to svg --focus h.3.attn --hops 2
 
 'gradir export --to html -o FILE' writes the page and opens nothing; 'gradir export --to NAME --help' lists what -O
 takes. Where there is no browser, the path of the file is printed.
+
+exit status: 0 done, 1 a program raised, and the graph of its forward is shown up to there, 2 trouble
 """
 
 _PAGE: Final = "html"
@@ -40,7 +56,9 @@ _PAGE: Final = "html"
 
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
-    add_input(parser)
+    parser.add_argument(
+        "file", metavar="FILE|SPEC", help="a .gir file ('-' is standard input), or what to capture and show"
+    )
     parser.add_argument(
         "--to",
         choices=(_PAGE, *PICTURES),
@@ -49,10 +67,14 @@ def add_options(parser: Parser) -> None:
     )
     add_exporter_options(parser)
     add_pass_options(parser)
+    add_run_options(parser)
+    add_noting_options(parser)
+    add_graph_option(parser, "show of a program")
+    parser.set_defaults(verify=False, raised="")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write into a temporary file and open it."""
+    """Load or capture, write into a temporary file and open it."""
     import os
     import tempfile
     import webbrowser
@@ -67,7 +89,25 @@ def run(options: argparse.Namespace) -> int:
     files.write_bytes(path, data)
     if not webbrowser.open(Path(path).as_uri()):
         print(path)
+    if options.raised:
+        report(f"{options.raised}; the graph ends there")
+        return RAISED
     return 0
+
+
+def _graph(options: argparse.Namespace, exporter: str) -> Graph:
+    """The graph to show, as an exporter takes it; of a program ``options.raised`` is what ended it before its time."""
+    if names_file(options.file):
+        check_is_graph_file(options.file, options, ("input", "seed", "frontend", "fake", "sources", "flow", "graph"))
+        return load_to_draw(options, exporter)
+
+    def run_program(spec: str) -> Graph:
+        options.spec = spec
+        with program_output(for_good=False):
+            graph, options.raised = captured_so_far(options)
+        return graph
+
+    return load_to_draw(options, exporter, run_program)
 
 
 def _page(options: argparse.Namespace) -> bytes:
@@ -78,7 +118,8 @@ def _page(options: argparse.Namespace) -> bytes:
 
     values = exporter_values(options)
     registry.exporter_options(_PAGE, values, "the page")
-    graph = chosen_passes(options)(load_to_draw(options, _PAGE))
+    passes = chosen_passes(options)
+    graph = passes(_graph(options, _PAGE))
     name = Path(options.file).name
     return registry.export(_PAGE, graph, {"title": name, **values} if name not in {"", "-"} else values).encode()
 
@@ -89,8 +130,9 @@ def _picture(options: argparse.Namespace) -> bytes:
 
     values = exporter_values(options)
     registry.exporter_options("dot", values, "the picture")
-    whole = load_to_draw(options, "dot")
-    graph = chosen_passes(options)(whole)
+    passes = chosen_passes(options)
+    whole = _graph(options, "dot")
+    graph = passes(whole)
     if graph is whole:
         graph, values = _readable(graph, values)
     return api.render(graph, options.to, seconds=options.seconds, **values)

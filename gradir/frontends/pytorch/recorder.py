@@ -108,7 +108,10 @@ class Recorder:
         hooks, self._hooks = self._hooks, None
         if hooks is not None:
             hooks.close()
-        self._timeline().switch(None)
+        timeline = self._timeline()
+        timeline.switch(None)
+        if error is not None and timeline in self._flows:
+            self._flows[timeline].note_end(error)
 
     def __reduce__(self) -> NoReturn:
         raise CaptureError("a recorder cannot be copied or pickled: it belongs to the threads that it records")

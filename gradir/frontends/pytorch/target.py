@@ -21,7 +21,7 @@ from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.paths import ShownPaths
 from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.ir import Graph
-from gradir.protocols import Names
+from gradir.protocols import Names, StoppedError
 from gradir.spec import called, own_error
 
 __all__ = [
@@ -62,29 +62,49 @@ def capture_target(target: object, inputs: Sequence[str], seed: int, sources: bo
         SpecError: the target raises, or cannot be run on what was given.
         CaptureError: what comes out has no graph.
     """
-    return _ran(target, inputs, seed, sources=sources, flow=flow).captured()
+    return _ran(target, inputs, seed, partial(Recorder, sources=sources, flow=flow)).captured()
 
 
 def forward_of_target(target: object, inputs: Sequence[str], seed: int, *, fake: bool) -> Graph:
     """The graph of the forward of a tensor's callable or of a module, which need have no gradient.
 
     Raises:
-        SpecError: the target raises, cannot be run on what was given, or is a tensor, whose forward has run.
+        StoppedError: the target raises, and has run an operation before.
+        SpecError: it cannot be run on what was given, raises at once, or is a tensor, whose forward has run.
     """
     if isinstance(target, torch.Tensor):
         raise SpecError("the forward of a tensor has run already: the SPEC must name what computes it")
-    with _fake(target) if fake else nullcontext():
-        ran = _ran(target, inputs, seed, flow=True)
-        return ran.recorder.forward(model=ran.model)
+    recorders: list[Recorder] = []
+
+    def recorder(model: nn.Module | None = None) -> Recorder:
+        recorders.append(Recorder(model, flow=True))
+        return recorders[-1]
+
+    try:
+        with _fake(target) if fake else nullcontext():
+            ran = _ran(target, inputs, seed, recorder)
+            return ran.recorder.forward(model=ran.model)
+    except SpecError as error:
+        cause = error.__cause__
+        if cause is None:
+            raise
+        graph = recorders[-1].forward()
+        # One is what says where the program raised, if no operation did.
+        functions = [node.op for node in graph.nodes.values() if node.role == "function"]
+        if functions in ([], ["raise"]):
+            raise
+        text, place = str(error), _place(cause)
+        raise StoppedError(text if place in text else text + place, graph) from cause
 
 
-def _ran(target: object, inputs: Sequence[str], seed: int, *, sources: bool = False, flow: bool = False) -> _Ran:
+def _ran(target: object, inputs: Sequence[str], seed: int, recorder_of: Callable[..., Recorder]) -> _Ran:
+    """Run a target, noted by what ``recorder_of`` makes, of a module or of what runs first."""
     torch.manual_seed(seed)
-    recorder = Recorder(sources=sources, flow=flow)
+    recorder = recorder_of()
     result = _made_by(target, recorder)
     if isinstance(result, nn.Module):
         positional, named = _described(result, inputs)
-        recorder = Recorder(result, sources=sources, flow=flow)
+        recorder = recorder_of(result)
         return _run(partial(_called, result, positional, named, recorder), name=type(result).__name__)
     model, outputs = _model_and_outputs(result, inputs)
     return _Ran(recorder, outputs, model)
@@ -124,8 +144,12 @@ def _made_by(target: object, recorder: Recorder) -> object:
     """The target, or what a callable returns that is no module."""
     if not callable(target) or isinstance(target, nn.Module):
         return target
-    with recorder:
-        return _run(target)
+
+    def recorded() -> object:
+        with recorder:
+            return target()
+
+    return _run(recorded, getattr(target, "__qualname__", type(target).__name__))
 
 
 def _model_and_outputs(result: object, inputs: Sequence[str]) -> tuple[nn.Module | None, object]:
@@ -229,8 +253,7 @@ def _described(module: nn.Module, inputs: Sequence[str]) -> tuple[list[torch.Ten
     return [tensor for name, tensor in made if name is None], named
 
 
-def _run(call: Callable[[], T], name: str = "") -> T:
-    name = name or getattr(call, "__qualname__", type(call).__name__)
+def _run(call: Callable[[], T], name: str) -> T:
     try:
         return called(call, name)
     except SpecError as error:

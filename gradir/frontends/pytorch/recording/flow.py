@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
+from traceback import walk_tb
 from types import FrameType
 from typing import Any, Final
 
@@ -32,8 +33,9 @@ from gradir.frontends.pytorch.recording.overwritten import ARRAYS, Overwritten
 from gradir.frontends.pytorch.recording.places import Place, Places, Written, written
 from gradir.frontends.pytorch.recording.results import SURE, UNKNOWN, fates
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Outside, Read, Step, Value, Within
-from gradir.frontends.pytorch.recording.timelines import Timeline
+from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
 from gradir.ir import TensorMeta
+from gradir.spec import own_error
 
 __all__ = ["COPYING", "MADE_OF_NUMBERS", "Flow", "is_number"]
 
@@ -63,6 +65,7 @@ class Flow:
         self.outside: list[Outside] = []
         self.variables: dict[Value, str] = {}
         self.failure: Exit | None = None
+        self.end: Exit | None = None
         self.exchanges: list[Exit] = []
         self.clearings: list[Exit] = []
         self.hooks: list[tuple[Value, Written]] = []
@@ -177,7 +180,7 @@ class Flow:
             result = func(*args, **kwargs)
             outputs = tensors_in(result) or tuple(written)
         except BaseException as error:
-            failed = _told(error)
+            failed = own_error(error)
             raise
         finally:
             self.steps.append(
@@ -274,7 +277,17 @@ class Flow:
         """Note that a function which a frame calls raised."""
         tensors = (*tensors_in(args), *tensors_in(kwargs))
         reads = tuple(map(self.read, tensors))
-        self.failure = Exit(called, reads, self._place(frame), len(self.steps), _told(error))
+        call = self._timeline.current
+        self.failure = Exit(called, reads, self._place(frame), len(self.steps), own_error(error), call)
+
+    def note_end(self, error: BaseException) -> None:
+        """Note that an error ended the recording, which the program itself may have raised."""
+        call: Frame | None = None
+        for frame, _ in walk_tb(error.__traceback__):
+            if frame.f_code is MODULE_CALL:
+                call = Frame(frame.f_locals["self"], call, ())
+        place = self._place.raised(error.__traceback__)
+        self.end = Exit("raise", (), place, len(self.steps), own_error(error), call)
 
     def note_variable(self, result: object, frame: FrameType) -> None:
         """Note where a frame stores the tensor that a function returned to it."""
@@ -335,12 +348,6 @@ def _role(tensor: torch.Tensor) -> str:
     if isinstance(tensor, nn.Parameter):
         return "parameter"
     return "leaf" if tensor.requires_grad and tensor.is_leaf else "input"
-
-
-def _told(error: BaseException) -> str:
-    """An error in one line."""
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _mode() -> str:

@@ -77,9 +77,10 @@ class _Forward:
         while waiting is not None:
             self._add_exit(waiting)
             waiting = next(exits, None)
-        failure = flow.failure
-        if failure is not None and failure.before == len(flow.steps) and not (flow.steps and flow.steps[-1].failed):
-            self._add_exit(failure)
+        # What a function of torch raised has mostly ended the recording too.
+        failures = [found for found in (flow.failure, flow.end) if found and found.before == len(flow.steps)]
+        if failures and not (flow.steps and flow.steps[-1].failed):
+            self._add_exit(failures[0])
         self._add_outputs(ends)
         return self._nodes
 
@@ -175,11 +176,13 @@ class _Forward:
         )
 
     def _add_exit(self, found: Exit) -> None:
+        scope = self._scope_of(found.call)
         self._nodes.append(
             Node(
-                self._allocator.function("", found.called),
+                self._allocator.function(scope, found.called),
                 op=found.called,
                 native=found.called,
+                scope=scope,
                 inputs=tuple(map(self._read, found.reads)),
                 source=None if found.place is None else self._lines(found.place.code, found.place.instruction),
                 ext=_failed(found.failed),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 from typing import Final, NamedTuple
 
 from gradir.frontends.pytorch.recording.paths import is_installed
@@ -44,6 +44,20 @@ class Places:
             outer = outer.f_back
         caller = None if outer is None or outer is frame else Place(outer.f_code, outer.f_lasti)
         return Place(code, instruction, caller)
+
+    def raised(self, trace: TracebackType | None) -> Place | None:
+        """The innermost instruction of a traceback that is neither torch's nor gradir's."""
+        found: Place | None = None
+        caller: Place | None = None
+        while trace is not None:
+            kind = self._kind(trace.tb_frame)
+            here = Place(trace.tb_frame.f_code, trace.tb_lasti)
+            if kind == _USER:
+                found, caller = here, here
+            elif kind == _LIBRARY:
+                found = here._replace(caller=caller)
+            trace = trace.tb_next
+        return found
 
     def is_inside(self, frame: FrameType) -> bool:
         """Whether a frame is torch's or gradir's."""

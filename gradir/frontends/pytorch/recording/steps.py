@@ -66,13 +66,17 @@ class Step(NamedTuple):
 
 
 class Exit(NamedTuple):
-    """A function that read the numbers of tensors, when ``before`` steps had run; ``failed`` is what it raised."""
+    """A function that read the numbers of tensors, when ``before`` steps had run.
+
+    ``failed`` is what it raised, and ``call`` the module that was running then.
+    """
 
     called: str
     reads: tuple[Read, ...]
     place: Place | None
     before: int
     failed: str = ""
+    call: Frame | None = None
 
 
 class Outside(NamedTuple):
