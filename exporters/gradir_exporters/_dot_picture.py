@@ -18,74 +18,29 @@ from gradir.ir.marks import SIGNS, lost_slots, overlay_mark, status
 from gradir.ir.memo import Memo
 from gradir.ir.module_tree import split_path
 from gradir.protocols import Options
+from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, Words, legend
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
 from gradir_exporters._dot_lengths import entry_lengths, past_saved
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gradir.ir import Graph, Node, Scope
+    from gradir_exporters._box_words import Legend
     from gradir_exporters._dot_lengths import Lengths
 
-__all__ = ["CUT", "LEGEND_LINE", "LINE_END", "LINE_START", "Box", "DotOptions", "Group", "Line", "Picture"]
+__all__ = ["BESIDE", "Box", "DotOptions", "Group", "Line", "Picture"]
 
 SAME_FRAME: Final = 8
 NEAR_FRAME: Final = 2
 FAR: Final = 1
 """How much a line within a frame is to be short and straight, one into the next frame, and any other."""
 
-_LINE_LENGTH: Final = 2
-"""Ranks; over one alone, dashes are not seen."""
-
-_CONTEXT: Final = "context"
-"""What stands for the role of a node that is as it was, where others are marked."""
-
-_NO_VALUE: Final = "bare"
-"""What stands for the role of a node of which an overlay says nothing."""
-
-_OTHER: Final = "other"
-"""What stands for every role that gradir has no look for."""
-
-LINE_START: Final = "\0line start"
-LINE_END: Final = "\0line end"
-"""The roles of the ends of a line in the legend; the second has the words."""
-
-LEGEND_LINE: Final = "legend"
-"""The kind of the lines that put the entries of the legend one below the other."""
-
-CUT: Final = "cut"
-"""The role of the box that says why gradient ends, and the kind of the line from there."""
+BESIDE: Final = "beside"
+"""The kind of the lines that are not seen, which put the box of a cut beside another."""
 
 _MOST_CUTS: Final = 100
-
-_LABELS: Final = {
-    "parameter": "parameter",
-    "leaf": "leaf",
-    "input": "input",
-    "function": "function",
-    "module": "folded module",
-    "buffer": "buffer",
-    **{mark: f"{sign} {mark}" for mark, sign in SIGNS.items()},
-    _CONTEXT: "as before",
-    _NO_VALUE: "nothing said",
-    "saved": "saved tensor",
-    "view_base": "base of a view",
-    "output": "output",
-    CUT: "where gradient ends",
-}
-_LINES: Final = {
-    "data": "data",
-    "removed": "data no more",
-    "view": "to its view",
-    "inplace": "to what writes to it",
-    "saved": "to a tensor it saved",
-    "buffer": "to where it is saved",
-    CUT: "data without gradient",
-}
-
-_LEGEND: Final = "\0legend"
-"""A name that no part of a module's path has."""
 
 # dot's parser runs out of stack at about 2,500 nested clusters, other tools earlier.
 _MAX_NESTING: Final = 64
@@ -94,6 +49,8 @@ _MAX_NESTING: Final = 64
 class DotOptions(Options, frozen=True, kw_only=True):
     """The options of the ``dot`` exporter."""
 
+    shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of what each box gives")] = True
+    native: Annotated[bool, msgspec.Meta(description="show the framework's own name of each operation")] = False
     show_attrs: Annotated[bool, msgspec.Meta(description="list each function's attributes in its box")] = False
     show_saved: Annotated[bool, msgspec.Meta(description="draw the tensors saved for backward, and buffers")] = False
     max_attr_chars: Annotated[
@@ -105,7 +62,7 @@ class DotOptions(Options, frozen=True, kw_only=True):
     clusters: Annotated[bool, msgspec.Meta(description="draw a frame around the boxes of each module")] = True
     theme: Annotated[Literal["light", "dark"], msgspec.Meta(description="the colours: light is the classic")] = "light"
     caption: Annotated[str, msgspec.Meta(description="a line of text below the picture")] = ""
-    legend: Annotated[bool, msgspec.Meta(description="add a frame that says what the boxes and lines mean")] = False
+    legend: Annotated[bool, msgspec.Meta(description="say below the picture what its boxes and lines mean")] = False
 
 
 Box: TypeAlias = "tuple[str, str, str, str]"
@@ -160,7 +117,8 @@ class Picture:
         self._keys = [f"n{number}" for number in range(len(graph.nodes))]
         self._tails, self._other_kinds = _tails(graph.nodes)
         self._folded = {number for number, node in enumerate(self._nodes) if node.role == "module"}
-        self._labels = Labels(options.max_attr_chars if options.show_attrs else None)
+        words = Words(graph, shapes=options.shapes, native=options.native)
+        self._labels = Labels(words, options.max_attr_chars if options.show_attrs else None)
         self._tooltips = Tooltips(graph.nodes)
         self._marked = any(map(status, self._nodes))
         self._overlay = {node.id: mark for node in self._nodes if (mark := overlay_mark(node)) is not None}
@@ -171,32 +129,29 @@ class Picture:
                 groups[node.scope if options.clusters else ""].members.append(number)
         self.root = groups[""]
         self._stubs = stubs(graph, _MOST_CUTS)
-        self._legend: tuple[list[Box], list[Line]] = ([], [])
         title, looks = overlay_legend(self._overlay.values())
+        self.legend: Legend | None = None
         if options.legend or looks:
-            self._legend = _legend(self._roles(), {line[2] for line in self._drawn_lines()}, looks)
-        if self._legend[0]:
-            self.root.children[_LEGEND] = Group("cluster_legend", shown(title or "legend"), "what the colours mean")
+            kinds = {line[2] for line in self.lines()} - {BESIDE}
+            self.legend = legend(title, self._roles(), kinds, looks, words.has_empty(self._nodes))
 
     def boxes(self, group: Group) -> Iterator[Box]:
         """The boxes directly in a group."""
-        if group.key == "cluster_legend":
-            yield from self._legend[0]
-            return
         nodes, keys, labels, tooltips = self._nodes, self._keys, self._labels, self._tooltips
+        label_of, tooltip_of = labels.node, tooltips.node
         marked, slots, overlay = self._marked, self._options.show_saved, self._overlay
         for member in group.members:
             node, key = nodes[member], keys[member]
-            role, label = node.role, labels.node(node)
+            role, label = node.role, label_of(node)
             if marked:
                 mark = status(node)
-                role = mark or _CONTEXT
+                role = mark or CONTEXT
                 label = f"{SIGNS[mark]} {label}" if mark else label
             elif overlay:
                 found = overlay.get(node.id)
-                role = _NO_VALUE if found is None else found.look
+                role = NO_VALUE if found is None else found.look
                 label = label if found is None else f"{label}{LINE_BREAK}{shown(overlay_text(found))}"
-            yield key, role, label, tooltips.node(node.id)
+            yield key, role, label, tooltip_of(node.id)
             if slots and node.saved:
                 for number, saved in enumerate(node.saved):
                     text = labels.saved[shown_of_saved(saved)]
@@ -207,9 +162,6 @@ class Picture:
 
     def lines(self) -> Iterator[Line]:
         """Every line, those of the graph's edges first."""
-        return chain(self._drawn_lines(), self._legend[1])
-
-    def _drawn_lines(self) -> Iterator[Line]:
         saved = self._saved_lines() if self._options.show_saved else ()
         return chain(self._edge_lines(), saved, self._cut_lines())
 
@@ -223,15 +175,15 @@ class Picture:
             if stub.into:
                 yield f"cut{number}", keys[stub.into], CUT, 1, 1, FAR
             elif outputs:
-                yield f"cut{number}", keys[outputs[-1]], LEGEND_LINE, 1, 1, FAR
+                yield f"cut{number}", keys[outputs[-1]], BESIDE, 1, 1, FAR
 
     def _edge_lines(self) -> Iterator[Line]:
         keys, lengths = self._keys, self._lengths()
         nodes, marked, folded = self._nodes, self._marked, self._folded
         scopes = [node.scope for node in nodes] if self._options.clusters else [""] * len(nodes)
-        nearness = Memo(_nearness)
+        nearness, nothing = Memo(_nearness), dict[int, int]()
         for head, (key, tails) in enumerate(zip(keys, self._tails, strict=True)):
-            by_tail, scope = lengths.get(head, {}), scopes[head]
+            by_tail, scope = lengths.get(head, nothing), scopes[head]
             if marked or head in self._other_kinds or (folded and (head in folded or not folded.isdisjoint(tails))):
                 # What passes between two boxes of which one is a folded module is one line.
                 drawn: dict[tuple[int, str, int], int] = {}
@@ -241,17 +193,19 @@ class Picture:
                 for (tail, kind, _), times in drawn.items():
                     yield keys[tail], key, kind, by_tail.get(tail, 1), times, nearness[scopes[tail], scope]
             else:
+                within = SAME_FRAME if scope else FAR
                 for tail in tails:
-                    yield keys[tail], key, "data", by_tail.get(tail, 1), 1, nearness[scopes[tail], scope]
+                    near = within if scopes[tail] == scope else nearness[scopes[tail], scope]
+                    yield keys[tail], key, "data", by_tail.get(tail, 1) if by_tail else 1, 1, near
 
     def _roles(self) -> set[str]:
         """The roles of the boxes that are drawn."""
         members = chain.from_iterable(group.members for _, group in self.root.walk())
         nodes = [self._nodes[member] for member in members]
         if self._marked:
-            roles = {status(node) or _CONTEXT for node in nodes}
+            roles = {status(node) or CONTEXT for node in nodes}
         elif self._overlay:
-            roles = {self._overlay[node.id].look if node.id in self._overlay else _NO_VALUE for node in nodes}
+            roles = {self._overlay[node.id].look if node.id in self._overlay else NO_VALUE for node in nodes}
         else:
             roles = {node.role for node in nodes}
         roles |= {CUT} if self._stubs else set()
@@ -353,30 +307,3 @@ class _Groups(dict[str, Group]):
         key = f"cluster_{self._count}"
         self._count += 1
         return Group(key, scope_caption(part, known.class_name if known else ""), tooltip(path))
-
-
-def _legend(roles: Collection[str], kinds: Collection[str], looks: Mapping[str, str]) -> tuple[list[Box], list[Line]]:
-    """A box for every look of boxes in a picture and a line for every look of lines; all data, they need no words.
-
-    ``looks`` has the words of an overlay's looks.
-    """
-    labels = {**{look: shown(words) for look, words in looks.items()}, **_LABELS}
-    entries = [(role, label, "") for role, label in labels.items() if role in roles]
-    others = sorted(set(roles).difference(labels))
-    if others:
-        entries.append((_OTHER, shown(", ".join(others)), ""))
-    if set(kinds) != {"data"}:
-        entries += [(LINE_END, label, kind) for kind, label in _LINES.items() if kind in kinds]
-        entries += [(LINE_END, shown(kind), kind) for kind in sorted(set(kinds).difference(_LINES, {LEGEND_LINE}))]
-    boxes: list[Box] = []
-    lines: list[Line] = []
-    for number, (role, label, kind) in enumerate(entries):
-        key = f"legend{number}"
-        first = f"{key}s" if kind else key
-        if number:
-            lines.append((f"legend{number - 1}", first, LEGEND_LINE, 1, 1, FAR))
-        if kind:
-            boxes.append((first, LINE_START, "", f"where a line starts: {label}"))
-            lines.append((first, key, kind, _LINE_LENGTH, 1, FAR))
-        boxes.append((key, role, label, f"the look of every line: {label}" if kind else f"the look of: {label}"))
-    return boxes, lines

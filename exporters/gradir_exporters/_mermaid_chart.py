@@ -12,7 +12,8 @@ from mermaid.flowchart import FlowChart, Link, Node
 from mermaid.style import Style
 
 from gradir.ir.text import quoted
-from gradir_exporters._mermaid_picture import Box
+from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE
+from gradir_exporters._mermaid_picture import BESIDE, LINE, Box
 from gradir_exporters._mermaid_text import escaped, shown
 from gradir_exporters._overlay_looks import FILLS
 
@@ -43,12 +44,14 @@ _STYLES = {
     "view_base": _style("viewbase", "#a2cd5a"),
     "saved": _style("saved", "#ffa500"),
     "module": _style("module", "#d8bfd8", "2px"),
-    "context": _style("context", "#f6f8fa"),
+    CONTEXT: _style("context", "#f6f8fa"),
+    NO_VALUE: _style("bare", "#ffffff"),
     "added": _style("added", "#aceebb", "2px"),
     "removed": _style("removed", "#ffcecb", "2px"),
     "changed": _style("changed", "#ffe58a", "2px"),
     **{look: _style(look.replace(" ", ""), light) for look, (light, _) in FILLS.items()},
-    "cut": Style("cut", fill="#ffffff", color=_TEXT, stroke="#cf222e", other="stroke-dasharray:4 3"),
+    LINE: Style("line", fill="#ffffff", color=_TEXT, stroke="#ffffff"),
+    CUT: Style("cut", fill="#ffffff", color=_TEXT, stroke="#cf222e", other="stroke-dasharray:4 3"),
 }
 _OTHER = _style("other", "#ffffff")
 _SHAPES = {"module": "subroutine-shape"}
@@ -58,7 +61,8 @@ _LINKS = {
     "inplace": {"shape": "thick"},
     "saved": {"shape": "dotted", "head_right": "none"},
     "buffer": {"shape": "dotted", "head_right": "none"},
-    "cut": {"shape": "dotted", "head_right": "cross"},
+    CUT: {"shape": "dotted", "head_right": "cross"},
+    BESIDE: {"shape": "hidden", "head_right": "none"},
 }
 
 

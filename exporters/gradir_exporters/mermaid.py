@@ -50,6 +50,7 @@ class MermaidOptions(Options, frozen=True, kw_only=True):
     shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of what each box gives")] = True
     native: Annotated[bool, msgspec.Meta(description="show the framework's own name of each operation")] = False
     caption: Annotated[str, msgspec.Meta(description="a line of text above the picture")] = ""
+    legend: Annotated[bool, msgspec.Meta(description="say below the picture what its boxes and lines mean")] = False
     show_saved: Annotated[bool, msgspec.Meta(description="draw the tensors saved for backward, and buffers")] = False
     accumulators: Annotated[bool, msgspec.Meta(description="draw the nodes that accumulate gradients")] = False
 
@@ -85,7 +86,7 @@ class MermaidExporter:
             ExportError: the picture is larger than Mermaid draws, and cannot or may not be folded to fit.
             PassError: ``depth`` is negative.
         """
-        style = Style(options.shapes, options.native, options.show_saved, options.accumulators)
+        style = Style(options.shapes, options.native, options.show_saved, options.accumulators, options.legend)
         if options.depth is not None:
             graph = fold(graph, options.depth)
         fitting = _fitting(graph, options, style)
