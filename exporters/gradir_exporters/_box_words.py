@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gradir.ir import TensorMeta
+from gradir.ir.edges import sources
+from gradir.ir.frozen import NOTHING
 from gradir.ir.marks import ELIDED, SIGNS, operation_before
 from gradir.ir.memo import Memo
 from gradir.ir.model import first_known
 from gradir.ir.saved import whole_number
 from gradir.ir.text import counted, short_bytes
+from gradir.passes.wiring import without
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from gradir.ir import Graph, Node, TensorMeta
+    from gradir.ir import Graph, Node
 
-__all__ = ["CONTEXT", "CUT", "NO_VALUE", "OTHER", "Legend", "Words", "legend", "module_name"]
+__all__ = ["CONTEXT", "CUT", "NO_VALUE", "OTHER", "Legend", "Words", "inlined", "legend", "module_name"]
 
 CONTEXT: Final = "context"
 """What stands for the role of a node that is as it was, where others are marked."""
@@ -62,8 +66,14 @@ _MOST_SLOTS: Final = 4
 class Words:
     """The lines of the boxes of one picture. A graph has many nodes and few distinct tensors, each written once."""
 
-    def __init__(self, graph: Graph, *, shapes: bool = True, native: bool = False) -> None:
-        """``shapes`` shows the dtype and shape of what a box gives, ``native`` the framework's names of operations."""
+    def __init__(
+        self, graph: Graph, *, shapes: bool = True, native: bool = False, inline: Mapping[str, str] = NOTHING
+    ) -> None:
+        """``shapes`` shows the dtype and shape of what a box gives, ``native`` the framework's names of operations.
+
+        ``inline`` has the last lines of boxes, by the ids of their nodes.
+        """
+        self._inline = inline
         self._shapes = shapes
         self._native = native
         self._tensors = Memo(str)
@@ -98,7 +108,9 @@ class Words:
         lines = [operation] if operation else []
         if node.opaque:
             lines.append("(opaque)")
-        return lines if node.op in self._accumulators else lines + self._given(node)
+        if node.op not in self._accumulators:
+            lines += self._given(node)
+        return [*lines, self._inline[node.id]] if node.id in self._inline else lines
 
     @staticmethod
     def has_empty(nodes: Iterable[Node]) -> bool:
@@ -157,6 +169,43 @@ def module_name(name: str, class_name: str) -> str:
     ('fc (Linear)', 'fc')
     """
     return f"{name} ({class_name})" if class_name else name
+
+
+def inlined(graph: Graph) -> tuple[Graph, dict[str, str]]:
+    """The graph without the parameters that one function alone takes, and the words of those that each function takes.
+
+    What takes the gradient of such a parameter goes with it. One that something is said of, as by a diff or an overlay,
+    stays.
+
+    >>> from gradir.ir import Builder, TensorMeta
+    >>> b = Builder()
+    >>> w = b.tensor("fc.w", TensorMeta("float32", (3,)), role="parameter", scope="fc")
+    >>> b.output(b.function("exp", [w], [TensorMeta("float32", (3,))], scope="fc"))
+    >>> drawn, words = inlined(b.build())
+    >>> list(drawn.nodes), words
+    (['fc/exp:1', 'output'], {'fc/exp:1': 'w [3]'})
+    """
+    nodes, accumulators = graph.nodes, vocabulary_of(graph).accumulators
+    users: dict[str, list[str]] = {}
+    for node in nodes.values():
+        for source in sources(node):
+            users.setdefault(source, []).append(node.id)
+    gone: set[str] = set()
+    words: dict[str, list[str]] = {}
+    for node in nodes.values():
+        if node.role != "parameter" or node.ext:
+            continue
+        chain, taking = [node.id], users.get(node.id, [])
+        while len(taking) == 1 and nodes[taking[0]].op in accumulators and not nodes[taking[0]].ext:
+            chain += taking
+            taking = users.get(taking[0], [])
+        if len(taking) == 1 and nodes[taking[0]].role == "function":
+            user = nodes[taking[0]]
+            name = node.label.removeprefix(f"{user.scope}." if user.scope else "")
+            size = f" {TensorMeta('', node.shape)}" if node.shape is not None else ""
+            words.setdefault(user.id, []).append(f"{name}{size}")
+            gone.update(chain)
+    return without(graph, gone, lambda _: False), {user: " · ".join(texts) for user, texts in words.items()}
 
 
 def _slots_text(node: Node) -> str:

@@ -55,11 +55,12 @@ class Labels:
     def node(self, node: Node) -> str:
         """The words of a node, and its table."""
         outputs = node.outputs
-        if node.ext or node.opaque or len(outputs) != 1 or None in node.inputs or node.role == "module":
+        if node.ext or node.opaque or len(outputs) != 1 or node.role == "module":
             label = _joined(self._words.lines(node))
         else:
             # No other fields say anything below the name.
-            key = node.op, node.native, outputs[0]
+            gaps = (node.role, *[ref is None for ref in node.inputs]) if None in node.inputs else None
+            key = node.op, node.native, outputs[0], gaps
             below = self._below.get(key)
             if below is None:
                 below = self._below[key] = _joined(self._words.below(node))

@@ -6,6 +6,7 @@ the same picture everywhere.
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import chain, compress
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
@@ -18,7 +19,7 @@ from gradir.ir.marks import SIGNS, lost_slots, overlay_mark, status
 from gradir.ir.memo import Memo
 from gradir.ir.module_tree import split_path
 from gradir.protocols import Options
-from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, Words, legend
+from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, Words, inlined, legend
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
 from gradir_exporters._dot_lengths import entry_lengths, past_saved
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
@@ -30,12 +31,19 @@ if TYPE_CHECKING:
     from gradir_exporters._box_words import Legend
     from gradir_exporters._dot_lengths import Lengths
 
-__all__ = ["BESIDE", "Box", "DotOptions", "Group", "Line", "Picture"]
+__all__ = ["BESIDE", "MANY", "Box", "DotOptions", "Group", "Line", "Picture"]
 
 SAME_FRAME: Final = 8
 NEAR_FRAME: Final = 2
 FAR: Final = 1
-"""How much a line within a frame is to be short and straight, one into the next frame, and any other."""
+OF_MANY: Final = 0
+"""How much a line within a frame is to be short and straight, one into the next frame, any other, and of these one of
+many at one box: what such a box feeds stands near what it feeds in turn, and not all in one row."""
+
+MANY: Final = "many"
+"""The kind of the lines of data that are among many at one box, where they and their heads would be one black bar."""
+
+_MANY: Final = 8
 
 BESIDE: Final = "beside"
 """The kind of the lines that are not seen, which put the box of a cut beside another."""
@@ -51,6 +59,10 @@ class DotOptions(Options, frozen=True, kw_only=True):
 
     shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of what each box gives")] = True
     native: Annotated[bool, msgspec.Meta(description="show the framework's own name of each operation")] = False
+    parameters: Annotated[
+        Literal["boxes", "inline"],
+        msgspec.Meta(description="draw each parameter, or write it into the box of the one function that takes it"),
+    ] = "boxes"
     show_attrs: Annotated[bool, msgspec.Meta(description="list each function's attributes in its box")] = False
     show_saved: Annotated[bool, msgspec.Meta(description="draw the tensors saved for backward, and buffers")] = False
     max_attr_chars: Annotated[
@@ -71,8 +83,8 @@ time to make of a named one."""
 
 Line: TypeAlias = "tuple[str, str, str, int, int, int]"
 """What to draw of edges: the keys of their ends, their kind, the ranks they span, how many there are, how straight the
-line is to be: `SAME_FRAME`, `NEAR_FRAME` or `FAR`. A kind is ``data``, ``removed`` (data that no
-longer flows), ``view``, ``inplace``, ``saved`` or ``buffer``."""
+line is to be: `SAME_FRAME`, `NEAR_FRAME`, `FAR` or `OF_MANY`. A kind is ``data``, ``removed`` (data that no
+longer flows), `MANY`, ``view``, ``inplace``, ``saved`` or ``buffer``."""
 
 
 class Group:
@@ -111,13 +123,14 @@ class Picture:
         Raises:
             ExportError: an edge comes from a node that the graph does not have.
         """
+        graph, inline = inlined(graph) if options.parameters == "inline" else (graph, {})
         self._graph = graph
         self._options = options
         self._nodes = list(graph.nodes.values())
         self._keys = [f"n{number}" for number in range(len(graph.nodes))]
         self._tails, self._other_kinds = _tails(graph.nodes)
         self._folded = {number for number, node in enumerate(self._nodes) if node.role == "module"}
-        words = Words(graph, shapes=options.shapes, native=options.native)
+        words = Words(graph, shapes=options.shapes, native=options.native, inline=inline)
         self._labels = Labels(words, options.max_attr_chars if options.show_attrs else None)
         self._tooltips = Tooltips(graph.nodes)
         self._marked = any(map(status, self._nodes))
@@ -132,7 +145,7 @@ class Picture:
         title, looks = overlay_legend(self._overlay.values())
         self.legend: Legend | None = None
         if options.legend or looks:
-            kinds = {line[2] for line in self.lines()} - {BESIDE}
+            kinds = {"data" if line[2] == MANY else line[2] for line in self.lines()} - {BESIDE}
             self.legend = legend(title, self._roles(), kinds, looks, words.has_empty(self._nodes))
 
     def boxes(self, group: Group) -> Iterator[Box]:
@@ -182,20 +195,26 @@ class Picture:
         nodes, marked, folded = self._nodes, self._marked, self._folded
         scopes = [node.scope for node in nodes] if self._options.clusters else [""] * len(nodes)
         nearness, nothing = Memo(_nearness), dict[int, int]()
+        fans = {tail for tail, number in Counter(chain.from_iterable(self._tails)).items() if number >= _MANY}
         for head, (key, tails) in enumerate(zip(keys, self._tails, strict=True)):
             by_tail, scope = lengths.get(head, nothing), scopes[head]
-            if marked or head in self._other_kinds or (folded and (head in folded or not folded.isdisjoint(tails))):
+            is_busy = len(tails) >= _MANY or (fans and not fans.isdisjoint(tails))
+            is_folded = folded and (head in folded or not folded.isdisjoint(tails))
+            if marked or is_busy or is_folded or head in self._other_kinds:
                 # What passes between two boxes of which one is a folded module is one line.
                 drawn: dict[tuple[int, str, int], int] = {}
                 for slot, (tail, kind) in enumerate(zip(tails, self._kinds(nodes[head]), strict=True)):
                     line = (tail, kind, -1 if head in folded or tail in folded else slot)
                     drawn[line] = drawn.get(line, 0) + 1
                 for (tail, kind, _), times in drawn.items():
-                    yield keys[tail], key, kind, by_tail.get(tail, 1), times, nearness[scopes[tail], scope]
+                    is_of_many = len(drawn) >= _MANY or tail in fans
+                    near = nearness[scopes[tail], scope, is_of_many]
+                    thin = MANY if is_of_many and kind == "data" else kind
+                    yield keys[tail], key, thin, by_tail.get(tail, 1), times, near
             else:
                 within = SAME_FRAME if scope else FAR
                 for tail in tails:
-                    near = within if scopes[tail] == scope else nearness[scopes[tail], scope]
+                    near = within if scopes[tail] == scope else nearness[scopes[tail], scope, False]
                     yield keys[tail], key, "data", by_tail.get(tail, 1) if by_tail else 1, 1, near
 
     def _roles(self) -> set[str]:
@@ -265,13 +284,13 @@ def _tails(nodes: Mapping[str, Node]) -> tuple[list[Sequence[int]], set[int]]:
     return found, others | unusual
 
 
-def _nearness(ends: tuple[str, str]) -> int:
-    """How near to each other two modules are drawn."""
-    one, other = ends
-    if one == other:
-        return SAME_FRAME if one else FAR
+def _nearness(ends: tuple[str, str, bool]) -> int:
+    """How near to each other boxes of two modules are drawn; the last says whether the line is one of many."""
+    one, other, is_of_many = ends
+    if one == other and one:
+        return SAME_FRAME
     above = {one, split_path(one)[0]} & {other, split_path(other)[0]}
-    return NEAR_FRAME if above - {""} else FAR
+    return NEAR_FRAME if above - {""} else OF_MANY if is_of_many else FAR
 
 
 def _is_gone(tail: Node, head: Node, slot: int) -> bool:

@@ -11,7 +11,7 @@ from gradir.ir.marks import SIGNS, lost_slots, overlay_mark, status
 from gradir.ir.text import counted
 from gradir.passes import destinations
 from gradir.vocabulary import vocabulary_of
-from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, Words, legend, module_name
+from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, Words, inlined, legend, module_name
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class Style(NamedTuple):
     saved: bool
     accumulators: bool
     legend: bool = False
+    inline: bool = False
 
 
 class Box(NamedTuple):
@@ -123,9 +124,10 @@ class Picture:
     """
 
     def __init__(self, graph: Graph, style: Style) -> None:
+        graph, inline = inlined(graph) if style.inline else (graph, {})
         self._graph = graph
         self._style = style
-        self._words = Words(graph, shapes=style.shapes, native=style.native)
+        self._words = Words(graph, shapes=style.shapes, native=style.native, inline=inline)
         self._marked = any(map(status, graph.nodes.values()))
         self._tensors = {} if style.accumulators else _accumulated(graph)
         touched = {self._drawn(id_) for id_ in _touched(graph, style.saved)}

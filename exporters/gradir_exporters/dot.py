@@ -12,7 +12,7 @@ from gradir.options import OptionError, filled
 from gradir.protocols import Options
 from gradir_exporters._box_words import CUT
 from gradir_exporters._dot_labels import cell, shown
-from gradir_exporters._dot_picture import BESIDE, DotOptions, Picture
+from gradir_exporters._dot_picture import BESIDE, MANY, DotOptions, Picture
 from gradir_exporters._overlay_looks import FILLS
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ _CUT_COLOUR: Final = "#cf222e"
 
 _LINE_LOOKS: Final[Mapping[str, Mapping[str, Any]]] = {
     "data": {},
+    MANY: {"penwidth": "0.5", "arrowsize": "0.4"},
     "removed": {"style": "dashed"},
     "view": {"style": "dotted"},
     "inplace": {"style": "bold", "arrowhead": "diamond"},
@@ -329,7 +330,7 @@ def _line_look(kind: str, length: int, times: int, weight: int) -> dict[str, Any
         look["minlen"] = str(length)
     if times > 1:
         look["label"] = f" ×{times}"
-    if weight > 1:
+    if weight != 1:
         look["weight"] = str(weight)
     return look
 
