@@ -166,7 +166,7 @@ def cell(text: str, look: str = "", colour: str = "") -> str:
     ``colour`` is that of the text.
 
     >>> print(cell("a<b>\\N"))
-    <td>a&lt;b&gt;\\N</td>
+    <td>a&lt;b&gt;\N</td>
     """
     shown_text = html.escape(_cut(printable(text), _MAX_LINE_CHARS))
     return f'<td{look}><font color="{colour}">{shown_text}</font></td>' if colour else f"<td{look}>{shown_text}</td>"

@@ -22,6 +22,7 @@ from gradir.protocols import Options
 from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, Words, inlined, legend
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
 from gradir_exporters._dot_lengths import entry_lengths, past_saved
+from gradir_exporters._frames import frames, module_of
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 if TYPE_CHECKING:
@@ -136,10 +137,12 @@ class Picture:
         self._marked = any(map(status, self._nodes))
         self._overlay = {node.id: mark for node in self._nodes if (mark := overlay_mark(node)) is not None}
         hidden = frozenset[int]() if options.show_saved else self._idle_buffers()
+        apart = frames(graph) if options.clusters else {}
+        self._frames = [apart.get(node.id, node.scope) if options.clusters else "" for node in self._nodes]
         groups = _Groups(graph.scopes)
-        for number, node in enumerate(self._nodes):
+        for number, frame in enumerate(self._frames):
             if not hidden or number not in hidden:
-                groups[node.scope if options.clusters else ""].members.append(number)
+                groups[frame].members.append(number)
         self.root = groups[""]
         self._stubs = stubs(graph, _MOST_CUTS)
         title, looks = overlay_legend(self._overlay.values())
@@ -193,7 +196,7 @@ class Picture:
     def _edge_lines(self) -> Iterator[Line]:
         keys, lengths = self._keys, self._lengths()
         nodes, marked, folded = self._nodes, self._marked, self._folded
-        scopes = [node.scope for node in nodes] if self._options.clusters else [""] * len(nodes)
+        scopes = self._frames
         nearness, nothing = Memo(_nearness), dict[int, int]()
         fans = {tail for tail, number in Counter(chain.from_iterable(self._tails)).items() if number >= _MANY}
         for head, (key, tails) in enumerate(zip(keys, self._tails, strict=True)):
@@ -299,7 +302,7 @@ def _is_gone(tail: Node, head: Node, slot: int) -> bool:
 
 
 class _Groups(dict[str, Group]):
-    """Nested groups by dotted module path, each made when first asked for.
+    """Nested groups by the dotted paths of frames, each made when first asked for.
 
     Below the deepest nesting drawn, the rest of a path is one part.
     """
@@ -321,8 +324,9 @@ class _Groups(dict[str, Group]):
         self[scope] = group
         return group
 
-    def _new(self, path: str, part: str) -> Group:
+    def _new(self, frame: str, part: str) -> Group:
+        path = module_of(frame)
         known = self._scopes.get(path)
         key = f"cluster_{self._count}"
         self._count += 1
-        return Group(key, scope_caption(part, known.class_name if known else ""), tooltip(path))
+        return Group(key, scope_caption(module_of(part), known.class_name if known else ""), tooltip(path))

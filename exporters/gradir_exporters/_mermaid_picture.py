@@ -12,6 +12,7 @@ from gradir.ir.text import counted
 from gradir.passes import destinations
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, Words, inlined, legend, module_name
+from gradir_exporters._frames import frames, module_of
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 if TYPE_CHECKING:
@@ -112,8 +113,8 @@ class Group:
         """Take a name, and in the place of a module that is all there is inside, what is inside that."""
         while len(self.items) == 1 and isinstance(inner := self.items[0], Group):
             self.part, self.path, self.items = f"{self.part}.{inner.part}", inner.path, inner.items
-        known = scopes.get(self.path)
-        self.key, self.text = key, module_name(self.part, known.class_name if known else "")
+        known = scopes.get(module_of(self.path))
+        self.key, self.text = key, module_name(module_of(self.part), known.class_name if known else "")
 
 
 class Picture:
@@ -165,9 +166,9 @@ class Picture:
 
     def items(self) -> list[Box | Group]:
         """The boxes and groups outside all modules, with everything inside them."""
-        tree = _Tree(self._graph.scopes)
+        tree, apart = _Tree(self._graph.scopes), frames(self._graph)
         for node in self._nodes:
-            tree.open(node.scope).extend(self._boxes(node))
+            tree.open(apart.get(node.id, node.scope)).extend(self._boxes(node))
         tree.open("").extend(Box(f"c{number}", "cut", stub.reason) for number, stub in enumerate(self._stubs))
         if self._legend:
             tree.open("").append(self._legend)

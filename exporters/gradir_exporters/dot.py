@@ -155,9 +155,9 @@ class DotExporter:
     >>> b.output(b.function("exp", [w], [TensorMeta("float32", (3,))], native="ExpBackward0"))
     >>> for line in DotExporter().export(b.build(), DotOptions()).splitlines()[4:]:
     ...     print(line.strip())
-    n0 [label="w\n(3)" tooltip="w" class="leaf" fillcolor="lightblue"]
-    n1 [label="ExpBackward0" tooltip="exp:1"]
-    n2 [label="output\n(3)" tooltip="output" class="output" fillcolor="darkolivegreen1"]
+    n0 [label="w\nfloat32[3]" tooltip="w" class="leaf" fillcolor="lightblue"]
+    n1 [label="exp\nfloat32[3]" tooltip="exp:1"]
+    n2 [label="output\nfloat32[3]" tooltip="output" class="output" fillcolor="darkolivegreen1"]
     n0 -> n1
     n1 -> n2
     }
