@@ -78,6 +78,12 @@ def test_a_slot_whose_source_was_left_out_is_not_empty(make: Any) -> None:
     assert not [line for line in lines if "None" in line and not line.startswith("addmm(·, None, ·)")]
 
 
+def test_a_slot_that_was_there_before_is_no_slot() -> None:
+    x = Ref("x", 0)
+    changed = Node("f", op="add", inputs=(x, None, x), ext={"diff": "changed", "lost_inputs": (2,)})
+    assert words(Graph.of([Node("x", "leaf"), changed])) == [["x"], ["~ add(·, None)"]]
+
+
 def test_a_folded_module_has_no_empty_slots() -> None:
     nodes = [
         Node("x", "leaf"),

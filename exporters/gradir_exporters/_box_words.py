@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gradir.ir import TensorMeta
 from gradir.ir.edges import sources
 from gradir.ir.frozen import NOTHING
-from gradir.ir.marks import ELIDED, SIGNS, operation_before
+from gradir.ir.marks import ELIDED, SIGNS, lost_slots, operation_before
 from gradir.ir.memo import Memo
 from gradir.ir.model import first_known
 from gradir.ir.saved import whole_number
@@ -211,7 +211,7 @@ def inlined(graph: Graph) -> tuple[Graph, dict[str, str]]:
 def _slots_text(node: Node) -> str:
     """The input slots of a function, as far as no gradient flows through some; of many slots only how many these are.
 
-    A slot that a pass left out is not empty.
+    A slot that a pass left out is not empty, and one that a comparison adds for what was there before is none.
 
     >>> from gradir.ir import Node, Ref
     >>> _slots_text(Node("f", inputs=(Ref("x", 0), None))), _slots_text(Node("f", inputs=(None,) * 9))
@@ -220,8 +220,9 @@ def _slots_text(node: Node) -> str:
     if node.role != "function":
         return ""
     found = node.ext.get(ELIDED) if node.ext else None
-    elided = found if isinstance(found, tuple) else ()
-    slots = ["·" if ref is not None or slot in elided else "None" for slot, ref in enumerate(node.inputs)]
+    elided, lost = set(found if isinstance(found, tuple) else ()), set(lost_slots(node))
+    inputs = [(slot, ref) for slot, ref in enumerate(node.inputs) if slot not in lost]
+    slots = ["·" if ref is not None or slot in elided else "None" for slot, ref in inputs]
     empty = slots.count("None")
     if not empty:
         return ""

@@ -58,12 +58,6 @@ _MAX_NESTING: Final = 64
 class DotOptions(Options, frozen=True, kw_only=True):
     """The options of the ``dot`` exporter."""
 
-    shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of what each box gives")] = True
-    native: Annotated[bool, msgspec.Meta(description="show the framework's own name of each operation")] = False
-    parameters: Annotated[
-        Literal["boxes", "inline"],
-        msgspec.Meta(description="draw each parameter, or write it into the box of the one function that takes it"),
-    ] = "boxes"
     show_attrs: Annotated[bool, msgspec.Meta(description="list each function's attributes in its box")] = False
     show_saved: Annotated[bool, msgspec.Meta(description="draw the tensors saved for backward, and buffers")] = False
     max_attr_chars: Annotated[
@@ -76,6 +70,12 @@ class DotOptions(Options, frozen=True, kw_only=True):
     theme: Annotated[Literal["light", "dark"], msgspec.Meta(description="the colours: light is the classic")] = "light"
     caption: Annotated[str, msgspec.Meta(description="a line of text below the picture")] = ""
     legend: Annotated[bool, msgspec.Meta(description="say below the picture what its boxes and lines mean")] = False
+    shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of what each box gives")] = True
+    native: Annotated[bool, msgspec.Meta(description="show the framework's own name of each operation")] = False
+    parameters: Annotated[
+        Literal["boxes", "inline"],
+        msgspec.Meta(description="draw each parameter, or write it into the box of the one function that takes it"),
+    ] = "boxes"
 
 
 Box: TypeAlias = "tuple[str, str, str, str]"
