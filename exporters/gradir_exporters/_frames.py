@@ -25,7 +25,7 @@ _MAX_DEPTH: Final = 32
 
 
 def frames(graph: Graph) -> dict[str, str]:
-    """By node the path of its frame, where some module has several.
+    """By node the path of its frame, where that is not the first of its module.
 
     A module that is called again at another place would have a frame around all that lies between. So its nodes that
     no line joins within it are in frames of their own, where these are no more than it was called. A parameter, and
@@ -34,8 +34,8 @@ def frames(graph: Graph) -> dict[str, str]:
     >>> from gradir.ir import Graph, Node, Ref, Scope
     >>> nodes = [Node("x"), Node("a", scope="act", inputs=(Ref("x", 0),)), Node("y", inputs=(Ref("a", 0),))]
     >>> graph = Graph.of([*nodes, Node("b", scope="act", inputs=(Ref("y", 0),))], [Scope("act", calls=2)])
-    >>> list(map(module_of, frames(graph).values())), len(set(frames(graph).values()))
-    (['', 'act', '', 'act'], 3)
+    >>> [(node_id, module_of(frame), frame == "act") for node_id, frame in frames(graph).items()]
+    [('b', 'act', False)]
     """
     again = {path: _Parts() for path, scope in graph.scopes.items() if path and scope.calls > 1}
     if not again:
@@ -43,7 +43,8 @@ def frames(graph: Graph) -> dict[str, str]:
     accumulators = vocabulary_of(graph).accumulators
     around: Memo[str, list[str]] = Memo(lambda scope: [path for path in _outward(scope) if path in again])
     shared: set[str] = set()
-    for node in graph.nodes.values():
+    inside = [node for node in graph.nodes.values() if around[node.scope]]
+    for node in inside:
         feeding = sources(node)
         if node.role == "parameter" or (node.op in accumulators and shared.issuperset(feeding)):
             shared.add(node.id)
@@ -53,7 +54,7 @@ def frames(graph: Graph) -> dict[str, str]:
     numbers = {
         path: found for path, found in numbered.items() if 1 < len({*found.values()}) <= graph.scopes[path].calls
     }
-    return {node.id: _frame(node, numbers) for node in graph.nodes.values()} if numbers else {}
+    return {node.id: frame for node in inside if (frame := _frame(node, numbers)) != node.scope} if numbers else {}
 
 
 def module_of(frame: str) -> str:
