@@ -57,7 +57,7 @@ def test_frames_say_class_and_nest_by_path(dot_program: str) -> None:
     graph = Graph.of(nodes, [Scope("h.0", "Block"), Scope("mlp", "Wrong")])
     picture = Picture(run_dot(dot_program, export(graph), "json"))
     texts = [[drawn_text(picture.clusters[name]) for name in picture.frames(f"n{number}")] for number in range(3)]
-    assert texts[0] == [["h"], ["0: Block"], ["mlp"]]
+    assert texts[0] == [["h"], ["0 (Block)"], ["mlp"]]
     assert texts[1] == [["h"], ["10"]]
     assert texts[2][:2] == [["h"], ["1"]]
 

@@ -163,6 +163,16 @@ def test_a_small_graph_has_a_golden(name: str, golden: Callable[[str, str], None
     golden(f"cuts/{name}.{suffix}", WHOLE.to(name))
 
 
+@pytest.mark.parametrize("exporter", ["dot", "mermaid", "tree"])
+def test_unreached_parameters_are_drawn_without_a_recorded_flow(exporter: str) -> None:
+    nodes = [gradir.Node("x", role="leaf")]
+    cuts = [Cut("unreached", (f"head.{number}.weight",)) for number in range(2000)]
+    text = gradir.Graph.of(nodes, cuts=cuts).to(exporter)
+    assert text.count("unreached") <= 2, "they are one stub, and in dot its tooltip"
+    assert "head.0.weight, head.1.weight and 1,998 more" in text
+    assert "unreached" not in gradir.Graph.of(nodes, cuts=[Cut("hidden", ("w",))]).to(exporter)
+
+
 def test_the_legend_has_a_golden(golden: Callable[[str, str], None]) -> None:
     golden("cuts/legend-dark.dot", WHOLE.to("dot", legend=True, theme="dark"))
 
@@ -183,9 +193,14 @@ def test_pydot_has_the_same_boxes() -> None:
     assert {"cut0", "cut1", "cut2"} <= {node.get_name() for node in to_pydot(WHOLE).get_nodes()}
 
 
-def test_only_a_recorded_forward_draws_the_parameters_that_get_nothing() -> None:
-    bare = replace(WHOLE, producer=Producer(), cuts=tuple(UNUSED))
-    for name in ("dot", "mermaid", "tree", "modules", "summary"):
+def test_only_a_recorded_forward_draws_more_than_the_unreached_parameters() -> None:
+    cuts = (*UNUSED, Cut("hidden", ("secret.weight",)), Cut("unused", ("idle.weight",)))
+    noted, bare = replace(WHOLE, cuts=cuts), replace(WHOLE, producer=Producer(), cuts=cuts)
+    for name in ("dot", "mermaid", "tree"):
+        assert "unreached" in bare.to(name)
+        assert bare.to(name) == replace(bare, cuts=tuple(UNUSED)).to(name)
+        assert all(kind in noted.to(name) for kind in ("unreached", "hidden", "unused"))
+    for name in ("modules", "summary"):
         assert bare.to(name) == replace(bare, cuts=()).to(name)
 
 

@@ -102,5 +102,5 @@ def test_the_box_of_a_folded_module_says_the_same_in_both_pictures() -> None:
     folded = fold(b.build(scopes=[Scope("fc", "Linear", calls=1)]), 1)
     words = ["float32[2, 3]", "2 nodes", "6 parameters", "2.0 kB saved"]
     dot, mermaid = folded.to("dot"), folded.to("mermaid")
-    assert "fc Linear " + " ".join(words) in dot.replace("\\n", " ")
+    assert "fc (Linear) " + " ".join(words) in dot.replace("\\n", " ")
     assert "fc (Linear) " + " ".join(words) in mermaid.replace("\n", " ")

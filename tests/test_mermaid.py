@@ -134,7 +134,7 @@ def test_mermaid_reads_every_feature(parse: Parse) -> None:
     assert [result["direction"] for result in (plain, classic, folded)] == ["TB", "RL", "LR"]
     assert plain["layout"] == "dagre"
     assert plain["title"] == "Autograd graph of Model"
-    assert plain["description"] == "5 functions, 1 parameter, 1 leaf, 2 outputs, 10 arrows"
+    assert plain["description"] == "5 functions, 1 parameter, 1 leaf, 2 outputs, 1 place where gradient ends, 10 arrows"
     view, *others = [edge for edge in plain["edges"] if edge["stroke"] == "dotted"]
     assert (view["type"], others) == ("arrow_point", [])
     assert [edge["type"] for edge in classic["edges"][10:]] == ["arrow_open"] * 7
@@ -276,7 +276,7 @@ def test_50000_characters_are_accepted_and_one_more_is_not(parse: Parse) -> None
     names = ["x" * 100] * 300
     missing = 50_000 - len(export(named_chain(names), fold=False))
     for number in range(300):
-        added = min(missing, 15)
+        added = min(missing, 19)
         names[number] += "x" * added
         missing -= added
     source = export(named_chain(names))

@@ -166,10 +166,10 @@ def test_make_dot_takes_the_classic_arguments() -> None:
     loss = model(torch.ones(1, 3)).pow(2.0).sum()
     source = gradir.make_dot(loss, dict(model.named_parameters()), True, True, 10).source
     assert "PowBackward0" in source
-    assert r"weight\n(2, 3)" in source
+    assert r"weight\nfloat32[2, 3]" in source
     assert "exponent" in source
     assert 'fillcolor="orange"' in source
-    assert gradir.make_dot(loss, model=model).source == gradir.capture(loss, model=model).to("dot")
+    assert gradir.make_dot(loss, model=model).source == gradir.capture(loss, model=model).to("dot", native=True)
 
 
 def test_make_dot_takes_names_as_a_module_gives_them() -> None:

@@ -1,33 +1,239 @@
-"""What the box of a folded module says, in every picture."""
+"""What the boxes and frames of a graph say, the same in every picture; each format escapes it in its own way."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gradir.ir import TensorMeta
+from gradir.ir.edges import sources
+from gradir.ir.frozen import NOTHING
+from gradir.ir.marks import ELIDED, SIGNS, lost_slots, operation_before
+from gradir.ir.memo import Memo
+from gradir.ir.model import first_known
 from gradir.ir.saved import whole_number
 from gradir.ir.text import counted, short_bytes
+from gradir.passes.wiring import without
+from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from gradir.ir import Node
+    from gradir.ir import Graph, Node
 
-__all__ = ["given", "module_counts"]
+__all__ = ["CONTEXT", "CUT", "FOCUSED", "NO_VALUE", "OTHER", "Legend", "Words", "inlined", "legend", "module_name"]
+
+CONTEXT: Final = "context"
+"""What stands for the role of a node that is as it was, where others are marked."""
+
+NO_VALUE: Final = "bare"
+"""What stands for the role of a node of which an overlay says nothing."""
+
+OTHER: Final = "other"
+"""What stands for every role that gradir has no look for."""
+
+CUT: Final = "cut"
+"""The role of the box that says why gradient ends, and the kind of the line from there."""
+
+FOCUSED: Final = "\0focus"
+"""What follows the role of a box that was asked for; by itself, the look of that in the legend."""
+
+_ROLES: Final = {
+    "parameter": "parameter",
+    "leaf": "leaf",
+    "input": "input",
+    "function": "function",
+    "module": "folded module",
+    "buffer": "buffer",
+    **{mark: f"{sign} {mark}" for mark, sign in SIGNS.items()},
+    CONTEXT: "as before",
+    NO_VALUE: "nothing said",
+    "saved": "saved tensor",
+    "view_base": "base of a view",
+    "output": "output",
+    CUT: "where gradient ends",
+    FOCUSED: "asked for",
+}
+_LINES: Final = {
+    "data": "data",
+    "removed": "data no more",
+    "view": "to its view",
+    "inplace": "to what writes to it",
+    "saved": "to a tensor it saved",
+    "buffer": "to where it is saved",
+    CUT: "data without gradient",
+}
+
+_MOST_SLOTS: Final = 4
+"""Of a function with more, the empty slots are counted instead."""
 
 
-def given(node: Node) -> str:
-    """The dtype and shape of what a node gives, and how many tensors there are beside; nothing where it gives none.
+class Words:
+    """The lines of the boxes of one picture. A graph has many nodes and few distinct tensors, each written once."""
 
-    >>> from gradir.ir import Node, TensorMeta
-    >>> given(Node("a", outputs=(TensorMeta("float32", (2,)),) * 3)), given(Node("a"))
-    ('float32[2], 2 more', '')
+    def __init__(
+        self, graph: Graph, *, shapes: bool = True, native: bool = False, inline: Mapping[str, str] = NOTHING
+    ) -> None:
+        """``shapes`` shows the dtype and shape of what a box gives, ``native`` the framework's names of operations.
+
+        ``inline`` has the last lines of boxes, by the ids of their nodes.
+        """
+        self._inline = inline
+        self._shapes = shapes
+        self._native = native
+        self._tensors = Memo(str)
+        self._used = _used_outputs(graph)
+        # A gradient accumulator gives what the tensor does that it stands behind.
+        self._accumulators: Collection[str] = vocabulary_of(graph).accumulators
+
+    def lines(self, node: Node) -> list[str]:
+        """What stands in the box of a node.
+
+        It begins with the node's name, if any; a folded module is called as its frame would be.
+        """
+        name = node.names[0] if node.names else ""
+        if node.role != "module":
+            below = self.below(node)
+            return [name, *below] if name else below if node.op or node.native else [node.id, *below]
+        # Its frame already says where it is.
+        short = (name or node.op or node.id).removeprefix(f"{node.scope}." if node.scope else "")
+        title = module_name(short, node.native if node.native != short else "")
+        return [title, *self._given(node), *_module_counts(node)]
+
+    def below(self, node: Node) -> list[str]:
+        """What stands below the name of a node: the operation and what it gives.
+
+        A function says which of its input slots are empty, and both operations where it is another than before.
+        """
+        operation = (node.native or node.op) if self._native else (node.op or node.native)
+        if None in node.inputs:
+            operation += _slots_text(node)
+        if node.ext and (before := operation_before(node)):
+            operation = f"{before} → {operation}"
+        lines = [operation] if operation else []
+        if node.opaque:
+            lines.append("(opaque)")
+        if node.op not in self._accumulators:
+            lines += self._given(node)
+        return [*lines, self._inline[node.id]] if node.id in self._inline else lines
+
+    @staticmethod
+    def has_empty(nodes: Iterable[Node]) -> bool:
+        """Whether the box of one of these nodes tells of an empty slot."""
+        return any(None in node.inputs and _slots_text(node) for node in nodes)
+
+    def saved(self, slot: str, tensor: TensorMeta, state: str) -> list[str]:
+        """The name of a saved slot, its state where that is not the usual one, and the tensor."""
+        name = slot if state == "held" else f"{slot} ({state})"
+        return [name, self._tensors[tensor]] if self._shapes else [name]
+
+    def _given(self, node: Node) -> list[str]:
+        """The dtype and shape of what is used of what a node gives, and how many such tensors there are beside."""
+        tensors = node.outputs
+        if len(tensors) > 1:
+            used = self._used.get(node.id, ())
+            tensors = tuple([tensors[nr] for nr in sorted(used) if nr < len(tensors)]) or tensors
+        tensor = first_known(tensors)
+        if tensor is None or not self._shapes:
+            return []
+        return [f"{self._tensors[tensor]}, {len(tensors) - 1:,} more" if len(tensors) > 1 else self._tensors[tensor]]
+
+
+class Legend(NamedTuple):
+    """What the looks of a picture mean, each with its words: those of boxes by role, and those of lines by kind."""
+
+    title: str
+    boxes: Mapping[str, str]
+    lines: Mapping[str, str]
+    note: str
+
+
+def legend(
+    title: str, roles: Collection[str], kinds: Collection[str], looks: Mapping[str, str], has_empty: bool
+) -> Legend:
+    """The legend of what is in a picture; where all lines are data, they need no words.
+
+    ``looks`` has the words of an overlay's looks. ``has_empty`` says whether a box tells of an empty slot.
+
+    >>> legend("", {"leaf", "token"}, {"data"}, {}, False)
+    Legend(title='legend', boxes={'leaf': 'leaf', 'other': 'token'}, lines={}, note='')
     """
-    if not node.outputs:
+    words = {**looks, **_ROLES}
+    boxes = {role: text for role, text in words.items() if role in roles}
+    if others := sorted(set(roles).difference(words)):
+        boxes[OTHER] = ", ".join(others)
+    lines = {kind: text for kind, text in _LINES.items() if kind in kinds} if set(kinds) != {"data"} else {}
+    lines.update((kind, kind) for kind in sorted(set(kinds).difference(_LINES)))
+    return Legend(title or "legend", boxes, lines, "None: an input that nothing flows through" if has_empty else "")
+
+
+def module_name(name: str, class_name: str) -> str:
+    """A module by its name and, when known, its class.
+
+    >>> module_name("fc", "Linear"), module_name("fc", "")
+    ('fc (Linear)', 'fc')
+    """
+    return f"{name} ({class_name})" if class_name else name
+
+
+def inlined(graph: Graph) -> tuple[Graph, dict[str, str]]:
+    """The graph without the parameters that one function alone takes, and the words of those that each function takes.
+
+    What takes the gradient of such a parameter goes with it. One that something is said of, as by a diff or an overlay,
+    stays.
+
+    >>> from gradir.ir import Builder, TensorMeta
+    >>> b = Builder()
+    >>> w = b.tensor("fc.w", TensorMeta("float32", (3,)), role="parameter", scope="fc")
+    >>> b.output(b.function("exp", [w], [TensorMeta("float32", (3,))], scope="fc"))
+    >>> drawn, words = inlined(b.build())
+    >>> list(drawn.nodes), words
+    (['fc/exp:1', 'output'], {'fc/exp:1': 'w [3]'})
+    """
+    nodes, accumulators = graph.nodes, vocabulary_of(graph).accumulators
+    users: dict[str, list[str]] = {}
+    for node in nodes.values():
+        for source in sources(node):
+            users.setdefault(source, []).append(node.id)
+    gone: set[str] = set()
+    words: dict[str, list[str]] = {}
+    for node in nodes.values():
+        if node.role != "parameter" or node.ext:
+            continue
+        chain, taking = [node.id], users.get(node.id, [])
+        while len(taking) == 1 and nodes[taking[0]].op in accumulators and not nodes[taking[0]].ext:
+            chain += taking
+            taking = users.get(taking[0], [])
+        if len(taking) == 1 and nodes[taking[0]].role == "function":
+            user = nodes[taking[0]]
+            name = node.label.removeprefix(f"{user.scope}." if user.scope else "")
+            size = f" {TensorMeta('', node.shape)}" if node.shape is not None else ""
+            words.setdefault(user.id, []).append(f"{name}{size}")
+            gone.update(chain)
+    return without(graph, gone, lambda _: False), {user: " · ".join(texts) for user, texts in words.items()}
+
+
+def _slots_text(node: Node) -> str:
+    """The input slots of a function, as far as no gradient flows through some; of many slots only how many these are.
+
+    A slot that a pass left out is not empty, and one that a comparison adds for what was there before is none.
+
+    >>> from gradir.ir import Node, Ref
+    >>> _slots_text(Node("f", inputs=(Ref("x", 0), None))), _slots_text(Node("f", inputs=(None,) * 9))
+    ('(·, None)', '(9 of 9 None)')
+    """
+    if node.role != "function":
         return ""
-    return f"{node.tensor}, {len(node.outputs) - 1} more" if len(node.outputs) > 1 else str(node.tensor)
+    found = node.ext.get(ELIDED) if node.ext else None
+    elided, lost = set(found if isinstance(found, tuple) else ()), set(lost_slots(node))
+    inputs = [(slot, ref) for slot, ref in enumerate(node.inputs) if slot not in lost]
+    slots = ["·" if ref is not None or slot in elided else "None" for slot, ref in inputs]
+    empty = slots.count("None")
+    if not empty:
+        return ""
+    return f"({', '.join(slots)})" if len(slots) <= _MOST_SLOTS else f"({empty:,} of {len(slots):,} None)"
 
 
-def module_counts(node: Node) -> Iterator[str]:
+def _module_counts(node: Node) -> Iterator[str]:
     """The nodes, parameters and saved bytes that a folded module stands for, those that there are."""
     for name, noun in (("nodes", "node"), ("parameters", "parameter")):
         if count := whole_number(node.attrs, name):
@@ -36,3 +242,14 @@ def module_counts(node: Node) -> Iterator[str]:
         yield f"{counted(shared, 'parameter')} of an earlier part"
     if kept := whole_number(node.attrs, "saved_bytes"):
         yield f"{short_bytes(kept)} saved"
+
+
+def _used_outputs(graph: Graph) -> dict[str, set[int]]:
+    """By node with several outputs the numbers of those that another node takes."""
+    used: dict[str, set[int]] = {node.id: set() for node in graph.nodes.values() if len(node.outputs) > 1}
+    if used:
+        for node in graph.nodes.values():
+            for ref in node.inputs:
+                if ref is not None and ref.id in used:
+                    used[ref.id].add(ref.output_nr)
+    return used

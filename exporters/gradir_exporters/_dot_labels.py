@@ -5,32 +5,31 @@ What the functions here return stands between the quotes of a DOT string and sho
 
 from __future__ import annotations
 
+import html
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from gradir.ir import AttrValue, Node, NonFinite
+from gradir.ir import AttrValue, Node, NonFinite, TensorMeta
 from gradir.ir.exactkey import exact_key
-from gradir.ir.marks import operation_before
 from gradir.ir.memo import Memo
 from gradir.ir.text import printable
-from gradir_exporters._box_words import given, module_counts
+from gradir_exporters._box_words import module_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from gradir.ir.model import Shape
+    from gradir_exporters._box_words import Words
 
-__all__ = ["LINE_BREAK", "Labels", "Tooltips", "scope_caption", "shown", "shown_of_saved", "table", "tooltip"]
+__all__ = ["LINE_BREAK", "Labels", "Tooltips", "cell", "scope_caption", "shown", "shown_of_saved", "table", "tooltip"]
 
-shown_of_saved: Final = attrgetter("slot", "shape", "state")
+shown_of_saved: Final = attrgetter("slot", "dtype", "shape", "state")
 """What the box of a saved slot says; labels are remembered by it."""
 
 _row_of_saved: Final = attrgetter("slot")
 """What the row of a saved slot in a table says; tables are remembered by it."""
 
 LINE_BREAK: Final = "\\n"
-
-_TENSOR_ROLES: Final = frozenset({"leaf", "parameter", "buffer", "output", "view_base", "saved"})
 
 # dot refuses more than 16,384 characters without a break, and a box wider than a screen is of no use.
 _MAX_LINE_CHARS: Final = 200
@@ -40,47 +39,40 @@ _MAX_ROWS: Final = 100
 
 
 class Labels:
-    """The labels of the boxes of one picture. A graph has many nodes and few distinct words, shapes and tables.
+    """The labels of the boxes of one picture. A graph has many nodes and few distinct words and tables.
 
     ``attr_chars`` is the width of attribute values; ``None`` leaves attributes out. ``saved`` has the labels of saved
     slots by `shown_of_saved`.
     """
 
-    def __init__(self, attr_chars: int | None) -> None:
+    def __init__(self, words: Words, attr_chars: int | None) -> None:
+        self._words = words
         self._attr_chars = attr_chars
-        self._words = Memo(shown)
-        self._shapes = Memo(_shape)
+        self._below: dict[object, str] = {}
         self._tables: dict[bytes, str] = {}
         self.saved = Memo(self._saved_label)
 
     def node(self, node: Node) -> str:
-        """The name and shape of a tensor, the name, if any, and native name of a function; then its table.
-
-        A function that is another than before has both operations. A folded module has its counts instead.
-        """
-        if node.role in _TENSOR_ROLES:
-            name = (node.names and node.names[0]) or node.id
-            label = f"{shown(name)}{LINE_BREAK}{self._shapes[node.shape]}"
+        """The words of a node, and its table."""
+        outputs = node.outputs
+        if node.ext or node.opaque or len(outputs) != 1 or node.role == "module":
+            label = _joined(self._words.lines(node))
         else:
-            label = self._words[node.native or node.op or node.id]
-            if node.ext and (before := operation_before(node)):
-                label = f"{self._words[before]} → {self._words[node.op]}"
-            if node.names and node.names[0]:
-                label = f"{shown(node.names[0])}{LINE_BREAK}{label}"
-            if node.opaque:
-                label = f"{label}{LINE_BREAK}(opaque)"
-            if node.role == "module":
-                return LINE_BREAK.join([label, *filter(None, [shown(given(node)), *module_counts(node)])])
-        if self._attr_chars is None or not (node.attrs or node.saved):
+            # No other fields say anything below the name.
+            gaps = (node.role, *[ref is None for ref in node.inputs]) if None in node.inputs else None
+            key = node.op, node.native, outputs[0], gaps
+            below = self._below.get(key)
+            if below is None:
+                below = self._below[key] = _joined(self._words.below(node))
+            name = (node.names[0] if node.names else "") or ("" if node.op or node.native else node.id)
+            label = f"{shown(name)}{LINE_BREAK}{below}" if name and below else below or shown(name)
+        if self._attr_chars is None or not (node.attrs or node.saved) or node.role == "module":
             return label
         return label + self._table(node, self._attr_chars)
 
-    def _saved_label(self, saved: tuple[str, Shape | None, str]) -> str:
-        slot, shape, state = saved
-        lines = [self._words[slot], self._shapes[shape]]
-        if state != "held":
-            lines.append(self._words[state])
-        return LINE_BREAK.join(lines)
+    def _saved_label(self, saved: tuple[str, str | None, Shape | None, str]) -> str:
+        slot, dtype, shape, state = saved
+        return _joined(self._words.saved(slot, TensorMeta(dtype, shape), state))
 
     def _table(self, node: Node, max_chars: int) -> str:
         slots = [*map(_row_of_saved, node.saved)] if node.saved else None
@@ -94,15 +86,12 @@ class Labels:
 
 
 class Tooltips:
-    """The tooltips of boxes. Ids are mostly plain text, which is found out of all at once."""
+    """The tooltips of boxes; ``node`` gives that of an id. Ids are mostly plain, which is found out of all at once."""
 
     def __init__(self, ids: Collection[str]) -> None:
         self._plain = max(map(len, ids), default=0) <= _MAX_LINE_CHARS and _is_plain("".join(ids))
+        self.node: Callable[[str], str] = str if self._plain else tooltip
         self._starts: dict[str, str] = {}
-
-    def node(self, node_id: str) -> str:
-        """The tooltip of a node."""
-        return node_id if self._plain else tooltip(node_id)
 
     def saved(self, slot: str, node_id: str) -> str:
         """The tooltip of a saved slot."""
@@ -115,9 +104,13 @@ class Tooltips:
         return tooltip(f"{slot} saved by {node_id}")
 
 
+def _joined(lines: Iterable[str]) -> str:
+    return LINE_BREAK.join(map(shown, lines))
+
+
 def scope_caption(part: str, class_name: str) -> str:
     """The line of a module's frame: the last part of its path, and its class when known."""
-    return shown(f"{part}: {class_name}" if class_name else part)
+    return shown(module_name(part, class_name))
 
 
 def table(node: Node, max_chars: int) -> Iterator[str]:
@@ -152,10 +145,6 @@ def tooltip(text: str) -> str:
     return label.replace("\\\\", "%5C") if "\\" in label else label
 
 
-def _shape(shape: Shape | None) -> str:
-    return "(?)" if shape is None else shown(f"({', '.join(map(str, shape))})")
-
-
 def _value(value: AttrValue) -> str:
     if isinstance(value, NonFinite):
         return value.float
@@ -169,6 +158,18 @@ def shown(text: str) -> str:
     if len(text) <= _MAX_LINE_CHARS and _is_plain(text):
         return text
     return _escape(_cut(printable(text), _MAX_LINE_CHARS))
+
+
+def cell(text: str, look: str = "", colour: str = "") -> str:
+    r"""Any text as it is to be read in a cell of a table; ``look`` has the attributes of the cell.
+
+    ``colour`` is that of the text.
+
+    >>> print(cell("a<b>\\N"))
+    <td>a&lt;b&gt;\N</td>
+    """
+    shown_text = html.escape(_cut(printable(text), _MAX_LINE_CHARS))
+    return f'<td{look}><font color="{colour}">{shown_text}</font></td>' if colour else f"<td{look}>{shown_text}</td>"
 
 
 def _is_plain(text: str) -> bool:

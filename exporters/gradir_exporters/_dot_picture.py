@@ -6,6 +6,7 @@ the same picture everywhere.
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import chain, compress
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
@@ -18,78 +19,37 @@ from gradir.ir.marks import SIGNS, is_focus, left_out, lost_slots, overlay_mark,
 from gradir.ir.memo import Memo
 from gradir.ir.module_tree import split_path
 from gradir.protocols import Options
+from gradir_exporters._box_words import CONTEXT, CUT, FOCUSED, NO_VALUE, Words, inlined, legend
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
 from gradir_exporters._dot_lengths import entry_lengths, past_saved
+from gradir_exporters._frames import frames, module_of
 from gradir_exporters._left_out import MORE, boxes_left_out, lines_left_out
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gradir.ir import Graph, Node, Scope
+    from gradir_exporters._box_words import Legend
     from gradir_exporters._dot_lengths import Lengths
 
-__all__ = ["CUT", "FOCUSED", "LEGEND_LINE", "LINE_END", "LINE_START", "Box", "DotOptions", "Group", "Line", "Picture"]
+__all__ = ["BESIDE", "MANY", "Box", "DotOptions", "Group", "Line", "Picture"]
 
 NEAR: Final = 8
 FAR: Final = 1
-"""How much a line within a frame or into the next one is to be short and straight, and any other."""
+OF_MANY: Final = 0
+"""How much a line within a frame or into the next one is to be short and straight, any other, and of these one of many
+at one box: what such a box feeds stands near what it feeds in turn, and not all in one row."""
 
-_LINE_LENGTH: Final = 2
-"""Ranks; over one alone, dashes are not seen."""
+MANY: Final = "many"
+"""The kind of the lines of data that are among many at one box, where they and their heads would be one black bar."""
 
-_CONTEXT: Final = "context"
-"""What stands for the role of a node that is as it was, where others are marked."""
+_MANY: Final = 8
 
-_NO_VALUE: Final = "bare"
-"""What stands for the role of a node of which an overlay says nothing."""
-
-_OTHER: Final = "other"
-"""What stands for every role that gradir has no look for."""
-
-LINE_START: Final = "\0line start"
-LINE_END: Final = "\0line end"
-"""The roles of the ends of a line in the legend; the second has the words."""
-
-LEGEND_LINE: Final = "legend"
-"""The kind of the lines that put the entries of the legend one below the other."""
-
-CUT: Final = "cut"
-"""The role of the box that says why gradient ends, and the kind of the line from there."""
-
-FOCUSED: Final = "\0focus"
-"""What follows the role of a box that was asked for; by itself, the look of that in the legend."""
+BESIDE: Final = "beside"
+"""The kind of the lines that are not seen, which put the box of a cut beside another."""
 
 _MOST_CUTS: Final = 100
-
-_LABELS: Final = {
-    "parameter": "parameter",
-    "leaf": "leaf",
-    "input": "input",
-    "function": "function",
-    "module": "folded module",
-    "buffer": "buffer",
-    **{mark: f"{sign} {mark}" for mark, sign in SIGNS.items()},
-    _CONTEXT: "as before",
-    _NO_VALUE: "nothing said",
-    "saved": "saved tensor",
-    "view_base": "base of a view",
-    "output": "output",
-    CUT: "where gradient ends",
-    FOCUSED: "asked for",
-}
-_LINES: Final = {
-    "data": "data",
-    "removed": "data no more",
-    "view": "to its view",
-    "inplace": "to what writes to it",
-    "saved": "to a tensor it saved",
-    "buffer": "to where it is saved",
-    CUT: "data without gradient",
-}
-
-_LEGEND: Final = "\0legend"
-"""A name that no part of a module's path has."""
 
 # dot's parser runs out of stack at about 2,500 nested clusters, other tools earlier.
 _MAX_NESTING: Final = 64
@@ -109,7 +69,13 @@ class DotOptions(Options, frozen=True, kw_only=True):
     clusters: Annotated[bool, msgspec.Meta(description="draw a frame around the boxes of each module")] = True
     theme: Annotated[Literal["light", "dark"], msgspec.Meta(description="the colours: light is the classic")] = "light"
     caption: Annotated[str, msgspec.Meta(description="a line of text below the picture")] = ""
-    legend: Annotated[bool, msgspec.Meta(description="add a frame that says what the boxes and lines mean")] = False
+    legend: Annotated[bool, msgspec.Meta(description="say below the picture what its boxes and lines mean")] = False
+    shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of what each box gives")] = True
+    native: Annotated[bool, msgspec.Meta(description="show the framework's own name of each operation")] = False
+    parameters: Annotated[
+        Literal["boxes", "inline"],
+        msgspec.Meta(description="draw each parameter, or write it into the box of the one function that takes it"),
+    ] = "boxes"
 
 
 Box: TypeAlias = "tuple[str, str, str, str]"
@@ -118,8 +84,8 @@ time to make of a named one."""
 
 Line: TypeAlias = "tuple[str, str, str, int, int, int]"
 """What to draw of edges: the keys of their ends, their kind, the ranks they span, how many there are, how straight the
-line is to be: `NEAR` or `FAR`. A kind is ``data``, ``removed`` (data that no
-longer flows), ``view``, ``inplace``, ``saved`` or ``buffer``."""
+line is to be: `NEAR`, `FAR` or `OF_MANY`. A kind is ``data``, ``removed`` (data that no longer flows), `MANY`,
+``view``, ``inplace``, ``saved`` or ``buffer``."""
 
 
 class Group:
@@ -158,43 +124,44 @@ class Picture:
         Raises:
             ExportError: an edge comes from a node that the graph does not have.
         """
+        graph, inline = inlined(graph) if options.parameters == "inline" else (graph, {})
         self._graph = graph
         self._options = options
         self._nodes = list(graph.nodes.values())
         self._keys = [f"n{number}" for number in range(len(graph.nodes))]
         self._tails, self._other_kinds = _tails(graph.nodes)
         self._folded = {number for number, node in enumerate(self._nodes) if node.role == "module"}
-        self._labels = Labels(options.max_attr_chars if options.show_attrs else None)
+        words = Words(graph, shapes=options.shapes, native=options.native, inline=inline)
+        self._labels = Labels(words, options.max_attr_chars if options.show_attrs else None)
         self._tooltips = Tooltips(graph.nodes)
         self._marked = any(map(status, self._nodes))
         self._overlay = {node.id: mark for node in self._nodes if (mark := overlay_mark(node)) is not None}
         hidden = frozenset[int]() if options.show_saved else self._idle_buffers()
+        apart = frames(graph) if options.clusters else {}
+        self._frames = [apart.get(node.id, node.scope) if options.clusters else "" for node in self._nodes]
         groups = _Groups(graph.scopes)
-        for number, node in enumerate(self._nodes):
+        for number, frame in enumerate(self._frames):
             if not hidden or number not in hidden:
-                groups[node.scope if options.clusters else ""].members.append(number)
+                groups[frame].members.append(number)
         self.root = groups[""]
         self._stubs = stubs(graph, _MOST_CUTS)
-        self._legend: tuple[list[Box], list[Line]] = ([], [])
         title, looks = overlay_legend(self._overlay.values())
+        self.legend: Legend | None = None
         if options.legend or looks:
-            self._legend = _legend(self._roles(), {line[2] for line in self._drawn_lines()}, looks)
-        if self._legend[0]:
-            self.root.children[_LEGEND] = Group("cluster_legend", shown(title or "legend"), "what the colours mean")
+            kinds = {"data" if line[2] == MANY else line[2] for line in self.lines()} - {BESIDE, MORE}
+            self.legend = legend(title, self._roles(), kinds, looks, words.has_empty(self._nodes))
 
     def boxes(self, group: Group) -> Iterator[Box]:
         """The boxes directly in a group."""
-        if group.key == "cluster_legend":
-            yield from self._legend[0]
-            return
         nodes, keys, labels, tooltips = self._nodes, self._keys, self._labels, self._tooltips
+        label_of, tooltip_of = labels.node, tooltips.node
         marked, slots, overlay = self._marked, self._options.show_saved, self._overlay
         for member in group.members:
             node, key = nodes[member], keys[member]
-            role, label = node.role, labels.node(node)
+            role, label = node.role, label_of(node)
             if node.ext or overlay or marked:
                 role, label = self._look(node, label)
-            yield key, role, label, tooltips.node(node.id)
+            yield key, role, label, tooltip_of(node.id)
             for more, text in boxes_left_out(key, left_out(node)) if node.ext and not marked else ():
                 yield more, MORE, text, text
             if slots and node.saved:
@@ -211,10 +178,10 @@ class Picture:
         if self._marked:
             mark, count = status(node), times(node)
             number = f"{LINE_BREAK}×{count:,}" if count > 1 else ""
-            return (mark, f"{SIGNS[mark]} {label}{number}") if mark else (_CONTEXT, label)
+            return (mark, f"{SIGNS[mark]} {label}{number}") if mark else (CONTEXT, label)
         if self._overlay:
             found = self._overlay.get(node.id)
-            role = _NO_VALUE if found is None else found.look
+            role = NO_VALUE if found is None else found.look
             label = label if found is None else f"{label}{LINE_BREAK}{shown(overlay_text(found))}"
         return role + FOCUSED if is_focus(node) else role, label
 
@@ -223,11 +190,9 @@ class Picture:
         # A picture of a diff shows a part in any case.
         marked = () if self._marked else zip(self._keys, self._nodes, strict=True)
         beside = (ends for key, node in marked if node.ext for ends in lines_left_out(key, left_out(node)))
-        return chain(self._drawn_lines(), ((*ends, MORE, 1, 1, FAR) for ends in beside), self._legend[1])
-
-    def _drawn_lines(self) -> Iterator[Line]:
         saved = self._saved_lines() if self._options.show_saved else ()
-        return chain(self._edge_lines(), saved, self._cut_lines())
+        more = ((*ends, MORE, 1, 1, FAR) for ends in beside)
+        return chain(self._edge_lines(), saved, self._cut_lines(), more)
 
     def _cut_lines(self) -> Iterator[Line]:
         """From each cut to where it enters again; one of which that is not known stands beside the last output."""
@@ -239,35 +204,43 @@ class Picture:
             if stub.into:
                 yield f"cut{number}", keys[stub.into], CUT, 1, 1, FAR
             elif outputs:
-                yield f"cut{number}", keys[outputs[-1]], LEGEND_LINE, 1, 1, FAR
+                yield f"cut{number}", keys[outputs[-1]], BESIDE, 1, 1, FAR
 
     def _edge_lines(self) -> Iterator[Line]:
         keys, lengths = self._keys, self._lengths()
         nodes, marked, folded = self._nodes, self._marked, self._folded
-        scopes = [node.scope for node in nodes] if self._options.clusters else [""] * len(nodes)
-        nearness = Memo(_nearness)
+        scopes = self._frames
+        nearness, nothing = Memo(_nearness), dict[int, int]()
+        fans = {tail for tail, number in Counter(chain.from_iterable(self._tails)).items() if number >= _MANY}
         for head, (key, tails) in enumerate(zip(keys, self._tails, strict=True)):
-            by_tail, scope = lengths.get(head, {}), scopes[head]
-            if marked or head in self._other_kinds or (folded and (head in folded or not folded.isdisjoint(tails))):
+            by_tail, scope = lengths.get(head, nothing), scopes[head]
+            is_busy = len(tails) >= _MANY or (fans and not fans.isdisjoint(tails))
+            is_folded = folded and (head in folded or not folded.isdisjoint(tails))
+            if marked or is_busy or is_folded or head in self._other_kinds:
                 # What passes between two boxes of which one is a folded module is one line.
                 drawn: dict[tuple[int, str, int], int] = {}
                 for slot, (tail, kind) in enumerate(zip(tails, self._kinds(nodes[head]), strict=True)):
                     line = (tail, kind, -1 if head in folded or tail in folded else slot)
                     drawn[line] = drawn.get(line, 0) + 1
                 for (tail, kind, _), times in drawn.items():
-                    yield keys[tail], key, kind, by_tail.get(tail, 1), times, nearness[scopes[tail], scope]
+                    is_of_many = len(drawn) >= _MANY or tail in fans
+                    near = nearness[scopes[tail], scope, is_of_many]
+                    thin = MANY if is_of_many and kind == "data" else kind
+                    yield keys[tail], key, thin, by_tail.get(tail, 1), times, near
             else:
+                within = NEAR if scope else FAR
                 for tail in tails:
-                    yield keys[tail], key, "data", by_tail.get(tail, 1), 1, nearness[scopes[tail], scope]
+                    near = within if scopes[tail] == scope else nearness[scopes[tail], scope, False]
+                    yield keys[tail], key, "data", by_tail.get(tail, 1) if by_tail else 1, 1, near
 
     def _roles(self) -> set[str]:
         """The roles of the boxes that are drawn."""
         members = chain.from_iterable(group.members for _, group in self.root.walk())
         nodes = [self._nodes[member] for member in members]
         if self._marked:
-            roles = {status(node) or _CONTEXT for node in nodes}
+            roles = {status(node) or CONTEXT for node in nodes}
         elif self._overlay:
-            roles = {self._overlay[node.id].look if node.id in self._overlay else _NO_VALUE for node in nodes}
+            roles = {self._overlay[node.id].look if node.id in self._overlay else NO_VALUE for node in nodes}
         else:
             roles = {node.role for node in nodes}
         roles |= {FOCUSED} if not self._marked and any(map(is_focus, nodes)) else set()
@@ -328,11 +301,11 @@ def _tails(nodes: Mapping[str, Node]) -> tuple[list[Sequence[int]], set[int]]:
     return found, others | unusual
 
 
-def _nearness(ends: tuple[str, str]) -> int:
-    """How near to each other two modules are drawn."""
-    one, other = ends
+def _nearness(ends: tuple[str, str, bool]) -> int:
+    """How near to each other boxes of two modules are drawn; the last says whether the line is one of many."""
+    one, other, is_of_many = ends
     shared = {one, split_path(one)[0]} & {other, split_path(other)[0]}
-    return NEAR if shared - {""} else FAR
+    return NEAR if shared - {""} else OF_MANY if is_of_many else FAR
 
 
 def _is_gone(tail: Node, head: Node, slot: int) -> bool:
@@ -341,7 +314,7 @@ def _is_gone(tail: Node, head: Node, slot: int) -> bool:
 
 
 class _Groups(dict[str, Group]):
-    """Nested groups by dotted module path, each made when first asked for.
+    """Nested groups by the dotted paths of frames, each made when first asked for.
 
     Below the deepest nesting drawn, the rest of a path is one part.
     """
@@ -363,35 +336,9 @@ class _Groups(dict[str, Group]):
         self[scope] = group
         return group
 
-    def _new(self, path: str, part: str) -> Group:
+    def _new(self, frame: str, part: str) -> Group:
+        path = module_of(frame)
         known = self._scopes.get(path)
         key = f"cluster_{self._count}"
         self._count += 1
-        return Group(key, scope_caption(part, known.class_name if known else ""), tooltip(path))
-
-
-def _legend(roles: Collection[str], kinds: Collection[str], looks: Mapping[str, str]) -> tuple[list[Box], list[Line]]:
-    """A box for every look of boxes in a picture and a line for every look of lines; all data, they need no words.
-
-    ``looks`` has the words of an overlay's looks.
-    """
-    labels = {**{look: shown(words) for look, words in looks.items()}, **_LABELS}
-    entries = [(role, label, "") for role, label in labels.items() if role in roles]
-    others = sorted(set(roles).difference(labels))
-    if others:
-        entries.append((_OTHER, shown(", ".join(others)), ""))
-    if set(kinds) != {"data"}:
-        entries += [(LINE_END, label, kind) for kind, label in _LINES.items() if kind in kinds]
-        entries += [(LINE_END, shown(kind), kind) for kind in sorted(set(kinds).difference(_LINES, {LEGEND_LINE}))]
-    boxes: list[Box] = []
-    lines: list[Line] = []
-    for number, (role, label, kind) in enumerate(entries):
-        key = f"legend{number}"
-        first = f"{key}s" if kind else key
-        if number:
-            lines.append((f"legend{number - 1}", first, LEGEND_LINE, 1, 1, FAR))
-        if kind:
-            boxes.append((first, LINE_START, "", f"where a line starts: {label}"))
-            lines.append((first, key, kind, _LINE_LENGTH, 1, FAR))
-        boxes.append((key, role, label, f"the look of every line: {label}" if kind else f"the look of: {label}"))
-    return boxes, lines
+        return Group(key, scope_caption(module_of(part), known.class_name if known else ""), tooltip(path))

@@ -12,7 +12,9 @@ from mermaid.flowchart import FlowChart, Link, Node
 from mermaid.style import Style
 
 from gradir.ir.text import quoted
-from gradir_exporters._mermaid_picture import Box
+from gradir_exporters._box_words import CONTEXT, CUT, FOCUSED, NO_VALUE
+from gradir_exporters._left_out import MORE
+from gradir_exporters._mermaid_picture import BESIDE, LINE, Box
 from gradir_exporters._mermaid_text import escaped, shown
 from gradir_exporters._overlay_looks import FILLS
 
@@ -32,6 +34,7 @@ def _style(name: str, fill: str, width: str | None = None) -> Style:
     return Style(name, fill=fill, color=_TEXT, stroke=_LINE, stroke_width=width)
 
 
+_FOCUS = Style("focus", stroke="#0969da", stroke_width="4px")
 # The fills are those of the classic picture, as far as that has the role.
 _STYLES = {
     "function": _style("function", "#d3d3d3"),
@@ -43,15 +46,17 @@ _STYLES = {
     "view_base": _style("viewbase", "#a2cd5a"),
     "saved": _style("saved", "#ffa500"),
     "module": _style("module", "#d8bfd8", "2px"),
-    "context": _style("context", "#f6f8fa"),
+    CONTEXT: _style("context", "#f6f8fa"),
+    NO_VALUE: _style("bare", "#ffffff"),
     "added": _style("added", "#aceebb", "2px"),
     "removed": _style("removed", "#ffcecb", "2px"),
     "changed": _style("changed", "#ffe58a", "2px"),
     **{look: _style(look.replace(" ", ""), light) for look, (light, _) in FILLS.items()},
-    "cut": Style("cut", fill="#ffffff", color=_TEXT, stroke="#cf222e", other="stroke-dasharray:4 3"),
-    "more": Style("more", fill="#ffffff", color=_LINE, stroke="#d0d7de", other="stroke-dasharray:4 3"),
+    LINE: Style("line", fill="#ffffff", color=_TEXT, stroke="#ffffff"),
+    CUT: Style("cut", fill="#ffffff", color=_TEXT, stroke="#cf222e", other="stroke-dasharray:4 3"),
+    MORE: Style("more", fill="#ffffff", color=_LINE, stroke="#d0d7de", other="stroke-dasharray:4 3"),
+    FOCUSED: _FOCUS,
 }
-_FOCUS = Style("focus", stroke="#0969da", stroke_width="4px")
 _OTHER = _style("other", "#ffffff")
 _SHAPES = {"module": "subroutine-shape"}
 _LINKS = {
@@ -60,8 +65,9 @@ _LINKS = {
     "inplace": {"shape": "thick"},
     "saved": {"shape": "dotted", "head_right": "none"},
     "buffer": {"shape": "dotted", "head_right": "none"},
-    "cut": {"shape": "dotted", "head_right": "cross"},
-    "more": {"shape": "dotted", "head_right": "none"},
+    CUT: {"shape": "dotted", "head_right": "cross"},
+    MORE: {"shape": "dotted", "head_right": "none"},
+    BESIDE: {"shape": "hidden", "head_right": "none"},
 }
 
 

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import sources
-from gradir.ir.marks import SIGNS, is_focus, left_out, lost_slots, operation_before, overlay_mark, status, times
+from gradir.ir.marks import SIGNS, is_focus, left_out, lost_slots, overlay_mark, status, times
 from gradir.ir.text import counted
 from gradir.passes import destinations
 from gradir.vocabulary import vocabulary_of
-from gradir_exporters._box_words import given, module_counts
+from gradir_exporters._box_words import CONTEXT, CUT, FOCUSED, NO_VALUE, Words, inlined, legend, module_name
+from gradir_exporters._frames import frames, module_of
 from gradir_exporters._left_out import MORE, boxes_left_out, lines_left_out
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gradir.ir import Edge, Graph, Node, Saved, Scope
+    from gradir.ir import Edge, Graph, Node, Scope
 
 __all__ = ["Arrow", "Box", "Group", "Picture", "Style", "fewest_arrows"]
 
@@ -30,6 +31,24 @@ _MOST_CUTS = 50
 _LEGEND = "\0legend"
 """A path that no module has."""
 
+_LEGEND_COLUMNS = 4
+
+BESIDE = "beside"
+"""The kind of the arrows that are not seen, which put the legend below the rest."""
+
+LINE = "line"
+"""The role of the boxes of a legend that say what a line means."""
+
+_LINE_SIGNS = {
+    "data": "──▶",
+    "removed": "· · ▶",
+    "view": "· · ▶",
+    "inplace": "━━▶",
+    "saved": "· · ·",
+    "buffer": "· · ·",
+    CUT: "· · ✕",
+}
+"""The lines in a legend; any other is as a normal one."""
 
 _NOUNS = {
     "function": ("function", "functions"),
@@ -53,6 +72,8 @@ class Style(NamedTuple):
     native: bool
     saved: bool
     accumulators: bool
+    legend: bool = False
+    inline: bool = False
 
 
 class Box(NamedTuple):
@@ -67,7 +88,8 @@ class Box(NamedTuple):
 class Arrow(NamedTuple):
     """One line to draw between the boxes of two keys.
 
-    ``kind`` is data, removed, view, inplace, saved, buffer, cut or more, and ``times`` how many edges one arrow is.
+    ``kind`` is data, removed, view, inplace, saved, buffer, `CUT`, `MORE` or `BESIDE`, and ``times`` how many edges one
+    arrow is.
     """
 
     tail: str
@@ -94,8 +116,8 @@ class Group:
         """Take a name, and in the place of a module that is all there is inside, what is inside that."""
         while len(self.items) == 1 and isinstance(inner := self.items[0], Group):
             self.part, self.path, self.items = f"{self.part}.{inner.part}", inner.path, inner.items
-        known = scopes.get(self.path)
-        self.key, self.text = key, _with_class(self.part, known.class_name if known else "")
+        known = scopes.get(module_of(self.path))
+        self.key, self.text = key, module_name(module_of(self.part), known.class_name if known else "")
 
 
 class Picture:
@@ -106,8 +128,10 @@ class Picture:
     """
 
     def __init__(self, graph: Graph, style: Style) -> None:
+        graph, inline = inlined(graph) if style.inline else (graph, {})
         self._graph = graph
         self._style = style
+        self._words = Words(graph, shapes=style.shapes, native=style.native, inline=inline)
         self._marked = any(map(status, graph.nodes.values()))
         self._tensors = {} if style.accumulators else _accumulated(graph)
         touched = {self._drawn(id_) for id_ in _touched(graph, style.saved)}
@@ -129,6 +153,9 @@ class Picture:
                 for ends in lines_left_out(self._keys[id_], cut)
             ),
         ]
+        self._legend = self._legend_group()
+        if self._legend:
+            self.arrows += self._arrows_to_legend(len(self._legend.items))
 
     @property
     def boxes(self) -> int:
@@ -149,20 +176,59 @@ class Picture:
         roles["cut"] += len(self._stubs)
         roles["saved"] += sum(len(node.saved) for node in self._nodes) if self._style.saved else 0
         counts = [counted(roles[role], *nouns) for role, nouns in _NOUNS.items() if roles[role]]
-        return f"{', '.join([*counts, counted(len(self.arrows), 'arrow', 'arrows')])}"
+        seen = sum(arrow.kind != BESIDE for arrow in self.arrows)
+        return f"{', '.join([*counts, counted(seen, 'arrow', 'arrows')])}"
 
     def items(self) -> list[Box | Group]:
         """The boxes and groups outside all modules, with everything inside them."""
-        tree = _Tree(self._graph.scopes)
+        tree, apart = _Tree(self._graph.scopes), frames(self._graph)
         for node in self._nodes:
-            tree.open(node.scope).extend(self._boxes(node))
+            tree.open(apart.get(node.id, node.scope)).extend(self._boxes(node))
         tree.open("").extend(Box(f"c{number}", "cut", stub.reason) for number, stub in enumerate(self._stubs))
-        title, looks = overlay_legend(self._overlay.values())
-        if looks:
-            legend = Group(title, _LEGEND)
-            legend.items.extend(Box(f"l{number}", look, looks[look]) for number, look in enumerate(looks))
-            tree.open("").append(legend)
+        if self._legend:
+            tree.open("").append(self._legend)
         return tree.closed()
+
+    def _legend_group(self) -> Group | None:
+        """The frame of the legend, where there is to be one."""
+        title, looks = overlay_legend(self._overlay.values())
+        if not looks and not self._style.legend:
+            return None
+        roles = {self._role(node) for node in self._nodes} | ({CUT} if self._stubs else set())
+        if self._style.saved and any(node.saved for node in self._nodes):
+            roles.add("saved")
+        if not self._marked and any(map(is_focus, self._nodes)):
+            roles.add(FOCUSED)
+        said = legend(
+            title, roles, {arrow.kind for arrow in self.arrows} - {MORE}, looks, self._words.has_empty(self._nodes)
+        )
+        entries = [
+            *said.boxes.items(),
+            *((LINE, f"{_LINE_SIGNS.get(k, '──▶')} {text}") for k, text in said.lines.items()),
+        ]
+        entries += [(LINE, said.note)] if said.note else []
+        group = Group(said.title, _LEGEND)
+        group.items += [Box(f"l{number}", role, text) for number, (role, text) in enumerate(entries)]
+        return group
+
+    def _arrows_to_legend(self, entries: int) -> Iterator[Arrow]:
+        """From the lowest box to the first row of the legend, and from each row to the next."""
+        ranks = dict.fromkeys(self._keys.values(), 0)
+        for arrow in self.arrows:
+            if arrow.head in ranks:
+                ranks[arrow.head] = max(ranks[arrow.head], ranks.get(arrow.tail, 0) + 1)
+        lowest = max(ranks, key=ranks.__getitem__, default="")
+        above = [lowest] * (_LEGEND_COLUMNS if lowest else 0) + [f"l{number}" for number in range(entries)]
+        first = 0 if lowest else _LEGEND_COLUMNS
+        for number in range(first, entries):
+            yield Arrow(above[number - first], f"l{number}", BESIDE)
+
+    def _role(self, node: Node) -> str:
+        """The role that a node is drawn in."""
+        if self._marked:
+            return status(node) or CONTEXT
+        found = self._overlay.get(node.id)
+        return found.look if found is not None else NO_VALUE if self._overlay else node.role
 
     def _drawn(self, id_: str) -> str:
         """The node drawn in the place of a node."""
@@ -196,20 +262,16 @@ class Picture:
     def _boxes(self, node: Node) -> Iterator[Box]:
         key = self._keys[node.id]
         mark = status(node) if self._marked else ""
-        text = "\n".join(_lines(node, self._style))
-        found = self._overlay.get(node.id)
+        text = "\n".join(self._words.lines(node))
         if mark:
-            count = f"\n×{times(node):,}" if times(node) > 1 else ""
-            yield Box(key, mark, f"{SIGNS[mark]} {text}{count}")
-        elif found is not None:
-            yield Box(key, found.look, f"{text}\n{overlay_text(found)}", is_focus(node))
-        else:
-            role = "context" if self._marked or self._overlay else node.role
-            yield Box(key, role, text, is_focus(node) and not self._marked)
+            text = f"{SIGNS[mark]} {text}" + (f"\n×{times(node):,}" if times(node) > 1 else "")
+        elif node.id in self._overlay:
+            text = f"{text}\n{overlay_text(self._overlay[node.id])}"
+        yield Box(key, self._role(node), text, is_focus(node) and not self._marked)
         for more, text in boxes_left_out(key, self._left_out.get(node.id, (0, 0))):
             yield Box(more, MORE, text)
         for number, slot in enumerate(node.saved if self._style.saved else ()):
-            yield Box(_slot_key(key, number), "saved", "\n".join(_slot_lines(slot, self._style)))
+            yield Box(_slot_key(key, number), "saved", "\n".join(self._words.saved(slot.slot, slot.tensor, slot.state)))
 
 
 def fewest_arrows(graph: Graph, depth: int | None, style: Style, enough: int) -> int:
@@ -255,36 +317,6 @@ def _touched(graph: Graph, saved: bool) -> Iterator[str]:
 
 def _slot_key(key: str, number: int) -> str:
     return f"{key}s{number}"
-
-
-def _lines(node: Node, style: Style) -> Iterator[str]:
-    if node.role == "module":
-        # Its frame already says where it is.
-        name = node.label.removeprefix(f"{node.scope}.") if node.scope else node.label
-        yield _with_class(name, node.native if node.native != name else "")
-        if style.shapes and node.outputs:
-            yield given(node)
-        yield from module_counts(node)
-        return
-    operation = (node.native if style.native else "") or node.op
-    if before := operation_before(node):
-        operation = f"{before} → {node.op}"
-    name = node.names[0] if node.names else ""
-    yield _with_class(name, operation) if name else operation or node.id
-    if node.opaque:
-        yield "(opaque)"
-    if style.shapes and node.outputs:
-        yield given(node)
-
-
-def _slot_lines(slot: Saved, style: Style) -> Iterator[str]:
-    yield slot.slot if slot.state == "held" else f"{slot.slot} ({slot.state})"
-    if style.shapes:
-        yield str(slot.tensor)
-
-
-def _with_class(name: str, class_name: str) -> str:
-    return f"{name} ({class_name})" if class_name else name
 
 
 class _Tree:

@@ -10,8 +10,9 @@ from gradir.ir import Graph
 from gradir.ir.memo import Memo
 from gradir.options import OptionError, filled
 from gradir.protocols import Options
-from gradir_exporters._dot_labels import shown
-from gradir_exporters._dot_picture import CUT, FOCUSED, LEGEND_LINE, LINE_END, LINE_START, DotOptions, Picture
+from gradir_exporters._box_words import CUT, FOCUSED
+from gradir_exporters._dot_labels import cell, shown
+from gradir_exporters._dot_picture import BESIDE, MANY, DotOptions, Picture
 from gradir_exporters._left_out import MORE
 from gradir_exporters._overlay_looks import FILLS
 
@@ -41,6 +42,7 @@ _NODE_LOOK: Final[Mapping[str, Any]] = {
     "shape": "box",
     "style": "filled",
     "height": "0.2",
+    "margin": "0.1,0.03",
     "class": "function",
 }
 _EDGE_LOOK: Final[Mapping[str, Any]] = {**_FONT, "arrowsize": "0.6"}
@@ -52,6 +54,7 @@ _QUIET_COLOUR: Final = "gray60"
 
 _LINE_LOOKS: Final[Mapping[str, Mapping[str, Any]]] = {
     "data": {},
+    MANY: {"penwidth": "0.5", "arrowsize": "0.4"},
     "removed": {"style": "dashed"},
     "view": {"style": "dotted"},
     "inplace": {"style": "bold", "arrowhead": "diamond"},
@@ -59,17 +62,29 @@ _LINE_LOOKS: Final[Mapping[str, Mapping[str, Any]]] = {
     "buffer": {"dir": "none", "style": "dashed"},
     CUT: {"style": "dashed", "color": _CUT_COLOUR, "arrowhead": "empty"},
     MORE: {"style": "dashed", "color": _QUIET_COLOUR, "arrowhead": "none"},
-    LEGEND_LINE: {"style": "invis"},
+    BESIDE: {"style": "invis"},
 }
 _OTHER_LINE: Final[Mapping[str, Any]] = {"style": "dotted"}
 _BARE_LOOKS: Final[Mapping[str, Mapping[str, str]]] = {
-    LINE_START: {"shape": "point", "style": "invis"},
-    LINE_END: {"shape": "plaintext", "style": "solid"},
     CUT: {"style": "dashed", "color": _CUT_COLOUR},
     MORE: {"shape": "plaintext", "style": "solid"},
 }
 _FOCUS_LOOK: Final = {"color": "#0969da", "penwidth": "3"}
 """A line of this is seen on a light page and on a dark one."""
+_LINE_SIGNS: Final[Mapping[str, str]] = {
+    "data": "──▶",
+    "removed": "- - ▶",
+    "view": "· · ▶",
+    "inplace": "━━◆",
+    "saved": "───",
+    "buffer": "- - -",
+    CUT: "- - ▷",
+}
+"""The lines in a legend; any other is as that to a view."""
+
+_LEGEND_COLUMNS: Final = 4
+_LONG_WORDS: Final = 40
+"""Words that are longer have a row to themselves."""
 
 _BORDERS: Final[Mapping[str, Mapping[str, str]]] = {"parameter": {"penwidth": "2"}}
 """A parameter is a leaf, and has its colour."""
@@ -147,9 +162,9 @@ class DotExporter:
     >>> b.output(b.function("exp", [w], [TensorMeta("float32", (3,))], native="ExpBackward0"))
     >>> for line in DotExporter().export(b.build(), DotOptions()).splitlines()[4:]:
     ...     print(line.strip())
-    n0 [label="w\n(3)" tooltip="w" class="leaf" fillcolor="lightblue"]
-    n1 [label="ExpBackward0" tooltip="exp:1"]
-    n2 [label="output\n(3)" tooltip="output" class="output" fillcolor="darkolivegreen1"]
+    n0 [label="w\nfloat32[3]" tooltip="w" class="leaf" fillcolor="lightblue"]
+    n1 [label="exp\nfloat32[3]" tooltip="exp:1"]
+    n2 [label="output\nfloat32[3]" tooltip="output" class="output" fillcolor="darkolivegreen1"]
     n0 -> n1
     n1 -> n2
     }
@@ -204,8 +219,8 @@ def to_pydot(graph: Graph, **options: Any) -> pydot.Dot:
     picture = Picture(graph, filled)
     theme = _THEMES[filled.theme]
     dot = pydot.Dot(_NAME, graph_type="digraph", rankdir=filled.direction, **_GRAPH_LOOK, **_written(theme.graph))
-    if filled.caption:
-        dot.set("label", f'"{shown(filled.caption)}"')
+    if label := _label(picture, filled.caption, theme):
+        dot.set("label", label)
     dot.set_node_defaults(**_NODE_LOOK, **_written(theme.node))
     dot.set_edge_defaults(**_EDGE_LOOK, **_written(theme.edge))
     # The graph that is open at each level. A cluster is added while empty, since pydot then visits all it holds.
@@ -244,9 +259,31 @@ def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
     # Written here and not by its methods, which quote every value again and take longer than all the rest.
     digraph.body.extend(_box_statements(picture, theme))
     digraph.body.extend(_line_statements(picture.lines()))
-    if options.caption:
-        digraph.body.append(f'\tlabel="{shown(options.caption)}"\n')
+    if label := _label(picture, options.caption, theme):
+        digraph.body.append(f"\tlabel={label}\n")
     return digraph
+
+
+def _label(picture: Picture, caption: str, theme: _Theme) -> str:
+    """What stands below the picture: the caption, and the legend as a table, which the layout cannot stretch."""
+    if picture.legend is None:
+        return f'"{shown(caption)}"' if caption else ""
+    title, boxes, lines, note = picture.legend
+    cells = []
+    for role, words in boxes.items():
+        look = {**theme.node, **_box_look(role, theme)}
+        fill = look["fillcolor"] if role not in _BARE_LOOKS else theme.tints[0]
+        attributes = {"border": look.get("penwidth", "1"), "bgcolor": fill, "color": look.get("color", "black")}
+        bare = {"style": "dashed"} if role in _BARE_LOOKS else {}
+        cells.append((words, _attributes({**attributes, **bare}), look.get("fontcolor", "")))
+    cells += [(f"{_LINE_SIGNS.get(kind, _LINE_SIGNS['view'])} {words}", "", "") for kind, words in lines.items()]
+    columns = 1 if any(len(words) > _LONG_WORDS for words, *_ in cells) else _LEGEND_COLUMNS
+    rows = ["".join(cell(*entry) for entry in cells[at : at + columns]) for at in range(0, len(cells), columns)]
+    above, below = (
+        [cell(text, f' colspan="{columns}"') for text in texts if text] for texts in ((caption, title), (note,))
+    )
+    table = "".join(f"<tr>{row}</tr>" for row in [*above, *rows, *below])
+    return f'<<table border="0" cellspacing="4" cellpadding="3">{table}</table>>'
 
 
 def _box_statements(picture: Picture, theme: _Theme) -> Iterator[str]:
@@ -304,7 +341,7 @@ def _line_look(kind: str, length: int, times: int, weight: int) -> dict[str, Any
         look["minlen"] = str(length)
     if times > 1:
         look["label"] = f" ×{times}"
-    if weight > 1:
+    if weight != 1:
         look["weight"] = str(weight)
     return look
 

@@ -50,6 +50,11 @@ class MermaidOptions(Options, frozen=True, kw_only=True):
     shapes: Annotated[bool, msgspec.Meta(description="show the dtype and shape of what each box gives")] = True
     native: Annotated[bool, msgspec.Meta(description="show the framework's own name of each operation")] = False
     caption: Annotated[str, msgspec.Meta(description="a line of text above the picture")] = ""
+    parameters: Annotated[
+        Literal["boxes", "inline"],
+        msgspec.Meta(description="draw each parameter, or write it into the box of the one function that takes it"),
+    ] = "boxes"
+    legend: Annotated[bool, msgspec.Meta(description="say below the picture what its boxes and lines mean")] = False
     show_saved: Annotated[bool, msgspec.Meta(description="draw the tensors saved for backward, and buffers")] = False
     accumulators: Annotated[bool, msgspec.Meta(description="draw the nodes that accumulate gradients")] = False
 
@@ -85,7 +90,14 @@ class MermaidExporter:
             ExportError: the picture is larger than Mermaid draws, and cannot or may not be folded to fit.
             PassError: ``depth`` is negative.
         """
-        style = Style(options.shapes, options.native, options.show_saved, options.accumulators)
+        style = Style(
+            options.shapes,
+            options.native,
+            options.show_saved,
+            options.accumulators,
+            options.legend,
+            options.parameters == "inline",
+        )
         if options.depth is not None:
             graph = fold(graph, options.depth)
         fitting = _fitting(graph, options, style)
@@ -113,7 +125,7 @@ def _fitting(graph: Graph, options: MermaidOptions, style: Style) -> Iterator[_C
     """The charts that Mermaid draws, each made when it is asked for, ever coarser."""
     is_first = True
     for depth in _depths(graph, options.fold):
-        if fewest_arrows(graph, depth, style, _MAX_ARROWS + 1) > _MAX_ARROWS:
+        if not style.inline and fewest_arrows(graph, depth, style, _MAX_ARROWS + 1) > _MAX_ARROWS:
             continue
         picture = _picture(graph, depth, style)
         if len(picture.arrows) > _MAX_ARROWS:

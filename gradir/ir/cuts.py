@@ -53,37 +53,38 @@ def cut_text(cut: Cut, *, count: bool = False) -> str:
 
 
 def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
-    """What is to be drawn of the cuts: each place, and of a recorded forward the parameters of each kind together.
+    """What is to be drawn of the cuts: each place, and the parameters of each kind together.
 
-    Of more than ``most`` the last says how many are left out.
+    Where the forward was not recorded, these are the unreached ones alone. Of more than ``most`` the last says how many
+    are left out.
 
     >>> graph = Graph.of([], cuts=[Cut("unreached", ("w",)), Cut("detach", ("v",), op="detach")])
     >>> [stub.reason for stub in stubs(graph)]
-    ['detach: v']
+    ['detach: v', 'unreached: w']
     """
     found = [
         Stub(cut_text(cut), *((cut.into, cut.slot) if _takes_values(cut.into, graph) else ()))
         for cut in graph.cuts
         if cut.is_place
     ]
-    if graph.producer.options.get(FLOW) is True:
-        names: dict[str, list[str]] = {}
-        for cut in graph.cuts:
-            if not cut.is_place:
-                names.setdefault(cut.kind, []).extend(cut.names[:1])
-        found += [Stub(f"{_short(kind)}: {_listed(these)}") for kind, these in names.items()]
+    has_flow = graph.producer.options.get(FLOW) is True
+    names: dict[str, list[str]] = {}
+    for cut in graph.cuts:
+        if not cut.is_place and cut.names and (has_flow or cut.kind == "unreached"):
+            names.setdefault(cut.kind, []).append(cut.names[0])
+    found += [Stub(f"{_short(kind)}: {_listed(these)}") for kind, these in names.items()]
     if most is not None and len(found) > most:
         found[most - 1 :] = [Stub(f"{len(found) - most + 1:,} more cuts")]
     return found
 
 
 def counts_text(graph: Graph) -> str:
-    """How many cuts of each kind there are, of a graph that `stubs` has any of.
+    """How many cuts of each kind there are, of a graph whose forward was recorded or that has a place of one.
 
     >>> counts_text(Graph.of([], cuts=[Cut("detach", op="detach"), Cut("detach", op="detach", meant="stop-gradient")]))
     '2 detach (1 of them meant)'
     """
-    if not stubs(graph, 1):
+    if graph.producer.options.get(FLOW) is not True and not any(cut.is_place for cut in graph.cuts):
         return ""
     kinds = Counter(cut.kind for cut in graph.cuts)
     meant = Counter(cut.kind for cut in graph.cuts if cut.meant)

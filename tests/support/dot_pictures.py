@@ -12,6 +12,7 @@ from typing import Any
 from gradir_exporters.dot import DotExporter, DotOptions
 
 from gradir.ir import Graph
+from gradir.ir.cuts import stubs
 
 __all__ = ["FILLS", "Picture", "assert_same_graph", "drawn_text", "export", "intended", "run_dot"]
 
@@ -24,6 +25,7 @@ FILLS = {
     "buffer": "lightgoldenrod1",
     "saved": "orange",
     "module": "thistle",
+    "cut": "lightgray",  # that of all boxes, which a dashed one does not fill
 }
 
 
@@ -86,12 +88,20 @@ def drawn_nodes(graph: Graph, options: DotOptions) -> Iterator[tuple[str, str, s
         if options.show_saved:
             for slot, saved in enumerate(node.saved):
                 yield f"n{number}s{slot}", "saved", intended_tooltip(f"{saved.slot} saved by {node.id}")
+    for number, stub in enumerate(stubs(graph)):
+        yield f"cut{number}", "cut", intended_tooltip(stub.reason)
 
 
 def drawn_lines(graph: Graph, options: DotOptions) -> Iterator[tuple[str, ...]]:
     keys = {id_: f"n{number}" for number, id_ in enumerate(graph.nodes)}
     for edge in graph.edges:
         yield keys[edge.src], keys[edge.dst], "dotted" if edge.kind == "view" else "", ""
+    *_, last = [None, *(id_ for id_, node in graph.nodes.items() if node.role == "output")]
+    for number, stub in enumerate(stubs(graph)):
+        if stub.into:
+            yield f"cut{number}", keys[stub.into], "dashed", ""
+        elif last is not None:
+            yield f"cut{number}", keys[last], "invis", ""
     if not options.show_saved:
         return
     for node in graph.nodes.values():

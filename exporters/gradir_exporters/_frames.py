@@ -1,0 +1,103 @@
+"""Which frame each node of a picture is in: that of its module, or of one call where these lie apart."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from gradir.ir.edges import sources
+from gradir.ir.memo import Memo
+from gradir.vocabulary import vocabulary_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gradir.ir import Graph, Node
+
+__all__ = ["frames", "module_of"]
+
+_PART: Final = "\0\0part"
+"""What stands behind the last part of a module's path, before the number, in the path of each frame but its first."""
+
+_NUMBERED: Final = re.compile(f"{_PART}\\d+")
+
+_MAX_DEPTH: Final = 32
+
+
+def frames(graph: Graph) -> dict[str, str]:
+    """By node the path of its frame, where that is not the first of its module.
+
+    A module that is called again at another place would have a frame around all that lies between. So its nodes that
+    no line joins within it are in frames of their own, where these are no more than it was called. A parameter, and
+    what takes its gradient, joins nothing and is where it is first used.
+
+    >>> from gradir.ir import Graph, Node, Ref, Scope
+    >>> nodes = [Node("x"), Node("a", scope="act", inputs=(Ref("x", 0),)), Node("y", inputs=(Ref("a", 0),))]
+    >>> graph = Graph.of([*nodes, Node("b", scope="act", inputs=(Ref("y", 0),))], [Scope("act", calls=2)])
+    >>> [(node_id, module_of(frame), frame == "act") for node_id, frame in frames(graph).items()]
+    [('b', 'act', False)]
+    """
+    again = {path: _Parts() for path, scope in graph.scopes.items() if path and scope.calls > 1}
+    if not again:
+        return {}
+    accumulators = vocabulary_of(graph).accumulators
+    around: Memo[str, list[str]] = Memo(lambda scope: [path for path in _outward(scope) if path in again])
+    shared: set[str] = set()
+    inside = [node for node in graph.nodes.values() if around[node.scope]]
+    for node in inside:
+        feeding = sources(node)
+        if node.role == "parameter" or (node.op in accumulators and shared.issuperset(feeding)):
+            shared.add(node.id)
+        for path in around[node.scope]:
+            again[path].add(node.id, feeding, shared)
+    numbered = {path: parts.numbered() for path, parts in again.items()}
+    numbers = {
+        path: found for path, found in numbered.items() if 1 < len({*found.values()}) <= graph.scopes[path].calls
+    }
+    return {node.id: frame for node in inside if (frame := _frame(node, numbers)) != node.scope} if numbers else {}
+
+
+def module_of(frame: str) -> str:
+    """The path of the module, or the part of one, that a frame is of."""
+    return _NUMBERED.sub("", frame) if _PART in frame else frame
+
+
+class _Parts:
+    """The nodes of one module, in parts that no line joins."""
+
+    def __init__(self) -> None:
+        self._above: dict[str, str] = {}
+
+    def add(self, node_id: str, feeding: Iterable[str], shared: set[str]) -> None:
+        """Add a node after those that feed it."""
+        self._above[node_id] = node_id
+        for source in feeding:
+            if source in self._above and (source not in shared or self._above[source] == source):
+                # What is shared goes with its first user, and the other way round nothing is joined.
+                self._above[self._top(source)] = self._top(node_id)
+
+    def numbered(self) -> dict[str, int]:
+        """By node the number of its part."""
+        numbers: dict[str, int] = {}
+        return {node_id: numbers.setdefault(self._top(node_id), len(numbers)) for node_id in self._above}
+
+    def _top(self, node_id: str) -> str:
+        above = self._above
+        while above[node_id] != node_id:
+            above[node_id] = node_id = above[above[node_id]]
+        return node_id
+
+
+def _outward(scope: str) -> Iterator[str]:
+    """The paths of a module and of those around it, as deep as frames are split."""
+    parts = scope.split(".", _MAX_DEPTH)[:_MAX_DEPTH]
+    return (".".join(parts[:stop]) for stop in range(1, len(parts) + 1))
+
+
+def _frame(node: Node, numbers: dict[str, dict[str, int]]) -> str:
+    path = frame = ""
+    for part in node.scope.split(".", _MAX_DEPTH) if node.scope else ():
+        path, frame = (f"{path}.{part}", f"{frame}.{part}") if path else (part, part)
+        number = numbers[path][node.id] if path in numbers and node.id in numbers[path] else 0
+        frame += f"{_PART}{number}" if number else ""
+    return frame
