@@ -52,7 +52,7 @@ def test_one_edit_in_twelve_layers_is_drawn_once() -> None:
     assert marked(part) == {"h.0.act/relu:1": ("changed", 12)}
     assert list(part.nodes) == ["h.0.fc/mm:1", "h.0.act/relu:1", "h.0/add:1"]
     diff = gradir.diff(a, b)
-    assert '"~ gelu → relu\\n×12"' in diff.to("dot")
+    assert '"~ gelu → relu\\nfloat32[2, 3]\\n×12"' in diff.to("dot")
     assert "gelu → relu\nfloat32[2, 3]\n×12" in diff.to("mermaid")
     assert diff.to("dot", full=True).count("gelu → relu") == 12
     assert "×" not in diff.to("dot", full=True)

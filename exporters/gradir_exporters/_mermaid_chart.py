@@ -12,7 +12,7 @@ from mermaid.flowchart import FlowChart, Link, Node
 from mermaid.style import Style
 
 from gradir.ir.text import quoted
-from gradir_exporters._box_words import CONTEXT, CUT, FOCUSED, NO_VALUE
+from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE
 from gradir_exporters._left_out import MORE
 from gradir_exporters._mermaid_picture import BESIDE, LINE, Box
 from gradir_exporters._mermaid_text import escaped, shown
@@ -55,7 +55,6 @@ _STYLES = {
     LINE: Style("line", fill="#ffffff", color=_TEXT, stroke="#ffffff"),
     CUT: Style("cut", fill="#ffffff", color=_TEXT, stroke="#cf222e", other="stroke-dasharray:4 3"),
     MORE: Style("more", fill="#ffffff", color=_LINE, stroke="#d0d7de", other="stroke-dasharray:4 3"),
-    FOCUSED: _FOCUS,
 }
 _OTHER = _style("other", "#ffffff")
 _SHAPES = {"module": "subroutine-shape"}

@@ -208,7 +208,10 @@ class Picture:
         ]
         entries += [(LINE, said.note)] if said.note else []
         group = Group(said.title, _LEGEND)
-        group.items += [Box(f"l{number}", role, text) for number, (role, text) in enumerate(entries)]
+        group.items += [
+            Box(f"l{number}", "function", text, is_focus=True) if role == FOCUSED else Box(f"l{number}", role, text)
+            for number, (role, text) in enumerate(entries)
+        ]
         return group
 
     def _arrows_to_legend(self, entries: int) -> Iterator[Arrow]:
