@@ -37,6 +37,10 @@ _Pattern = list["tuple[int, int] | None"]
 """Of each edge from outside where in the block before it comes from, nothing where it is the same for both blocks."""
 
 
+_BESIDE: Final[_Pattern] = [(OUTSIDE, OUTSIDE)]
+"""That of blocks which stand beside each other."""
+
+
 class _Shape(NamedTuple):
     """A block without the names in it, and the source of each edge from outside, with the number of its output."""
 
@@ -64,10 +68,13 @@ class Blocks:
         for own in self.members:
             self._number(own)
         self._shapes: dict[int, _Shape] = {}
-        self._leaking = set(self._leaks())
+        self._takers = self._outside_takers()
 
     def runs(self, order: Iterable[int]) -> Iterator[list[int]]:
-        """The longest runs of at least two blocks that are alike; ``order`` has each before the one that follows it."""
+        """The longest runs of at least two blocks that are alike; ``order`` has each before the one that follows it.
+
+        Blocks beside each other that take from the same nodes, and from which the same nodes take, are a run too.
+        """
         self._agree()
         runs, pattern = list[list[int]](), _Pattern()
         for block in order:
@@ -86,13 +93,21 @@ class Blocks:
         for rank, number in enumerate(self.members[block]):
             self._rank[number] = rank
 
-    def _leaks(self) -> Iterator[int]:
-        """The blocks of which something but the next one takes."""
-        maker_of = self._block.__getitem__
-        pairs = set(zip(map(maker_of, self._wiring.source), map(maker_of, self._wiring.target), strict=True))
-        for maker, taker in pairs:
+    def _outside_takers(self) -> dict[int, set[tuple[int, int]]]:
+        """By block of which something but the next one takes: the edges there, as what makes and what takes."""
+        found: dict[int, set[tuple[int, int]]] = {}
+        for source, target in zip(self._wiring.source, self._wiring.target, strict=True):
+            maker, taker = self._block[source], self._block[target]
             if maker not in (OUTSIDE, taker) and self._after.get(maker) != taker:
-                yield maker
+                found.setdefault(maker, set()).add((source, target))
+        return found
+
+    def _feed_the_same(self, last: int, block: int) -> bool:
+        """Whether the same nodes take from both blocks, and from the same places in them."""
+        one, other = (
+            {(self._rank[source], target) for source, target in self._takers.get(each, ())} for each in (last, block)
+        )
+        return one == other
 
     def _comes_late(self, first: int, last: int) -> bool:
         """Whether what takes from the last block stands after the nodes of the first, so that it can take from them."""
@@ -112,12 +127,18 @@ class Blocks:
         return found
 
     def _pattern(self, last: int, block: int) -> _Pattern | None:
-        """Where a block takes from the one before it; nothing where it is not alike, or does not follow it."""
-        if last in self._leaking or self._after.get(last) != block:
+        """Where a block takes from the one before it; nothing where they are not alike.
+
+        It has to follow that block, or to stand beside it.
+        """
+        if self._after.get(last) != block:
             return None
         before, shape = self._shape(last), self._shape(block)
         if before.columns != shape.columns:
             return None
+        if last in self._takers:
+            is_beside = [source for source, _ in shape.outside] == [source for source, _ in before.outside]
+            return _BESIDE if is_beside and self._feed_the_same(last, block) else None
         found: _Pattern = []
         for (source, output), there in zip(shape.outside, before.outside, strict=True):
             if (source, output) == there:
@@ -133,8 +154,7 @@ class Blocks:
         odd = {
             tuple(sorted(self._shape(block).kinds))
             for last, block in self._after.items()
-            if last not in self._leaking
-            and len(self.members[last]) == len(self.members[block])
+            if len(self.members[last]) == len(self.members[block])
             and self._shape(last).columns != self._shape(block).columns
             and sorted(self._shape(last).kinds) == sorted(self._shape(block).kinds)
         }
