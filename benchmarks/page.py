@@ -204,6 +204,7 @@ def in_use(browser: Any, folder: Path, sizes: Mapping[str, int]) -> str:
             page.when("window.gradir?.timings.picture")
             page.page.locator("[role=application]").first.focus()
             page.page.keyboard.press("0")
+            page.page.wait_for_timeout(500)
             place = page.page.evaluate("gradir.place('wide')")
             page.page.mouse.click(place["x"], place["y"])
             page.page.keyboard.press("Enter")
