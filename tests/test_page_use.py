@@ -12,6 +12,7 @@ from browser import Browser, Opened
 from page_graphs import changed, failed, layered
 
 import gradir
+from gradir.ir import Builder, TensorMeta
 from gradir.overlays import Channel, Overlay
 
 DRAWING = "[role=application]"
@@ -402,14 +403,21 @@ def test_a_large_review_begins_at_a_change_that_can_be_read(browser: Browser) ->
         assert page.ask("view")["k"] < view["k"]
 
 
-def test_fit_leaves_room_for_the_legend(page: Opened) -> None:
-    page.press("e", "f")
-    page.page.wait_for_timeout(400)
-    legend = page.page.locator(".legend").bounding_box()
-    assert legend is not None
-    for box in page.ask("boxes"):
-        place = page.ask("place(it)", box["name"])
-        assert place["x"] > legend["x"] + legend["width"] or place["y"] < legend["y"]
+def test_fit_leaves_room_for_the_legend(browser: Browser) -> None:
+    b, meta = Builder(), TensorMeta("float32", (4, 8))
+    for column in range(8):
+        value = b.tensor(f"x{column}", meta, role="input")
+        for _ in range(12):
+            value = b.function("exp", [value], [meta])
+        b.output(value, str(column))
+    with browser.opened(b.build().to("html")) as page:
+        drawing(page).press("f")
+        page.page.wait_for_timeout(400)
+        legend = page.page.locator(".legend").bounding_box()
+        assert legend is not None
+        for box in page.ask("boxes"):
+            place = page.ask("place(it)", box["name"])
+            assert place["x"] > legend["x"] + legend["width"] or place["y"] < legend["y"]
 
 
 def test_help_names_every_key(page: Opened) -> None:

@@ -158,12 +158,21 @@ class Blocks:
             and self._shape(last).columns != self._shape(block).columns
             and sorted(self._shape(last).kinds) == sorted(self._shape(block).kinds)
         }
+        before: _Shape | None = None
+        order: list[int] = []
         for block in [*self.members] if odd else ():
-            if tuple(sorted(self._shape(block).kinds)) in odd:
-                self._in_flow(block)
+            shape, members = self._shape(block), self.members[block]
+            # Blocks beside each other mostly have one order.
+            if before is None or shape.columns != before.columns:
+                if tuple(sorted(shape.kinds)) not in odd:
+                    continue
+                before, order = shape, [self._rank[number] for number in self._in_flow(block)]
+            self.members[block] = [members[rank] for rank in order]
+            self._number(block)
+            del self._shapes[block]
 
-    def _in_flow(self, block: int) -> None:
-        """Bring the nodes of a block into an order that depends on their edges alone."""
+    def _in_flow(self, block: int) -> list[int]:
+        """The nodes of a block in an order that depends on their edges alone."""
         first, source = self._wiring.first, self._wiring.source
         members = self.members[block]
         used = {source[edge] for number in members for edge in range(first[number], first[number + 1])}
@@ -171,9 +180,7 @@ class Blocks:
         def inside(number: int) -> list[int]:
             return [made for made in source[first[number] : first[number + 1]] if self._block[made] == block]
 
-        self.members[block] = postorder([number for number in members if number not in used], inside)
-        self._number(block)
-        self._shapes.pop(block, None)
+        return postorder([number for number in members if number not in used], inside)
 
     def _shape(self, block: int) -> _Shape:
         known = self._shapes.get(block)

@@ -220,7 +220,7 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
       if (camera.k >= least || scene.boxes.length === 0) first().move(camera);
       else if (change >= 0) first().move(centred(scene.boxes[change], size, readable));
       else {
-        const { x, y, width } = scene.boxes.reduce((best, box) => (box.x + box.y < best.x + best.y ? box : best));
+        const { x, y, width } = scene.boxes.reduce((best, box) => (box.y < best.y ? box : best));
         first().move(centred({ x, y: y + (size.height / 2 - 40) / readable, width, height: 0 }, size, readable));
       }
     },
