@@ -153,6 +153,39 @@ def test_calls_of_folded_modules_that_are_alike_are_drawn_once() -> None:
     assert [node.label for node in small.graph.nodes.values() if "×" in node.scope] == ["a (2)", "c (2)"]
 
 
+def branches(count: int, *, apart: bool = False) -> Graph:
+    """Equal branches from one node to another; where they are ``apart``, each ends in a node of its own."""
+    b = Builder()
+    parts = b.function("unbind", [b.tensor("x", META)], [META] * count)
+    made: list[Value] = []
+    for number in range(count):
+        weight = b.tensor(f"heads.{number}.w", META, role="parameter", scope=f"heads.{number}")
+        head = b.function("mm", [parts.output(number), weight], [META], scope=f"heads.{number}")
+        made.append(b.function("tanh", [head], [META]))
+    if apart:
+        for number, value in enumerate(made):
+            b.output(value, str(number))
+    else:
+        b.output(b.function("stack", made, [META]))
+    return b.build()
+
+
+def test_equal_branches_side_by_side_are_drawn_once() -> None:
+    small = once(branches(100))
+    check(small)
+    framed = [node.op or node.role for node in small.nodes.values() if "×100" in node.scope]
+    assert framed == ["parameter", "mm", "tanh"]
+    (stack,) = (node for node in small.nodes.values() if node.op == "stack")
+    assert len(stack.inputs) == 100
+    assert {small.nodes[ref.id].op for ref in stack.inputs if ref} == {"tanh"}
+    assert small.to("dot").count('label=" ×100"') == small.to("mermaid").count('"×100"|') == 1
+
+
+def test_branches_that_end_in_nodes_of_their_own_are_all_drawn() -> None:
+    graph = branches(100, apart=True)
+    assert once(graph) is graph
+
+
 def test_what_is_still_much_says_that_no_step_makes_it_less() -> None:
     b = Builder()
     parts = [

@@ -60,13 +60,29 @@ def left(graph: Graph) -> set[str]:
     return {key for number, (key, own) in enumerate(zip(graph.nodes, stands(graph), strict=True)) if number == own}
 
 
-@pytest.mark.parametrize("graph", [loop(50), loop(3), loop(2), loop(7, scope="")], ids=["50", "3", "2", "root"])
+def branches(count: int, ends: int = 1) -> Graph:
+    """Equal operations that read the same node, of which ``ends`` others take by turns."""
+    b = Builder()
+    parts = b.function("unbind", [b.tensor("x", META)], [META] * count)
+    made = [b.function("tanh", [b.function("exp", [parts.output(number)], [META])], [META]) for number in range(count)]
+    for end in range(ends):
+        b.output(b.function("stack", made[end::ends], [META]), str(end))
+    return b.build()
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [loop(50), loop(3), loop(2), loop(7, scope=""), branches(24), branches(24, 2), branches(2)],
+    ids=["50", "3", "2", "root", "side by side", "to two", "two branches"],
+)
 def test_a_page_has_the_steps_that_the_static_pictures_have(graph: Graph) -> None:
     rolled = once(graph)
     assert len(left(graph)) == len(rolled.nodes)
     block = Columns(graph).block()
     times = [step[3] for step in block["steps"] if step[2]]
-    assert times == [int(path.rpartition("×")[2]) for path in rolled.scopes if path.rpartition(".")[2].startswith("×")]
+    assert times == [
+        int(path.rpartition("×")[2].split()[0]) for path in rolled.scopes if path.rpartition(".")[2].startswith("×")
+    ]
 
 
 @settings(max_examples=30)

@@ -15,7 +15,7 @@ import msgspec
 from gradir.errors import ExportError
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import edges_beside, edges_into, have_edges_beside
-from gradir.ir.marks import SIGNS, is_focus, left_out, lost_slots, overlay_mark, status, times
+from gradir.ir.marks import SIGNS, is_focus, left_out, lost_slots, overlay_mark, stands_for_several, status, times
 from gradir.ir.memo import Memo
 from gradir.ir.module_tree import split_path
 from gradir.protocols import Options
@@ -130,7 +130,7 @@ class Picture:
         self._nodes = list(graph.nodes.values())
         self._keys = [f"n{number}" for number in range(len(graph.nodes))]
         self._tails, self._other_kinds = _tails(graph.nodes)
-        self._folded = {number for number, node in enumerate(self._nodes) if node.role == "module"}
+        self._several = {number for number, node in enumerate(self._nodes) if stands_for_several(node)}
         words = Words(graph, shapes=options.shapes, native=options.native, inline=inline)
         self._labels = Labels(words, options.max_attr_chars if options.show_attrs else None)
         self._tooltips = Tooltips(graph.nodes)
@@ -208,24 +208,24 @@ class Picture:
 
     def _edge_lines(self) -> Iterator[Line]:
         keys, lengths = self._keys, self._lengths()
-        nodes, marked, folded = self._nodes, self._marked, self._folded
+        nodes, marked, several = self._nodes, self._marked, self._several
         scopes = self._frames
         nearness, nothing = Memo(_nearness), dict[int, int]()
         fans = {tail for tail, number in Counter(chain.from_iterable(self._tails)).items() if number >= _MANY}
         for head, (key, tails) in enumerate(zip(keys, self._tails, strict=True)):
             by_tail, scope = lengths.get(head, nothing), scopes[head]
             is_busy = len(tails) >= _MANY or (fans and not fans.isdisjoint(tails))
-            is_folded = folded and (head in folded or not folded.isdisjoint(tails))
-            if marked or is_busy or is_folded or head in self._other_kinds:
-                # What passes between two boxes of which one is a folded module is one line.
+            has_several = several and (head in several or not several.isdisjoint(tails))
+            if marked or is_busy or has_several or head in self._other_kinds:
+                # What passes between two boxes of which one stands for several nodes is one line.
                 drawn: dict[tuple[int, str, int], int] = {}
                 for slot, (tail, kind) in enumerate(zip(tails, self._kinds(nodes[head]), strict=True)):
-                    line = (tail, kind, -1 if head in folded or tail in folded else slot)
+                    line = (tail, kind, -1 if head in several or tail in several else slot)
                     drawn[line] = drawn.get(line, 0) + 1
                 for (tail, kind, _), times in drawn.items():
                     is_of_many = len(drawn) >= _MANY or tail in fans
                     near = nearness[scopes[tail], scope, is_of_many]
-                    thin = MANY if is_of_many and kind == "data" else kind
+                    thin = MANY if is_of_many and kind == "data" and times == 1 else kind
                     yield keys[tail], key, thin, by_tail.get(tail, 1), times, near
             else:
                 within = NEAR if scope else FAR

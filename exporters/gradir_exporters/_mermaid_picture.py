@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import sources
-from gradir.ir.marks import SIGNS, is_focus, left_out, lost_slots, overlay_mark, status, times
+from gradir.ir.marks import SIGNS, is_focus, left_out, lost_slots, overlay_mark, stands_for_several, status, times
 from gradir.ir.text import counted
 from gradir.passes import destinations
 from gradir.vocabulary import vocabulary_of
@@ -239,12 +239,12 @@ class Picture:
 
     def _arrows(self) -> Iterator[Arrow]:
         keys, nodes = self._keys, self._graph.nodes
-        # What passes between two boxes of which one is a folded module is one arrow.
+        # What passes between two boxes of which one stands for several nodes is one arrow.
         drawn: dict[tuple[Arrow, int], int] = {}
         for number, edge in enumerate(self._graph.edges):
             if edge.dst not in self._tensors:
                 kind = "removed" if self._marked and self._leads_nowhere(edge) else edge.kind
-                is_one = "module" in {nodes[edge.src].role, nodes[edge.dst].role}
+                is_one = stands_for_several(nodes[edge.src]) or stands_for_several(nodes[edge.dst])
                 arrow = Arrow(keys[self._drawn(edge.src)], keys[edge.dst], kind), -1 if is_one else number
                 drawn[arrow] = drawn.get(arrow, 0) + 1
         yield from (arrow._replace(times=times) for (arrow, _), times in drawn.items())

@@ -30,6 +30,7 @@ __all__ = [
     "operation_before",
     "overlay_mark",
     "overlay_marks",
+    "stands_for_several",
     "status",
     "times",
     "together",
@@ -118,6 +119,11 @@ def times(node: Node) -> int:
     """
     found = node.ext.get(TIMES, 1) if node.ext else 1
     return found if isinstance(found, int) else 1
+
+
+def stands_for_several(node: Node) -> bool:
+    """Whether a node stands for more than one: a folded module, or one of equal nodes."""
+    return node.role == "module" or times(node) > 1
 
 
 class ListedChange(NamedTuple):

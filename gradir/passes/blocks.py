@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.ir.edges import edges_into, sources
 from gradir.ir.marks import FOCUS, LEFT_OUT, OVERLAY, OVERLAYS
@@ -33,10 +33,11 @@ class Block(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """Blocks that follow each other, each with the ids of its nodes; alike nodes stand at the same place.
+    """Blocks that follow each other or stand side by side, with the ids of their nodes, alike ones at the same place.
 
     ``before`` is the path of the first block, ``path`` the one that stands for all of them, as ``layers.0-11``.
-    ``carried`` has the input slots that are fed by the block before, by that place.
+    ``carried`` has the input slots that are fed by the block before, by that place; nothing where they stand side by
+    side.
     """
 
     first: Block
@@ -86,11 +87,13 @@ def alike(
     place_in: Callable[[Node, Block], str],
     *,
     nearly: bool = False,
+    beside: bool = False,
 ) -> Iterator[tuple[Block, list[list[str]], dict[int, list[int]]]]:
     """The runs of at least two blocks that follow each other and are alike, with what is carried from one to the next.
 
     ``place_in`` says where a node lies in a block. What is ``nearly`` alike may differ in attributes, such as
-    where a slice begins.
+    where a slice begins. Blocks ``beside`` each other, of which the same nodes take and which take from the same nodes,
+    are a run too.
     """
     if len(members) < 2:
         return
@@ -99,7 +102,7 @@ def alike(
     before: _Shape | None = None
     for block in sorted(members):
         shape = _Shape(block, members[block], place_in, nearly=nearly)
-        if before is None or not runs[-1].takes(before, shape, uses):
+        if before is None or not runs[-1].takes(before, shape, uses, beside):
             runs.append(_Run(shape))
         before = shape
     for run in runs:
@@ -117,7 +120,7 @@ class _Uses:
     def __init__(self, graph: Graph, block_of: Callable[[Node], Block | None]) -> None:
         self._places = {key: place for place, key in enumerate(graph.nodes)}
         self._first: dict[str, int] = {}
-        self._leaking: set[Block] = set()
+        self._takers: dict[Block, set[tuple[str, str]]] = {}
         for place, node in enumerate(graph.nodes.values()):
             consumer = block_of(node)
             for edge in edges_into(node):
@@ -126,11 +129,19 @@ class _Uses:
                     continue
                 self._first.setdefault(edge.src, place)
                 if consumer != (block.parent, block.number + 1):
-                    self._leaking.add(block)
+                    self._takers.setdefault(block, set()).add((edge.src, node.id))
 
     def leave(self, block: Block) -> bool:
         """Whether anything but the next block takes something from a block."""
-        return block in self._leaking
+        return block in self._takers
+
+    def are_the_same(self, last: _Shape, shape: _Shape) -> bool:
+        """Whether the same nodes take from both blocks, and from the same places in them."""
+        one, other = (
+            {(each.places[source], taker) for source, taker in self._takers.get(each.block, ())}
+            for each in (last, shape)
+        )
+        return one == other
 
     def come_late(self, blocks: Sequence[Sequence[str]]) -> bool:
         """Whether what takes from the last block stands after the nodes of the first, so that it can take from them."""
@@ -188,6 +199,13 @@ def _is_of_the_node(entry: tuple[str, AttrValue]) -> bool:
     return entry[0] not in {OVERLAY, OVERLAYS, FOCUS, LEFT_OUT}
 
 
+_Pattern = list["tuple[int, int] | None"]
+"""By input from outside its place in the block before, ``None`` where both blocks take the same."""
+
+_BESIDE: Final[_Pattern] = [(-1, -1)]
+"""That of blocks that stand beside each other."""
+
+
 class _Run:
     """Blocks that are one stack so far."""
 
@@ -195,32 +213,39 @@ class _Run:
         self.first = shape.block
         self.blocks = [shape.order]
         self.carried: dict[int, list[int]] = {}
-        self._pattern: list[tuple[int, int] | None] = []
+        self._pattern: _Pattern = []
 
-    def takes(self, last: _Shape, shape: _Shape, uses: _Uses) -> bool:
-        """Take in the next block, if it is alike and follows."""
-        if shape.block != (last.block.parent, last.block.number + 1) or uses.leave(last.block):
+    def takes(self, last: _Shape, shape: _Shape, uses: _Uses, beside: bool) -> bool:
+        """Take in the next block, if it is alike and follows, or stands ``beside`` the last one."""
+        if shape.block != (last.block.parent, last.block.number + 1) or shape.lines != last.lines:
             return False
-        if shape.lines != last.lines:
-            return False
-        pattern = _pattern(last, shape)
+        if uses.leave(last.block):
+            pattern = _BESIDE if beside and _read_the_same(last, shape) and uses.are_the_same(last, shape) else None
+        else:
+            pattern = _pattern(last, shape)
         if pattern is None or (self._pattern and pattern != self._pattern):
             return False
         if not self._pattern:
             self._pattern = pattern
-            for (place, slot, _), source in zip(shape.outside, pattern, strict=True):
-                if source is not None:
-                    self.carried.setdefault(place, []).append(slot)
+            if pattern is not _BESIDE:
+                for (place, slot, _), source in zip(shape.outside, pattern, strict=True):
+                    if source is not None:
+                        self.carried.setdefault(place, []).append(slot)
         self.blocks.append(shape.order)
         return True
 
 
-def _pattern(last: _Shape, shape: _Shape) -> list[tuple[int, int] | None] | None:
+def _read_the_same(last: _Shape, shape: _Shape) -> bool:
+    """Whether two blocks take from the same nodes outside, of which they may take different outputs."""
+    return [ref.id for *_, ref in shape.outside] == [ref.id for *_, ref in last.outside]
+
+
+def _pattern(last: _Shape, shape: _Shape) -> _Pattern | None:
     """For each input from outside its place in the block before, or ``None`` where both take the same.
 
     The whole is ``None`` where an input is neither, or where none comes from the block before.
     """
-    pattern: list[tuple[int, int] | None] = []
+    pattern: _Pattern = []
     for (_, slot, ref), (_, _, before) in zip(shape.outside, last.outside, strict=True):
         if ref == before:
             pattern.append(None)

@@ -128,8 +128,11 @@ class Rolled:
         ids: dict[str, str] = {}
         for stack in self._found:
             old, new = encode_component(stack.before), encode_component(stack.path)
-            for first, last in zip(stack.blocks[0], stack.blocks[-1], strict=True):
-                ids[first] = ids[last] = claim(renamed(first, old, new), taken)
+            # Of blocks that follow each other only what the last one makes goes anywhere else.
+            others = stack.blocks[-1:] if stack.carried else stack.blocks[1:]
+            for place, first in enumerate(stack.blocks[0]):
+                ids[first] = claim(renamed(first, old, new), taken)
+                ids.update((block[place], ids[first]) for block in others)
         return ids
 
     def _moved(self, node: Node) -> Node:

@@ -36,6 +36,9 @@ _MOST_PERIODS: Final = 8
 def once(graph: Graph, *, nearly: bool = False) -> Graph:
     """Make one of at least three equal steps that follow each other, as `gradir.passes.rollup` does of blocks.
 
+    Steps that stand side by side, as the experts of a mixture do, are made one too: those that take from the same nodes
+    and from which the same nodes take.
+
     A step is a run of operations in the order of the graph. The one that stays lies in a module ``×50`` within the
     module that holds all of the step. Steps are alike when their operations, shapes and wiring agree, and their
     modules but for numbers in the paths; with ``nearly``, attributes may differ, such as where a slice begins. Calls of
@@ -80,7 +83,7 @@ def _stacks(graph: Graph, order: Sequence[Node], nearly: bool) -> list[Stack]:
     found: list[Stack] = []
     taken: set[str] = set(graph.scopes)
     for first, steps, carried in alike(
-        graph, members, lambda node: blocks.get(node.id), lambda node, _: _place(node), nearly=nearly
+        graph, members, lambda node: blocks.get(node.id), lambda node, _: _place(node), nearly=nearly, beside=True
     ):
         if len(steps) >= FEWEST:
             before = _common(graph.nodes[key].scope for key in steps[0] + steps[-1])
