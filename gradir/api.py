@@ -243,10 +243,10 @@ def dumps(graph: Graph, *, format: str = "json", compress: str | None = None, lo
 def export(graph: Graph, exporter: str, **options: object) -> str:
     """Export a graph to text with the named exporter and its options, after the passes that are asked for.
 
-    ``drop``, ``hide_shape_ops``, ``ancestors``, ``descendants``, ``between``, ``focus`` with ``hops``, ``rollup`` and
-    ``depth`` choose passes, run in this order, and passes of other packages have further ones. ``overlay`` is what
-    `Explanation.overlay` made of this graph, to be shown beside each node, and ``channel`` which of it. A name that the
-    exporter has an option of is the exporter's.
+    ``drop``, ``hide_shape_ops``, ``ancestors``, ``descendants``, ``between``, ``focus`` with ``hops``, ``rollup``,
+    ``once`` and ``depth`` choose passes, run in this order, and passes of other packages have further ones.
+    ``overlay`` is what `Explanation.overlay` made of this graph, to be shown beside each node, and ``channel`` which of
+    it. A name that the exporter has an option of is the exporter's.
 
     Raises:
         ExportError: there is no such exporter, option or channel, the format cannot hold the graph, or the overlay is

@@ -43,6 +43,7 @@ OPTIONS: dict[str, object] = {
     "between": ("h.0.weight", "h.3/mm:1"),
     "focus": "h.1",
     "rollup": True,
+    "once": True,
     "depth": 1,
 }
 
@@ -126,7 +127,7 @@ def test_names_are_checked_before_the_passes_run() -> None:
 
 
 def test_pictures_take_them_too(dot_program: str) -> None:
-    assert b"norm" not in gradir.render(everything(), focus="x", hops=0)
+    assert b"norm.weight" not in gradir.render(everything(), focus="x", hops=0)
 
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -50,8 +50,8 @@ EXHIBITS = (
     Exhibit("mlp", "A multilayer perceptron", "mlp_critic.py:values", "--drop accumulate_grad"),
     Exhibit("resnet", "A residual network, folded to its blocks", "resnet.py:loss", "--depth 2"),
     Exhibit("unet", "A U-Net, folded to its blocks", "unet.py:loss", "--drop accumulate_grad --depth 2"),
-    Exhibit("recurrent", "Fifty steps of one cell", "recurrent.py:loss", "--depth 1"),
-    Exhibit("mixture", "A mixture of 24 experts", "mixture.py:loss", "--depth 1"),
+    Exhibit("recurrent", "Fifty steps of one cell", "recurrent.py:loss", "--drop accumulate_grad --once"),
+    Exhibit("mixture", "A mixture of 24 experts", "mixture.py:loss", "--drop accumulate_grad --once"),
     Exhibit(
         "gpt",
         "A GPT of twelve equal layers, shown once",

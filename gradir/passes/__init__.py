@@ -11,6 +11,7 @@ from gradir.passes.ladder import MOST_BOXES, Readable, readable
 from gradir.passes.lineage import ancestors, descendants
 from gradir.passes.patterns import matching
 from gradir.passes.rollup import rollup
+from gradir.passes.rounds import once
 from gradir.passes.wiring import within, without
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "fold",
     "hide_shape_ops",
     "matching",
+    "once",
     "readable",
     "rollup",
     "scope_depth",

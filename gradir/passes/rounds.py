@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -13,6 +13,7 @@ from gradir.ir import Graph, Scope
 from gradir.ir.edges import sources
 from gradir.ir.ids import renamed, whole_name, without_indices
 from gradir.ir.module_tree import split_path, upwards
+from gradir.options import Options
 from gradir.passes.blocks import Block, Stack, alike
 from gradir.passes.rollup import Rolled
 from gradir.vocabulary import vocabulary_of
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from gradir.ir import Node
 
-__all__ = ["FEWEST", "Repeat", "once", "repeats"]
+__all__ = ["FEWEST", "OnceOptions", "OncePass", "Repeat", "once", "repeats"]
 
 _RUN: Final = frozenset({"function", "module"})
 
@@ -31,6 +32,26 @@ FEWEST: Final = 3
 
 _MOST_PERIODS: Final = 8
 """As many lengths of a step are tried, those that most nodes speak for."""
+
+
+class OnceOptions(Options, frozen=True, kw_only=True):
+    """Whether to look for equal steps."""
+
+    once: Annotated[
+        bool,
+        msgspec.Meta(description="show equal steps of a loop or a chain, or side by side, once, with their number"),
+    ]
+
+
+class OncePass:
+    """One of the equal steps of a loop, of a chain, or side by side."""
+
+    order: ClassVar[int] = 75
+    options: ClassVar[type[Options]] = OnceOptions
+
+    def run(self, graph: Graph, options: OnceOptions) -> Graph:  # noqa: ARG002 (it runs where it is asked for)
+        """See `once`."""
+        return once(graph)
 
 
 def once(graph: Graph, *, nearly: bool = False) -> Graph:
