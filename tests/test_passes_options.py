@@ -127,7 +127,7 @@ def test_names_are_checked_before_the_passes_run() -> None:
 
 
 def test_pictures_take_them_too(dot_program: str) -> None:
-    assert b"norm.weight" not in gradir.render(everything(), focus="x", hops=0)
+    assert b"native_batch_norm" not in gradir.render(everything(), focus="x", hops=0)
 
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
