@@ -178,7 +178,7 @@ def photograph_page(page: Path, browser: Browser) -> None:
     for theme in THEMES:
         with browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme=theme) as opened:
             opened.goto(page.as_uri())
-            opened.wait_for_function("window.gradir?.timings.picture > 0")
+            opened.wait_for_function("() => window.gradir?.timings.picture > 0")
             opened.screenshot(path=FOLDER / f"{page.stem}-page-{theme}.png")
 
 
