@@ -12,7 +12,6 @@ from gradir.ir.memo import Memo
 from gradir.ir.model import first_known
 from gradir.ir.saved import whole_number
 from gradir.ir.text import counted, short_bytes
-from gradir.passes.wiring import without
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -185,6 +184,9 @@ def inlined(graph: Graph) -> tuple[Graph, dict[str, str]]:
     >>> list(drawn.nodes), words
     (['fc/exp:1', 'output'], {'fc/exp:1': 'w [3]'})
     """
+    # Imported when it is asked for: a plain picture loads no passes.
+    from gradir.passes.wiring import without
+
     nodes, accumulators = graph.nodes, vocabulary_of(graph).accumulators
     users: dict[str, list[str]] = {}
     for node in nodes.values():
