@@ -188,6 +188,7 @@ def inlined(graph: Graph) -> tuple[Graph, dict[str, str]]:
     >>> list(drawn.nodes), words
     (['fc/exp:1', 'output'], {'fc/exp:1': 'w [3]'})
     """
+    # Imported when it is asked for: a plain picture loads no passes.
     from gradir.passes.wiring import without
 
     nodes, accumulators = graph.nodes, vocabulary_of(graph).accumulators
