@@ -278,8 +278,7 @@ def test_what_a_derivative_did_not_compute_is_unknown(dtype) -> None:
     shown = [str(tensor) for tensor in both.nodes["convolution_backward:1"].outputs]
     assert shown == ["?[?]", f"{name}[4, 3, 3, 3]", f"{name}[4]"]
     # A picture shows what flows on.
-    label = f"{name}[4, 3, 3, 3]"
-    assert f"{label}\n" in weight.to("mermaid") or f"{label}\"" in weight.to("mermaid")
+    assert f'\n{name}[4, 3, 3, 3]"' in weight.to("mermaid")
     assert (weight.nodes["convolution_backward:1"].dtype, weight.nodes["convolution_backward:1"].shape) == (
         name,
         (4, 3, 3, 3),
