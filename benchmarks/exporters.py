@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +26,7 @@ from gradir.ir import Graph
 sys.path.insert(0, str(Path(__file__).parent))
 
 from capture import Block, Bottleneck
-from measure import interleaved, table
+from measure import interleaved, run_deep, table
 
 FORMATS = ("plain", "tree", "dot", "nodelink", "graphml", "cytoscape", "model-explorer", "summary", "modules", "html")
 EVERYTHING = {"show_attrs": True, "show_saved": True}
@@ -141,9 +140,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # torchviz walks the graph by recursion.
-    sys.setrecursionlimit(10**7)
-    threading.stack_size(1 << 29)
-    thread = threading.Thread(target=main)
-    thread.start()
-    thread.join()
+    run_deep(main)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import statistics
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-__all__ = ["interleaved", "table"]
+__all__ = ["interleaved", "run_deep", "table"]
 
 T = TypeVar("T")
 
@@ -31,3 +33,12 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def run_deep(main: Callable[..., None], *arguments: object) -> None:
+    """Run a program with room for torchviz, which walks a graph by recursion, once a node."""
+    sys.setrecursionlimit(10**7)
+    threading.stack_size(1 << 30)
+    thread = threading.Thread(target=main, args=arguments)
+    thread.start()
+    thread.join()

@@ -16,7 +16,6 @@ import re
 import statistics
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from browser import PROBE, program
-from measure import table
+from measure import run_deep, table
 from playwright.sync_api import Error, sync_playwright
 
 from exporters import Captured, transformer
@@ -290,8 +289,4 @@ def _cell(took: float | None, own: float) -> str:
 
 
 if __name__ == "__main__":
-    sys.setrecursionlimit(10**7)
-    threading.stack_size(1 << 29)
-    thread = threading.Thread(target=main)
-    thread.start()
-    thread.join()
+    run_deep(main)

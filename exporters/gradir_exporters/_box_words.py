@@ -13,7 +13,6 @@ from gradir.ir.memo import Memo
 from gradir.ir.model import first_known
 from gradir.ir.saved import whole_number
 from gradir.ir.text import counted, printable, short_bytes
-from gradir.passes.wiring import without
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -235,6 +234,9 @@ def inlined(graph: Graph) -> tuple[Graph, dict[str, str]]:
     >>> list(drawn.nodes), words
     (['fc/exp:1', 'output'], {'fc/exp:1': 'w [3]'})
     """
+    # Only now: most pictures need no pass.
+    from gradir.passes.wiring import without
+
     nodes, accumulators = graph.nodes, vocabulary_of(graph).accumulators
     users: dict[str, list[str]] = {}
     for node in nodes.values():
