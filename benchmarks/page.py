@@ -224,7 +224,7 @@ def in_use(browser: Any, folder: Path, sizes: Mapping[str, int]) -> str:
         page.when("window.gradir?.timings.picture")
         page.page.locator("[role=application]").first.focus()
         # Each layer by itself.
-        if page.page.evaluate("gradir.switches.rollUp"):
+        if page.page.evaluate("gradir.page.state.switches.rollUp"):
             page.page.keyboard.press("r")
         page.page.keyboard.press("e")
         page.page.wait_for_timeout(1500)
