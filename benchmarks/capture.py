@@ -5,7 +5,6 @@ python benchmarks/capture.py [--smoke]
 
 from __future__ import annotations
 
-import argparse
 import sys
 import warnings
 from collections.abc import Callable
@@ -19,7 +18,7 @@ import gradir
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from measure import interleaved, run_deep, table
+from measure import interleaved, is_smoke, run_deep, table
 
 WIDTH = 8
 
@@ -236,8 +235,6 @@ def main(smoke: bool) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes: does it run")
-    arguments = parser.parse_args()
+    smoke = is_smoke(__doc__)
     torch.manual_seed(0)
-    run_deep(main, arguments.smoke)
+    run_deep(main, smoke)

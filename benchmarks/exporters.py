@@ -5,7 +5,6 @@ python benchmarks/exporters.py [--smoke]
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from gradir.ir import Graph
 sys.path.insert(0, str(Path(__file__).parent))
 
 from capture import Block, Bottleneck
-from measure import interleaved, run_deep, table
+from measure import interleaved, is_smoke, run_deep, table
 
 FORMATS = ("plain", "tree", "dot", "nodelink", "graphml", "cytoscape", "model-explorer", "summary", "modules", "html")
 EVERYTHING = {"show_attrs": True, "show_saved": True}
@@ -123,9 +122,7 @@ def starts(graph: Graph, repetitions: int) -> str:
 
 def main() -> None:
     """Measure and print tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="small sizes, to see that it runs")
-    smoke = parser.parse_args().smoke
+    smoke = is_smoke(__doc__)
     warnings.simplefilter("ignore")
     graphs = {
         "transformer": transformer(2 if smoke else 700).graph,

@@ -1,7 +1,11 @@
-"""Interleaved timing in one process: on a shared machine only ratios taken side by side mean anything."""
+"""What benchmarks share: how they are started and timed, and their tables.
+
+Runs are interleaved in one process: on a shared machine only ratios taken side by side mean anything.
+"""
 
 from __future__ import annotations
 
+import argparse
 import gc
 import statistics
 import sys
@@ -10,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-__all__ = ["interleaved", "run_deep", "table"]
+__all__ = ["interleaved", "is_smoke", "run_deep", "table"]
 
 T = TypeVar("T")
 
@@ -27,6 +31,14 @@ def interleaved(make: Callable[[], T], runs: Mapping[str, Callable[[T], object]]
             times[name].append(time.perf_counter() - start)
             del subject, result
     return {name: statistics.median(values) for name, values in times.items()}
+
+
+def is_smoke(description: str | None) -> bool:
+    """Whether the command line asks for small sizes; there is nothing else to ask of most benchmarks."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="small sizes, to see that it runs")
+    smoke: bool = parser.parse_args().smoke
+    return smoke
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
