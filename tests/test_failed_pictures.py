@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -54,13 +55,21 @@ def test_a_tree_says_it_on_the_line_of_the_operation() -> None:
     assert failed().to("tree").splitlines()[0] == f"add:1 {ERROR} at net.py:9"
 
 
-@pytest.mark.parametrize("exporter", ["dot", "mermaid", "tree"])
+def test_a_table_of_modules_says_below_which_operation_it_was() -> None:
+    assert failed().to("summary").splitlines()[-1] == f"raised here: add:1 {ERROR} at net.py:9"
+    assert failed().to("summary", style="markdown").splitlines()[-1] == f"- raised here: `add:1 {ERROR} at net.py:9`"
+    totals = json.loads(failed().to("summary", style="json"))["totals"]
+    assert totals["raised"] == f"add:1 {ERROR} at net.py:9"
+
+
+@pytest.mark.parametrize("exporter", ["dot", "mermaid", "tree", "summary"])
 def test_where_nothing_raised_nothing_is_said(exporter: str) -> None:
-    options = {} if exporter == "tree" else {"legend": True}
+    options = {"legend": True} if exporter in {"dot", "mermaid"} else {}
     for error in WRONG_TYPES:
         text = raising(error).to(exporter, **options)
         assert "✕" not in text
         assert "failed" not in text
+        assert "raised" not in text
 
 
 def test_only_the_first_line_is_shown_and_what_is_cut_says_so() -> None:
