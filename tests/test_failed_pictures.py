@@ -19,7 +19,7 @@ import gradir
 from gradir.ir import Graph, Node, Source, TensorMeta
 from gradir.ir.marks import failure
 from gradir.overlays import Channel, Overlay
-from gradir.passes import focus, fold, rollup
+from gradir.passes import focus, fold, hide_shape_ops, rollup
 
 ERROR = "✕ sizes 4 and 8 differ"
 WRONG_TYPES = (True, 3, 0.5, None, "", ("ValueError: no",))
@@ -143,3 +143,10 @@ def test_the_border_stays_in_parts_below_overlays_and_in_diffs() -> None:
         ):
             assert border in text
             assert ERROR in text
+
+
+def test_a_shape_operation_that_raised_is_not_hidden() -> None:
+    nodes = [Node("x", role="input"), Node("view:1", op="view", inputs=(gradir.Ref("x", 0),))]
+    assert "view:1" not in hide_shape_ops(Graph.of(nodes)).nodes
+    nodes[1] = msgspec.structs.replace(nodes[1], ext={"failed": "RuntimeError: no such shape"})
+    assert "view:1" in hide_shape_ops(Graph.of(nodes)).nodes
