@@ -5,9 +5,7 @@ python benchmarks/capture.py [--smoke]
 
 from __future__ import annotations
 
-import argparse
 import sys
-import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +18,7 @@ import gradir
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from measure import interleaved, table
+from measure import interleaved, is_smoke, run_deep, table
 
 WIDTH = 8
 
@@ -237,13 +235,6 @@ def main(smoke: bool) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes: does it run")
-    arguments = parser.parse_args()
+    smoke = is_smoke(__doc__)
     torch.manual_seed(0)
-    # torchviz recurses once a node.
-    sys.setrecursionlimit(1_000_000)
-    threading.stack_size(1 << 30)
-    thread = threading.Thread(target=main, args=(arguments.smoke,))
-    thread.start()
-    thread.join()
+    run_deep(main, smoke)

@@ -5,7 +5,6 @@ python benchmarks/codecs.py [--smoke]
 
 from __future__ import annotations
 
-import argparse
 import gc
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ from gradir.ir import Builder, Graph, Saved, Scope, TensorMeta
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from measure import interleaved, table
+from measure import interleaved, is_smoke, table
 
 
 def layers(count: int) -> Graph:
@@ -95,9 +94,7 @@ def sizes(count: int) -> str:
 
 def main() -> None:
     """Measure and print tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="small sizes, to see that it runs")
-    smoke = parser.parse_args().smoke
+    smoke = is_smoke(__doc__)
     rows = timed(20, 1) if smoke else [*timed(1_000, 9), *timed(12_500, 5)]
     print(table(["nodes", "encoding", "save ms", "load ms", "info ms", "save / raw", "load / raw"], rows), flush=True)
     print()

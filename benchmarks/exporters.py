@@ -5,12 +5,10 @@ python benchmarks/exporters.py [--smoke]
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
-import threading
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +25,7 @@ from gradir.ir import Graph
 sys.path.insert(0, str(Path(__file__).parent))
 
 from capture import Block, Bottleneck
-from measure import interleaved, table
+from measure import interleaved, is_smoke, run_deep, table
 
 FORMATS = ("plain", "tree", "dot", "nodelink", "graphml", "cytoscape", "model-explorer", "summary", "modules", "html")
 EVERYTHING = {"show_attrs": True, "show_saved": True}
@@ -124,9 +122,7 @@ def starts(graph: Graph, repetitions: int) -> str:
 
 def main() -> None:
     """Measure and print tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="small sizes, to see that it runs")
-    smoke = parser.parse_args().smoke
+    smoke = is_smoke(__doc__)
     warnings.simplefilter("ignore")
     graphs = {
         "transformer": transformer(2 if smoke else 700).graph,
@@ -141,9 +137,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # torchviz walks the graph by recursion.
-    sys.setrecursionlimit(10**7)
-    threading.stack_size(1 << 29)
-    thread = threading.Thread(target=main)
-    thread.start()
-    thread.join()
+    run_deep(main)

@@ -5,7 +5,6 @@ python benchmarks/matching.py [--smoke]
 
 from __future__ import annotations
 
-import argparse
 import gc
 import statistics
 import sys
@@ -17,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from edit_scripts import EDITS, Script, plan, script
-from measure import table
+from measure import is_smoke, table
 
 from gradir.diffs.matching import edit_cost, match
 
@@ -86,6 +85,4 @@ def main(sizes: Sequence[tuple[int, int, int]]) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes: does it run")
-    main([(100, 1, 1)] if parser.parse_args().smoke else [(1_000, 8, 3), (10_000, 3, 3), (100_000, 1, 1)])
+    main([(100, 1, 1)] if is_smoke(__doc__) else [(1_000, 8, 3), (10_000, 3, 3), (100_000, 1, 1)])

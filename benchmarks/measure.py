@@ -1,14 +1,20 @@
-"""Interleaved timing in one process: on a shared machine only ratios taken side by side mean anything."""
+"""What benchmarks share: how they are started and timed, and their tables.
+
+Runs are interleaved in one process: on a shared machine only ratios taken side by side mean anything.
+"""
 
 from __future__ import annotations
 
+import argparse
 import gc
 import statistics
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-__all__ = ["interleaved", "table"]
+__all__ = ["interleaved", "is_smoke", "run_deep", "table"]
 
 T = TypeVar("T")
 
@@ -27,7 +33,24 @@ def interleaved(make: Callable[[], T], runs: Mapping[str, Callable[[T], object]]
     return {name: statistics.median(values) for name, values in times.items()}
 
 
+def is_smoke(description: str | None) -> bool:
+    """Whether the command line asks for small sizes; there is nothing else to ask of most benchmarks."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="small sizes, to see that it runs")
+    smoke: bool = parser.parse_args().smoke
+    return smoke
+
+
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def run_deep(main: Callable[..., None], *arguments: object) -> None:
+    """Run a program with room for torchviz, which walks a graph by recursion, once a node."""
+    sys.setrecursionlimit(10**7)
+    threading.stack_size(1 << 30)
+    thread = threading.Thread(target=main, args=arguments)
+    thread.start()
+    thread.join()

@@ -8,7 +8,6 @@ pip install --no-deps --target .torchvista torchvista ipython
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import mimetypes
@@ -16,7 +15,6 @@ import re
 import statistics
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from browser import PROBE, program
-from measure import table
+from measure import is_smoke, run_deep, table
 from playwright.sync_api import Error, sync_playwright
 
 from exporters import Captured, transformer
@@ -225,7 +223,7 @@ def in_use(browser: Any, folder: Path, sizes: Mapping[str, int]) -> str:
         page.when("window.gradir?.timings.picture")
         page.page.locator("[role=application]").first.focus()
         # Each layer by itself.
-        if page.page.evaluate("gradir.switches.rollUp"):
+        if page.page.evaluate("gradir.page.state.switches.rollUp"):
             page.page.keyboard.press("r")
         page.page.keyboard.press("e")
         page.page.wait_for_timeout(1500)
@@ -247,9 +245,7 @@ def in_use(browser: Any, folder: Path, sizes: Mapping[str, int]) -> str:
 
 def main() -> None:
     """Measure and print tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="small sizes, to see that it runs")
-    smoke = parser.parse_args().smoke
+    smoke = is_smoke(__doc__)
     warnings.simplefilter("ignore")
     blocks = {"1k": 16, "20k": 310, "100k": 1550} if not smoke else {"small": 2}
     script = (PAGE / "page.js").read_bytes()
@@ -290,8 +286,4 @@ def _cell(took: float | None, own: float) -> str:
 
 
 if __name__ == "__main__":
-    sys.setrecursionlimit(10**7)
-    threading.stack_size(1 << 29)
-    thread = threading.Thread(target=main)
-    thread.start()
-    thread.join()
+    run_deep(main)

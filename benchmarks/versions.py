@@ -13,7 +13,6 @@ import gc
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +26,7 @@ import gradir
 sys.path.insert(0, str(Path(__file__).parent))
 
 from capture import Made, bare_walk, captured, chain, mixed, resnet50, torchviz
-from measure import table
+from measure import run_deep, table
 
 
 class Case(NamedTuple):
@@ -156,9 +155,4 @@ if __name__ == "__main__":
     parser.add_argument("--turn", help=argparse.SUPPRESS)
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    # torchviz recurses once a node.
-    sys.setrecursionlimit(1_000_000)
-    threading.stack_size(1 << 30)
-    thread = threading.Thread(target=main, args=(parser.parse_args(),))
-    thread.start()
-    thread.join()
+    run_deep(main, parser.parse_args())

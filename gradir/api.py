@@ -106,7 +106,7 @@ def verify(
     ()
     """
     from gradir import choosing, registry
-    from gradir.protocols import Verifies
+    from gradir.abilities import Verifies
 
     name = choosing.claiming(target, inputs, kwargs, model, params, chosen=frontend)
     verifies = choosing.able(name, Verifies)

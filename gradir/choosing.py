@@ -10,8 +10,9 @@ from importlib.util import find_spec
 from typing import Final, TypeVar
 
 from gradir import registry
+from gradir.abilities import Explains, Fakes, Flows, Records, Releases, Runs, Seeds, Verifies
 from gradir.errors import CaptureError, GradirError, warn
-from gradir.protocols import Explains, Fakes, Flows, Frontend, Recorder, Records, Releases, Runs, Seeds, Verifies
+from gradir.protocols import Frontend, Recorder
 from gradir.spec import calling_on_import
 
 __all__ = ["ABILITIES", "able", "advice", "claiming", "kinds", "recording", "releasing", "running", "seeding"]

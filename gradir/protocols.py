@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from gradir.errors import SpecError
 from gradir.ir import Graph
 from gradir.options import NoOptions, Options
 
@@ -22,10 +21,7 @@ if TYPE_CHECKING:
     from gradir.review.comparison import Comparison
 
 __all__ = [
-    "Explains",
     "Exporter",
-    "Fakes",
-    "Flows",
     "Frontend",
     "ListsChanges",
     "LiveCapture",
@@ -34,14 +30,8 @@ __all__ = [
     "Options",
     "Pass",
     "Recorder",
-    "Records",
-    "Releases",
     "Renderer",
-    "Runs",
-    "Seeds",
-    "StoppedError",
     "Verification",
-    "Verifies",
 ]
 
 
@@ -232,7 +222,8 @@ class Frontend(Protocol):
     """Makes a graph from live objects of one framework. Importing a front-end's module is cheap.
 
     Its class is asked whether it claims an object, so that the one that does is made and no other. What a front-end can
-    do beside capturing is a protocol of its own, such as `Records`; `gradir.choosing.able` says so of one that cannot.
+    do beside capturing is a protocol of its own, such as `gradir.abilities.Records`; `gradir.choosing.able` says so of
+    one that cannot.
     """
 
     framework: ClassVar[str]
@@ -267,144 +258,4 @@ class Frontend(Protocol):
         Raises:
             CaptureError: an output is not a tensor, or has no graph.
         """
-        ...
-
-
-@runtime_checkable
-class Verifies(Protocol):
-    """A front-end that can check a graph against the engine of its framework."""
-
-    def verify(self, live: Any, *, keep_graph: bool = True) -> Verification:
-        """Run a real backward and compare it with the graph, which can run another one afterwards if it is kept.
-
-        Raises:
-            CaptureError: backward cannot run, or only once where the graph is to be kept.
-        """
-        ...
-
-
-@runtime_checkable
-class Records(Protocol):
-    """A front-end that can watch what runs."""
-
-    def record(self, model: object = None, *, sources: bool = False) -> Recorder:
-        """Note the modules that run inside a context; with ``sources``, source lines and variables too.
-
-        Raises:
-            CaptureError: ``model`` is no module; raised when the context is entered.
-        """
-        ...
-
-
-class StoppedError(SpecError):
-    """What a SPEC names raised when a part of its forward had run, of which ``graph`` is the graph."""
-
-    def __init__(self, message: str, graph: Graph) -> None:
-        super().__init__(message)
-        self.graph = graph
-
-
-@runtime_checkable
-class Flows(Records, Protocol):
-    """A front-end that can note every operation of a forward, those without gradient too."""
-
-    def record(self, model: object = None, *, sources: bool = False, flow: bool = False) -> Recorder:
-        """As `Records.record`; with ``flow``, `Recorder.forward` gives the graph of the forward.
-
-        Raises:
-            CaptureError: ``model`` is no module; raised when the context is entered.
-        """
-        ...
-
-    def capture_flow_target(
-        self, target: object, inputs: Sequence[str], *, seed: int = 0, sources: bool = False, fake: bool = False
-    ) -> LiveCapture:
-        """As `Runs.capture_target`, or with ``fake`` `Fakes.capture_fake_target`, noting the flow.
-
-        Raises:
-            CaptureError: the target cannot be run or has no graph.
-        """
-        ...
-
-    def forward_target(self, target: object, inputs: Sequence[str], *, seed: int = 0, fake: bool = False) -> Graph:
-        """Run what a SPEC named, and give the graph of its forward; it needs no gradient.
-
-        Raises:
-            StoppedError: the target raised behind some operation, or an operation did; ``ext`` of the last function in
-                its graph has the error under ``failed``.
-            CaptureError: the target cannot be run.
-        """
-        ...
-
-
-@runtime_checkable
-class Explains(Protocol):
-    """A front-end that can explain why a gradient does not arrive."""
-
-    def explain_target(
-        self,
-        target: object,
-        inputs: Sequence[str],
-        *,
-        seed: int = 0,
-        values: bool | None = None,
-        graph: str = "autograd",
-    ) -> Explanation:
-        """Run what a SPEC named, as `Runs.capture_target` does, and explain what comes out, or the error.
-
-        ``graph`` is the one that the explanation's overlay is for, ``autograd`` or ``forward``.
-
-        Raises:
-            CaptureError: the target cannot be run, or returns no tensor.
-        """
-        ...
-
-
-@runtime_checkable
-class Runs(Protocol):
-    """A front-end that can run what a SPEC names, on inputs that are described, and note source lines."""
-
-    def capture_target(
-        self, target: object, inputs: Sequence[str], *, seed: int = 0, sources: bool = False
-    ) -> LiveCapture:
-        """Run and capture what a SPEC named: a tensor, a callable that returns one, or a module to run on ``inputs``.
-
-        With ``sources`` the nodes have their source lines, and the variables they were assigned to.
-
-        Raises:
-            CaptureError: the target cannot be run or has no graph.
-        """
-        ...
-
-
-@runtime_checkable
-class Fakes(Protocol):
-    """A front-end that can run a model without its data."""
-
-    def capture_fake_target(
-        self, target: object, inputs: Sequence[str], *, seed: int = 0, sources: bool = False
-    ) -> LiveCapture:
-        """As `Runs.capture_target`, on tensors without data: the size of a model costs neither memory nor time.
-
-        Raises:
-            CaptureError: the target has data already, cannot be run, or has no graph.
-        """
-        ...
-
-
-@runtime_checkable
-class Seeds(Protocol):
-    """A front-end whose framework draws random numbers."""
-
-    def seed(self, number: int) -> None:
-        """Set the seed of the framework's random numbers."""
-        ...
-
-
-@runtime_checkable
-class Releases(Protocol):
-    """A front-end whose captures hold something of a graph for longer than the program does."""
-
-    def release(self) -> int:
-        """Let go of what captures still hold of graphs that the program has dropped; returns how many functions."""
         ...

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,7 +12,7 @@ from gradir_exporters._mermaid_picture import Picture, Style, fewest_arrows
 from gradir_exporters._mermaid_text import escaped, shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mermaid_pictures import META, PLAIN, boxes_in, export, groups_in
+from mermaid_pictures import META, PLAIN, boxes_in, export, groups_in, parsed
 from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import graphs
 
@@ -23,7 +21,6 @@ from gradir.errors import ExportError, GradirWarning, PassError
 from gradir.ir import Builder, Graph, Scope
 from gradir.passes import fold
 
-NODE_PROJECT = Path(__file__).parent / "node"
 CLASSIC = Style(shapes=True, native=True, saved=True, accumulators=True)
 
 Parse = Callable[[list[str]], list[dict[str, Any]]]
@@ -33,20 +30,7 @@ Parse = Callable[[list[str]], list[dict[str, Any]]]
 def parse(mermaid_node: str) -> Parse:
     """What Mermaid's own parser makes of sources, all in one process."""
 
-    def run(sources: list[str]) -> list[dict[str, Any]]:
-        done = subprocess.run(
-            [mermaid_node, "parse.mjs"],
-            cwd=NODE_PROJECT,
-            input=json.dumps(sources).encode(),
-            capture_output=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr.decode()
-        results: list[dict[str, Any]] = json.loads(done.stdout)
-        return results
-
-    return run
+    return partial(parsed, mermaid_node)
 
 
 def samples_of(strategy: st.SearchStrategy[Graph], count: int) -> list[Graph]:

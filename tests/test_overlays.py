@@ -17,6 +17,7 @@ from gradir_exporters._overlay_looks import FILLS
 from gradir_exporters.dot import to_pydot
 from hypothesis import given
 from hypothesis import strategies as st
+from mermaid_pictures import parsed
 from page_reader import page_data
 from samples import HOSTILE_LABELS, chain, hostile
 from strategies import graphs
@@ -232,8 +233,6 @@ def test_graphviz_draws_the_colours_and_the_legend(dot_program: str) -> None:
 
 
 def test_mermaid_reads_what_is_drawn_over_a_graph(mermaid_node: str) -> None:
-    from subprocess import run
-
     hostile_graph = hostile()
     names = Overlay((Channel(HOSTILE_LABELS[0][:40] or "a", dict.fromkeys(hostile_graph.nodes, '"] <b>'), "`u`"),))
     sources = [
@@ -241,16 +240,7 @@ def test_mermaid_reads_what_is_drawn_over_a_graph(mermaid_node: str) -> None:
         gradir.export(network(), "mermaid", overlay=OVERLAY, depth=1),
         gradir.export(hostile_graph, "mermaid", overlay=names),
     ]
-    done = run(
-        [mermaid_node, "parse.mjs"],
-        cwd=Path(__file__).parent / "node",
-        input=json.dumps(sources).encode(),
-        capture_output=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    for result in json.loads(done.stdout):
+    for result in parsed(mermaid_node, sources):
         assert "error" not in result, result
 
 

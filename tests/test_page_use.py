@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser, Opened
-from page_graphs import changed, failed, layered
+from browser import DRAWING, Browser, Opened, details, drawing
+from page_graphs import failed, layered
 
 import gradir
 from gradir.ir import Builder, TensorMeta
 from gradir.overlays import Channel, Overlay
-
-DRAWING = "[role=application]"
 
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Opened]:
     with browser.opened(layered().to("html", title="a stack")) as opened:
         yield drawing(opened)
-
-
-@pytest.fixture
-def review(browser: Browser) -> Iterator[Opened]:
-    before = layered()
-    with browser.opened(gradir.diff(before, changed(before)).to("html")) as opened:
-        yield drawing(opened)
-
-
-def drawing(opened: Opened) -> Opened:
-    """Keys go to the drawing."""
-    opened.page.locator(DRAWING).first.focus()
-    return opened
-
-
-def details(opened: Opened) -> str:
-    return opened.text("[aria-label=Details]")
 
 
 def find(opened: Opened, words: str) -> list[str]:
@@ -335,72 +315,6 @@ def test_a_forward_that_raised_ends_at_the_operation(browser: Browser) -> None:
         said = details(page)
         assert "sizes 4 and 8 differ" in said
         assert "net.py:9 in forward" in said
-
-
-def test_a_diff_opens_what_changed_only(review: Opened) -> None:
-    assert {"h.0.mlp", "h.3.mlp"} <= {frame["name"] for frame in review.ask("frames")}
-    boxes = {box["name"]: box for box in review.ask("boxes")}
-    assert {"h.0.attn", "head", "head#2"} <= {*boxes}
-    assert boxes["h.0.mlp/gelu:1"]["status"] == "changed"
-    assert boxes["h.0.attn"]["holds"] == []
-    review.press("0")
-    closed = {box["name"]: box for box in review.ask("boxes")}
-    assert closed["h"]["holds"] == ["changed"]
-    assert closed["head#2"]["status"] == "added"
-
-
-def test_the_changes_are_listed_with_both_values(review: Opened) -> None:
-    review.press("v")
-    rows = review.page.get_by_role("listbox", name="Changes")
-    assert "the same 2 changes" in rows.inner_text() or "the same change" in rows.inner_text()
-    rows.get_by_role("option").filter(has_text="relu").first.click()
-    said = details(review)
-    for words in ("op", "gelu", "relu"):
-        assert words in said
-    drawing(review).press("n")
-    first = review.ask("selection")
-    review.press("n")
-    assert review.ask("selection") != first
-    review.press("p")
-    assert review.ask("selection") == first
-
-
-def test_before_and_after_stand_side_by_side(review: Opened) -> None:
-    review.press("b")
-    assert review.ask("sides") is True
-    assert review.page.get_by_text("before", exact=True).count() >= 1
-    review.press("b")
-    assert review.ask("sides") is False
-
-
-def test_the_side_before_says_what_was(review: Opened) -> None:
-    assert ["gelu" in line for line in drawn_text(review)].count(True) == 0
-    review.press("b")
-    said = drawn_text(review)
-    assert "gelu" in said
-    assert "relu" not in said
-
-
-def drawn_text(opened: Opened) -> list[str]:
-    """What is written in the drawing, on the left side of two."""
-    with opened.page.expect_download() as download:
-        opened.press("s")
-    return re.findall(r"<text[^>]*>([^<]*)", Path(download.value.path()).read_text(encoding="utf-8"))
-
-
-def test_a_large_review_begins_at_a_change_that_can_be_read(browser: Browser) -> None:
-    before = layered(40)
-    graph = gradir.diff(before, changed(before)).to("html")
-    with browser.opened(graph, viewport={"width": 1000, "height": 500}) as page:
-        view = page.ask("view")
-        assert 12 * view["k"] >= 5
-        right, bottom = (view[at] + view[size] / view["k"] for at, size in (("x", "width"), ("y", "height")))
-        first = next(box for box in page.ask("boxes") if box["status"] != "same")
-        assert view["x"] <= first["x"] <= right
-        assert view["y"] <= first["y"] <= bottom
-        drawing(page).press("f")
-        page.page.wait_for_timeout(400)
-        assert page.ask("view")["k"] < view["k"]
 
 
 def test_fit_leaves_room_for_the_legend(browser: Browser) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from pathlib import Path
-
 import pytest
+from mermaid_pictures import parsed
 
 import gradir
 from gradir.ir import Builder, Graph, Node, Ref, TensorMeta
@@ -126,15 +123,7 @@ def test_the_tree_says_both() -> None:
 
 def test_mermaid_draws_both(mermaid_node: str) -> None:
     text = layers(4).to("mermaid", focus="h.1/tanh:1")
-    done = subprocess.run(
-        [mermaid_node, "parse.mjs"],
-        cwd=Path(__file__).parent / "node",
-        input=json.dumps([text]).encode(),
-        capture_output=True,
-        timeout=300,
-        check=True,
-    )
-    (picture,) = json.loads(done.stdout)
+    (picture,) = parsed(mermaid_node, [text])
     vertices = {vertex["id"]: vertex for vertex in picture["vertices"]}
     assert [key for key, vertex in vertices.items() if "focus" in vertex["classes"]] == ["n1"]
     assert vertices["n1"]["classes"] == ["function", "focus"], "the second has the last word"

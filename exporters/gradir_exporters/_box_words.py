@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.ir import TensorMeta
 from gradir.ir.edges import sources
+from gradir.ir.excerpt import shortened
 from gradir.ir.frozen import NOTHING
-from gradir.ir.marks import ELIDED, SIGNS, lost_slots, operation_before
+from gradir.ir.marks import ELIDED, SIGNS, failure, is_focus, lost_slots, operation_before
 from gradir.ir.memo import Memo
 from gradir.ir.model import first_known
 from gradir.ir.saved import whole_number
-from gradir.ir.text import counted, short_bytes
+from gradir.ir.text import counted, printable, short_bytes
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -19,7 +20,21 @@ if TYPE_CHECKING:
 
     from gradir.ir import Graph, Node
 
-__all__ = ["CONTEXT", "CUT", "FOCUSED", "NO_VALUE", "OTHER", "Legend", "Words", "inlined", "legend", "module_name"]
+__all__ = [
+    "CONTEXT",
+    "CUT",
+    "FAILED",
+    "FOCUSED",
+    "NO_VALUE",
+    "OTHER",
+    "Legend",
+    "Words",
+    "border",
+    "failure_lines",
+    "inlined",
+    "legend",
+    "module_name",
+]
 
 CONTEXT: Final = "context"
 """What stands for the role of a node that is as it was, where others are marked."""
@@ -32,6 +47,9 @@ OTHER: Final = "other"
 
 CUT: Final = "cut"
 """The role of the box that says why gradient ends, and the kind of the line from there."""
+
+FAILED: Final = "\0failed"
+"""What follows the role of a box whose operation raised; by itself, the look of that in the legend."""
 
 FOCUSED: Final = "\0focus"
 """What follows the role of a box that was asked for; by itself, the look of that in the legend."""
@@ -51,6 +69,7 @@ _ROLES: Final = {
     "output": "output",
     CUT: "where gradient ends",
     FOCUSED: "asked for",
+    FAILED: "✕ raised here",
 }
 _LINES: Final = {
     "data": "data",
@@ -64,6 +83,11 @@ _LINES: Final = {
 
 _MOST_SLOTS: Final = 4
 """Of a function with more, the empty slots are counted instead."""
+
+_LONGEST_ERROR: Final = 80
+"""A box that is wider than its neighbours pushes them apart."""
+
+_LONGEST_FILE: Final = 60
 
 
 class Words:
@@ -96,7 +120,7 @@ class Words:
         # Its frame already says where it is.
         short = (name or node.op or node.id).removeprefix(f"{node.scope}." if node.scope else "")
         title = module_name(short, node.native if node.native != short else "")
-        return [title, *self._given(node), *_module_counts(node)]
+        return [title, *self._given(node), *_module_counts(node), *failure_lines(node)]
 
     def below(self, node: Node) -> list[str]:
         """What stands below the name of a node: the operation and what it gives.
@@ -113,7 +137,8 @@ class Words:
             lines.append("(opaque)")
         if node.op not in self._accumulators:
             lines += self._given(node)
-        return [*lines, self._inline[node.id]] if node.id in self._inline else lines
+        lines += [self._inline[node.id]] if node.id in self._inline else []
+        return lines + failure_lines(node) if node.ext else lines
 
     @staticmethod
     def has_empty(nodes: Iterable[Node]) -> bool:
@@ -135,6 +160,27 @@ class Words:
         if tensor is None or not self._shapes:
             return []
         return [f"{self._tensors[tensor]}, {len(tensors) - 1:,} more" if len(tensors) > 1 else self._tensors[tensor]]
+
+
+def failure_lines(node: Node) -> list[str]:
+    r"""The first line of the error that a node raised, with a sign, then where that was; nothing for most nodes.
+
+    >>> from gradir.ir.model import Node, Source
+    >>> failure_lines(Node("mm", ext={"failed": "ValueError: no\nat all"}, source=Source("net.py", 9)))
+    ['✕ ValueError: no …', 'net.py:9']
+    """
+    if not (error := failure(node)):
+        return []
+    first, *others = error.strip().splitlines() or [""]
+    lines = [f"✕ {shortened(printable(first), _LONGEST_ERROR)}{' …' if others else ''}"]
+    if node.source is not None:
+        lines.append(f"{shortened(printable(node.source.file), _LONGEST_FILE)}:{node.source.line}")
+    return lines
+
+
+def border(node: Node, is_marked: bool) -> str:
+    """What follows the role of a box that has a border of its own; ``is_marked`` is set where a diff is drawn."""
+    return FAILED if failure(node) else FOCUSED if is_focus(node) and not is_marked else ""
 
 
 class Legend(NamedTuple):
@@ -188,7 +234,7 @@ def inlined(graph: Graph) -> tuple[Graph, dict[str, str]]:
     >>> list(drawn.nodes), words
     (['fc/exp:1', 'output'], {'fc/exp:1': 'w [3]'})
     """
-    # Imported when it is asked for: a plain picture loads no passes.
+    # Only now: most pictures need no pass.
     from gradir.passes.wiring import without
 
     nodes, accumulators = graph.nodes, vocabulary_of(graph).accumulators

@@ -15,11 +15,11 @@ import msgspec
 from gradir.errors import ExportError
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import edges_beside, edges_into, have_edges_beside
-from gradir.ir.marks import SIGNS, is_focus, left_out, lost_slots, overlay_mark, stands_for_several, status, times
+from gradir.ir.marks import SIGNS, left_out, lost_slots, overlay_mark, stands_for_several, status, times
 from gradir.ir.memo import Memo
 from gradir.ir.module_tree import split_path
 from gradir.protocols import Options
-from gradir_exporters._box_words import CONTEXT, CUT, FOCUSED, NO_VALUE, Words, inlined, legend
+from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, Words, border, inlined, legend
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
 from gradir_exporters._dot_lengths import entry_lengths, past_saved
 from gradir_exporters._frames import frames, module_of
@@ -178,12 +178,12 @@ class Picture:
         if self._marked:
             mark, count = status(node), times(node)
             number = f"{LINE_BREAK}×{count:,}" if count > 1 else ""
-            return (mark, f"{SIGNS[mark]} {label}{number}") if mark else (CONTEXT, label)
-        if self._overlay:
+            role, label = (mark, f"{SIGNS[mark]} {label}{number}") if mark else (CONTEXT, label)
+        elif self._overlay:
             found = self._overlay.get(node.id)
             role = NO_VALUE if found is None else found.look
             label = label if found is None else f"{label}{LINE_BREAK}{shown(overlay_text(found))}"
-        return role + FOCUSED if is_focus(node) else role, label
+        return role + border(node, self._marked), label
 
     def lines(self) -> Iterator[Line]:
         """Every line, those of the graph's edges first."""
@@ -243,7 +243,7 @@ class Picture:
             roles = {self._overlay[node.id].look if node.id in self._overlay else NO_VALUE for node in nodes}
         else:
             roles = {node.role for node in nodes}
-        roles |= {FOCUSED} if not self._marked and any(map(is_focus, nodes)) else set()
+        roles |= {border(node, self._marked) for node in nodes} - {""}
         roles |= {CUT} if self._stubs else set()
         return roles | {"saved"} if self._options.show_saved and any(node.saved for node in nodes) else roles
 

@@ -12,7 +12,7 @@ from mermaid.flowchart import FlowChart, Link, Node
 from mermaid.style import Style
 
 from gradir.ir.text import quoted
-from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE
+from gradir_exporters._box_words import CONTEXT, CUT, FAILED, FOCUSED, NO_VALUE
 from gradir_exporters._left_out import MORE
 from gradir_exporters._mermaid_picture import BESIDE, LINE, Box
 from gradir_exporters._mermaid_text import escaped, shown
@@ -34,7 +34,10 @@ def _style(name: str, fill: str, width: str | None = None) -> Style:
     return Style(name, fill=fill, color=_TEXT, stroke=_LINE, stroke_width=width)
 
 
-_FOCUS = Style("focus", stroke="#0969da", stroke_width="4px")
+_BORDERS = {
+    FAILED: Style("failed", stroke="#cf222e", stroke_width="4px"),
+    FOCUSED: Style("focus", stroke="#0969da", stroke_width="4px"),
+}
 # The fills are those of the classic picture, as far as that has the role.
 _STYLES = {
     "function": _style("function", "#d3d3d3"),
@@ -117,11 +120,11 @@ def _drawn(items: Sequence[Box | Group], by_key: dict[str, Node]) -> Iterator[st
                 yield f"{indent[2:]}end"
         elif isinstance(item, Box):
             shape, style = _SHAPES.get(item.role, "normal"), _STYLES.get(item.role, _OTHER)
-            styles = [style, _FOCUS] if item.is_focus else [style]
+            styles = [style, _BORDERS[item.border]] if item.border else [style]
             node = by_key[item.key] = Node(item.key, escaped(item.text), shape, styles=styles)
             yield f'{indent}{node.id_}{node.shape.start}"{node.content}"{node.shape.end}:::{style.name}'
-            if item.is_focus:
-                yield f"{indent}class {node.id_} {_FOCUS.name}"
+            if item.border:
+                yield f"{indent}class {node.id_} {_BORDERS[item.border].name}"
         else:
             yield f'{indent}subgraph {item.key}["{escaped(item.text)}"]'
             stack.append(iter(item.items))

@@ -7,11 +7,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import sources
-from gradir.ir.marks import SIGNS, is_focus, left_out, lost_slots, overlay_mark, stands_for_several, status, times
+from gradir.ir.marks import SIGNS, left_out, lost_slots, overlay_mark, stands_for_several, status, times
 from gradir.ir.text import counted
 from gradir.passes import destinations
 from gradir.vocabulary import vocabulary_of
-from gradir_exporters._box_words import CONTEXT, CUT, FOCUSED, NO_VALUE, Words, inlined, legend, module_name
+from gradir_exporters._box_words import (
+    CONTEXT,
+    CUT,
+    FAILED,
+    FOCUSED,
+    NO_VALUE,
+    Words,
+    border,
+    inlined,
+    legend,
+    module_name,
+)
 from gradir_exporters._frames import frames, module_of
 from gradir_exporters._left_out import MORE, boxes_left_out, lines_left_out
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
@@ -77,12 +88,12 @@ class Style(NamedTuple):
 
 
 class Box(NamedTuple):
-    """One node to draw; ``text`` is as the reader shall see it."""
+    """One node to draw; ``text`` is as the reader shall see it, ``border`` `FAILED` or `FOCUSED` for one of its own."""
 
     key: str
     role: str
     text: str
-    is_focus: bool = False
+    border: str = ""
 
 
 class Arrow(NamedTuple):
@@ -197,8 +208,7 @@ class Picture:
         roles = {self._role(node) for node in self._nodes} | ({CUT} if self._stubs else set())
         if self._style.saved and any(node.saved for node in self._nodes):
             roles.add("saved")
-        if not self._marked and any(map(is_focus, self._nodes)):
-            roles.add(FOCUSED)
+        roles |= {border(node, self._marked) for node in self._nodes} - {""}
         said = legend(
             title, roles, {arrow.kind for arrow in self.arrows} - {MORE}, looks, self._words.has_empty(self._nodes)
         )
@@ -209,7 +219,7 @@ class Picture:
         entries += [(LINE, said.note)] if said.note else []
         group = Group(said.title, _LEGEND)
         group.items += [
-            Box(f"l{number}", "function", text, is_focus=True) if role == FOCUSED else Box(f"l{number}", role, text)
+            Box(f"l{number}", "function", text, role) if role in {FAILED, FOCUSED} else Box(f"l{number}", role, text)
             for number, (role, text) in enumerate(entries)
         ]
         return group
@@ -270,7 +280,7 @@ class Picture:
             text = f"{SIGNS[mark]} {text}" + (f"\n×{times(node):,}" if times(node) > 1 else "")
         elif node.id in self._overlay:
             text = f"{text}\n{overlay_text(self._overlay[node.id])}"
-        yield Box(key, self._role(node), text, is_focus(node) and not self._marked)
+        yield Box(key, self._role(node), text, border(node, self._marked))
         for more, text in boxes_left_out(key, self._left_out.get(node.id, (0, 0))):
             yield Box(more, MORE, text)
         for number, slot in enumerate(node.saved if self._style.saved else ()):

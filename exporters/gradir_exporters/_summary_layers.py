@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from gradir.ir.cuts import counts_text
+from gradir.ir.marks import failure
 from gradir.ir.model import Shape
 from gradir.ir.module_tree import OUTSIDE, ModuleTree, scope_depth
 from gradir.ir.totals import bounded, totals
+from gradir_exporters._box_words import failure_lines
 from gradir_exporters._summary_saved import Savings, State, places_of
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ class Totals(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     ``outside_bytes`` were saved by operations of no module, ``folded_bytes`` by folded modules; ``owned_bytes`` are
     parameters, buffers and leaves that slots keep, and no part of ``saved_bytes``. ``cuts`` says how many of each kind
-    there are, where the forward was noted.
+    there are, where the forward was noted. ``raised`` is the operation that ended it, with the error and its line.
     """
 
     parameters: int
@@ -67,6 +69,7 @@ class Totals(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     folded_bytes: int
     owned_bytes: int
     cuts: str = ""
+    raised: str = ""
 
 
 class Row(NamedTuple):
@@ -136,6 +139,7 @@ def _totals(graph: Graph, tree: ModuleTree, savings: Savings) -> Totals:
         bounded(savings.folded),
         bounded(savings.owned),
         counts_text(graph),
+        _raised(graph),
     )
 
 
@@ -230,3 +234,9 @@ class _Leaving:
             return True
         scope = self._tree.scopes[below]
         return scope.class_name in (scope.path, _NUMBER.sub("", scope.path))
+
+
+def _raised(graph: Graph) -> str:
+    """The operation that raised, with the error and the line; nothing of most graphs."""
+    failed = next(filter(failure, graph.nodes.values()), None)
+    return "" if failed is None else f"{failed.id} {' at '.join(failure_lines(failed))}"

@@ -10,7 +10,7 @@ from gradir.ir import Graph
 from gradir.ir.memo import Memo
 from gradir.options import OptionError, filled
 from gradir.protocols import Options
-from gradir_exporters._box_words import CUT, FOCUSED
+from gradir_exporters._box_words import CUT, FAILED, FOCUSED
 from gradir_exporters._dot_labels import cell, shown
 from gradir_exporters._dot_picture import BESIDE, MANY, DotOptions, Picture
 from gradir_exporters._left_out import MORE
@@ -69,8 +69,11 @@ _BARE_LOOKS: Final[Mapping[str, Mapping[str, str]]] = {
     CUT: {"style": "dashed", "color": _CUT_COLOUR},
     MORE: {"shape": "plaintext", "style": "solid"},
 }
-_FOCUS_LOOK: Final = {"color": "#0969da", "penwidth": "3"}
-"""A line of this is seen on a light page and on a dark one."""
+_OWN_BORDERS: Final[Mapping[str, Mapping[str, str]]] = {
+    FAILED: {"color": _CUT_COLOUR, "penwidth": "3"},
+    FOCUSED: {"color": "#0969da", "penwidth": "3"},
+}
+"""By what follows a role; lines of these are seen on a light page and on a dark one."""
 _LINE_SIGNS: Final[Mapping[str, str]] = {
     "data": "──▶",
     "removed": "- - ▶",
@@ -318,10 +321,11 @@ def _line_statements(lines: Iterable[Line]) -> list[str]:
 
 
 def _box_look(role: str, theme: _Theme) -> dict[str, str]:
-    role, *focused = role.split(FOCUSED)
-    if focused:
-        look = _box_look(role or "function", theme)
-        return {**look, "class": f"{look.get('class', 'function')} focus", **_FOCUS_LOOK}
+    for end, border in _OWN_BORDERS.items():
+        plain, found, _ = role.partition(end)
+        if found:
+            look = _box_look(plain or "function", theme)
+            return {**look, "class": f"{look.get('class', 'function')} {end[1:]}", **border}
     if role == "function":
         return {}
     look = {"class": re.sub(r"[^A-Za-z0-9_]+", "-", role)}

@@ -274,6 +274,8 @@ def _totals_lines(totals: Totals, shown: Shown = printable) -> Iterator[str]:
             yield f"{what}: {amount(size)} bytes"
     if totals.cuts:
         yield f"cuts: {shown(totals.cuts)}"
+    if totals.raised:
+        yield f"raised here: {shown(totals.raised)}"
 
 
 def _state_text(name: str, state: State) -> str:

@@ -24,6 +24,7 @@ from gradir.ir.marks import ELIDED, is_focus, left_out, overlay_mark
 from gradir.ir.memo import Memo
 from gradir.ir.text import printable, quoted, tensor_text, word
 from gradir.protocols import Options
+from gradir_exporters._box_words import failure_lines
 from gradir_exporters._overlay_looks import overlay_text
 
 if TYPE_CHECKING:
@@ -192,6 +193,8 @@ class _Drawing:
             parts.append("opaque")
         if is_focus(node):
             parts.append("[focus]")
+        if node.ext and (failed := failure_lines(node)):
+            parts.append(" at ".join(failed))
         mark = overlay_mark(node)
         if mark is not None:
             parts.append(f"[{printable(mark.title)}: {printable(overlay_text(mark))}]")

@@ -127,8 +127,8 @@ def check_is_graph_file(spec: str, options: argparse.Namespace, names: Iterable[
 
 
 def _tell_frontends(parser: Parser) -> None:
+    from gradir.abilities import Records
     from gradir.choosing import ABILITIES, kinds
-    from gradir.protocols import Records
 
     told = []
     for name, kind in kinds().items():
@@ -149,7 +149,7 @@ def captured(options: argparse.Namespace, *, forward: bool = False) -> Graph:
         CaptureError: the SPEC cannot be run or has no graph, or the engine disagrees with what was captured.
     """
     from gradir import choosing
-    from gradir.protocols import Flows, Seeds, StoppedError, Verifies
+    from gradir.abilities import Flows, Seeds, StoppedError, Verifies
 
     target = target_of(options)
     try:
@@ -178,7 +178,7 @@ def captured_so_far(options: argparse.Namespace) -> tuple[Graph, str]:
     Raises:
         CaptureError: as `captured`, but for such a forward.
     """
-    from gradir.protocols import StoppedError
+    from gradir.abilities import StoppedError
 
     try:
         return captured(options, forward=options.graph == "forward"), ""
@@ -209,7 +209,7 @@ def target_of(options: argparse.Namespace) -> object:
 
 def _live(name: str, target: object, options: argparse.Namespace) -> LiveCapture:
     from gradir import choosing, registry
-    from gradir.protocols import Fakes, Flows, Runs
+    from gradir.abilities import Fakes, Flows, Runs
     from gradir.spec import called
 
     frontend = registry.frontend(name)

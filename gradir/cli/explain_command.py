@@ -126,7 +126,7 @@ def _overlay(found: Explanation, graph: Graph | None, spec: str) -> Overlay:
 
 def _of_program(options: argparse.Namespace) -> Explanation:
     from gradir import choosing
-    from gradir.protocols import Explains
+    from gradir.abilities import Explains
 
     with program_output(for_good=False):
         target = target_of(options)

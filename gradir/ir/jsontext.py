@@ -10,7 +10,7 @@ import msgspec
 
 from gradir.ir.fields import other_fields
 from gradir.ir.model import Cut, Node, Record, Saved, Scope, Source, TensorMeta
-from gradir.ir.text import quoted
+from gradir.ir.text import is_unicode, quoted
 
 __all__ = ["TOLD", "further_facts", "json_lines", "json_text", "json_texts", "printable_json"]
 
@@ -122,20 +122,12 @@ def _safe(data: bytes) -> str:
 def _spelled(value: Any) -> Any:
     """The value with the strings that UTF-8 cannot hold written out. It recurses as deep as one record does."""
     if isinstance(value, str):
-        return value if _fits(value) else msgspec.Raw(quoted(value).encode())
+        return value if is_unicode(value) else msgspec.Raw(quoted(value).encode())
     if isinstance(value, (list, tuple)):
         return [_spelled(item) for item in value]
     if not isinstance(value, dict):
         return value
-    if all(map(_fits, value)):
+    if all(map(is_unicode, value)):
         return {key: _spelled(item) for key, item in value.items()}
     items = [quoted(key).encode() + b":" + _ENCODER.encode(_spelled(value[key])) for key in sorted(value)]
     return msgspec.Raw(b"{%b}" % b",".join(items))
-
-
-def _fits(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

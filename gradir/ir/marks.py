@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ELIDED",
+    "FAILED",
     "FOCUS",
     "LEFT_OUT",
     "LOOKS",
@@ -24,6 +25,7 @@ __all__ = [
     "WAS",
     "ListedChange",
     "Mark",
+    "failure",
     "is_focus",
     "left_out",
     "lost_slots",
@@ -41,6 +43,9 @@ ELIDED: Final = "elided_inputs"
 
 Without it such a slot would read as one where no gradient flows.
 """
+
+FAILED: Final = "failed"
+"""The key of ``ext`` for the error of the operation that ended a forward."""
 
 FOCUS: Final = "focus"
 """The key of ``ext`` that is set where a node was asked for, and others are there since they are near it."""
@@ -182,6 +187,17 @@ def _mark(found: object) -> Mark | None:
     return Mark._make(found)
 
 
+def failure(node: Node) -> str:
+    """The error that ended the forward at a node, or nothing.
+
+    >>> from gradir.ir.model import Node
+    >>> failure(Node("x", ext={"failed": "ValueError: no"})), failure(Node("x", ext={"failed": True}))
+    ('ValueError: no', '')
+    """
+    found = node.ext.get(FAILED) if node.ext else ""
+    return found if isinstance(found, str) else ""
+
+
 def is_focus(node: Node) -> bool:
     """Whether a node was asked for."""
     return bool(node.ext) and node.ext.get(FOCUS) is True
@@ -202,12 +218,14 @@ def left_out(node: Node) -> tuple[int, int]:
 
 
 def together(nodes: Collection[Node]) -> dict[str, AttrValue]:
-    """The marks of what stands for several nodes: that one was asked for, all that is left out, the worst overlay."""
+    """The marks of what stands for several nodes: that one was asked for or failed, all left out, the worst overlay."""
     cuts = [*filter(any, map(left_out, nodes))]
     before, behind = sum(cut[0] for cut in cuts), sum(cut[1] for cut in cuts)
     focus: dict[str, AttrValue] = {FOCUS: True} if any(map(is_focus, nodes)) else {}
     cut: dict[str, AttrValue] = {LEFT_OUT: (before, behind)} if before or behind else {}
-    return {**focus, **cut, **_worst_overlay(nodes)}
+    error = next(filter(None, map(failure, nodes)), "")
+    failed: dict[str, AttrValue] = {FAILED: error} if error else {}
+    return {**focus, **failed, **cut, **_worst_overlay(nodes)}
 
 
 def _worst_overlay(nodes: Iterable[Node]) -> dict[str, AttrValue]:

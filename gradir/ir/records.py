@@ -19,6 +19,7 @@ from msgspec import inspect
 from gradir.ir.fields import fields_of
 from gradir.ir.frozen import FrozenDict
 from gradir.ir.model import Node, Record
+from gradir.ir.text import is_unicode
 
 __all__ = ["Fault", "fault_in", "first_fault", "rule_of_attributes", "sound"]
 
@@ -149,7 +150,7 @@ def _keep(values: Sequence[Any], kind: type, rule: _Rule) -> bool:
     """Whether values of one kind keep a rule that allows the kind."""
     if kind is str:
         texts = set(values)
-        return _is_unicode("".join(texts)) and (not rule.words or texts <= rule.words)
+        return is_unicode("".join(texts)) and (not rule.words or texts <= rule.words)
     if kind is int:
         return bool(rule.lowest <= min(values) and max(values) <= _HIGHEST)
     if kind is float:
@@ -199,7 +200,7 @@ def _problem(value: Any, rule: _Rule) -> str:
     kind = type(value)
     if kind is float and float in rule.kinds and not math.isfinite(value):
         return f"is the float {value}, which a file cannot hold: write it as NonFinite('{value}')"
-    if kind is str and str in rule.kinds and not _is_unicode(value):
+    if kind is str and str in rule.kinds and not is_unicode(value):
         return f"is {reprlib.repr(value)}, with a lone surrogate, which a file cannot hold"
     fits = kind in rule.kinds
     if fits and kind is int:
@@ -210,11 +211,3 @@ def _problem(value: Any, rule: _Rule) -> str:
         return ""
     made_of = "" if kind in (int, NoneType, bool, str, float) else f" of type {kind.__name__}"
     return f"is {reprlib.repr(value)}{made_of}; expected {rule.expected}"
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

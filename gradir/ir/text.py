@@ -10,6 +10,7 @@ from gradir.ir.model import MOST, AttrValue, NonFinite, Ref, TensorMeta
 __all__ = [
     "amount",
     "counted",
+    "is_unicode",
     "number_text",
     "printable",
     "quoted",
@@ -55,6 +56,15 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a file can hold the text, which one with a lone surrogate it cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def ref_text(ref: Ref) -> str:

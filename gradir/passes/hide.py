@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
+from gradir.ir.marks import failure
 from gradir.options import Options
 from gradir.passes.wiring import has_one_input, without
 from gradir.vocabulary import vocabulary_of
@@ -36,10 +37,11 @@ class HideShapeOpsPass:
 def hide_shape_ops(graph: Graph) -> Graph:
     """Leave out the views, reshapes and transposes that have one input: what they fed takes that input instead.
 
-    An edge of the result joins two nodes exactly where an edge or a path of hidden nodes did. Shape operations
-    without an input, with several, with several outputs, or opaque ones stay. What a node says of itself does not
-    change, so a consumer's own shape shows what the hidden operations made of the tensor. A view whose base is hidden
-    has none, and neither has a saved slot an origin that is hidden: the node before it made a tensor of another shape.
+    An edge of the result joins two nodes exactly where an edge or a path of hidden nodes did. Shape operations without
+    an input, with several, with several outputs, opaque ones, or one that raised stay. What a node says of itself does
+    not change, so a consumer's own shape shows what the hidden operations made of the tensor. A view whose base is
+    hidden has none, and neither has a saved slot an origin that is hidden: the node before it made a tensor of another
+    shape.
 
     Which operations these are is said by the vocabulary of the framework, see `gradir.vocabulary`. A graph without them
     is returned as it is.
@@ -62,5 +64,6 @@ def hide_shape_ops(graph: Graph) -> Graph:
         and has_one_input(node)
         and len(node.outputs) <= 1
         and not node.opaque
+        and not failure(node)
     }
     return without(graph, gone, has_one_input)

@@ -12,6 +12,7 @@ from typing import Any
 NODE_MODULES = Path(__file__).parents[1] / "node" / "node_modules"
 AXE = NODE_MODULES / "axe-core" / "axe.min.js"
 SIZE = {"width": 1400, "height": 900}
+DRAWING = "[role=application]"
 PROBE = (Path(__file__).parent / "probe.js").read_text(encoding="utf-8")
 """``window.told``: what a page shows, made of what it hands out as ``window.gradir``."""
 SECONDS = 30.0
@@ -129,3 +130,13 @@ def launched(folder: Path) -> Iterator[Browser]:
 
 
 Open = Callable[..., Any]
+
+
+def drawing(opened: Opened) -> Opened:
+    """Keys go to the drawing."""
+    opened.page.locator(DRAWING).first.focus()
+    return opened
+
+
+def details(opened: Opened) -> str:
+    return opened.text("[aria-label=Details]")

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["EXAMPLES", "GRAPHS", "attribute", "run"]
+import gradir
+from gradir import registry
+
+__all__ = ["EXAMPLES", "GPT_SPECS", "GRAPHS", "attribute", "captured", "ids", "run"]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+GPT_SPECS = ("gpt.py:loss", "gpt.py:edited", "gpt.py:swapped")
 
 GRAPHS = (
     "arithmetic.py:product",
@@ -28,9 +34,7 @@ GRAPHS = (
     "unet.py:loss",
     "recurrent.py:loss",
     "mixture.py:loss",
-    "gpt.py:loss",
-    "gpt.py:edited",
-    "gpt.py:swapped",
+    *GPT_SPECS,
 )
 """Every attribute of an example that is called for something with a graph."""
 
@@ -53,3 +57,12 @@ def run(spec: str) -> tuple[Any, Any]:
     """The model, ``None`` where there is none, and the outputs of an example."""
     returned = attribute(spec)()
     return returned if isinstance(returned, tuple) else (None, returned)
+
+
+@cache
+def captured(spec: str) -> gradir.Graph:
+    return registry.frontend("torch").capture_target(attribute(spec), ()).graph
+
+
+def ids(graph: gradir.Graph, role: str) -> list[str]:
+    return [node.id for node in graph.nodes.values() if node.role == role]

@@ -1,7 +1,10 @@
-"""Mermaid pictures: the samples' tensor, a style, and what is in a picture."""
+"""Mermaid pictures: the samples' tensor, a style, what is in a picture, and what Mermaid reads of one."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 from gradir_exporters._mermaid_picture import Box, Group, Style
@@ -9,9 +12,10 @@ from gradir_exporters.mermaid import MermaidExporter, MermaidOptions
 
 from gradir.ir import Graph, TensorMeta
 
-__all__ = ["META", "PLAIN", "boxes_in", "export", "groups_in"]
+__all__ = ["META", "PLAIN", "boxes_in", "export", "groups_in", "parsed"]
 
 META = TensorMeta("float32", (2, 3))
+NODE_PROJECT = Path(__file__).parents[1] / "node"
 PLAIN = Style(shapes=True, native=False, saved=False, accumulators=False)
 
 
@@ -25,3 +29,18 @@ def boxes_in(items: list[Box | Group]) -> list[Box]:
 
 def groups_in(items: list[Box | Group]) -> list[Group]:
     return [group for item in items if isinstance(item, Group) for group in [item, *groups_in(item.items)]]
+
+
+def parsed(mermaid_node: str, sources: list[str]) -> list[dict[str, Any]]:
+    """What Mermaid's own parser makes of sources, all in one process."""
+    done = subprocess.run(
+        [mermaid_node, "parse.mjs"],
+        cwd=NODE_PROJECT,
+        input=json.dumps(sources).encode(),
+        capture_output=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    results: list[dict[str, Any]] = json.loads(done.stdout)
+    return results

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { tokens } from "../src/draw/theme.ts";
 
-const sheet = readFileSync(new URL("../src/style.css", import.meta.url), "utf8");
+const sheet = readFileSync(new URL("../src/style/colours.css", import.meta.url), "utf8");
 const [light, dark] = [...sheet.matchAll(/:root(?::not\(\.paper\))? \{([^}]*)\}/g)].map(
   ([, body]) => new Map([...body.matchAll(/--([\w-]+): (#[0-9a-f]{6});/g)].map(([, name, value]) => [name, value])),
 );

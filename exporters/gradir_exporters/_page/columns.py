@@ -11,6 +11,7 @@ from operator import sub
 from typing import TYPE_CHECKING, Any, Final
 
 from gradir.ir.ids import function_prefix, split_ordinal
+from gradir.ir.marks import failure
 from gradir.ir.memo import Memo
 from gradir.ir.model import first_known
 from gradir.ir.module_tree import OUTSIDE
@@ -39,7 +40,6 @@ ROLES: Final = ("function", "leaf", "parameter", "buffer", "input", "constant", 
 """The roles that a page knows, as in viewer/src/data/model.ts; any other has the number after the last."""
 
 REARRANGES, ACCUMULATES, OPAQUE, FAILED, OUTPUT = 1, 2, 4, 8, 16
-_FAILED: Final = "failed"
 _NAMED, _ACCUMULATOR = 0, -1
 
 
@@ -158,7 +158,7 @@ class Columns:
         return [
             (of_op.get(node.op, 0) if node.op else 0)
             | (OPAQUE if node.opaque else 0)
-            | (FAILED if node.ext and _FAILED in node.ext else 0)
+            | (FAILED if node.ext and failure(node) else 0)
             | (OUTPUT if node.role == "output" else 0)
             for node in self._nodes
         ]

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import nn
 
+from gradir.abilities import StoppedError
 from gradir.errors import CaptureError, SpecError
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.fake import without_data
@@ -21,7 +22,7 @@ from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.paths import ShownPaths
 from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.ir import Graph
-from gradir.protocols import Names, StoppedError
+from gradir.protocols import Names
 from gradir.spec import called, own_error
 
 __all__ = [

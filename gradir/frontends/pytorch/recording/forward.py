@@ -19,6 +19,7 @@ from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Outside
 from gradir.frontends.pytorch.recording.timelines import Frame
 from gradir.ir import Node, Ref, TensorMeta
 from gradir.ir.ids import IdAllocator
+from gradir.ir.marks import FAILED
 
 __all__ = ["forward_nodes"]
 
@@ -233,7 +234,7 @@ class _Forward:
 
 
 def _failed(error: str) -> dict[str, str]:
-    return {"failed": plain_text(error)} if error else {}
+    return {FAILED: plain_text(error)} if error else {}
 
 
 def _operation(func: Any) -> str:
