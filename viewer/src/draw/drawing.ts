@@ -24,7 +24,8 @@ export interface Drawing {
   /** Moves there in a quarter of a second, at once where motion is unwanted. */
   fly(camera: Camera): void;
   hit(x: number, y: number): Hit;
-  resize(): void;
+  /** Whether it has another size now; a hidden page has none, and what was seen in it stays. */
+  resize(): boolean;
 }
 
 /** Pixels beyond each edge that are painted ahead. */
@@ -167,12 +168,14 @@ export function drawing(onMove: (camera: Camera) => void): Drawing {
     },
     resize() {
       const { width, height } = size;
-      size = { width: element.clientWidth, height: element.clientHeight };
-      if (size.width === width && size.height === height) return;
+      const { clientWidth, clientHeight } = element;
+      if (clientWidth * clientHeight === 0 || (clientWidth === width && clientHeight === height)) return false;
+      size = { width: clientWidth, height: clientHeight };
       // What was in the middle stays there.
       if (width > 0) camera = panned(camera, (size.width - width) / 2, (size.height - height) / 2);
       paintedAt = null;
       request();
+      return true;
     },
   };
 }
