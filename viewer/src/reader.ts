@@ -88,8 +88,8 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
     }
   }
   // What is done before anything is seen is not meant for the drawing.
-  for (const kind of ["pointerdown", "wheel", "keydown"])
-    addEventListener(kind, () => (isTouched ||= stage.drawings[0].size.width > 0), { capture: true, passive: true });
+  for (const kind of ["pointerdown", "wheel", "keydown", "click"])
+    addEventListener(kind, () => (isTouched ||= stage.drawings[0].size.width > 0), true);
   return {
     model,
     sums,

@@ -119,7 +119,7 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
   };
   /** The legend at the left of the bottom and the map at the right of it, in pixels of the view. */
   const covers = (): Rectangle[] =>
-    [...element.parentElement!.querySelectorAll<HTMLElement>(".legend, .minimap")].map(({ offsetLeft, offsetTop, offsetWidth, offsetHeight }) => ({
+    [element.parentElement!.querySelector<HTMLElement>(".legend")!, map.element].map(({ offsetLeft, offsetTop, offsetWidth, offsetHeight }) => ({
       // Of two views both show the same.
       x: offsetLeft % first().size.width,
       y: offsetTop,
