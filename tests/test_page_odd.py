@@ -305,7 +305,7 @@ def test_what_was_moved_stays_in_a_frame_of_another_size(browser: Browser) -> No
         page.page.mouse.up()
         view, opened = sight(frame)
         # A cell of a notebook that is scrolled out of sight may be hidden.
-        for style in ("display: none", LARGE):
+        for style in ("width: 0; height: 0", "display: none", LARGE):
             page.page.evaluate(STYLED, style)
             page.page.wait_for_timeout(100)
         assert sight(frame) == (view, opened)
@@ -315,4 +315,56 @@ def test_what_was_moved_stays_in_a_frame_of_another_size(browser: Browser) -> No
         for at, side in (("x", "width"), ("y", "height")):
             assert after[side] < view[side]
             middle = view[at] + view[side] / 2 / view["k"]
-            assert after[at] + after[side] / 2 / after["k"] == pytest.approx(middle), "what was in the middle stays there"
+            assert after[at] + after[side] / 2 / after["k"] == pytest.approx(middle), (
+                "what was in the middle stays there"
+            )
+
+
+def on_screen(page: Opened, name: str) -> dict[str, float]:
+    """The sides of a box in the window."""
+    (box,) = [box for box in page.ask("boxes") if box["name"] == name]
+    view, drawing = page.ask("view"), page.page.locator(".drawing").bounding_box()
+    left = drawing["x"] + (box["x"] - view["x"]) * view["k"]
+    top = drawing["y"] + (box["y"] - view["y"]) * view["k"]
+    return {
+        "left": left,
+        "top": top,
+        "right": left + box["width"] * view["k"],
+        "bottom": top + box["height"] * view["k"],
+    }
+
+
+@pytest.mark.parametrize("cover", [".legend", ".minimap"])
+def test_what_is_brought_into_sight_is_not_below_the_legend_or_the_map(browser: Browser, cover: str) -> None:
+    with browser.opened(chain(40).to("html")) as page:
+        covered = page.page.locator(cover).bounding_box()
+        wanted = "exp:9"
+        before = on_screen(page, wanted)
+        # Wholly in sight but for what lies over it.
+        side = "right" if cover == ".minimap" else "left"
+        over = {"left": covered["x"], "right": covered["x"] + covered["width"]}[side]
+        page.page.evaluate(
+            "([dx, dy]) => gradir.page.stage.pan(dx, dy)", [over - before[side], covered["y"] - before["top"]]
+        )
+        assert on_screen(page, wanted)[side] == pytest.approx(over)
+        page.press("/")
+        page.page.keyboard.type(wanted)
+        page.until(f"hits[0] === '{wanted}'")
+        page.press("Enter")
+        page.until("selection.kind === 'node'")
+        box, drawing = on_screen(page, wanted), page.page.locator(".drawing").bounding_box()
+        assert drawing["x"] <= box["left"]
+        assert drawing["y"] <= box["top"]
+        for each in (".legend", ".minimap"):
+            over = page.page.locator(each).bounding_box()
+            assert box["bottom"] < over["y"] or box["right"] < over["x"] or box["left"] > over["x"] + over["width"]
+
+
+def test_a_parameter_that_is_not_reached_is_marked_at_its_open_module(browser: Browser) -> None:
+    with browser.opened(layered(flow=True).to("html"), "#open=head") as page:
+        (stub,) = [stub for stub in page.ask("stubs") if stub["cut"] == 1]
+        (frame,) = [frame for frame in page.ask("frames") if frame["name"] == "head"]
+        assert (stub["box"], stub["y"]) == ("head", frame["y"] + frame["height"])
+        place = page.ask("placeOfStub(1)")
+        page.page.mouse.click(place["x"], place["y"])
+        assert page.ask("selection") == {"kind": "cut", "name": "1"}
