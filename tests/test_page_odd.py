@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from browser import Browser, Opened
 from msgspec.structs import replace
@@ -246,3 +248,123 @@ def test_an_empty_graph_says_so(browser: Browser, scheme: str) -> None:
         page.press("e", "0", "f", "z", "ArrowDown", "Enter", "a", "l", "n", "r", "h", "x", "o", "+")
         assert page.ask("boxes") == []
         assert not page.violations()
+
+
+FRAME = """([html, style]) => {
+    const frame = document.createElement('iframe');
+    frame.srcdoc = html;
+    frame.sandbox = 'allow-scripts allow-downloads';
+    frame.style = style;
+    frame.frameBorder = 0;
+    document.body.replaceChildren(frame);
+}"""
+SEEN = "() => window.gradir?.timings.picture > 0"
+STYLED = "style => { document.querySelector('iframe').style = style; }"
+PAINTED = "new Promise((painted) => requestAnimationFrame(() => setTimeout(painted, 200)))"
+LARGE, SMALL = "width: 850px; height: 600px", "width: 500px; height: 400px"
+
+
+def framed(page: Opened, graph: Graph, style: str) -> Any:
+    """The frame of a page as in a notebook."""
+    page.page.evaluate(FRAME, [graph.to("html"), style])
+    return page.page.frames[-1]
+
+
+def sight(frame: Any) -> tuple[Any, Any]:
+    """Where the eye is, and what is open."""
+    frame.evaluate(PAINTED)
+    return frame.evaluate("window.told.view"), frame.evaluate("window.told.opened")
+
+
+@pytest.mark.parametrize("first", ["width: 0; height: 0", "display: none", "width: 850px; height: 0", SMALL])
+@pytest.mark.parametrize("kind", ["layers", "chain", "failed"])
+def test_a_frame_that_grows_shows_what_one_that_is_large_shows(browser: Browser, first: str, kind: str) -> None:
+    graph = {"layers": layered, "chain": lambda: chain(16), "failed": failed}[kind]()
+    with browser.opened(layered().to("html")) as page:
+        frame = framed(page, graph, LARGE)
+        frame.wait_for_function(SEEN)
+        wanted = sight(frame)
+        assert wanted[0]["width"] == 850
+        frame = framed(page, graph, first)
+        if first == SMALL:
+            frame.wait_for_function(SEEN)
+            assert sight(frame) != wanted
+        page.page.wait_for_timeout(300)
+        page.page.evaluate(STYLED, LARGE)
+        frame.wait_for_function(SEEN)
+        assert sight(frame) == wanted
+
+
+def test_what_was_moved_stays_in_a_frame_of_another_size(browser: Browser) -> None:
+    with browser.opened(layered().to("html")) as page:
+        frame = framed(page, layered(), LARGE)
+        frame.wait_for_function(SEEN)
+        page.page.mouse.move(400, 300)
+        page.page.mouse.down()
+        page.page.mouse.move(340, 250)
+        page.page.mouse.up()
+        view, opened = sight(frame)
+        # A cell of a notebook that is scrolled out of sight may be hidden.
+        for style in ("width: 0; height: 0", "display: none", LARGE):
+            page.page.evaluate(STYLED, style)
+            page.page.wait_for_timeout(100)
+        assert sight(frame) == (view, opened)
+        page.page.evaluate(STYLED, SMALL)
+        after, same = sight(frame)
+        assert (after["k"], same) == (view["k"], opened)
+        for at, side in (("x", "width"), ("y", "height")):
+            assert after[side] < view[side]
+            middle = view[at] + view[side] / 2 / view["k"]
+            assert after[at] + after[side] / 2 / after["k"] == pytest.approx(middle), (
+                "what was in the middle stays there"
+            )
+
+
+def on_screen(page: Opened, name: str) -> dict[str, float]:
+    """The sides of a box in the window."""
+    (box,) = [box for box in page.ask("boxes") if box["name"] == name]
+    view, drawing = page.ask("view"), page.page.locator(".drawing").bounding_box()
+    left = drawing["x"] + (box["x"] - view["x"]) * view["k"]
+    top = drawing["y"] + (box["y"] - view["y"]) * view["k"]
+    return {
+        "left": left,
+        "top": top,
+        "right": left + box["width"] * view["k"],
+        "bottom": top + box["height"] * view["k"],
+    }
+
+
+@pytest.mark.parametrize("cover", [".legend", ".minimap"])
+def test_what_is_brought_into_sight_is_not_below_the_legend_or_the_map(browser: Browser, cover: str) -> None:
+    with browser.opened(chain(40).to("html")) as page:
+        covered = page.page.locator(cover).bounding_box()
+        wanted = "exp:9"
+        before = on_screen(page, wanted)
+        # Wholly in sight but for what lies over it.
+        side = "right" if cover == ".minimap" else "left"
+        over = {"left": covered["x"], "right": covered["x"] + covered["width"]}[side]
+        page.page.evaluate(
+            "([dx, dy]) => gradir.page.stage.pan(dx, dy)", [over - before[side], covered["y"] - before["top"]]
+        )
+        assert on_screen(page, wanted)[side] == pytest.approx(over)
+        page.press("/")
+        page.page.keyboard.type(wanted)
+        page.until(f"hits[0] === '{wanted}'")
+        page.press("Enter")
+        page.until("selection.kind === 'node'")
+        box, drawing = on_screen(page, wanted), page.page.locator(".drawing").bounding_box()
+        assert drawing["x"] <= box["left"]
+        assert drawing["y"] <= box["top"]
+        for each in (".legend", ".minimap"):
+            over = page.page.locator(each).bounding_box()
+            assert box["bottom"] < over["y"] or box["right"] < over["x"] or box["left"] > over["x"] + over["width"]
+
+
+def test_a_parameter_that_is_not_reached_is_marked_at_its_open_module(browser: Browser) -> None:
+    with browser.opened(layered(flow=True).to("html"), "#open=head") as page:
+        (stub,) = [stub for stub in page.ask("stubs") if stub["cut"] == 1]
+        (frame,) = [frame for frame in page.ask("frames") if frame["name"] == "head"]
+        assert (stub["box"], stub["y"]) == ("head", frame["y"] + frame["height"])
+        place = page.ask("placeOfStub(1)")
+        page.page.mouse.click(place["x"], place["y"])
+        assert page.ask("selection") == {"kind": "cut", "name": "1"}

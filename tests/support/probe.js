@@ -53,7 +53,9 @@ window.told = (() => {
       }));
     },
     get stubs() {
-      return stage().scene.stubs.map(({ cut, box, above, x, y }) => ({ cut, box: boxName(box), above, x, y }));
+      const { stubs, boxes, frames } = stage().scene;
+      const places = [...boxes, ...frames];
+      return stubs.map(({ cut, box, above, x, y }) => ({ cut, box: nameOf(places[box]), above, x, y }));
     },
     get selection() {
       const { kind, at } = page().state.selected;

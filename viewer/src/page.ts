@@ -11,11 +11,13 @@ import { surroundings } from "./surroundings.ts";
 async function start(): Promise<void> {
   const model = await readModel(document);
   timings.read = performance.now();
+  // A frame may be read before it is seen: what stands where depends on the room that there is.
+  while (innerWidth * innerHeight === 0) await new Promise(requestAnimationFrame);
   const { page, finder, showLists, showDetails } = surroundings(model);
   const { stage } = page;
   stage.resize();
   page.go(location.hash);
-  new ResizeObserver(() => stage.resize()).observe(stage.element);
+  new ResizeObserver(() => page.resize()).observe(stage.element);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => stage.recolour());
   printing(page);
   probe({ page, finder });

@@ -15,6 +15,8 @@ import { boxesWords, trailWords } from "./words.ts";
 export interface Reader extends Omit<Page, "tool"> {
   /** Goes to the view of a link, to the first one where it is empty. */
   go(hash: string): void;
+  /** Follows the size of the window; a view that nobody has touched begins again in it. */
+  resize(): void;
 }
 
 /** Of a graph with more nodes equal layers and steps are drawn once at first. */
@@ -35,6 +37,8 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
   };
   const failed = model.nodes.flags.findIndex((bits) => (bits & flag.failed) !== 0);
   let state = first;
+  let link = "";
+  let isTouched = false;
   const past = memory(go);
   const stage = stageOf(model, state, sums, () => past.look(stage.camera));
 
@@ -58,6 +62,7 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
   }
   function go(hash: string): void {
     const last = state;
+    link = hash;
     const switches = switchesOf(hash, first.switches);
     // A link has all of the view, but switches that stay need no new drawing.
     const isSame = JSON.stringify(switches) === JSON.stringify(state.switches);
@@ -82,6 +87,9 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
       stage.reveal(state.selected);
     }
   }
+  // What is done before anything is seen is not meant for the drawing.
+  for (const kind of ["pointerdown", "wheel", "keydown", "click"])
+    addEventListener(kind, () => (isTouched ||= stage.drawings[0].size.width > 0), true);
   return {
     model,
     sums,
@@ -95,6 +103,9 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
       return stage.shown;
     },
     go,
+    resize() {
+      if (stage.resize() && !isTouched) go(link);
+    },
     say,
     select(selected, isSeen = false) {
       const inner = isSeen ? [] : around(stage.shown, selected).filter((scope) => !state.opened.has(scope));

@@ -55,7 +55,6 @@ export function surroundings(model: Model): Surroundings {
     ],
     (name) => {
       root.classList.toggle("wide", name === "modules");
-      stage.resize();
       tabs.reveal();
     },
   );
@@ -68,8 +67,7 @@ export function surroundings(model: Model): Surroundings {
         tabs.focus(name);
       },
       toggleSide(side) {
-        if (root.classList.toggle(`no${side}`)) stage.resize();
-        else showSide(side);
+        if (!root.classList.toggle(`no${side}`)) showSide(side);
       },
     }),
   );

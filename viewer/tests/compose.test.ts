@@ -133,10 +133,16 @@ test("a cut is a stub at its box or at the closed module that holds it", () => {
   const [first, second] = ["a", "c"].map((path) => closed.boxOfScope(made.shown.scopes.find(path)));
   assert.deepEqual(closed.stubs.map(({ cut, box, above }) => [cut, box, above]), [[0, first, false], [0, second, true], [1, first, false]]);
   const opened = made.scene(all(made));
+  const frame = opened.frames.findIndex(({ scope }) => scope === made.shown.scopes.find("a.b"));
   assert.deepEqual(opened.stubs.map(({ cut, box, above }) => [cut, box, above]), [
     [0, opened.boxOf(stopped), false],
     [0, opened.boxOf(after), true],
+    [1, opened.boxes.length + frame, false],
   ]);
+  // At the lower edge of the frame, off its middle.
+  const [around, stub] = [opened.frames[frame], opened.stubs[2]];
+  assert.equal(stub.y, around.y + around.height);
+  assert.ok(stub.x > around.x + around.width / 2 && stub.x < around.x + around.width);
 });
 
 test("changes are counted in closed modules", () => {

@@ -6,10 +6,10 @@
 import type { Rectangle } from "../scene/scene.ts";
 import { type Camera, type Size, between, panned, seen, within } from "./camera.ts";
 import { type Hit, hitAt } from "./hits.ts";
-import { type Marks, captions, noMarks, paintCaptions, paintMarks } from "./over.ts";
+import { type Marks, noMarks, paintOver } from "./over.ts";
 import { paintScene } from "./paint.ts";
 import type { Painting } from "./painting.ts";
-import { canvasPen } from "./pen.ts";
+import { canvasPen, lookFrom } from "./pen.ts";
 
 export interface Drawing {
   readonly element: HTMLElement;
@@ -24,7 +24,8 @@ export interface Drawing {
   /** Moves there in a quarter of a second, at once where motion is unwanted. */
   fly(camera: Camera): void;
   hit(x: number, y: number): Hit;
-  resize(): void;
+  /** Whether it has another size now; a hidden page has none, and what was seen in it stays. */
+  resize(): boolean;
 }
 
 /** Pixels beyond each edge that are painted ahead. */
@@ -50,14 +51,7 @@ export function drawing(onMove: (camera: Camera) => void): Drawing {
   const painted = { count: 0, milliseconds: 0 };
 
   const covered = (): Rectangle | null =>
-    paintedAt === null
-      ? null
-      : {
-          x: paintedAt.x - beyond / paintedAt.k,
-          y: paintedAt.y - beyond / paintedAt.k,
-          width: (size.width + 2 * beyond) / paintedAt.k,
-          height: (size.height + 2 * beyond) / paintedAt.k,
-        };
+    paintedAt && seen(panned(paintedAt, beyond, beyond), { width: size.width + 2 * beyond, height: size.height + 2 * beyond });
 
   const paint = (): void => {
     if (painting === null || size.width === 0) return;
@@ -68,8 +62,7 @@ export function drawing(onMove: (camera: Camera) => void): Drawing {
     if (context === null) return;
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.clearRect(0, 0, base.width, base.height);
-    const scale = camera.k * ratio;
-    context.setTransform(scale, 0, 0, scale, beyond * ratio - camera.x * scale, beyond * ratio - camera.y * scale);
+    lookFrom(context, camera, ratio, beyond);
     paintedAt = camera;
     const window = covered();
     if (window !== null) paintScene(canvasPen(context), painting, window, camera.k);
@@ -79,19 +72,14 @@ export function drawing(onMove: (camera: Camera) => void): Drawing {
     base.style.transform = "";
   };
 
-  const paintOver = (): void => {
+  const paintAbove = (): void => {
     const ratio = devicePixelRatio;
     fitCanvas(over, size.width, size.height, ratio);
     const context = over.getContext("2d");
     if (context === null || painting === null) return;
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.clearRect(0, 0, over.width, over.height);
-    const scale = camera.k * ratio;
-    context.setTransform(scale, 0, 0, scale, -camera.x * scale, -camera.y * scale);
-    const pen = canvasPen(context);
-    paintMarks(pen, painting, marks[0], marks[1], camera.k);
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    paintCaptions(pen, painting, captions(painting, camera, size), size);
+    paintOver(context, painting, camera, size, ratio, ...marks);
   };
 
   /** Moves what is painted where that covers the view and is sharp enough; paints anew when the move has ended. */
@@ -107,11 +95,9 @@ export function drawing(onMove: (camera: Camera) => void): Drawing {
       const dy = (paintedAt.y - camera.y) * camera.k - beyond * (blur - 1);
       base.style.transform = `translate(${dx}px, ${dy}px) scale(${blur})`;
       clearTimeout(later);
-      later = window.setTimeout(() => {
-        paint();
-      }, 140);
+      later = window.setTimeout(paint, 140);
     }
-    paintOver();
+    paintAbove();
   };
   const request = (): void => {
     if (frame === 0) frame = requestAnimationFrame(tick);
@@ -167,12 +153,14 @@ export function drawing(onMove: (camera: Camera) => void): Drawing {
     },
     resize() {
       const { width, height } = size;
-      size = { width: element.clientWidth, height: element.clientHeight };
-      if (size.width === width && size.height === height) return;
+      const { clientWidth, clientHeight } = element;
+      if (clientWidth * clientHeight === 0 || (clientWidth === width && clientHeight === height)) return false;
+      size = { width: clientWidth, height: clientHeight };
       // What was in the middle stays there.
       if (width > 0) camera = panned(camera, (size.width - width) / 2, (size.height - height) / 2);
       paintedAt = null;
       request();
+      return true;
     },
   };
 }

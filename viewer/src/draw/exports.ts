@@ -1,10 +1,10 @@
 /** What is seen as a file: an SVG with texts that stay texts, or a PNG at twice the size. */
 
 import { type Camera, type Size, seen } from "./camera.ts";
-import { type Marks, captions, noMarks, paintCaptions, paintMarks } from "./over.ts";
+import { type Marks, noMarks, paintCaptions, paintMarks, paintOver } from "./over.ts";
 import { paintScene } from "./paint.ts";
 import type { Painting } from "./painting.ts";
-import { type Pen, type Stroke, canvasPen, curve, family } from "./pen.ts";
+import { type Pen, type Stroke, canvasPen, curve, family, lookFrom } from "./pen.ts";
 
 export function svgOf(painting: Painting, camera: Camera, size: Size, selected: Marks, title: string): string {
   const parts: string[] = [];
@@ -13,7 +13,7 @@ export function svgOf(painting: Painting, camera: Camera, size: Size, selected: 
   paintScene(pen, painting, window, camera.k);
   paintMarks(pen, painting, selected, noMarks, camera.k);
   const over: string[] = [];
-  paintCaptions(svgPen(over), painting, captions(painting, camera, size), size);
+  paintCaptions(svgPen(over), painting, camera, size);
   const shift = `scale(${short(camera.k)}) translate(${short(-camera.x)} ${short(-camera.y)})`;
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${size.width}" height="${size.height}" viewBox="0 0 ${size.width} ${size.height}" role="img" font-family="${escaped(family)}">`,
@@ -37,13 +37,9 @@ export function canvasOf(painting: Painting, camera: Camera, size: Size, selecte
   if (context === null) return canvas;
   context.fillStyle = painting.theme("ground");
   context.fillRect(0, 0, canvas.width, canvas.height);
-  const scale = camera.k * ratio;
-  context.setTransform(scale, 0, 0, scale, -camera.x * scale, -camera.y * scale);
-  const pen = canvasPen(context);
-  paintScene(pen, painting, seen(camera, size), camera.k);
-  paintMarks(pen, painting, selected, noMarks, camera.k);
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  paintCaptions(pen, painting, captions(painting, camera, size), size);
+  lookFrom(context, camera, ratio);
+  paintScene(canvasPen(context), painting, seen(camera, size), camera.k);
+  paintOver(context, painting, camera, size, ratio, selected, noMarks);
   return canvas;
 }
 

@@ -36,7 +36,7 @@ export function hitAt(painting: Painting | null, camera: Camera, size: Size, scr
   }
   for (let at = scene.frames.length - 1; at >= 0; at--) {
     const frame = scene.frames[at];
-    if (frame.scope > 0 && x >= frame.x && x <= frame.x + frame.width && y >= frame.y && y <= frame.y + frame.height) {
+    if (x >= frame.x && x <= frame.x + frame.width && y >= frame.y && y <= frame.y + frame.height) {
       return { kind: "frame", at, isSign: false, isCaption: false };
     }
   }

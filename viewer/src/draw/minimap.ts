@@ -71,7 +71,6 @@ export function minimap(onMove: (x: number, y: number) => void): Minimap {
       if (context === null) return;
       context.setTransform(scale * ratio, 0, 0, scale * ratio, 0, 0);
       for (const part of scene.frames) {
-        if (part.scope === 0) continue;
         context.fillStyle = next.theme(part.depth % 2 === 0 ? "frame-a" : "frame-b");
         context.fillRect(part.x, part.y, part.width, part.height);
       }

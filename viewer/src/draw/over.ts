@@ -6,7 +6,7 @@ import { fitted, font, textWidth } from "../scene/widths.ts";
 import { type Camera, type Size, overlap, seen } from "./camera.ts";
 import { arrow, isHidden, paintSigns, rims, stubLength } from "./paint.ts";
 import { type Painting, linesAt } from "./painting.ts";
-import type { Pen } from "./pen.ts";
+import { type Pen, canvasPen, lookFrom } from "./pen.ts";
 
 /** Places in the scene, -1 for none. */
 export interface Marks {
@@ -25,59 +25,90 @@ export interface Caption {
   readonly height: number;
   readonly words: string;
   readonly size: number;
-  /** Whether the top of its frame is out of sight. */
-  readonly isStuck: boolean;
+  /** Where it and those behind it end at the latest. */
+  readonly end: number;
+  /** Whether it goes on after that of the frame around it. */
+  readonly isBehind: boolean;
 }
 
 const mostLines = 3000;
 
-/** The captions in pixels of the view: at the top of each frame, or of the view where that is out of sight. */
+/**
+ * The captions in pixels of the view: at the top of each frame, or of the view where that is out of sight. There they are one line, each behind
+ * that of the frame around it; frames beside each other keep to their own columns.
+ */
 export function captions(painting: Painting, camera: Camera, size: Size): Caption[] {
   const window = seen(camera, size);
   const high = Math.min(18, Math.max(13, 26 * camera.k));
-  // By scope; captions that stick to the top stand each behind that of the frame around it.
-  const known = new Map<number, { readonly y: number; readonly right: number; readonly isStuck: boolean }>();
   const { parent } = painting.shown.scopes;
+  const { frames } = painting.places.scene;
+  const inSight = [...frames.keys()].filter((at) => overlap(frames[at], window) && !isHidden(painting, painting.looks.frames[at]));
+  // Where there is too little room in the frame it stands above it, not over what is in it.
+  const topOf = (at: number): number => (frames[at].y - camera.y) * camera.k + Math.min(0, room.top * camera.k - high);
+  // By the scope around, how many frames the top of the view may pass through.
+  const beside = new Map<number, number>();
+  for (const at of inSight) {
+    const around = parent[frames[at].scope];
+    if (topOf(at) < high) beside.set(around, (beside.get(around) ?? 0) + 1);
+  }
+  const known = new Map<number, Caption | undefined>();
   const made: Caption[] = [];
-  painting.places.scene.frames.forEach((frame, at) => {
-    if (frame.scope === 0 || !overlap(frame, window) || isHidden(painting, painting.looks.frames[at])) return;
+  for (const at of inSight) {
+    const frame = frames[at];
     const left = (frame.x - camera.x) * camera.k;
-    // Where there is too little room in the frame it stands above it, not over what is in it.
-    const top = (frame.y - camera.y) * camera.k + Math.min(0, room.top * camera.k - high);
+    const top = topOf(at);
     const width = frame.width * camera.k;
     const height = frame.height * camera.k;
-    const isSmall = camera.k * 12 < 8;
-    if (width < 36 || height < (isSmall ? 70 : 18)) return;
+    if (width < 36 || height < (camera.k * 12 < 8 ? 70 : 18)) continue;
     const scale = Math.min(13, Math.max(8.5, font.size * camera.k));
     const outer = known.get(parent[frame.scope]);
     const isBelow = outer === undefined || top >= outer.y + high;
-    const isStuck = outer === undefined ? top < 0 : outer.isStuck && !isBelow;
+    const isStuck = outer === undefined ? top < 0 : outer.y <= 0 && !isBelow;
     // Far out there is no room for the captions of all depths.
-    if (!isBelow && !isStuck) return;
-    const y = Math.min(isStuck ? (outer?.y ?? 0) : top, top + height - high);
-    const x = isStuck && outer !== undefined && y === outer.y ? outer.right : Math.min(Math.max(left, 0), Math.max(left, left + width - 60));
-    const most = (((isStuck ? size.width : Math.min(left + width, size.width)) - x - 26) * font.size) / scale;
-    if (most < 40) return;
+    if (!isBelow && !isStuck) {
+      known.set(frame.scope, outer);
+      continue;
+    }
+    const isBehind = isStuck && outer !== undefined;
+    const hasOwn = !isStuck || beside.get(parent[frame.scope])! > 1;
+    const lowest = top + height - high;
+    const y = isBehind ? outer.y : Math.min(isStuck ? 0 : top, lowest);
+    const x = isBehind ? Math.max(outer.x + outer.width + 10, hasOwn ? left : 0) : Math.min(Math.max(left, 0), Math.max(left, left + width - 60));
+    const end = Math.min(isBehind ? outer.end : size.width, hasOwn ? left + width : size.width);
+    const most = ((end - x - 26) * font.size) / scale;
     const words = fitted(painting.words.get(frame)?.[0] ?? frame.caption, most, true);
-    const wide = Math.min(isStuck ? size.width : width, (textWidth(words, true) * scale) / font.size + 28);
-    made.push({ frame: at, x, y, width: wide, height: high, words, size: scale, isStuck });
-    known.set(frame.scope, { y, right: x + wide + 2, isStuck });
-  });
+    const wide = Math.min(end - x, (textWidth(words, true) * scale) / font.size + 28);
+    const caption = { frame: at, x, y, width: wide, height: high, words, size: scale, end, isBehind };
+    known.set(frame.scope, caption);
+    // Where there is no room for it there is none for those in it.
+    if (most >= 40 && lowest >= y) made.push(caption);
+  }
   return made;
 }
 
 /** The signs are painted with each caption: click on it to close the frame. */
-export function paintCaptions(pen: Pen, painting: Painting, all: readonly Caption[], size: Size): void {
+export function paintCaptions(pen: Pen, painting: Painting, camera: Camera, size: Size): void {
   const { theme, places } = painting;
-  // Those that stick to the top have a band of their own.
-  const stuck = all.filter(({ isStuck, y }) => isStuck && y > -1);
-  if (stuck.length > 0) pen.rectangles([0, 0, size.width, stuck[0].height + 1], theme("panel"), null, 0);
-  for (const { frame, x, y, width, height, words, size } of all) {
+  const all = captions(painting, camera, size);
+  // Those at the top have a band of their own.
+  const atTop = all.find(({ y }) => y === 0);
+  if (atTop) pen.rectangles([0, 0, size.width, atTop.height + 1], theme("panel"), null, 0);
+  for (const { frame, x, y, width, height, words, size, isBehind } of all) {
     const tint = theme(places.scene.frames[frame].depth % 2 === 0 ? "frame-a" : "frame-b");
     pen.rectangles([x + 2, y + 1, width - 4, height - 2], tint, null, 4);
+    if (isBehind) pen.text("\u203a", x - 6, y + height * 0.75, size, theme("quiet"), true, "left");
     pen.text("\u2212", x + 7, y + height * 0.75, size, theme("quiet"), true, "left");
     pen.text(words, x + 20, y + height * 0.75, size, theme("text"), true, "left", width - 22);
   }
+}
+
+/** What is marked, and the captions, in the pixels of a canvas. */
+export function paintOver(context: CanvasRenderingContext2D, painting: Painting, camera: Camera, size: Size, ratio: number, selected: Marks, pointed: Marks): void {
+  const pen = canvasPen(context);
+  lookFrom(context, camera, ratio);
+  paintMarks(pen, painting, selected, pointed, camera.k);
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  paintCaptions(pen, painting, camera, size);
 }
 
 /** Selected and pointed-at things, in the coordinates of the scene. */

@@ -54,7 +54,7 @@ function paintFrames(pen: Pen, painting: Painting, window: Rectangle, k: number)
     batch = [];
   };
   painting.places.scene.frames.forEach((frame, at) => {
-    if (frame.scope === 0 || !overlap(frame, window) || isHidden(painting, painting.looks.frames[at])) return;
+    if (!overlap(frame, window) || isHidden(painting, painting.looks.frames[at])) return;
     if (frame.depth !== depth) {
       flush();
       depth = frame.depth;

@@ -1,5 +1,7 @@
 /** What a painter draws with: a canvas, or the text of an SVG. Things come in batches of one look. */
 
+import type { Camera } from "./camera.ts";
+
 export interface Stroke {
   readonly colour: string;
   readonly width: number;
@@ -110,4 +112,10 @@ export function canvasPen(context: CanvasRenderingContext2D): Pen {
       context.globalAlpha = share;
     },
   };
+}
+
+/** What is drawn next stands where the camera sees it, `beyond` pixels from the corner. */
+export function lookFrom(context: CanvasRenderingContext2D, { x, y, k }: Camera, ratio: number, beyond = 0): void {
+  const scale = k * ratio;
+  context.setTransform(scale, 0, 0, scale, beyond * ratio - x * scale, beyond * ratio - y * scale);
 }

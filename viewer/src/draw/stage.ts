@@ -8,7 +8,7 @@ import type { Rectangle, Scene } from "../scene/scene.ts";
 import type { Selected, State } from "../state.ts";
 import { changedOpened } from "../opening.ts";
 import { wordsBefore } from "./before.ts";
-import { type Camera, centred, fitted, overlap, panned, seen, within, zoomedAt } from "./camera.ts";
+import { type Camera, type Size, centred, fitted, overlap, panned, seen, within, zoomedAt } from "./camera.ts";
 import { type Drawing, drawing } from "./drawing.ts";
 import { type Colouring, type Looks, colouring, looksOf } from "./looks.ts";
 import { minimap } from "./minimap.ts";
@@ -43,7 +43,8 @@ export interface Stage {
   zoom(factor: number, x?: number, y?: number): void;
   pan(dx: number, dy: number): void;
   move(camera: Camera): void;
-  resize(): void;
+  /** Whether it has another size now. */
+  resize(): boolean;
   recolour(): void;
 }
 
@@ -116,18 +117,37 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     const box = scene.boxOfScope(scope);
     return box < 0 ? null : scene.boxes[box];
   };
-  /** All of the drawing, beside the legend or above it where it would cover a box. */
-  const whole = (): Camera => {
-    const { size } = first();
-    const all = { x: 0, y: 0, width: scene.width, height: scene.height };
-    const legend = element.parentElement?.querySelector<HTMLElement>(".legend");
-    const [width, height] = legend ? [legend.offsetLeft + legend.offsetWidth, size.height - legend.offsetTop] : [0, 0];
-    const isClear = ({ x, y, k }: Camera): boolean => places.boxes.inside({ x, y: y + (size.height - height) / k, width: width / k, height: height / k }).length === 0;
-    const beside = fitted(all, { width: size.width - width, height: size.height });
-    return [fitted(all, size), { ...beside, x: beside.x - width / beside.k }, fitted(all, { width: size.width, height: size.height - height })]
-      .sort((one, other) => other.k - one.k)
-      .find(isClear)!;
+  /** The legend at the left of the bottom and the map at the right of it, in pixels of the view. */
+  const covers = (): Rectangle[] =>
+    [element.parentElement!.querySelector<HTMLElement>(".legend")!, map.element].map(({ offsetLeft, offsetTop, offsetWidth, offsetHeight }) => ({
+      // Of two views both show the same.
+      x: offsetLeft % first().size.width,
+      y: offsetTop,
+      width: offsetWidth,
+      height: offsetHeight,
+    }));
+  const isClear = ({ x, y, k }: Camera, isFree: (covered: Rectangle) => boolean): boolean =>
+    covers().every((cover) => isFree({ x: x + cover.x / k, y: y + cover.y / k, width: cover.width / k, height: cover.height / k }));
+  /** The nearest of the cameras for the view, or for what is left of it beside or above what lies over it, that leaves free what is covered. */
+  const clear = (aimed: (size: Size) => Camera, isFree: (covered: Rectangle) => boolean): Camera => {
+    const { width, height } = first().size;
+    const [legend, over] = covers();
+    const cameras = [0, legend.x + legend.width].flatMap((left) =>
+      [width, over.x].flatMap((right) =>
+        [height, legend.y, over.y].map((bottom) => {
+          const camera = aimed({ width: right - left, height: bottom });
+          return { ...camera, x: camera.x - left / camera.k };
+        }),
+      ),
+    );
+    cameras.sort((one, other) => other.k - one.k);
+    return cameras.find((camera) => isClear(camera, isFree)) ?? cameras[0];
   };
+  const whole = (): Camera =>
+    clear(
+      (size) => fitted({ x: 0, y: 0, width: scene.width, height: scene.height }, size),
+      (covered) => places.boxes.inside(covered).length === 0,
+    );
   const placeOf = (marks: Marks): Rectangle | null => {
     if (marks.box >= 0) return scene.boxes[marks.box];
     if (marks.frame >= 0) return scene.frames[marks.frame];
@@ -206,8 +226,9 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
       const { camera, size } = first();
       const window = seen(camera, size);
       const isFrame = place.width > window.width * 0.9 || place.height > window.height * 0.9;
-      if (camera.k >= readable * 0.7 && (within(place, window) || (isFrame && overlap(place, window)))) return;
-      first().fly(isFrame ? fitted(place, size) : centred(place, size, Math.max(readable, camera.k)));
+      const isFree = (covered: Rectangle): boolean => !overlap(place, covered);
+      if (camera.k >= readable * 0.7 && (isFrame ? overlap(place, window) : within(place, window) && isClear(camera, isFree))) return;
+      first().fly(isFrame ? fitted(place, size) : clear((part) => centred(place, part, Math.max(readable, camera.k)), isFree));
     },
     fit(selected) {
       const place = selected === undefined ? null : placeOf(marksOf(shown, places, selected));
@@ -234,8 +255,9 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
       first().move(camera);
     },
     resize() {
-      drawings.forEach((each) => each.resize());
+      const isNew = drawings.filter((each) => each.resize()).length > 0;
       map.look(seen(first().camera, first().size));
+      return isNew;
     },
     recolour() {
       theme = themeOf(document.documentElement);

@@ -61,7 +61,7 @@ export function drawn(tree: Tree, root: Opened, opened: ReadonlySet<number>): Sc
     frames,
     boxes,
     lines,
-    stubs: stubsOf(shown, boxes, boxOf, boxOfScope),
+    stubs: stubsOf(shown, boxes, frames, boxOf, boxOfScope),
     boxOf,
     boxOfScope,
   };

@@ -61,9 +61,10 @@ export interface SceneLine {
   readonly status: number;
 }
 
-/** A dashed end at a box: a cut, by its place in `Model.cuts`. */
+/** A dashed end at a box or a frame: a cut, by its place in `Model.cuts`. */
 export interface Stub {
   readonly cut: number;
+  /** A place in `Scene.boxes`, or after those in `Scene.frames`. */
   readonly box: number;
   /** Whether the gradient would come in from above (an input slot) or the value leaves below. */
   readonly above: boolean;
