@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from browser import Browser, Opened, details, drawing
+from msgspec.structs import replace
 from page_graphs import changed, layered
 
 import gradir
@@ -84,3 +85,11 @@ def test_a_large_review_begins_at_a_change_that_can_be_read(browser: Browser) ->
         drawing(page).press("f")
         page.page.wait_for_timeout(400)
         assert page.ask("view")["k"] < view["k"]
+
+
+def test_stubs_of_one_box_that_say_the_same_say_it_once(browser: Browser) -> None:
+    graph = layered(flow=True)
+    more = tuple(replace(graph.cuts[-1], names=(f"lost.{number}",)) for number in range(2))
+    for cuts, words in ((graph.cuts, "unreached"), (graph.cuts + more, "unreached \u00d73")):
+        with browser.opened(replace(graph, cuts=cuts).to("html")) as page:
+            assert [text for text in drawn_text(drawing(page)) if text.startswith("unreached")] == [words]

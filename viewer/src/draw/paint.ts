@@ -228,9 +228,17 @@ function paintStubs(pen: Pen, { shown, places, theme }: Painting, window: Rectan
     theme("cut"),
   );
   if (font.size * k < legible) return;
-  for (const { x, end, above, cut } of inside) {
+  // Stubs stand close together: those of one box that say the same say it once, behind the last of them.
+  const said = new Map<string, { readonly words: string; readonly x: number; readonly y: number; readonly times: number }>();
+  for (const { box, x, end, above, cut } of inside) {
     const { op, kind } = shown.model.cuts[cut];
-    pen.text(fitted(op === "" ? kind : op, 160, true), x + 9, end + (above ? 6 : 4), font.size - 1, theme("cut"), true, "left");
+    const words = op === "" ? kind : op;
+    const key = `${box} ${above} ${words}`;
+    const before = said.get(key);
+    said.set(key, { words, x: Math.max(x, before?.x ?? x), y: end + (above ? 6 : 4), times: (before?.times ?? 0) + 1 });
+  }
+  for (const { words, x, y, times } of said.values()) {
+    pen.text(fitted(words, 160, true) + (times > 1 ? ` \u00d7${times}` : ""), x + 9, y, font.size - 1, theme("cut"), true, "left");
   }
 }
 
