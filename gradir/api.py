@@ -258,7 +258,7 @@ def export(graph: Graph, exporter: str, **options: object) -> str:
     >>> graph = Graph.of([Node("x", role="leaf"), Node("exp:1", op="exp", inputs=(Ref("x", 0),)), Node("y")])
     >>> print(export(graph, "tree", focus="x"))
     exp:1
-    └─ x leaf
+    └─ x leaf [focus]
     <BLANKLINE>
     """
     from gradir.plan import exported

@@ -46,6 +46,7 @@ class FoldPass:
 def destinations(graph: Graph, depth: int) -> Callable[[Node], str | None]:
     """What tells the module that `fold` puts a node into; ``None`` where the node stays.
 
+    >>> from gradir.ir import Graph, Node, Scope
     >>> module = destinations(Graph.of([], [Scope("layers"), Scope("layers.3", calls=1)]), 1)
     >>> module(Node("a", scope="layers.3.attn")), module(Node("b", scope="layers")), module(Node("c", scope="fc.act"))
     ('layers.3', None, 'fc')
@@ -101,7 +102,7 @@ def fold(graph: Graph, depth: int) -> Graph:
     Raises:
         PassError: ``depth`` is negative.
 
-    >>> from gradir.ir import Builder
+    >>> from gradir.ir import Builder, TensorMeta
     >>> b = Builder()
     >>> w = b.tensor("fc.w", TensorMeta("float32", (3,)), role="parameter", scope="fc")
     >>> h = b.function("exp", [w], [TensorMeta("float32", (3,))], scope="fc")
