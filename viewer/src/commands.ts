@@ -86,7 +86,7 @@ export function commands(page: Page, around: Surroundings): Commands {
       ["k", "copy a link to this view", () => {
         // The frame of a notebook has no address that others could open.
         const isAddress = location.protocol !== "about:";
-        if (isAddress) copy(page, location.href);
+        if (isAddress) copy(page, page.link());
         page.say(isAddress ? "Copied a link to this view" : "Inside a notebook a view has no link");
       }],
     ],

@@ -7,6 +7,8 @@ export interface Memory {
   step(hash: string): void;
   /** Where the eye is; no step of its own. */
   look(camera: Camera): void;
+  /** The link to what is seen now, for others; the page's own becomes the same, and its pause is not waited for. */
+  link(hash: string, camera: Camera): string;
 }
 
 const pause = 250;
@@ -21,6 +23,10 @@ export function memory(onBack: (hash: string) => void): Memory {
     } catch {
       // A page in a frame without an address of its own has no history: the drawing works without.
     }
+  };
+  const seen = (next: string, { x, y, k }: Camera): void => {
+    hash = `${withoutEye(next)}&eye=${Math.round(x)},${Math.round(y)},${Number(k.toPrecision(4))}`;
+    write("replaceState");
   };
   const back = (): void => {
     if (location.hash === hash) return;
@@ -37,13 +43,16 @@ export function memory(onBack: (hash: string) => void): Memory {
       hash = next;
       write("pushState");
     },
-    look({ x, y, k }) {
+    look(camera) {
       clearTimeout(timer);
       timer = window.setTimeout(() => {
-        if (hash === "") return;
-        hash = `${withoutEye(hash)}&eye=${Math.round(x)},${Math.round(y)},${Number(k.toPrecision(4))}`;
-        write("replaceState");
+        if (hash !== "") seen(hash, camera);
       }, pause);
+    },
+    link(next, camera) {
+      clearTimeout(timer);
+      seen(next, camera);
+      return location.href.split("#", 1)[0] + hash;
     },
   };
 }

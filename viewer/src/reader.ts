@@ -103,6 +103,7 @@ export function reader(model: Model, onChange: (last: State) => void, say: (word
       return stage.shown;
     },
     go,
+    link: () => past.link(hashOf(state, model, stage.shown.scopes), stage.camera),
     resize() {
       if (stage.resize() && !isTouched) go(link);
     },

@@ -22,6 +22,8 @@ export interface Page {
   change(part: Partial<State>): void;
   /** Opens or closes a scope of what is shown. */
   toggle(scope: number): void;
+  /** The address of what is seen now. */
+  link(): string;
   say(words: string): void;
   /** A button that does what a key does, with the words of the help where no others are given. */
   tool(key: string, words?: string): HTMLButtonElement;
