@@ -113,12 +113,14 @@ def test_the_side_before_has_no_cut_that_came(browser: Browser) -> None:
 
 def test_what_is_selected_is_whole_on_both_sides(browser: Browser) -> None:
     before = layered()
-    with browser.opened(gradir.diff(before, changed(before)).to("html"), viewport={"width": 1000, "height": 700}) as page:
+    html = gradir.diff(before, changed(before)).to("html")
+    with browser.opened(html, viewport={"width": 1000, "height": 700}) as page:
         drawing(page).press("n", "n", "n")
         box = next(box for box in page.ask("boxes") if box["status"] == "added")
         view = page.ask("view")
         # At the right edge, where one side of two has no room for it.
-        page.page.evaluate("it => gradir.page.stage.move(it)", {**view, "x": box["x"] + box["width"] + 9 - view["width"] / view["k"]})
+        left = box["x"] + box["width"] + 9 - view["width"] / view["k"]
+        page.page.evaluate("it => gradir.page.stage.move(it)", {**view, "x": left})
         page.press("b")
         page.page.wait_for_timeout(200)
         view = page.ask("view")
