@@ -98,6 +98,7 @@ def test_stubs_of_one_box_that_say_the_same_say_it_once(browser: Browser) -> Non
         with browser.opened(replace(graph, cuts=cuts).to("html")) as page:
             assert [text for text in drawn_text(drawing(page)) if text.startswith("unreached")] == [words]
 
+
 def test_the_side_before_has_no_cut_that_came(browser: Browser) -> None:
     before = layered()
     lost = Cut("unreached", ("head.weight",), "head", WEIGHT)
