@@ -164,6 +164,18 @@ test("what a file knows of a whole module only is not said of a part of it", () 
   assert.deepEqual(told, [["65.8 k parameters in all", "34.5 kB saved in all"], []]);
 });
 
+test("of a module that lies in a step the whole of it is told as that", () => {
+  const sample = new Sample("step");
+  sample.add("sin", [sample.add("exp", [], "fc")]);
+  const model = sample.done();
+  const [step, inner] = [model.scopes.count, model.scopes.count + 1];
+  const steps = [[0, 0, model.texts.length, 3], [step, sample.scope("fc"), 0, 1]] as const;
+  const stepped = { ...model, texts: [...model.texts, "\u00d73"], steps, nodes: { ...model.nodes, home: Int32Array.of(inner, step) } };
+  const made = new Composer(shown(stepped, { ...usual, rollUp: true }));
+  const [box] = made.scene(new Set([0, step])).boxes.filter(({ scope }) => scope === inner);
+  assert.deepEqual(box.label.slice(2), ["65.8 k parameters in all", "34.5 kB saved in all"]);
+});
+
 test("changes are counted in closed modules", () => {
   const sample = new Sample("diff");
   sample.add("sin", [], "a.b", { status: "added" });

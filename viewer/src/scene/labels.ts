@@ -81,8 +81,8 @@ export function scopeLabel(shown: Shown, scope: number, gives: number, isMore: b
     const times = scopes.times[scope];
     const parameters = model.scopes.parameters[of] * times;
     const saved = model.scopes.saved[of] * times;
-    // What the file knows of a module is that of all its parts.
-    const all = scopes.parts[scope] > 1 ? " in all" : "";
+    // What the file knows of a module is that of all its parts, also of those that lie in steps.
+    const all = scopes.parts[scope] > 1 || of !== scope ? " in all" : "";
     const said = [parameters ? `${counted(parameters)} parameters${all}` : "", saved ? `${bytes(saved)} saved${all}` : ""];
     lines.push(...wrapped(said.filter((words) => words)));
   }
