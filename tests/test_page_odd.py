@@ -369,3 +369,13 @@ def test_a_parameter_that_is_not_reached_is_marked_at_its_open_module(browser: B
         place = page.ask("placeOfStub(1)")
         page.page.mouse.click(place["x"], place["y"])
         assert page.ask("selection") == {"kind": "cut", "name": "1"}
+
+
+def test_of_a_text_four_times_as_large_nothing_covers_the_tools(browser: Browser) -> None:
+    with browser.opened(layered().to("html"), viewport={"width": 350, "height": 225}, device_scale_factor=4) as page:
+        for _ in range(2):
+            assert not page.page.locator(".minimap").is_visible()
+            for button in page.page.locator("header button:visible").all():
+                button.click(trial=True)
+            assert page.page.evaluate("document.documentElement.scrollWidth") <= 350
+            page.page.get_by_role("button", name="Lists").click()

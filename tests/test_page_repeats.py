@@ -144,3 +144,29 @@ def test_a_module_that_lies_in_a_step_is_found_there(browser: Browser) -> None:
         page.press("0")
         page.page.keyboard.press("o")
         page.until("frames.some(({name}) => name === '×80')")
+
+
+def sliced(count: int) -> Graph:
+    """A mixture: each step weighs what one expert makes by another slice of the gate."""
+    b = Builder()
+    value, gate = (
+        b.function("tanh", [b.tensor("x", META)], [META]),
+        b.function("softmax", [b.tensor("g", META)], [META]),
+    )
+    total = value
+    for number in range(count):
+        share = b.function("slice", [gate], [META], attrs={"start": number})
+        expert = b.function("mm", [value], [META], scope=f"experts.{number}")
+        total = b.function("add", [total, b.function("mul", [share, expert], [META])], [META])
+    b.output(total)
+    return b.build()
+
+
+@pytest.mark.parametrize(("count", "names"), [(24, ["×24 nearly equal"]), (6, [])])
+def test_steps_that_differ_in_attributes_are_one_where_nothing_else_makes_them_few(
+    count: int, names: list[str]
+) -> None:
+    block = Columns(sliced(count)).block()
+    found = [block["texts"][step[2]] for step in block["steps"] if step[2]]
+    assert found == names
+    assert (len(left(sliced(count))) < 20) == bool(names)

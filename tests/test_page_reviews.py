@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from browser import Browser, Opened, details, drawing
 from msgspec.structs import replace
-from page_graphs import changed, layered
+from page_graphs import WEIGHT, changed, layered
 
 import gradir
+from gradir.ir import Cut
 
 
 @pytest.fixture
@@ -42,6 +43,9 @@ def test_the_changes_are_listed_with_both_values(review: Opened) -> None:
     for words in ("op", "gelu", "relu"):
         assert words in said
     drawing(review).press("n")
+    # The heading names the module.
+    assert "gelu:1" in rows.inner_text()
+    assert "h.0.mlp/gelu:1" not in rows.inner_text()
     first = review.ask("selection")
     review.press("n")
     assert review.ask("selection") != first
@@ -93,3 +97,33 @@ def test_stubs_of_one_box_that_say_the_same_say_it_once(browser: Browser) -> Non
     for cuts, words in ((graph.cuts, "unreached"), (graph.cuts + more, "unreached \u00d73")):
         with browser.opened(replace(graph, cuts=cuts).to("html")) as page:
             assert [text for text in drawn_text(drawing(page)) if text.startswith("unreached")] == [words]
+
+
+def test_the_side_before_has_no_cut_that_came(browser: Browser) -> None:
+    before = layered()
+    lost = Cut("unreached", ("head.weight",), "head", WEIGHT)
+    nodes = {key: node for key, node in before.nodes.items() if key != "head.weight"}
+    nodes["head/mm:1"] = replace(nodes["head/mm:1"], inputs=(nodes["head/mm:1"].inputs[0], None), saved=())
+    after = replace(before, nodes=nodes, cuts=(lost,))
+    with browser.opened(gradir.diff(before, after).to("html"), "#open=head") as page:
+        drawing(page)
+        assert "unreached" in drawn_text(page)
+        page.press("b")
+        assert "unreached" not in drawn_text(page)
+
+
+def test_what_is_selected_is_whole_on_both_sides(browser: Browser) -> None:
+    before = layered()
+    html = gradir.diff(before, changed(before)).to("html")
+    with browser.opened(html, viewport={"width": 1000, "height": 700}) as page:
+        drawing(page).press("n", "n", "n")
+        box = next(box for box in page.ask("boxes") if box["status"] == "added")
+        view = page.ask("view")
+        # At the right edge, where one side of two has no room for it.
+        left = box["x"] + box["width"] + 9 - view["width"] / view["k"]
+        page.page.evaluate("it => gradir.page.stage.move(it)", {**view, "x": left})
+        page.press("b")
+        page.page.wait_for_timeout(200)
+        view = page.ask("view")
+        assert view["x"] <= box["x"]
+        assert box["x"] + box["width"] <= view["x"] + view["width"] / view["k"]

@@ -254,6 +254,12 @@ def test_the_outline_is_a_tree_for_keys(page: Opened) -> None:
     page.page.keyboard.press("Tab")
     page.press("ArrowDown", "ArrowRight", "ArrowDown", "Enter")
     assert page.ask("selection")["kind"] in {"module", "node"}
+    find(page, "head.weight")
+    page.page.keyboard.press("Enter")
+    page.until("selection.kind === 'node'")
+    # The module that holds it stands above.
+    assert "weight float32[8, 8]" in tree.get_by_role("treeitem", selected=True).inner_text()
+    assert "head." not in tree.inner_text()
 
 
 def test_a_link_brings_the_view_back(page: Opened, browser: Browser) -> None:

@@ -54,7 +54,7 @@ window.told = (() => {
     },
     get stubs() {
       const { stubs, boxes, frames } = stage().scene;
-      const places = [...boxes, ...frames];
+      const places = [...boxes, ...frames, { node: -1, scope: 0 }];
       return stubs.map(({ cut, box, above, x, y }) => ({ cut, box: nameOf(places[box]), above, x, y }));
     },
     get selection() {

@@ -3,6 +3,7 @@
 import type { Shown } from "./graph/shown.ts";
 import type { Selected } from "./state.ts";
 import { statuses } from "./data/model.ts";
+import { sharedStatus } from "./draw/looks.ts";
 import { type Sums, scopeOf } from "./draw/sums.ts";
 import { depths } from "./graph/columns.ts";
 
@@ -41,16 +42,11 @@ export function changedOpened(shown: Shown, sums: Sums): Set<number> {
   const mixed: number[] = [];
   for (let scope = 1; scope < shown.scopes.count; scope++) {
     const same = sums.byStatus[scope * statuses.length];
-    if (same < sums.nodes[scope] && !shared(sums, scope)) mixed.push(scope);
+    if (same < sums.nodes[scope] && !sharedStatus(sums, scope)) mixed.push(scope);
   }
   for (const scope of mixed.sort((one, other) => depth[one] - depth[other]))
     if (opened.size < mostChanged && opened.has(parent[scope])) opened.add(scope);
   return opened;
-}
-
-function shared(sums: Sums, scope: number): boolean {
-  const all = sums.byStatus.subarray(scope * statuses.length + 1, (scope + 1) * statuses.length);
-  return all.includes(sums.nodes[scope]);
 }
 
 /** The scopes around what is selected, innermost first. */

@@ -104,7 +104,10 @@ export function surroundings(model: Model): Surroundings {
     bar.show();
     panel.show();
     legend.show(page.colours.find(([name]) => name === state.colour)?.[1] ?? "role", stage);
-    if (state.sides !== last.sides) nameSides();
+    if (state.sides !== last.sides) {
+      nameSides();
+      stage.reveal(state.selected);
+    }
     if (state.selected === last.selected) return;
     tabs.reveal();
     const { kind, at } = state.selected;

@@ -53,3 +53,11 @@ test("frames whose tops are out of sight are one line from the outer to the inne
   assert.deepEqual(all.map(({ words, y: top, isBehind }) => [words, top, isBehind]), [["a", 0, false], ["b", 0, true], ["c", 0, true]]);
   assert.ok(all[0].x + all[0].width < all[1].x && all[1].x + all[1].width < all[2].x);
 });
+
+test("a frame has its caption where the boxes in it have text", () => {
+  const sample = new Sample("small");
+  sample.add("exp", [], "a");
+  const painting = paintingOf(sample);
+  assert.deepEqual(captions(painting, { x: 0, y: 0, k: 0.5 }, size).map(({ words }) => words), ["a"]);
+  assert.deepEqual(captions(painting, { x: 0, y: 0, k: 0.3 }, size), []);
+});

@@ -126,7 +126,7 @@ test("a cut is a stub at its box or at the closed module that holds it", () => {
   const x = sample.parameter("a.b.weight", "[2]");
   const stopped = sample.add("exp", [x], "a.b");
   const after = sample.add("sin", [stopped], "c");
-  const cut = { kind: "detach", op: "detach", names: [], source: "", via: "", meant: "", slot: -1, text: "", advice: "" };
+  const cut = { kind: "detach", op: "detach", names: [], source: "", via: "", meant: "", slot: -1, status: 0, text: "", advice: "" };
   sample.cuts.push({ ...cut, scope: 0, at: stopped, into: after }, { ...cut, scope: sample.scope("a.b"), at: -1, into: -1 });
   const made = composer(sample.done());
   const closed = made.scene(new Set([0]));
@@ -143,6 +143,37 @@ test("a cut is a stub at its box or at the closed module that holds it", () => {
   const [around, stub] = [opened.frames[frame], opened.stubs[2]];
   assert.equal(stub.y, around.y + around.height);
   assert.ok(stub.x > around.x + around.width / 2 && stub.x < around.x + around.width);
+});
+
+test("what the root lacks is marked below the drawing", () => {
+  const sample = new Sample("lacking");
+  sample.add("exp", []);
+  sample.cuts.push({ kind: "unreached", op: "", names: ["scale"], scope: 0, source: "", via: "", meant: "", at: -1, into: -1, slot: -1, status: 0, text: "", advice: "" });
+  const { stubs, boxes, width } = composer(sample.done()).scene(new Set());
+  const [stub] = stubs;
+  assert.ok(stub.y >= boxes[0].y + boxes[0].height && stub.x < width);
+});
+
+test("what a file knows of a whole module only is not said of a part of it", () => {
+  const sample = new Sample("twice");
+  const first = sample.add("exp", [], "fc");
+  sample.scope("fc", "Linear");
+  sample.add("exp", [sample.add("sin", [first])], "fc");
+  const { boxes } = composer(sample.done()).scene(new Set());
+  const told = boxes.filter(({ scope }) => scope > 0).map(({ label }) => label.slice(1).filter((line) => !line.startsWith("float32")));
+  assert.deepEqual(told, [["65.8 k parameters in all", "34.5 kB saved in all"], []]);
+});
+
+test("of a module that lies in a step the whole of it is told as that", () => {
+  const sample = new Sample("step");
+  sample.add("sin", [sample.add("exp", [], "fc")]);
+  const model = sample.done();
+  const [step, inner] = [model.scopes.count, model.scopes.count + 1];
+  const steps = [[0, 0, model.texts.length, 3], [step, sample.scope("fc"), 0, 1]] as const;
+  const stepped = { ...model, texts: [...model.texts, "\u00d73"], steps, nodes: { ...model.nodes, home: Int32Array.of(inner, step) } };
+  const made = new Composer(shown(stepped, { ...usual, rollUp: true }));
+  const [box] = made.scene(new Set([0, step])).boxes.filter(({ scope }) => scope === inner);
+  assert.deepEqual(box.label.slice(2), ["65.8 k parameters in all", "34.5 kB saved in all"]);
 });
 
 test("changes are counted in closed modules", () => {

@@ -89,7 +89,7 @@ test("every colouring has a look and a legend for all that it colours", () => {
 });
 
 test("a parameter without gradient leads to the place that cuts it", () => {
-  const cut = { kind: "unreached", op: "", names: ["w"], scope: 0, source: "", via: "", meant: "", at: -1, into: -1, slot: -1, text: "", advice: "" };
+  const cut = { kind: "unreached", op: "", names: ["w"], scope: 0, source: "", via: "", meant: "", at: -1, into: -1, slot: -1, status: 0, text: "", advice: "" };
   const place = { ...cut, kind: "detach", op: "detach", names: ["w", "reached otherwise"], source: "net.py:8" };
   assert.deepEqual(unreached([cut, { ...cut, names: ["v"] }, place]), [
     ["w", 2],
@@ -121,4 +121,25 @@ test("a curve passes its corners and never leaves the band between two of them",
     way,
   );
   assert.deepEqual(ends, [...way]);
+});
+
+test("what is drawn for several layers has the look of the worst of them, and the bytes of all", () => {
+  const sample = new Sample("layers");
+  let value = -1;
+  for (let layer = 0; layer < 3; layer++) {
+    sample.scope(`h.${layer}`, "Block", "h.0");
+    value = sample.add("exp", value < 0 ? [] : [value], `h.${layer}.mlp`);
+  }
+  const channel = { name: "norm", unit: "", look: Uint8Array.of(1, 1, 2), looks: ["", "good", "alarm"], said: new Int32Array(3), legend: [] };
+  const model = { ...sample.done(), channels: [channel] };
+  const sums = sumsOf(model);
+  const [first, inner, holder] = ["h.0", "h.0.mlp", "h"].map((path) => sample.scope(path));
+  for (const [isRolled, token] of [[false, "look-good"], [true, "look-alarm"]] as const) {
+    const colours = colouring(model, sums, "overlay:norm", isRolled);
+    assert.deepEqual([colours.node(0, []), colours.scope(first, 1), colours.scope(inner, 1)].map(([found]) => found), [token, token, token]);
+    assert.equal(colours.scope(holder, 1)[0], "look-alarm");
+  }
+  model.scopes.saved[first] = 100;
+  const bytes = colouring(model, sums, "saved");
+  assert.notDeepEqual(bytes.scope(first, 1), bytes.scope(first, 8));
 });

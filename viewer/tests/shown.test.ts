@@ -52,6 +52,15 @@ test("accumulators go, with what they take in their place", () => {
   assert.deepEqual(pairs(left), [`${weight} ${used}`]);
 });
 
+test("an accumulator goes with a change that its parameter tells, and stays with one of its own", () => {
+  for (const [status, instead] of [["changed", 0], ["same", 1]] as const) {
+    const sample = new Sample("grown");
+    const weight = sample.add("parameter", [], "fc", { role: "parameter", status });
+    sample.add("accumulate_grad", [weight], "fc", { flags: flag.accumulates, status: "changed" });
+    assert.equal(shown(sample.done(), { ...off, dropAccumulators: true }).instead[1], instead);
+  }
+});
+
 test("no edge is invented: each stands for a way through nodes that are gone", () => {
   for (let seed = 0; seed < 100; seed++) {
     const model = random(seed);
@@ -192,7 +201,7 @@ test("a parameter of one operation is written in its box, one of several stands 
   const one = sample.add("mm", [single, shared, cut], "fc");
   sample.add("mm", [one, shared], "fc");
   const batched = sample.add("native_batch_norm", [one], "bn");
-  sample.cuts.push({ kind: "detach", op: "", names: [], scope: 0, source: "", via: "", meant: "", at: cut, into: -1, slot: -1, text: "", advice: "" });
+  sample.cuts.push({ kind: "detach", op: "", names: [], scope: 0, source: "", via: "", meant: "", at: cut, into: -1, slot: -1, status: 0, text: "", advice: "" });
   const { host } = shown(sample.done(), { ...off, inlineParameters: true });
   assert.deepEqual([host[single], host[shared], host[cut], host[buffer]], [one, shared, cut, batched]);
 });

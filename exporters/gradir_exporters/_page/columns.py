@@ -18,6 +18,7 @@ from gradir.ir.module_tree import OUTSIDE
 from gradir.ir.saved import SavedBytes, folded_bytes
 from gradir.ir.text import size_text
 from gradir.ir.totals import bounded
+from gradir.passes.ladder import MOST_BOXES
 from gradir.vocabulary import vocabulary_of
 from gradir_exporters._page.blocks import Known
 from gradir_exporters._page.details import Facts
@@ -77,6 +78,10 @@ class Columns:
         alike, layers = equal_layers(known)
         words = ["accumulator" if bits & ACCUMULATES else node.role for bits, node in zip(flags, nodes, strict=True)]
         once = EqualSteps(known, layers, words)
+        if not once.modules and self._scopes.count(0) > MOST_BOXES:
+            # No module can be closed around these: steps may differ in attributes then, as in `ladder.readable`.
+            nearly = self._kinds(roles, ops, statuses, edges, has_attrs=False)
+            once = EqualSteps(known._replace(kinds=nearly), layers, words, "nearly equal")
         return {
             "kind": "forward" if graph.producer.options.get("graph") == "forward" else "autograd",
             "framework": graph.producer.framework,
@@ -178,7 +183,13 @@ class Columns:
         return found
 
     def _kinds(
-        self, roles: Sequence[int], ops: Sequence[int], statuses: Sequence[int], edges: Sequence[int]
+        self,
+        roles: Sequence[int],
+        ops: Sequence[int],
+        statuses: Sequence[int],
+        edges: Sequence[int],
+        *,
+        has_attrs: bool = True,
     ) -> list[int]:
         """Numbers of what nodes have to agree in to be alike."""
         facts, first, numbers = self.facts, self._wiring.first, Table[tuple[object, ...]]()
@@ -186,7 +197,8 @@ class Columns:
         into: Iterable[object] = repeat(())
         if any(statuses):
             into = (tuple(edges[start:end]) for start, end in pairwise(first))
-        columns = zip(roles, ops, facts.native, facts.outputs, facts.attrs, facts.saved, opaque, statuses, into)  # noqa: B905 (`repeat` has no end)
+        attrs: Iterable[object] = facts.attrs if has_attrs else repeat(())
+        columns = zip(roles, ops, facts.native, facts.outputs, attrs, facts.saved, opaque, statuses, into)  # noqa: B905 (`repeat` has no end)
         return [numbers[kind] for kind in columns]
 
     def _scope_block(self, saved: Sequence[int], first: Sequence[int]) -> dict[str, Any]:

@@ -34,7 +34,16 @@ def cut_records(graph: Graph, numbers: Mapping[str, int], place: Callable[[str],
         if cut.is_place:
             behind.update(dict.fromkeys(cut.names, cut))
     is_known = is_known or any(cut.is_place for cut in graph.cuts)
-    return [_record(cut, behind, numbers, place, is_known=is_known) for cut in graph.cuts]
+    records = [_record(cut, behind, numbers, place, is_known=is_known) for cut in graph.cuts]
+    for cut, record in zip(graph.cuts, records, strict=True):
+        record["status"] = STATUSES.index("added") if _is_new(graph, cut) else 0
+    return records
+
+
+def _is_new(graph: Graph, cut: Cut) -> bool:
+    """Whether a gradient came to all that a cut is about in the first graph of a diff: then their nodes went."""
+    lost = [graph.nodes.get(name) for name in cut.names]
+    return bool(lost) and all(node is not None and status(node) == "removed" for node in lost)
 
 
 def _record(

@@ -38,12 +38,13 @@ class EqualSteps:
     The places are numbers of modules of the tree and, after those, of ``modules``.
     """
 
-    def __init__(self, known: Known, layers: Sequence[int], roles: Sequence[str]) -> None:
+    def __init__(self, known: Known, layers: Sequence[int], roles: Sequence[str], how: str = "") -> None:
         """Look for steps among the nodes that stand for themselves in ``layers``.
 
         ``roles`` are "function", "parameter" and "accumulator", other words for what is in no step by itself.
+        ``how`` says behind the number of a step how equal they are.
         """
-        self._tree, self._scopes = known.tree, known.scopes
+        self._tree, self._scopes, self._how = known.tree, known.scopes, how
         self.nodes, self.homes, self.modules = [*layers], [*known.scopes], list[StepModule]()
         place_in = [without_indices(scope.path) for scope in known.tree.scopes]
         steps, after = _steps(known, layers, roles, place_in)
@@ -72,10 +73,11 @@ class EqualSteps:
         before = _common(tree, {scopes[number] for number in (*first, *last)})
         taken = {tree.names[child] for child in tree.children[before]}
         taken.update(module.name for module in modules if module.parent == before)
-        name, again = f"×{times}", 1
+        plain = name = f"×{times} {self._how}".strip()
+        again = 1
         while name in taken:
             again += 1
-            name = f"×{times} ({again})"
+            name = f"{plain} ({again})"
         made = {before: count + len(modules)}
         modules.append(StepModule(before, before, name, times))
         for number in first:

@@ -32,7 +32,8 @@ export interface Colouring {
   readonly name: string;
   /** Of a box, with the parameters that are written in it. */
   node(node: number, inline: readonly number[]): readonly [Token, string];
-  scope(scope: number): readonly [Token, string];
+  /** Of a closed module, or of so many equal ones. */
+  scope(scope: number, times: number): readonly [Token, string];
   readonly legend: readonly LegendEntry[];
 }
 
@@ -63,13 +64,14 @@ export function colourings(model: Model, sums: Sums): readonly (readonly [name: 
   ];
 }
 
-export function colouring(model: Model, sums: Sums, name: string): Colouring {
+/** Where equal layers and steps are drawn once, `isRolled`, the first of them stands for all. */
+export function colouring(model: Model, sums: Sums, name: string, isRolled = false): Colouring {
   if (name === "changes") return byChanges(model, sums);
   if (name === "module") return byModule(model);
   if (name === "dtype") return byDtype(model);
   if (name === "saved") return bySaved(model);
   const channel = model.channels.findIndex((each) => `overlay:${each.name}` === name);
-  return channel >= 0 ? byChannel(model, channel) : byRole(model);
+  return channel >= 0 ? byChannel(model, channel, isRolled) : byRole(model);
 }
 
 function byRole(model: Model): Colouring {
@@ -93,7 +95,7 @@ function byChanges(model: Model, sums: Sums): Colouring {
   };
 }
 
-function sharedStatus(sums: Sums, scope: number): number {
+export function sharedStatus(sums: Sums, scope: number): number {
   for (let status = 1; status < statuses.length; status++) {
     if (sums.nodes[scope] > 0 && sums.byStatus[scope * statuses.length + status] === sums.nodes[scope]) return status;
   }
@@ -157,7 +159,7 @@ function bySaved(model: Model): Colouring {
   return {
     name: "saved",
     node: (node) => look(model.nodes.saved[node]),
-    scope: (scope) => look(model.scopes.saved[scope]),
+    scope: (scope, times) => look(model.scopes.saved[scope] * times),
     legend: [
       { token: "look-quiet", sign: "", words: "nothing saved" },
       ...steps.map((token, at) => ({ token, sign: "", words: `up to ${bytesText(most / 8 ** (4 - at))}` })),
@@ -165,24 +167,27 @@ function bySaved(model: Model): Colouring {
   };
 }
 
-function byChannel(model: Model, at: number): Colouring {
+function byChannel(model: Model, at: number, isRolled: boolean): Colouring {
   const channel = model.channels[at];
   const rank = channel.looks.map((look) => severity.indexOf(look));
-  const worst = new Int32Array(model.scopes.count);
-  for (let node = 0; node < model.nodes.count; node++) {
-    const scope = model.nodes.scope[node];
-    if (rank[channel.look[node]] > rank[worst[scope]] || worst[scope] === 0) worst[scope] = channel.look[node] || worst[scope];
-  }
-  for (let scope = model.scopes.count - 1; scope > 0; scope--) {
-    const parent = model.scopes.parent[scope];
-    if (worst[scope] !== 0 && (worst[parent] === 0 || rank[worst[scope]] > rank[worst[parent]])) worst[parent] = worst[scope];
-  }
+  const worse = (one: number, other: number): number => (one === 0 || rank[other] > rank[one] ? other || one : one);
+  const { stands, scope: holder } = model.nodes;
+  const { count, parent, alike } = model.scopes;
+  const seen = channel.look.slice();
+  const worst = new Int32Array(count);
+  // What is drawn for several has the look that most asks to be seen.
+  channel.look.forEach((each, node) => {
+    if (isRolled) seen[stands[node]] = worse(seen[stands[node]], each);
+    worst[holder[node]] = worse(worst[holder[node]], each);
+  });
+  for (let scope = count - 1; scope > 0; scope--)
+    for (const other of [isRolled ? alike[scope] : scope, parent[scope]]) worst[other] = worse(worst[other], worst[scope]);
   const look = (number: number): readonly [Token, string] =>
     number === 0 ? ["plain", ""] : [lookToken(channel.looks[number]), lookSign(channel.looks[number])];
   return {
     name: `overlay:${channel.name}`,
     node: (node, inline) =>
-      look(inline.map((each) => channel.look[each]).reduce((most, each) => (most === 0 || rank[each] > rank[most] ? each || most : most), channel.look[node])),
+      look(inline.reduce((most, each) => worse(most, seen[each]), seen[node])),
     scope: (scope) => look(worst[scope]),
     legend: channel.legend.map(([number, words]) => ({ token: look(number)[0], sign: look(number)[1], words: plain(words, 80) })),
   };
@@ -198,7 +203,7 @@ export function looksOf(shown: Shown, sums: Sums, colours: Colouring, scene: Sce
   const holds = new Uint8Array(count);
   const failed = new Uint8Array(count);
   scene.boxes.forEach((box, at) => {
-    [fill[at], sign[at]] = box.node >= 0 ? colours.node(box.node, box.inline) : colours.scope(shown.scopes.of[box.scope]);
+    [fill[at], sign[at]] = box.node >= 0 ? colours.node(box.node, box.inline) : colours.scope(shown.scopes.of[box.scope], shown.scopes.isRun(box.scope) ? 1 : box.times);
     status[at] = statusOf(model, sums, box);
     if (box.node < 0 && status[at] === 0) {
       for (let each = 1; each < statuses.length; each++) if (sums.byStatus[box.scope * statuses.length + each] > 0) holds[at] |= 1 << each;

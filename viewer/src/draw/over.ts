@@ -4,7 +4,7 @@ import { listOf } from "../graph/columns.ts";
 import { room } from "../scene/compose.ts";
 import { fitted, font, textWidth } from "../scene/widths.ts";
 import { type Camera, type Size, overlap, seen } from "./camera.ts";
-import { arrow, isHidden, paintSigns, rims, stubLength } from "./paint.ts";
+import { arrow, isHidden, legible, paintSigns, rims, stubLength } from "./paint.ts";
 import { type Painting, linesAt } from "./painting.ts";
 import { type Pen, canvasPen, lookFrom } from "./pen.ts";
 
@@ -59,7 +59,7 @@ export function captions(painting: Painting, camera: Camera, size: Size): Captio
     const top = topOf(at);
     const width = frame.width * camera.k;
     const height = frame.height * camera.k;
-    if (width < 36 || height < (camera.k * 12 < 8 ? 70 : 18)) continue;
+    if (width < 36 || height < (camera.k * font.size < legible ? 70 : 18)) continue;
     const scale = Math.min(13, Math.max(8.5, font.size * camera.k));
     const outer = known.get(parent[frame.scope]);
     const isBelow = outer === undefined || top >= outer.y + high;

@@ -11,7 +11,7 @@ import type { Pen } from "./pen.ts";
 import type { Token } from "./theme.ts";
 
 /** The least height in pixels of a text that is worth drawing. */
-const legible = 5;
+export const legible = 5;
 const radius = 5;
 const faded = 0.18;
 
@@ -214,10 +214,11 @@ function paintStripes(pen: Pen, { places, looks, theme }: Painting, visible: rea
 export const stubLength = 12;
 
 /** A cut: a dashed end with a bar, and what cuts beside it. */
-function paintStubs(pen: Pen, { shown, places, theme }: Painting, window: Rectangle, k: number): void {
+function paintStubs(pen: Pen, painting: Painting, window: Rectangle, k: number): void {
+  const { shown, places, theme } = painting;
   const near = grown(window, 160);
   const inside = places.scene.stubs
-    .filter((stub) => overlap({ x: stub.x, y: stub.y, width: 0, height: 0 }, near))
+    .filter((stub) => overlap({ x: stub.x, y: stub.y, width: 0, height: 0 }, near) && !isHidden(painting, shown.model.cuts[stub.cut].status))
     .map((stub) => ({ ...stub, end: stub.y + (stub.above ? -stubLength : stubLength) }));
   pen.curves(
     inside.map(({ x, y, end }) => Float64Array.of(x, y, x, end)),

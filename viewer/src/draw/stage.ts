@@ -62,7 +62,8 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
   let shown = shownOf(model, state.switches);
   let composer = new Composer(shown);
   let sums = sumsOf(model, shown);
-  let colours: Colouring = colouring(model, modelSums, state.colour);
+  const coloured = (): Colouring => colouring(model, modelSums, state.colour, state.switches.rollUp);
+  let colours = coloured();
   let theme: Theme = themeOf(document.documentElement);
   let scene: Scene = { width: 0, height: 0, frames: [], boxes: [], lines: [], stubs: [], boxOf: () => -1, boxOfScope: () => -1 };
   let places = placesOf(scene);
@@ -193,7 +194,7 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
         composer = new Composer(shown);
         sums = sumsOf(model, shown);
       }
-      if (next.colour !== last.colour) colours = colouring(model, modelSums, next.colour);
+      if (next.colour !== last.colour || next.switches !== last.switches) colours = coloured();
       if (next.opened !== last.opened || next.switches !== last.switches || scene.width === 0) compose();
       looks = looksOf(shown, sums, colours, scene);
       light();

@@ -31,13 +31,17 @@ export function keep(wires: Wires, isKept: (wire: number) => boolean): void {
  */
 export function gone(model: Model, hideRearranging: boolean, dropAccumulators: boolean): Uint8Array {
   const { count, flags, role, status } = model.nodes;
+  const { first, from } = model.edges;
   const found = new Uint8Array(count);
   const asked = (hideRearranging ? flag.rearranges : 0) | (dropAccumulators ? flag.accumulates : 0);
   if (!asked) return found;
   for (let node = 0; node < count; node++) {
     const flags_ = flags[node];
-    if (!(flags_ & asked) || status[node] || flags_ & flag.failed) continue;
-    if (asked & flags_ & flag.accumulates) found[node] = 1;
+    const isAccumulator = asked & flags_ & flag.accumulates;
+    if (!(flags_ & asked) || flags_ & flag.failed) continue;
+    // What became of an accumulator is told by its tensor, where the same became of that.
+    if (status[node] && !(isAccumulator && status[node] === status[from[first[node]]])) continue;
+    if (isAccumulator) found[node] = 1;
     else if (role[node] === functionRole && !(flags_ & flag.opaque) && onlyInput(model, node) >= 0) found[node] = 1;
   }
   return found;

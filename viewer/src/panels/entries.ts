@@ -16,12 +16,19 @@ export function changesList(page: Page): List {
   const groups: [words: string, rows: Row[]][] = [];
   changes.forEach(({ group, text }, at) => {
     if (groups.at(-1)?.[0] !== group) groups.push([group, []]);
-    groups.at(-1)?.[1].push([at, text, ""]);
+    groups.at(-1)?.[1].push([at, text === group ? text : within(group, text), ""]);
   });
   return sections(page, "change", "Changes", groups, (at) => {
     const { kind } = changes[at];
     return [kind, statusSigns[(statuses as readonly string[]).indexOf(kind)] || "\u00b7"];
   });
+}
+
+/** A change without the path that its heading ends with: "h.0.attn: the same change in each of 2 modules, here in h.0.attn". */
+function within(heading: string, text: string): string {
+  const here = /\S*$/.exec(heading)![0];
+  const isHere = (word: string): boolean => word.startsWith(here) && "/.".includes(word[here.length] ?? "");
+  return text.replace(/\S+/g, (word) => (isHere(word) ? word.slice(here.length + 1) : word));
 }
 
 export function cutsList(page: Page): List {
@@ -62,8 +69,8 @@ function sections(
     draw(row, index) {
       const [at, words, note] = rows[index];
       row.classList.toggle("heading", at < 0);
-      if (at < 0) return [h("span.name", words), h("span.count", note)];
       row.title = `${words} ${note}`.slice(0, 500);
+      if (at < 0) return [h("span.count", note), h("span.name", words)];
       const [className, sign] = signOf(at);
       return [h("span", { class: `sign ${className}` }, sign), h("span.name", ` ${words}`), h("span.note", ` ${note}`)];
     },

@@ -24,7 +24,7 @@ export function legend(): Legend {
       const signs: readonly (readonly [isDrawn: boolean, className: string, words: string])[] = [
         [looks.failed.includes(1), "failing", "the operation that failed"],
         [stubs.length > 0, "cutting", "no gradient flows on: a cut"],
-        [boxes.some((box) => box.times > 1), "times", "equal modules drawn once"],
+        [boxes.some((box) => box.times > 1), "times", "equals drawn once"],
         [looks.holds.some((held) => held > 0), "striped", "changes inside"],
         [lines.some((line) => line.marked), "wedge", "a far line: select its box"],
         [kinds.size > 0, "dotted", [...kinds].join(", ")],

@@ -4,6 +4,7 @@ import { roles, statuses } from "../data/model.ts";
 import { roleSigns, statusSigns } from "../draw/looks.ts";
 import { numberText, plain } from "../draw/plain.ts";
 import { depths, grouped } from "../graph/columns.ts";
+import { nameWithin } from "../scene/labels.ts";
 import { nothing } from "../state.ts";
 import type { Page } from "./context.ts";
 import { type Child, h, set } from "./dom.ts";
@@ -83,7 +84,7 @@ export function outline(page: Page): List {
     const sign = statusSigns[status] || roleSigns[role];
     return [
       sign !== "" && h("span", { class: `sign ${statuses[status]}`, title: status > 0 ? statuses[status] : role }, sign),
-      h("span.name", titleOf(model, node)),
+      h("span.name", nameWithin(model, node, titleOf(model, node))),
       h("span.note", ` ${role === "function" ? plain(texts[nodes.name[node]], 200) : ""} ${typeOf(model, node)}`),
     ];
   }

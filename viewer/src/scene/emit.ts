@@ -55,13 +55,16 @@ export function drawn(tree: Tree, root: Opened, opened: ReadonlySet<number>): Sc
     return boxOfItem.get(visibleItem(tree, opened, shown.host[stands])) ?? -1;
   };
   const boxOfScope = (scope: number): number => boxOfItem.get(visibleScope(tree, opened, scope)) ?? -1;
+  const [width, height] = [root.layout.width + 2 * margin, root.layout.height + 2 * margin];
+  // What the root lacks is marked at the border of all.
+  const whole = { x: 0, y: 0, width, height: height - margin, scope: 0, depth: 0, caption: "" };
   return {
-    width: root.layout.width + 2 * margin,
-    height: root.layout.height + 2 * margin,
+    width,
+    height,
     frames,
     boxes,
     lines,
-    stubs: stubsOf(shown, boxes, frames, boxOf, boxOfScope),
+    stubs: stubsOf(shown, boxes, [...frames, whole], boxOf, boxOfScope),
     boxOf,
     boxOfScope,
   };

@@ -1,5 +1,5 @@
 /** The text in boxes and over frames. */
-import { flag, roles } from "../data/model.ts";
+import { type Model, flag, roles } from "../data/model.ts";
 import { bytesText, scaled } from "../draw/plain.ts";
 import type { Shown } from "../graph/shown.ts";
 import { fitted, font, printable, textWidth } from "./widths.ts";
@@ -30,15 +30,19 @@ export function nodeLabel({ model }: Shown, node: number, inline: readonly numbe
   const text = (column: Int32Array): string => texts[column[node]];
   const type = tensor(text(nodes.dtype), text(nodes.shape));
   const isFunction = nodes.role[node] === functionRole;
-  // The path of the module that holds it is written over the frame.
-  const path = `${model.scopes.path(nodes.scope[node])}.`;
-  const name = text(nodes.name).startsWith(path) ? text(nodes.name).slice(path.length) : text(nodes.name);
+  const name = nameWithin(model, node, text(nodes.name));
   const title = isFunction ? text(nodes.op) || name : name || text(nodes.op) || roles[nodes.role[node]];
   const lines = [title + (nodes.flags[node] & flag.opaque ? " (opaque)" : "")];
   if (isFunction && name && name !== title) lines.push(name);
   // An output shows what it is given; it often has no type of its own.
   if (type && !(nodes.role[node] === outputRole && !text(nodes.shape))) lines.push(type);
   return boxed([...lines, ...wrapped(inline.map((parameter) => parameterText(model, parameter)))]);
+}
+
+/** A name without the path of the module that holds it, which stands above. */
+export function nameWithin({ scopes, nodes }: Model, node: number, name: string): string {
+  const path = `${scopes.path(nodes.scope[node])}.`;
+  return name.startsWith(path) ? name.slice(path.length) : name;
 }
 
 /** Words in as few lines as they fit in, beyond some only their number. */
@@ -77,8 +81,10 @@ export function scopeLabel(shown: Shown, scope: number, gives: number, isMore: b
     const times = scopes.times[scope];
     const parameters = model.scopes.parameters[of] * times;
     const saved = model.scopes.saved[of] * times;
-    const said = [parameters ? `${counted(parameters)} parameters` : "", saved ? `${bytes(saved)} saved` : ""];
-    lines.push(said.filter((words) => words).join(" · "));
+    // What the file knows of a module is that of all its parts, also of those that lie in steps.
+    const all = scopes.parts[scope] > 1 || of !== scope ? " in all" : "";
+    const said = [parameters ? `${counted(parameters)} parameters${all}` : "", saved ? `${bytes(saved)} saved${all}` : ""];
+    lines.push(...wrapped(said.filter((words) => words)));
   }
   return boxed(lines);
 }

@@ -64,7 +64,7 @@ export interface SceneLine {
 /** A dashed end at a box or a frame: a cut, by its place in `Model.cuts`. */
 export interface Stub {
   readonly cut: number;
-  /** A place in `Scene.boxes`, or after those in `Scene.frames`. */
+  /** A place in `Scene.boxes`, or after those in `Scene.frames`, or the one after these: the whole drawing. */
   readonly box: number;
   /** Whether the gradient would come in from above (an input slot) or the value leaves below. */
   readonly above: boolean;
