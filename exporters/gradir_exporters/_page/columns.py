@@ -44,7 +44,7 @@ _NAMED, _ACCUMULATOR = 0, -1
 
 
 class Columns:
-    """A graph as a page has it: ``block()`` is the first block, ``facts.block()`` the second."""
+    """A graph as a page has it: ``block()`` is the first block, ``facts.block()`` the second, ``edges`` how many."""
 
     def __init__(self, graph: Graph, changes: Sequence[ListedChange] = ()) -> None:
         """Look at a graph.
@@ -56,10 +56,11 @@ class Columns:
         self._nodes = list(graph.nodes.values())
         self._texts = Table([""])
         self._wiring = Wiring(self._nodes)
+        self.edges = len(self._wiring.source)
         self.facts = Facts(self._nodes, self._wiring.numbers)
+        paths = [node.scope for node in self._nodes]
         self._tree = whole_tree(graph)
-        place = self._tree.place
-        self._scopes = [place(node.scope) for node in self._nodes]
+        self._scopes = [*map(Memo(self._tree.place).__getitem__, paths)]
 
     def block(self) -> dict[str, Any]:
         """The members of the block that are of the graph."""
