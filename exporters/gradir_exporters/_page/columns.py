@@ -120,13 +120,13 @@ class Columns:
         What is made in no such way is a text, and -2 less its place says which.
         """
         nodes, texts, wiring = self._nodes, self._texts, self._wiring
-        prefixes, ordinals = Memo(_prefix), Memo(_ordinal)
+        ordinals = Memo(_ordinal)
         found: list[int] = []
         for number, node in enumerate(nodes):
             if node.names and node.names[0] == node.id:
                 found.append(_NAMED)
                 continue
-            key, prefix = node.id, prefixes[node.scope, node.op]
+            key, prefix = node.id, function_prefix(node.scope, node.op)
             if key.startswith(prefix) and (ordinal := ordinals[key[len(prefix) :]]):
                 found.append(ordinal)
                 continue
@@ -209,10 +209,6 @@ class Columns:
             "saved": column([*map(bounded, with_those_below(tree, own))]),
             "alike": column([place - found for place, found in enumerate(first)]),
         }
-
-
-def _prefix(key: tuple[str, str]) -> str:
-    return function_prefix(*key)
 
 
 def _ordinal(text: str) -> int:
