@@ -64,7 +64,7 @@ class HtmlExporter:
         """
         columns = Columns(graph, changes)
         first = _squeezed({"title": printable(options.title), **columns.block()})
-        contents = f"{counted(len(graph.nodes), 'node')} and {counted(len(graph.edges), 'edge')}"
+        contents = f"{counted(len(graph.nodes), 'node')} and {counted(columns.edges, 'edge')}"
         return _page(options.title, contents, first, _squeezed(columns.facts.block()))
 
 

@@ -6,14 +6,17 @@ nodes are and where their edges come from, it takes a third of the time.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gradir.ir.memo import Memo
 from gradir.ir.order import postorder
+from gradir_exporters._page.tables import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gradir.ir.module_tree import ModuleTree
     from gradir_exporters._page.edges import Wiring
@@ -42,10 +45,9 @@ _BESIDE: Final[_Pattern] = [(OUTSIDE, OUTSIDE)]
 
 
 class _Shape(NamedTuple):
-    """A block without the names in it, and the source of each edge from outside, with the number of its output."""
+    """The number of a block without the names in it, and the source and output of each edge from outside."""
 
-    kinds: list[int]
-    columns: tuple[Sequence[Hashable], ...]
+    form: int
     outside: list[tuple[int, int]]
 
 
@@ -61,14 +63,17 @@ class Blocks:
         self._block, self._after, self._kinds, self._wiring = block, after, known.kinds, known.wiring
         self._scopes, self._place_in = known.scopes, place_in
         self.members: defaultdict[int, list[int]] = defaultdict(list)
+        self._rank = [0] * len(block)
         for number, own in enumerate(block):
             if own != OUTSIDE:
-                self.members[own].append(number)
-        self._rank = [0] * len(block)
-        for own in self.members:
-            self._number(own)
-        self._shapes: dict[int, _Shape] = {}
+                members = self.members[own]
+                self._rank[number] = len(members)
+                members.append(number)
+        ends = zip(known.wiring.source, known.wiring.target, strict=True)
+        self._leaving = [ends for ends in ends if block[ends[0]] not in (OUTSIDE, block[ends[1]])]
         self._takers = self._outside_takers()
+        self._forms: Table[tuple[tuple[int | str, ...], ...]] = Table()
+        self._shapes = {block: self._shape(block) for block in dict.fromkeys(chain(after, after.values()))}
 
     def runs(self, order: Iterable[int]) -> Iterator[list[int]]:
         """The longest runs of at least two blocks that are alike; ``order`` has each before the one that follows it.
@@ -89,16 +94,12 @@ class Blocks:
             if len(run) > 1 and self._comes_late(run[0], run[-1]):
                 yield run
 
-    def _number(self, block: int) -> None:
-        for rank, number in enumerate(self.members[block]):
-            self._rank[number] = rank
-
     def _outside_takers(self) -> dict[int, set[tuple[int, int]]]:
         """By block of which something but the next one takes: the edges there, as what makes and what takes."""
         found: dict[int, set[tuple[int, int]]] = {}
-        for source, target in zip(self._wiring.source, self._wiring.target, strict=True):
-            maker, taker = self._block[source], self._block[target]
-            if maker not in (OUTSIDE, taker) and self._after.get(maker) != taker:
+        for source, target in self._leaving:
+            maker = self._block[source]
+            if self._after.get(maker) != self._block[target]:
                 found.setdefault(maker, set()).add((source, target))
         return found
 
@@ -121,9 +122,8 @@ class Blocks:
     def _used_at(self) -> dict[int, int]:
         """By node the first one outside its block that takes from it."""
         found: dict[int, int] = {}
-        for source, target in zip(self._wiring.source, self._wiring.target, strict=True):
-            if self._block[source] not in (OUTSIDE, self._block[target]):
-                found.setdefault(source, target)
+        for source, target in self._leaving:
+            found.setdefault(source, target)
         return found
 
     def _pattern(self, last: int, block: int) -> _Pattern | None:
@@ -133,8 +133,8 @@ class Blocks:
         """
         if self._after.get(last) != block:
             return None
-        before, shape = self._shape(last), self._shape(block)
-        if before.columns != shape.columns:
+        before, shape = self._shapes[last], self._shapes[block]
+        if before.form != shape.form:
             return None
         if last in self._takers:
             is_beside = [source for source, _ in shape.outside] == [source for source, _ in before.outside]
@@ -150,26 +150,31 @@ class Blocks:
         return found if any(found) else None
 
     def _agree(self) -> None:
-        """Bring blocks of the same nodes which the file has in different orders into one that they have in common."""
-        odd = {
-            tuple(sorted(self._shape(block).kinds))
-            for last, block in self._after.items()
-            if len(self.members[last]) == len(self.members[block])
-            and self._shape(last).columns != self._shape(block).columns
-            and sorted(self._shape(last).kinds) == sorted(self._shape(block).kinds)
-        }
-        before: _Shape | None = None
-        order: list[int] = []
-        for block in [*self.members] if odd else ():
-            shape, members = self._shape(block), self.members[block]
-            # Blocks beside each other mostly have one order.
-            if before is None or shape.columns != before.columns:
-                if tuple(sorted(shape.kinds)) not in odd:
-                    continue
-                before, order = shape, [self._rank[number] for number in self._in_flow(block)]
-            self.members[block] = [members[rank] for rank in order]
-            self._number(block)
-            del self._shapes[block]
+        """Bring blocks of the same nodes which the file has in different orders into the one that most of them have."""
+        forms = [*self._forms]
+        shapes, nodes_of = self._shapes, Memo[int, tuple[int | str, ...]](lambda form: tuple(sorted(forms[form][0])))
+        unlike = ((shapes[last].form, shapes[block].form) for last, block in self._after.items())
+        odd = {nodes_of[one] for one, other in unlike if one != other and nodes_of[one] == nodes_of[other]}
+        if not odd:
+            return
+        usual: dict[tuple[int | str, ...], int] = {}
+        for form, _ in Counter(shape.form for shape in shapes.values()).most_common():
+            usual.setdefault(nodes_of[form], form)
+        orders: dict[int, list[int]] = {}
+        for block, (form, _) in shapes.items():
+            if nodes_of[form] in odd and form not in orders:
+                orders[form] = [self._rank[number] for number in self._in_flow(block)]
+        for block, (form, _) in [*shapes.items()]:
+            if form in orders and form != usual[nodes_of[form]]:
+                self._reorder(block, orders[form], orders[usual[nodes_of[form]]])
+
+    def _reorder(self, block: int, own: Sequence[int], usual: Sequence[int]) -> None:
+        """Bring the nodes of a block, ``own`` as they flow, to the places that are ``usual`` as they flow."""
+        members = self.members[block]
+        self.members[block] = [members[place] for _, place in sorted(zip(usual, own, strict=True))]
+        for rank, number in enumerate(self.members[block]):
+            self._rank[number] = rank
+        self._shapes[block] = self._shape(block)
 
     def _in_flow(self, block: int) -> list[int]:
         """The nodes of a block in an order that depends on their edges alone."""
@@ -183,25 +188,24 @@ class Blocks:
         return postorder([number for number in members if number not in used], inside)
 
     def _shape(self, block: int) -> _Shape:
-        known = self._shapes.get(block)
-        if known is not None:
-            return known
-        wiring, rank, members = self._wiring, self._rank, self.members[block]
-        first, source, output, block_of = wiring.first, wiring.source, wiring.output, self._block
+        wiring, rank, members, block_of = self._wiring, self._rank, self.members[block], self._block
+        first, source, output = wiring.first, wiring.source, wiring.output
         edges = [edge for number in members for edge in range(first[number], first[number + 1])]
-        is_inside = [block_of[source[edge]] == block for edge in edges]
-        kinds = [self._kinds[number] for number in members]
-        columns: tuple[Sequence[Hashable], ...] = (
-            kinds,
-            [self._place_in[self._scopes[number]] for number in members],
-            [wiring.counts[number] for number in members],
-            [wiring.slot[edge] for edge in edges],
-            [wiring.kind[edge] for edge in edges],
-            [
-                (rank[source[edge]], output[edge]) if inside else None
-                for edge, inside in zip(edges, is_inside, strict=True)
-            ],
+        inside: list[int] = []
+        outside: list[tuple[int, int]] = []
+        for edge in edges:
+            made = source[edge]
+            if block_of[made] == block:
+                inside.append(rank[made] + output[edge] * len(members))
+            else:
+                inside.append(OUTSIDE)
+                outside.append((made, output[edge]))
+        form = (
+            tuple([self._kinds[number] for number in members]),
+            tuple([self._place_in[self._scopes[number]] for number in members]),
+            tuple([wiring.counts[number] for number in members]),
+            tuple([wiring.slot[edge] for edge in edges]),
+            tuple([wiring.kind[edge] for edge in edges]),
+            tuple(inside),
         )
-        outside = [(source[edge], output[edge]) for edge, inside in zip(edges, is_inside, strict=True) if not inside]
-        shape = self._shapes[block] = _Shape(kinds, columns, outside)
-        return shape
+        return _Shape(self._forms[form], outside)

@@ -45,7 +45,7 @@ _NAMED, _ACCUMULATOR = 0, -1
 
 
 class Columns:
-    """A graph as a page has it: ``block()`` is the first block, ``facts.block()`` the second."""
+    """A graph as a page has it: ``block()`` is the first block, ``facts.block()`` the second, ``edges`` how many."""
 
     def __init__(self, graph: Graph, changes: Sequence[ListedChange] = ()) -> None:
         """Look at a graph.
@@ -57,10 +57,11 @@ class Columns:
         self._nodes = list(graph.nodes.values())
         self._texts = Table([""])
         self._wiring = Wiring(self._nodes)
+        self.edges = len(self._wiring.source)
         self.facts = Facts(self._nodes, self._wiring.numbers)
+        paths = [node.scope for node in self._nodes]
         self._tree = whole_tree(graph)
-        place = self._tree.place
-        self._scopes = [place(node.scope) for node in self._nodes]
+        self._scopes = [*map(Memo(self._tree.place).__getitem__, paths)]
 
     def block(self) -> dict[str, Any]:
         """The members of the block that are of the graph."""
@@ -124,13 +125,13 @@ class Columns:
         What is made in no such way is a text, and -2 less its place says which.
         """
         nodes, texts, wiring = self._nodes, self._texts, self._wiring
-        prefixes, ordinals = Memo(_prefix), Memo(_ordinal)
+        ordinals = Memo(_ordinal)
         found: list[int] = []
         for number, node in enumerate(nodes):
             if node.names and node.names[0] == node.id:
                 found.append(_NAMED)
                 continue
-            key, prefix = node.id, prefixes[node.scope, node.op]
+            key, prefix = node.id, function_prefix(node.scope, node.op)
             if key.startswith(prefix) and (ordinal := ordinals[key[len(prefix) :]]):
                 found.append(ordinal)
                 continue
@@ -220,10 +221,6 @@ class Columns:
             "saved": column([*map(bounded, with_those_below(tree, own))]),
             "alike": column([place - found for place, found in enumerate(first)]),
         }
-
-
-def _prefix(key: tuple[str, str]) -> str:
-    return function_prefix(*key)
 
 
 def _ordinal(text: str) -> int:

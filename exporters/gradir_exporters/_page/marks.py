@@ -72,9 +72,10 @@ def _record(
 
 def channels(nodes: Sequence[Node], texts: Table[str]) -> list[dict[str, Any]]:
     """What each channel of an overlay says of nodes, the chosen one first; nothing where there is none."""
-    chosen = next((mark.title for mark in map(overlay_mark, nodes) if mark), None)
+    marked = [(number, node) for number, node in enumerate(nodes) if node.ext]
+    chosen = next((mark.title for _, node in marked if (mark := overlay_mark(node))), None)
     found: dict[str, dict[int, Mark]] = {} if chosen is None else {chosen: {}}
-    for number, node in enumerate(nodes):
+    for number, node in marked:
         for mark in overlay_marks(node):
             found.setdefault(mark.title, {})[number] = mark
     return [_channel(title, marks, len(nodes), texts) for title, marks in found.items()]

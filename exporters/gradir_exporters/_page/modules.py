@@ -24,9 +24,8 @@ def whole_tree(graph: Graph) -> ModuleTree:
     (['', 'c', 'a', 'b'], [-1, 0, 0, 2])
     """
     scopes = {"": graph.scopes.get("", Scope("")), **graph.scopes}
-    named = dict.fromkeys(node.scope for node in graph.nodes.values())
-    named.update(dict.fromkeys(cut.scope for cut in graph.cuts))
-    for path in [*graph.scopes, *named]:
+    named = [*[node.scope for node in graph.nodes.values()], *[cut.scope for cut in graph.cuts]]
+    for path in dict.fromkeys([*graph.scopes, *named]):
         for above in upwards(path):
             if above not in scopes:
                 scopes[above] = Scope(above)
