@@ -222,7 +222,8 @@ def test_a_link_is_copied_where_there_is_one(browser: Browser) -> None:
         page.press("k")
         assert said(page) == "Copied a link to this view"
         assert page.page.evaluate("navigator.clipboard.readText()") == page.page.url
-        assert "#module=head" in page.page.url and "&eye=" in page.page.url
+        assert "#module=head" in page.page.url
+        assert "&eye=" in page.page.url
     with browser.opened(layered().to("html")) as page:
         page.page.evaluate(
             """html => {
