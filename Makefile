@@ -20,7 +20,7 @@ ANY_TORCH = $(addprefix tests/test_,private_names.py capture.py verify.py run_on
 	explain_zeros.py)
 
 .SUFFIXES:
-.PHONY: help demo test bench fuzz fuzz-mutants check schema goldens verification verification-wide reviewing gallery
+.PHONY: help demo test bench fuzz fuzz-mutants check schema goldens verification verification-wide reviewing gallery reference
 .PHONY: node page model-explorer test-core core-suite core-mutants test-torch torch-suite clean
 
 help: ## list the targets
@@ -57,12 +57,16 @@ check: $(VENV)/.ready-test ## lint, formatting, types, the layer rule and schema
 	$(BIN)/python schemas/diff_schema.py --check
 	$(BIN)/python schemas/explanation_schema.py --check
 	$(BIN)/python schemas/overlay_schema.py --check
+	$(BIN)/python docs/build_reference.py --check
 
 schema: $(VENV)/.ready-test ## write schemas/ from the model
 	$(BIN)/python schemas/gir_schemas.py --write
 	$(BIN)/python schemas/diff_schema.py --write
 	$(BIN)/python schemas/explanation_schema.py --write
 	$(BIN)/python schemas/overlay_schema.py --write
+
+reference: $(VENV)/.ready-test ## write docs/reference.md from the docstrings
+	$(BIN)/python docs/build_reference.py
 
 goldens: $(VENV)/.ready-test ## write the golden files; review what changed
 	$(BIN)/python -m pytest -n auto tests --update-goldens $(PYTEST_ARGS)

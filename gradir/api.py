@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from gradir.errors import GradirError
+
 if TYPE_CHECKING:
     import graphviz
+    import networkx as nx
 
     from gradir.diffs.changes import Diff
     from gradir.explanations.model import Explanation
@@ -24,12 +27,14 @@ __all__ = [
     "load",
     "loads",
     "make_dot",
+    "matching",
     "mimebundle",
     "patch",
     "record",
     "release",
     "render",
     "save",
+    "to_networkx",
     "unpatch",
     "verify",
 ]
@@ -318,6 +323,29 @@ def mimebundle(graph: Graph) -> dict[str, str]:
     from gradir.display import mimebundle as shown
 
     return shown(graph)
+
+
+def matching(graph: Graph, pattern: str) -> set[str]:
+    """The ids of the nodes that a pattern names, see `gradir.Graph.select`."""
+    from gradir.passes import matching as named
+
+    return named(graph, pattern)
+
+
+def to_networkx(graph: Graph) -> nx.MultiDiGraph[str]:
+    """A graph as networkx has it, see `gradir.Graph.to_networkx`."""
+    import json
+
+    from gradir import registry
+
+    try:
+        import networkx as nx
+    except ModuleNotFoundError as error:
+        raise GradirError("networkx is not installed: pip install 'gradir[networkx]'") from error
+    # What reads the form makes the kind of graph that its text says, which is always this one.
+    made: Any = nx.node_link_graph(json.loads(registry.export("nodelink", graph, {})), edges="edges")
+    linked: nx.MultiDiGraph[str] = made
+    return linked
 
 
 def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = False) -> Diff:

@@ -4,7 +4,9 @@ The fixture ``graph_snapshot`` compares what a test captures with a ``.gir`` fil
 
     def test_loss(graph_snapshot):
         model = Model()
-        graph_snapshot.check(model(x).sum(), model=model)
+        with gradir.record(model) as rec:
+            loss = model(x).sum()
+        graph_snapshot.check(rec.capture(loss))
 
 ``pytest --gradir-update`` writes the files; review them as you would code. A file that no test asks for any more is
 named at the end of a run of its whole test module; one of a test module that is gone, of a run of the whole folder.

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from plugins import PLUGIN, gradir, installed, register
+from plugins import gradir, installed, register
 
 import gradir as package
 from gradir.spec import calling_on_import
@@ -293,9 +293,3 @@ def test_no_code_but_that_of_a_framework_names_one() -> None:
     apart = {name for name in found if name.startswith(("gradir/frontends/pytorch/", "gradir/vocabulary/"))}
     assert "gradir/frontends/pytorch/frontend.py" in apart
     assert sorted(found - apart) == []
-
-
-def test_the_recipe_for_a_front_end_is_the_one_that_is_tested() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    code = (PLUGIN / "gradir_terms.py").read_text(encoding="utf-8")
-    assert "".join(f"   {line}" if line.strip() else line for line in code.splitlines(keepends=True)) in text

@@ -10,6 +10,8 @@ import pytest
 from plugins import gir, gradir, installed, recipe, register
 from samples import everything
 
+from gradir.options import OptionError, filled
+
 __all__ = ["gir", "installed"]
 
 
@@ -135,6 +137,13 @@ def test_the_recipe_for_an_exporter_works() -> None:
     exporter = recipe("EdgesExporter")
     edges = [f"{edge.src} {edge.dst}" for edge in everything().edges]
     assert exporter.export(everything(), exporter.options()).splitlines() == edges
+    some = filled(exporter.options, {"kind": "data", "without": "x", "most": "3"}, "edges", strict=False)
+    kept = [f"{edge.src} {edge.dst}" for edge in everything().edges if edge.kind == "data" and edge.src != "x"]
+    assert exporter.export(everything(), some).splitlines() == kept[:3]
+    with pytest.raises(OptionError, match=r"^edges: option kind is all\|data\|view, not 'views'$"):
+        filled(exporter.options, {"kind": "views"}, "edges")
+    with pytest.raises(OptionError, match="most is integer, 1 or more, not 0"):
+        filled(exporter.options, {"most": 0}, "edges")
 
 
 def test_the_recipe_for_a_pass_works() -> None:

@@ -17,7 +17,7 @@ import gradir
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DIFF = re.findall(r"^```text\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)[0]
-MODEL, SCRIPT, READING = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)[:3]
+FIRST, MODEL, SCRIPT, READING = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)[:4]
 COMMANDS = [
     line.strip()
     for line in README.partition("## On the command line\n\n")[2].partition("\n\n")[0].splitlines()
@@ -34,6 +34,9 @@ def test_the_readme_is_a_session_that_works(tmp_path: Path, clean_environment: d
     program.chmod(0o755)
     environment = {**clean_environment, "PATH": f"{program.parent}:/usr/local/bin:/usr/bin:/bin"}
     (tmp_path / "critic.py").write_text(MODEL)
+    (tmp_path / "first.py").write_text(FIRST)
+    subprocess.run([sys.executable, "first.py"], cwd=tmp_path, env=clean_environment, check=True)
+    assert len(gradir.load(tmp_path / "loss.gir").nodes) == 15
     (tmp_path / "script.py").write_text(SCRIPT + READING)
     done = subprocess.run(
         [sys.executable, "script.py"], cwd=tmp_path, env=clean_environment, capture_output=True, text=True, check=False

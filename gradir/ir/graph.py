@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from operator import attrgetter
 from os import PathLike
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -16,6 +17,11 @@ from gradir.ir.edges import Edge, Edges
 from gradir.ir.excerpt import excerpt
 from gradir.ir.frozen import NOTHING, FrozenDict, frozen
 from gradir.ir.model import Cut, Node, Producer, Scope
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from gradir.ir.queries import Account
 
 __all__ = ["Edge", "Edges", "Graph", "expect_graphs"]
 
@@ -90,6 +96,108 @@ class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
     def outputs(self) -> tuple[Node, ...]:
         """The nodes of role ``output``, in order."""
         return tuple(node for node in self.nodes.values() if node.role == "output")
+
+    def producers(self, node_id: str) -> tuple[Node, ...]:
+        """The nodes that a node takes something from, each once: by input slot, then what it is a view of.
+
+        Raises:
+            GraphError: there is no node of that id.
+
+        >>> from gradir.ir.model import Ref
+        >>> g = Graph.of([Node("x", role="leaf"), Node("mul:1", op="mul", inputs=(Ref("x", 0), Ref("x", 0)))])
+        >>> [node.id for node in g.producers("mul:1")], [node.id for node in g.consumers("x")]
+        (['x'], ['mul:1'])
+        """
+        from gradir.ir.queries import producers
+
+        return producers(self.nodes, node_id)
+
+    def consumers(self, node_id: str) -> tuple[Node, ...]:
+        """The nodes that take something from a node, each once, in the order of the graph.
+
+        The first question looks at every edge, those after it only at the answer.
+
+        Raises:
+            GraphError: there is no node of that id.
+        """
+        from gradir.ir.queries import known
+
+        return tuple(map(self.nodes.__getitem__, self._takers.get(known(self.nodes, node_id).id, ())))
+
+    @cached_property
+    def _takers(self) -> Mapping[str, tuple[str, ...]]:
+        from gradir.ir.queries import consumers
+
+        return consumers(self.nodes)
+
+    def in_scope(self, path: str) -> tuple[Node, ...]:
+        """The nodes of a module and of the modules below it, in order; of the empty path all of them.
+
+        Raises:
+            GraphError: there is no module of that path.
+
+        >>> g = Graph.of([Node("h.0.fc/mm:1", scope="h.0.fc"), Node("h.1.fc/mm:1", scope="h.1.fc")])
+        >>> [node.id for node in g.in_scope("h.0")]
+        ['h.0.fc/mm:1']
+        """
+        from gradir.ir.queries import below
+
+        return below(self.nodes, self.scopes, path)
+
+    def select(self, wanted: str | Callable[[Node], object]) -> tuple[Node, ...]:
+        """The nodes that a pattern names, or that a function of a node is true of, in order.
+
+        A pattern is what ``--focus`` takes: an id, a name, a module's path, or a glob over all three.
+
+        Raises:
+            PassError: the pattern names no node.
+
+        >>> g = Graph.of([Node("h.0.fc/mm:1", op="mm", scope="h.0.fc"), Node("h.1.fc/mm:1", op="mm", scope="h.1.fc")])
+        >>> [node.id for node in g.select("h.*.fc")] == [node.id for node in g.select(lambda node: node.op == "mm")]
+        True
+        """
+        if callable(wanted):
+            return tuple(filter(wanted, self.nodes.values()))
+        found: set[str] = _public().matching(self, wanted)
+        return tuple(node for node in self.nodes.values() if node.id in found)
+
+    def saved_bytes(self, by: Account = "scope") -> dict[str, int]:
+        """The bytes that live for backward alone: by module path, by operation, or by id of the node that saved them.
+
+        ``by`` is ``scope``, ``op`` or ``node``. Every storage counts once, for the first node in order that saved it,
+        and those of leaves, parameters and buffers, which live anyway, do not: the sum is what `gradir info` prints. A
+        module has what it saves itself, without the modules below it; what a folded one holds counts where that stands.
+        What saves nothing is left out, and so are slots of unknown size.
+
+        Raises:
+            ValueError: ``by`` is something else.
+
+        >>> from gradir.ir.model import Saved
+        >>> once, again = (Saved("self", bytes=8, storage="exp:1.result") for _ in range(2))
+        >>> g = Graph.of([Node("fc/mul:1", scope="fc", saved=(once,)), Node("b/sin:1", scope="b", saved=(again,))])
+        >>> g.saved_bytes()
+        {'fc': 8}
+        """
+        from gradir.ir.queries import saved_bytes
+
+        return saved_bytes(self.nodes, by)
+
+    def to_networkx(self) -> nx.MultiDiGraph[str]:
+        """The graph as networkx has it, to compute with: nodes by id, and edges by input slot.
+
+        Attributes are those of the exporter ``nodelink``: ``op``, ``role``, ``scope``, ``outputs`` and so on of a node,
+        ``output_nr``, ``input_nr`` and ``kind`` of an edge. An edge goes from producer to consumer.
+
+        Raises:
+            GradirError: networkx is not installed; ``pip install 'gradir[networkx]'`` does it.
+
+        >>> from gradir.ir.model import Ref
+        >>> g = Graph.of([Node("x", role="leaf"), Node("mul:1", op="mul", inputs=(Ref("x", 0), Ref("x", 0)))])
+        >>> list(g.to_networkx().edges(keys=True))
+        [('x', 'mul:1', 0), ('x', 'mul:1', 1)]
+        """
+        made: nx.MultiDiGraph[str] = _public().to_networkx(self)
+        return made
 
     def to(self, exporter: str, **options: object) -> str:
         """Export to text: ``g.to("mermaid")``. The same as `gradir.export`.

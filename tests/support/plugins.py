@@ -32,10 +32,11 @@ def gir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def gradir(plugins: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def gradir(plugins: Path, *arguments: str | Path, directory: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(plugins), "PYTHONUTF8": "1"}
     command = [sys.executable, "-m", "gradir", *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", timeout=60, check=False)
+    how = {"env": environment, "cwd": directory, "capture_output": True, "encoding": "utf-8", "timeout": 60}
+    return subprocess.run(command, check=False, **how)  # type: ignore[call-overload,no-any-return]
 
 
 def register(plugins: Path, name: str, value: str, group: str = "gradir.exporters") -> None:
@@ -46,10 +47,13 @@ def register(plugins: Path, name: str, value: str, group: str = "gradir.exporter
 
 
 def recipe(name: str) -> Any:
-    """The class of that name in the recipes of CONTRIBUTING."""
-    contributing = (PLUGIN.parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    recipes = re.findall(r"^   ```python\n(.*?)^   ```$", contributing, re.DOTALL | re.MULTILINE)
+    """The class of that name in the recipes of CONTRIBUTING and of docs/plugins.md."""
+    root = PLUGIN.parent.parent
+    pages = "".join((root / page).read_text(encoding="utf-8") for page in ("CONTRIBUTING.md", "docs/plugins.md"))
+    recipes = re.findall(r"^ *```python\n(.*?)^ *```$", pages, re.DOTALL | re.MULTILINE)
     (found,) = [text for text in recipes if f"class {name}" in text]
     namespace: dict[str, Any] = {}
-    exec(textwrap.dedent(found).replace("from __future__ import annotations", ""), namespace)
+    # Evaluated where they stand: of a namespace that is no module nobody could resolve the annotations later.
+    code = textwrap.dedent(found).replace("from __future__ import annotations", "")
+    exec(compile(code, name, "exec", dont_inherit=True), namespace)
     return namespace[name]()

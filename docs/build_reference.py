@@ -1,0 +1,165 @@
+"""Writes docs/reference.md: every public name with its signature and its docstring, as the code has them.
+
+python docs/build_reference.py [--check]
+
+Run from the project's root. With --check nothing is written, and the exit status is 1 where the page is out of date.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import griffe
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "reference.md"
+WIDTH: Final = 116
+
+HEAD = """\
+# Reference of the Python names
+
+Everything that `import gradir` promises. What is named nowhere here may change with any release. Written by
+`make reference` from the code; of the commands, `gradir COMMAND --help` tells.
+"""
+
+PARTS: Final = {
+    "gradir.api": "Functions",
+    "gradir.ir": "The graph",
+    "gradir.diffs": "What changed",
+    "gradir.explanations": "Explanations and overlays",
+    "gradir.overlays": "Explanations and overlays",
+    "gradir.protocols": "What plug-ins are",
+    "gradir.options": "What plug-ins are",
+    "gradir.errors": "Errors",
+}
+"""Where a name has its home, by the start of its path, and the part of the page that it stands in."""
+
+
+def page() -> str:
+    """The whole page."""
+    package = griffe.load("gradir", search_paths=[ROOT], docstring_parser="google")
+    parts: dict[str, list[str]] = {title: [] for title in PARTS.values()}
+    for name in _names(package):
+        member = package[name]
+        found = member.final_target if member.is_alias else member
+        if not found.is_attribute:
+            title = next(title for home, title in PARTS.items() if found.path.startswith(f"{home}."))
+            parts[title].append("\n\n".join(_entry(name, found)))
+    sections = [f"## {title}\n\n" + "\n\n".join(entries) for title, entries in parts.items()]
+    return HEAD + "\n" + "\n\n".join(sections) + "\n"
+
+
+def _names(package: Any) -> list[str]:
+    return [str(name).strip("'\"") for name in package.exports]
+
+
+def _entry(name: str, found: Any) -> Iterator[str]:
+    """A function, or a class with its fields and methods."""
+    yield f"### {name}"
+    if found.is_function:
+        yield from _function(found, f"gradir.{name}")
+        return
+    bases = [str(base) for base in found.bases]
+    yield _fenced(f"class {name}" + (f"({', '.join(bases)})" if bases and "Error" in bases[0] else ""))
+    yield from _told(found)
+    members = [member for key, member in found.members.items() if not key.startswith("_") and not member.is_alias]
+    fields = [member for member in members if member.is_attribute and "property" not in member.labels]
+    typed = [field for field in fields if field.annotation is not None]
+    if typed:
+        yield "Fields:"
+        yield _fenced("\n".join(map(_field, typed)))
+    for member in members:
+        if member.is_function:
+            yield f"#### {name}.{member.name}"
+            yield from _function(member, f"{name}.{member.name}")
+        elif "property" in member.labels:
+            yield f"#### {name}.{member.name}"
+            yield _fenced(f"{name}.{member.name}: {member.annotation}")
+            yield from _told(member)
+
+
+def _function(found: Any, name: str) -> Iterator[str]:
+    yield _fenced(_signature(found, name))
+    yield from _told(found)
+
+
+def _signature(found: Any, name: str) -> str:
+    """The head of a function on one line, or with a line for each parameter where that is too long."""
+    given = list(_parameters(found))
+    returns = f" -> {found.returns}" if found.returns else ""
+    line = f"{name}({', '.join(given)}){returns}"
+    if len(line) <= WIDTH:
+        return line
+    return f"{name}(\n" + "".join(f"    {each},\n" for each in given) + f"){returns}"
+
+
+_STARS: Final = {griffe.ParameterKind.var_positional: "*", griffe.ParameterKind.var_keyword: "**"}
+
+
+def _parameters(found: Any) -> Iterator[str]:
+    is_starred = False
+    for parameter in found.parameters:
+        if parameter.name in {"self", "cls"}:
+            continue
+        if parameter.kind is griffe.ParameterKind.keyword_only and not is_starred:
+            yield "*"
+        is_starred |= parameter.kind in {griffe.ParameterKind.keyword_only, griffe.ParameterKind.var_positional}
+        typed = f": {parameter.annotation}" if parameter.annotation else ""
+        has_default = parameter.default is not None and parameter.kind not in _STARS
+        default = f" = {parameter.default}" if has_default else ""
+        yield f"{_STARS.get(parameter.kind, '')}{parameter.name}{typed}{default}"
+
+
+def _field(field: Any) -> str:
+    annotation = str(field.annotation)
+    # What a field is for a comparison says nothing to who reads it.
+    if annotation.startswith("Annotated["):
+        annotation = str(field.annotation.slice.elements[0])
+    value = str(field.value) if field.value is not None else ""
+    shown = f" = {value}" if value and not value.startswith(("_", "NOTHING")) else ""
+    return f"{field.name}: {annotation}{shown}"
+
+
+def _told(found: Any) -> Iterator[str]:
+    """The docstring as Markdown."""
+    sections = found.docstring.parsed if found.docstring else []
+    for section in sections:
+        kind = section.kind.value
+        if kind == "text":
+            yield from _paragraphs(section.value)
+        elif kind == "parameters":
+            yield _listed("Args", section.value, lambda item: f"`{item.name}`")
+        elif kind == "raises":
+            yield _listed("Raises", section.value, lambda item: f"`{item.annotation}`")
+        elif kind == "attributes":
+            yield _listed("Attributes", section.value, lambda item: f"`{item.name}`")
+        elif kind == "examples":
+            yield from _paragraphs("\n\n".join(text for _, text in section.value))
+        else:
+            raise ValueError(f"{found.path}: a section of the kind {kind}")
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    for paragraph in text.split("\n\n"):
+        example = paragraph.lstrip().startswith(">>>")
+        yield _fenced(textwrap.dedent(paragraph).strip(), "pycon") if example else paragraph.replace("``", "`")
+
+
+def _listed(title: str, items: list[Any], name: Callable[[Any], str]) -> str:
+    lines = [f"- {name(item)}: {' '.join(item.description.split())}".replace("``", "`") for item in items]
+    return f"{title}:\n\n" + "\n".join(lines)
+
+
+def _fenced(code: str, language: str = "python") -> str:
+    return f"```{language}\n{code}\n```"
+
+
+if __name__ == "__main__":
+    written = page()
+    if "--check" in sys.argv:
+        sys.exit(f"{PAGE.name} is out of date: make reference" if PAGE.read_text(encoding="utf-8") != written else 0)
+    PAGE.write_text(written, encoding="utf-8")
