@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from gradir.ir.cuts import counts_text
-from gradir.ir.marks import failure
+from gradir.ir.marks import failure, times
+from gradir.ir.merged import merged
 from gradir.ir.model import Shape
-from gradir.ir.module_tree import OUTSIDE, ModuleTree, scope_depth
-from gradir.ir.totals import bounded, totals
+from gradir.ir.module_tree import OUTSIDE, ModuleTree, scope_depth, without_steps
+from gradir.ir.totals import bounded, parameter_elements
 from gradir_exporters._box_words import failure_lines
 from gradir_exporters._summary_saved import Savings, State, places_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from gradir.ir import Graph, Node
 
@@ -58,6 +61,7 @@ class Totals(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     ``outside_bytes`` were saved by operations of no module, ``folded_bytes`` by folded modules; ``owned_bytes`` are
     parameters, buffers and leaves that slots keep, and no part of ``saved_bytes``. ``cuts`` says how many of each kind
     there are, where the forward was noted. ``raised`` is the operation that ended it, with the error and its line.
+    ``nodes_with_equal_ones`` counts each node as often as it stands for one, where that differs from ``nodes``.
     """
 
     parameters: int
@@ -70,6 +74,7 @@ class Totals(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     owned_bytes: int
     cuts: str = ""
     raised: str = ""
+    nodes_with_equal_ones: int = 0
 
 
 class Row(NamedTuple):
@@ -85,10 +90,15 @@ def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
 
     With them comes what stands under the table.
     """
-    tree = ModuleTree(graph.scopes.values())
-    places = places_of(graph, tree)
-    savings = Savings(graph, places)
-    shapes = _output_shapes(graph, tree, places)
+    modules, path_of = without_steps(graph.scopes.values())
+    tree = ModuleTree(modules)
+
+    def place_of(path: str) -> int:
+        return tree.place(path_of(path))
+
+    places = places_of(graph, tree, place_of)
+    savings = Savings(graph, places, place_of)
+    shapes = _output_shapes(graph, tree, places, place_of)
     saved_total = _with_those_below(tree, savings.bytes)
     unsized_total = _with_those_below(tree, savings.unsized)
     rows = [
@@ -126,9 +136,9 @@ def _with_those_below(tree: ModuleTree, own: dict[int, int]) -> list[int]:
 def _totals(graph: Graph, tree: ModuleTree, savings: Savings) -> Totals:
     parameters = sum(tree.scopes[top].total for top in tree.tops)
     trainable = sum(tree.scopes[top].trainable for top in tree.tops)
-    if not tree.tops:
+    if not any(scope.calls or scope.total for scope in tree.scopes):
         # Without a scope table the parameters in the graph are those that are known, and all of them are trained.
-        parameters = trainable = totals(graph).parameters
+        parameters = trainable = sum(times(node) * parameter_elements(node) for node in graph.nodes.values())
     return Totals(
         bounded(parameters),
         bounded(trainable),
@@ -140,10 +150,13 @@ def _totals(graph: Graph, tree: ModuleTree, savings: Savings) -> Totals:
         bounded(savings.owned),
         counts_text(graph),
         _raised(graph),
+        bounded(stands_for) if (stands_for := sum(map(times, graph.nodes.values()))) != len(graph.nodes) else 0,
     )
 
 
-def _output_shapes(graph: Graph, tree: ModuleTree, places: Mapping[str, int]) -> list[tuple[Shape | None, ...] | None]:
+def _output_shapes(
+    graph: Graph, tree: ModuleTree, places: Mapping[str, int], place_of: Callable[[str], int]
+) -> list[tuple[Shape | None, ...] | None]:
     """By module number the distinct shapes of what leaves a module, in the order it is taken; ``None`` if unknown.
 
     A tensor leaves a module when an operation of the module, or of one below it, made it, and a node that is in
@@ -154,8 +167,12 @@ def _output_shapes(graph: Graph, tree: ModuleTree, places: Mapping[str, int]) ->
     in evaluation; gradient needs none of its operations; its result is not used), for a module that was never called,
     for one from which something leaves that a folded node made, for one that more than 16 shapes leave, and for the
     whole model where the captured tensor may have been made by its caller: the operations of both have the empty path
-    as their scope. A shape of more than 64 sizes is unknown itself.
+    as their scope. A shape of more than 64 sizes is unknown itself. From a module whose nodes are gone leaves what
+    leaves that of the equal ones which stand for them.
     """
+    alike: defaultdict[int, dict[int, None]] = defaultdict(dict)
+    for node in graph.nodes.values():
+        alike[places[node.id]].update((place_of(gone.path), None) for gone in merged(node) if gone.path)
     leaving = _Leaving(tree)
     nodes = graph.nodes
     prepared: set[str] = set()
@@ -174,7 +191,9 @@ def _output_shapes(graph: Graph, tree: ModuleTree, places: Mapping[str, int]) ->
             shape = source.outputs[ref.output_nr].shape if ref.output_nr < len(source.outputs) else None
             if shape is not None and len(shape) > _MOST_SIZES:
                 shape = None
-            leaving.note(places[source.id], taker, shape, is_folded=source.role == "module")
+            maker = places[source.id]
+            stands_for = tuple(alike[maker]) if times(source) > 1 else ()
+            leaving.note(maker, taker, shape, is_folded=source.role == "module", stands_for=stands_for)
     return leaving.shapes()
 
 
@@ -197,26 +216,40 @@ class _Leaving:
         self._tree = tree
         self._shapes: list[dict[Shape | None, None]] = [{} for _ in tree.scopes]
         self._unknown = [not scope.calls for scope in tree.scopes]
-        self._seen: set[tuple[int, int, Shape | None, bool]] = set()
+        self._seen: set[tuple[object, ...]] = set()
 
-    def note(self, maker: int, taker: int, shape: Shape | None, *, is_folded: bool) -> None:
-        """Note that a tensor goes from one module into another."""
-        key = (maker, taker, shape, is_folded)
+    def note(
+        self, maker: int, taker: int, shape: Shape | None, *, is_folded: bool, stands_for: tuple[int, ...] = ()
+    ) -> None:
+        """Note that a tensor goes from one module into another, and as far out of those that the first stands for."""
+        key = (maker, taker, shape, is_folded, bool(stands_for))
         if key in self._seen:
             return
         self._seen.add(key)
+        left = self._leaves(maker, taker, shape, is_folded=is_folded)
+        for other in stands_for:
+            for module in islice(self._tree.and_above(other), left):
+                self._note(module, shape, is_unknown=is_folded)
+
+    def _leaves(self, maker: int, taker: int, shape: Shape | None, *, is_folded: bool) -> int:
+        """How many modules a tensor leaves on its way, the innermost first."""
+        left = 0
         tree, around = self._tree, taker
         below = OUTSIDE
         for module in tree.and_above(maker):
             while around != OUTSIDE and tree.levels[around] > tree.levels[module]:
                 around = tree.parents[around]
             if around == module:
-                return
-            if len(self._shapes[module]) <= _MOST_SHAPES:
-                self._shapes[module][shape] = None
-            if is_folded or (not tree.scopes[module].path and self._may_be_the_callers(below)):
-                self._unknown[module] = True
-            below = module
+                break
+            is_unknown = is_folded or (not tree.scopes[module].path and self._may_be_the_callers(below))
+            self._note(module, shape, is_unknown=is_unknown)
+            below, left = module, left + 1
+        return left
+
+    def _note(self, module: int, shape: Shape | None, *, is_unknown: bool) -> None:
+        if len(self._shapes[module]) <= _MOST_SHAPES:
+            self._shapes[module][shape] = None
+        self._unknown[module] |= is_unknown
 
     def shapes(self) -> list[tuple[Shape | None, ...] | None]:
         """What left each module."""

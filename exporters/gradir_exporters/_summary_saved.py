@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gradir.ir.ids import is_root, whole_name
+from gradir.ir.merged import merged
 from gradir.ir.module_tree import OUTSIDE
 from gradir.ir.saved import SavedBytes, folded_bytes
 from gradir.ir.totals import bounded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from gradir.ir import Graph, Node
+    from gradir.ir.merged import Merged
     from gradir.ir.module_tree import ModuleTree
 
 __all__ = ["Savings", "State", "places_of"]
@@ -38,11 +40,11 @@ class Savings:
     ``bytes`` and ``unsized`` (slots of unknown size) are by module number, with `OUTSIDE` for what runs in none;
     ``states`` are by state, ``held`` ``freed`` and ``hooked`` first; ``owned`` is the size of the parameters, buffers
     and leaves that slots keep, whose storages live anyway and count nowhere else; ``folded`` is what folded modules
-    say of themselves.
+    say of themselves. Of what stands for several nodes, those that are gone count too.
     """
 
-    def __init__(self, graph: Graph, places: Mapping[str, int]) -> None:
-        """``places`` has the module of each node by id."""
+    def __init__(self, graph: Graph, places: Mapping[str, int], place_of: Callable[[str], int]) -> None:
+        """``places`` has the module of each node by id, and ``place_of`` tells that of a path."""
         self.unsized: defaultdict[int, int] = defaultdict(int)
         self.bytes: defaultdict[int, int] = defaultdict(int)
         states = {word: State() for word in _USUAL}
@@ -60,29 +62,46 @@ class Savings:
             if node.role == "module":
                 self.bytes[place] += folded_bytes(node)
         self.folded = sum(self.bytes.values())
-        self.owned = kept.owned
+        self.owned = sum(kept.owned.values())
         for (place, word), size in kept.bytes.items():
             self.bytes[place] += size
             states[word].bytes = bounded(states[word].bytes + size)
+        for node in graph.nodes.values():
+            for gone in merged(node):
+                self._add(gone, places[node.id] if gone.path is None else place_of(gone.path), states)
+                self.folded += gone.bytes if node.role == "module" and gone.state else 0
         self.states = dict(sorted(states.items(), key=lambda item: item[0] not in _USUAL))
 
+    def _add(self, gone: Merged, place: int, states: dict[str, State]) -> None:
+        if not gone.state:
+            self.owned += gone.bytes
+            return
+        state = states.get(gone.state) or states.setdefault(gone.state, State())
+        state.slots = bounded(state.slots + gone.slots)
+        state.unsized = bounded(state.unsized + gone.unsized)
+        state.bytes = bounded(state.bytes + gone.bytes)
+        self.unsized[place] += gone.unsized
+        self.bytes[place] += gone.bytes
 
-def places_of(graph: Graph, tree: ModuleTree) -> dict[str, int]:
-    """The module that each node belongs to; a folded module belongs to itself, an output to none."""
-    place = tree.place
+
+def places_of(graph: Graph, tree: ModuleTree, place_of: Callable[[str], int]) -> dict[str, int]:
+    """The module that each node belongs to; a folded module belongs to itself, an output to none.
+
+    ``place_of`` tells the module of a path.
+    """
     return {
-        node.id: place(node.scope) if node.role not in _PLACED_APART else _place_apart(node, tree)
+        node.id: place_of(node.scope) if node.role not in _PLACED_APART else _place_apart(node, tree, place_of)
         for node in graph.nodes.values()
     }
 
 
-def _place_apart(node: Node, tree: ModuleTree) -> int:
+def _place_apart(node: Node, tree: ModuleTree, place_of: Callable[[str], int]) -> int:
     if node.role == "output":
         return OUTSIDE
     if is_root(node.id):
-        return tree.place("")
+        return place_of("")
     name = node.names[0] if node.names else node.id
-    place = tree.place(name)
+    place = place_of(name)
     is_exact = place != OUTSIDE and tree.scopes[place].path == name
     # The second and further parts of a folded module have their numbers in the name.
-    return place if is_exact else tree.place(whole_name(name))
+    return place if is_exact else place_of(whole_name(name))

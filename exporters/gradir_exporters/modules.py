@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from gradir.ir.cuts import counts_text
-from gradir.ir.module_tree import DEEPEST, ModuleTree
+from gradir.ir.module_tree import DEEPEST, ModuleTree, without_steps
 from gradir.ir.text import printable, quoted
 from gradir.protocols import NoOptions, Options
 
@@ -54,7 +54,7 @@ class ModulesExporter:
 
     def export(self, graph: Graph, options: NoOptions) -> str:  # noqa: ARG002 (there are none)
         """The text of every topmost module; one that is not the whole model has its path before it."""
-        lines = [*_lines(ModuleTree(graph.scopes.values()))]
+        lines = [*_lines(ModuleTree(without_steps(graph.scopes.values())[0]))]
         cuts = counts_text(graph)
         return "".join(f"{line}\n" for line in [*lines, *([f"cuts: {cuts}"] if cuts else [])]) or _NOTHING
 

@@ -262,7 +262,8 @@ def _shape_text(shape: Shape | None) -> str:
 
 def _totals_lines(totals: Totals, shown: Shown = printable) -> Iterator[str]:
     yield f"parameters: {amount(totals.parameters)} ({amount(totals.trainable)} trainable)"
-    yield f"nodes: {totals.nodes:,}"
+    all_nodes = f" ({totals.nodes_with_equal_ones:,} with equal ones)" if totals.nodes_with_equal_ones else ""
+    yield f"nodes: {totals.nodes:,}{all_nodes}"
     states = ", ".join(_state_text(shown(name), state) for name, state in totals.states.items())
     yield f"saved for backward: {amount(totals.saved_bytes)} bytes ({states})"
     for size, what in (

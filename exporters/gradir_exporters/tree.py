@@ -11,7 +11,7 @@ points to another line has its whole id.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
@@ -20,9 +20,11 @@ import msgspec
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import DATA, edges_beside
 from gradir.ir.ids import relative_id, stem
-from gradir.ir.marks import ELIDED, is_focus, left_out, overlay_mark
+from gradir.ir.marks import ELIDED, is_focus, left_out, overlay_mark, times
 from gradir.ir.memo import Memo
+from gradir.ir.module_tree import step_around
 from gradir.ir.text import printable, quoted, tensor_text, word
+from gradir.passes.rollup import CARRIED
 from gradir.protocols import Options
 from gradir_exporters._box_words import failure_lines
 from gradir_exporters._overlay_looks import overlay_text
@@ -118,7 +120,8 @@ class _Drawing:
         self._tensors = Memo(tensor_text)
         self._stubs = stubs(graph)
         reasons = {(stub.into, stub.slot): stub.reason for stub in self._stubs if stub.slot is not None}
-        self._children = partial(_inputs, reasons) if options.start == "outputs" else _users(graph)
+        children = partial(_inputs, reasons) if options.start == "outputs" else _users(graph)
+        self._children = _once(graph, children, is_downwards=options.start == "outputs")
 
     def text(self) -> Iterator[str]:
         """Every section."""
@@ -183,6 +186,8 @@ class _Drawing:
         parts = [_output_name(node.id, output_nr, above if self._options.paths == "relative" else "")]
         if self._options.native and node.native:
             parts.append(_word(node.native))
+        if times(node) > 1:
+            parts.append(f"×{times(node):,}")
         if node.role != "function" and node.role != stem(node.id):
             parts.append(_word(node.role))
         if self._options.shapes and 0 <= output_nr < len(node.outputs):
@@ -226,6 +231,40 @@ def _inputs(reasons: Mapping[tuple[str, int], str], node: Node) -> list[_Child]:
     for edge in edges_beside(node):
         found.append((edge.src, edge.output_nr, f"{edge.kind} of "))
     return found
+
+
+def _once(
+    graph: Graph, children: Callable[[Node], list[_Child]], *, is_downwards: bool
+) -> Callable[[Node], list[_Child]]:
+    """The children, what one of equal steps side by side makes once: each of them gives it, and all are that one."""
+    nodes = graph.nodes
+    several = {node.id: step_around(node.scope) for node in nodes.values() if times(node) > 1}
+    chained = {several[key][0] for key in several if CARRIED in nodes[key].ext}
+    beside = {key: step for key, step in several.items() if step[0] and step[0] not in chained}
+    if not beside:
+        return children
+
+    def rounds(node: Node, child: str | None) -> int:
+        maker, taker = (child, node.id) if is_downwards else (node.id, child)
+        step, number = beside.get(maker or "", ("", 1))
+        is_within = taker is not None and f"{nodes[taker].scope}.".startswith(f"{step}.")
+        return 1 if is_within else number
+
+    def shown(node: Node) -> list[_Child]:
+        found = children(node)
+        counts = Counter(found)
+        most = {
+            child: count // number for child, count in counts.items() if count % (number := rounds(node, child[0])) == 0
+        }
+        left: list[_Child] = []
+        given: Counter[_Child] = Counter()
+        for child in found:
+            given[child] += 1
+            if given[child] <= most.get(child, counts[child]):
+                left.append(child)
+        return left
+
+    return shown
 
 
 _OF_AN_INPUT: Final = {"view": "view of ", "inplace": "writes to "}

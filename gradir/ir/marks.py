@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gradir.ir.merged import merged, merged_ext
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -218,14 +221,18 @@ def left_out(node: Node) -> tuple[int, int]:
 
 
 def together(nodes: Collection[Node]) -> dict[str, AttrValue]:
-    """The marks of what stands for several nodes: that one was asked for or failed, all left out, the worst overlay."""
+    """The marks of what stands for several nodes: that one was asked for or failed, all left out, the worst overlay.
+
+    With them comes what nodes saved that are gone.
+    """
     cuts = [*filter(any, map(left_out, nodes))]
     before, behind = sum(cut[0] for cut in cuts), sum(cut[1] for cut in cuts)
     focus: dict[str, AttrValue] = {FOCUS: True} if any(map(is_focus, nodes)) else {}
     cut: dict[str, AttrValue] = {LEFT_OUT: (before, behind)} if before or behind else {}
     error = next(filter(None, map(failure, nodes)), "")
     failed: dict[str, AttrValue] = {FAILED: error} if error else {}
-    return {**focus, **failed, **cut, **_worst_overlay(nodes)}
+    gone = merged_ext(chain.from_iterable(map(merged, nodes)))
+    return {**focus, **failed, **cut, **gone, **_worst_overlay(nodes)}
 
 
 def _worst_overlay(nodes: Iterable[Node]) -> dict[str, AttrValue]:

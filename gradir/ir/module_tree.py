@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from gradir.ir.model import Scope
 
-__all__ = ["DEEPEST", "OUTSIDE", "Above", "ModuleTree", "scope_depth", "split_path", "upwards"]
+__all__ = [
+    "DEEPEST",
+    "OUTSIDE",
+    "Above",
+    "ModuleTree",
+    "scope_depth",
+    "split_path",
+    "step_around",
+    "upwards",
+    "without_steps",
+]
 
 OUTSIDE: Final = -1
 """The number of no module: the parent of a topmost one, the place of what runs in none."""
+
+_STEPS: Final = re.compile(r"(?:^|\.)×(\d{1,18})(?: \(\d+\))?(?=\.|$)")
+"""A component of a path that is no module, but equal steps; see `without_steps`."""
 
 DEEPEST: Final = 64
 """As many levels of a path are told apart where every level of it is looked at; models have a dozen or two."""
@@ -66,6 +80,38 @@ class Above:
             if at < len(self._paths) and (self._paths[at] == path or self._paths[at].startswith(f"{path}.")):
                 return True
         return False
+
+
+def without_steps(scopes: Iterable[Scope]) -> tuple[list[Scope], Callable[[str], str]]:
+    """The modules that a program has, and what tells the path that a path has among these.
+
+    The steps that `gradir.passes.once` puts into a module ``×50`` of no class stay in the modules that they are of.
+
+    >>> modules, path = without_steps([Scope("cell", "LSTMCell"), Scope("cell.×49"), Scope("×3.fc")])
+    >>> [scope.path for scope in modules], path("cell.×49.fc"), path("×3")
+    (['cell'], 'cell.fc', '')
+    """
+    table = list(scopes)
+    if not any(not scope.class_name and _STEPS.search(scope.path) for scope in table):
+        return table, str
+    return [scope for scope in table if not _STEPS.search(scope.path)], _outside_steps
+
+
+def step_around(path: str) -> tuple[str, int]:
+    """The innermost module of equal steps that a path lies in, with their number; no path where there is none.
+
+    >>> step_around("cell.×49.fc"), step_around("cell")
+    (('cell.×49', 49), ('', 1))
+    """
+    found = None
+    for found in _STEPS.finditer(path):  # noqa: B007 (the last one is wanted)
+        pass
+    return (path[: found.end()], int(found[1])) if found else ("", 1)
+
+
+def _outside_steps(path: str) -> str:
+    found = _STEPS.sub("", path)
+    return found if found == path else found.removeprefix(".")
 
 
 def scope_depth(path: str) -> int:

@@ -84,8 +84,8 @@ class Storages:
 class SavedBytes(Generic[K]):
     """The bytes that nodes keep alive, by account and by state of the slot.
 
-    Each storage counts where it was saved first. ``owned`` are the bytes of those that have an `owner`, which count
-    nowhere else.
+    Each storage counts where it was saved first. ``owned`` are the bytes of those that have an `owner`, by account,
+    which count nowhere else.
 
     >>> from gradir.ir.model import Saved
     >>> a, b = (Node(f"{op}:1", saved=(Saved("self", bytes=8, storage="exp:1.result"),)) for op in ("mul", "sin"))
@@ -97,7 +97,7 @@ class SavedBytes(Generic[K]):
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         """``nodes`` are all nodes of the graph, in which a storage's owner is looked up."""
         self.bytes: defaultdict[tuple[K, str], int] = defaultdict(int)
-        self.owned = 0
+        self.owned: defaultdict[K, int] = defaultdict(int)
         self._nodes = nodes
         self._storages = Storages()
         self._first: dict[str, tuple[K, str]] = {}
@@ -106,7 +106,7 @@ class SavedBytes(Generic[K]):
         """Note the slots of a node."""
         for key, size, state in self._storages.add(node):
             if owner(key, self._nodes):
-                self.owned += size
+                self.owned[account] += size
             else:
                 here = account, state
                 self.bytes[self._first.setdefault(key, here) if key else here] += size

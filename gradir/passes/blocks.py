@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.ir.edges import edges_into, sources
 from gradir.ir.marks import FOCUS, LEFT_OUT, OVERLAY, OVERLAYS
+from gradir.ir.merged import MERGED
 from gradir.ir.order import postorder
 
 if TYPE_CHECKING:
@@ -120,7 +122,7 @@ class _Uses:
     def __init__(self, graph: Graph, block_of: Callable[[Node], Block | None]) -> None:
         self._places = {key: place for place, key in enumerate(graph.nodes)}
         self._first: dict[str, int] = {}
-        self._takers: dict[Block, set[tuple[str, str]]] = {}
+        self._takers: dict[Block, Counter[tuple[str, int, str, str]]] = {}
         for place, node in enumerate(graph.nodes.values()):
             consumer = block_of(node)
             for edge in edges_into(node):
@@ -129,16 +131,16 @@ class _Uses:
                     continue
                 self._first.setdefault(edge.src, place)
                 if consumer != (block.parent, block.number + 1):
-                    self._takers.setdefault(block, set()).add((edge.src, node.id))
+                    self._takers.setdefault(block, Counter())[edge.src, edge.output_nr, edge.kind, node.id] += 1
 
     def leave(self, block: Block) -> bool:
         """Whether anything but the next block takes something from a block."""
         return block in self._takers
 
     def are_the_same(self, last: _Shape, shape: _Shape) -> bool:
-        """Whether the same nodes take from both blocks, and from the same places in them."""
+        """Whether the same nodes take from both blocks, as often, and from the same places in them."""
         one, other = (
-            {(each.places[source], taker) for source, taker in self._takers.get(each.block, ())}
+            {(each.places[source], *how): count for (source, *how), count in self._takers.get(each.block, {}).items()}
             for each in (last, shape)
         )
         return one == other
@@ -195,8 +197,8 @@ class _Shape:
 
 
 def _is_of_the_node(entry: tuple[str, AttrValue]) -> bool:
-    """Whether an entry of ``ext`` is more than what is drawn over a node."""
-    return entry[0] not in {OVERLAY, OVERLAYS, FOCUS, LEFT_OUT}
+    """Whether an entry of ``ext`` is more than what is drawn over a node or counted at it."""
+    return entry[0] not in {OVERLAY, OVERLAYS, FOCUS, LEFT_OUT, MERGED}
 
 
 _Pattern = list["tuple[int, int] | None"]

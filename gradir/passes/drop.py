@@ -8,6 +8,7 @@ import msgspec
 
 from gradir.errors import PassError
 from gradir.hints import did_you_mean
+from gradir.ir.merged import MERGED, modules_alone
 from gradir.ir.model import ROLES
 from gradir.options import Options
 from gradir.passes.wiring import has_one_input, without
@@ -85,6 +86,7 @@ def drop(graph: Graph, what: Iterable[str]) -> Graph:
     left = without(graph, gone, has_one_input)
     if _SAVED in words:
         left = _without_field(left, "saved", ())
+        left = _without_marks(left)
     return _without_field(left, "base", None) if _VIEWS in words else left
 
 
@@ -104,5 +106,15 @@ def _without_field(graph: Graph, field: str, empty: object) -> Graph:
         key: msgspec.structs.replace(node, **{field: empty})
         for key, node in graph.nodes.items()
         if getattr(node, field) != empty
+    }
+    return msgspec.structs.replace(graph, nodes={**graph.nodes, **found}) if found else graph
+
+
+def _without_marks(graph: Graph) -> Graph:
+    """The graph without what marks say of saved tensors."""
+    found = {
+        key: msgspec.structs.replace(node, ext=modules_alone(node))
+        for key, node in graph.nodes.items()
+        if MERGED in node.ext
     }
     return msgspec.structs.replace(graph, nodes={**graph.nodes, **found}) if found else graph

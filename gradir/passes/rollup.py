@@ -15,6 +15,7 @@ from gradir.ir.cuts import renamed_cuts
 from gradir.ir.edges import rewired
 from gradir.ir.ids import claim, encode_component, renamed
 from gradir.ir.marks import TIMES, times, together
+from gradir.ir.merged import counted
 from gradir.ir.saved import owner
 from gradir.ir.totals import bounded
 from gradir.options import Options
@@ -68,8 +69,9 @@ def rollup(graph: Graph) -> Graph:
     What it takes from outside is what the first block took, and what took from the last block takes from it. That
     each round feeds the next would be a cycle and is no edge: the slots are listed in ``ext["carried_inputs"]`` of
     the node, and ``ext["times"]`` of every node in it is the number of nodes it stands for. The class of its module is
-    ``Block ×12``, and the counts of its modules are those of all the blocks together. Nothing else is added up: a
-    `fold` of the result counts what is there.
+    ``Block ×12``, and the counts of its modules are those of all the blocks together. ``ext["merged"]`` of a node has
+    what the others of its place saved, as `gradir.ir.merged` says. Nothing else is added up: a `fold` of the result
+    counts what is there.
 
     Stacks within blocks are rolled up too, inner ones first. The nodes stay in the order they had. A graph without
     such blocks is returned as it is. The time is linear in nodes and edges for each level of the module tree, of which
@@ -97,25 +99,40 @@ def rollup(graph: Graph) -> Graph:
 
 
 class Rolled:
-    """A graph with some stacks rolled up; ``block_of`` tells the block of a scope."""
+    """A graph with some stacks rolled up.
 
-    def __init__(self, graph: Graph, stacks: Sequence[Stack], block_of: Callable[[str], Block | None]) -> None:
+    ``block_of`` tells the block of a scope, and ``module_of`` the module of a node, where modules of gone nodes stay.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        stacks: Sequence[Stack],
+        block_of: Callable[[str], Block | None],
+        module_of: Callable[[Node], str] | None = None,
+    ) -> None:
         self._graph = graph
         self._found = stacks
         self._block_of = block_of
+        self._module_of = module_of
         self._stack_of = {
             Block(stack.first.parent, stack.first.number + step): stack
             for stack in stacks
             for step in range(len(stack.blocks))
         }
-        self._gone = {key for stack in stacks for block in stack.blocks[1:] for key in block}
+        self._gone = {
+            key: first
+            for stack in stacks
+            for block in stack.blocks[1:]
+            for key, first in zip(block, stack.blocks[0], strict=True)
+        }
         self._shown = {key: (stack, place) for stack in stacks for place, key in enumerate(stack.blocks[0])}
         self._ids = self._new_ids()
 
     def graph(self) -> Graph:
         """The graph with one block of each stack."""
         kept = [self._moved(node) for node in self._graph.nodes.values() if node.id not in self._gone]
-        nodes = {node.id: node for node in kept}
+        nodes = counted(self._graph.nodes, {node.id: node for node in kept}, self._gone, self._ids, self._module_of)
         cuts = renamed_cuts(self._graph.cuts, self._called)
         return msgspec.structs.replace(self._graph, nodes=nodes, scopes=self._scopes(), cuts=cuts)
 

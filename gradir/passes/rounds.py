@@ -180,7 +180,11 @@ def _kinds(order: Sequence[Node]) -> list[int]:
 
 def _place(node: Node) -> str:
     """The module of a node, or that which it stands for, without numbers."""
-    return without_indices(whole_name(node.label) if node.role == "module" else node.scope)
+    return without_indices(_module(node))
+
+
+def _module(node: Node) -> str:
+    return whole_name(node.label) if node.role == "module" else node.scope
 
 
 def _runs(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
@@ -224,7 +228,7 @@ def _common(scopes: Iterator[str]) -> str:
 
 
 def _rolled(graph: Graph, found: Sequence[Stack]) -> Graph:
-    rolled = Rolled(graph, found, lambda _: None).graph()
+    rolled = Rolled(graph, found, lambda _: None, _module).graph()
     scopes, nodes = dict(rolled.scopes), dict(rolled.nodes)
     for stack in found:
         scopes[stack.path] = Scope(stack.path)
