@@ -127,3 +127,12 @@ def test_what_is_selected_is_whole_on_both_sides(browser: Browser) -> None:
         view = page.ask("view")
         assert view["x"] <= box["x"]
         assert box["x"] + box["width"] <= view["x"] + view["width"] / view["k"]
+
+
+@pytest.mark.parametrize("key", ["s", "S"])
+def test_both_sides_are_saved(review: Opened, key: str) -> None:
+    saved: list[str] = []
+    review.page.on("download", lambda download: saved.append(download.suggested_filename))
+    review.press("b", key)
+    review.page.get_by_role("status").filter(has_text="Saved").wait_for(state="attached")
+    assert [name.rpartition(".")[0].rpartition("-")[2] for name in saved] == ["before", "after"]

@@ -4,17 +4,20 @@ import { canvasOf, download, svgOf } from "./draw/exports.ts";
 import { type Stage, marksOf } from "./draw/stage.ts";
 import type { Selected } from "./state.ts";
 
-/** Hands the view to the reader as a file, and gives its name. */
-export async function saved(stage: Stage, selected: Selected, kind: "svg" | "png"): Promise<string> {
-  const { painting, camera, size } = stage.drawings[0];
-  const { title } = stage.shown.model;
-  const name = `${(title || "graph").replace(/[^\w.-]+/g, "-").slice(0, 80)}.${kind}`;
-  if (painting === null) return name;
-  const marks = marksOf(stage.shown, stage.places, selected);
-  const blob =
-    kind === "svg"
-      ? new Blob([svgOf(painting, camera, size, marks, title)], { type: "image/svg+xml" })
-      : await new Promise<Blob | null>((done) => canvasOf(painting, camera, size, marks).toBlob(done));
-  if (blob !== null) download(blob, name);
-  return name;
+/** Hands the view to the reader as a file, or both of a review as two, and gives the names. */
+export async function saved({ drawings, shown, places }: Stage, selected: Selected, kind: "svg" | "png"): Promise<string> {
+  const { title } = shown.model;
+  const names: string[] = [];
+  const marks = marksOf(shown, places, selected);
+  for (const { painting, camera, size } of drawings) {
+    const side = drawings[1] ? (names[0] ? "-after" : "-before") : "";
+    const name = `${(title || "graph").replace(/[^\w.-]+/g, "-").slice(0, 80)}${side}.${kind}`;
+    const blob =
+      kind === "svg"
+        ? new Blob([svgOf(painting!, camera, size, marks, title)], { type: "image/svg+xml" })
+        : await new Promise<Blob | null>((done) => canvasOf(painting!, camera, size, marks).toBlob(done));
+    if (blob !== null) download(blob, name);
+    names.push(name);
+  }
+  return names.join(", ");
 }

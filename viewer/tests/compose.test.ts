@@ -126,7 +126,7 @@ test("a cut is a stub at its box or at the closed module that holds it", () => {
   const x = sample.parameter("a.b.weight", "[2]");
   const stopped = sample.add("exp", [x], "a.b");
   const after = sample.add("sin", [stopped], "c");
-  const cut = { kind: "detach", op: "detach", names: [], source: "", via: "", meant: "", slot: -1, status: 0, text: "", advice: "" };
+  const cut = { kind: "detach", op: "detach", names: [], source: "", via: "", meant: "", slot: -1, text: "", advice: "" };
   sample.cuts.push({ ...cut, scope: 0, at: stopped, into: after }, { ...cut, scope: sample.scope("a.b"), at: -1, into: -1 });
   const made = composer(sample.done());
   const closed = made.scene(new Set([0]));
@@ -148,7 +148,7 @@ test("a cut is a stub at its box or at the closed module that holds it", () => {
 test("what the root lacks is marked below the drawing", () => {
   const sample = new Sample("lacking");
   sample.add("exp", []);
-  sample.cuts.push({ kind: "unreached", op: "", names: ["scale"], scope: 0, source: "", via: "", meant: "", at: -1, into: -1, slot: -1, status: 0, text: "", advice: "" });
+  sample.cuts.push({ kind: "unreached", op: "", names: ["scale"], scope: 0, source: "", via: "", meant: "", at: -1, into: -1, slot: -1, text: "", advice: "" });
   const { stubs, boxes, width } = composer(sample.done()).scene(new Set());
   const [stub] = stubs;
   assert.ok(stub.y >= boxes[0].y + boxes[0].height && stub.x < width);

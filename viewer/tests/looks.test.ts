@@ -89,7 +89,7 @@ test("every colouring has a look and a legend for all that it colours", () => {
 });
 
 test("a parameter without gradient leads to the place that cuts it", () => {
-  const cut = { kind: "unreached", op: "", names: ["w"], scope: 0, source: "", via: "", meant: "", at: -1, into: -1, slot: -1, status: 0, text: "", advice: "" };
+  const cut = { kind: "unreached", op: "", names: ["w"], scope: 0, source: "", via: "", meant: "", at: -1, into: -1, slot: -1, text: "", advice: "" };
   const place = { ...cut, kind: "detach", op: "detach", names: ["w", "reached otherwise"], source: "net.py:8" };
   assert.deepEqual(unreached([cut, { ...cut, names: ["v"] }, place]), [
     ["w", 2],

@@ -201,7 +201,7 @@ test("a parameter of one operation is written in its box, one of several stands 
   const one = sample.add("mm", [single, shared, cut], "fc");
   sample.add("mm", [one, shared], "fc");
   const batched = sample.add("native_batch_norm", [one], "bn");
-  sample.cuts.push({ kind: "detach", op: "", names: [], scope: 0, source: "", via: "", meant: "", at: cut, into: -1, slot: -1, status: 0, text: "", advice: "" });
+  sample.cuts.push({ kind: "detach", op: "", names: [], scope: 0, source: "", via: "", meant: "", at: cut, into: -1, slot: -1, text: "", advice: "" });
   const { host } = shown(sample.done(), { ...off, inlineParameters: true });
   assert.deepEqual([host[single], host[shared], host[cut], host[buffer]], [one, shared, cut, batched]);
 });

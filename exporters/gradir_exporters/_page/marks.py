@@ -36,7 +36,8 @@ def cut_records(graph: Graph, numbers: Mapping[str, int], place: Callable[[str],
     is_known = is_known or any(cut.is_place for cut in graph.cuts)
     records = [_record(cut, behind, numbers, place, is_known=is_known) for cut in graph.cuts]
     for cut, record in zip(graph.cuts, records, strict=True):
-        record["status"] = STATUSES.index("added") if _is_new(graph, cut) else 0
+        if _is_new(graph, cut):
+            record["status"] = STATUSES.index("added")
     return records
 
 

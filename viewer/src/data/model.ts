@@ -120,8 +120,8 @@ export interface Cut {
   readonly at: number;
   readonly into: number;
   readonly slot: number;
-  /** Of a diff a place in `statuses`: "same" or "added". */
-  readonly status: number;
+  /** Of one that came with a diff the place of "added" in `statuses`. */
+  readonly status?: number;
   /** One sentence of what happened and one of what to do; empty where there is none. */
   readonly text: string;
   readonly advice: string;

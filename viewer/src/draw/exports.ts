@@ -33,8 +33,7 @@ export function canvasOf(painting: Painting, camera: Camera, size: Size, selecte
   const canvas = document.createElement("canvas");
   canvas.width = size.width * ratio;
   canvas.height = size.height * ratio;
-  const context = canvas.getContext("2d");
-  if (context === null) return canvas;
+  const context = canvas.getContext("2d")!;
   context.fillStyle = painting.theme("ground");
   context.fillRect(0, 0, canvas.width, canvas.height);
   lookFrom(context, camera, ratio);

@@ -2,7 +2,7 @@
 
 import { type Model, flag, roles, statuses } from "../data/model.ts";
 import type { Shown } from "../graph/shown.ts";
-import type { Scene, SceneBox } from "../scene/scene.ts";
+import type { Scene } from "../scene/scene.ts";
 import { bytesText, plain } from "./plain.ts";
 import { type Sums, pathOf } from "./sums.ts";
 import { depths } from "../graph/columns.ts";
@@ -204,7 +204,7 @@ export function looksOf(shown: Shown, sums: Sums, colours: Colouring, scene: Sce
   const failed = new Uint8Array(count);
   scene.boxes.forEach((box, at) => {
     [fill[at], sign[at]] = box.node >= 0 ? colours.node(box.node, box.inline) : colours.scope(shown.scopes.of[box.scope], shown.scopes.isRun(box.scope) ? 1 : box.times);
-    status[at] = statusOf(model, sums, box);
+    status[at] = box.node >= 0 ? model.nodes.status[box.node] : sharedStatus(sums, box.scope);
     if (box.node < 0 && status[at] === 0) {
       for (let each = 1; each < statuses.length; each++) if (sums.byStatus[box.scope * statuses.length + each] > 0) holds[at] |= 1 << each;
     }
@@ -220,8 +220,4 @@ export function looksOf(shown: Shown, sums: Sums, colours: Colouring, scene: Sce
     frames: Uint8Array.from(scene.frames, ({ scope }) => sharedStatus(sums, scope)),
     legend: colours.legend,
   };
-}
-
-function statusOf(model: Model, sums: Sums, box: SceneBox): number {
-  return box.node >= 0 ? model.nodes.status[box.node] : sharedStatus(sums, box.scope);
 }

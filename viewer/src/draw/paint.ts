@@ -218,7 +218,7 @@ function paintStubs(pen: Pen, painting: Painting, window: Rectangle, k: number):
   const { shown, places, theme } = painting;
   const near = grown(window, 160);
   const inside = places.scene.stubs
-    .filter((stub) => overlap({ x: stub.x, y: stub.y, width: 0, height: 0 }, near) && !isHidden(painting, shown.model.cuts[stub.cut].status))
+    .filter((stub) => overlap({ x: stub.x, y: stub.y, width: 0, height: 0 }, near) && !isHidden(painting, shown.model.cuts[stub.cut].status ?? 0))
     .map((stub) => ({ ...stub, end: stub.y + (stub.above ? -stubLength : stubLength) }));
   pen.curves(
     inside.map(({ x, y, end }) => Float64Array.of(x, y, x, end)),
