@@ -25,6 +25,7 @@ from gradir_exporters._box_words import (
 )
 from gradir_exporters._frames import frames, module_of
 from gradir_exporters._left_out import MORE, boxes_left_out, lines_left_out
+from gradir_exporters._mermaid_text import joined
 from gradir_exporters._overlay_looks import overlay_legend, overlay_text
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class Group:
         while len(self.items) == 1 and isinstance(inner := self.items[0], Group):
             self.part, self.path, self.items = f"{self.part}.{inner.part}", inner.path, inner.items
         known = scopes.get(module_of(self.path))
-        self.key, self.text = key, module_name(module_of(self.part), known.class_name if known else "")
+        self.key, self.text = key, joined([module_name(module_of(self.part), known.class_name if known else "")])
 
 
 class Picture:
@@ -195,7 +196,7 @@ class Picture:
         tree, apart = _Tree(self._graph.scopes), frames(self._graph)
         for node in self._nodes:
             tree.open(apart.get(node.id, node.scope)).extend(self._boxes(node))
-        tree.open("").extend(Box(f"c{number}", "cut", stub.reason) for number, stub in enumerate(self._stubs))
+        tree.open("").extend(Box(f"c{number}", "cut", joined([stub.reason])) for number, stub in enumerate(self._stubs))
         if self._legend:
             tree.open("").append(self._legend)
         return tree.closed()
@@ -220,7 +221,7 @@ class Picture:
         group = Group(said.title, _LEGEND)
         group.items += [
             Box(f"l{number}", "function", text, role) if role in {FAILED, FOCUSED} else Box(f"l{number}", role, text)
-            for number, (role, text) in enumerate(entries)
+            for number, (role, text) in enumerate((role, joined([text])) for role, text in entries)
         ]
         return group
 
@@ -275,16 +276,16 @@ class Picture:
     def _boxes(self, node: Node) -> Iterator[Box]:
         key = self._keys[node.id]
         mark = status(node) if self._marked else ""
-        text = "\n".join(self._words.lines(node))
+        lines = self._words.lines(node)
         if mark:
-            text = f"{SIGNS[mark]} {text}" + (f"\n×{times(node):,}" if times(node) > 1 else "")
+            lines = [f"{SIGNS[mark]} {lines[0]}", *lines[1:], *([f"×{times(node):,}"] if times(node) > 1 else [])]
         elif node.id in self._overlay:
-            text = f"{text}\n{overlay_text(self._overlay[node.id])}"
-        yield Box(key, self._role(node), text, border(node, self._marked))
+            lines = [*lines, overlay_text(self._overlay[node.id])]
+        yield Box(key, self._role(node), joined(lines), border(node, self._marked))
         for more, text in boxes_left_out(key, self._left_out.get(node.id, (0, 0))):
             yield Box(more, MORE, text)
         for number, slot in enumerate(node.saved if self._style.saved else ()):
-            yield Box(_slot_key(key, number), "saved", "\n".join(self._words.saved(slot.slot, slot.tensor, slot.state)))
+            yield Box(_slot_key(key, number), "saved", joined(self._words.saved(slot.slot, slot.tensor, slot.state)))
 
 
 def fewest_arrows(graph: Graph, depth: int | None, style: Style, enough: int) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-__all__ = ["escaped", "shown"]
+__all__ = ["escaped", "joined", "shown"]
 
 # One huge name would use up all the text that a picture may have.
 _MAX_LINE_CHARS = 120
@@ -27,6 +28,15 @@ _SYNTAX = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
+
+
+def joined(lines: Iterable[str]) -> str:
+    r"""Lines as one text: a line break that stands within one, as in a name, is spelled out and breaks nothing.
+
+    >>> joined(["fc.w", "x\nfloat32[8]"])
+    'fc.w\nx\\nfloat32[8]'
+    """
+    return "\n".join(line.replace("\n", _spelled("\n")) for line in lines)
 
 
 def escaped(text: str) -> str:
