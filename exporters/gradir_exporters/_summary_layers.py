@@ -61,7 +61,7 @@ class Totals(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     ``outside_bytes`` were saved by operations of no module, ``folded_bytes`` by folded modules; ``owned_bytes`` are
     parameters, buffers and leaves that slots keep, and no part of ``saved_bytes``. ``cuts`` says how many of each kind
     there are, where the forward was noted. ``raised`` is the operation that ended it, with the error and its line.
-    ``nodes_with_equal_ones`` counts each node as often as it stands for one, where that differs from ``nodes``.
+    ``nodes_with_equal_ones`` counts each node as often as it stands for one, where that is known and not ``nodes``.
     """
 
     parameters: int
@@ -150,8 +150,15 @@ def _totals(graph: Graph, tree: ModuleTree, savings: Savings) -> Totals:
         bounded(savings.owned),
         counts_text(graph),
         _raised(graph),
-        bounded(stands_for) if (stands_for := sum(map(times, graph.nodes.values()))) != len(graph.nodes) else 0,
+        _with_equal_ones(graph),
     )
+
+
+def _with_equal_ones(graph: Graph) -> int:
+    """The nodes, each as often as it stands for one; 0 where that is once, or a folded module does not tell it."""
+    nodes = graph.nodes.values()
+    count = sum(map(times, nodes))
+    return 0 if count == len(nodes) or any(node.role == "module" for node in nodes) else bounded(count)
 
 
 def _output_shapes(
