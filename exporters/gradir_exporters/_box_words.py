@@ -8,7 +8,7 @@ from gradir.ir import TensorMeta
 from gradir.ir.edges import sources
 from gradir.ir.excerpt import shortened
 from gradir.ir.frozen import NOTHING
-from gradir.ir.marks import ELIDED, SIGNS, failure, is_focus, lost_slots, operation_before
+from gradir.ir.marks import ELIDED, SIGNS, failure, is_focus, lost_slots, operation_before, times
 from gradir.ir.memo import Memo
 from gradir.ir.model import first_known
 from gradir.ir.saved import whole_number
@@ -16,9 +16,10 @@ from gradir.ir.text import counted, printable, short_bytes
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gradir.ir import Graph, Node
+    from gradir.ir.cuts import Stub
 
 __all__ = [
     "CONTEXT",
@@ -34,6 +35,7 @@ __all__ = [
     "inlined",
     "legend",
     "module_name",
+    "notes",
 ]
 
 CONTEXT: Final = "context"
@@ -67,7 +69,7 @@ _ROLES: Final = {
     "saved": "saved tensor",
     "view_base": "base of a view",
     "output": "output",
-    CUT: "where gradient ends",
+    CUT: "",
     FOCUSED: "asked for",
     FAILED: "✕ raised here",
 }
@@ -80,6 +82,13 @@ _LINES: Final = {
     "buffer": "to where it is saved",
     CUT: "data without gradient",
 }
+
+_PLACE: Final = "where gradient ends"
+_NOT_REACHED: Final = "parameters that no gradient reaches"
+_EMPTY: Final = "None: an input that nothing flows through"
+_AT_FRAME: Final = "×N at a frame: equal ones, of which one is drawn"
+_IN_BOX: Final = "×N in a box: equal changes, of which one is drawn"
+_AT_LINE: Final = "×N at a line: edges between the same two boxes"
 
 _MOST_SLOTS: Final = 4
 """Of a function with more, the empty slots are counted instead."""
@@ -140,11 +149,6 @@ class Words:
         lines += [self._inline[node.id]] if node.id in self._inline else []
         return lines + failure_lines(node) if node.ext else lines
 
-    @staticmethod
-    def has_empty(nodes: Iterable[Node]) -> bool:
-        """Whether the box of one of these nodes tells of an empty slot."""
-        return any(None in node.inputs and _slots_text(node) for node in nodes)
-
     def saved(self, slot: str, tensor: TensorMeta, state: str) -> list[str]:
         """The name of a saved slot, its state where that is not the usual one, and the tensor."""
         name = slot if state == "held" else f"{slot} ({state})"
@@ -189,26 +193,49 @@ class Legend(NamedTuple):
     title: str
     boxes: Mapping[str, str]
     lines: Mapping[str, str]
-    note: str
+    notes: Sequence[str]
 
 
 def legend(
-    title: str, roles: Collection[str], kinds: Collection[str], looks: Mapping[str, str], has_empty: bool
+    title: str,
+    roles: Collection[str],
+    kinds: Collection[str],
+    looks: Mapping[str, str],
+    *,
+    cuts: Iterable[Stub] = (),
+    notes: Sequence[str] = (),
 ) -> Legend:
     """The legend of what is in a picture; where all lines are data, they need no words.
 
-    ``looks`` has the words of an overlay's looks. ``has_empty`` says whether a box tells of an empty slot.
+    ``looks`` has the words of an overlay's looks, ``cuts`` are those drawn, and ``notes`` stand below the rest.
 
-    >>> legend("", {"leaf", "token"}, {"data"}, {}, False)
-    Legend(title='legend', boxes={'leaf': 'leaf', 'other': 'token'}, lines={}, note='')
+    >>> legend("", {"leaf", "token"}, {"data"}, {})
+    Legend(title='legend', boxes={'leaf': 'leaf', 'other': 'token'}, lines={}, notes=())
     """
-    words = {**looks, **_ROLES}
+    ends = dict.fromkeys(_PLACE if cut.is_place else _NOT_REACHED for cut in cuts)
+    words = {**looks, **_ROLES, CUT: " · ".join(ends)}
     boxes = {role: text for role, text in words.items() if role in roles}
     if others := sorted(set(roles).difference(words)):
         boxes[OTHER] = ", ".join(others)
     lines = {kind: text for kind, text in _LINES.items() if kind in kinds} if set(kinds) != {"data"} else {}
     lines.update((kind, kind) for kind in sorted(set(kinds).difference(_LINES)))
-    return Legend(title or "legend", boxes, lines, "None: an input that nothing flows through" if has_empty else "")
+    return Legend(title or "legend", boxes, lines, notes)
+
+
+def notes(nodes: Iterable[Node], *, has_frames: bool, has_marks: bool, has_merged_lines: bool) -> tuple[str, ...]:
+    """What words and numbers in a picture mean, of those that are in it.
+
+    ``has_marks`` is set where a diff is drawn, and ``has_merged_lines`` where one line is several edges.
+
+    >>> from gradir.ir.model import Node
+    >>> notes([Node("f", ext={"times": 3})], has_frames=True, has_marks=False, has_merged_lines=False)
+    ('×N at a frame: equal ones, of which one is drawn',)
+    """
+    nodes = [*nodes]
+    found = [_EMPTY] if any(None in node.inputs and _slots_text(node) for node in nodes) else []
+    if (has_marks or has_frames) and any(times(node) > 1 for node in nodes):
+        found.append(_IN_BOX if has_marks else _AT_FRAME)
+    return (*found, _AT_LINE) if has_merged_lines else tuple(found)
 
 
 def module_name(name: str, class_name: str) -> str:

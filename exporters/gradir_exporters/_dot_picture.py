@@ -19,7 +19,7 @@ from gradir.ir.marks import SIGNS, left_out, lost_slots, overlay_mark, stands_fo
 from gradir.ir.memo import Memo
 from gradir.ir.module_tree import split_path
 from gradir.protocols import Options
-from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, Words, border, inlined, legend
+from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, Words, border, inlined, legend, notes
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
 from gradir_exporters._dot_lengths import entry_lengths, past_saved
 from gradir_exporters._frames import frames, module_of
@@ -148,8 +148,15 @@ class Picture:
         title, looks = overlay_legend(self._overlay.values())
         self.legend: Legend | None = None
         if options.legend or looks:
-            kinds = {"data" if line[2] == MANY else line[2] for line in self.lines()} - {BESIDE, MORE}
-            self.legend = legend(title, self._roles(), kinds, looks, words.has_empty(self._nodes))
+            lines = [*self.lines()]
+            kinds = {"data" if line[2] == MANY else line[2] for line in lines} - {BESIDE, MORE}
+            below = notes(
+                self._nodes,
+                has_frames=options.clusters,
+                has_marks=self._marked,
+                has_merged_lines=any(line[4] > 1 for line in lines),
+            )
+            self.legend = legend(title, self._roles(), kinds, looks, cuts=self._stubs, notes=below)
 
     def boxes(self, group: Group) -> Iterator[Box]:
         """The boxes directly in a group."""

@@ -22,6 +22,7 @@ from gradir_exporters._box_words import (
     inlined,
     legend,
     module_name,
+    notes,
 )
 from gradir_exporters._frames import frames, module_of
 from gradir_exporters._left_out import MORE, boxes_left_out, lines_left_out
@@ -210,14 +211,16 @@ class Picture:
         if self._style.saved and any(node.saved for node in self._nodes):
             roles.add("saved")
         roles |= {border(node, self._marked) for node in self._nodes} - {""}
+        has_merged = any(arrow.times > 1 for arrow in self.arrows)
+        below = notes(self._nodes, has_frames=True, has_marks=self._marked, has_merged_lines=has_merged)
         said = legend(
-            title, roles, {arrow.kind for arrow in self.arrows} - {MORE}, looks, self._words.has_empty(self._nodes)
+            title, roles, {arrow.kind for arrow in self.arrows} - {MORE}, looks, cuts=self._stubs, notes=below
         )
         entries = [
             *said.boxes.items(),
             *((LINE, f"{_LINE_SIGNS.get(k, '──▶')} {text}") for k, text in said.lines.items()),
         ]
-        entries += [(LINE, said.note)] if said.note else []
+        entries += [(LINE, note) for note in said.notes]
         group = Group(said.title, _LEGEND)
         group.items += [
             Box(f"l{number}", "function", text, role) if role in {FAILED, FOCUSED} else Box(f"l{number}", role, text)

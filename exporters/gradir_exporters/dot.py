@@ -271,7 +271,7 @@ def _label(picture: Picture, caption: str, theme: _Theme) -> str:
     """What stands below the picture: the caption, and the legend as a table, which the layout cannot stretch."""
     if picture.legend is None:
         return f'"{shown(caption)}"' if caption else ""
-    title, boxes, lines, note = picture.legend
+    title, boxes, lines, notes = picture.legend
     cells = []
     for role, words in boxes.items():
         look = {**theme.node, **_box_look(role, theme)}
@@ -283,7 +283,7 @@ def _label(picture: Picture, caption: str, theme: _Theme) -> str:
     columns = 1 if any(len(words) > _LONG_WORDS for words, *_ in cells) else _LEGEND_COLUMNS
     rows = ["".join(cell(*entry) for entry in cells[at : at + columns]) for at in range(0, len(cells), columns)]
     above, below = (
-        [cell(text, f' colspan="{columns}"') for text in texts if text] for texts in ((caption, title), (note,))
+        [cell(text, f' colspan="{columns}"') for text in texts if text] for texts in ((caption, title), notes)
     )
     table = "".join(f"<tr>{row}</tr>" for row in [*above, *rows, *below])
     return f'<<table border="0" cellspacing="4" cellpadding="3">{table}</table>>'

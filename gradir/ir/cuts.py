@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from gradir.ir.excerpt import shortened
 from gradir.ir.graph import Graph
+from gradir.ir.marks import is_focus, left_out
 from gradir.ir.model import Cut
 from gradir.ir.text import counted, printable
 
@@ -25,11 +26,15 @@ _LONGEST: Final = 60
 
 
 class Stub(NamedTuple):
-    """A cut as it is drawn: why gradient ends, and the node and the slot it does not come to, where these are known."""
+    """A cut as it is drawn: why gradient ends, and the node and the slot it does not come to, where these are known.
+
+    One that ``is_place`` is where it ends; any other has parameters that get none.
+    """
 
     reason: str
     into: str = ""
     slot: int | None = None
+    is_place: bool = False
 
 
 def cut_text(cut: Cut, *, count: bool = False) -> str:
@@ -55,26 +60,30 @@ def cut_text(cut: Cut, *, count: bool = False) -> str:
 def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
     """What is to be drawn of the cuts: each place, and the parameters of each kind together.
 
-    Where the forward was not recorded, these are the unreached ones alone. Of more than ``most`` the last says how many
-    are left out.
+    Where the forward was not recorded, these are the unreached ones alone. Of a part of a graph they are those of the
+    modules that it has. Of more than ``most`` the last says how many are left out.
 
     >>> graph = Graph.of([], cuts=[Cut("unreached", ("w",)), Cut("detach", ("v",), op="detach")])
     >>> [stub.reason for stub in stubs(graph)]
     ['detach: v', 'unreached: w']
     """
     found = [
-        Stub(cut_text(cut), *((cut.into, cut.slot) if _takes_values(cut.into, graph) else ()))
+        Stub(cut_text(cut), *((cut.into, cut.slot) if _takes_values(cut.into, graph) else ("", None)), is_place=True)
         for cut in graph.cuts
         if cut.is_place
     ]
     has_flow = graph.producer.options.get(FLOW) is True
     names: dict[str, list[str]] = {}
+    is_part = any(is_focus(node) or any(left_out(node)) for node in graph.nodes.values())
     for cut in graph.cuts:
         if not cut.is_place and cut.names and (has_flow or cut.kind == "unreached"):
+            if is_part and cut.names[0].rpartition(".")[0] not in graph.scopes:
+                continue
             names.setdefault(cut.kind, []).append(cut.names[0])
     found += [Stub(f"{_short(kind)}: {_listed(these)}") for kind, these in names.items()]
     if most is not None and len(found) > most:
-        found[most - 1 :] = [Stub(f"{len(found) - most + 1:,} more cuts")]
+        is_place = all(stub.is_place for stub in found[most - 1 :])
+        found[most - 1 :] = [Stub(f"{len(found) - most + 1:,} more cuts", is_place=is_place)]
     return found
 
 
