@@ -54,7 +54,7 @@ def test_the_calls_of_a_module_are_drawn_once_with_their_number() -> None:
     ]
     assert [node.ext.get("times") for node in rolled.nodes.values()] == [None, None, 50, 50, 50, None]
     assert rolled.scopes["cell"] == graph.scopes["cell"]
-    assert '"×50"' in rolled.to("dot")
+    assert '"×50 (each feeds the next)"' in rolled.to("dot")
 
 
 def test_steps_that_hold_their_own_parameters_are_drawn_once() -> None:

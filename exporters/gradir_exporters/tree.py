@@ -19,12 +19,11 @@ import msgspec
 
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import DATA, edges_beside
-from gradir.ir.ids import relative_id, stem
-from gradir.ir.marks import ELIDED, is_focus, left_out, overlay_mark, times
+from gradir.ir.ids import relative_id, stem, tells_module
+from gradir.ir.marks import CARRIED, ELIDED, is_focus, left_out, overlay_mark, times
 from gradir.ir.memo import Memo
 from gradir.ir.module_tree import step_around
 from gradir.ir.text import printable, quoted, tensor_text, word
-from gradir.passes.rollup import CARRIED
 from gradir.protocols import Options
 from gradir_exporters._box_words import failure_lines
 from gradir_exporters._overlay_looks import overlay_text
@@ -186,7 +185,8 @@ class _Drawing:
         parts = [_output_name(node.id, output_nr, above if self._options.paths == "relative" else "")]
         if self._options.native and node.native:
             parts.append(_word(node.native))
-        if times(node) > 1:
+        # The id of what is rolled up in a module has the numbers of its layers, or that of its steps.
+        if times(node) > 1 and not tells_module(node.id, node.scope):
             parts.append(f"×{times(node):,}")
         if node.role != "function" and node.role != stem(node.id):
             parts.append(_word(node.role))

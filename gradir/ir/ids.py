@@ -47,6 +47,7 @@ __all__ = [
     "split_ordinal",
     "stem",
     "storage_key",
+    "tells_module",
     "whole_name",
     "without_indices",
     "without_ordinal",
@@ -155,6 +156,15 @@ def renamed(name: str, before: str, after: str) -> str:
     """
     behind = name[len(before) : len(before) + 1]
     return after + name[len(before) :] if name.startswith(before) and behind in BEHIND_A_PATH else name
+
+
+def tells_module(node_id: str, path: str) -> bool:
+    """Whether an id starts with the path of a module.
+
+    >>> tells_module("cell.×49/mul:1", "cell.×49"), tells_module("mul:1", "×24")
+    (True, False)
+    """
+    return bool(path) and renamed(node_id, encode_component(path), "") != node_id
 
 
 def split_id(node_id: str) -> tuple[str, str]:

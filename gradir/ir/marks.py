@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gradir.ir.model import AttrScalar, AttrValue, Node
 
 __all__ = [
+    "CARRIED",
     "ELIDED",
     "FAILED",
     "FOCUS",
@@ -40,6 +41,9 @@ __all__ = [
     "times",
     "together",
 ]
+
+CARRIED: Final = "carried_inputs"
+"""The key of ``ext`` that lists the input slots which in all equal blocks but the first are fed by the block before."""
 
 ELIDED: Final = "elided_inputs"
 """The key of ``ext`` that lists the input slots whose source a pass left out.

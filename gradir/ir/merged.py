@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -60,28 +62,34 @@ def _entry(entry: AttrValue) -> Merged:
     return Merged._make(entry)  # type: ignore[arg-type]
 
 
-def merged_ext(entries: Iterable[Merged]) -> dict[str, AttrValue]:
-    """The entry of ``ext`` for these, added up by module and state.
+class _Sums(dict["tuple[str | None, str]", "list[int]"]):
+    """Numbers of slots, of those of unknown size and of bytes, by module and state."""
 
-    What says nothing but a module's path is left, since it tells which modules one stands for.
-    """
-    sums: dict[tuple[str | None, str], tuple[int, ...]] = {}
-    for path, state, *numbers in entries:
-        known = sums.get((path, state), (0, 0, 0))
-        sums[path, state] = tuple(bounded(one + other) for one, other in zip(known, numbers, strict=True))
-    left = tuple(
-        (path, state, *numbers) for (path, state), numbers in sums.items() if any(numbers) or (path and not state)
-    )
-    return {MERGED: left} if left else {}
+    def add(self, path: str | None, state: str, *numbers: int) -> None:
+        known = self.get((path, state))
+        self[path, state] = [*numbers] if known is None else [*map(add, known, numbers)]
+
+    def ext(self) -> dict[str, AttrValue]:
+        """The entry of ``ext`` for them; what says nothing but a path stays, since it tells what one stands for."""
+        left = tuple(
+            (path, state, *map(bounded, numbers))
+            for (path, state), numbers in self.items()
+            if any(numbers) or (path and not state)
+        )
+        return {MERGED: left} if left else {}
+
+
+def merged_ext(entries: Iterable[Merged]) -> dict[str, AttrValue]:
+    """The entry of ``ext`` for these, added up by module and state."""
+    sums = _Sums()
+    for each in entries:
+        sums.add(*each)
+    return sums.ext()
 
 
 def modules_alone(node: Node) -> dict[str, AttrValue]:
     """``ext`` of a node without what is said of saved slots, but with the modules that it stands for."""
-    paths = (each.path for each in merged(node) if each.path)
-    return {
-        **{key: value for key, value in node.ext.items() if key != MERGED},
-        **merged_ext(Merged(path, "", 0, 0, 0) for path in paths),
-    }
+    return _with(node, merged_ext(Merged(each.path, "", 0, 0, 0) for each in merged(node) if each.path))
 
 
 def counted(
@@ -96,45 +104,52 @@ def counted(
     ``gone`` has the node ``before`` that stands for each, and ``ids`` new ids. Where the modules of those that are gone
     stay, ``module_of`` tells that of a node.
     """
-    entries: dict[str, list[Merged]] = {
-        key: [Merged(None, each.state, -each.slots, -each.unsized, -each.bytes) for each in found]
-        for key, found in _kept(after).items()
-    }
-    kept = _kept(before)
-    told: set[tuple[str, str | None]] = set()
+    sums: defaultdict[str, _Sums] = defaultdict(_Sums)
+    _add_slots(sums, after, {}, -1)
+    told: set[tuple[str, str]] = set()
+    places: dict[str, tuple[str, str | None]] = {}
     for key, node in before.items():
         first, path = gone.get(key, key), None
-        found = [*kept.get(key, ()), *merged(node)]
+        new = ids.get(first, first)
         if module_of is not None and first != key:
-            path = module_of(node)
-            path = None if path == module_of(before[first]) else path
-            if path is not None and (module_of(before[first]), path) not in told:
-                told.add((module_of(before[first]), path))
-                found.append(Merged(path, "", 0, 0, 0))
-        if found:
-            of = entries.setdefault(ids.get(first, first), [])
-            of += [each._replace(path=(each.path or path) if module_of else None) for each in found]
-    return {key: _with(node, entries.get(key, ())) for key, node in after.items()}
+            own, other = module_of(before[first]), module_of(node)
+            path = None if other == own else other
+            if path is not None and (own, path) not in told:
+                told.add((own, path))
+                sums[new].add(path, "", 0, 0, 0)
+        if new != key or path is not None:
+            places[key] = new, path
+        for each in merged(node):
+            sums[new].add((each.path or path) if module_of else None, *each[1:])
+    _add_slots(sums, before, places, 1)
+    found = {key: entries.ext() for key, entries in sums.items()}
+    return {
+        key: msgspec.structs.replace(node, ext=_with(node, found.get(key, {})))
+        if found.get(key) or MERGED in node.ext
+        else node
+        for key, node in after.items()
+    }
 
 
-def _with(node: Node, entries: Iterable[Merged]) -> Node:
-    found = merged_ext(entries)
-    if not found and MERGED not in node.ext:
-        return node
-    ext = {key: value for key, value in node.ext.items() if key != MERGED}
-    return msgspec.structs.replace(node, ext={**ext, **found})
+def _with(node: Node, entry: Mapping[str, AttrValue]) -> dict[str, AttrValue]:
+    return {**{key: value for key, value in node.ext.items() if key != MERGED}, **entry}
 
 
-def _kept(nodes: Mapping[str, Node]) -> dict[str, list[Merged]]:
-    """By node what its own slots keep, each storage where it was saved first."""
-    kept: SavedBytes[str] = SavedBytes(nodes)
-    found: dict[str, list[Merged]] = {}
+def _add_slots(
+    sums: defaultdict[str, _Sums],
+    nodes: Mapping[str, Node],
+    places: Mapping[str, tuple[str, str | None]],
+    sign: int,
+) -> None:
+    """Add what slots keep, each storage where it was saved first; ``places`` has where that counts, if elsewhere."""
+    kept: SavedBytes[tuple[str, str | None]] = SavedBytes(nodes)
     for node in nodes.values():
         if node.saved:
-            kept.add(node, node.id)
-            found[node.id] = [Merged(None, slot.state, 1, int(slot.bytes is None), 0) for slot in node.saved]
-    for (key, state), size in kept.bytes.items():
-        found[key].append(Merged(None, state, 0, 0, size))
-    for key, size in kept.owned.items():
-        found[key].append(Merged(None, "", 0, 0, size))
-    return found
+            key, path = place = places.get(node.id) or (node.id, None)
+            kept.add(node, place)
+            for slot in node.saved:
+                sums[key].add(path, slot.state, sign, sign * (slot.bytes is None), 0)
+    for ((key, path), state), size in kept.bytes.items():
+        sums[key].add(path, state, 0, 0, sign * size)
+    for (key, path), size in kept.owned.items():
+        sums[key].add(path, "", 0, 0, sign * size)

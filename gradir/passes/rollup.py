@@ -14,7 +14,7 @@ from gradir.ir import Graph, Node, Ref, Saved, Scope
 from gradir.ir.cuts import renamed_cuts
 from gradir.ir.edges import rewired
 from gradir.ir.ids import claim, encode_component, renamed
-from gradir.ir.marks import TIMES, times, together
+from gradir.ir.marks import CARRIED, TIMES, times, together
 from gradir.ir.merged import counted
 from gradir.ir.saved import owner
 from gradir.ir.totals import bounded
@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 
     from gradir.ir import AttrValue
 
-__all__ = ["CARRIED", "Rolled", "RollupOptions", "RollupPass", "rollup"]
-
-CARRIED: Final = "carried_inputs"
-"""The entry of ``ext`` that lists the input slots which in all blocks but the first are fed by the block before."""
+__all__ = ["Rolled", "RollupOptions", "RollupPass", "rollup"]
 
 _COUNTS: Final = ("calls", "own", "total", "trainable")
 
