@@ -297,7 +297,7 @@ def legend_of(source: str) -> dict[str, str]:
 def test_a_legend_names_the_colours_that_are_there(theme: str, dot_program: str) -> None:
     source = everything().to("dot", theme=theme, legend=True, show_saved=True)
     drawn = json.loads(run_dot(dot_program, source, "json"))
-    ends = "parameters that no gradient reaches"
+    ends = "gets no gradient"
     boxes = ["parameter", "leaf", "function", "buffer", "saved tensor", "output", ends]
     lines = ["──▶ data", "· · ▶ to its view", "─── to a tensor it saved", "- - - to where it is saved"]
     assert drawn_text(drawn) == ["legend", *boxes, *lines, "None: an input that nothing flows through"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gradir.ir import Builder, Cut, Graph, Node, Ref, Scope, TensorMeta
@@ -77,17 +79,14 @@ PLACE = Cut("detach", op="detach", into="b/mul:1")
 @pytest.mark.parametrize(
     ("cuts", "words"),
     [
-        ([UNREACHED], "parameters that no gradient reaches"),
+        ([UNREACHED], "gets no gradient"),
         ([PLACE], "where gradient ends"),
-        ([PLACE, UNREACHED], "where gradient ends · parameters that no gradient reaches"),
+        ([PLACE, UNREACHED], "where gradient ends, gets no gradient"),
     ],
 )
 def test_the_legend_tells_parameters_from_places(exporter: str, cuts: list[Cut], words: str) -> None:
-    known = ("where gradient ends · parameters", "parameters that no gradient reaches", "where gradient ends")
-    text = cut(*cuts).to(exporter, legend=True).replace("#183;", "·")
-    found = next(each for each in known if each in text)
-    assert words.startswith(found)
-    assert ("reaches" in text) == (UNREACHED in cuts)
+    text = cut(*cuts).to(exporter, legend=True)
+    assert re.search(rf'[>"]{words}["<]', text)
 
 
 @pytest.mark.parametrize("exporter", ["dot", "mermaid", "tree"])

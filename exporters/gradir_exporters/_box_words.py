@@ -84,7 +84,7 @@ _LINES: Final = {
 }
 
 _PLACE: Final = "where gradient ends"
-_NOT_REACHED: Final = "parameters that no gradient reaches"
+_NOT_REACHED: Final = "gets no gradient"
 _EMPTY: Final = "None: an input that nothing flows through"
 _AT_FRAME: Final = "×N at a frame: equal ones, of which one is drawn"
 _IN_BOX: Final = "×N in a box: equal changes, of which one is drawn"
@@ -213,7 +213,7 @@ def legend(
     Legend(title='legend', boxes={'leaf': 'leaf', 'other': 'token'}, lines={}, notes=())
     """
     ends = dict.fromkeys(_PLACE if cut.is_place else _NOT_REACHED for cut in cuts)
-    words = {**looks, **_ROLES, CUT: " · ".join(ends)}
+    words = {**looks, **_ROLES, CUT: ", ".join(ends)}
     boxes = {role: text for role, text in words.items() if role in roles}
     if others := sorted(set(roles).difference(words)):
         boxes[OTHER] = ", ".join(others)
