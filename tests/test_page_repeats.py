@@ -6,6 +6,7 @@ import random
 
 import pytest
 from browser import Browser
+from gradir_exporters._page.blocks import Blocks
 from gradir_exporters._page.columns import Columns
 from gradir_exporters._page.modules import whole_tree
 from hypothesis import given, settings
@@ -98,6 +99,23 @@ def test_layers_in_different_orders_are_alike(count: int, seed: int) -> None:
     tree = whole_tree(graph)
     alike = [place - by for place, by in enumerate(Columns(graph).block()["scopes"]["alike"])]
     assert tree.scopes[alike[tree.place(f"h.{count - 1}.left")]].path == "h.0.left"
+
+
+@pytest.mark.parametrize("odd", [0, 7, 19])
+def test_of_layers_in_one_order_but_for_one_that_one_is_looked_at_again(
+    odd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = layers(20, 0)
+    swapped = {f"h.{odd}.left/exp:1": f"h.{odd}.right/sin:1", f"h.{odd}.right/sin:1": f"h.{odd}.left/exp:1"}
+    keys = [swapped.get(key, key) for key in graph.nodes]
+    looked: list[int] = []
+    shape = Blocks._shape
+    monkeypatch.setattr(Blocks, "_shape", lambda self, block: looked.append(block) or shape(self, block))
+    one = left(graph)
+    assert len(looked) == 20
+    other = left(replace(graph, nodes={key: graph.nodes[key] for key in keys}))
+    assert len(looked) == 20 + 20 + 1
+    assert one == other
 
 
 def test_what_differs_is_not_drawn_once() -> None:
