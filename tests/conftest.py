@@ -123,7 +123,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def viewer_node() -> str:
     """The path of node, with the npm packages of viewer/."""
     found = shutil.which("node")
-    if found is None or not (VIEWER_MODULES / "esbuild").is_dir():
+    if found is None or not all((VIEWER_MODULES / package).is_dir() for package in ("esbuild", "terser")):
         pytest.skip("needs node and the npm packages of viewer/ (make viewer)")
     return found
 

@@ -9,7 +9,7 @@ import { type Hit, hitAt } from "./hits.ts";
 import { type Marks, noMarks, paintOver } from "./over.ts";
 import { paintScene } from "./paint.ts";
 import type { Painting } from "./painting.ts";
-import { canvasPen, lookFrom } from "./pen.ts";
+import { canvasPen, lookFrom, wiped } from "./pen.ts";
 
 export interface Drawing {
   readonly element: HTMLElement;
@@ -58,10 +58,8 @@ export function drawing(onMove: (camera: Camera) => void): Drawing {
     const before = performance.now();
     const ratio = devicePixelRatio;
     fitCanvas(base, size.width + 2 * beyond, size.height + 2 * beyond, ratio);
-    const context = base.getContext("2d");
+    const context = wiped(base);
     if (context === null) return;
-    context.setTransform(1, 0, 0, 1, 0, 0);
-    context.clearRect(0, 0, base.width, base.height);
     lookFrom(context, camera, ratio, beyond);
     paintedAt = camera;
     const window = covered();
@@ -75,10 +73,8 @@ export function drawing(onMove: (camera: Camera) => void): Drawing {
   const paintAbove = (): void => {
     const ratio = devicePixelRatio;
     fitCanvas(over, size.width, size.height, ratio);
-    const context = over.getContext("2d");
+    const context = wiped(over);
     if (context === null || painting === null) return;
-    context.setTransform(1, 0, 0, 1, 0, 0);
-    context.clearRect(0, 0, over.width, over.height);
     paintOver(context, painting, camera, size, ratio, ...marks);
   };
 

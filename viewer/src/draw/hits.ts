@@ -1,6 +1,6 @@
 /** What lies under a point of the view. */
 
-import { type Camera, type Size } from "./camera.ts";
+import { type Camera, type Size, overlap } from "./camera.ts";
 import { captions } from "./over.ts";
 import { isHidden, stubLength } from "./paint.ts";
 import type { Painting } from "./painting.ts";
@@ -17,7 +17,7 @@ export function hitAt(painting: Painting | null, camera: Camera, size: Size, scr
   if (painting === null) return { kind: "none" };
   const { scene, boxes } = painting.places;
   for (const caption of captions(painting, camera, size).reverse()) {
-    if (screenX >= caption.x && screenX <= caption.x + caption.width && screenY >= caption.y && screenY <= caption.y + caption.height) {
+    if (overlap({ x: screenX, y: screenY, width: 0, height: 0 }, caption)) {
       return { kind: "frame", at: caption.frame, isSign: screenX <= caption.x + sign, isCaption: true };
     }
   }
@@ -35,10 +35,7 @@ export function hitAt(painting: Painting | null, camera: Camera, size: Size, scr
     return { kind: "box", at, isSign: box.node < 0 && x >= box.x + box.width - sign / 2 && y <= box.y + sign / 2 };
   }
   for (let at = scene.frames.length - 1; at >= 0; at--) {
-    const frame = scene.frames[at];
-    if (x >= frame.x && x <= frame.x + frame.width && y >= frame.y && y <= frame.y + frame.height) {
-      return { kind: "frame", at, isSign: false, isCaption: false };
-    }
+    if (overlap({ x, y, width: 0, height: 0 }, scene.frames[at])) return { kind: "frame", at, isSign: false, isCaption: false };
   }
   return { kind: "none" };
 }

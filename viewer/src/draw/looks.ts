@@ -4,7 +4,7 @@ import { type Model, flag, roles, statuses } from "../data/model.ts";
 import type { Shown } from "../graph/shown.ts";
 import type { Scene } from "../scene/scene.ts";
 import { bytesText, plain } from "./plain.ts";
-import { type Sums, pathOf } from "./sums.ts";
+import type { Sums } from "./sums.ts";
 import { depths } from "../graph/columns.ts";
 import { type Token, lookSign, lookToken, severity } from "./theme.ts";
 
@@ -119,7 +119,7 @@ function byModule(model: Model): Colouring {
     else if (depth[scope] === level) group[scope] = heads.push(scope) - 1;
   }
   const look = (scope: number): readonly [Token, string] => (group[scope] < 0 ? ["plain", ""] : [`tint-${group[scope] % tints}` as Token, ""]);
-  const shown = heads.slice(0, tints).map((scope, at) => ({ token: `tint-${at}` as Token, sign: "", words: plain(pathOf(model, scope), 40) }));
+  const shown = heads.slice(0, tints).map((scope, at) => ({ token: `tint-${at}` as Token, sign: "", words: plain(model.scopes.path(scope), 40) }));
   const more = heads.length - shown.length;
   return {
     name: "module",

@@ -2,6 +2,7 @@
 
 import type { Rectangle } from "../scene/scene.ts";
 import type { Painting } from "./painting.ts";
+import { wiped } from "./pen.ts";
 
 export interface Minimap {
   readonly element: HTMLCanvasElement;
@@ -24,10 +25,8 @@ export function minimap(onMove: (x: number, y: number) => void): Minimap {
 
   const paint = (): void => {
     frame = 0;
-    const context = element.getContext("2d");
+    const context = wiped(element);
     if (context === null || painting === null) return;
-    context.setTransform(1, 0, 0, 1, 0, 0);
-    context.clearRect(0, 0, element.width, element.height);
     context.drawImage(picture, 0, 0);
     const ratio = devicePixelRatio;
     context.strokeStyle = painting.theme("accent");

@@ -114,6 +114,14 @@ export function canvasPen(context: CanvasRenderingContext2D): Pen {
   };
 }
 
+/** What draws on a canvas from which all is wiped. */
+export function wiped(canvas: HTMLCanvasElement): CanvasRenderingContext2D | null {
+  const context = canvas.getContext("2d");
+  context?.setTransform(1, 0, 0, 1, 0, 0);
+  context?.clearRect(0, 0, canvas.width, canvas.height);
+  return context;
+}
+
 /** What is drawn next stands where the camera sees it, `beyond` pixels from the corner. */
 export function lookFrom(context: CanvasRenderingContext2D, { x, y, k }: Camera, ratio: number, beyond = 0): void {
   const scale = k * ratio;

@@ -70,8 +70,3 @@ export function resultsOf(model: Model): Int32Array {
   }
   return result;
 }
-
-/** The path of a scope: "encoder.layer.0", empty of the root. */
-export function pathOf({ scopes }: Model, scope: number): string {
-  return scopes.path(scope);
-}

@@ -3,7 +3,6 @@
 import { type Details, type Model, flag, roles, statuses } from "../data/model.ts";
 import { statusWords } from "../draw/paint.ts";
 import { bytesText, numberText } from "../draw/plain.ts";
-import { pathOf } from "../draw/sums.ts";
 import { type Groups, grouped } from "../graph/columns.ts";
 import { trails } from "../state.ts";
 import type { Page } from "./context.ts";
@@ -134,7 +133,7 @@ function ofModule(page: Page, at: number): Child {
   const counts = sums.byStatus.subarray(scope * statuses.length);
   const changed = statuses.flatMap((status, place) => (place > 0 && counts[place] > 0 ? [`${counts[place]} ${status}`] : []));
   return [
-    h("h2", pathOf(model, scope) || "the whole graph"),
+    h("h2", model.scopes.path(scope) || "the whole graph"),
     badges(
       texts[scopes.className[scope]],
       times[at] > 1 ? `\u00d7${times[at]} equal layers` : "",
@@ -143,7 +142,7 @@ function ofModule(page: Page, at: number): Child {
     h(
       "div.buttons",
       button(page.state.opened.has(shown.scopes.drawn(at)) ? "Close" : "Open", () => page.toggle(at)),
-      button("Copy path", () => copy(page, pathOf(model, scope))),
+      button("Copy path", () => copy(page, model.scopes.path(scope))),
     ),
     facts({
       detail: texts[scopes.detail[scope]],
@@ -155,7 +154,7 @@ function ofModule(page: Page, at: number): Child {
       saved: saved[scope] && bytesText(saved[scope]),
       cuts: sums.cuts[scope],
       changes: changed.join(", "),
-      "equal to": alike[scope] === scope ? "" : pathOf(model, alike[scope]),
+      "equal to": alike[scope] === scope ? "" : model.scopes.path(alike[scope]),
     }),
     changeFields(model, (change) => change.scopes.includes(scope)),
     scope > 0 && below("In", moduleButton(page, scopes.parent[scope])),

@@ -1,7 +1,7 @@
 /** A table of the modules, sorted by any column, that goes along with the drawing. */
 
 import { bytesText, numberText, plain } from "../draw/plain.ts";
-import { pathOf, resultsOf } from "../draw/sums.ts";
+import { resultsOf } from "../draw/sums.ts";
 import type { Page } from "./context.ts";
 import { button, h, roving, set } from "./dom.ts";
 import { type List, list } from "./list.ts";
@@ -17,7 +17,7 @@ export function modulesTable(page: Page): List {
   const results = resultsOf(model);
   const numbers = (words: string, column: ArrayLike<number>, text = numberText): Column => [words, (scope) => column[scope], text];
   const columns: readonly Column[] = [
-    ["Module", (scope) => scope, (scope) => pathOf(model, scope)],
+    ["Module", (scope) => scope, (scope) => model.scopes.path(scope)],
     ["Class", (scope) => texts[scopes.className[scope]]],
     ["Result", (scope) => (results[scope] < 0 ? "" : typeOf(model, results[scope]))],
     numbers("Calls", scopes.calls),

@@ -2,7 +2,6 @@
 
 import { type Model, roles } from "../data/model.ts";
 import { numberText } from "../draw/plain.ts";
-import { pathOf } from "../draw/sums.ts";
 import { type Selected, nothing } from "../state.ts";
 import type { Page } from "./context.ts";
 import { type Child, button, h } from "./dom.ts";
@@ -17,7 +16,7 @@ export function nodeButton(page: Page, at: number, words = page.model.nodes.id(a
 }
 
 export function moduleButton(page: Page, at: number): HTMLElement {
-  return link(page, at === 0 ? nothing : { kind: "module", at }, pathOf(page.model, at) || "the whole graph");
+  return link(page, at === 0 ? nothing : { kind: "module", at }, page.model.scopes.path(at) || "the whole graph");
 }
 
 export function badges(...words: readonly string[]): Child {
