@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gradir.ir.module_tree import ModuleTree
     from gradir.review.changed_modules import ModuleOrder, Renamed, WholeModules
     from gradir.review.frozen_parameters import Frozen
+    from gradir.review.lost_inputs import LostInput
     from gradir.review.outline import Outline
 
 __all__ = ["Comparison"]
@@ -151,6 +152,13 @@ class Comparison:
         from gradir.review.frozen_parameters import frozen_modules
 
         return dict(frozen_modules(self))
+
+    @cached_property
+    def lost_inputs(self) -> Sequence[LostInput]:
+        """The input slots that gradient went through before, and goes through no more."""
+        from gradir.review.lost_inputs import lost_inputs
+
+        return tuple(lost_inputs(self))
 
     @cached_property
     def outline(self) -> Outline:

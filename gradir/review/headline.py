@@ -6,8 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.ir.cuts import cut_text, lacking_flow
-from gradir.ir.text import amount, short_bytes
+from gradir.ir.text import amount, counted, short_bytes
 from gradir.review.frozen_parameters import freezing
+from gradir.review.lost_inputs import lost_inputs_text
 from gradir.review.wording import SIGNS, words
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ def headline(comparison: Comparison) -> str:
     counts: Counter[tuple[str, str]] = Counter((change.subject, change.kind) for change in diff.changes)
     texts = [*new_cuts(new_places(diff.changes))]
     for subject in ("cut", "node", "scope"):
+        if subject == "node" and comparison.lost_inputs:
+            texts.append(counted(len(comparison.lost_inputs), "lost input"))
         numbers = [
             (sign, counts[subject, kind]) for kind, sign in SIGNS.items() if kind in _ALWAYS or counts[subject, kind]
         ]
@@ -99,7 +102,10 @@ def unknown_sizes(before: int, after: int) -> str:
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
-    """Which side has no data or no flow, what was frozen or unfrozen, and what makes up most of the changed nodes.
+    """What makes up many changes, each in one line, what loses gradient first.
+
+    That is: the inputs that lost their edge, which side has no data or no flow, what was frozen or unfrozen, and what
+    most of the changed nodes have in common.
 
     >>> from gradir.ir import Graph, Node, TensorMeta
     >>> from gradir.review.comparison import Comparison
@@ -107,6 +113,8 @@ def notes(comparison: Comparison) -> Iterator[str]:
     >>> list(notes(Comparison(cast("float32"), cast("bfloat16"))))
     ['all 5 changed nodes: dtype float32 -> bfloat16']
     """
+    if comparison.lost_inputs:
+        yield f"no gradient any more: {lost_inputs_text(comparison.lost_inputs)}"
     fake = [graph.producer.options.get("fake") is True for graph in comparison.graphs]
     if fake[0] != fake[1]:
         nth, graph = ("first", comparison.before) if fake[0] else ("second", comparison.after)

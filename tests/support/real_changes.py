@@ -149,7 +149,7 @@ COMMANDS: dict[str, Command] = {
     **{name: Command(name) for name in CHANGES},
     "fewer-key-value-heads, ignoring": Command("fewer-key-value-heads", "--ignore out,attrs,saved"),
     "checkpointing, ignoring": Command("checkpointing", "--ignore saved,indices"),
-    "budget": Command("one-more-layer", "--fail-on 'cuts,params,saved-bytes>5%,nodes>100'"),
+    "budget": Command("one-more-layer", "--fail-on 'cuts,lost-inputs,params,saved-bytes>5%,nodes>100'"),
 }
 """What the page shows of ``gradir diff``, by the name of the block."""
 
