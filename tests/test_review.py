@@ -244,7 +244,8 @@ def test_what_cannot_be_ignored_is_one_clear_error() -> None:
 
 def test_what_a_release_changes_by_itself_is_normalized() -> None:
     def made(native: str, op: str, attrs: dict[str, object]) -> Graph:
-        return Graph.of([Node("x", op=op, native=native, attrs=attrs)], [Scope("", "Net", native)])
+        detail = f"8, eps=1e-05, affine=True{', bias=True' if native.endswith('1') else ''}"
+        return Graph.of([Node("x", op=op, native=native, attrs=attrs)], [Scope("", "BatchNorm2d", detail)])
 
     a = made("UnsafeViewBackward0", "unsafe_view", {"self_sym_sizes": (1, 2), "dim": 1})
     b = made("ViewBackward1", "view", {"dim": 1})
@@ -252,6 +253,23 @@ def test_what_a_release_changes_by_itself_is_normalized() -> None:
     assert not gradir.diff(a, b, normalize=True)
     assert gradir.diff(a, made("ViewBackward1", "view", {"dim": 2}), normalize=True)
     assert normalized(compare(a, b)).script == compare(a, b).script
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("(8,), eps=1e-05, elementwise_affine=True, bias=True", "(8,), eps=1e-06, elementwise_affine=True, bias=True"),
+        ("(8,), eps=1e-05, elementwise_affine=True", "(8,), eps=1e-06, elementwise_affine=True, bias=True"),
+        ("p=0.1, inplace=False", "p=0.2, inplace=False"),
+        ("64, 8", "64, 8, max_norm=1.0"),
+        ("rate 1", "rate 2"),
+    ],
+)
+def test_what_a_program_sets_counts_however_it_is_known(before: str, after: str) -> None:
+    a, b = (Graph.of([], [Scope("m", "M", detail)]) for detail in (before, after))
+    (change,) = gradir.diff(a, b, normalize=True).changes
+    assert fields(gradir.diff(a, b, normalize=True)) == {"detail"}
+    assert change.id == "m"
 
 
 def test_patch_says_that_a_diff_is_of_a_newer_version(files: Path, capfd: Read) -> None:

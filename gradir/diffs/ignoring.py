@@ -20,7 +20,7 @@ __all__ = ["WHOLE", "check_names", "ignoring", "normalized"]
 WHOLE: Final = ("scopes", "cuts", "order", "indices", "sequence")
 """What a pattern can name beside fields: all changes of scopes or cuts, another order, shifted indices."""
 
-_CHURN: Final = ("native", "source", "detail", "ext", "order", "indices")
+_CHURN: Final = ("native", "source", "ext", "order", "indices")
 """What differs between releases of a framework although the program is the same."""
 
 
@@ -48,9 +48,10 @@ def ignoring(diff: Diff, patterns: Sequence[str]) -> Diff:
 def normalized(diff: Diff, words: Vocabulary | None = None) -> Diff:
     """The diff without what another release of the framework changes by itself.
 
-    Left out are the framework's own names, source lines, descriptions of modules, ``ext``, sizes kept as attributes,
-    the order, and an operation that became one which does the same (``unsafe_view`` and ``view``). ``words`` is what is
-    known of the operations of both graphs.
+    Left out are the framework's own names, source lines, ``ext``, sizes kept as attributes, the order, what another
+    release writes into the description of a module, and an operation that became one which does the same
+    (``unsafe_view`` and ``view``). What a program sets counts, as the ``eps`` of a norm, of which nothing but the
+    description of its module tells. ``words`` is what is known of the framework of both graphs.
     """
     words = vocabulary_of() if words is None else words
     diff = ignoring(diff, (*_CHURN, *words.incidental))
@@ -109,6 +110,8 @@ def _names(pattern: str, path: str) -> bool:
 
 
 def _says_the_same(field: FieldChange, words: Vocabulary) -> bool:
-    if field.path != ("op",) or not (isinstance(field.before, str) and isinstance(field.after, str)):
+    if not (isinstance(field.before, str) and isinstance(field.after, str)):
         return False
-    return words.are_same(field.before, field.after)
+    if field.path == ("detail",):
+        return words.describe_the_same(field.before, field.after)
+    return field.path == ("op",) and words.are_same(field.before, field.after)

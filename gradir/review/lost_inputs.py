@@ -84,7 +84,7 @@ def _emptied(change: Change) -> list[tuple[int, str]]:
 
 
 def _told(comparison: Comparison) -> AbstractSet[str]:
-    """What the first graph has for the gradients of parameters alone that left it, of which something else tells why."""
+    """What the first graph has for the gradients of parameters alone that left it, where something else tells why."""
     before, after = comparison.graphs
     gone = {
         change.was or change.id

@@ -44,17 +44,36 @@ class Vocabulary(NamedTuple):
     incidental: tuple[str, ...] = ()
     """What another release changes by itself, as patterns of fields that `gradir.diff` ignores."""
 
+    descriptions: Mapping[str, str] = MappingProxyType({})
+    """Parts of the description of a module by what a release writes, or wrote, for the same."""
+
     def __or__(self, other: Vocabulary) -> Vocabulary:
         return Vocabulary(
             self.shape_operations | other.shape_operations,
             self.accumulators | other.accumulators,
             {**self.synonyms, **other.synonyms},
             (*self.incidental, *other.incidental),
+            {**self.descriptions, **other.descriptions},
         )
 
     def are_same(self, one: str, other: str) -> bool:
         """Whether two operations do the same, so that their attributes and saved tensors can be compared."""
         return self.synonyms.get(one, one) == self.synonyms.get(other, other)
+
+    def describe_the_same(self, one: str, other: str) -> bool:
+        """Whether two descriptions of a module say the same, each as some release writes it.
+
+        >>> Vocabulary(descriptions={"affine=True, bias=True": "affine=True"}).describe_the_same(
+        ...     "8, eps=1e-05, affine=True", "8, eps=1e-05, affine=True, bias=True"
+        ... )
+        True
+        """
+        return self._plain(one) == self._plain(other)
+
+    def _plain(self, description: str) -> str:
+        for part, same in self.descriptions.items():
+            description = description.replace(part, same)
+        return description
 
 
 def vocabulary_of(*graphs: Graph) -> Vocabulary:

@@ -39,4 +39,6 @@ VOCABULARY: Final = Vocabulary(
         "miopen_batch_norm": "native_batch_norm",
     },
     incidental=("attrs.*_sym_*",),
+    # Newer releases say of norms whether they have a bias.
+    descriptions={"affine=True, bias=True": "affine=True", "affine=False, bias=False": "affine=False"},
 )
