@@ -59,8 +59,14 @@ def both_words(field: FieldChange) -> tuple[str, str]:
 
     >>> both_words(FieldChange(("saved", "mat1", "shape"), before=(2, "s0")))
     ('[2, s0]', '(absent)')
+
+    A node that left its name to another one is told apart from that.
+
+    >>> both_words(FieldChange(("in", 0), Ref("h.5/add:1", 0), Ref("h.5/add:1", 0)))
+    ('h.5/add:1', 'another h.5/add:1')
     """
-    return words(field.path, field.before), words(field.path, field.after)
+    before, after = words(field.path, field.before), words(field.path, field.after)
+    return before, f"another {after}" if before == after else after
 
 
 def words(path: Path, value: Any) -> str:

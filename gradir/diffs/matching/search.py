@@ -61,7 +61,7 @@ def match(a: Graph, b: Graph) -> Matching:
       ``*`` stands for any index), however many nodes it renames,
     - 3 for each tensor, and each function of a module with tensors, that leaves or takes a name which both graphs have;
       1 for other functions and where one of the modules contains the other,
-    - 1 for each partner of a module beyond the first, if its nodes were matched to several, seen from both sides.
+    - 1 for each node that is matched to another module than most nodes of its own are, seen from both sides.
 
     Of matchings that cost the same the one with more equal ids is given.
 
