@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -13,7 +13,7 @@ from gradir.ir.ids import removed, split_last, storage_key
 from gradir.ir.module_tree import Above, split_path, upwards
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from gradir.diffs.matching import Matching
     from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope
@@ -156,7 +156,10 @@ def _prefixes(old: Node, new: Node) -> Iterator[Rename]:
 
 
 def _matched_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> dict[str, str]:
-    """Paths of the first graph to paths of the second: as most of their nodes say, then as their parents are."""
+    """Paths of the first graph to paths of the second: as most of their nodes say, then as their parents are.
+
+    A module that was wrapped, and of which no node tells, is the one in its wrapper that is as it was.
+    """
     found: dict[str, str] = {}
     free = dict.fromkeys(b.scopes)
 
@@ -170,17 +173,33 @@ def _matched_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> d
     for old, new in sorted(votes, key=lambda pair: (-votes[pair], pair[0] != pair[1], sorted(pair))):
         add(old, new)
     children = _children(b)
+    inside: defaultdict[str, list[Scope]] = defaultdict(list)
+    for (parent, _), path in children.items():
+        inside[parent].append(b.scopes[path])
     by_depth: dict[int, list[str]] = {}
     for path in a.scopes:
         by_depth.setdefault(path.count(".") + bool(path), []).append(path)
     for _, paths in sorted(by_depth.items()):
         for path in paths:
             parent, name = split_path(path)
-            if parent in found:
-                add(path, children.get((found[parent], name)))
+            if path not in found and parent in found:
+                same = children.get((found[parent], name))
+                add(path, same and (_wrapped(a.scopes[path], b.scopes[same], inside) or same))
         for path in paths:
             add(path, path)
     return found
+
+
+def _wrapped(old: Scope, new: Scope, inside: Mapping[str, Sequence[Scope]]) -> str:
+    """The only module in one of another class that is as the former one of its name was; nothing if there is none."""
+    if old.class_name == new.class_name:
+        return ""
+    same = [scope.path for scope in inside[new.path] if _kind(scope) == _kind(old)]
+    return same[0] if len(same) == 1 else ""
+
+
+def _kind(scope: Scope) -> tuple[str, str, int]:
+    return scope.class_name, scope.detail, scope.own
 
 
 def _children(graph: Graph) -> dict[tuple[str, str], str]:

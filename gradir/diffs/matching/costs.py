@@ -105,6 +105,10 @@ class Costs:
         kept = before.kept[node]
         return total + (holds_the_same and tuple([matching[ref] for ref in kept]) != after.kept[other])
 
+    def astray(self, node: int, other: int) -> int:
+        """What it costs that a matched node left a name which stays, or took one."""
+        return self._addresses.astray(node, other)
+
     def renames(self, matching: Sequence[int]) -> set[Rename]:
         """The renames that explain the ids and scopes of matched nodes."""
         return set().union(*(before.renames(after) for before, after in self._renamed(matching)))

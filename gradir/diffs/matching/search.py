@@ -182,6 +182,7 @@ class _Search:
         if suspects:
             pairing.exchange(suspects)
             pairing.add_neighbours()
+            pairing.part()
         return pairing.there
 
     def _pairing(self, matching: Iterable[int] = ()) -> Pairing:
@@ -234,6 +235,7 @@ def _completed(pairing: Pairing, around: Surroundings) -> list[int]:
     pairing.add_changed()
     pairing.add_lone()
     pairing.add_same_ids()
+    pairing.part()
     return pairing.there
 
 
