@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from gradir.ir.ids import without_indices
 from gradir.ir.text import amount, counted, short_bytes, word
 from gradir.review.headline import headline, unknown_sizes
 from gradir.review.name_ranges import ranges
@@ -129,8 +130,7 @@ def brief_lines(outline: Outline) -> Iterator[Line]:
     if outline.cuts or outline.facts:
         yield from (BLANK, heading("(whole graph)"))
         yield from map(cut_line, outline.cuts)
-        for fact in outline.facts:
-            yield from change_lines(fact)
+        yield from _fact_lines(outline.facts)
     blocks = [
         (entry, _group_lines(entry) if isinstance(entry, Group) else _modules_lines(entry)) for entry in outline.entries
     ]
@@ -149,6 +149,22 @@ def brief_lines(outline: Outline) -> Iterator[Line]:
             yield BLANK
         within = isinstance(entry, Modules)
         yield from lines
+
+
+def _fact_lines(facts: Iterable[Change]) -> Iterator[Line]:
+    """What is about the whole graph; modules that were renamed in the same way are one line."""
+    together: dict[object, list[Change]] = {}
+    for at, fact in enumerate(facts):
+        same = (without_indices(fact.was), without_indices(fact.id)) if fact.subject == "module" else at
+        together.setdefault(same, []).append(fact)
+    for first, *others in together.values():
+        if not others:
+            yield from change_lines(first)
+            continue
+        renamed = [first, *others]
+        was, now = (ranges(names) for names in ([each.was for each in renamed], [each.id for each in renamed]))
+        nodes = counted(sum(each.nodes for each in renamed), "node")
+        yield sign_line("renamed", f"{len(renamed):,} modules {was} -> {now}  {nodes}")
 
 
 def cut_line(cuts: Cuts) -> Line:

@@ -29,7 +29,7 @@ class Attention(nn.Module):
     def __init__(self, width: int, edit: str = "") -> None:
         super().__init__()
         self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
-        self.edit = edit
+        self.drop, self.edit = nn.Dropout(0.1), edit
 
     def forward(self, x: Tensor) -> Tensor:
         batch, length, width = x.shape
@@ -38,12 +38,13 @@ class Attention(nn.Module):
             part.view(batch, length, 2, width // 2).transpose(1, 2) for part in (self.q(x), self.k(x), self.v(seen))
         )
         if self.edit == "sdpa":
-            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=0.1, is_causal=True)
         else:
             scores = q @ k.transpose(-2, -1) / math.sqrt(width // 2)
             ones = torch.ones(length, length, dtype=torch.bool)
             future = ones.tril(-1) if self.edit == "other-triangle" else ones.triu(1)
-            mixed = scores.masked_fill(future, -1e4 if self.edit == "other-fill" else -math.inf).softmax(-1) @ v
+            scores = scores.masked_fill(future, -1e4 if self.edit == "other-fill" else -math.inf)
+            mixed = self.drop(scores.softmax(-1)) @ v
         return self.out(mixed.transpose(1, 2).reshape(batch, length, width))
 
 
@@ -216,6 +217,7 @@ EDITS: Final[dict[str, Callable[[], Graph]]] = {
     "eps": partial(_captured, change=_set(nn.LayerNorm, eps=1e-6)),
     "dropout": partial(_captured, change=_set(nn.Dropout, p=0.2)),
     "wrapped-one": partial(_captured, change=_each("mlp.up", Wrapped, range(3, 4))),
+    "wrapped-some": partial(_captured, change=_each("mlp.up", Wrapped, range(1, 6, 2))),
     "wrapped-all": partial(_captured, change=_each("mlp.up", Wrapped)),
     "lora": partial(_captured, change=_all(_each("attn.q", Lora), _each("attn.v", Lora))),
     "lora-alone": partial(_captured, change=_lora),
