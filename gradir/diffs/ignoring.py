@@ -15,7 +15,7 @@ from gradir.hints import did_you_mean
 from gradir.ir import Cut, Node, Scope
 from gradir.vocabulary import Vocabulary, vocabulary_of
 
-__all__ = ["WHOLE", "check_names", "ignoring", "normalized"]
+__all__ = ["WHOLE", "check_names", "ignoring", "names_field", "normalized"]
 
 WHOLE: Final = ("scopes", "cuts", "order", "indices", "sequence")
 """What a pattern can name beside fields: all changes of scopes or cuts, another order, shifted indices."""
@@ -91,7 +91,9 @@ def _kept(changes: Sequence[Change], patterns: Sequence[str]) -> Iterator[Change
     for change in changes:
         if f"{change.subject}s" in whole or (change.subject == "graph" and change.id in whole):
             continue
-        fields = tuple(field for field in change.fields if not any(_names(given, field.name) for given in patterns))
+        fields = tuple(
+            field for field in change.fields if not any(names_field(given, field.name) for given in patterns)
+        )
         found = _with(change, fields)
         if found is not None:
             yield found
@@ -104,8 +106,12 @@ def _with(change: Change, fields: tuple[FieldChange, ...]) -> Change | None:
     return change if fields == change.fields else replace(change, fields=fields)
 
 
-def _names(pattern: str, path: str) -> bool:
-    """Whether a pattern is a path or a beginning of it, up to a dot or a bracket."""
+def names_field(pattern: str, path: str) -> bool:
+    """Whether a pattern is a path of a field or a beginning of it, up to a dot or a bracket.
+
+    >>> names_field("attrs.*_sizes", "attrs.self_sizes"), names_field("saved.mat", "saved.mat1.bytes")
+    (True, False)
+    """
     return re.match(rf"{_expression(pattern)}(?=[.\[]|\Z)", path, re.DOTALL) is not None
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gradir.review.frozen_parameters import Frozen
     from gradir.review.lost_inputs import LostInput
     from gradir.review.outline import Outline
+    from gradir.review.whole_changes import WholeChange
 
 __all__ = ["Comparison"]
 
@@ -161,6 +162,13 @@ class Comparison:
         return tuple(lost_inputs(self))
 
     @cached_property
+    def whole_change(self) -> WholeChange:
+        """What changed for nearly all operations, and what follows from that alone."""
+        from gradir.review.whole_changes import whole_change
+
+        return whole_change(self)
+
+    @cached_property
     def outline(self) -> Outline:
         """What a reader is told: what matters most first, each thing once."""
         from gradir.review.outline import outline
@@ -220,8 +228,11 @@ class Comparison:
 
         return around(self.union, [node.id for node in self.union.nodes.values() if status(node)], hops)
 
-    def drawn_part(self, hops: int = _HOPS) -> Graph:
-        """The same as the outline tells it, for a picture: equal changes once, and modules that came or went folded."""
+    def drawn_part(self, hops: int = _HOPS, *, with_explained: bool = True) -> Graph:
+        """The same as the outline tells it, for a picture: equal changes once, and modules that came or went folded.
+
+        ``with_explained`` are the nodes of which a line at the top says all there is to say.
+        """
         from gradir.review.drawn import drawn_part
 
-        return drawn_part(self, hops)
+        return drawn_part(self, hops, with_explained=with_explained)

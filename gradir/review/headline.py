@@ -126,7 +126,13 @@ def notes(comparison: Comparison) -> Iterator[str]:
         nth = "first" if lacking is comparison.before else "second"
         yield f"without flow: the {nth} graph (no --flow), so no place where gradient ends is known to be new or gone"
     yield from freezing(comparison)
-    yield from uniform(comparison.diff)
+    dimensions = list(uniform(comparison.diff))
+    yield from dimensions
+    whole = comparison.whole_change
+    if whole.sizes and not any(" changed nodes: dimension " in text for text in dimensions):
+        yield whole.sizes
+    if whole.casts:
+        yield whole.casts
 
 
 _FEWEST: Final = 5

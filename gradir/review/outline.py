@@ -78,13 +78,15 @@ Entry = Union[Group, Modules]
 class Outline(NamedTuple):
     """``cuts`` and ``facts`` are about the whole graph; ``entries`` stand in the order of the model.
 
-    ``explained`` is what the line on frozen parameters says already.
+    ``explained`` is what the line on frozen parameters says already, ``following`` what follows from a change of nearly
+    all operations.
     """
 
     cuts: tuple[Cuts, ...]
     facts: tuple[Change, ...]
     entries: tuple[Entry, ...]
     explained: tuple[Change, ...] = ()
+    following: tuple[Change, ...] = ()
 
 
 def outline(comparison: Comparison) -> Outline:
@@ -102,7 +104,7 @@ def outline(comparison: Comparison) -> Outline:
 
 def folds(outline: Outline) -> bool:
     """Whether an outline tells anything together, so that some changes are not named by themselves."""
-    if outline.explained or any(len(cuts.changes) + len(cuts.nodes) > 1 for cuts in outline.cuts):
+    if outline.explained or outline.following or any(len(cuts.changes) + len(cuts.nodes) > 1 for cuts in outline.cuts):
         return True
     return any(
         len(entry.paths) > 1 or (isinstance(entry, Modules) and len(entry.relative) > 1) for entry in outline.entries
@@ -111,7 +113,9 @@ def folds(outline: Outline) -> bool:
 
 def _outline(comparison: Comparison) -> Outline:
     order, wholes, changes = comparison.module_order, comparison.whole_modules, comparison.diff.changes
-    explained = consequences(comparison)
+    frozen = consequences(comparison)
+    following = comparison.whole_change.follow - frozen
+    explained = frozen | following
     inside = {
         at: whole
         for at, change in enumerate(changes)
@@ -129,7 +133,7 @@ def _outline(comparison: Comparison) -> Outline:
         tuple(Cuts(*(tuple(changes[at] for at in these) for these in both)) for both in cuts),
         tuple(change for change in left if change.subject not in _IN_MODULES),
         tuple(entry for _, entry in sorted(entries, key=lambda entry: entry[0])),
-        tuple(changes[at] for at in sorted(explained)),
+        *(tuple(changes[at] for at in sorted(these)) for these in (frozen, following)),
     )
 
 

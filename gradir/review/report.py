@@ -42,10 +42,10 @@ _LEGEND: Final = "`+` added, `-` removed, `~` changed; what is gray is as it was
 _LEAST_ROOM: Final = 200
 
 
-def markdown(comparison: Comparison, *, title: str = "Autograd graph", picture: str = "") -> str:
+def markdown(comparison: Comparison, *, title: str = "Autograd graph", picture: str = "", unpictured: str = "") -> str:
     """A report that fits into a comment: the figures, a table by module, a picture, and the details folded.
 
-    ``picture`` is Mermaid source of what changed.
+    ``picture`` is Mermaid source of what changed; ``unpictured`` says why there is none, or what is not in it.
 
     >>> from gradir.ir import Graph
     >>> from gradir.review.comparison import Comparison
@@ -56,9 +56,11 @@ def markdown(comparison: Comparison, *, title: str = "Autograd graph", picture: 
         return f"### {title}: no difference\n"
     head = "\n".join([f"### {title}", "", *_figures(comparison), "", *table(comparison)])
     drawn = f"\n{fenced(picture, 'mermaid')}\n{_LEGEND}\n" if picture else ""
+    drawn += f"\n{unpictured}\n" if unpictured else ""
     room = _MOST_CHARACTERS - len(head) - len(drawn)
     details = _folded("What changed", render_brief(comparison), room)
-    if folds(comparison.outline):
+    # What follows from a change of everything is as long as the graph, and says nothing more.
+    if folds(comparison.outline) and not comparison.outline.following:
         details += _folded("Every change by itself", render_text(comparison), room - len(details))
     return f"{head}\n{drawn}{details}"
 

@@ -73,7 +73,9 @@ def render_brief(comparison: Comparison, *, palette: Palette = NO_COLOUR, width:
     """
     if not comparison.diff:
         return _NOTHING
-    return written([*_head(comparison, width), *brief_lines(comparison.outline)], palette, width)
+    following = len(comparison.outline.following)
+    more = [Line(f"{counted(following, 'change')} that only follow from that: --full lists them")] if following else []
+    return written([*_head(comparison, width), *more, *brief_lines(comparison.outline)], palette, width)
 
 
 def render_text(comparison: Comparison, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:

@@ -47,6 +47,12 @@ class Vocabulary(NamedTuple):
     descriptions: Mapping[str, str] = MappingProxyType({})
     """Parts of the description of a module by what a release writes, or wrote, for the same."""
 
+    casts: frozenset[str] = frozenset()
+    """Operations that give the same numbers in another dtype or on another device."""
+
+    sizes: tuple[str, ...] = ()
+    """Attributes that follow from the sizes of tensors, as patterns of fields."""
+
     def __or__(self, other: Vocabulary) -> Vocabulary:
         return Vocabulary(
             self.shape_operations | other.shape_operations,
@@ -54,6 +60,8 @@ class Vocabulary(NamedTuple):
             {**self.synonyms, **other.synonyms},
             (*self.incidental, *other.incidental),
             {**self.descriptions, **other.descriptions},
+            self.casts | other.casts,
+            (*self.sizes, *other.sizes),
         )
 
     def are_same(self, one: str, other: str) -> bool:

@@ -41,4 +41,6 @@ VOCABULARY: Final = Vocabulary(
     incidental=("attrs.*_sym_*",),
     # Newer releases say of norms whether they have a bias.
     descriptions={"affine=True, bias=True": "affine=True", "affine=False, bias=False": "affine=False"},
+    casts=frozenset({"to_copy"}),
+    sizes=("attrs.*_sym_*", "attrs.normalized_shape"),
 )
