@@ -24,7 +24,7 @@ from gradir.diffs.diff_json import encode
 from gradir.diffs.growth import sizes
 from gradir.diffs.ignoring import ignoring, normalized
 from gradir.errors import GradirError
-from gradir.ir import Builder, Cut, Graph, Node, Saved, Scope, TensorMeta
+from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.marks import SIGNS, status
 from gradir.ir.totals import totals
 from gradir.ir.validate import check
@@ -270,6 +270,24 @@ def test_what_a_program_sets_counts_however_it_is_known(before: str, after: str)
     (change,) = gradir.diff(a, b, normalize=True).changes
     assert fields(gradir.diff(a, b, normalize=True)) == {"detail"}
     assert change.id == "m"
+
+
+def test_what_a_release_does_not_let_be_read_matches_anything() -> None:
+    def saving(first: Saved, storage: str, attrs: dict[str, int]) -> Graph:
+        slots = (Saved("mat1", "float32", (2, 3), 24, storage=storage),)
+        return Graph.of([Node("f:1", op="f", saved=(first,)), Node("f:2", op="f", saved=slots, attrs=attrs)])
+
+    seen = saving(Saved("mat1", "float32", (2, 3), 24, Ref("f:9", 0)), "f:1.mat1", {})
+    for first in (Saved("mat1", state="unread"), Saved("mat1", shape=(2, 3), state="unread")):
+        for sides in ((saving(first, "", {}), seen), (seen, saving(first, "", {}))):
+            assert gradir.diff(*sides)
+            assert not gradir.diff(*sides, normalize=True)
+    other = saving(Saved("mat1", state="unread"), "", {"dim": 1})
+    assert fields(gradir.diff(other, seen, normalize=True)) == {"attrs.dim"}
+    shorter = saving(Saved("mat1", shape=(1, 3), state="unread"), "", {})
+    assert fields(gradir.diff(shorter, seen, normalize=True)) == {"saved.mat1.shape"}
+    freed = saving(Saved("mat1", state="freed"), "f:1.mat1", {})
+    assert gradir.diff(freed, seen, normalize=True)
 
 
 def test_patch_says_that_a_diff_is_of_a_newer_version(files: Path, capfd: Read) -> None:

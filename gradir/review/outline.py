@@ -7,13 +7,14 @@ exactly one entry.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Union
 
 from gradir.gcpause import paused_gc
 from gradir.ir.ids import accumulated
 from gradir.review.changed_modules import readers
 from gradir.review.frozen_parameters import consequences
-from gradir.review.relative_changes import RelativeChanges, made_absolute, made_relative
+from gradir.review.relative_changes import RelativeChanges, alike, made_absolute, made_relative
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
@@ -39,17 +40,18 @@ class Group(NamedTuple):
     """Modules with the same changes; ``gone`` where only the first graph has them.
 
     ``renamed`` has the path of a module in the first graph, where a renamed module that it lies in explains that this
-    is another.
+    is another. ``fed`` has the changes of those modules that something else fed before than the first one.
     """
 
     paths: tuple[str, ...]
     relative: RelativeChanges
     gone: bool
     renamed: Mapping[str, str]
+    fed: Mapping[str, RelativeChanges] = MappingProxyType({})
 
     def changes(self, path: str) -> tuple[Change, ...]:
         """The changes of one of the modules."""
-        return made_absolute(self.relative, path, self.renamed.get(path))
+        return made_absolute(self.fed.get(path, self.relative), path, self.renamed.get(path))
 
 
 class Modules(NamedTuple):
@@ -193,11 +195,15 @@ def _modules(
 
 def _groups(changes: Iterable[Change], order: ModuleOrder, renamed: Renamed) -> Iterator[tuple[int, Group]]:
     """Modules with changes, those with the same together, each with its position in the order of the model."""
-    together: dict[tuple[RelativeChanges, bool], dict[ChangedModule, str]] = {}
+    together: dict[tuple[RelativeChanges, bool], dict[ChangedModule, tuple[RelativeChanges, str]]] = {}
     for module, found in order.sections(changes):
         before = module.path if module.gone else renamed.before(module.path)
-        together.setdefault((made_relative(found, module.path, before), module.gone), {})[module] = before
-    for (relative, gone), members in together.items():
+        relative = made_relative(found, module.path, before)
+        together.setdefault((alike(relative), module.gone), {})[module] = relative, before
+    for (_, gone), members in together.items():
         paths = tuple(module.path for module in members)
-        was = {module.path: before for module, before in members.items() if before != module.path}
-        yield order.position(next(iter(members))), Group(paths, relative, gone, was)
+        first = next(iter(members))
+        relative = members[first][0]
+        was = {module.path: before for module, (_, before) in members.items() if before != module.path}
+        fed = {module.path: own for module, (own, _) in members.items() if own != relative}
+        yield order.position(first), Group(paths, relative, gone, was, fed)

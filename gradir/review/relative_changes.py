@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from gradir.diffs.changes import Change, FieldChange
+from gradir.diffs.changes import UNSET, Change, FieldChange
 from gradir.ir import Node, Ref, Saved
 from gradir.ir.fields import fields_of, records_in
 from gradir.ir.ids import BEHIND_A_PATH
@@ -24,6 +24,7 @@ __all__ = [
     "RelativeChanges",
     "RelativeName",
     "absolute_name",
+    "alike",
     "made_absolute",
     "made_relative",
     "names_a_record",
@@ -58,6 +59,9 @@ class _Value(NamedTuple):
     value: Any
 
 
+_FEED: Final = _Value(None, "", None)
+
+
 class _RelativeChange(NamedTuple):
     """A change; ``rest`` is what it says beside names and fields."""
 
@@ -87,6 +91,19 @@ def made_absolute(changes: RelativeChanges, path: str, was: str | None = None) -
     """The changes that the module at ``path`` sees so, the inverse of `made_relative`."""
     before = path if was is None else was
     return tuple([_absolute(change, before if change.rest.kind == "removed" else path, before) for change in changes])
+
+
+def alike(changes: RelativeChanges) -> RelativeChanges:
+    """The changes without what a module read from outside of it, where that is something of its own now or nothing.
+
+    That is what fed the module, which in a stack is another one for each layer.
+
+    >>> a, b = (FieldChange(("in", 0), Ref(name, 0), None) for name in ("x", "h.0/add:1"))
+    >>> one, other = (made_relative([Change("changed", "node", "h.1/f:1", fields=(field,))], "h.1") for field in (a, b))
+    >>> one == other, alike(one) == alike(other)
+    (False, True)
+    """
+    return tuple([change._replace(fields=tuple(map(_without_feed, change.fields))) for change in changes])
 
 
 def relative_name(path: str, name: str) -> RelativeName:
@@ -166,6 +183,13 @@ def _seen(field: FieldChange, value: Any, path: str) -> _Value:
         if isinstance(value, str):
             return _Value(relative_name(path, value), "", None)
     return _Value(None, words(field.path, value), value)
+
+
+def _without_feed(field: tuple[Path, _Value, _Value]) -> tuple[Path, _Value, _Value]:
+    path, before, after = field
+    is_fed = before.name is not None and before.name.above != 0
+    is_own = after.name.above == 0 if after.name is not None else after.value in (None, UNSET)
+    return (path, _FEED, after) if is_fed and is_own else field
 
 
 def _value_in(seen: _Value, path: str) -> Any:

@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 
 from gradir.diffs.changes import Size
 from gradir.ir.cuts import cut_text
-from gradir.ir.text import amount, short_bytes, word
+from gradir.ir.text import amount, counted, short_bytes, word
 from gradir.markdown import code_span, fenced
 from gradir.review.changed_modules import ChangedModule, WholeModule
 from gradir.review.headline import unknown_sizes
@@ -71,6 +71,9 @@ def _figures(comparison: Comparison) -> Iterator[str]:
     for note in comparison.notes:
         what, _, text = note.partition(": ")
         yield f"**{what.capitalize()}:** {code_span(text, LONGEST_RANGE)}  "
+    following = len(comparison.outline.following)
+    if following:
+        yield f"**Following from that alone:** {counted(following, 'change')}, which `gradir diff --full` lists  "
     counts = Counter(change.kind for change in diff.changes if change.subject == "node")
     nodes = ", ".join(f"{counts[kind]:,} {kind}" for kind in _KINDS if counts[kind])
     yield f"**Nodes:** {nodes or 'none'} ({diff.before.nodes:,} → {diff.after.nodes:,})  "

@@ -22,6 +22,9 @@ __all__ = ["FEWEST", "WholeChange", "whole_change"]
 FEWEST: Final = 5
 """Fewer changed nodes are read as they are."""
 
+_LEAST_SHARE: Final = Fraction(3, 4)
+"""What follows has to be so much of a diff; of less, a reader is told each change."""
+
 _MOST_RATIOS: Final = 2
 _MOST_SIZES: Final = 3
 _POWERS: Final = 3
@@ -68,7 +71,7 @@ def whole_change(comparison: Comparison) -> WholeChange:
     if not (found.same or found.ratios):
         return WholeChange()
     follow = frozenset(at for at, change in enumerate(changes) if found.explains(change))
-    if 2 * len(follow) <= len(changes):
+    if len(follow) < _LEAST_SHARE * len(changes):
         return WholeChange()
     return WholeChange(found.sizes_text(changed), found.casts_text(), follow)
 
