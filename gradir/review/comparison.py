@@ -113,6 +113,15 @@ class Comparison:
         return normalized(found, vocabulary_of(*self.graphs)) if self._normalize else found
 
     @cached_property
+    def changes(self) -> tuple[Change, ...]:
+        """The changes of the diff, in which numbers that stand for something are known by that."""
+        from gradir.review.named_values import with_names
+        from gradir.vocabulary import vocabulary_of
+
+        words = vocabulary_of(*self.graphs)
+        return tuple([with_names(change, words) for change in self.diff.changes])
+
+    @cached_property
     def trees(self) -> tuple[ModuleTree, ModuleTree]:
         """The modules of both graphs, with those that only their nodes name."""
         from gradir.review.changed_modules import module_tree

@@ -9,6 +9,7 @@ from gradir.ir.cuts import cut_text, lacking_flow
 from gradir.ir.text import amount, counted, short_bytes
 from gradir.review.frozen_parameters import freezing
 from gradir.review.lost_inputs import lost_inputs_text
+from gradir.review.ties import ties
 from gradir.review.wording import SIGNS, words
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def unknown_sizes(before: int, after: int) -> str:
 def notes(comparison: Comparison) -> Iterator[str]:
     """What makes up many changes, each in one line, what loses gradient first.
 
-    That is: the inputs that lost their edge, which side has no data or no flow, what was frozen or unfrozen, and what
+    That is: the inputs that lost their edge, which side has no data or no flow, what was frozen or tied, and what
     most of the changed nodes have in common.
 
     >>> from gradir.ir import Graph, Node, TensorMeta
@@ -126,6 +127,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
         nth = "first" if lacking is comparison.before else "second"
         yield f"without flow: the {nth} graph (no --flow), so no place where gradient ends is known to be new or gone"
     yield from freezing(comparison)
+    yield from ties(comparison)
     dimensions = list(uniform(comparison.diff))
     yield from dimensions
     whole = comparison.whole_change

@@ -114,7 +114,7 @@ def folds(outline: Outline) -> bool:
 
 
 def _outline(comparison: Comparison) -> Outline:
-    order, wholes, changes = comparison.module_order, comparison.whole_modules, comparison.diff.changes
+    order, wholes, changes = comparison.module_order, comparison.whole_modules, comparison.changes
     frozen = consequences(comparison)
     following = comparison.whole_change.follow - frozen
     explained = frozen | following

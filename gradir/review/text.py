@@ -106,7 +106,7 @@ def _head(comparison: Comparison, width: int | None) -> list[Line]:
 
 
 def _every_change(comparison: Comparison) -> Iterator[Line]:
-    changes = comparison.diff.changes
+    changes = comparison.changes
     facts = [change for change in changes if change.subject not in {"node", "scope"}]
     if facts:
         yield from (BLANK, heading("(whole graph)"))

@@ -28,6 +28,7 @@ __all__ = [
     "NO_COLOUR",
     "SIGNS",
     "Line",
+    "NamedValue",
     "Palette",
     "both_words",
     "change_line",
@@ -54,6 +55,12 @@ _OF_VALUES: Final = frozenset(
 _SOURCE: Final = frozenset({"file", "line", "function"})
 
 
+class NamedValue(int):
+    """A number that stands for something, and is written as its ``name``; it is equal to the number."""
+
+    name: str = ""
+
+
 def both_words(field: FieldChange) -> tuple[str, str]:
     """Both values of a field that differs.
 
@@ -76,7 +83,7 @@ def words(path: Path, value: Any) -> str:
     if isinstance(value, Record) and not isinstance(value, NonFinite):
         return _record_words(value)
     if path[0] in _OF_VALUES and len(path) > 1:
-        return value_text(value)
+        return value.name if isinstance(value, NamedValue) else value_text(value)
     if isinstance(value, str):
         return word(value)
     if isinstance(value, tuple):

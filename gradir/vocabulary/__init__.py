@@ -53,6 +53,9 @@ class Vocabulary(NamedTuple):
     sizes: tuple[str, ...] = ()
     """Attributes that follow from the sizes of tensors, as patterns of fields."""
 
+    values: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """What the values of attributes mean that are numbers from 0 on, by ``attribute`` or ``operation.attribute``."""
+
     def __or__(self, other: Vocabulary) -> Vocabulary:
         return Vocabulary(
             self.shape_operations | other.shape_operations,
@@ -62,11 +65,21 @@ class Vocabulary(NamedTuple):
             {**self.descriptions, **other.descriptions},
             self.casts | other.casts,
             (*self.sizes, *other.sizes),
+            {**self.values, **other.values},
         )
 
     def are_same(self, one: str, other: str) -> bool:
         """Whether two operations do the same, so that their attributes and saved tensors can be compared."""
         return self.synonyms.get(one, one) == self.synonyms.get(other, other)
+
+    def value_name(self, operation: str, attribute: str, value: object) -> str:
+        """What the value of an attribute of an operation means; nothing where that is not known.
+
+        >>> Vocabulary(values={"reduction": ("none", "mean")}).value_name("nll_loss", "reduction", 1)
+        'mean'
+        """
+        names = self.values.get(f"{operation}.{attribute}") or self.values.get(attribute, ())
+        return names[value] if type(value) is int and 0 <= value < len(names) else ""
 
     def describe_the_same(self, one: str, other: str) -> bool:
         """Whether two descriptions of a module say the same, each as some release writes it.

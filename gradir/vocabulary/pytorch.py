@@ -42,5 +42,17 @@ VOCABULARY: Final = Vocabulary(
     # Newer releases say of norms whether they have a bias.
     descriptions={"affine=True, bias=True": "affine=True", "affine=False, bias=False": "affine=False"},
     casts=frozenset({"to_copy"}),
+    values={
+        "reduction": ("none", "mean", "sum"),
+        "embedding_bag.mode": ("sum", "mean", "max"),
+        **{
+            f"{sampler}.{attribute}": names
+            for sampler in ("grid_sampler_2d", "grid_sampler_3d", "cudnn_grid_sampler")
+            for attribute, names in {
+                "interpolation_mode": ("bilinear", "nearest", "bicubic"),
+                "padding_mode": ("zeros", "border", "reflection"),
+            }.items()
+        },
+    },
     sizes=("attrs.*_sym_*", "attrs.normalized_shape"),
 )

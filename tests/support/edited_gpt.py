@@ -21,6 +21,7 @@ _WORDS: Final = 64
 _WIDTH: Final = 16
 _LAYERS: Final = 6
 _CONTEXT: Final = 32
+_CONSTANTS: Final = {"added-constant": 1.0, "other-constant": 2.0}
 
 
 class Attention(nn.Module):
@@ -86,7 +87,7 @@ class Block(nn.Module):
         kept = x.detach() if self.edit == "detached-residual" else x
         x = kept + self.drop(self.attn(self.norm1(x)))
         x = x + self.drop(self.mlp(self.norm2(x)))
-        return x + 1.0 if self.edit == "added-constant" else x
+        return x + _CONSTANTS[self.edit] if self.edit in _CONSTANTS else x
 
 
 class GPT(nn.Module):
@@ -211,7 +212,7 @@ EDITS: Final[dict[str, Callable[[], Graph]]] = {
             "sdpa",
             "other-triangle",
             "other-fill",
-            "added-constant",
+            *_CONSTANTS,
         )
     },
     "eps": partial(_captured, change=_set(nn.LayerNorm, eps=1e-6)),
