@@ -15,7 +15,7 @@ from gradir.ir import Graph, Node, Producer  # noqa: E402
 from gradir.review.comparison import Comparison  # noqa: E402
 from gradir.review.outline import Modules  # noqa: E402
 
-UNSEEN = {"other-triangle", "other-fill"}
+UNSEEN = {"none", "other-triangle", "other-fill"}
 
 
 def test_a_reduction_is_told_by_its_name_and_kept_as_its_number() -> None:

@@ -203,6 +203,7 @@ def _tie(model: GPT) -> None:
 _NORMS: Final = tuple(_each(name, lambda _: RMSNorm(_WIDTH)) for name in ("norm1", "norm2"))
 
 EDITS: Final[dict[str, Callable[[], Graph]]] = {
+    "none": _captured,
     **{
         name: partial(_captured, name)
         for name in (
@@ -237,7 +238,7 @@ EDITS: Final[dict[str, Callable[[], Graph]]] = {
 @cache
 def plain() -> Graph:
     """The graph of the model as it is."""
-    return _captured()
+    return edited("none")
 
 
 @cache

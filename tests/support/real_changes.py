@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from edited_gpt import EDITS
 from example_files import attribute
 from real_models import GPT2, TEXT, VOCABULARY, from_transformers, versions
 from torch import Tensor, nn
@@ -119,6 +120,10 @@ def _classifier(**options: Any) -> Graph:
     return _recorded(model, lambda: F.cross_entropy(model(x), labels))
 
 
+def _of_six_blocks(edit: str) -> Callable[[], Pair]:
+    return lambda: (EDITS["none"](), EDITS[edit]())
+
+
 CHANGES: dict[str, Callable[[], Pair]] = {
     "one-more-layer": lambda: (_bert(2), _bert(3)),
     "dropout-removed": lambda: (_gpt2(), _gpt2(resid_pdrop=0.0)),
@@ -128,6 +133,27 @@ CHANGES: dict[str, Callable[[], Pair]] = {
     "detach-by-accident": lambda: (_classifier(), _classifier(detached=1)),
     "checkpointing": lambda: (_gpt2(), _gpt2(partial(_checkpointed, reentrant=False))),
     "checkpointing-reentrant": lambda: (_gpt2(), _gpt2(partial(_checkpointed, reentrant=True))),
+    **{
+        name: _of_six_blocks(edit)
+        for name, edit in {
+            "halves-exchanged": "swapped",
+            "residual-detached": "detached-residual",
+            "value-detached": "detached-value",
+            "another-eps": "eps",
+            "another-dropout": "dropout",
+            "one-module-wrapped": "wrapped-one",
+            "fused-attention": "sdpa",
+            "another-reduction": "reduction",
+            "tied-weights": "tied",
+            "autocast": "autocast",
+            "another-dtype": "dtype",
+            "another-length": "length",
+            "another-batch": "batch",
+            "another-width": "width",
+            "adapters": "lora",
+            "another-norm": "norm",
+        }.items()
+    },
 }
 """Functions that make both graphs, by the name of the edit."""
 
