@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 
@@ -10,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 import edited_gpt  # noqa: E402
 from edited_gpt import EDITS, edited, plain  # noqa: E402
+from reports import all_changes  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 import gradir  # noqa: E402
@@ -45,6 +47,34 @@ def test_exchanged_halves_are_the_same_change_in_six_blocks() -> None:
         "  ~ 12 modules blocks.{0..5}.{norm1,norm2}  each ~1 node (in, saved)",
         "  ~ 6 modules blocks.{0..5}.drop  each ~2 nodes (in)",
     ]
+    titles = [line for line in lines if "in each of" in line]
+    assert titles == [
+        "blocks.{0..5}.norm1: the same change in each of 6 modules, here in blocks.0.norm1",
+        "blocks.{0..5}.norm2: the same change in each of 6 modules, here in blocks.0.norm2",
+        "blocks.{0..5}.drop: the same 2 changes in each of 6 modules, here in blocks.0.drop",
+    ]
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_what_is_told_together_is_told_of_each(name: str) -> None:
+    found = Comparison(plain(), edited(name))
+    assert Counter(all_changes(found.outline)) == Counter(found.diff.changes)
+
+
+def test_a_layer_that_reads_from_elsewhere_than_the_others_is_told_apart() -> None:
+    def stack(own: str, third: str) -> Graph:
+        nodes = [Node("x"), Node("y")]
+        for n in range(4):
+            entered = third if n == 2 else f"h.{n - 1}/g:1" if n else "x"
+            nodes.append(Node(f"h.{n}/f:1", op="f", scope=f"h.{n}", inputs=(Ref(entered, 0),)))
+            inputs = (Ref(f"h.{n}/f:1", 0), Ref(f"h.{n}/f:1" if own == "f" else entered, 0))
+            nodes.append(Node(f"h.{n}/g:1", op="g", scope=f"h.{n}", inputs=inputs))
+        return Graph.of(nodes)
+
+    layers = [entry.paths for entry in Comparison(stack("f", "h.1/g:1"), stack("x", "h.1/g:1")).outline.entries]
+    assert layers == [("h.0", "h.1", "h.2", "h.3")]
+    layers = [entry.paths for entry in Comparison(stack("f", "h.1/g:1"), stack("x", "y")).outline.entries]
+    assert layers == [("h.0", "h.1", "h.3"), ("h.2",)]
 
 
 @pytest.mark.parametrize("form", ["after", "beside", "without"])

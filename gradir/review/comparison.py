@@ -157,6 +157,13 @@ class Comparison:
         return Renamed(self.diff.changes)
 
     @cached_property
+    def entering(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """What enters the entries of lists in both graphs."""
+        from gradir.review.entering import entering
+
+        return entering(self.before), entering(self.after)
+
+    @cached_property
     def frozen(self) -> Mapping[str, Sequence[Frozen]]:
         """The modules of which parameters were ``frozen``, and those of which some were ``unfrozen``."""
         from gradir.review.frozen_parameters import frozen_modules

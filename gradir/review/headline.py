@@ -38,7 +38,8 @@ def headline(comparison: Comparison) -> str:
     texts = [*new_cuts(new_places(diff.changes))]
     for subject in ("cut", "node", "scope"):
         if subject == "node" and comparison.lost_inputs:
-            texts.append(counted(len(comparison.lost_inputs), "lost input"))
+            count = counted(len(comparison.lost_inputs), "lost input")
+            texts.append(f"{count}: {lost_inputs_text(comparison.lost_inputs)}")
         numbers = [
             (sign, counts[subject, kind]) for kind, sign in SIGNS.items() if kind in _ALWAYS or counts[subject, kind]
         ]
@@ -103,10 +104,7 @@ def unknown_sizes(before: int, after: int) -> str:
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
-    """What makes up many changes, each in one line, what loses gradient first.
-
-    That is: the inputs that lost their edge, which side has no data or no flow, what was frozen or tied, and what
-    most of the changed nodes have in common.
+    """Which side has no data or no flow, what was frozen or tied, and what makes up most of the changed nodes.
 
     >>> from gradir.ir import Graph, Node, TensorMeta
     >>> from gradir.review.comparison import Comparison
@@ -114,8 +112,6 @@ def notes(comparison: Comparison) -> Iterator[str]:
     >>> list(notes(Comparison(cast("float32"), cast("bfloat16"))))
     ['all 5 changed nodes: dtype float32 -> bfloat16']
     """
-    if comparison.lost_inputs:
-        yield f"no gradient any more: {lost_inputs_text(comparison.lost_inputs)}"
     fake = [graph.producer.options.get("fake") is True for graph in comparison.graphs]
     if fake[0] != fake[1]:
         nth, graph = ("first", comparison.before) if fake[0] else ("second", comparison.after)

@@ -66,7 +66,7 @@ def lost_inputs_text(lost: Sequence[LostInput]) -> str:
         where = ranges(paths) if len(paths) > 1 and all(paths) else ", ".join(map(module_name, paths))
         texts.append(f"in[{slot}] of {name} in {where}")
     more = [f"{len(texts) - _MOST:,} more"] if len(texts) > _MOST else []
-    return "; ".join([*texts[:_MOST], *more])
+    return ", ".join([*texts[:_MOST], *more])
 
 
 def _emptied(change: Change) -> list[tuple[int, str]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Union
 from gradir.gcpause import paused_gc
 from gradir.ir.ids import accumulated
 from gradir.review.changed_modules import readers
+from gradir.review.entering import entry
 from gradir.review.frozen_parameters import consequences
 from gradir.review.relative_changes import RelativeChanges, alike, made_absolute, made_relative
 from gradir.vocabulary import vocabulary_of
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change
-    from gradir.review.changed_modules import ChangedModule, Contents, ModuleOrder, Renamed, WholeModule, WholeModules
+    from gradir.review.changed_modules import ChangedModule, Contents, ModuleOrder, WholeModule, WholeModules
     from gradir.review.comparison import Comparison
 
 __all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "folds", "outline"]
@@ -129,7 +130,7 @@ def _outline(comparison: Comparison) -> Outline:
     left = [change for at, change in enumerate(changes) if at not in elsewhere]
     entries: list[tuple[int, Entry]] = [
         *_modules(_by_module(changes, inside), _by_module(changes, reading), wholes, order),
-        *_groups([change for change in left if change.subject in _IN_MODULES], order, comparison.renamed),
+        *_groups([change for change in left if change.subject in _IN_MODULES], comparison),
     ]
     return Outline(
         tuple(Cuts(*(tuple(changes[at] for at in these) for these in both)) for both in cuts),
@@ -193,17 +194,19 @@ def _modules(
         yield order.position(members[0]), key._replace(paths=paths, readers=seen)
 
 
-def _groups(changes: Iterable[Change], order: ModuleOrder, renamed: Renamed) -> Iterator[tuple[int, Group]]:
+def _groups(changes: Iterable[Change], comparison: Comparison) -> Iterator[tuple[int, Group]]:
     """Modules with changes, those with the same together, each with its position in the order of the model."""
+    order, renamed, feeds = comparison.module_order, comparison.renamed, comparison.entering
     together: dict[tuple[RelativeChanges, bool], dict[ChangedModule, tuple[RelativeChanges, str]]] = {}
     for module, found in order.sections(changes):
         before = module.path if module.gone else renamed.before(module.path)
         relative = made_relative(found, module.path, before)
-        together.setdefault((alike(relative), module.gone), {})[module] = relative, before
+        fed = feeds[0].get(entry(before), ""), feeds[1].get(entry(module.path), "")
+        together.setdefault((alike(relative, found, fed), module.gone), {})[module] = relative, before
     for (_, gone), members in together.items():
         paths = tuple(module.path for module in members)
         first = next(iter(members))
         relative = members[first][0]
         was = {module.path: before for module, (_, before) in members.items() if before != module.path}
-        fed = {module.path: own for module, (own, _) in members.items() if own != relative}
-        yield order.position(first), Group(paths, relative, gone, was, fed)
+        others = {module.path: own for module, (own, _) in members.items() if own != relative}
+        yield order.position(first), Group(paths, relative, gone, was, others)

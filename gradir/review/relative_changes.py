@@ -15,7 +15,7 @@ from gradir.ir.ids import BEHIND_A_PATH
 from gradir.review.wording import words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gradir.diffs.field_changes import Path
     from gradir.ir.model import Record
@@ -93,17 +93,29 @@ def made_absolute(changes: RelativeChanges, path: str, was: str | None = None) -
     return tuple([_absolute(change, before if change.rest.kind == "removed" else path, before) for change in changes])
 
 
-def alike(changes: RelativeChanges) -> RelativeChanges:
-    """The changes without what a module read from outside of it, where that is something of its own now or nothing.
+def alike(changes: RelativeChanges, seen: Sequence[Change], entering: tuple[str, str] = ("", "")) -> RelativeChanges:
+    """The changes without the name of what fed a module, which in a stack is another one for each layer.
 
-    That is what fed the module, which in a stack is another one for each layer.
+    That is what a node read from outside of the module, where it reads from within or nothing now; and ``entering``,
+    the only node that the list entry around the module reads from outside, before and after. ``seen`` are the changes.
 
     >>> a, b = (FieldChange(("in", 0), Ref(name, 0), None) for name in ("x", "h.0/add:1"))
-    >>> one, other = (made_relative([Change("changed", "node", "h.1/f:1", fields=(field,))], "h.1") for field in (a, b))
-    >>> one == other, alike(one) == alike(other)
-    (False, True)
+    >>> one, other = ([Change("changed", "node", "h.1/f:1", fields=(field,))] for field in (a, b))
+    >>> made_relative(one, "h.1") == made_relative(other, "h.1")
+    False
+    >>> alike(made_relative(one, "h.1"), one) == alike(made_relative(other, "h.1"), other)
+    True
     """
-    return tuple([change._replace(fields=tuple(map(_without_feed, change.fields))) for change in changes])
+    return tuple(
+        [
+            change._replace(
+                fields=tuple(
+                    [_without_feed(field, own, entering) for field, own in zip(change.fields, each.fields, strict=True)]
+                )
+            )
+            for change, each in zip(changes, seen, strict=True)
+        ]
+    )
 
 
 def relative_name(path: str, name: str) -> RelativeName:
@@ -185,11 +197,17 @@ def _seen(field: FieldChange, value: Any, path: str) -> _Value:
     return _Value(None, words(field.path, value), value)
 
 
-def _without_feed(field: tuple[Path, _Value, _Value]) -> tuple[Path, _Value, _Value]:
+def _without_feed(
+    field: tuple[Path, _Value, _Value], seen: FieldChange, entering: tuple[str, str]
+) -> tuple[Path, _Value, _Value]:
     path, before, after = field
-    is_fed = before.name is not None and before.name.above != 0
     is_own = after.name.above == 0 if after.name is not None else after.value in (None, UNSET)
-    return (path, _FEED, after) if is_fed and is_own else field
+    is_fed = before.name is not None and before.name.above != 0 and is_own
+    one, other = (
+        _FEED if name and value.name is not None and (was.id if isinstance(was, Ref) else was) == name else value
+        for value, was, name in zip((before, after), (seen.before, seen.after), entering, strict=True)
+    )
+    return path, _FEED if is_fed else one, other
 
 
 def _value_in(seen: _Value, path: str) -> Any:

@@ -13,6 +13,7 @@ from gradir.ir.text import amount, counted, short_bytes, word
 from gradir.markdown import code_span, fenced
 from gradir.review.changed_modules import ChangedModule, WholeModule
 from gradir.review.headline import unknown_sizes
+from gradir.review.lost_inputs import lost_inputs_text
 from gradir.review.name_ranges import ranges
 from gradir.review.outline import folds
 from gradir.review.relative_changes import RelativeName, absolute_name, relative_name
@@ -40,6 +41,7 @@ _CAME: Final = {"added": "a new cut", "removed": "a cut less"}
 _MOST_RENAMED: Final = 10
 _LEGEND: Final = "`+` added, `-` removed, `~` changed; what is gray is as it was."
 _LEAST_ROOM: Final = 200
+_MOST_FOLLOWING: Final = 8_000
 
 
 def markdown(comparison: Comparison, *, title: str = "Autograd graph", picture: str = "", unpictured: str = "") -> str:
@@ -59,15 +61,20 @@ def markdown(comparison: Comparison, *, title: str = "Autograd graph", picture: 
     drawn += f"\n{unpictured}\n" if unpictured else ""
     room = _MOST_CHARACTERS - len(head) - len(drawn)
     details = _folded("What changed", render_brief(comparison), room)
-    # What follows from a change of everything is as long as the graph, and says nothing more.
-    if folds(comparison.outline) and not comparison.outline.following:
-        details += _folded("Every change by itself", render_text(comparison), room - len(details))
+    if folds(comparison.outline):
+        every = render_text(comparison)
+        # What follows from a change of everything is as long as the graph, and says nothing more.
+        if not comparison.outline.following or len(every) <= _MOST_FOLLOWING:
+            details += _folded("Every change by itself", every, room - len(details))
     return f"{head}\n{drawn}{details}"
 
 
 def _figures(comparison: Comparison) -> Iterator[str]:
     diff = comparison.diff
     yield from _cut_figures(comparison.outline)
+    if comparison.lost_inputs:
+        text = code_span(lost_inputs_text(comparison.lost_inputs), LONGEST_RANGE)
+        yield f"**Lost inputs:** {len(comparison.lost_inputs):,}: {text}  "
     for note in comparison.notes:
         what, _, text = note.partition(": ")
         yield f"**{what.capitalize()}:** {code_span(text, LONGEST_RANGE)}  "

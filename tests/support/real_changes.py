@@ -27,7 +27,7 @@ from gradir.cli import main
 from gradir.ir import Graph
 from gradir.markdown import embedded, fenced
 
-__all__ = ["CHANGES", "COMMANDS", "PAGE", "Command", "Pair", "blocks", "pair", "updated"]
+__all__ = ["CHANGES", "COMMANDS", "LONGER", "PAGE", "Command", "Pair", "blocks", "pair", "updated"]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reviewing.md"
 
@@ -156,6 +156,9 @@ CHANGES: dict[str, Callable[[], Pair]] = {
     },
 }
 """Functions that make both graphs, by the name of the edit."""
+
+LONGER = ("value-detached", "adapters", "another-norm")
+"""Edits that change so much of one module that these changes alone are ten lines."""
 
 
 @cache
