@@ -9,11 +9,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from edited_gpt import edited, loss_of, plain  # noqa: E402
+from msgspec.structs import replace  # noqa: E402
 from reports import all_changes  # noqa: E402
 from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
-from gradir.ir import Graph, Node, Ref, Saved, Scope, TensorMeta  # noqa: E402
+from gradir.ir import Graph, Node, Producer, Ref, Saved, Scope, TensorMeta  # noqa: E402
 from gradir.review.comparison import Comparison  # noqa: E402
 
 HEADLINES = {
@@ -95,6 +96,23 @@ def steps(size: int, dtype: str = "float32", *, odd: tuple[int, ...] = (), total
             )
         )
     return Graph.of(nodes, [Scope("", "Net")])
+
+
+def test_a_cast_to_something_else_is_told() -> None:
+    def cast(dtype: str) -> Graph:
+        whole = steps(4, "bfloat16")
+        nodes = [*whole.nodes.values()]
+        ref, meta = nodes[5].inputs[0], (TensorMeta(dtype, (2, 4)),)
+        nodes[5] = replace(nodes[5], inputs=(Ref("to_copy:1", 0),))
+        nodes.insert(5, Node("to_copy:1", op="to_copy", role="function", inputs=(ref,), outputs=meta))
+        return Graph.of(nodes, whole.scopes.values(), producer=Producer(framework="torch"))
+
+    before = replace(steps(4), producer=Producer(framework="torch"))
+    found = Comparison(before, cast("bfloat16"))
+    assert not found.outline.entries
+    assert list(found.notes) == ["all 10 changed nodes: dtype float32 -> bfloat16", "casts: 1 put in"]
+    (entry,) = Comparison(before, cast("float64")).outline.entries
+    assert [change.id for change in entry.changes("")] == ["to_copy:1", "f:5"]
 
 
 def test_what_is_in_another_ratio_is_told() -> None:

@@ -30,6 +30,7 @@ _MOST_SIZES: Final = 3
 _POWERS: Final = 3
 """A number of bytes or a stride may have so many sizes as factors that changed."""
 
+_CAME: Final = frozenset({"added", "removed"})
 _SAME_FOR_ALL: Final = frozenset({"dtype", "device", "layout"})
 _COUNTS: Final = frozenset({"own", "total", "trainable"})
 _NUMBER: Final = re.compile(r"(?<![\w.+-])\d+(?![\w.+-])")
@@ -114,10 +115,13 @@ class _Whole:
         self.ratios = often[:_MOST_RATIOS]
         self._products = set(_products(self.ratios, 1))
         self._powers = set(_products(self.ratios, _POWERS))
-        self._casts = [
-            {change.id for change in comparison.diff.changes if change.kind == kind and change.what in words.casts}
-            for kind in ("removed", "added")
-        ]
+        values = {value for _, *both in self.same for value in both}
+        self._casts: tuple[set[str], set[str]] = (set(), set())
+        for change in comparison.diff.changes:
+            tensor = change.tensor if change.subject == "node" and change.what in words.casts else None
+            # A cast to something else is no part of this.
+            if tensor is not None and change.kind in _CAME and not values.isdisjoint((tensor.dtype, tensor.device)):
+                self._casts[change.kind == "added"].add(change.id)
 
     def sizes_text(self, changed: Sequence[Change]) -> str:
         """The sizes that became others most often; nothing where none did for more than half."""
@@ -136,7 +140,7 @@ class _Whole:
     def casts_text(self) -> str:
         """How many casts came or went with another dtype."""
         counts = zip(map(len, self._casts), ("left out", "put in"), strict=True)
-        texts = [f"{count:,} {what}" for count, what in counts if count and self.same]
+        texts = [f"{count:,} {what}" for count, what in counts if count]
         return f"casts: {', '.join(texts)}" if texts else ""
 
     def explains(self, change: Change) -> bool:
@@ -145,8 +149,8 @@ class _Whole:
             return bool(self.ratios) and self._explains_scope(change.fields)
         if change.subject != "node":
             return False
-        if change.kind in {"added", "removed"}:
-            return bool(self.same) and change.id in self._casts[change.kind == "added"]
+        if change.kind in _CAME:
+            return change.id in self._casts[change.kind == "added"]
         if change.kind != "changed" or not change.fields:
             return False
         shown = [field for field in change.fields if self._explains(field)]
@@ -197,7 +201,7 @@ class _Whole:
     def _is_cast(self, field: FieldChange) -> bool:
         """Whether a reference became one to a cast of the same, or what was a cast is read without it."""
         removed, added = self._casts
-        if not (self.same and isinstance(field.before, Ref) and isinstance(field.after, Ref)):
+        if not (isinstance(field.before, Ref) and isinstance(field.after, Ref)):
             return False
         before = _behind(self._comparison.before, field.before.id, removed)
         after = _behind(self._comparison.after, field.after.id, added)
