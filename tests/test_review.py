@@ -24,7 +24,7 @@ from gradir.diffs.diff_json import encode
 from gradir.diffs.growth import sizes
 from gradir.diffs.ignoring import ignoring, normalized
 from gradir.errors import GradirError
-from gradir.ir import Builder, Cut, Graph, Node, Saved, Scope, TensorMeta
+from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.marks import SIGNS, status
 from gradir.ir.totals import totals
 from gradir.ir.validate import check
@@ -244,7 +244,8 @@ def test_what_cannot_be_ignored_is_one_clear_error() -> None:
 
 def test_what_a_release_changes_by_itself_is_normalized() -> None:
     def made(native: str, op: str, attrs: dict[str, object]) -> Graph:
-        return Graph.of([Node("x", op=op, native=native, attrs=attrs)], [Scope("", "Net", native)])
+        detail = f"8, eps=1e-05, affine=True{', bias=True' if native.endswith('1') else ''}"
+        return Graph.of([Node("x", op=op, native=native, attrs=attrs)], [Scope("", "BatchNorm2d", detail)])
 
     a = made("UnsafeViewBackward0", "unsafe_view", {"self_sym_sizes": (1, 2), "dim": 1})
     b = made("ViewBackward1", "view", {"dim": 1})
@@ -252,6 +253,41 @@ def test_what_a_release_changes_by_itself_is_normalized() -> None:
     assert not gradir.diff(a, b, normalize=True)
     assert gradir.diff(a, made("ViewBackward1", "view", {"dim": 2}), normalize=True)
     assert normalized(compare(a, b)).script == compare(a, b).script
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("(8,), eps=1e-05, elementwise_affine=True, bias=True", "(8,), eps=1e-06, elementwise_affine=True, bias=True"),
+        ("(8,), eps=1e-05, elementwise_affine=True", "(8,), eps=1e-06, elementwise_affine=True, bias=True"),
+        ("p=0.1, inplace=False", "p=0.2, inplace=False"),
+        ("64, 8", "64, 8, max_norm=1.0"),
+        ("rate 1", "rate 2"),
+    ],
+)
+def test_what_a_program_sets_counts_however_it_is_known(before: str, after: str) -> None:
+    a, b = (Graph.of([], [Scope("m", "M", detail)]) for detail in (before, after))
+    (change,) = gradir.diff(a, b, normalize=True).changes
+    assert fields(gradir.diff(a, b, normalize=True)) == {"detail"}
+    assert change.id == "m"
+
+
+def test_what_a_release_does_not_let_be_read_matches_anything() -> None:
+    def saving(first: Saved, storage: str, attrs: dict[str, int]) -> Graph:
+        slots = (Saved("mat1", "float32", (2, 3), 24, storage=storage),)
+        return Graph.of([Node("f:1", op="f", saved=(first,)), Node("f:2", op="f", saved=slots, attrs=attrs)])
+
+    seen = saving(Saved("mat1", "float32", (2, 3), 24, Ref("f:9", 0)), "f:1.mat1", {})
+    for first in (Saved("mat1", state="unread"), Saved("mat1", shape=(2, 3), state="unread")):
+        for sides in ((saving(first, "", {}), seen), (seen, saving(first, "", {}))):
+            assert gradir.diff(*sides)
+            assert not gradir.diff(*sides, normalize=True)
+    other = saving(Saved("mat1", state="unread"), "", {"dim": 1})
+    assert fields(gradir.diff(other, seen, normalize=True)) == {"attrs.dim"}
+    shorter = saving(Saved("mat1", shape=(1, 3), state="unread"), "", {})
+    assert fields(gradir.diff(shorter, seen, normalize=True)) == {"saved.mat1.shape"}
+    freed = saving(Saved("mat1", state="freed"), "f:1.mat1", {})
+    assert gradir.diff(freed, seen, normalize=True)
 
 
 def test_patch_says_that_a_diff_is_of_a_newer_version(files: Path, capfd: Read) -> None:

@@ -24,7 +24,7 @@ examples:
   gradir diff main:model.gir model.gir
   gradir diff :model.gir model.gir            the file in the index; :2: and :3: are the sides of a conflict
   gradir capture model.py:loss | gradir diff model.gir -
-  gradir diff main.gir branch.gir --format markdown --fail-on 'params,saved-bytes>5%'
+  gradir diff main.gir branch.gir --format markdown --fail-on 'cuts,lost-inputs,params'
   gradir diff main.gir branch.gir --format svg -o change.svg
 
 exit status: 0 no difference (or, with --fail-on, no condition holds), 1 a difference, 2 trouble

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from gradir.diffs.matching.renames import Naming, Rename, pattern, rename
+from gradir.diffs.renamed_modules import RenamedModules
 from gradir.ir.edges import rewired
 from gradir.ir.ids import removed, split_last, storage_key
-from gradir.ir.module_tree import Above, split_path, upwards
+from gradir.ir.module_tree import split_path, upwards
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from gradir.diffs.matching import Matching
     from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope
@@ -28,8 +29,8 @@ class Correspondence:
     """Reads the records of the first graph in the words of the second.
 
     ``matched`` has the ids of its nodes, ``paths`` those of its modules, by what the first graph calls them.
-    ``modules`` are the renames that hold for a whole module: the old prefix is gone, or the new one is new. Each comes
-    with the number of nodes that it renames. ``storages`` are those that the same slots share under another name.
+    ``modules`` are the renames that hold for a whole module, each with the number of nodes that it renames.
+    ``storages`` are those that the same slots share under another name.
     """
 
     def __init__(self, a: Graph, b: Graph, matching: Matching) -> None:
@@ -40,8 +41,9 @@ class Correspondence:
         self._same = self._same and all(before == after for before, after in self.matched.items())
         self._renames = frozenset(matching.renames)
         pairs = [(a.nodes[before], b.nodes[after]) for before, after in self.matched.items()]
-        self.modules: Counter[Rename] = _modules(a, b, pairs) if self._renames else Counter()
         self.paths: Mapping[str, str] = _matched_scopes(a, b, pairs)
+        self._modules = RenamedModules(a, b, pairs if self._renames else (), self.paths)
+        self.modules: Mapping[Rename, int] = self._modules.told
         self.storages: Mapping[str, str] = renamed_storages(a, b, self._id)
 
     def nodes(self, nodes: Mapping[str, Node]) -> Mapping[str, Node]:
@@ -84,20 +86,18 @@ class Correspondence:
         renames = set(before.renames(after))
         if not renames:
             return "renumbered" if old.op == new.op else ""
-        if renames <= self.modules.keys():
+        if self._modules.explain(old, new):
             return ""
-        if before.scope != after.scope and rename(before.scope, after.scope) not in self.modules:
-            return "moved"
-        return "renamed"
+        is_moved = old.scope != new.scope and not self._modules.explain_scope(old.scope, new.scope)
+        return "moved" if is_moved and before.scope != after.scope else "renamed"
 
     def scope_verdict(self, old: Scope, new: Scope) -> Verdict:
         """What happened to the path of a scope; nothing that is said elsewhere."""
         if old.path == new.path:
             return ""
-        before, after = pattern(old.path), pattern(new.path)
-        if before == after:
+        if pattern(old.path) == pattern(new.path):
             return "renumbered"
-        return "" if rename(before, after) in self.modules else "renamed"
+        return "" if self._modules.explain_scope(old.path, new.path) else "renamed"
 
     def _id(self, node_id: str) -> str:
         found = self.matched.get(node_id)
@@ -135,28 +135,11 @@ class Correspondence:
         return rename(pattern(before), pattern(after)) in self._renames
 
 
-def _modules(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> Counter[Rename]:
-    counts: Counter[Rename] = Counter()
-    for old, new in pairs:
-        if old.id != new.id or old.scope != new.scope:
-            counts.update(set(_prefixes(old, new)))
-    before, after = (Above(pattern(node.scope) for node in graph.nodes.values()) for graph in (a, b))
-    return Counter({found: count for found, count in counts.items() if found[0] not in after or found[1] not in before})
-
-
-def _prefixes(old: Node, new: Node) -> Iterator[Rename]:
-    """The renames of modules that two nodes show; that of a tensor's own name is none."""
-    before, after = Naming.of(old), Naming.of(new)
-    if before.path != after.path:
-        found = rename(before.path, after.path)
-        if old.op or found.before != before.path:
-            yield found
-    if before.scope != after.scope:
-        yield rename(before.scope, after.scope)
-
-
 def _matched_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> dict[str, str]:
-    """Paths of the first graph to paths of the second: as most of their nodes say, then as their parents are."""
+    """Paths of the first graph to paths of the second: as most of their nodes say, then as their parents are.
+
+    A module that was wrapped, and of which no node tells, is the one in its wrapper that is as it was.
+    """
     found: dict[str, str] = {}
     free = dict.fromkeys(b.scopes)
 
@@ -170,17 +153,33 @@ def _matched_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> d
     for old, new in sorted(votes, key=lambda pair: (-votes[pair], pair[0] != pair[1], sorted(pair))):
         add(old, new)
     children = _children(b)
+    inside: defaultdict[str, list[Scope]] = defaultdict(list)
+    for (parent, _), path in children.items():
+        inside[parent].append(b.scopes[path])
     by_depth: dict[int, list[str]] = {}
     for path in a.scopes:
         by_depth.setdefault(path.count(".") + bool(path), []).append(path)
     for _, paths in sorted(by_depth.items()):
         for path in paths:
             parent, name = split_path(path)
-            if parent in found:
-                add(path, children.get((found[parent], name)))
+            if path not in found and parent in found:
+                same = children.get((found[parent], name))
+                add(path, same and (_wrapped(a.scopes[path], b.scopes[same], inside) or same))
         for path in paths:
             add(path, path)
     return found
+
+
+def _wrapped(old: Scope, new: Scope, inside: Mapping[str, Sequence[Scope]]) -> str:
+    """The only module in one of another class that is as the former one of its name was; nothing if there is none."""
+    if old.class_name == new.class_name:
+        return ""
+    same = [scope.path for scope in inside[new.path] if _kind(scope) == _kind(old)]
+    return same[0] if len(same) == 1 else ""
+
+
+def _kind(scope: Scope) -> tuple[str, str, int]:
+    return scope.class_name, scope.detail, scope.own
 
 
 def _children(graph: Graph) -> dict[tuple[str, str], str]:

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from msgspec.structs import replace
 
-from gradir.diffs.changes import Change, Diff, FieldChange
+from gradir.diffs.changes import UNSET, Change, Diff, FieldChange
 from gradir.diffs.field_changes import compared_fields
 from gradir.errors import GradirError
 from gradir.hints import did_you_mean
-from gradir.ir import Cut, Node, Scope
+from gradir.ir import Cut, Node, Saved, Scope
+from gradir.ir.ids import storage_key
 from gradir.vocabulary import Vocabulary, vocabulary_of
 
-__all__ = ["WHOLE", "check_names", "ignoring", "normalized"]
+__all__ = ["WHOLE", "check_names", "ignoring", "names_field", "normalized"]
 
 WHOLE: Final = ("scopes", "cuts", "order", "indices", "sequence")
 """What a pattern can name beside fields: all changes of scopes or cuts, another order, shifted indices."""
 
-_CHURN: Final = ("native", "source", "detail", "ext", "order", "indices")
+_CHURN: Final = ("native", "source", "ext", "order", "indices")
 """What differs between releases of a framework although the program is the same."""
+
+_UNREAD: Final = "unread"
+"""The state of a saved slot of which nothing is known, so that it may be any."""
 
 
 def ignoring(diff: Diff, patterns: Sequence[str]) -> Diff:
@@ -48,19 +53,17 @@ def ignoring(diff: Diff, patterns: Sequence[str]) -> Diff:
 def normalized(diff: Diff, words: Vocabulary | None = None) -> Diff:
     """The diff without what another release of the framework changes by itself.
 
-    Left out are the framework's own names, source lines, descriptions of modules, ``ext``, sizes kept as attributes,
-    the order, and an operation that became one which does the same (``unsafe_view`` and ``view``). ``words`` is what is
-    known of the operations of both graphs.
+    Left out are the framework's own names, source lines, ``ext``, sizes kept as attributes, the order, what another
+    release writes into the description of a module, and an operation that became one which does the same
+    (``unsafe_view`` and ``view``). A saved slot that a release does not let be read matches any. What a program sets
+    counts, as the ``eps`` of a norm, of which nothing but the description of its module tells. ``words`` is what is
+    known of the framework of both graphs.
     """
     words = vocabulary_of() if words is None else words
     diff = ignoring(diff, (*_CHURN, *words.incidental))
-    changes = tuple(
-        changed
-        for change in diff.changes
-        if (changed := _with(change, tuple(field for field in change.fields if not _says_the_same(field, words))))
-        is not None
-    )
-    return replace(diff, changes=changes)
+    unread = {storage_key(name, slot) for change in diff.changes for name, slot in _unread_slots(change)}
+    kept = ((change, tuple(_said(change.fields, words, unread))) for change in diff.changes)
+    return replace(diff, changes=tuple(found for one, fields in kept if (found := _with(one, fields)) is not None))
 
 
 def _fits(text: str, pattern: str) -> bool:
@@ -90,7 +93,9 @@ def _kept(changes: Sequence[Change], patterns: Sequence[str]) -> Iterator[Change
     for change in changes:
         if f"{change.subject}s" in whole or (change.subject == "graph" and change.id in whole):
             continue
-        fields = tuple(field for field in change.fields if not any(_names(given, field.name) for given in patterns))
+        fields = tuple(
+            field for field in change.fields if not any(names_field(given, field.name) for given in patterns)
+        )
         found = _with(change, fields)
         if found is not None:
             yield found
@@ -103,12 +108,45 @@ def _with(change: Change, fields: tuple[FieldChange, ...]) -> Change | None:
     return change if fields == change.fields else replace(change, fields=fields)
 
 
-def _names(pattern: str, path: str) -> bool:
-    """Whether a pattern is a path or a beginning of it, up to a dot or a bracket."""
+def names_field(pattern: str, path: str) -> bool:
+    """Whether a pattern is a path of a field or a beginning of it, up to a dot or a bracket.
+
+    >>> names_field("attrs.*_sizes", "attrs.self_sizes"), names_field("saved.mat", "saved.mat1.bytes")
+    (True, False)
+    """
     return re.match(rf"{_expression(pattern)}(?=[.\[]|\Z)", path, re.DOTALL) is not None
 
 
+def _said(fields: Sequence[FieldChange], words: Vocabulary, unread: AbstractSet[str]) -> Iterator[FieldChange]:
+    """The fields that say more than a release does by itself; ``unread`` are slots that may share a storage."""
+    slots = {field.path[:-1] for field in fields if field.path[-1] == "state" and _is_unread(field)}
+    for field in fields:
+        known = field.before is not UNSET and field.after is not UNSET and field.path[-1] != "state"
+        if (field.path[:-1] in slots and not known) or _is_unread(field) or _says_the_same(field, words):
+            continue
+        if field.path[-1] != "storage" or unread.isdisjoint((field.before, field.after)):
+            yield field
+
+
+def _unread_slots(change: Change) -> Iterator[tuple[str, str]]:
+    """The saved slots of a node that one side does not let be read, by what either side calls it."""
+    for field in change.fields:
+        if field.path[0] == "saved" and len(field.path) > 1 and _is_unread(field):
+            yield from ((name, str(field.path[1])) for name in (change.was or change.id, change.id))
+
+
+def _is_unread(field: FieldChange) -> bool:
+    """Whether a field of a saved slot, or all of the slot, differs in that one side does not let it be read."""
+    values = (field.before, field.after)
+    return field.path[0] == "saved" and any(
+        value == _UNREAD if field.path[-1] == "state" else isinstance(value, Saved) and value.state == _UNREAD
+        for value in values
+    )
+
+
 def _says_the_same(field: FieldChange, words: Vocabulary) -> bool:
-    if field.path != ("op",) or not (isinstance(field.before, str) and isinstance(field.after, str)):
+    if not (isinstance(field.before, str) and isinstance(field.after, str)):
         return False
-    return words.are_same(field.before, field.after)
+    if field.path == ("detail",):
+        return words.describe_the_same(field.before, field.after)
+    return field.path == ("op",) and words.are_same(field.before, field.after)

@@ -56,23 +56,30 @@ class MarkdownRenderer:
         """The report, with a picture where that is small enough to read."""
         from gradir.review.report import markdown
 
-        picture = _picture(comparison) if comparison.diff and comparison.has_graphs else ""
-        return markdown(comparison, title=options.title, picture=picture)
+        picture, unpictured = _picture(comparison) if comparison.diff and comparison.has_graphs else ("", "")
+        return markdown(comparison, title=options.title, picture=picture, unpictured=unpictured)
 
 
-def _picture(comparison: Comparison) -> str:
-    """The changed part as Mermaid source; nothing where it is too large to read."""
+def _picture(comparison: Comparison) -> tuple[str, str]:
+    """The changed part as Mermaid source, and why it is not there, or what is left out of it."""
     from gradir import registry
 
+    outline, left_out = comparison.outline, ""
     part = comparison.drawn_part()
-    if not part.nodes or len(part.nodes) > _MOST_PICTURED:
-        return ""
+    if outline.following or (outline.explained and len(part.nodes) > _MOST_PICTURED):
+        part = comparison.drawn_part(with_explained=False)
+        left_out = "What the lines at the top explain is not in the picture."
+    if not part.nodes:
+        why = "the lines at the top tell all that changed" if outline.following else "no operation changed"
+        return "", f"No picture: {why}."
+    if len(part.nodes) > _MOST_PICTURED:
+        return "", f"No picture: it would have {len(part.nodes):,} boxes; gradir diff --format html shows all of them."
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GradirWarning)
-            return registry.export("mermaid", part, {"fold": False})
+            return registry.export("mermaid", part, {"fold": False}), left_out
     except ExportError:
-        return ""
+        return "", "No picture: it is larger than Mermaid draws; gradir diff --format html shows it."
 
 
 class JsonRenderer:

@@ -124,7 +124,10 @@ class Renamed:
     def before(self, path: str) -> str:
         """The path that the names of a module had, or the path itself."""
         parts = _components(path)
-        row = self._tree.place(".".join([_ANY if _INDEX.fullmatch(part) else part for part in parts]))
+        # One that was renamed alone is there by its own path.
+        row = self._tree.place(path)
+        if row == OUTSIDE:
+            row = self._tree.place(".".join([_ANY if _INDEX.fullmatch(part) else part for part in parts]))
         if row == OUTSIDE:
             return path
         now = self._tree.scopes[row].path

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from gradir.ir.module_tree import ModuleTree
     from gradir.review.changed_modules import ModuleOrder, Renamed, WholeModules
     from gradir.review.frozen_parameters import Frozen
+    from gradir.review.lost_inputs import LostInput
     from gradir.review.outline import Outline
+    from gradir.review.whole_changes import WholeChange
 
 __all__ = ["Comparison"]
 
@@ -111,6 +113,15 @@ class Comparison:
         return normalized(found, vocabulary_of(*self.graphs)) if self._normalize else found
 
     @cached_property
+    def changes(self) -> tuple[Change, ...]:
+        """The changes of the diff, in which numbers that stand for something are known by that."""
+        from gradir.review.named_values import with_names
+        from gradir.vocabulary import vocabulary_of
+
+        words = vocabulary_of(*self.graphs)
+        return tuple([with_names(change, words) for change in self.diff.changes])
+
+    @cached_property
     def trees(self) -> tuple[ModuleTree, ModuleTree]:
         """The modules of both graphs, with those that only their nodes name."""
         from gradir.review.changed_modules import module_tree
@@ -146,11 +157,32 @@ class Comparison:
         return Renamed(self.diff.changes)
 
     @cached_property
+    def entering(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """What enters the entries of lists in both graphs."""
+        from gradir.review.entering import entering
+
+        return entering(self.before), entering(self.after)
+
+    @cached_property
     def frozen(self) -> Mapping[str, Sequence[Frozen]]:
         """The modules of which parameters were ``frozen``, and those of which some were ``unfrozen``."""
         from gradir.review.frozen_parameters import frozen_modules
 
         return dict(frozen_modules(self))
+
+    @cached_property
+    def lost_inputs(self) -> Sequence[LostInput]:
+        """The input slots that gradient went through before, and goes through no more."""
+        from gradir.review.lost_inputs import lost_inputs
+
+        return tuple(lost_inputs(self))
+
+    @cached_property
+    def whole_change(self) -> WholeChange:
+        """What changed for nearly all operations, and what follows from that alone."""
+        from gradir.review.whole_changes import whole_change
+
+        return whole_change(self)
 
     @cached_property
     def outline(self) -> Outline:
@@ -212,8 +244,11 @@ class Comparison:
 
         return around(self.union, [node.id for node in self.union.nodes.values() if status(node)], hops)
 
-    def drawn_part(self, hops: int = _HOPS) -> Graph:
-        """The same as the outline tells it, for a picture: equal changes once, and modules that came or went folded."""
+    def drawn_part(self, hops: int = _HOPS, *, with_explained: bool = True) -> Graph:
+        """The same as the outline tells it, for a picture: equal changes once, and modules that came or went folded.
+
+        ``with_explained`` are the nodes of which a line at the top says all there is to say.
+        """
         from gradir.review.drawn import drawn_part
 
-        return drawn_part(self, hops)
+        return drawn_part(self, hops, with_explained=with_explained)

@@ -10,6 +10,7 @@ from gradir.ir.cuts import lacking_flow
 from gradir.ir.model import MOST
 from gradir.ir.text import amount
 from gradir.review.headline import new_cuts, new_places, unknown_sizes
+from gradir.review.lost_inputs import lost_inputs_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +23,8 @@ __all__ = ["METRICS", "Condition", "Finding", "findings", "parsed"]
 _SAVED: Final = "saved-bytes"
 _CUTS: Final = "cuts"
 _TOTALS: Final = {"nodes": "nodes", "edges": "edges", "params": "parameters", _SAVED: "saved_bytes"}
-METRICS: Final = (_CUTS, *_TOTALS)
+_LOST: Final = "lost-inputs"
+METRICS: Final = (_CUTS, *_TOTALS, _LOST)
 _MAY_BE_REACHED: Final = "hidden"
 """The kind of cut of a parameter that an opaque function may reach."""
 
@@ -84,7 +86,7 @@ def findings(comparison: Comparison, conditions: Sequence[Condition]) -> Iterato
     Saved bytes leave out the slots of unknown size. Where there are more of those than before, a condition on saved
     bytes fails, since they may hold any number; otherwise what is known decides, and a line says what it leaves out.
     A figure that is beyond counting on both sides may have grown by any number, and fails wherever anything changed.
-    Where no condition names ``cuts``, new ones fail nothing, and a line says that there are any.
+    Where no condition names ``cuts``, or ``lost-inputs``, new ones fail nothing, and a line says that there are any.
 
     >>> from gradir.ir import Graph, Node, Saved
     >>> from gradir.review.comparison import Comparison
@@ -95,8 +97,9 @@ def findings(comparison: Comparison, conditions: Sequence[Condition]) -> Iterato
     """
     diff, slots = comparison.diff, comparison.unknown_slots
     yield from _cut_findings(comparison, conditions)
+    yield from _lost_findings(comparison, conditions)
     for condition in conditions:
-        if condition.metric == _CUTS:
+        if condition.metric in {_CUTS, _LOST}:
             continue
         before, after = (getattr(totals, _TOTALS[condition.metric]) for totals in (diff.before, diff.after))
         unknown = unknown_sizes(*slots) if condition.metric == _SAVED else ""
@@ -130,6 +133,21 @@ def _cut_findings(comparison: Comparison, conditions: Sequence[Condition]) -> It
         fails = bool(said or before != after) if condition.limit is None else _holds(condition, before, before + grown)
         if fails:
             yield Finding(", ".join(filter(None, (f"{condition.text}: {before:,} -> {after:,}", said))), fails)
+
+
+def _lost_findings(comparison: Comparison, conditions: Sequence[Condition]) -> Iterator[Finding]:
+    """What the conditions on lost inputs come to; where there are none, that there are any."""
+    lost = comparison.lost_inputs
+    if not lost:
+        return
+    now = "input now gets" if len(lost) == 1 else "inputs now get"
+    said = f"{len(lost):,} {now} no gradient: {lost_inputs_text(lost)}"
+    named = [condition for condition in conditions if condition.metric == _LOST]
+    if not named:
+        yield Finding(f"{said}; --fail-on {_LOST} fails on that", fails=False)
+    for condition in named:
+        if _holds(condition, 0, len(lost)):
+            yield Finding(f"{condition.text}: {said}", fails=True)
 
 
 def _is_sure_now(change: Change) -> bool:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["drawn_part"]
 
 
-def drawn_part(comparison: Comparison, hops: int) -> Graph:
+def drawn_part(comparison: Comparison, hops: int, *, with_explained: bool = True) -> Graph:
     """What changed, as the outline tells it, with what is at most ``hops`` edges away.
 
     Of modules with the same changes, whose paths differ in numbers alone, the first is drawn: ``ext["times"]`` of what
@@ -45,7 +45,7 @@ def drawn_part(comparison: Comparison, hops: int) -> Graph:
     [('h.0/f:1', {'diff': 'changed', 'was': 'exp', 'times': 12})]
     """
     with paused_gc():
-        return _Drawing(comparison).graph(hops)
+        return _Drawing(comparison, with_explained=with_explained).graph(hops)
 
 
 class _Whole(NamedTuple):
@@ -56,7 +56,7 @@ class _Whole(NamedTuple):
 
 
 class _Drawing:
-    def __init__(self, comparison: Comparison) -> None:
+    def __init__(self, comparison: Comparison, *, with_explained: bool) -> None:
         self._comparison = comparison
         self._union = comparison.union
         self._shown: dict[str, int] = {}
@@ -79,7 +79,8 @@ class _Drawing:
                 self._show_alike(by, partial(made_absolute, relative))
         for cuts in outline.cuts:
             self._show_each([*cuts.nodes, *cuts.changes])
-        self._show_each(outline.explained)
+        if with_explained:
+            self._show_each([*outline.explained, *outline.following])
 
     def graph(self, hops: int) -> Graph:
         """The part of the union."""

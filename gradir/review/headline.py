@@ -6,8 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.ir.cuts import cut_text, lacking_flow
-from gradir.ir.text import amount, short_bytes
+from gradir.ir.text import amount, counted, short_bytes
 from gradir.review.frozen_parameters import freezing
+from gradir.review.lost_inputs import lost_inputs_text
+from gradir.review.ties import ties
 from gradir.review.wording import SIGNS, words
 
 if TYPE_CHECKING:
@@ -35,6 +37,9 @@ def headline(comparison: Comparison) -> str:
     counts: Counter[tuple[str, str]] = Counter((change.subject, change.kind) for change in diff.changes)
     texts = [*new_cuts(new_places(diff.changes))]
     for subject in ("cut", "node", "scope"):
+        if subject == "node" and comparison.lost_inputs:
+            count = counted(len(comparison.lost_inputs), "lost input")
+            texts.append(f"{count}: {lost_inputs_text(comparison.lost_inputs)}")
         numbers = [
             (sign, counts[subject, kind]) for kind, sign in SIGNS.items() if kind in _ALWAYS or counts[subject, kind]
         ]
@@ -99,7 +104,7 @@ def unknown_sizes(before: int, after: int) -> str:
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
-    """Which side has no data or no flow, what was frozen or unfrozen, and what makes up most of the changed nodes.
+    """Which side has no data or no flow, what was frozen or tied, and what makes up most of the changed nodes.
 
     >>> from gradir.ir import Graph, Node, TensorMeta
     >>> from gradir.review.comparison import Comparison
@@ -118,7 +123,14 @@ def notes(comparison: Comparison) -> Iterator[str]:
         nth = "first" if lacking is comparison.before else "second"
         yield f"without flow: the {nth} graph (no --flow), so no place where gradient ends is known to be new or gone"
     yield from freezing(comparison)
-    yield from uniform(comparison.diff)
+    yield from ties(comparison)
+    dimensions = list(uniform(comparison.diff))
+    yield from dimensions
+    whole = comparison.whole_change
+    if whole.sizes and not any(" changed nodes: dimension " in text for text in dimensions):
+        yield whole.sizes
+    if whole.casts:
+        yield whole.casts
 
 
 _FEWEST: Final = 5

@@ -23,6 +23,7 @@ __all__ = ["listed"]
 
 _WHOLE: Final = "(whole graph)"
 _FOLLOWING: Final = "(follows from frozen parameters)"
+_OF_ALL: Final = "(follows from what changed for all)"
 _INPUTS: Final = "in"
 _SIGN: Final = 2
 """Lines of the text report start with a sign and a blank."""
@@ -62,8 +63,9 @@ class _Listing:
                     yield self._listed(title, change_line(same[0]), same)
             else:
                 yield from self._modules(entry)
-        for change in outline.explained:
-            yield self._listed(_FOLLOWING, change_line(change), [change])
+        for group, changes in ((_FOLLOWING, outline.explained), (_OF_ALL, outline.following)):
+            for change in changes:
+                yield self._listed(group, change_line(change), [change])
 
     def _modules(self, entry: Modules) -> Iterator[ListedChange]:
         """Modules that came or went, and what reads from them."""

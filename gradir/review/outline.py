@@ -7,20 +7,22 @@ exactly one entry.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Union
 
 from gradir.gcpause import paused_gc
 from gradir.ir.ids import accumulated
 from gradir.review.changed_modules import readers
+from gradir.review.entering import entry
 from gradir.review.frozen_parameters import consequences
-from gradir.review.relative_changes import RelativeChanges, made_absolute, made_relative
+from gradir.review.relative_changes import RelativeChanges, alike, made_absolute, made_relative
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change
-    from gradir.review.changed_modules import ChangedModule, Contents, ModuleOrder, Renamed, WholeModule, WholeModules
+    from gradir.review.changed_modules import ChangedModule, Contents, ModuleOrder, WholeModule, WholeModules
     from gradir.review.comparison import Comparison
 
 __all__ = ["Cuts", "Entry", "Group", "Modules", "Outline", "folds", "outline"]
@@ -39,17 +41,18 @@ class Group(NamedTuple):
     """Modules with the same changes; ``gone`` where only the first graph has them.
 
     ``renamed`` has the path of a module in the first graph, where a renamed module that it lies in explains that this
-    is another.
+    is another. ``fed`` has the changes of those modules that something else fed before than the first one.
     """
 
     paths: tuple[str, ...]
     relative: RelativeChanges
     gone: bool
     renamed: Mapping[str, str]
+    fed: Mapping[str, RelativeChanges] = MappingProxyType({})
 
     def changes(self, path: str) -> tuple[Change, ...]:
         """The changes of one of the modules."""
-        return made_absolute(self.relative, path, self.renamed.get(path))
+        return made_absolute(self.fed.get(path, self.relative), path, self.renamed.get(path))
 
 
 class Modules(NamedTuple):
@@ -78,13 +81,15 @@ Entry = Union[Group, Modules]
 class Outline(NamedTuple):
     """``cuts`` and ``facts`` are about the whole graph; ``entries`` stand in the order of the model.
 
-    ``explained`` is what the line on frozen parameters says already.
+    ``explained`` is what the line on frozen parameters says already, ``following`` what follows from a change of nearly
+    all operations.
     """
 
     cuts: tuple[Cuts, ...]
     facts: tuple[Change, ...]
     entries: tuple[Entry, ...]
     explained: tuple[Change, ...] = ()
+    following: tuple[Change, ...] = ()
 
 
 def outline(comparison: Comparison) -> Outline:
@@ -102,7 +107,7 @@ def outline(comparison: Comparison) -> Outline:
 
 def folds(outline: Outline) -> bool:
     """Whether an outline tells anything together, so that some changes are not named by themselves."""
-    if outline.explained or any(len(cuts.changes) + len(cuts.nodes) > 1 for cuts in outline.cuts):
+    if outline.explained or outline.following or any(len(cuts.changes) + len(cuts.nodes) > 1 for cuts in outline.cuts):
         return True
     return any(
         len(entry.paths) > 1 or (isinstance(entry, Modules) and len(entry.relative) > 1) for entry in outline.entries
@@ -110,8 +115,10 @@ def folds(outline: Outline) -> bool:
 
 
 def _outline(comparison: Comparison) -> Outline:
-    order, wholes, changes = comparison.module_order, comparison.whole_modules, comparison.diff.changes
-    explained = consequences(comparison)
+    order, wholes, changes = comparison.module_order, comparison.whole_modules, comparison.changes
+    frozen = consequences(comparison)
+    following = comparison.whole_change.follow - frozen
+    explained = frozen | following
     inside = {
         at: whole
         for at, change in enumerate(changes)
@@ -123,13 +130,13 @@ def _outline(comparison: Comparison) -> Outline:
     left = [change for at, change in enumerate(changes) if at not in elsewhere]
     entries: list[tuple[int, Entry]] = [
         *_modules(_by_module(changes, inside), _by_module(changes, reading), wholes, order),
-        *_groups([change for change in left if change.subject in _IN_MODULES], order, comparison.renamed),
+        *_groups([change for change in left if change.subject in _IN_MODULES], comparison),
     ]
     return Outline(
         tuple(Cuts(*(tuple(changes[at] for at in these) for these in both)) for both in cuts),
         tuple(change for change in left if change.subject not in _IN_MODULES),
         tuple(entry for _, entry in sorted(entries, key=lambda entry: entry[0])),
-        tuple(changes[at] for at in sorted(explained)),
+        *(tuple(changes[at] for at in sorted(these)) for these in (frozen, following)),
     )
 
 
@@ -187,13 +194,19 @@ def _modules(
         yield order.position(members[0]), key._replace(paths=paths, readers=seen)
 
 
-def _groups(changes: Iterable[Change], order: ModuleOrder, renamed: Renamed) -> Iterator[tuple[int, Group]]:
+def _groups(changes: Iterable[Change], comparison: Comparison) -> Iterator[tuple[int, Group]]:
     """Modules with changes, those with the same together, each with its position in the order of the model."""
-    together: dict[tuple[RelativeChanges, bool], dict[ChangedModule, str]] = {}
+    order, renamed, feeds = comparison.module_order, comparison.renamed, comparison.entering
+    together: dict[tuple[RelativeChanges, bool], dict[ChangedModule, tuple[RelativeChanges, str]]] = {}
     for module, found in order.sections(changes):
         before = module.path if module.gone else renamed.before(module.path)
-        together.setdefault((made_relative(found, module.path, before), module.gone), {})[module] = before
-    for (relative, gone), members in together.items():
+        relative = made_relative(found, module.path, before)
+        fed = feeds[0].get(entry(before), ""), feeds[1].get(entry(module.path), "")
+        together.setdefault((alike(relative, found, fed), module.gone), {})[module] = relative, before
+    for (_, gone), members in together.items():
         paths = tuple(module.path for module in members)
-        was = {module.path: before for module, before in members.items() if before != module.path}
-        yield order.position(next(iter(members))), Group(paths, relative, gone, was)
+        first = next(iter(members))
+        relative = members[first][0]
+        was = {module.path: before for module, (_, before) in members.items() if before != module.path}
+        others = {module.path: own for module, (own, _) in members.items() if own != relative}
+        yield order.position(first), Group(paths, relative, gone, was, others)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from gradir.diffs.changes import Change, FieldChange
+from gradir.diffs.changes import UNSET, Change, FieldChange
 from gradir.ir import Node, Ref, Saved
 from gradir.ir.fields import fields_of, records_in
 from gradir.ir.ids import BEHIND_A_PATH
 from gradir.review.wording import words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gradir.diffs.field_changes import Path
     from gradir.ir.model import Record
@@ -24,6 +24,7 @@ __all__ = [
     "RelativeChanges",
     "RelativeName",
     "absolute_name",
+    "alike",
     "made_absolute",
     "made_relative",
     "names_a_record",
@@ -58,6 +59,9 @@ class _Value(NamedTuple):
     value: Any
 
 
+_FEED: Final = _Value(None, "", None)
+
+
 class _RelativeChange(NamedTuple):
     """A change; ``rest`` is what it says beside names and fields."""
 
@@ -87,6 +91,31 @@ def made_absolute(changes: RelativeChanges, path: str, was: str | None = None) -
     """The changes that the module at ``path`` sees so, the inverse of `made_relative`."""
     before = path if was is None else was
     return tuple([_absolute(change, before if change.rest.kind == "removed" else path, before) for change in changes])
+
+
+def alike(changes: RelativeChanges, seen: Sequence[Change], entering: tuple[str, str] = ("", "")) -> RelativeChanges:
+    """The changes without the name of what fed a module, which in a stack is another one for each layer.
+
+    That is what a node read from outside of the module, where it reads from within or nothing now; and ``entering``,
+    the only node that the list entry around the module reads from outside, before and after. ``seen`` are the changes.
+
+    >>> a, b = (FieldChange(("in", 0), Ref(name, 0), None) for name in ("x", "h.0/add:1"))
+    >>> one, other = ([Change("changed", "node", "h.1/f:1", fields=(field,))] for field in (a, b))
+    >>> made_relative(one, "h.1") == made_relative(other, "h.1")
+    False
+    >>> alike(made_relative(one, "h.1"), one) == alike(made_relative(other, "h.1"), other)
+    True
+    """
+    return tuple(
+        [
+            change._replace(
+                fields=tuple(
+                    [_without_feed(field, own, entering) for field, own in zip(change.fields, each.fields, strict=True)]
+                )
+            )
+            for change, each in zip(changes, seen, strict=True)
+        ]
+    )
 
 
 def relative_name(path: str, name: str) -> RelativeName:
@@ -166,6 +195,19 @@ def _seen(field: FieldChange, value: Any, path: str) -> _Value:
         if isinstance(value, str):
             return _Value(relative_name(path, value), "", None)
     return _Value(None, words(field.path, value), value)
+
+
+def _without_feed(
+    field: tuple[Path, _Value, _Value], seen: FieldChange, entering: tuple[str, str]
+) -> tuple[Path, _Value, _Value]:
+    path, before, after = field
+    is_own = after.name.above == 0 if after.name is not None else after.value in (None, UNSET)
+    is_fed = before.name is not None and before.name.above != 0 and is_own
+    one, other = (
+        _FEED if name and value.name is not None and (was.id if isinstance(was, Ref) else was) == name else value
+        for value, was, name in zip((before, after), (seen.before, seen.after), entering, strict=True)
+    )
+    return path, _FEED if is_fed else one, other
 
 
 def _value_in(seen: _Value, path: str) -> Any:

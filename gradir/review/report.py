@@ -9,10 +9,11 @@ from msgspec.structs import astuple
 
 from gradir.diffs.changes import Size
 from gradir.ir.cuts import cut_text
-from gradir.ir.text import amount, short_bytes, word
+from gradir.ir.text import amount, counted, short_bytes, word
 from gradir.markdown import code_span, fenced
 from gradir.review.changed_modules import ChangedModule, WholeModule
 from gradir.review.headline import unknown_sizes
+from gradir.review.lost_inputs import lost_inputs_text
 from gradir.review.name_ranges import ranges
 from gradir.review.outline import folds
 from gradir.review.relative_changes import RelativeName, absolute_name, relative_name
@@ -40,12 +41,13 @@ _CAME: Final = {"added": "a new cut", "removed": "a cut less"}
 _MOST_RENAMED: Final = 10
 _LEGEND: Final = "`+` added, `-` removed, `~` changed; what is gray is as it was."
 _LEAST_ROOM: Final = 200
+_MOST_FOLLOWING: Final = 8_000
 
 
-def markdown(comparison: Comparison, *, title: str = "Autograd graph", picture: str = "") -> str:
+def markdown(comparison: Comparison, *, title: str = "Autograd graph", picture: str = "", unpictured: str = "") -> str:
     """A report that fits into a comment: the figures, a table by module, a picture, and the details folded.
 
-    ``picture`` is Mermaid source of what changed.
+    ``picture`` is Mermaid source of what changed; ``unpictured`` says why there is none, or what is not in it.
 
     >>> from gradir.ir import Graph
     >>> from gradir.review.comparison import Comparison
@@ -56,19 +58,29 @@ def markdown(comparison: Comparison, *, title: str = "Autograd graph", picture: 
         return f"### {title}: no difference\n"
     head = "\n".join([f"### {title}", "", *_figures(comparison), "", *table(comparison)])
     drawn = f"\n{fenced(picture, 'mermaid')}\n{_LEGEND}\n" if picture else ""
+    drawn += f"\n{unpictured}\n" if unpictured else ""
     room = _MOST_CHARACTERS - len(head) - len(drawn)
     details = _folded("What changed", render_brief(comparison), room)
     if folds(comparison.outline):
-        details += _folded("Every change by itself", render_text(comparison), room - len(details))
+        every = render_text(comparison)
+        # What follows from a change of everything is as long as the graph, and says nothing more.
+        if not comparison.outline.following or len(every) <= _MOST_FOLLOWING:
+            details += _folded("Every change by itself", every, room - len(details))
     return f"{head}\n{drawn}{details}"
 
 
 def _figures(comparison: Comparison) -> Iterator[str]:
     diff = comparison.diff
     yield from _cut_figures(comparison.outline)
+    if comparison.lost_inputs:
+        text = code_span(lost_inputs_text(comparison.lost_inputs), LONGEST_RANGE)
+        yield f"**Lost inputs:** {len(comparison.lost_inputs):,}: {text}  "
     for note in comparison.notes:
         what, _, text = note.partition(": ")
         yield f"**{what.capitalize()}:** {code_span(text, LONGEST_RANGE)}  "
+    following = len(comparison.outline.following)
+    if following:
+        yield f"**Following from that alone:** {counted(following, 'change')}, which `gradir diff --full` lists  "
     counts = Counter(change.kind for change in diff.changes if change.subject == "node")
     nodes = ", ".join(f"{counts[kind]:,} {kind}" for kind in _KINDS if counts[kind])
     yield f"**Nodes:** {nodes or 'none'} ({diff.before.nodes:,} → {diff.after.nodes:,})  "

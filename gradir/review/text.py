@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from gradir.ir.ids import without_indices
 from gradir.ir.text import amount, counted, short_bytes, word
 from gradir.review.headline import headline, unknown_sizes
 from gradir.review.name_ranges import ranges
@@ -72,7 +73,9 @@ def render_brief(comparison: Comparison, *, palette: Palette = NO_COLOUR, width:
     """
     if not comparison.diff:
         return _NOTHING
-    return written([*_head(comparison, width), *brief_lines(comparison.outline)], palette, width)
+    following = len(comparison.outline.following)
+    more = [Line(f"{counted(following, 'change')} that only follow from that: --full lists them")] if following else []
+    return written([*_head(comparison, width), *more, *brief_lines(comparison.outline)], palette, width)
 
 
 def render_text(comparison: Comparison, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
@@ -103,7 +106,7 @@ def _head(comparison: Comparison, width: int | None) -> list[Line]:
 
 
 def _every_change(comparison: Comparison) -> Iterator[Line]:
-    changes = comparison.diff.changes
+    changes = comparison.changes
     facts = [change for change in changes if change.subject not in {"node", "scope"}]
     if facts:
         yield from (BLANK, heading("(whole graph)"))
@@ -129,8 +132,7 @@ def brief_lines(outline: Outline) -> Iterator[Line]:
     if outline.cuts or outline.facts:
         yield from (BLANK, heading("(whole graph)"))
         yield from map(cut_line, outline.cuts)
-        for fact in outline.facts:
-            yield from change_lines(fact)
+        yield from _fact_lines(outline.facts)
     blocks = [
         (entry, _group_lines(entry) if isinstance(entry, Group) else _modules_lines(entry)) for entry in outline.entries
     ]
@@ -149,6 +151,22 @@ def brief_lines(outline: Outline) -> Iterator[Line]:
             yield BLANK
         within = isinstance(entry, Modules)
         yield from lines
+
+
+def _fact_lines(facts: Iterable[Change]) -> Iterator[Line]:
+    """What is about the whole graph; modules that were renamed in the same way are one line."""
+    together: dict[object, list[Change]] = {}
+    for at, fact in enumerate(facts):
+        same = (without_indices(fact.was), without_indices(fact.id)) if fact.subject == "module" else at
+        together.setdefault(same, []).append(fact)
+    for first, *others in together.values():
+        if not others:
+            yield from change_lines(first)
+            continue
+        renamed = [first, *others]
+        was, now = (ranges(names) for names in ([each.was for each in renamed], [each.id for each in renamed]))
+        nodes = counted(sum(each.nodes for each in renamed), "node")
+        yield sign_line("renamed", f"{len(renamed):,} modules {was} -> {now}  {nodes}")
 
 
 def cut_line(cuts: Cuts) -> Line:

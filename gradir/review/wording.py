@@ -28,6 +28,7 @@ __all__ = [
     "NO_COLOUR",
     "SIGNS",
     "Line",
+    "NamedValue",
     "Palette",
     "both_words",
     "change_line",
@@ -54,13 +55,25 @@ _OF_VALUES: Final = frozenset(
 _SOURCE: Final = frozenset({"file", "line", "function"})
 
 
+class NamedValue(int):
+    """A number that stands for something, and is written as its ``name``; it is equal to the number."""
+
+    name: str = ""
+
+
 def both_words(field: FieldChange) -> tuple[str, str]:
     """Both values of a field that differs.
 
     >>> both_words(FieldChange(("saved", "mat1", "shape"), before=(2, "s0")))
     ('[2, s0]', '(absent)')
+
+    A node that left its name to another one is told apart from that.
+
+    >>> both_words(FieldChange(("in", 0), Ref("h.5/add:1", 0), Ref("h.5/add:1", 0)))
+    ('h.5/add:1', 'another h.5/add:1')
     """
-    return words(field.path, field.before), words(field.path, field.after)
+    before, after = words(field.path, field.before), words(field.path, field.after)
+    return before, f"another {after}" if before == after else after
 
 
 def words(path: Path, value: Any) -> str:
@@ -70,7 +83,7 @@ def words(path: Path, value: Any) -> str:
     if isinstance(value, Record) and not isinstance(value, NonFinite):
         return _record_words(value)
     if path[0] in _OF_VALUES and len(path) > 1:
-        return value_text(value)
+        return value.name if isinstance(value, NamedValue) else value_text(value)
     if isinstance(value, str):
         return word(value)
     if isinstance(value, tuple):

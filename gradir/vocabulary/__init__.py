@@ -44,17 +44,57 @@ class Vocabulary(NamedTuple):
     incidental: tuple[str, ...] = ()
     """What another release changes by itself, as patterns of fields that `gradir.diff` ignores."""
 
+    descriptions: Mapping[str, str] = MappingProxyType({})
+    """Parts of the description of a module by what a release writes, or wrote, for the same."""
+
+    casts: frozenset[str] = frozenset()
+    """Operations that give the same numbers in another dtype or on another device."""
+
+    sizes: tuple[str, ...] = ()
+    """Attributes that follow from the sizes of tensors, as patterns of fields."""
+
+    values: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """What the values of attributes mean that are numbers from 0 on, by ``attribute`` or ``operation.attribute``."""
+
     def __or__(self, other: Vocabulary) -> Vocabulary:
         return Vocabulary(
             self.shape_operations | other.shape_operations,
             self.accumulators | other.accumulators,
             {**self.synonyms, **other.synonyms},
             (*self.incidental, *other.incidental),
+            {**self.descriptions, **other.descriptions},
+            self.casts | other.casts,
+            (*self.sizes, *other.sizes),
+            {**self.values, **other.values},
         )
 
     def are_same(self, one: str, other: str) -> bool:
         """Whether two operations do the same, so that their attributes and saved tensors can be compared."""
         return self.synonyms.get(one, one) == self.synonyms.get(other, other)
+
+    def value_name(self, operation: str, attribute: str, value: object) -> str:
+        """What the value of an attribute of an operation means; nothing where that is not known.
+
+        >>> Vocabulary(values={"reduction": ("none", "mean")}).value_name("nll_loss", "reduction", 1)
+        'mean'
+        """
+        names = self.values.get(f"{operation}.{attribute}") or self.values.get(attribute, ())
+        return names[value] if type(value) is int and 0 <= value < len(names) else ""
+
+    def describe_the_same(self, one: str, other: str) -> bool:
+        """Whether two descriptions of a module say the same, each as some release writes it.
+
+        >>> Vocabulary(descriptions={"affine=True, bias=True": "affine=True"}).describe_the_same(
+        ...     "8, eps=1e-05, affine=True", "8, eps=1e-05, affine=True, bias=True"
+        ... )
+        True
+        """
+        return self._plain(one) == self._plain(other)
+
+    def _plain(self, description: str) -> str:
+        for part, same in self.descriptions.items():
+            description = description.replace(part, same)
+        return description
 
 
 def vocabulary_of(*graphs: Graph) -> Vocabulary:

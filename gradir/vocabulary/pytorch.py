@@ -39,4 +39,20 @@ VOCABULARY: Final = Vocabulary(
         "miopen_batch_norm": "native_batch_norm",
     },
     incidental=("attrs.*_sym_*",),
+    # Newer releases say of norms whether they have a bias.
+    descriptions={"affine=True, bias=True": "affine=True", "affine=False, bias=False": "affine=False"},
+    casts=frozenset({"to_copy"}),
+    values={
+        "reduction": ("none", "mean", "sum"),
+        "embedding_bag.mode": ("sum", "mean", "max"),
+        **{
+            f"{sampler}.{attribute}": names
+            for sampler in ("grid_sampler_2d", "grid_sampler_3d", "cudnn_grid_sampler")
+            for attribute, names in {
+                "interpolation_mode": ("bilinear", "nearest", "bicubic"),
+                "padding_mode": ("zeros", "border", "reflection"),
+            }.items()
+        },
+    },
+    sizes=("attrs.*_sym_*", "attrs.normalized_shape"),
 )

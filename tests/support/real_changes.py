@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from edited_gpt import EDITS
 from example_files import attribute
 from real_models import GPT2, TEXT, VOCABULARY, from_transformers, versions
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ from gradir.cli import main
 from gradir.ir import Graph
 from gradir.markdown import embedded, fenced
 
-__all__ = ["CHANGES", "COMMANDS", "PAGE", "Command", "Pair", "blocks", "pair", "updated"]
+__all__ = ["CHANGES", "COMMANDS", "LONGER", "PAGE", "Command", "Pair", "blocks", "pair", "updated"]
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reviewing.md"
 
@@ -119,6 +120,10 @@ def _classifier(**options: Any) -> Graph:
     return _recorded(model, lambda: F.cross_entropy(model(x), labels))
 
 
+def _of_six_blocks(edit: str) -> Callable[[], Pair]:
+    return lambda: (EDITS["none"](), EDITS[edit]())
+
+
 CHANGES: dict[str, Callable[[], Pair]] = {
     "one-more-layer": lambda: (_bert(2), _bert(3)),
     "dropout-removed": lambda: (_gpt2(), _gpt2(resid_pdrop=0.0)),
@@ -128,8 +133,32 @@ CHANGES: dict[str, Callable[[], Pair]] = {
     "detach-by-accident": lambda: (_classifier(), _classifier(detached=1)),
     "checkpointing": lambda: (_gpt2(), _gpt2(partial(_checkpointed, reentrant=False))),
     "checkpointing-reentrant": lambda: (_gpt2(), _gpt2(partial(_checkpointed, reentrant=True))),
+    **{
+        name: _of_six_blocks(edit)
+        for name, edit in {
+            "halves-exchanged": "swapped",
+            "residual-detached": "detached-residual",
+            "value-detached": "detached-value",
+            "another-eps": "eps",
+            "another-dropout": "dropout",
+            "one-module-wrapped": "wrapped-one",
+            "fused-attention": "sdpa",
+            "another-reduction": "reduction",
+            "tied-weights": "tied",
+            "autocast": "autocast",
+            "another-dtype": "dtype",
+            "another-length": "length",
+            "another-batch": "batch",
+            "another-width": "width",
+            "adapters": "lora",
+            "another-norm": "norm",
+        }.items()
+    },
 }
 """Functions that make both graphs, by the name of the edit."""
+
+LONGER = ("value-detached", "adapters", "another-norm")
+"""Edits that change so much of one module that these changes alone are ten lines."""
 
 
 @cache
@@ -149,7 +178,7 @@ COMMANDS: dict[str, Command] = {
     **{name: Command(name) for name in CHANGES},
     "fewer-key-value-heads, ignoring": Command("fewer-key-value-heads", "--ignore out,attrs,saved"),
     "checkpointing, ignoring": Command("checkpointing", "--ignore saved,indices"),
-    "budget": Command("one-more-layer", "--fail-on 'cuts,params,saved-bytes>5%,nodes>100'"),
+    "budget": Command("one-more-layer", "--fail-on 'cuts,lost-inputs,params,saved-bytes>5%,nodes>100'"),
 }
 """What the page shows of ``gradir diff``, by the name of the block."""
 

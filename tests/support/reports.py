@@ -56,7 +56,7 @@ def all_changes(outline: outlines.Outline) -> Iterator[Change]:
     """Every change that an outline tells, those of equal modules again for each."""
     for cut in outline.cuts:
         yield from (*cut.changes, *cut.nodes)
-    yield from (*outline.facts, *outline.explained)
+    yield from (*outline.facts, *outline.explained, *outline.following)
     for entry in outline.entries:
         for path in entry.paths:
             yield from entry.changes(path)

@@ -105,6 +105,10 @@ class Costs:
         kept = before.kept[node]
         return total + (holds_the_same and tuple([matching[ref] for ref in kept]) != after.kept[other])
 
+    def astray(self, node: int, other: int) -> int:
+        """What it costs that a matched node left a name which stays, or took one."""
+        return self._addresses.astray(node, other)
+
     def renames(self, matching: Sequence[int]) -> set[Rename]:
         """The renames that explain the ids and scopes of matched nodes."""
         return set().union(*(before.renames(after) for before, after in self._renamed(matching)))
@@ -214,15 +218,29 @@ class Addresses:
         return known
 
     def torn(self, matching: Sequence[int]) -> int:
-        """How many partners modules have beyond one each, seen from both sides."""
+        """How many nodes went elsewhere than most of their module, or come from elsewhere."""
         modules, other_modules = self._before.module_labels, self._after.module_labels
-        pairs = {(modules[node], other_modules[other]): node for node, other in enumerate(matching) if other >= 0}
-        for pair in pairs.keys() - self._chains.keys():
-            node = pairs[pair]
+        counts: Counter[tuple[int, int]] = Counter()
+        shown: dict[tuple[int, int], int] = {}
+        for node, other in enumerate(matching):
+            if other >= 0:
+                pair = modules[node], other_modules[other]
+                counts[pair] += 1
+                shown[pair] = node
+        for pair in counts.keys() - self._chains.keys():
+            node = shown[pair]
             found = self._before.modules[node], self._after.modules[matching[node]]
             self._chains[pair] = tuple(_upwards(*found)) if self._stays(*found) else ()
-        seen = set(chain.from_iterable(map(self._chains.__getitem__, pairs)))
-        return 2 * len(seen) - len({old for old, _ in seen}) - len({new for _, new in seen})
+        seen: Counter[tuple[str, str]] = Counter()
+        for pair, count in counts.items():
+            for both in self._chains[pair]:
+                seen[both] += count
+        total, most, other_most = 0, dict[str, int](), dict[str, int]()
+        for (old, new), count in seen.items():
+            total += count
+            most[old] = max(most.get(old, 0), count)
+            other_most[new] = max(other_most.get(new, 0), count)
+        return 2 * total - sum(most.values()) - sum(other_most.values())
 
     def _stays(self, old: str, new: str) -> bool:
         """Whether one module may be the other: an index shifted, or neither name is on both sides."""

@@ -59,6 +59,7 @@ class _Tree:
 
     def __init__(self, graph: NumberedGraph) -> None:
         self.classes = graph.classes
+        self._details = graph.details
         self.children: dict[str, list[str]] = {"": []}
         for path in dict.fromkeys((*graph.classes, *graph.modules)):
             self._add(path)
@@ -72,9 +73,15 @@ class _Tree:
         for path in sorted(self.children, key=scope_depth, reverse=True):
             self._label(path)
 
-    def wrapped(self, path: str, label: int) -> str:
-        """The only child that has the shape which another module had by itself; nothing if there is none."""
+    def wrapped(self, path: str, tree: _Tree, other: str) -> str:
+        """The only child that has the shape which a module of the other tree has by itself; nothing if there is none.
+
+        Of several it is the only one that describes itself so too.
+        """
+        label = tree.labels["shape"][other]
         found = [child for child in self.children[path] if self.labels["shape"][child] == label]
+        if len(found) > 1:
+            found = [child for child in found if self._details.get(child) == tree._details.get(other)]
         return found[0] if len(found) == 1 else ""
 
     def unwrapped(self, path: str) -> str:
@@ -150,8 +157,8 @@ class _Modules:
         """Match modules of one name, or one of them with what the other wraps."""
         before, after = self._before, self._after
         if before.classes.get(old) != after.classes.get(new):
-            inner = after.wrapped(new, before.labels["shape"][old])
-            outer = before.wrapped(old, after.labels["shape"][new])
+            inner = after.wrapped(new, before, old)
+            outer = before.wrapped(old, after, new)
             if inner:
                 return self._add(old, inner)
             if outer:

@@ -94,6 +94,7 @@ class NumberedGraph:
         self.tight: list[int] = []
         self.full: list[int] = []
         self.classes = {path: scope.class_name for path, scope in graph.scopes.items()}
+        self.details = {path: scope.detail for path, scope in graph.scopes.items()}
         self._nothing_free = said("free")(_BLANK)
         self._buffers = frozenset(node for node, record in enumerate(self.nodes) if record.role == "buffer")
         for node, record in enumerate(self.nodes):

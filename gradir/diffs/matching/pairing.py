@@ -30,6 +30,9 @@ _CHOICES: Final = 4
 _AROUND: Final = 200
 """An exchange that touches more input slots than this is not tried."""
 
+_BOTH: Final = 2
+"""What removing one node and adding another costs."""
+
 _LOOKS: Final = 4
 """How often an exchange is looked for at each node on average, at most."""
 
@@ -62,7 +65,7 @@ class Pairing:
     def add_lone(self) -> None:
         """Match free nodes that say the same and are alone in that, where moving one is fewer edits than both."""
         for node, other in self._lone(self._before.tight, self._after.tight):
-            if self._price_of_matching(node, other) < 2:
+            if self._price_of_matching(node, other) < _BOTH:
                 self.add([(node, other)])
 
     def add_same_ids(self) -> None:
@@ -87,7 +90,7 @@ class Pairing:
             record, other_record = self._before.nodes[node], self._after.nodes[other]
             if record.op and _module_name(record) != _module_name(other_record):
                 return False
-            return self._price_of_matching(node, other) < 2 + votes
+            return self._price_of_matching(node, other) < _BOTH + votes
 
         self._spread(pays)
 
@@ -109,6 +112,24 @@ class Pairing:
                     if near != NOTHING and near not in waiting:
                         waiting.add(near)
                         queue.append(near)
+
+    def part(self) -> None:
+        """Free nodes that left a name which stays, where one that went and one that came are fewer edits.
+
+        Consumers come before producers. What changed in its own place stays one node, however much of it changed.
+        """
+        there, back = self.there, self.back
+        for node in range(len(self._before) - 1, -1, -1):
+            other = there[node]
+            if other < 0 or self._costs.astray(node, other) <= _BOTH:
+                continue
+            touched = dict.fromkeys((node, *self._users(node)))
+            if sum(len(self._before.inputs[each]) for each in touched) > _AROUND:
+                continue
+            before = self._worth(touched, ())
+            there[node], back[other] = FREE, FREE
+            if self._worth(touched, ()) >= before:
+                there[node], back[other] = other, node
 
     def _free(self) -> list[int]:
         return [node for node, other in enumerate(self.there[:-1]) if other < 0]

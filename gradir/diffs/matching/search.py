@@ -61,7 +61,7 @@ def match(a: Graph, b: Graph) -> Matching:
       ``*`` stands for any index), however many nodes it renames,
     - 3 for each tensor, and each function of a module with tensors, that leaves or takes a name which both graphs have;
       1 for other functions and where one of the modules contains the other,
-    - 1 for each partner of a module beyond the first, if its nodes were matched to several, seen from both sides.
+    - 1 for each node that is matched to another module than most nodes of its own are, seen from both sides.
 
     Of matchings that cost the same the one with more equal ids is given.
 
@@ -182,6 +182,7 @@ class _Search:
         if suspects:
             pairing.exchange(suspects)
             pairing.add_neighbours()
+            pairing.part()
         return pairing.there
 
     def _pairing(self, matching: Iterable[int] = ()) -> Pairing:
@@ -234,6 +235,7 @@ def _completed(pairing: Pairing, around: Surroundings) -> list[int]:
     pairing.add_changed()
     pairing.add_lone()
     pairing.add_same_ids()
+    pairing.part()
     return pairing.there
 
 

@@ -1,0 +1,246 @@
+"""Changes of the whole computation, as of the batch, the length, the dtype or the width, and what follows from them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from gradir.diffs.ignoring import names_field
+from gradir.ir import Ref
+from gradir.vocabulary import vocabulary_of
+
+if TYPE_CHECKING:
+    from gradir.diffs.changes import Change, FieldChange
+    from gradir.ir import Graph
+    from gradir.review.comparison import Comparison
+
+__all__ = ["FEWEST", "WholeChange", "whole_change"]
+
+FEWEST: Final = 5
+"""Fewer changed nodes are read as they are."""
+
+_LEAST_SHARE: Final = Fraction(3, 4)
+"""What follows has to be so much of a diff; of less, a reader is told each change."""
+
+_MOST_RATIOS: Final = 2
+_MOST_SIZES: Final = 3
+_POWERS: Final = 3
+"""A number of bytes or a stride may have so many sizes as factors that changed."""
+
+_CAME: Final = frozenset({"added", "removed"})
+_SAME_FOR_ALL: Final = frozenset({"dtype", "device", "layout"})
+_COUNTS: Final = frozenset({"own", "total", "trainable"})
+_NUMBER: Final = re.compile(r"(?<![\w.+-])\d+(?![\w.+-])")
+
+Values = tuple[str, object, object]
+"""A property of tensors, its value before and its value after."""
+
+
+class WholeChange(NamedTuple):
+    """What changed for more than half of all operations, and the changes that say nothing else.
+
+    ``sizes`` tells those in one ratio, and ``casts`` how many came or went.
+    """
+
+    sizes: str = ""
+    casts: str = ""
+    follow: frozenset[int] = frozenset()
+
+
+def whole_change(comparison: Comparison) -> WholeChange:
+    """The change that nearly all of a diff is a consequence of, and the indices of the changes that are no more.
+
+    It is there where more than half of the operations that handle more than parameters changed so. A change follows
+    from it where each of its fields does: a property that became the same other one, a size in one ratio, a size that
+    is kept as an attribute or in the description of a module, the bytes of what is saved, an input with a cast between.
+
+    >>> from gradir.ir import Graph, Node, TensorMeta
+    >>> from gradir.review.comparison import Comparison
+    >>> def graph(size):
+    ...     return Graph.of([Node(f"f:{n}", op="f", outputs=(TensorMeta("f4", (9, size)),)) for n in range(6)])
+    >>> whole_change(Comparison(graph(4), graph(6))).sizes
+    'sizes of all 6 changed nodes: 4 -> 6'
+    """
+    changes = comparison.diff.changes
+    changed = [change for change in changes if (change.subject, change.kind) == ("node", "changed")]
+    if not comparison.has_graphs or len(changed) < FEWEST or 2 * len(changed) <= _operations(comparison):
+        return WholeChange()
+    found = _Whole(comparison, changed)
+    if not (found.same or found.ratios):
+        return WholeChange()
+    follow = frozenset(at for at, change in enumerate(changes) if found.explains(change))
+    if len(follow) < _LEAST_SHARE * len(changes):
+        return WholeChange()
+    return WholeChange(found.sizes_text(changed), found.casts_text(), follow)
+
+
+def _operations(comparison: Comparison) -> int:
+    """How many operations of the second graph take something beside one parameter and what is made of it alone."""
+    graph = comparison.after
+    accumulators = vocabulary_of(*comparison.graphs).accumulators
+    of_parameters: set[str] = set()
+    count = 0
+    for node in graph.nodes.values():
+        sources = [ref.id for ref in node.inputs if ref is not None]
+        if node.role == "parameter" or node.op in accumulators or (len(sources) == 1 and sources[0] in of_parameters):
+            of_parameters.add(node.id)
+        else:
+            count += node.role == "function"
+    return count
+
+
+class _Whole:
+    """What more than half of the changed nodes have in common."""
+
+    def __init__(self, comparison: Comparison, changed: Sequence[Change]) -> None:
+        words = vocabulary_of(*comparison.graphs)
+        self._comparison = comparison
+        self._size_attributes = words.sizes
+        properties: Counter[Values] = Counter()
+        ratios: Counter[Fraction] = Counter()
+        self._sizes: Counter[tuple[int, int]] = Counter()
+        for change in changed:
+            properties.update(
+                {(str(field.path[-1]), field.before, field.after) for field in change.fields if _is_property(field)}
+            )
+            shapes = (field for field in change.fields if _is_output_shape(field))
+            sizes = {pair for field in shapes for pair in _pairs(field) if pair[0]}
+            self._sizes.update(sizes)
+            ratios.update({Fraction(after, before) for before, after in sizes})
+        self.same = {found for found, count in properties.items() if 2 * count > len(changed)}
+        often = [ratio for ratio, count in ratios.most_common() if 2 * count > len(changed)]
+        self.ratios = often[:_MOST_RATIOS]
+        self._products = set(_products(self.ratios, 1))
+        self._powers = set(_products(self.ratios, _POWERS))
+        values = {value for _, *both in self.same for value in both}
+        self._casts: tuple[set[str], set[str]] = (set(), set())
+        for change in comparison.diff.changes:
+            tensor = change.tensor if change.subject == "node" and change.what in words.casts else None
+            # A cast to something else is no part of this.
+            if tensor is not None and change.kind in _CAME and not values.isdisjoint((tensor.dtype, tensor.device)):
+                self._casts[change.kind == "added"].add(change.id)
+
+    def sizes_text(self, changed: Sequence[Change]) -> str:
+        """The sizes that became others most often; nothing where none did for more than half."""
+        if not self.ratios:
+            return ""
+        having = sum(
+            any(_is_output_shape(field) and self._are_in_ratio(field, self._products) for field in change.fields)
+            for change in changed
+        )
+        which = f"all {having:,}" if having == len(changed) else f"{having:,} of {len(changed):,}"
+        pairs = [pair for pair, _ in self._sizes.most_common() if Fraction(pair[1], pair[0]) in self._products]
+        told = [f"{before} -> {after}" for before, after in pairs[:_MOST_SIZES]]
+        more = [f"{len(pairs) - _MOST_SIZES:,} more in that ratio"] if len(pairs) > _MOST_SIZES else []
+        return f"sizes of {which} changed nodes: {', '.join([*told, *more])}"
+
+    def casts_text(self) -> str:
+        """How many casts came or went with another dtype."""
+        counts = zip(map(len, self._casts), ("left out", "put in"), strict=True)
+        texts = [f"{count:,} {what}" for count, what in counts if count]
+        return f"casts: {', '.join(texts)}" if texts else ""
+
+    def explains(self, change: Change) -> bool:
+        """Whether a change says nothing beside what changed for all."""
+        if change.subject == "scope" and change.kind == "changed":
+            return bool(self.ratios) and self._explains_scope(change.fields)
+        if change.subject != "node":
+            return False
+        if change.kind in _CAME:
+            return change.id in self._casts[change.kind == "added"]
+        if change.kind != "changed" or not change.fields:
+            return False
+        shown = [field for field in change.fields if self._explains(field)]
+        slots = {
+            field.path[:-1] for field in shown if field.path[0] == "saved" and field.path[-1] in {"dtype", "shape"}
+        }
+        return all(
+            field in shown
+            or (field.path[0] == "saved" and field.path[-1] in {"bytes", "storage"} and field.path[:-1] in slots)
+            for field in change.fields
+        )
+
+    def _explains(self, field: FieldChange) -> bool:
+        what = field.path[-1]
+        if field.path[0] in {"out", "saved"} and len(field.path) > 2:
+            if what == "shape":
+                return self._are_in_ratio(field, self._products)
+            if what == "origin":
+                return self._is_cast(field)
+            return (str(what), field.before, field.after) in self.same
+        if field.path[0] == "in":
+            return self._is_cast(field)
+        is_size = any(names_field(pattern, field.name) for pattern in self._size_attributes)
+        return is_size and self._are_in_ratio(field, self._powers)
+
+    def _explains_scope(self, fields: Sequence[FieldChange]) -> bool:
+        names = {field.path[0] for field in fields}
+        if "own" not in names and "detail" in names:
+            return False
+        return all(
+            field.path[0] in _COUNTS or (field.path == ("detail",) and self._describes(field.before, field.after))
+            for field in fields
+        )
+
+    def _describes(self, before: object, after: object) -> bool:
+        """Whether two descriptions of a module differ in whole numbers alone, all in the ratio."""
+        if not (isinstance(before, str) and isinstance(after, str)):
+            return False
+        if _NUMBER.sub("#", before) != _NUMBER.sub("#", after):
+            return False
+        pairs = zip(map(int, _NUMBER.findall(before)), map(int, _NUMBER.findall(after)), strict=True)
+        return all(one == other or (one and Fraction(other, one) in self._products) for one, other in pairs)
+
+    def _are_in_ratio(self, field: FieldChange, allowed: set[Fraction]) -> bool:
+        pairs = list(_pairs(field))
+        return bool(pairs) and all(before and Fraction(after, before) in allowed for before, after in pairs)
+
+    def _is_cast(self, field: FieldChange) -> bool:
+        """Whether a reference became one to a cast of the same, or what was a cast is read without it."""
+        removed, added = self._casts
+        if not (isinstance(field.before, Ref) and isinstance(field.after, Ref)):
+            return False
+        before = _behind(self._comparison.before, field.before.id, removed)
+        after = _behind(self._comparison.after, field.after.id, added)
+        is_cast = field.before.id in removed or field.after.id in added
+        return is_cast and self._comparison.matching.nodes.get(before) == after
+
+
+def _behind(graph: Graph, node_id: str, casts: set[str]) -> str:
+    """What a cast casts, the node itself where it is none."""
+    while node_id in casts and (source := next(iter(graph.nodes[node_id].inputs), None)) is not None:
+        node_id = source.id
+    return node_id
+
+
+def _is_property(field: FieldChange) -> bool:
+    return field.path[0] == "out" and len(field.path) > 2 and field.path[-1] in _SAME_FOR_ALL
+
+
+def _is_output_shape(field: FieldChange) -> bool:
+    return field.path[0] == "out" and field.path[-1] == "shape"
+
+
+def _pairs(field: FieldChange) -> Iterator[tuple[int, int]]:
+    """The whole numbers of a field that became others; one with zeros where the values are not as many numbers."""
+    before, after = (_numbers(value) for value in (field.before, field.after))
+    if len(before) != len(after) or not before:
+        yield 0, 0
+        return
+    yield from ((was, now) for was, now in zip(before, after, strict=True) if was != now)
+
+
+def _numbers(value: Any) -> tuple[int, ...]:
+    values = value if isinstance(value, tuple) else (value,)
+    return values if all(isinstance(each, int) and not isinstance(each, bool) for each in values) else ()
+
+
+def _products(ratios: Sequence[Fraction], most: int) -> Iterator[Fraction]:
+    """The products of up to so many powers of each ratio, 1 apart."""
+    found = {Fraction(1)}
+    for ratio in ratios:
+        found = {each * ratio**power for each in found for power in range(most + 1)}
+    yield from found - {Fraction(1)}

@@ -1,0 +1,113 @@
+"""A layer is one thing: an edit of all equal layers reads as the same in each, and none is taken for another."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import edited_gpt  # noqa: E402
+from edited_gpt import EDITS, edited, plain  # noqa: E402
+from reports import all_changes  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+import gradir  # noqa: E402
+from gradir.diffs.matching import match  # noqa: E402
+from gradir.ir import Graph, Node, Ref  # noqa: E402
+from gradir.review.comparison import Comparison  # noqa: E402
+from gradir.review.outline import Group  # noqa: E402
+
+
+def layer(node_id: str) -> str:
+    return "".join(re.findall(r"^blocks\.(\d+)", node_id))
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_no_layer_is_taken_for_another(name: str) -> None:
+    for before, after in match(plain(), edited(name)).nodes.items():
+        assert layer(before) == layer(after)
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_no_line_says_that_something_became_what_it_was(name: str) -> None:
+    text = str(gradir.diff(plain(), edited(name)))
+    assert not re.findall(r": (\S.*) -> \1$", text, re.MULTILINE)
+
+
+def test_exchanged_halves_are_the_same_change_in_six_blocks() -> None:
+    diff = gradir.diff(plain(), edited("swapped"))
+    assert {(change.subject, change.kind) for change in diff.changes} == {("node", "changed"), ("graph", "changed")}
+    assert "indices" not in {change.id for change in diff.changes}
+    lines = str(diff).splitlines()
+    at = lines.index("(by module)")
+    assert lines[at + 1 : at + 3] == [
+        "  ~ 12 modules blocks.{0..5}.{norm1,norm2}  each ~1 node (in, saved)",
+        "  ~ 6 modules blocks.{0..5}.drop  each ~2 nodes (in)",
+    ]
+    titles = [line for line in lines if "in each of" in line]
+    assert titles == [
+        "blocks.{0..5}.norm1: the same change in each of 6 modules, here in blocks.0.norm1",
+        "blocks.{0..5}.norm2: the same change in each of 6 modules, here in blocks.0.norm2",
+        "blocks.{0..5}.drop: the same 2 changes in each of 6 modules, here in blocks.0.drop",
+    ]
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_what_is_told_together_is_told_of_each(name: str) -> None:
+    found = Comparison(plain(), edited(name))
+    assert Counter(all_changes(found.outline)) == Counter(found.diff.changes)
+
+
+def test_a_layer_that_reads_from_elsewhere_than_the_others_is_told_apart() -> None:
+    def stack(own: str, third: str) -> Graph:
+        nodes = [Node("x"), Node("y")]
+        for n in range(4):
+            entered = third if n == 2 else f"h.{n - 1}/g:1" if n else "x"
+            nodes.append(Node(f"h.{n}/f:1", op="f", scope=f"h.{n}", inputs=(Ref(entered, 0),)))
+            inputs = (Ref(f"h.{n}/f:1", 0), Ref(f"h.{n}/f:1" if own == "f" else entered, 0))
+            nodes.append(Node(f"h.{n}/g:1", op="g", scope=f"h.{n}", inputs=inputs))
+        return Graph.of(nodes)
+
+    layers = [entry.paths for entry in Comparison(stack("f", "h.1/g:1"), stack("x", "h.1/g:1")).outline.entries]
+    assert layers == [("h.0", "h.1", "h.2", "h.3")]
+    layers = [entry.paths for entry in Comparison(stack("f", "h.1/g:1"), stack("x", "y")).outline.entries]
+    assert layers == [("h.0", "h.1", "h.3"), ("h.2",)]
+
+
+@pytest.mark.parametrize("form", ["after", "beside", "without"])
+def test_halves_of_layers_of_any_form_are_exchanged_in_place(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Block(edited_gpt.Block):
+        def forward(self, x: Tensor) -> Tensor:
+            halves = [(self.norm1, self.attn), (self.norm2, self.mlp)]
+            entered = x
+            for norm, half in reversed(halves) if self.edit else halves:
+                if form == "after":
+                    x = norm(x + half(x))
+                elif form == "beside":
+                    x = x + half(norm(entered))
+                else:
+                    x = half(norm(x))
+            return x
+
+    monkeypatch.setattr(edited_gpt, "Block", Block)
+    graphs = []
+    for edit in ("", "swapped"):
+        _, loss, recorder = edited_gpt.loss_of(edit)
+        graphs.append(recorder.capture(loss))
+    found = match(*graphs).nodes
+    assert len(found) == len(graphs[0].nodes)
+    assert all(layer(before) == layer(after) for before, after in found.items())
+
+
+def test_another_node_of_the_name_is_said_to_be_another() -> None:
+    def chain(op: str) -> Graph:
+        reader = Node("sin:1", op="sin", inputs=(Ref("f:1", 0),))
+        return Graph.of([Node("x"), Node("f:1", op=op, role="function" if op else "leaf"), reader])
+
+    found = Comparison(chain("exp"), chain(""))
+    text = str(found.linked_diff())
+    assert "      in[0]: f:1 -> another f:1" in text.splitlines()
+    assert isinstance(found.outline.entries[0], Group)

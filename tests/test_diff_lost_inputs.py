@@ -1,0 +1,123 @@
+"""Inputs that gradient goes through no more: said first, decided on by name, and only where it is so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from edited_gpt import GPT, edited, loss_of, plain  # noqa: E402
+
+import gradir  # noqa: E402
+from gradir.cli import main  # noqa: E402
+from gradir.ir import Graph, Node, Ref  # noqa: E402
+from gradir.review.comparison import Comparison  # noqa: E402
+from gradir.review.lost_inputs import LostInput  # noqa: E402
+
+LOST = {
+    "detached-residual": ("AddBackward0", 0, [LostInput(f"blocks.{n}/add:1", 0) for n in range(6)]),
+    "detached-value": ("AddmmBackward0", 1, [LostInput(f"blocks.{n}.attn.v/addmm:1", 1) for n in range(6)]),
+}
+
+
+def slots_without_gradient(edit: str, kind: str, slot: int) -> int:
+    """How many operations of a kind a real backward hands nothing to through a slot."""
+    _, loss, _ = loss_of(edit)
+    empty: Counter[int] = Counter()
+    waiting, seen = [loss.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        waiting.extend(above for above, _ in node.next_functions)
+        if node.name() == kind:
+            node.register_hook(lambda given, _: empty.update([given[slot] is None]))
+    loss.backward()
+    return empty[True]
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_a_slot_is_lost_where_a_backward_hands_it_nothing(name: str) -> None:
+    kind, slot, lost = LOST[name]
+    assert list(Comparison(plain(), edited(name)).lost_inputs) == lost
+    assert slots_without_gradient(name, kind, slot) - slots_without_gradient("", kind, slot) == len(lost)
+    assert not Comparison(edited(name), plain()).lost_inputs
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_the_gate_of_the_docs_fails_and_says_where(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(tmp_path / side) for side in ("a.gir", "b.gir")]
+    for graph, path in zip((plain(), edited(name)), paths, strict=True):
+        graph.save(path)
+    _, slot, lost = LOST[name]
+    assert main(["diff", *paths, "--fail-on", "cuts,lost-inputs,params,saved-bytes>5%"]) == 1
+    where = "add:1 in blocks.{0..5}" if slot == 0 else "addmm:1 in blocks.{0..5}.attn.v"
+    said = f"6 inputs now get no gradient: in[{slot}] of {where}"
+    output, errors = capfd.readouterr()
+    assert output.startswith(f"6 lost inputs: in[{slot}] of {where}; ")
+    assert errors == f"gradir: lost-inputs: {said}\n"
+    assert main(["diff", *paths, "--fail-on", "cuts,params"]) == 0
+    assert capfd.readouterr().err == f"gradir: {said}; --fail-on lost-inputs fails on that\n"
+    report = gradir.diff(plain(), edited(name)).to("markdown")
+    assert report.splitlines()[2] == f"**Lost inputs:** 6: `in[{slot}] of {where}`  "
+    assert main(["diff", *paths, "--fail-on", f"lost-inputs>{len(lost)}"]) == 0
+    assert main(["diff", *paths, "--fail-on", f"lost-inputs>{len(lost) - 1}"]) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["swapped", "sdpa", "lora", "lora-alone", "norm", "tied", "autocast", "width", "length"]
+)
+def test_other_edits_lose_no_input(name: str) -> None:
+    assert not Comparison(plain(), edited(name)).lost_inputs
+
+
+def frozen(model: GPT) -> None:
+    model.tokens.requires_grad_(False)
+    model.places.requires_grad_(False)
+    model.blocks[0].requires_grad_(False)
+    model.blocks[2].norm1.bias = None
+    model.blocks[3].attn.q.weight.requires_grad_(False)
+
+
+def test_what_is_frozen_or_left_out_on_purpose_is_no_lost_input() -> None:
+    _, loss, recorder = loss_of(change=frozen)
+    found = Comparison(plain(), recorder.capture(loss))
+    assert any(field.after is None for change in found.diff.changes for field in change.fields)
+    assert not found.lost_inputs
+
+
+def sums(*inputs: str | None) -> Graph:
+    refs = tuple(name and Ref(name, 0) for name in inputs)
+    return Graph.of([Node("x"), Node("y"), Node("add:1", op="add", inputs=refs)])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "slots"),
+    [
+        (("x", None), (None, "x"), []),
+        (("x", "y"), (None, "x", "y"), []),
+        (("x", "y"), (None, None), [0, 1]),
+        (("x", "y"), ("y", None), [1]),
+        (("x", None), ("x", None), []),
+    ],
+)
+def test_inputs_that_change_places_are_not_lost(
+    before: tuple[str | None, ...], after: tuple[str | None, ...], slots: list[int]
+) -> None:
+    assert [lost.slot for lost in Comparison(sums(*before), sums(*after)).lost_inputs] == slots
+
+
+def test_slots_of_another_operation_are_not_compared() -> None:
+    b = Graph.of([Node("x"), Node("y"), Node("add:1", op="pow", inputs=(Ref("x", 0), None))])
+    assert not Comparison(sums("x", "y"), b).lost_inputs
+
+
+def test_a_diff_without_its_graphs_knows_them_too() -> None:
+    diff = gradir.diff(plain(), edited("detached-residual"))
+    assert len(Comparison.of(diff).lost_inputs) == 6

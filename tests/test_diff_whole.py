@@ -1,0 +1,132 @@
+"""A change of the whole computation is a headline, with a list on demand, and hides nothing else that changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from edited_gpt import edited, loss_of, plain  # noqa: E402
+from msgspec.structs import replace  # noqa: E402
+from reports import all_changes  # noqa: E402
+from torch import nn  # noqa: E402
+
+import gradir  # noqa: E402
+from gradir.ir import Graph, Node, Producer, Ref, Saved, Scope, TensorMeta  # noqa: E402
+from gradir.review.comparison import Comparison  # noqa: E402
+
+HEADLINES = {
+    "autocast": ["341 of 342 changed nodes: dtype float32 -> bfloat16", "casts: 99 put in"],
+    "dtype": ["all 574 changed nodes: dtype float32 -> bfloat16"],
+    "length": ["sizes of 333 of 334 changed nodes: 16 -> 24, 32 -> 48"],
+    "batch": ["220 of 333 changed nodes: dimension 0 is 6, was 2; in 112 more, other sizes changed in that ratio"],
+    "width": ["sizes of 520 of 533 changed nodes: 16 -> 32, 8 -> 16, 64 -> 128"],
+}
+
+
+@pytest.mark.parametrize("name", HEADLINES)
+@pytest.mark.parametrize("back", [False, True])
+def test_it_is_a_headline_and_a_list_on_demand(name: str, back: bool) -> None:
+    graphs = (edited(name), plain()) if back else (plain(), edited(name))
+    found = Comparison(*graphs)
+    assert Counter(all_changes(found.outline)) == Counter(found.diff.changes)
+    diff = found.linked_diff()
+    lines = str(diff).splitlines()
+    assert len(lines) <= 8
+    if not back:
+        assert lines[1 : 1 + len(HEADLINES[name])] == HEADLINES[name]
+    assert f"{len(found.outline.following)} changes that only follow from that: --full lists them" in lines
+    full = diff.to("text", full=True)
+    assert sum(line.startswith(("  ~ ", "  + ", "  - ")) for line in full.splitlines()) == len(diff.changes)
+    report = diff.to("markdown")
+    assert len(report) < 4_000
+    assert ("```mermaid" in report) != ("No picture: " in report)
+    assert diff.to("mermaid").count("\n") > 20, "a picture that is asked for is drawn"
+
+
+def test_what_else_changed_stands_below_it() -> None:
+    lines = str(gradir.diff(plain(), edited("width"))).splitlines()
+    assert lines[-2:] == [
+        "  ~ blocks.0.attn/div:1  div float32[2, 2, 16, 16]",
+        "      attrs.other: 2.8284271247461903 -> 4.0",
+    ]
+
+
+def test_an_edit_beside_it_is_not_hidden() -> None:
+    def dropped(model: nn.Module) -> None:
+        for module in model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.2
+            elif isinstance(module, nn.LayerNorm):
+                module.eps = 2e-5
+
+    _, loss, recorder = loss_of(change=dropped, width=32)
+    text = str(gradir.diff(plain(), recorder.capture(loss)))
+    assert 'detail: "p=0.1, inplace=False" -> "p=0.2, inplace=False"' in text
+    assert 'detail: "(16,), eps=1e-05, elementwise_affine=True, bias=True" -> "(32,), eps=2e-05' in text
+    for edit in ("detached-residual", "detached-value", "added-constant"):
+        _, loss, recorder = loss_of(edit, size=(2, 24))
+        both = Comparison(plain(), recorder.capture(loss))
+        alone = Comparison(plain(), edited(edit))
+        assert both.lost_inputs == alone.lost_inputs
+        assert sum(not field_is_a_size(change) for change in both.diff.changes) == len(alone.diff.changes)
+        told = {change.id for entry in both.outline.entries for path in entry.paths for change in entry.changes(path)}
+        assert told >= {change.id for change in alone.diff.changes if change.subject == "node"}
+
+
+def field_is_a_size(change: gradir.diffs.changes.Change) -> bool:
+    return change.kind == "changed" and all(
+        field.path[0] in {"out", "attrs"} or (field.path[0] == "saved" and field.path[-1] in {"shape", "bytes"})
+        for field in change.fields
+    )
+
+
+def steps(size: int, dtype: str = "float32", *, odd: tuple[int, ...] = (), total: int = 9) -> Graph:
+    """A chain of operations; the odd ones have another size or an attribute."""
+    nodes = [Node("x", outputs=(TensorMeta(dtype, (2, size)),))]
+    for n in range(1, total + 1):
+        own = size + 1 if n in odd else size
+        saved = (Saved("self", dtype, (2, own), 8 * own),)
+        before = Ref(nodes[-1].id, 0)
+        nodes.append(
+            Node(
+                f"f:{n}", op="f", role="function", inputs=(before,), outputs=(TensorMeta(dtype, (2, own)),), saved=saved
+            )
+        )
+    return Graph.of(nodes, [Scope("", "Net")])
+
+
+def test_a_cast_to_something_else_is_told() -> None:
+    def cast(dtype: str) -> Graph:
+        whole = steps(4, "bfloat16")
+        nodes = [*whole.nodes.values()]
+        ref, meta = nodes[5].inputs[0], (TensorMeta(dtype, (2, 4)),)
+        nodes[5] = replace(nodes[5], inputs=(Ref("to_copy:1", 0),))
+        nodes.insert(5, Node("to_copy:1", op="to_copy", role="function", inputs=(ref,), outputs=meta))
+        return Graph.of(nodes, whole.scopes.values(), producer=Producer(framework="torch"))
+
+    before = replace(steps(4), producer=Producer(framework="torch"))
+    found = Comparison(before, cast("bfloat16"))
+    assert not found.outline.entries
+    assert list(found.notes) == ["all 10 changed nodes: dtype float32 -> bfloat16", "casts: 1 put in"]
+    (entry,) = Comparison(before, cast("float64")).outline.entries
+    assert [change.id for change in entry.changes("")] == ["to_copy:1", "f:5"]
+
+
+def test_what_is_in_another_ratio_is_told() -> None:
+    found = Comparison(steps(4), steps(8, odd=(3,)))
+    assert list(found.notes)[:1] == ["9 of 10 changed nodes: dimension 1 is 8, was 4"]
+    (entry,) = found.outline.entries
+    assert [change.id for change in entry.changes("")] == ["f:3"]
+
+
+def test_a_change_of_a_part_is_listed_as_ever() -> None:
+    a = steps(4, total=20)
+    some = {key: node for key, node in steps(8, total=20).nodes.items() if key in {f"f:{n}" for n in range(1, 9)}}
+    found = Comparison(a, Graph.of([*(some.get(key, node) for key, node in a.nodes.items())], a.scopes.values()))
+    assert not found.outline.following
+    assert len(found.diff.changes) == 8
+    without = Comparison.of(gradir.diff(steps(4), steps(8)))
+    assert not without.outline.following, "a diff that was read tells every change"

@@ -1,0 +1,89 @@
+"""What a report says in words: values that are numbers, tied weights, and why a comment has no picture."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from edited_gpt import EDITS, edited, plain  # noqa: E402
+
+import gradir  # noqa: E402
+from gradir.ir import Graph, Node, Producer  # noqa: E402
+from gradir.review.comparison import Comparison  # noqa: E402
+from gradir.review.outline import Modules  # noqa: E402
+
+UNSEEN = {"none", "other-triangle", "other-fill"}
+
+
+def test_a_reduction_is_told_by_its_name_and_kept_as_its_number() -> None:
+    diff = gradir.diff(plain(), edited("reduction"))
+    assert str(diff).splitlines()[-1] == "      attrs.reduction: mean -> sum"
+    assert diff.to("text", full=True).splitlines()[-1] == "      attrs.reduction: mean -> sum"
+    assert '"before":1,"after":2' in re.sub(r"\s", "", diff.to("json"))
+
+
+@pytest.mark.parametrize(
+    ("framework", "op", "attribute", "said"),
+    [
+        ("torch", "grid_sampler_2d", "padding_mode", "zeros -> border"),
+        ("torch", "embedding_bag", "mode", "sum -> mean"),
+        ("torch", "another", "mode", "0 -> 1"),
+        ("unheard", "nll_loss", "reduction", "0 -> 1"),
+    ],
+)
+def test_what_a_number_means_depends_on_the_framework_and_the_operation(
+    framework: str, op: str, attribute: str, said: str
+) -> None:
+    producer = Producer(framework=framework)
+    a, b = (Graph.of([Node("f:1", op=op, attrs={attribute: value})], producer=producer) for value in (0, 1))
+    assert str(gradir.diff(a, b)).splitlines()[-1] == f"      attrs.{attribute}: {said}"
+
+
+def test_tied_weights_are_called_tied() -> None:
+    a, b = plain(), edited("tied")
+    assert str(gradir.diff(a, b)).splitlines()[1] == "tied: {tokens,head}.weight"
+    assert str(gradir.diff(b, a)).splitlines()[1] == "untied: {tokens,head}.weight"
+    assert "**Tied:** `{tokens,head}.weight`  \n" in gradir.diff(a, b).to("markdown")
+    assert not any(note.startswith("tied") for note in Comparison(a, edited("wrapped-all")).notes)
+
+
+@pytest.mark.parametrize("name", [name for name in EDITS if name not in UNSEEN])
+@pytest.mark.parametrize("back", [False, True])
+def test_a_comment_has_a_picture_or_says_why_not_and_is_no_book(name: str, back: bool) -> None:
+    graphs = (edited(name), plain()) if back else (plain(), edited(name))
+    found = Comparison(*graphs)
+    report = found.linked_diff().to("markdown")
+    assert len(report) < 60_000
+    reason = re.search(r"^No picture: (.*)$", report, re.MULTILINE)
+    assert ("\n```mermaid\n" in report) != bool(reason)
+    operations = [change for change in found.diff.changes if change.subject == "node"]
+    if not operations:
+        assert reason
+        assert reason[1] == "no operation changed."
+    elif reason:
+        assert reason[1] == "the lines at the top tell all that changed."
+        assert not found.outline.entries
+    drawn = found.drawn_part(with_explained=False).nodes
+    for entry in found.outline.entries:
+        nodes = [change for path in entry.paths for change in entry.changes(path) if change.subject == "node"]
+        shown = [found.node_in_union(change) for change in nodes]
+        assert isinstance(entry, Modules) or not shown or not drawn.keys().isdisjoint(shown)
+
+
+def test_a_picture_that_is_too_large_is_said_to_be() -> None:
+    a, b = (Graph.of([Node(f"f{n}:1", op=op, scope=f"m{n}") for n in range(130)]) for op in ("exp", "sin"))
+    report = gradir.diff(a, b).to("markdown")
+    assert "\nNo picture: it would have 130 boxes; gradir diff --format html shows all of them.\n" in report
+
+
+@pytest.mark.parametrize("name", sorted(UNSEEN))
+def test_what_cannot_be_seen_is_no_difference(name: str) -> None:
+    assert not gradir.diff(plain(), edited(name))
+
+
+def test_that_a_constant_is_added_is_seen_and_not_which() -> None:
+    assert gradir.diff(plain(), edited("added-constant"))
+    assert not gradir.diff(edited("added-constant"), edited("other-constant"))
