@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Final
 
@@ -60,24 +61,25 @@ def run_script(name: str, arguments: Sequence[str], *, is_module: bool, for_good
 def _prepared(main: ModuleType, name: str, *, is_module: bool) -> CodeType:
     """What ``__main__`` is to run; it is told where it comes from, and ``sys.path`` where to import from."""
     if is_module:
-        sys.path.insert(0, os.getcwd())
+        sys.path.insert(0, str(Path.cwd()))
         spec = _module(name)
         sys.argv[0] = spec.origin or name
         return _of_module(main, name, spec)
-    importer: Any = pkgutil.get_importer(name) if os.path.exists(name) else None
+    # Python follows no link to name the script, and follows it to import from beside what it leads to.
+    path = os.path.abspath(name)  # noqa: PTH100
+    importer: Any = pkgutil.get_importer(name) if Path(name).exists() else None
     if importer is not None:
         inside: ModuleSpec | None = importer.find_spec(_MAIN)
         if inside is None:
             raise NoScriptError(f"{name}: there is no __main__.py in it")
-        sys.path.insert(0, os.path.abspath(name))
+        sys.path.insert(0, path)
         return _of_module(main, name, inside)
-    path = os.path.abspath(name)
     try:
         with io.open_code(path) as file:
             source = file.read()
     except OSError as error:
         raise NoScriptError(f"{name}: cannot be run: {error.strerror}") from error
-    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+    sys.path.insert(0, str(Path(os.path.realpath(path)).parent))
     main.__file__, main.__loader__ = path, SourceFileLoader(_MAIN, path)
     vars(main)["__cached__"] = None
     # By itself, since a loader would keep it compiled beside the script, which Python does of modules alone.

@@ -6,13 +6,16 @@ import argparse
 import atexit
 import gc
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from gradir.cli.parser import add_traceback
+from gradir.cli.program_output import OwnOutput, program_output
 from gradir.cli.report import one_line
 from gradir.errors import CaptureError, SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from gradir.cli.parser import Parser
     from gradir.ir import Graph
@@ -29,6 +32,7 @@ __all__ = [
     "captured_so_far",
     "check_is_graph_file",
     "names_file",
+    "running_program",
     "summary",
     "target_of",
 ]
@@ -45,6 +49,7 @@ SPEC is path/to/file.py:attr or package.module:attr, where attr is
   a callable without arguments that returns it, or (model, what the model returned), or
   a model, or a class or factory of one, to be run on --input.
 
+What stands behind '--' is handed over in sys.argv, while the program is imported and while it runs.
 The program is run, so a SPEC of a change that you do not trust runs its author's code.
 """
 
@@ -61,6 +66,8 @@ def add_run_options(parser: Parser) -> None:
     )
     parser.add_argument("--seed", type=_seed, help="seed of the framework's random numbers (default: 0)")
     parser.add_argument("--frontend", metavar="NAME", help="the front-end to use (default: the one that SPEC is for)")
+    add_traceback(parser)
+    parser.take_program_arguments()
 
 
 def add_capture_options(parser: Parser) -> None:
@@ -139,8 +146,18 @@ def _tell_frontends(parser: Parser) -> None:
     parser.description = f"{parser.description}\n\nfront-ends:\n" + "\n".join(told)
 
 
+@contextmanager
+def running_program(options: argparse.Namespace, spec: str, *, for_good: bool = False) -> Iterator[OwnOutput]:
+    """Let a program print to standard error, see `program_output`, and find its arguments, if there are any."""
+    from gradir.script import program_arguments
+
+    words = [spec.rpartition(":")[0], *options.program_arguments]
+    with program_output(for_good=for_good) as own, program_arguments(words, for_good=for_good):
+        yield own
+
+
 def captured(options: argparse.Namespace, *, forward: bool = False) -> Graph:
-    """Run what the options name, capture, and verify when asked to; to be called inside `program_output`.
+    """Run what the options name, capture, and verify when asked to; to be called inside `running_program`.
 
     With ``forward`` it is the graph of the forward.
 
@@ -187,7 +204,7 @@ def captured_so_far(options: argparse.Namespace) -> tuple[Graph, str]:
 
 
 def target_of(options: argparse.Namespace) -> object:
-    """What the SPEC names; the program is run, to be called inside `program_output`.
+    """What the SPEC names; the program is run, to be called inside `running_program`.
 
     Raises:
         SpecError: there is no such thing.

@@ -58,9 +58,7 @@ def add_options(parser: Parser) -> None:
     )
     parser.add_argument("--step", metavar="N", type=_step, default=1, help="which call of backward (default: 1)")
     parser.add_argument("--go-on", action="store_true", help="let the script run on, to its end")
-    parser.add_argument(
-        "-m", dest="is_module", action="store_true", help="SCRIPT is the name of a module, as in python -m"
-    )
+    parser.add_argument("-m", dest="is_module", action="store_true", help="SCRIPT is a module, as in python -m")
     parser.add_argument(
         "program", metavar="SCRIPT ...", nargs=argparse.REMAINDER, help="a script, folder or archive, and its arguments"
     )
@@ -106,10 +104,10 @@ def _divided(options: argparse.Namespace) -> tuple[str, list[str]]:
     else:
         place = parser.options_at_end(words)
         own, arguments = words[place:], words[:place]
-    parser.parse_args(own, options)
-    if options.program:
-        parser.error(f"{options.program[0]} is no option of gradir: arguments of {name} stand behind '--'")
-    if options.output is None:
+    given = parser.parse_args(own, options)
+    if given.program:
+        parser.error(f"{given.program[0]} is no option of gradir: arguments of {name} stand behind '--'")
+    if given.output is None:
         parser.error(f"where to write is not said: put -o FILE before {name}, or at the end of the line")
     if sum(word.partition("=")[0] in {"-o", "--output"} for word in own) > 1:
         parser.error(f"-o is there twice: if one is for {name}, put that of gradir before {name}")
@@ -172,7 +170,7 @@ class _Run:
             raise
         except SystemExit as left:
             return left.code
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 (it is the script's failure, whatever it is)
             if self._is_enough:
                 # It was in the middle of its work, and may not clean up well.
                 return None

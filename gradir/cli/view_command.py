@@ -14,11 +14,11 @@ from gradir.cli.capturing import (
     captured_so_far,
     check_is_graph_file,
     names_file,
+    running_program,
 )
 from gradir.cli.export_command import add_exporter_options, exporter_values, load_to_draw
 from gradir.cli.parser import Parser
 from gradir.cli.plugin_options import add_pass_options, chosen_passes
-from gradir.cli.program_output import program_output
 from gradir.cli.report import report
 from gradir.errors import ExportError
 from gradir.pictures import PICTURES
@@ -103,7 +103,7 @@ def _graph(options: argparse.Namespace, exporter: str) -> Graph:
 
     def run_program(spec: str) -> Graph:
         options.spec = spec
-        with program_output(for_good=False):
+        with running_program(options, spec):
             graph, options.raised = captured_so_far(options)
         return graph
 
