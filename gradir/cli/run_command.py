@@ -31,7 +31,8 @@ The options of gradir stand before SCRIPT, and then all behind it is the script'
 the line, where -o has to be among them; or ARGS stand behind '--'.
 
 A step is a call of backward of this process, whatever it is given: with gradients that are accumulated, or several \
-losses, there are several before the optimizer's step. Calls inside another and of torch.autograd.grad do not count.
+losses, there are several before the optimizer's step. Calls inside another do not count, and neither does what \
+computes gradients in another way, such as autograd.grad.
 """
 
 EPILOG = """\
