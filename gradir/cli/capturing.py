@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
+import os
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -54,9 +55,10 @@ The program is run, so a SPEC of a change that you do not trust runs its author'
 """
 
 
-def add_run_options(parser: Parser) -> None:
-    """Add the options of how a SPEC is run."""
-    parser.add_later(lambda: _tell_frontends(parser))
+def add_run_options(parser: Parser, *, tell: bool = True) -> None:
+    """Add the options of how a SPEC is run; with ``tell`` the help lists the front-ends, which takes time to find."""
+    if tell:
+        parser.add_later(lambda: _tell_frontends(parser))
     parser.add_argument(
         "--input",
         metavar="TENSOR",
@@ -111,10 +113,12 @@ def add_graph_option(parser: Parser, verb: str) -> None:
 
 def names_file(spec: str) -> bool:
     """Whether what may be a file or a SPEC is a file, which need not be there."""
+    # Nobody who mistypes a name has a module imported.
+    if ":" not in spec or spec.endswith(_SUFFIXES):
+        return True
     from pathlib import Path
 
-    # Nobody who mistypes a name has a module imported.
-    return ":" not in spec or spec.endswith(_SUFFIXES) or Path(spec).is_file()
+    return Path(spec).is_file()
 
 
 def check_is_graph_file(spec: str, options: argparse.Namespace, names: Iterable[str]) -> None:
@@ -123,12 +127,13 @@ def check_is_graph_file(spec: str, options: argparse.Namespace, names: Iterable[
     Raises:
         SpecError: there is one of them, or the file is a program or not there.
     """
-    from pathlib import Path
-
     for name in names:
         if getattr(options, name) != options.parser.get_default(name):
             raise SpecError(f"--{name} is for a program, and {spec} is a file: name path/to/file.py:attr")
-    if spec.endswith(".py") or not (spec == "-" or Path(spec).exists()):
+    if options.program_arguments:
+        raise SpecError(f"what stands behind '--' is for a program, and {spec} is a file: name path/to/file.py:attr")
+    # No path: a command on a file starts without what makes one.
+    if spec.endswith(".py") or not (spec == "-" or os.path.exists(spec)):  # noqa: PTH110
         what = "is a program, not a graph" if spec.endswith(".py") else "there is no such file"
         raise SpecError(f"{spec}: {what}; what a program makes is named path/to/file.py:attr, or module:attr")
 
