@@ -48,10 +48,6 @@ _FAILED: Final = 1
 """The exit status of Python where a program raises."""
 
 
-class _Enough(SystemExit):
-    """Leaves a script that has come as far as was asked, as if it did so itself."""
-
-
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     parser.add_argument(
@@ -140,24 +136,19 @@ class _Run:
             return 0
         if left is not None and left != 0:
             if not self._is_written:
-                report(f"{self._name} ended before {self._wanted}: nothing is written")
+                report(f"{self._name} ended before call number {self._options.step} of backward: nothing is written")
             # Python prints what is no number.
             raise SystemExit(left)
         if self._error is not None:
             return TROUBLE
         if not self._is_written:
-            raise SpecError(f"{self._name}: {_called(calls())}, and there is no {self._wanted}: nothing is written")
+            raise SpecError(f"{self._name} {_called(calls(), self._options.step)}: nothing is written")
         return 0
 
     @property
     def _is_enough(self) -> bool:
         """Whether the script was to end where it was captured, and was."""
         return not self._options.go_on and (self._is_written or self._error is not None)
-
-    @property
-    def _wanted(self) -> str:
-        step = self._options.step
-        return "a first call of backward" if step == 1 else f"call number {step} of backward"
 
     def _ended(self, arguments: Sequence[str]) -> object:
         """Run the script; gives its exit status, or what it says as it leaves."""
@@ -200,10 +191,13 @@ class _Run:
                 rest = "" if options.go_on else f"; {self._name} ends here (--go-on lets it run on)"
                 print(one_line(f"wrote {options.output}: {summary(graph)}{rest}"), file=sys.stderr)
         if not options.go_on:
-            raise _Enough
+            # As if the script left by itself, which is quiet in a thread too.
+            raise SystemExit
 
 
-def _called(calls: int) -> str:
+def _called(calls: int, step: int) -> str:
     from gradir.ir.text import counted
 
-    return f"it called backward {counted(calls, 'time')}" if calls else "it never called backward"
+    if not calls:
+        return "never called backward in this process"
+    return f"called backward {counted(calls, 'time')}, and --step is {step}"

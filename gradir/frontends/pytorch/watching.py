@@ -117,11 +117,13 @@ class Watch:
         elif left <= _NOTED and self._recorder is None:
             self._recorder = Recorder(sources=True)
             around = private.function_modes()
+            lowest = getattr(private.default_device, "device_context", None)
             # Below the modes that the program is in: it leaves them in their order, and takes the last for its own.
             set_modes(())
             self._recorder.__enter__()
             (self._mode,) = private.function_modes()
-            set_modes((self._mode, *around))
+            is_lowest = around[:1] == [lowest]
+            set_modes((*around[:is_lowest], self._mode, *around[is_lowest:]))
 
     def _stop_recording(self) -> None:
         recorder, self._recorder = self._recorder, None
