@@ -65,8 +65,8 @@ def _prepared(main: ModuleType, name: str, *, is_module: bool) -> CodeType:
         spec = _module(name)
         sys.argv[0] = spec.origin or name
         return _of_module(main, name, spec)
-    # Python follows no link to name the script, and follows it to import from beside what it leads to.
-    path = os.path.abspath(name)  # noqa: PTH100
+    # Python names the script as it was called, and imports from beside what a link leads to.
+    path = os.path.join(os.getcwd(), name)  # noqa: PTH109, PTH118 (a path would be tidied)
     importer: Any = pkgutil.get_importer(name) if Path(name).exists() else None
     if importer is not None:
         inside: ModuleSpec | None = importer.find_spec(_MAIN)
