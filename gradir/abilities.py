@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from gradir.errors import SpecError
@@ -22,6 +23,8 @@ __all__ = [
     "Seeds",
     "StoppedError",
     "Verifies",
+    "Watched",
+    "Watches",
 ]
 
 
@@ -162,4 +165,27 @@ class Releases(Protocol):
 
     def release(self) -> int:
         """Let go of what captures still hold of graphs that the program has dropped; returns how many functions."""
+        ...
+
+
+class Watched(Protocol):
+    """A program whose backwards are counted."""
+
+    @property
+    def calls(self) -> int:
+        """How often the program has called backward."""
+        ...
+
+
+@runtime_checkable
+class Watches(Protocol):
+    """A front-end that can capture the graph of a program that runs by itself, where that calls backward."""
+
+    def watching(self, step: int, reached: Callable[[Callable[[], Graph]], None]) -> AbstractContextManager[Watched]:
+        """Note the modules and lines of what runs inside the context, and count its calls of backward.
+
+        At the call number ``step``, before it runs, ``reached`` is called once, with what captures its graph, which
+        may raise a `CaptureError`. What ``reached`` raises goes through the program, from this call and any later one.
+        Whatever was put in the framework's place is undone with the context.
+        """
         ...

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache, partial
 from importlib.util import find_spec
 from typing import Final, TypeVar
 
 from gradir import registry
-from gradir.abilities import Explains, Fakes, Flows, Records, Releases, Runs, Seeds, Verifies
+from gradir.abilities import Explains, Fakes, Flows, Records, Releases, Runs, Seeds, Verifies, Watched, Watches
 from gradir.errors import CaptureError, GradirError, warn
+from gradir.ir import Graph
 from gradir.protocols import Frontend, Recorder
 from gradir.spec import calling_on_import
 
-__all__ = ["ABILITIES", "able", "advice", "claiming", "kinds", "recording", "releasing", "running", "seeding"]
+__all__ = [
+    "ABILITIES",
+    "able",
+    "advice",
+    "claiming",
+    "kinds",
+    "recording",
+    "releasing",
+    "running",
+    "seeding",
+    "watching",
+]
 
 AbilityT = TypeVar("AbilityT")
 
@@ -27,6 +39,7 @@ ABILITIES: Final[Mapping[type, str]] = {
     Explains: "explain where a gradient ends (gradir explain)",
     Records: "record",
     Flows: "note every operation of a forward (--flow)",
+    Watches: "capture a script at its backward (gradir run)",
 }
 """What a front-end may be unable to do, in words."""
 
@@ -117,15 +130,29 @@ def releasing() -> Iterator[Releases]:
 
 def seeding(number: int) -> AbstractContextManager[None]:
     """Have every framework start from a seed: now where it is loaded, else when it is imported inside the context."""
-    calls = {kind.framework: partial(_seed, name, number) for name, kind in kinds().items() if issubclass(kind, Seeds)}
-    for framework, seed in calls.items():
+    return _calling_once_loaded(Seeds, lambda name: able(name, Seeds).seed(number))
+
+
+@contextmanager
+def watching(step: int, reached: Callable[[Callable[[], Graph]], None]) -> Iterator[Callable[[], int]]:
+    """Have every front-end that can watch the program that runs inside, see `Watches`; gives what counts its calls."""
+    watched: list[Watched] = []
+    with ExitStack() as entered:
+
+        def watch(name: str) -> None:
+            watched.append(entered.enter_context(able(name, Watches).watching(step, reached)))
+
+        with _calling_once_loaded(Watches, watch):
+            yield lambda: sum(each.calls for each in watched)
+
+
+def _calling_once_loaded(ability: type, call: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Call with the name of every front-end that has an ability, once its framework is loaded."""
+    calls = {kind.framework: partial(call, name) for name, kind in kinds().items() if issubclass(kind, ability)}
+    for framework, loaded in calls.items():
         if sys.modules.get(framework) is not None:
-            seed()
+            loaded()
     return calling_on_import(calls)
-
-
-def _seed(name: str, number: int) -> None:
-    able(name, Seeds).seed(number)
 
 
 def advice(error: BaseException | None) -> str:

@@ -69,6 +69,7 @@ def read_bytes(path: str | bytes | os.PathLike[str]) -> bytes:
         FileError: the file cannot be read.
     """
     name = os.fsdecode(path)
+    called = path.written if isinstance(path, Located) else name
     if name == "-":
         return _read_stdin()
     try:
@@ -77,9 +78,9 @@ def read_bytes(path: str | bytes | os.PathLike[str]) -> bytes:
         with open(name, "rb") as file:
             return file.read()
     except OSError as error:
-        raise FileError(name, "read", error.strerror, error.errno) from error
+        raise FileError(called, "read", error.strerror, error.errno) from error
     except ValueError as error:
-        raise FileError(repr(name), "read", _NO_NAME) from error
+        raise FileError(repr(called), "read", _NO_NAME) from error
 
 
 def check_apart(source: str, target: str) -> None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import Run, fails, runner
+from command_line import Run, fails, raises, runner
 
 import gradir
 
@@ -116,8 +116,8 @@ def test_capture_errors_are_one_line(spec: Run, tmp_path: Path) -> None:
     fails(spec("missing.py:x"), "missing.py: no such file")
     fails(spec("no_such_module:x"), "no_such_module: no such module")
     fails(spec("nothing"), "spec.py has no attribute 'nothing'", "factory", "loss")
-    fails(spec("broken.py:x"), "broken.py raised ZeroDivisionError: division by zero")
-    fails(spec("raises"), "raises raised ValueError: a problem in two lines")
+    raises(spec("broken.py:x"), "broken.py raised ZeroDivisionError: division by zero")
+    raises(spec("raises"), "raises raised ValueError: a problem in two lines")
     fails(spec("leaves"), "leaves raised SystemExit: 3")
     fails(spec("leaves_in_backward", "--verify", "-o", "v.gir"), "verifying needs a backward", "SystemExit: 0")
     fails(spec("detached"), "spec.py:detached: the output has no graph")
@@ -127,7 +127,7 @@ def test_capture_errors_are_one_line(spec: Run, tmp_path: Path) -> None:
     fails(spec("Net", "--input", "float33[1]"), "no dtype 'float33'")
     fails(spec("Net", "--input", "float32[1,,2]"), "integers separated by commas")
     fails(spec("Net", "--input", "float32[99999999,99999999]"), "--input 'float32[99999999,99999999]'")
-    fails(spec("Net", "--input", "float32[1,7]"), "Net raised RuntimeError")
+    raises(spec("Net", "--input", "float32[1,7]"), "Net raised RuntimeError")
     fails(spec("tensor", "--input", "float32[1]"), "--input is for a module")
     fails(spec("instance", "--fake", "--input", "float32[1,3]"), "--fake runs what has no data yet")
     fails(spec("tensor", "--frontend", "jaks"), "unknown front-end 'jaks'", "torch")
@@ -206,8 +206,8 @@ def test_a_program_that_changes_the_directory_moves_no_file(noisy: Run, tmp_path
     ("attribute", "said"),
     [("cancelled", "raised CancelledError"), ("odd", "raised Raises"), ("lazy.loss", "raised KeyError: 'no'")],
 )
-def test_whatever_a_program_raises_is_one_line(noisy: Run, attribute: str, said: str) -> None:
-    fails(noisy("capture", f"noisy.py:{attribute}"), said)
+def test_whatever_a_program_raises_is_its_traceback_and_one_line(noisy: Run, attribute: str, said: str) -> None:
+    raises(noisy("capture", f"noisy.py:{attribute}"), said)
 
 
 def test_the_seed_reaches_what_is_made_at_import(noisy: Run) -> None:

@@ -150,7 +150,6 @@ def test_a_loss_without_a_graph_and_an_operation_that_raises(capfd: pytest.Captu
     ("arguments", "said"),
     [
         (["net.py:nothing"], "net.py:nothing: there is nothing to explain: no tensor among what was given"),
-        (["net.py:python_error"], "net.py:python_error: python_error raised ValueError: mine"),
         (["net.py:Net"], "net.py:Net: Net is a module: say what to run it on"),
         (["net.py:loss", "--input", "float32[1]"], "--input is for a module"),
         (["net.py:absent"], "net.py has no attribute 'absent'"),
@@ -172,6 +171,17 @@ def test_trouble_is_one_line_and_status_two(arguments: list[str], said: str, cap
     lines = [line for line in err.splitlines() if line != "the program prints"]
     assert (status, out, len(lines)) == (2, "", 1)
     assert said in lines[0]
+
+
+@pytest.mark.usefixtures("program")
+def test_an_error_in_the_program_is_its_traceback_and_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "net.py:python_error"]) == 2
+    first, *trace, last = (line for line in capfd.readouterr().err.splitlines() if line != "the program prints")
+    assert first == "Traceback (most recent call last):"
+    assert 'net.py", line ' in trace[0]
+    assert trace[0].endswith(", in python_error")
+    assert trace[-1] == "ValueError: mine"
+    assert last == "gradir: net.py:python_error: python_error raised ValueError: mine"
 
 
 @pytest.mark.usefixtures("program")

@@ -132,10 +132,14 @@ def test_an_option_that_a_front_end_lacks_is_one_line(installed: Path, folder: P
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{text}loaded\n")
 
 
-def test_what_a_program_raises_is_one_line(installed: Path, folder: Path) -> None:
+def test_what_a_program_raises_is_its_traceback_and_one_line(installed: Path, folder: Path) -> None:
     spec = f"{folder / 'spec.py'}:fails"
     done = gradir(installed, "capture", spec)
-    assert (done.returncode, done.stderr) == (2, f"gradir: {spec}: fails raised ValueError: no term\nloaded\n")
+    trace = f'  File "{folder / "spec.py"}", line 13, in fails\n    raise ValueError("no term")\nValueError: no term\n'
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"Traceback (most recent call last):\n{trace}gradir: {spec}: fails raised ValueError: no term\nloaded\n"
+    )
 
 
 def test_the_help_says_which_front_ends_there_are_and_what_they_can_do(installed: Path) -> None:

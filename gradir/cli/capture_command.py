@@ -11,11 +11,11 @@ from gradir.cli.capturing import (
     add_capture_options,
     add_graph_option,
     captured_so_far,
+    running_program,
     summary,
 )
 from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import Parser, add_output
-from gradir.cli.program_output import program_output
 from gradir.cli.report import one_line, report
 from gradir.errors import CaptureError
 
@@ -30,6 +30,7 @@ examples:
   gradir capture examples/resnet.py:ResNet --input 'float32[2,3,32,32]' -o resnet.gir
   gradir capture examples/llama.py:loss --fake -o llama.gir
   gradir capture examples/gpt.py:loss --graph forward -o forward.gir
+  gradir capture train.py:loss -o loss.gir -- --width 64
   gradir capture my_package.train:step | gradir export - --to tree
 
 exit status: 0 done, 1 the program raised, and the graph of its forward is written up to there, 2 trouble
@@ -53,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     # The program may change the working directory, and its standard output is not that of this command.
     path = files.Located(options.output)
     is_stdout = files.is_stdout(options.output)
-    with program_output(for_good=options.is_process) as own:
+    with running_program(options, options.spec, for_good=options.is_process) as own:
         graph, raised = captured_so_far(options)
         if is_stdout:
             own.write(api.dumps(graph, format=options.format, compress=options.compress))

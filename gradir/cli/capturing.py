@@ -5,14 +5,18 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
+import os
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from gradir.cli.parser import add_traceback
+from gradir.cli.program_output import OwnOutput, program_output
 from gradir.cli.report import one_line
 from gradir.errors import CaptureError, SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from gradir.cli.parser import Parser
     from gradir.ir import Graph
@@ -29,6 +33,7 @@ __all__ = [
     "captured_so_far",
     "check_is_graph_file",
     "names_file",
+    "running_program",
     "summary",
     "target_of",
 ]
@@ -45,13 +50,15 @@ SPEC is path/to/file.py:attr or package.module:attr, where attr is
   a callable without arguments that returns it, or (model, what the model returned), or
   a model, or a class or factory of one, to be run on --input.
 
+What stands behind '--' is handed over in sys.argv, while the program is imported and while it runs.
 The program is run, so a SPEC of a change that you do not trust runs its author's code.
 """
 
 
-def add_run_options(parser: Parser) -> None:
-    """Add the options of how a SPEC is run."""
-    parser.add_later(lambda: _tell_frontends(parser))
+def add_run_options(parser: Parser, *, tell: bool = True) -> None:
+    """Add the options of how a SPEC is run; with ``tell`` the help lists the front-ends, which takes time to find."""
+    if tell:
+        parser.add_later(lambda: _tell_frontends(parser))
     parser.add_argument(
         "--input",
         metavar="TENSOR",
@@ -61,6 +68,8 @@ def add_run_options(parser: Parser) -> None:
     )
     parser.add_argument("--seed", type=_seed, help="seed of the framework's random numbers (default: 0)")
     parser.add_argument("--frontend", metavar="NAME", help="the front-end to use (default: the one that SPEC is for)")
+    add_traceback(parser)
+    parser.take_program_arguments()
 
 
 def add_capture_options(parser: Parser) -> None:
@@ -104,10 +113,12 @@ def add_graph_option(parser: Parser, verb: str) -> None:
 
 def names_file(spec: str) -> bool:
     """Whether what may be a file or a SPEC is a file, which need not be there."""
+    # Nobody who mistypes a name has a module imported.
+    if ":" not in spec or spec.endswith(_SUFFIXES):
+        return True
     from pathlib import Path
 
-    # Nobody who mistypes a name has a module imported.
-    return ":" not in spec or spec.endswith(_SUFFIXES) or Path(spec).is_file()
+    return Path(spec).is_file()
 
 
 def check_is_graph_file(spec: str, options: argparse.Namespace, names: Iterable[str]) -> None:
@@ -116,12 +127,13 @@ def check_is_graph_file(spec: str, options: argparse.Namespace, names: Iterable[
     Raises:
         SpecError: there is one of them, or the file is a program or not there.
     """
-    from pathlib import Path
-
     for name in names:
         if getattr(options, name) != options.parser.get_default(name):
             raise SpecError(f"--{name} is for a program, and {spec} is a file: name path/to/file.py:attr")
-    if spec.endswith(".py") or not (spec == "-" or Path(spec).exists()):
+    if options.program_arguments:
+        raise SpecError(f"what stands behind '--' is for a program, and {spec} is a file: name path/to/file.py:attr")
+    # No path: a command on a file starts without what makes one.
+    if spec.endswith(".py") or not (spec == "-" or os.path.exists(spec)):  # noqa: PTH110
         what = "is a program, not a graph" if spec.endswith(".py") else "there is no such file"
         raise SpecError(f"{spec}: {what}; what a program makes is named path/to/file.py:attr, or module:attr")
 
@@ -139,8 +151,18 @@ def _tell_frontends(parser: Parser) -> None:
     parser.description = f"{parser.description}\n\nfront-ends:\n" + "\n".join(told)
 
 
+@contextmanager
+def running_program(options: argparse.Namespace, spec: str, *, for_good: bool = False) -> Iterator[OwnOutput]:
+    """Let a program print to standard error, see `program_output`, and find its arguments, if there are any."""
+    from gradir.script import program_arguments
+
+    words = [spec.rpartition(":")[0], *options.program_arguments]
+    with program_output(for_good=for_good) as own, program_arguments(words, for_good=for_good):
+        yield own
+
+
 def captured(options: argparse.Namespace, *, forward: bool = False) -> Graph:
-    """Run what the options name, capture, and verify when asked to; to be called inside `program_output`.
+    """Run what the options name, capture, and verify when asked to; to be called inside `running_program`.
 
     With ``forward`` it is the graph of the forward.
 
@@ -187,7 +209,7 @@ def captured_so_far(options: argparse.Namespace) -> tuple[Graph, str]:
 
 
 def target_of(options: argparse.Namespace) -> object:
-    """What the SPEC names; the program is run, to be called inside `program_output`.
+    """What the SPEC names; the program is run, to be called inside `running_program`.
 
     Raises:
         SpecError: there is no such thing.

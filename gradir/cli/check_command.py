@@ -7,8 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from gradir.cli import comparing
-from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, summary
-from gradir.cli.program_output import program_output
+from gradir.cli.capturing import SPEC_HELP, add_capture_options, captured, running_program, summary
 from gradir.cli.report import one_line, report
 from gradir.errors import GradirError
 
@@ -74,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         )
     # The program may change the working directory.
     path = files.Located(options.against)
-    with program_output(for_good=False):
+    with running_program(options, options.spec):
         graph = captured(options, forward=forward)
     if expected is not None:
         found = comparing.compared(expected, graph, options)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.capturing import SPEC_HELP, add_run_options, check_is_graph_file, names_file, target_of
+from gradir.cli.capturing import SPEC_HELP, add_run_options, check_is_graph_file, names_file, running_program, target_of
 from gradir.cli.parser import add_output
-from gradir.cli.program_output import program_output
 from gradir.errors import CaptureError, GraphError, SpecError
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def _of_program(options: argparse.Namespace) -> Explanation:
     from gradir import choosing
     from gradir.abilities import Explains
 
-    with program_output(for_good=False):
+    with running_program(options, options.spec):
         target = target_of(options)
         try:
             name = choosing.running(target, options.frontend)

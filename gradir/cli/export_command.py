@@ -6,15 +6,27 @@ import argparse
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from gradir.cli.parser import Parser, add_input, add_output
+from gradir.cli.capturing import (
+    RAISED,
+    add_graph_option,
+    add_noting_options,
+    add_run_options,
+    captured_so_far,
+    check_is_graph_file,
+    names_file,
+    running_program,
+)
+from gradir.cli.parser import Parser, add_output
 from gradir.cli.plugin_options import add_option, add_pass_options, chosen_passes, given_options
-from gradir.cli.report import is_terminal, one_line
+from gradir.cli.report import is_terminal, one_line, report
+from gradir.cli.suffixes import check_suffix, format_of
 from gradir.errors import ExportError
 from gradir.pictures import PICTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gradir.files import Located
     from gradir.ir import Graph
     from gradir.overlays import Overlay
     from gradir.protocols import Options
@@ -26,16 +38,22 @@ __all__ = [
     "add_exporter_options",
     "add_options",
     "exporter_values",
-    "load_to_draw",
+    "graph_to_draw",
     "run",
 ]
 
 HELP = "export a graph to DOT, Mermaid, a tree, text, ..."
-DESCRIPTION = "Write a captured graph in another format."
+DESCRIPTION = (
+    "Write a graph in another format: that of a .gir file, or of a program, path/to/file.py:attr or "
+    "package.module:attr, which is run as by 'gradir capture'. The format is that of --to, or the one that the name "
+    "of -o FILE ends in."
+)
 
 EPILOG = f"""\
 examples:
   gradir export model.gir --to mermaid --depth 2 -o model.mmd
+  gradir export model.gir -o model.svg
+  gradir export train.py:loss --sources -o loss.html
   gradir export model.gir --to svg -O theme=dark -O legend=true -o model.svg
   gradir export model.gir --to tree --drop accumulate_grad --hide-shape-ops --rollup
   gradir export model.gir --to mermaid --focus 'h.3.attn' --hops 2
@@ -64,8 +82,12 @@ _LANGUAGES: Final = {".mmd": "mermaid", ".txt": "text", ".graphml": "xml", _MARK
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     parser.tell_options(_options_of, "after --to NAME also that exporter's options")
-    add_input(parser)
-    parser.add_argument("--to", metavar="NAME", required=True, help=f"the exporter, or {', '.join(PICTURES)}")
+    parser.add_argument(
+        "file", metavar="FILE|SPEC", help="a .gir file ('-' is standard input), or what to capture and write"
+    )
+    parser.add_argument(
+        "--to", metavar="NAME", help=f"the exporter, or {', '.join(PICTURES)} (default: what the name of -o ends in)"
+    )
     add_output(parser)
     add_exporter_options(parser)
     parser.add_argument(
@@ -77,6 +99,10 @@ def add_options(parser: Parser) -> None:
     block.add_argument("--into", metavar="FILE", help="put the block between two markers in this file")
     block.add_argument("--marker", metavar="NAME", help="the name in the markers")
     block.add_argument("--check", action="store_true", help="write nothing; exit status 1 when --into is out of date")
+    add_run_options(parser, tell=False)
+    add_noting_options(parser)
+    add_graph_option(parser, "write of a program")
+    parser.set_defaults(verify=False, raised="")
 
 
 def add_exporter_options(parser: argparse.ArgumentParser) -> None:
@@ -131,16 +157,34 @@ def exporter_values(options: argparse.Namespace) -> dict[str, object]:
     return {**values, "fold": "false"} if getattr(options, "no_fold", False) else values
 
 
-def load_to_draw(options: argparse.Namespace, exporter: str, load: Callable[[str], Graph] | None = None) -> Graph:
-    """The graph of a file, or what is loaded in another way, with the overlays asked for, as an exporter shows them.
+def graph_to_draw(options: argparse.Namespace, exporter: str) -> Graph:
+    """The graph of a file or a program, with the overlays asked for, as an exporter shows them.
+
+    Of a program ``options.raised`` is what ended it before its time.
 
     Raises:
+        CaptureError: there is no such file or program, or it cannot be run or captured.
         ExportError: the overlay is of another graph or has no such channel, or there is a channel alone.
         FormatError: a file is not what it should be.
     """
-    from gradir import api, files, registry
+    from gradir import api
 
-    load = load or api.load
+    if names_file(options.file):
+        check_is_graph_file(options.file, options, ("input", "seed", "frontend", "fake", "sources", "flow", "graph"))
+        return _with_overlays(options, exporter, api.load)
+
+    def run_program(spec: str) -> Graph:
+        options.spec = spec
+        with running_program(options, spec):
+            graph, options.raised = captured_so_far(options)
+        return graph
+
+    return _with_overlays(options, exporter, run_program)
+
+
+def _with_overlays(options: argparse.Namespace, exporter: str, load: Callable[[str], Graph]) -> Graph:
+    from gradir import files, registry
+
     if not options.overlay:
         if options.channel is not None:
             raise ExportError("--channel belongs to --overlay FILE")
@@ -178,10 +222,15 @@ def _overlay(paths: Sequence[str]) -> Overlay:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Load, apply passes, export, write."""
+    """Load or capture, apply passes, export, write."""
     from gradir import api, files, registry
 
     _check_combination(options)
+    # A program may change the working directory.
+    path = files.Located(options.output)
+    into = files.Located(options.into) if options.into else None
+    if options.to is None:
+        options.to = format_of(options.output)
     for source in filter(None, (options.file, *options.overlay)):
         files.check_apart(source, options.output)
     is_picture = options.to in PICTURES and options.to not in registry.exporter_names()
@@ -189,6 +238,8 @@ def run(options: argparse.Namespace) -> int:
     # The names are checked first: loading a large file only to learn of a typing error takes a while.
     values = exporter_values(options)
     registry.exporter_options(exporter, values, f"a picture ({options.to})" if is_picture else "")
+    own = f".{options.to}" if is_picture else registry.suffix(exporter, values)
+    check_suffix(options.output, options.to, own, fenced=options.fence)
     if options.overlay:
         registry.expect_nodes(exporter)
     passes = chosen_passes(options)
@@ -197,23 +248,30 @@ def run(options: argparse.Namespace) -> int:
         raise ExportError(f"a {options.to} is nothing for a terminal: give -o FILE, or use 'gradir view'")
     if is_picture and (options.fence or options.into):
         raise ExportError(f"{options.to} is no text to fence: write a file and link to it")
-    graph = passes(load_to_draw(options, exporter))
+    graph = passes(graph_to_draw(options, exporter))
     if is_picture:
-        files.write_bytes(options.output, api.render(graph, options.to, seconds=options.seconds, **values))
-        return 0
+        files.write_bytes(path, api.render(graph, options.to, seconds=options.seconds, **values))
+        return _status(options)
     text = registry.export(exporter, graph, values)
-    if options.into and not options.fence and registry.suffix(exporter, values) == _MARKDOWN:
+    if into is not None and not options.fence and own == _MARKDOWN:
         # Some readers of Markdown want an empty line around a table.
-        return _embed(options, f"\n{text}\n")
-    if options.into or options.fence:
+        text = f"\n{text}\n"
+    elif into is not None or options.fence:
         from gradir.markdown import fenced
 
-        suffix = registry.suffix(exporter, values)
-        text = fenced(text, _LANGUAGES.get(suffix, suffix.lstrip(".")))
-    if options.into:
-        return _embed(options, text)
-    files.write_bytes(options.output, text.encode())
-    return 0
+        text = fenced(text, _LANGUAGES.get(own, own.lstrip(".")))
+    if into is not None:
+        return _embed(options, into, text) or _status(options)
+    files.write_bytes(path, text.encode())
+    return _status(options)
+
+
+def _status(options: argparse.Namespace) -> int:
+    """The exit status where it is written; it is said what ended a program before its time."""
+    if not options.raised:
+        return 0
+    report(f"{options.raised}; the graph ends there")
+    return RAISED
 
 
 def _check_combination(options: argparse.Namespace) -> None:
@@ -227,11 +285,11 @@ def _check_combination(options: argparse.Namespace) -> None:
         raise ExportError("--into and --output are two places: choose one")
 
 
-def _embed(options: argparse.Namespace, block: str) -> int:
+def _embed(options: argparse.Namespace, path: Located, block: str) -> int:
     from gradir import files
     from gradir.markdown import embedded
 
-    document = files.read_bytes(options.into)
+    document = files.read_bytes(path)
     try:
         changed = embedded(document.decode(), options.marker, block).encode()
     except (ExportError, UnicodeDecodeError) as error:
@@ -241,5 +299,5 @@ def _embed(options: argparse.Namespace, block: str) -> int:
     if options.check:
         print(f"{one_line(options.into)}: the block {options.marker!r} is out of date")
         return 1
-    files.write_bytes(options.into, changed)
+    files.write_bytes(path, changed)
     return 0

@@ -24,6 +24,7 @@ __all__ = ["main"]
 
 _COMMANDS: Final = (
     "capture",
+    "run",
     "export",
     "view",
     "summary",
@@ -91,10 +92,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str], *, is_process: bool) -> int:
+    known = argparse.Namespace(arguments=arguments, is_process=is_process)
     try:
-        known = argparse.Namespace(arguments=arguments, is_process=is_process)
         options = _parser(arguments).parse_args(arguments, known)
         status: int = options.run(options)
+    except GradirError as error:
+        if error.__cause__ is not None or getattr(known, "traceback", False):
+            from gradir.cli.program_errors import show_cause
+
+            show_cause(error, whole=getattr(known, "traceback", False))
+        raise
     except SystemExit:
         flush_stdout()
         raise

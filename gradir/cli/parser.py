@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from gradir.protocols import Options
 
-__all__ = ["TROUBLE", "Parser", "add_input", "add_output"]
+__all__ = ["TROUBLE", "Parser", "add_input", "add_output", "add_traceback"]
 
 _OptionsOf: TypeAlias = "Callable[[argparse.Namespace], tuple[str, type[Options]] | None]"
 """Finds the plug-in that was named, and its options."""
@@ -64,6 +64,7 @@ class Parser(argparse.ArgumentParser):
         self._help = self.add_argument("-h", "--help", action=_Help, nargs=0, help="show this help message and exit")
         self._later: list[Callable[[], None]] = []
         self.options_of: _OptionsOf = lambda _: None
+        self._takes_arguments = False
 
     def tell_options(self, options_of: _OptionsOf, when: str) -> None:
         """Have the help end with the options of the plug-in that was named, and say when it does."""
@@ -75,6 +76,26 @@ class Parser(argparse.ArgumentParser):
         self._later.append(add)
         self.set_defaults(parser=self)
 
+    def take_program_arguments(self) -> None:
+        """Have what stands behind ``--`` be the arguments of the program that the command runs."""
+        self._takes_arguments = True
+        self.set_defaults(program_arguments=())
+
+    def options_at_end(self, words: Sequence[str]) -> int:
+        """Where the last words begin that are options of this parser, with their values."""
+        place = len(words)
+        while place:
+            option, _, value = words[place - 1].partition("=")
+            before = self._option_string_actions.get(words[place - 2] if place > 1 else "")
+            last = self._option_string_actions.get(option)
+            if before is not None and before.nargs is None:
+                place -= 2
+            elif last is not None and last is not self._help and (last.nargs == 0) != bool(value):
+                place -= 1
+            else:
+                break
+        return place
+
     @property
     def is_complete(self) -> bool:
         """Whether the options that were to be added later are there."""
@@ -82,6 +103,11 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """As argparse does it, with the later options where an option is not among the others."""
+        if self._takes_arguments and "--" in (args or ()):
+            place = args.index("--")
+            args, rest = args[:place], args[place + 1 :]
+            namespace = argparse.Namespace() if namespace is None else namespace
+            namespace.program_arguments = tuple(rest)
         if any(self._is_unknown(argument) for argument in args or ()):
             self._complete()
         return super().parse_known_args(args, namespace)
@@ -118,3 +144,9 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the option that names a file to write."""
     about = "where to write; '-' (default) is standard output"
     parser.add_argument("-o", "--output", metavar="FILE", default="-", help=about)
+
+
+def add_traceback(parser: argparse.ArgumentParser) -> None:
+    """Add the option of commands that run a user's program."""
+    about = "where the program raises, show all of the traceback, with gradir's part"
+    parser.add_argument("--traceback", action="store_true", help=about)

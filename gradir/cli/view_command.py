@@ -11,14 +11,10 @@ from gradir.cli.capturing import (
     add_graph_option,
     add_noting_options,
     add_run_options,
-    captured_so_far,
-    check_is_graph_file,
-    names_file,
 )
-from gradir.cli.export_command import add_exporter_options, exporter_values, load_to_draw
+from gradir.cli.export_command import add_exporter_options, exporter_values, graph_to_draw
 from gradir.cli.parser import Parser
 from gradir.cli.plugin_options import add_pass_options, chosen_passes
-from gradir.cli.program_output import program_output
 from gradir.cli.report import report
 from gradir.errors import ExportError
 from gradir.pictures import PICTURES
@@ -95,21 +91,6 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _graph(options: argparse.Namespace, exporter: str) -> Graph:
-    """The graph to show, as an exporter takes it; of a program ``options.raised`` is what ended it before its time."""
-    if names_file(options.file):
-        check_is_graph_file(options.file, options, ("input", "seed", "frontend", "fake", "sources", "flow", "graph"))
-        return load_to_draw(options, exporter)
-
-    def run_program(spec: str) -> Graph:
-        options.spec = spec
-        with program_output(for_good=False):
-            graph, options.raised = captured_so_far(options)
-        return graph
-
-    return load_to_draw(options, exporter, run_program)
-
-
 def _page(options: argparse.Namespace) -> bytes:
     """The graph as a page, with the name of its file for a title where none is given."""
     from pathlib import Path
@@ -119,7 +100,7 @@ def _page(options: argparse.Namespace) -> bytes:
     values = exporter_values(options)
     registry.exporter_options(_PAGE, values, "the page")
     passes = chosen_passes(options)
-    graph = passes(_graph(options, _PAGE))
+    graph = passes(graph_to_draw(options, _PAGE))
     name = Path(options.file).name
     return registry.export(_PAGE, graph, {"title": name, **values} if name not in {"", "-"} else values).encode()
 
@@ -131,7 +112,7 @@ def _picture(options: argparse.Namespace) -> bytes:
     values = exporter_values(options)
     registry.exporter_options("dot", values, "the picture")
     passes = chosen_passes(options)
-    whole = _graph(options, "dot")
+    whole = graph_to_draw(options, "dot")
     graph = passes(whole)
     if graph is whole:
         graph, values = _readable(graph, values)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["Run", "fails", "runner"]
+__all__ = ["Run", "fails", "raises", "runner"]
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -32,3 +32,15 @@ def fails(done: subprocess.CompletedProcess[str], *words: str) -> None:
     assert done.stderr.count("\n") == 1
     for word in words:
         assert word in done.stderr
+
+
+def raises(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Expect the traceback of the user's program, with nothing of gradir in it, and behind it that one line."""
+    assert done.returncode == 2, done
+    assert done.stdout == ""
+    *trace, last = done.stderr.splitlines()
+    assert trace[0] == "Traceback (most recent call last):"
+    assert not [line for line in trace if "gradir/" in line]
+    assert last.startswith("gradir: ")
+    for word in words:
+        assert word in last

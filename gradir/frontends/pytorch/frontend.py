@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from gradir.errors import CaptureError
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
     from gradir.frontends.pytorch.reading.assemble import LiveGraph
     from gradir.frontends.pytorch.recorder import Recorder
+    from gradir.frontends.pytorch.watching import Watch
     from gradir.ir import Graph
     from gradir.protocols import Names, Verification
 
@@ -136,3 +137,9 @@ class TorchFrontend:
         from gradir.frontends.pytorch.target import capture_fake_target
 
         return capture_fake_target(target, inputs, seed, sources)
+
+    def watching(self, step: int, reached: Callable[[Callable[[], Graph]], None]) -> Watch:
+        """Count the calls of backward of the program that runs inside the context, and capture at one of them."""
+        from gradir.frontends.pytorch.watching import Watch
+
+        return Watch(step, reached)

@@ -218,6 +218,11 @@ COMPILED_ENDS: Final = _word(f"{DYNAMO}:_maybe_set_eval_frame", _WHOLE, _IN_PART
 function_modes: Final[Callable[[], list[Any]]] = _found("torch.overrides._get_current_function_mode_stack", _WHOLE)
 pop_function_mode: Final[Callable[[], Any]] = _found("torch.overrides._pop_mode", _WHOLE)
 push_function_mode: Final[Callable[[Any], None]] = _found("torch.overrides._push_mode", _WHOLE)
+_DEFAULT: Final = _word(
+    "torch._GLOBAL_DEVICE_CONTEXT", "to record below the modes of a program", "it cannot change its default device"
+)
+default_device: Final = getattr(torch, _DEFAULT, None)
+"""What has the mode by which a thread makes tensors on a device, for which torch wants the lowest place."""
 
 # The engine.
 _COUNT: Final = "to count what the engine runs"

@@ -36,7 +36,7 @@ from gradir.frontends.pytorch.reading.walk import walk
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.forward import forward_nodes
 from gradir.frontends.pytorch.recording.modes import FlowModes
-from gradir.frontends.pytorch.recording.participants import Ran, strays_among, taking_part
+from gradir.frontends.pytorch.recording.participants import Ran, calls_behind, strays_among, taking_part
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
 from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline, path_of
@@ -190,6 +190,19 @@ class Recorder:
     ) -> Verification:
         """Capture, run a real backward, and compare; see `gradir.verify`."""
         return self.live_capture(outputs, model=model, params=params).verify(keep_graph=keep_graph)
+
+    def forget_others(self, outputs: object) -> list[nn.Module]:
+        """Forget the calls of modules that did nothing for these outputs; gives what was called from outside for them.
+
+        Raises:
+            CaptureError: an output is not a tensor, or has no graph.
+        """
+        walked = walk(flatten(outputs))
+        temporary = {key: module for key, (_, module, _) in self._all_temporary().items()}
+        ran = taking_part(Ran(list(self._outermost), list(self._timelines), self._recording), {}, walked, temporary)
+        self._outermost = dict.fromkeys(ran.strays)
+        self._calls = defaultdict(int, calls_behind(self._timelines, walked))
+        return [*ran.strays]
 
     def live_capture(self, outputs: object, *, model: object = None, params: Names | None = None) -> LiveGraph:
         """Capture, and keep the live objects beside the graph."""

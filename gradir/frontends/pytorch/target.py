@@ -6,18 +6,18 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
 from gradir.abilities import StoppedError
-from gradir.errors import CaptureError, SpecError
+from gradir.errors import CaptureError, SpecError, warn
 from gradir.explanations.model import Explanation
 from gradir.frontends.pytorch.fake import without_data
 from gradir.frontends.pytorch.private import LOOKED_AT
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
-from gradir.frontends.pytorch.reading.outputs import flatten_differentiable
+from gradir.frontends.pytorch.reading.outputs import flatten_differentiable, without_graph
 from gradir.frontends.pytorch.recorder import Recorder
 from gradir.frontends.pytorch.recording.paths import ShownPaths
 from gradir.frontends.pytorch.recording.sources import is_internal
@@ -36,25 +36,24 @@ __all__ = [
 
 T = TypeVar("T")
 
+_TOLD: Final = 5
 _INPUT = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<dtype>[a-z]\w*)\[(?P<shape>[\d,\s]*)\]")
 
 
 class _Ran(NamedTuple):
-    """What running a target gave; ``is_call`` says that a module was called, which may return what has no graph."""
+    """What running a target gave, which may return more than what has a graph."""
 
     recorder: Recorder
     outputs: object
     model: nn.Module | None = None
-    is_call: bool = False
 
     def captured(self, params: Names | None = None) -> LiveGraph:
-        if self.is_call:
-            return self.recorder.assemble(flatten_differentiable(self.outputs), params=params)
-        return self.recorder.live_capture(self.outputs, model=self.model)
+        captured = flatten_differentiable(self.outputs)
+        return self.recorder.assemble(captured, model=self.model, params=params)
 
 
 def capture_target(target: object, inputs: Sequence[str], seed: int, sources: bool, *, flow: bool = False) -> LiveGraph:
-    """The graph of a tensor, a callable or a module.
+    """The graph of a tensor, a callable or a module; what comes out beside it without a graph is told of.
 
     A callable returns a tensor, any nesting of tensors, or ``(model, outputs)``. A class or factory of modules is
     called without arguments first. A module runs on ``inputs``, each ``dtype[shape]`` or ``name=dtype[shape]``.
@@ -63,7 +62,12 @@ def capture_target(target: object, inputs: Sequence[str], seed: int, sources: bo
         SpecError: the target raises, or cannot be run on what was given.
         CaptureError: what comes out has no graph.
     """
-    return _ran(target, inputs, seed, partial(Recorder, sources=sources, flow=flow)).captured()
+    ran = _ran(target, inputs, seed, partial(Recorder, sources=sources, flow=flow))
+    live, rest = ran.captured(), without_graph(ran.outputs)
+    if rest:
+        more = f" and {len(rest) - _TOLD} more" if len(rest) > _TOLD else ""
+        warn(f"left out, since there is no graph behind it: {', '.join(rest[:_TOLD])}{more}")
+    return live
 
 
 def forward_of_target(target: object, inputs: Sequence[str], seed: int, *, fake: bool) -> Graph:
@@ -205,7 +209,7 @@ def capture_module(
 
 def _called(module: nn.Module, args: Sequence[object], kwargs: Mapping[str, object], recorder: Recorder) -> _Ran:
     with recorder:
-        return _Ran(recorder, module(*args, **kwargs), is_call=True)
+        return _Ran(recorder, module(*args, **kwargs))
 
 
 def parse_input(text: str) -> tuple[str | None, torch.Tensor]:

@@ -11,7 +11,7 @@ from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import base_of, flattened_with_paths, output_nr_of
 from gradir.frontends.pytorch.reading.attributes import text_of
 
-__all__ = ["Captured", "flatten", "flatten_differentiable", "why_no_graph"]
+__all__ = ["Captured", "flatten", "flatten_differentiable", "why_no_graph", "without_graph"]
 
 
 class Captured(NamedTuple):
@@ -36,24 +36,50 @@ def flatten(outputs: object) -> list[Captured]:
     """
     found = []
     for path, leaf in _leaves(outputs):
-        if not isinstance(leaf, torch.Tensor):
-            raise CaptureError(f"{_called(path)} is not a tensor but {type(leaf).__name__}")
-        if not leaf.requires_grad:
-            raise CaptureError(f"{_called(path)} has no graph: {why_no_graph(leaf)}; gradir explain finds the line")
+        if not _has_graph(leaf):
+            raise _no_graph(path, leaf)
         found.append((path, leaf))
     if not found:
-        raise CaptureError("there is nothing to capture: no tensor among the outputs")
+        raise _nothing()
     return _with_bases(found)
 
 
 def flatten_differentiable(outputs: object) -> list[Captured]:
-    """The tensors of a nesting that have a graph, whatever else a model returns beside them.
+    """The tensors of a nesting that have a graph, whatever else is beside them.
 
     Raises:
         CaptureError: no tensor has a graph.
     """
-    found = [(path, leaf) for path, leaf in _leaves(outputs) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
-    return _with_bases(found) if found else flatten(outputs)
+    leaves = _leaves(outputs)
+    found = [(path, leaf) for path, leaf in leaves if _has_graph(leaf)]
+    if not found:
+        # A tensor is what was meant, whatever stands before it.
+        tensors = [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor)]
+        raise _no_graph(*(tensors or leaves)[0]) if leaves else _nothing()
+    return _with_bases(found)
+
+
+def without_graph(outputs: object) -> list[str]:
+    """What `flatten_differentiable` leaves out, in words."""
+    return [
+        f"{_called(path)} ({'a tensor' if isinstance(leaf, torch.Tensor) else type(leaf).__name__})"
+        for path, leaf in _leaves(outputs)
+        if not _has_graph(leaf)
+    ]
+
+
+def _nothing() -> CaptureError:
+    return CaptureError("there is nothing to capture: no tensor among the outputs")
+
+
+def _no_graph(path: str, leaf: object) -> CaptureError:
+    if not isinstance(leaf, torch.Tensor):
+        return CaptureError(f"{_called(path)} is not a tensor but {type(leaf).__name__}")
+    return CaptureError(f"{_called(path)} has no graph: {why_no_graph(leaf)}; gradir explain finds the line")
+
+
+def _has_graph(leaf: object) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.requires_grad
 
 
 def _with_bases(tensors: list[tuple[str, torch.Tensor]]) -> list[Captured]:

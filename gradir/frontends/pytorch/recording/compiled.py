@@ -24,7 +24,7 @@ from gradir.frontends.pytorch.reading.walk import GradFn
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.operands import DATA, INPLACE, VIEW, tensors_in
 
-__all__ = ["CompiledPart", "CompiledParts"]
+__all__ = ["CompiledPart", "CompiledParts", "set_modes"]
 
 _OWN: Final = f"{__name__.partition('.')[0]}."
 _LOCK: Final = threading.Lock()
@@ -90,11 +90,11 @@ class _Call:
         for flow in flows:
             flow.is_paused = True
         self._modes = private.function_modes()
-        _set_modes([mode for mode in self._modes if not type(mode).__module__.startswith(_OWN)])
+        set_modes([mode for mode in self._modes if not type(mode).__module__.startswith(_OWN)])
 
     def end(self) -> None:
         """Note what the call gave, and go on noting operations."""
-        _set_modes(self._modes)
+        set_modes(self._modes)
         local, caller = self._frame.f_locals, self._frame.f_back
         error = None if "result" in local else sys.exc_info()[1]
         given = tensors_in(local.get("result"))
@@ -171,7 +171,8 @@ def _module_of(function: object) -> str:
     return str(function.__globals__.get("__name__", "")) if inspect.isfunction(function) else ""
 
 
-def _set_modes(modes: Iterable[Any]) -> None:
+def set_modes(modes: Iterable[Any]) -> None:
+    """Have these be the function modes of this thread, the innermost last."""
     for _ in private.function_modes():
         private.pop_function_mode()
     for mode in modes:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from torch import nn
 
-from gradir.frontends.pytorch.private import ACCUMULATOR, own_parameters
+from gradir.frontends.pytorch.private import ACCUMULATOR, own_parameters, sequence_number
 from gradir.frontends.pytorch.reading.walk import Walk
-from gradir.frontends.pytorch.recording.timelines import ScopeLookup, Timeline
+from gradir.frontends.pytorch.recording.timelines import Frame, ScopeLookup, Timeline
 
-__all__ = ["Ran", "strays_among", "taking_part"]
+__all__ = ["Ran", "calls_behind", "strays_among", "taking_part"]
 
 
 class Ran(NamedTuple):
@@ -58,6 +60,30 @@ def taking_part(ran: Ran, known: Mapping[nn.Module, str], walked: Walk, with_tem
     used = set(lookup(list(walked.edges)))
     strays = [stray for place, stray in enumerate(ran.strays) if stray in owning or str(place) in used]
     return Ran(strays, timelines, ran.recording)
+
+
+def calls_behind(timelines: Iterable[Timeline], walked: Walk) -> Counter[nn.Module]:
+    """How often each module was called on the way to the captured nodes.
+
+    Of the calls from outside any module those count that made such a node, with all the calls inside.
+    """
+    numbers = sorted(sequence_number(fn) for fn in walked.edges if type(fn).__name__ != ACCUMULATOR)
+    calls: Counter[nn.Module] = Counter()
+    for starts, frames in map(Timeline.snapshot, timelines):
+        # Whoever calls a frame stands before it.
+        outermost: dict[int, Frame] = {}
+        modules: dict[int, nn.Module] = {}
+        made: set[int] = set()
+        places = [bisect_left(numbers, start) for start in starts]
+        for frame, begin, end in zip(frames, places, [*places[1:], len(numbers)], strict=True):
+            if frame is None:
+                continue
+            modules[id(frame)] = frame.module
+            first = outermost.setdefault(id(frame), outermost.get(id(frame.caller), frame))
+            if begin < end:
+                made.add(id(first))
+        calls.update(module for key, module in modules.items() if id(outermost[key]) in made)
+    return calls
 
 
 def _ran_only(timeline: Timeline, modules: Collection[nn.Module]) -> bool:

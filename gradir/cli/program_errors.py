@@ -1,0 +1,93 @@
+"""The traceback of what a user's program raised, without gradir's part of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from gradir.cli.report import one_line
+from gradir.errors import CaptureError, GradirError, SpecError
+
+__all__ = ["show_cause", "trimmed"]
+
+_OWN: Final = (f"{Path(__file__).parents[1]}{os.sep}", "<frozen ")
+"""How the names of gradir's files begin, and of what imports a module."""
+_STANDARD: Final = tuple(filter(None, map(sysconfig.get_paths().get, ("stdlib", "platstdlib"))))
+_INSTALLED: Final = frozenset(("site-packages", "dist-packages"))
+
+
+def show_cause(error: GradirError, *, whole: bool) -> None:
+    """Print the traceback of the user's exception behind an error, if there is one; ``whole`` prints gradir's too."""
+    cause, of_program, of_library = _cause(error)
+    if cause is None or not of_program or sys.stderr is None:
+        return
+    if whole:
+        _print(traceback.format_exception(error))
+    # To leave is no failure, and what asks for it has said why.
+    elif not isinstance(cause, SystemExit):
+        shown = trimmed(cause, of_library=of_library).__traceback__ is not None
+        if shown or (isinstance(cause, SyntaxError) and cause.filename):
+            _print(traceback.format_exception(cause) if shown else traceback.format_exception_only(cause))
+
+
+def _cause(error: BaseException | None) -> tuple[BaseException | None, bool, bool]:
+    """What is behind an error of gradir's, whether a program was captured, and whether it was a program that raised."""
+    of_program = of_library = False
+    while isinstance(error, GradirError):
+        of_program |= isinstance(error, CaptureError)
+        of_library |= isinstance(error, SpecError)
+        error = error.__cause__
+    return error, of_program, of_library
+
+
+def trimmed(error: BaseException, *, of_library: bool = True) -> BaseException:
+    """An exception whose traceback, and those of what led to it, begin in the user's code and have nothing of gradir.
+
+    Where nobody's code but that of a library ran, there is none, or with ``of_library`` it begins there.
+    """
+    for each in _with_context(error):
+        each.__traceback__ = _trimmed(each.__traceback__, of_library=of_library)
+    return error
+
+
+def _with_context(error: BaseException) -> Iterator[BaseException]:
+    seen: dict[int, BaseException] = {}
+    left: list[BaseException | None] = [error]
+    while left:
+        each = left.pop()
+        if each is not None and id(each) not in seen:
+            seen[id(each)] = each
+            yield each
+            left += [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
+
+
+def _trimmed(trace: TracebackType | None, *, of_library: bool) -> TracebackType | None:
+    kept = []
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_OWN):
+            kept.append(trace)
+        trace = trace.tb_next
+    names = [each.tb_frame.f_code.co_filename for each in kept]
+    starts = [place for place, name in enumerate(names) if not (name.startswith(_STANDARD) or _is_installed(name))]
+    if not starts and of_library:
+        starts = [place for place, name in enumerate(names) if _is_installed(name)]
+    found: TracebackType | None = None
+    for each in reversed(kept[starts[0] :] if starts else []):
+        found = TracebackType(found, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return found
+
+
+def _is_installed(name: str) -> bool:
+    return not _INSTALLED.isdisjoint(Path(name).parts)
+
+
+def _print(lines: list[str]) -> None:
+    """Print lines without what acts on a terminal."""
+    for line in "".join(lines).removesuffix("\n").split("\n"):
+        print(one_line(line), file=sys.stderr)
