@@ -59,7 +59,6 @@ def render(source: str, picture: str, *, seconds: float = 60.0) -> bytes:
         raise ExportError(f"unknown picture format {picture!r}: choose from {', '.join(PICTURES)}")
     # Imported when a picture is drawn: the names of the formats are asked for by every export.
     import shutil
-    import subprocess
 
     program = shutil.which(_PROGRAM)
     if program is None:
@@ -70,6 +69,26 @@ def render(source: str, picture: str, *, seconds: float = 60.0) -> bytes:
     boxes, arrows = _counts(source)
     if boxes > _MOST_BOXES or arrows > _MOST_ARROWS:
         raise ExportError(f"{_size(source)} are too many for dot to lay out: {_ADVICE}, or export a part of the graph")
+    drawn, said = _laid_out(program, source, picture, seconds)
+    if shrunk := _SHRUNK.search(said):
+        warn(
+            f"{_size(source)} are too large for a {picture}, so dot drew them at {float(shrunk[1]):.0%} of their size, "
+            "perhaps too small to read: draw an svg, fold modules with a depth, or export a part of the graph"
+        )
+    if picture != "svg":
+        return drawn
+    titled = _ROOT.sub(rb'<svg role="img" \1<title>Graph of %b</title>\n' % _size(source).encode(), drawn, count=1)
+    return _captions_on_top(_GENERATOR.sub(b"", titled, count=1))
+
+
+def _laid_out(program: str, source: str, picture: str, seconds: float) -> tuple[bytes, bytes]:
+    """What ``dot`` drew, and what it said.
+
+    Raises:
+        ExportError: it cannot be run, fails, or needs more than it may have.
+    """
+    import subprocess
+
     try:
         with subprocess.Popen(  # noqa: S603 (a fixed program, without a shell; the source goes to its stdin)
             [program, f"-T{picture}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -97,15 +116,7 @@ def render(source: str, picture: str, *, seconds: float = 60.0) -> bytes:
             )
         why = " ".join(said.decode(errors="replace").split())[:500] or f"exit status {dot.returncode}"
         raise ExportError(f"dot failed on {_size(source)} ({why}): {_ADVICE}, which needs no dot")
-    if shrunk := _SHRUNK.search(said):
-        warn(
-            f"{_size(source)} are too large for a {picture}, so dot drew them at {float(shrunk[1]):.0%} of their size, "
-            "perhaps too small to read: draw an svg, fold modules with a depth, or export a part of the graph"
-        )
-    if picture != "svg":
-        return drawn
-    titled = _ROOT.sub(rb'<svg role="img" \1<title>Graph of %b</title>\n' % _size(source).encode(), drawn, count=1)
-    return _captions_on_top(_GENERATOR.sub(b"", titled, count=1))
+    return drawn, said
 
 
 def _captions_on_top(svg: bytes) -> bytes:
