@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Final
 
 from gradir.errors import ExportError, warn
+from gradir.progress import stage
 
 __all__ = ["PICTURES", "can_render", "render"]
 
@@ -21,7 +22,7 @@ _MEMORY: Final = 4 << 30
 _BROKEN_DOWN: Final = (-6, -11)
 """The exit statuses of a program that aborted, or that read where there is no memory."""
 _OUT_OF_MEMORY: Final = re.compile(
-    rb"out of memory|memory (?:re)?allocation fail|cannot allocate memory|bad_alloc", re.I
+    rb"out of memory|memory (?:re)?allocation fail|cannot allocate memory|bad_alloc", re.IGNORECASE
 )
 _ADVICE: Final = "fold modules (--depth 2), roll up equal layers (--rollup), or export a page (--to html)"
 _BOX: Final = re.compile(r"(?!graph )\w+ \[label=")
@@ -69,7 +70,8 @@ def render(source: str, picture: str, *, seconds: float = 60.0) -> bytes:
     boxes, arrows = _counts(source)
     if boxes > _MOST_BOXES or arrows > _MOST_ARROWS:
         raise ExportError(f"{_size(source)} are too many for dot to lay out: {_ADVICE}, or export a part of the graph")
-    drawn, said = _laid_out(program, source, picture, seconds)
+    with stage(f"dot lays out {_size(source)}"):
+        drawn, said = _laid_out(program, source, picture, seconds)
     if shrunk := _SHRUNK.search(said):
         warn(
             f"{_size(source)} are too large for a {picture}, so dot drew them at {float(shrunk[1]):.0%} of their size, "

@@ -11,10 +11,12 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Final
 
 from gradir.cli.parser import TROUBLE, Parser
+from gradir.cli.progress import is_wanted, progress_shown
 from gradir.cli.report import report
 from gradir.errors import GradirError, GradirWarning
 from gradir.files import flush_stdout, silence_stdout
@@ -75,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         silence_stdout()
         return _UNREAD
     except KeyboardInterrupt:
+        report("interrupted")
         return _INTERRUPTED
     except Exception as error:
         if os.environ.get(_DEBUG):
@@ -94,7 +97,8 @@ def _run(arguments: Sequence[str], *, is_process: bool) -> int:
     try:
         known = argparse.Namespace(arguments=arguments, is_process=is_process)
         options = _parser(arguments).parse_args(arguments, known)
-        status: int = options.run(options)
+        with progress_shown() if is_wanted() else nullcontext():
+            status: int = options.run(options)
     except SystemExit:
         flush_stdout()
         raise

@@ -29,6 +29,7 @@ from gradir.gcpause import paused_gc
 from gradir.ir import TensorMeta
 from gradir.ir.edges import number_into
 from gradir.ir.text import tensor_text
+from gradir.progress import stage
 from gradir.protocols import Verification
 from gradir.spec import own_error
 
@@ -139,7 +140,8 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
         hooks += [_register_accumulated(tensor, watch.note_gradient) for tensor in tensors]
         backward = partial(_ask, live, watch) if asks else partial(_backward, live)
         try:
-            engine = _run_backward(partial(backward, keep_graph=keep_graph))
+            with stage("running a backward", len(live.grad_fns), watch.arrived.__len__):
+                engine = _run_backward(partial(backward, keep_graph=keep_graph))
         finally:
             for hook in hooks:
                 hook.remove()
