@@ -101,6 +101,8 @@ def _laid_out(program: str, source: str, picture: str, seconds: float) -> tuple[
                 drawn, said = dot.communicate(source.encode(), timeout=seconds)
             except BaseException:
                 dot.kill()
+                # After an interrupt nobody else waits for it.
+                dot.wait()
                 raise
     except subprocess.TimeoutExpired as error:
         raise ExportError(

@@ -53,11 +53,13 @@ def stage(what: str, total: int = 0, done: Callable[[], int] = _nothing) -> Iter
     if stages is None:
         yield
         return
-    stages.append(Stage(what, total, done))
+    own = Stage(what, total, done)
+    stages.append(own)
     try:
         yield
     finally:
-        stages.pop()
+        # Not always the last: a loop that was left early ends when its frame goes.
+        stages.remove(own)
 
 
 def steps(what: str, items: Collection[T]) -> Iterable[T]:

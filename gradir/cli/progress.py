@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def progress_shown() -> Iterator[None]:
 
 
 def _show(stages: Sequence[Stage], ended: Event) -> None:
+    started = monotonic()
     if ended.wait(_AFTER):
         return
     # What a program of the user's prints while it runs is not to meet a bar: it is there in stages alone.
@@ -56,30 +58,18 @@ def _show(stages: Sequence[Stage], ended: Event) -> None:
             return
     # Takes a tenth of a second.
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[count]}"))
-    with Progress(
-        *columns,
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        auto_refresh=False,
-        transient=True,
-        redirect_stdout=False,
-    ) as bar:
-        task = bar.add_task("", total=None, count="")
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[said]}"))
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, auto_refresh=False, transient=True, redirect_stdout=False) as bar:
+        task = bar.add_task("", total=None, said="")
         while True:
             what, total, done = _now(stages)
-            count = f"{done:,} of {total:,}" if total else f"{done:,}" if done else ""
-            bar.update(
-                task,
-                description=what,
-                total=total or None,
-                completed=done,
-                count=count,
-                visible=bool(what),
-                refresh=True,
-            )
+            seconds = int(monotonic() - started)
+            words = [f"{done:,} of {total:,}" if total else f"{done:,}" if done else "", f"{seconds} s"]
+            bar.update(task, description=what, total=total or None, completed=done, visible=bool(what))
+            bar.update(task, said=" ".join(filter(None, words)), refresh=True)
             if ended.wait(_EVERY):
                 return
 
