@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -117,6 +118,7 @@ class Terminal:
     def until(self, text: str) -> None:
         """Read until some text was drawn."""
         while text not in self.said:
+            assert select.select([self._own], [], [], 60)[0], self.said
             self.said += os.read(self._own, 1 << 16).decode()
 
 

@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from importlib import import_module
 from typing import Final
 
-from gradir.cli.parser import TROUBLE, Parser
+from gradir.cli.parser import COMPLETING, TROUBLE, Parser
 from gradir.cli.progress import is_wanted, progress_shown
 from gradir.cli.report import report
 from gradir.errors import GradirError, GradirWarning
@@ -38,6 +38,7 @@ _COMMANDS: Final = (
     "convert",
     "exporters",
     "git",
+    "completion",
 )
 _VERSION: Final = "--version"
 _INTERRUPTED: Final = 130
@@ -95,6 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str], *, is_process: bool) -> int:
     try:
+        if COMPLETING in os.environ:
+            from gradir.cli.completion_command import complete
+
+            # The words are there; the arguments are not.
+            complete(_parser(os.environ.get("COMP_LINE", "").split()[1:]))
         known = argparse.Namespace(arguments=arguments, is_process=is_process)
         options = _parser(arguments).parse_args(arguments, known)
         with progress_shown() if is_wanted() else nullcontext():
