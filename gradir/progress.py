@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from operator import length_hint
 from typing import Final, NamedTuple, TypeVar
 
 __all__ = ["Stage", "stage", "steps", "watched"]
@@ -67,14 +68,14 @@ def steps(what: str, items: Collection[T]) -> Iterable[T]:
 
     >>> with watched() as stages:
     ...     [(letter, stages[0].done(), stages[0].total) for letter in steps("spelling", "ab")]
-    [('a', 0, 2), ('b', 1, 2)]
+    [('a', 1, 2), ('b', 2, 2)]
     """
     return items if _stages.get() is None else _counted(what, items)
 
 
 def _counted(what: str, items: Collection[T]) -> Iterator[T]:
-    count = 0
-    with stage(what, len(items), lambda: count):
-        for item in items:
-            yield item
-            count += 1
+    # To count here would take longer than some of the work.
+    left = iter(items)
+    total = len(items)
+    with stage(what, total, lambda: total - length_hint(left)):
+        yield from left

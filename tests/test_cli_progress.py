@@ -72,7 +72,7 @@ def test_a_loop_that_was_left_early_ends_its_own_stage(told: Told) -> None:
     with stage("inner"):
         del loop
         assert [each.what for each in told] == ["inner"]
-    assert told.ended["outer"] == (0, 3)
+    assert told.ended["outer"] == (1, 3)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["is_wanted", "progress_shown"]
 
 _AFTER: Final = 1.0
-_EVERY: Final = 0.1
-"""Seconds."""
+_EVERY: Final = 0.5
+"""Seconds; to draw takes some milliseconds."""
 
 
 def is_wanted() -> bool:
