@@ -272,12 +272,13 @@ def export(graph: Graph, exporter: str, **options: object) -> str:
 
 
 def render(graph: Graph, picture: str = "svg", *, seconds: float = 60.0, **options: object) -> bytes:
-    """Draw a graph: the bytes of an ``svg``, ``png`` or ``pdf``, laid out by Graphviz within a time limit.
+    """Draw a graph: the bytes of an ``svg``, ``png`` or ``pdf``, laid out by Graphviz within limits of time and memory.
 
     ``options`` are those that `export` takes for the exporter ``dot``.
 
     Raises:
-        ExportError: an unknown format or option, or ``dot`` is missing, fails, or needs longer than ``seconds``.
+        ExportError: an unknown format or option, the graph has too many boxes, or ``dot`` is missing, fails,
+            or needs longer than ``seconds`` or more than 4 GiB.
         PassError: a pattern names no node, or a pass does not take the value.
     """
     from gradir.pictures import render as draw

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Final
 
 from gradir.errors import ExportError, warn
+from gradir.progress import stage
 
 __all__ = ["PICTURES", "can_render", "render"]
 
@@ -13,7 +15,16 @@ PICTURES: Final = ("svg", "png", "pdf")
 """The formats of pictures, each also the suffix of its files."""
 
 _PROGRAM: Final = "dot"
-_ADVICE: Final = "fold modules (--depth 2), roll up equal layers (--rollup), or export a page (--to html)"
+_MOST_BOXES: Final = 20_000
+_MOST_ARROWS: Final = 40_000
+"""More of either no picture has: the layout would take longer than anybody waits, and more memory than there is."""
+_MEMORY: Final = 4 << 30
+_BROKEN_DOWN: Final = (-6, -11)
+"""The exit statuses of a program that aborted, or that read where there is no memory."""
+_OUT_OF_MEMORY: Final = re.compile(
+    rb"out of memory|memory (?:re)?allocation fail|cannot allocate memory|bad_alloc", re.IGNORECASE
+)
+_ADVICE: Final = "fold modules (a smaller --depth), roll up equal layers (--rollup), or export a page (--to html)"
 _BOX: Final = re.compile(r"(?!graph )\w+ \[label=")
 _ARROW: Final = re.compile(r"\w+ -> ")
 _FRAME: Final = re.compile(rb'^<g id="clust\d+" class="cluster">$.*?^</g>$(?:\n^</g>$)?', re.MULTILINE | re.DOTALL)
@@ -33,7 +44,7 @@ def can_render() -> bool:
 
 
 def render(source: str, picture: str, *, seconds: float = 60.0) -> bytes:
-    """The picture of a DOT source, in one of the formats `PICTURES`, laid out within a time limit.
+    """The picture of a DOT source, in one of the formats `PICTURES`, laid out within limits of time and of memory.
 
     An SVG does not name the release of Graphviz that drew it, no line crosses the caption of a frame in it, and it has
     a title for those who cannot see it.
@@ -42,13 +53,13 @@ def render(source: str, picture: str, *, seconds: float = 60.0) -> bytes:
         GradirWarning: ``dot`` drew a bitmap smaller than asked for, since it has a largest size.
 
     Raises:
-        ExportError: the format is unknown, ``dot`` is not installed, needs longer than ``seconds``, or fails.
+        ExportError: the format is unknown, the source has too many boxes to lay out, or ``dot`` is not installed, needs
+            longer than ``seconds`` or more than 4 GiB, or fails.
     """
     if picture not in PICTURES:
         raise ExportError(f"unknown picture format {picture!r}: choose from {', '.join(PICTURES)}")
     # Imported when a picture is drawn: the names of the formats are asked for by every export.
     import shutil
-    import subprocess
 
     program = shutil.which(_PROGRAM)
     if program is None:
@@ -56,10 +67,43 @@ def render(source: str, picture: str, *, seconds: float = 60.0) -> bytes:
             f"a {picture} is drawn by Graphviz, and its program 'dot' is not on the PATH: install Graphviz, "
             "or export to mermaid, which needs nothing"
         )
-    try:
-        done = subprocess.run(  # noqa: S603 (a fixed program, without a shell; the source goes to its stdin)
-            [program, f"-T{picture}"], input=source.encode(), capture_output=True, timeout=seconds, check=False
+    boxes, arrows = _counts(source)
+    if boxes > _MOST_BOXES or arrows > _MOST_ARROWS:
+        raise ExportError(f"{_size(source)} are too many for dot to lay out: {_ADVICE}, or export a part of the graph")
+    with stage(f"dot lays out {_size(source)}"):
+        drawn, said = _laid_out(program, source, picture, seconds)
+    if shrunk := _SHRUNK.search(said):
+        warn(
+            f"{_size(source)} are too large for a {picture}, so dot drew them at {float(shrunk[1]):.0%} of their size, "
+            "perhaps too small to read: draw an svg, fold modules with a depth, or export a part of the graph"
         )
+    if picture != "svg":
+        return drawn
+    titled = _ROOT.sub(rb'<svg role="img" \1<title>Graph of %b</title>\n' % _size(source).encode(), drawn, count=1)
+    return _captions_on_top(_GENERATOR.sub(b"", titled, count=1))
+
+
+def _laid_out(program: str, source: str, picture: str, seconds: float) -> tuple[bytes, bytes]:
+    """What ``dot`` drew, and what it said.
+
+    Raises:
+        ExportError: it cannot be run, fails, or needs more than it may have.
+    """
+    import subprocess
+
+    try:
+        with subprocess.Popen(  # noqa: S603 (a fixed program, without a shell; the source goes to its stdin)
+            [program, f"-T{picture}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as dot:
+            try:
+                # It begins when it has read the source.
+                _limit(dot.pid, seconds)
+                drawn, said = dot.communicate(source.encode(), timeout=seconds)
+            except BaseException:
+                dot.kill()
+                # After an interrupt nobody else waits for it.
+                dot.wait()
+                raise
     except subprocess.TimeoutExpired as error:
         raise ExportError(
             f"dot did not finish laying out {_size(source)} within {seconds:g} s: {_ADVICE}, which needs no dot, "
@@ -67,22 +111,16 @@ def render(source: str, picture: str, *, seconds: float = 60.0) -> bytes:
         ) from error
     except OSError as error:
         raise ExportError(f"dot cannot be run: {error.strerror}") from error
-    if done.returncode != 0 or not done.stdout:
-        said = " ".join(done.stderr.decode(errors="replace").split())[:500]
-        raise ExportError(
-            f"dot failed on {_size(source)} ({said or f'exit status {done.returncode}'}): {_ADVICE}, which needs no dot"
-        )
-    if shrunk := _SHRUNK.search(done.stderr):
-        warn(
-            f"{_size(source)} are too large for a {picture}, so dot drew them at {float(shrunk[1]):.0%} of their size, "
-            "perhaps too small to read: draw an svg, fold modules with a depth, or export a part of the graph"
-        )
-    if picture != "svg":
-        return done.stdout
-    titled = _ROOT.sub(
-        rb'<svg role="img" \1<title>Graph of %b</title>\n' % _size(source).encode(), done.stdout, count=1
-    )
-    return _captions_on_top(_GENERATOR.sub(b"", titled, count=1))
+    if dot.returncode != 0 or not drawn:
+        # Some releases of it break down where they get no memory.
+        if _OUT_OF_MEMORY.search(said) or dot.returncode in _BROKEN_DOWN:
+            raise ExportError(
+                f"dot broke down on {_size(source)}, as it does where it needs more than its {_MEMORY >> 30} GiB: "
+                f"{_ADVICE}, which needs no dot, or export a part of the graph"
+            )
+        why = " ".join(said.decode(errors="replace").split())[:500] or f"exit status {dot.returncode}"
+        raise ExportError(f"dot failed on {_size(source)} ({why}): {_ADVICE}, which needs no dot")
+    return drawn, said
 
 
 def _captions_on_top(svg: bytes) -> bytes:
@@ -104,11 +142,32 @@ def _captions_on_top(svg: bytes) -> bytes:
     return b"".join([below[: -len(_END)], rim % background[1], *captions, b"</g>\n", _END])
 
 
-def _size(source: str) -> str:
-    """How much there is to lay out in a source of the exporter ``dot``, which writes a statement a line."""
+def _limit(process: int, seconds: float) -> None:
+    """Let a program have no more memory and time than it may use, also where nobody waits for it any more."""
+    try:
+        from resource import RLIM_INFINITY, RLIMIT_AS, RLIMIT_CPU, prlimit
+    except ImportError:
+        # Only Linux limits a program that runs.
+        return
+    for kind, most in ((RLIMIT_AS, _MEMORY), (RLIMIT_CPU, int(seconds) + 1)):
+        # It may have ended already, or have less.
+        with suppress(OSError, ValueError):
+            soft, hard = prlimit(process, kind)
+            bounds = [limit for limit in (soft, hard) if limit != RLIM_INFINITY]
+            prlimit(process, kind, (min([most, *bounds]), hard))
+
+
+def _counts(source: str) -> tuple[int, int]:
+    """How many boxes and arrows a source of the exporter ``dot`` has, which writes a statement a line."""
     arrows = boxes = 0
     for line in source.splitlines():
         statement = line.lstrip()
         boxes += _BOX.match(statement) is not None
         arrows += _ARROW.match(statement) is not None
+    return boxes, arrows
+
+
+def _size(source: str) -> str:
+    """How much there is to lay out in a source, in words."""
+    boxes, arrows = _counts(source)
     return f"{boxes:,} box{'es'[: 2 * (boxes != 1)]} and {arrows:,} arrow{'s'[: arrows != 1]}"

@@ -13,6 +13,7 @@ from gradir.hints import did_you_mean
 from gradir.ir import Graph
 from gradir.options import OptionError, Options, filled
 from gradir.pictures import PICTURES
+from gradir.progress import stage
 from gradir.protocols import Exporter, Frontend, Pass, Renderer
 
 __all__ = [
@@ -243,7 +244,8 @@ def run_pass(name: str, graph: Graph, options: Options) -> Graph:
         PassError: it cannot do what the options ask for, or fails.
     """
     try:
-        left = passes()[name].run(graph, options)
+        with stage(f"pass {name}"):
+            left = passes()[name].run(graph, options)
     except (GradirError, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -256,7 +258,7 @@ def run_pass(name: str, graph: Graph, options: Options) -> Graph:
 def _text_of(whose: str, make: Callable[[], object]) -> str:
     """What a plug-in makes; whatever it raises beside errors is its failure."""
     try:
-        with paused_gc():
+        with paused_gc(), stage(f"writing: {whose}"):
             text = make()
     except (GradirError, KeyboardInterrupt):
         raise

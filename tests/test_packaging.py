@@ -98,7 +98,7 @@ def test_the_wheel_needs_torch_only_as_an_extra(wheel: Path) -> None:
     ]
     requirements = [Requirement(line) for line in lines]
     core = {requirement.name for requirement in requirements if requirement.marker is None}
-    assert core == {"graphviz", "markdown-it-py", "mermaid-py", "msgpack", "msgspec", "pydot", "rich"}
+    assert core == {"argcomplete", "graphviz", "markdown-it-py", "mermaid-py", "msgpack", "msgspec", "pydot", "rich"}
     assert {str(requirement.marker) for requirement in requirements if requirement.name == "torch"} == {
         'extra == "torch"'
     }

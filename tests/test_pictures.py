@@ -7,6 +7,7 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -101,6 +102,32 @@ def test_a_layout_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatc
     put_on_path(tmp_path, "exec sleep 60", monkeypatch)
     with pytest.raises(ExportError, match=r"did not finish laying out 4 boxes and 3 arrows within 0\.2 s.*depth"):
         gradir.render(chain(2), "svg", seconds=0.2)
+
+
+def test_what_is_too_large_to_lay_out_is_refused_before_dot_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    put_on_path(tmp_path, f"touch {tmp_path}/ran; exec sleep 60", monkeypatch)
+    with pytest.raises(ExportError, match=r"20,003 boxes and 20,002 arrows are too many .*smaller --depth.*--to html"):
+        gradir.render(chain(20_001), "svg")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a program that runs")
+def test_dot_has_a_limit_of_memory_and_of_time_even_where_nobody_waits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dot_program: str
+) -> None:
+    limits = "import resource as r, sys; print(r.getrlimit(r.RLIMIT_AS)[0], r.getrlimit(r.RLIMIT_CPU)[0])"
+    with monkeypatch.context() as fake:
+        put_on_path(tmp_path, f"cat >{tmp_path}/read; {sys.executable} -c '{limits}' >&2; exit 3", fake)
+        with pytest.raises(ExportError, match=rf"\({4 << 30} 8\)"):
+            gradir.render(chain(2), "svg", seconds=7)
+    # Every line of it is as long as the graph, which dot lays out by a box for each step of the way.
+    far = "".join(f"n{number} -> n{number + 1}; n0 -> n{number};" for number in range(1, 1500))
+    monkeypatch.setattr("gradir.pictures._MEMORY", 200 << 20)
+    with pytest.raises(ExportError, match=r"broke down on .* needs more than its .*smaller --depth") as raised:
+        render(f"digraph {{ n0 -> n1; {far} }}", "svg")
+    assert "\n" not in str(raised.value)
 
 
 def test_a_bitmap_that_dot_shrinks_is_warned_of(dot_program: str) -> None:

@@ -18,7 +18,18 @@ Loaded = Callable[..., "frozenset[str]"]
 # Each takes about a millisecond or more, some thirty.
 SLOW = (
     *("csv", "difflib", "email", "importlib.metadata", "json", "logging", "pathlib", "subprocess", "tempfile"),
-    *("threading", "urllib.parse", "zipfile", "graphviz", "mermaid", "msgpack", "pydot", "requests", "rich"),
+    *(
+        "threading",
+        "urllib.parse",
+        "zipfile",
+        "graphviz",
+        "mermaid",
+        "msgpack",
+        "pydot",
+        "requests",
+        "rich",
+        "argcomplete",
+    ),
     *("gradir.frontends.pytorch", "gradir.codecs.compact", "gradir.replacing", "gradir.review.report", "gradir.spec"),
 )
 LIBRARY = ("msgspec", "gradir.ir", "gradir.codecs", "gradir.passes", "gradir.registry", "gradir.protocols")

@@ -15,6 +15,7 @@ from tensors import leaf  # noqa: E402
 import gradir  # noqa: E402
 from gradir import registry  # noqa: E402
 from gradir.errors import CaptureError  # noqa: E402
+from gradir.frontends.pytorch import private  # noqa: E402
 from gradir.frontends.pytorch.reading.assemble import capture  # noqa: E402
 from gradir.ir import Graph, TensorMeta  # noqa: E402
 
@@ -182,3 +183,22 @@ def test_gradients_do_not_outlive_their_node() -> None:
     assert gradir.verify(x.sum())
     assert len(alive) == 50
     assert max(alive) < 5
+
+
+def test_the_engine_is_asked_for_its_nodes_and_not_for_the_operations_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(*(layer for _ in range(10) for layer in (nn.Linear(4, 4), nn.GELU(), nn.LayerNorm(4))))
+    stop, events = private.stop_profile, []
+
+    def stopped():
+        threads = stop()
+        events.extend(event for thread in threads for event in thread)
+        return threads
+
+    monkeypatch.setattr(private, "stop_profile", stopped)
+    found = gradir.verify(model(torch.ones(2, 4)).sum(), model=model)
+    assert found.mismatches == ()
+    # One begins, one ends; there would be ten for each node.
+    assert found.nodes * 2 <= len(events) <= found.nodes * 2 + 10
+    with torch.profiler.profile() as profile:
+        torch.ones(2).exp()
+    assert "aten::exp" in {event.name for event in profile.events()}

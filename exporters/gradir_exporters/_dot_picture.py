@@ -18,6 +18,7 @@ from gradir.ir.edges import edges_beside, edges_into, have_edges_beside
 from gradir.ir.marks import SIGNS, left_out, lost_slots, overlay_mark, stands_for_several, status, times
 from gradir.ir.memo import Memo
 from gradir.ir.module_tree import split_path
+from gradir.progress import steps
 from gradir.protocols import Options
 from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, Words, border, inlined, legend, notes
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
@@ -219,7 +220,7 @@ class Picture:
         scopes = self._frames
         nearness, nothing = Memo(_nearness), dict[int, int]()
         fans = {tail for tail, number in Counter(chain.from_iterable(self._tails)).items() if number >= _MANY}
-        for head, (key, tails) in enumerate(zip(keys, self._tails, strict=True)):
+        for head, (key, tails) in enumerate(zip(keys, steps("writing lines", self._tails), strict=True)):
             by_tail, scope = lengths.get(head, nothing), scopes[head]
             is_busy = len(tails) >= _MANY or (fans and not fans.isdisjoint(tails))
             has_several = several and (head in several or not several.isdisjoint(tails))

@@ -17,6 +17,7 @@ import msgspec
 
 from gradir.ir.jsontext import json_text
 from gradir.ir.text import counted, printable
+from gradir.progress import stage
 from gradir.protocols import Options
 from gradir_exporters._page.columns import Columns
 
@@ -62,10 +63,13 @@ class HtmlExporter:
         Raises:
             ExportError: an edge comes from a node that the graph does not have.
         """
-        columns = Columns(graph, changes)
-        first = _squeezed({"title": printable(options.title), **columns.block()})
+        with stage("collecting what the page draws"):
+            columns = Columns(graph, changes)
+            block = {"title": printable(options.title), **columns.block()}
+        with stage("packing the page"):
+            first, second = _squeezed(block), _squeezed(columns.facts.block())
         contents = f"{counted(len(graph.nodes), 'node')} and {counted(columns.edges, 'edge')}"
-        return _page(options.title, contents, first, _squeezed(columns.facts.block()))
+        return _page(options.title, contents, first, second)
 
 
 def _squeezed(block: object) -> str:

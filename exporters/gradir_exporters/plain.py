@@ -13,6 +13,7 @@ from gradir.ir import AttrValue, Cut, Graph, Node, Saved, Scope, Source, TensorM
 from gradir.ir.jsontext import further_facts
 from gradir.ir.memo import MappingMemo, Memo
 from gradir.ir.text import quoted, ref_text, tensor_text, value_text, word
+from gradir.progress import steps
 from gradir.protocols import NoOptions, Options
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class PlainExporter:
         for cut in graph.cuts:
             lines.extend(_cut_lines(cut))
         written = _Written()
-        for node in graph.nodes.values():
+        for node in steps("writing the nodes", graph.nodes.values()):
             lines.append(_node_head(node, written.words))
             _add_node_facts(lines, node, written)
         lines.append("")

@@ -11,10 +11,12 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Final
 
-from gradir.cli.parser import TROUBLE, Parser
+from gradir.cli.parser import COMPLETING, TROUBLE, Parser
+from gradir.cli.progress import is_wanted, progress_shown
 from gradir.cli.report import report
 from gradir.errors import GradirError, GradirWarning
 from gradir.files import flush_stdout, silence_stdout
@@ -37,6 +39,7 @@ _COMMANDS: Final = (
     "convert",
     "exporters",
     "git",
+    "completion",
 )
 _VERSION: Final = "--version"
 _INTERRUPTED: Final = 130
@@ -51,7 +54,8 @@ examples:
   gradir export model.gir --to mermaid --depth 2
   gradir diff main.gir branch.gir
 
-exit status: 0 done, 1 diff found a difference, explain an error, or a forward ends where it raised, 2 trouble
+exit status: 0 done, 1 diff found a difference, explain an error, or a forward ends where it raised, 2 trouble,
+130 interrupted
 """
 
 
@@ -76,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         silence_stdout()
         return _UNREAD
     except KeyboardInterrupt:
+        report("interrupted")
         return _INTERRUPTED
     except Exception as error:
         if os.environ.get(_DEBUG):
@@ -94,8 +99,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str], *, is_process: bool) -> int:
     known = argparse.Namespace(arguments=arguments, is_process=is_process)
     try:
+        if COMPLETING in os.environ:
+            from gradir.cli.completion_command import complete
+
+            # The words are there; the arguments are not.
+            complete(_parser(os.environ.get("COMP_LINE", "").split()[1:]))
         options = _parser(arguments).parse_args(arguments, known)
-        status: int = options.run(options)
+        with progress_shown() if is_wanted() else nullcontext():
+            status: int = options.run(options)
     except GradirError as error:
         if error.__cause__ is not None or getattr(known, "traceback", False):
             from gradir.cli.program_errors import show_cause

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
@@ -14,13 +15,16 @@ if TYPE_CHECKING:
 
     from gradir.protocols import Options
 
-__all__ = ["TROUBLE", "Parser", "add_input", "add_output", "add_traceback"]
+__all__ = ["COMPLETING", "TROUBLE", "Parser", "add_input", "add_output", "add_traceback"]
 
 _OptionsOf: TypeAlias = "Callable[[argparse.Namespace], tuple[str, type[Options]] | None]"
 """Finds the plug-in that was named, and its options."""
 
 TROUBLE: Final = 2
 """The exit status where something is wrong."""
+
+COMPLETING: Final = "_ARGCOMPLETE"
+"""The variable by which a shell asks for what may come next: the name is argcomplete's."""
 
 _ANY_WIDTH: Final = 80
 
@@ -108,7 +112,7 @@ class Parser(argparse.ArgumentParser):
             args, rest = args[:place], args[place + 1 :]
             namespace = argparse.Namespace() if namespace is None else namespace
             namespace.program_arguments = tuple(rest)
-        if any(self._is_unknown(argument) for argument in args or ()):
+        if COMPLETING in os.environ or any(self._is_unknown(argument) for argument in args or ()):
             self._complete()
         return super().parse_known_args(args, namespace)
 

@@ -12,6 +12,7 @@ from gradir.codecs.document import encoding_of
 from gradir.codecs.versions import NEWEST
 from gradir.errors import FormatError
 from gradir.ir import Graph
+from gradir.progress import stage
 
 if TYPE_CHECKING:
     from gradir.codecs.surveyor import Survey
@@ -46,8 +47,9 @@ def encode(graph: Graph, encoding: str = "json", compression: str | None = None,
             f"the file that the graph was read from has what this gradir does not know, which would be lost: "
             f"{graph.unknown}; correct the file, or ask for a lossy copy"
         )
-    data: bytes = _home(encoding).encode(graph)
-    return data if compression is None else compress(data, compression)
+    with stage("writing the graph"):
+        data: bytes = _home(encoding).encode(graph)
+        return data if compression is None else compress(data, compression)
 
 
 def decode(data: bytes) -> Graph:
@@ -57,7 +59,8 @@ def decode(data: bytes) -> Graph:
         FormatError: the bytes are not a GIR document, or one of a version that this release cannot read.
         GradirError: the library of the compression is not installed.
     """
-    graph: Graph = _opened(data, "decode")
+    with stage("reading the graph"):
+        graph: Graph = _opened(data, "decode")
     return graph
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from gradir.ir import Graph
+from gradir.progress import stage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,7 +87,8 @@ class Comparison:
         """Which node of the one graph is which of the other."""
         from gradir.diffs.matching import match
 
-        return match(self.before, self.after)
+        with stage("matching the nodes"):
+            return match(self.before, self.after)
 
     @cached_property
     def correspondence(self) -> Correspondence:
@@ -103,7 +105,9 @@ class Comparison:
         """What changed, without what is ignored."""
         from gradir.diffs.compare import compare
 
-        found = compare(self.before, self.after, self.correspondence)
+        names = self.correspondence
+        with stage("comparing the nodes"):
+            found = compare(self.before, self.after, names)
         if not (self._ignore or self._normalize):
             return found
         from gradir.diffs.ignoring import ignoring, normalized
@@ -189,7 +193,8 @@ class Comparison:
         """What a reader is told: what matters most first, each thing once."""
         from gradir.review.outline import outline
 
-        return outline(self)
+        with stage("grouping the changes"):
+            return outline(self)
 
     @cached_property
     def notes(self) -> Sequence[str]:

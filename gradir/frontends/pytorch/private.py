@@ -229,6 +229,7 @@ _COUNT: Final = "to count what the engine runs"
 current_backward: Final[Callable[[], int]] = _found("torch._C._current_graph_task_id", "to tell which backward runs")
 profiler_enabled: Final[Callable[[], bool]] = _found("torch._C._autograd._profiler_enabled", _COUNT)
 _enable_profiler: Final = _found("torch._C._autograd._enable_profiler_legacy", _COUNT)
+record_functions: Final[Callable[[bool], None]] = _found("torch._C._autograd._enable_record_function", _COUNT)
 stop_profile: Final = _found("torch._C._autograd._disable_profiler_legacy", _COUNT)
 _profiler: Final = _found("torch._C._profiler", _COUNT)
 EVENT: Final = "autograd::engine::evaluate_function: "

@@ -29,6 +29,7 @@ from gradir.frontends.pytorch.reading.walk import GradFn, Walk
 from gradir.ir import AttrValue, Node, Ref, TensorMeta
 from gradir.ir.frozen import NOTHING, frozen
 from gradir.ir.ids import IdAllocator
+from gradir.progress import stage
 
 __all__ = ["Assembly"]
 
@@ -79,7 +80,11 @@ class Assembly:
 
     def nodes(self) -> list[Node]:
         """Every node of the graph."""
-        self._write(self._assign_ids())
+        total = len(self._walked.order)
+        with stage("naming the nodes", total, self._ids.__len__):
+            steps = self._assign_ids()
+        with stage("reading the nodes", total, self._nodes.__len__):
+            self._write(steps)
         return self._nodes
 
     def grad_fns(self) -> dict[GradFn, str]:

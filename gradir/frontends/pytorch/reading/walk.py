@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from gradir.frontends.pytorch.reading.outputs import Captured
+from gradir.progress import stage
 
 __all__ = ["GradFn", "Walk", "walk"]
 
@@ -52,6 +53,12 @@ def walk(captured: Sequence[Captured]) -> Walk:
     """Visit everything that the captured tensors reach, each grad_fn once and without recursion."""
     edges: dict[GradFn, Edges] = {}
     order: list[GradFn | int] = []
+    with stage("walking the graph", 0, edges.__len__):
+        _visit(captured, edges, order)
+    return Walk([tensor.producer[0] for tensor in captured if tensor.producer is not None], order, edges)
+
+
+def _visit(captured: Sequence[Captured], edges: dict[GradFn, Edges], order: list[GradFn | int]) -> None:
     met: set[int] = set()
     for index, tensor in enumerate(captured):
         place = index if tensor.role == "output" else None
@@ -65,7 +72,6 @@ def walk(captured: Sequence[Captured]) -> Walk:
                 _descend(producer[0], edges, order)
             place = base
         order += reversed(above)
-    return Walk([tensor.producer[0] for tensor in captured if tensor.producer is not None], order, edges)
 
 
 def _descend(root: GradFn, edges: dict[GradFn, Edges], order: list[GradFn | int]) -> None:

@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 import torch
@@ -25,8 +25,11 @@ from gradir.frontends.pytorch.verifying.asking import (
     undisturbed,
 )
 from gradir.frontends.pytorch.verifying.reuse import refuse_what_runs_once, state_kept
+from gradir.gcpause import paused_gc
 from gradir.ir import TensorMeta
+from gradir.ir.edges import number_into
 from gradir.ir.text import tensor_text
+from gradir.progress import stage
 from gradir.protocols import Verification
 from gradir.spec import own_error
 
@@ -39,8 +42,20 @@ _Gradients: TypeAlias = tuple[TensorMeta | None, ...]
 """What the gradients were with which the engine ran a node: a gradient itself would live until the end."""
 
 
-def _described(gradients: Iterable[torch.Tensor | None]) -> _Gradients:
+def _described(gradients: tuple[torch.Tensor | None, ...]) -> _Gradients:
+    # Most nodes have one output, of one of a few shapes; of others' classes a shape may be anything.
+    if len(gradients) == 1 and type(gradients[0]) is torch.Tensor:
+        try:
+            return _described_alone(gradients[0].dtype, gradients[0].shape)
+        except (RuntimeError, TypeError):
+            # It is nested, or has symbolic sizes: what follows takes its time.
+            pass
     return tuple([None if each is None else TensorMeta(dtype_name(each.dtype), shape_of(each)) for each in gradients])
+
+
+@lru_cache(maxsize=1024)
+def _described_alone(dtype: torch.dtype, shape: torch.Size) -> _Gradients:
+    return (TensorMeta(dtype_name(dtype), tuple(shape)),)
 
 
 class _Watch:
@@ -58,6 +73,8 @@ class _Watch:
 
     def note(self, fn: GradFn, gradients: tuple[torch.Tensor | None, ...]) -> None:
         """Note that a node runs; a prehook."""
+        # The profile is of nodes, and the operations inside one would be ten times as many. The engine undoes this.
+        private.record_functions(False)
         number = private.current_backward()
         if threading.get_ident() != self._thread or (self._number is not None and number > self._number):
             return
@@ -115,14 +132,16 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
     """
     watch = _Watch()
     asks = in_process_group()
-    with left_alone(live, keep_graph=keep_graph):
+    # The collector would look at the hooks, and at the whole graph with them, once more than all else takes.
+    with paused_gc(), left_alone(live, keep_graph=keep_graph):
         hooks = [fn.register_prehook(partial(watch.note, fn)) for fn in live.grad_fns]
         # Not asked for afterwards: a distributed model takes gradients away as they come.
         tensors = () if asks else (*live.leaves.values(), *live.unreached)
         hooks += [_register_accumulated(tensor, watch.note_gradient) for tensor in tensors]
         backward = partial(_ask, live, watch) if asks else partial(_backward, live)
         try:
-            engine = _run_backward(partial(backward, keep_graph=keep_graph))
+            with stage("running a backward", len(live.grad_fns), watch.arrived.__len__):
+                engine = _run_backward(partial(backward, keep_graph=keep_graph))
         finally:
             for hook in hooks:
                 hook.remove()
@@ -132,7 +151,8 @@ def verify(live: LiveGraph, *, keep_graph: bool = True) -> Verification:
         *_wrong_gradients(live, watch.arrived),
         *_wrong_leaves(live, watch),
     ]
-    edges = sum(1 for edge in live.graph.edges if live.graph.nodes[edge.dst].role == "function")
+    functions = [node for node in live.graph.nodes.values() if node.role == "function"]
+    edges = sum(map(number_into, functions))
     return Verification(len(live.grad_fns), edges, len(watch.arrived), tuple(mismatches))
 
 
@@ -166,7 +186,9 @@ def _retaining(live: LiveGraph) -> list[torch.Tensor]:
     """The tensors made in the graph that keep their gradient on request; no node knows its tensor, so all are asked."""
     tensors = [found.tensor for found in live.captured]
     with private.without_overrides():
-        tensors += [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
+        things: list[Any] = gc.get_objects()
+        kinds = {kind for kind in set(map(type, things)) if issubclass(kind, torch.Tensor)}
+        tensors += [thing for thing in things if type(thing) in kinds]
         return [tensor for tensor in tensors if tensor.retains_grad and tensor.grad_fn in live.grad_fns]
 
 
@@ -212,12 +234,15 @@ def _outermost(events: list[Any]) -> Iterator[str]:
         return
     running: set[int] = set()
     for event in events:
-        if event.kind() == "pop":
+        kind = event.kind()
+        if kind == "pop":
             running.discard(event.handle())
-        elif event.kind() == "push" and event.name().startswith(private.EVENT):
-            if not running:
-                yield event.name().removeprefix(private.EVENT)
-            running.add(event.handle())
+        elif kind == "push":
+            name = event.name()
+            if name.startswith(private.EVENT):
+                if not running:
+                    yield name.removeprefix(private.EVENT)
+                running.add(event.handle())
 
 
 def _backward(live: LiveGraph, *, keep_graph: bool) -> None:
@@ -273,14 +298,24 @@ def _unknown_nodes(live: LiveGraph, engine: Counter[str]) -> Iterator[str]:
 
 
 def _wrong_gradients(live: LiveGraph, arrived: dict[GradFn, _Gradients]) -> Iterator[str]:
+    # Equal ones are one object each, nearly all.
+    agreed: set[tuple[int, int]] = set()
     for fn, gradients in arrived.items():
         node = live.graph.nodes[live.grad_fns[fn]]
+        pair = id(gradients), id(node.outputs)
+        if pair in agreed:
+            continue
         if len(gradients) != len(node.outputs):
             yield f"{node.id}: {len(gradients)} gradients arrived for {len(node.outputs)} outputs"
             continue
-        for number, (gradient, meta) in enumerate(zip(gradients, node.outputs, strict=True)):
-            if gradient is not None and not _agrees(gradient, meta):
-                yield f"{node.id}: {tensor_text(gradient)} arrived at output {number}, recorded as {tensor_text(meta)}"
+        wrong = [
+            f"{node.id}: {tensor_text(gradient)} arrived at output {number}, recorded as {tensor_text(meta)}"
+            for number, (gradient, meta) in enumerate(zip(gradients, node.outputs, strict=True))
+            if gradient is not None and not _agrees(gradient, meta)
+        ]
+        if not wrong:
+            agreed.add(pair)
+        yield from wrong
 
 
 def _agrees(gradient: TensorMeta, meta: TensorMeta) -> bool:

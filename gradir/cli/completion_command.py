@@ -1,0 +1,103 @@
+"""``gradir completion``: what a shell needs to complete a command line of gradir, and what it is told on each TAB."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeAlias
+
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "complete", "run"]
+
+HELP = "complete command lines in bash, zsh or fish"
+DESCRIPTION = (
+    "Print the script by which a shell completes commands, options, formats, options of formats and files. It asks "
+    "gradir on each TAB, so what other packages add is completed too."
+)
+
+EPILOG = """\
+for good:
+  gradir completion bash > ~/.local/share/bash-completion/completions/gradir
+  gradir completion zsh > ~/.zfunc/_gradir       with 'fpath+=~/.zfunc' before compinit in ~/.zshrc
+  gradir completion fish > ~/.config/fish/completions/gradir.fish
+
+for this shell alone:
+  eval "$(gradir completion bash)"               in zsh too, after compinit
+"""
+
+_SHELLS: Final = ("bash", "zsh", "fish")
+
+_Completer: TypeAlias = Callable[..., Iterable[str]]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("shell", metavar="SHELL", choices=_SHELLS, help=", ".join(_SHELLS))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the script."""
+    from argcomplete.shell_integration import shellcode
+
+    from gradir import files
+
+    files.write_bytes("-", shellcode(["gradir"], shell=options.shell).encode())
+    return 0
+
+
+def complete(parser: argparse.ArgumentParser) -> None:
+    """Tell the shell that asks what may come next, and end the process."""
+    import argcomplete
+
+    for action in _actions(parser):
+        completer = _COMPLETERS.get((action.dest, action.metavar))
+        if completer is not None:
+            setattr(action, "completer", completer)  # noqa: B010 (argparse declares no such attribute)
+    argcomplete.autocomplete(parser)
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Every option of a parser, and of those of its commands."""
+    parsers = [parser]
+    while parsers:
+        for action in parsers.pop()._actions:  # noqa: SLF001 (argparse tells them in no other way)
+            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+                parsers += action.choices.values()
+            else:
+                yield action
+
+
+def _exporters(**_: object) -> Iterable[str]:
+    from gradir import registry
+    from gradir.pictures import PICTURES
+
+    return [*registry.exporter_names(), *PICTURES]
+
+
+def _renderers(**_: object) -> Iterable[str]:
+    from gradir import registry
+
+    return {*registry.renderer_names(), registry.DRAWN}
+
+
+def _keys(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
+    """The options of the plug-in that was named before, each as it is written before its value."""
+    from gradir import registry
+    from gradir.pictures import PICTURES
+
+    to, form = getattr(parsed_args, "to", None), getattr(parsed_args, "format", None)
+    if to is not None:
+        kind = registry.exporter("dot" if to in PICTURES else to).options
+    elif form is not None:
+        kind = registry.renderer("dot" if form == registry.DRAWN else form).options
+    else:
+        return ()
+    return [f"{name}=" for name in kind.__struct_fields__]
+
+
+_COMPLETERS: Final[dict[tuple[str, object], _Completer]] = {
+    ("to", "NAME"): _exporters,
+    ("names", "NAME"): _exporters,
+    ("format", "NAME"): _renderers,
+    ("option", "KEY=VALUE"): _keys,
+}
+"""By what an option is called and what it takes."""

@@ -1,0 +1,81 @@
+"""How far long work is: what works says it here, and who watches shows it. Where nobody does, it costs nothing.
+
+No layer knows how it is shown, nor whether: a command watches where somebody looks at a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from operator import length_hint
+from typing import Final, NamedTuple, TypeVar
+
+__all__ = ["Stage", "stage", "steps", "watched"]
+
+T = TypeVar("T")
+
+
+def _nothing() -> int:
+    return 0
+
+
+class Stage(NamedTuple):
+    """A part of the work: what it is, of how many steps, 0 where nobody knows, and what tells how many are done."""
+
+    what: str
+    total: int = 0
+    done: Callable[[], int] = _nothing
+
+
+_stages: Final[ContextVar[list[Stage] | None]] = ContextVar("stages", default=None)
+
+
+@contextmanager
+def watched() -> Iterator[list[Stage]]:
+    """Watch the work inside: the stages that it is in, the innermost last, to be looked at from another thread."""
+    stages: list[Stage] = []
+    token = _stages.set(stages)
+    try:
+        yield stages
+    finally:
+        _stages.reset(token)
+
+
+@contextmanager
+def stage(what: str, total: int = 0, done: Callable[[], int] = _nothing) -> Iterator[None]:
+    """Say what is done inside. ``done`` is called from another thread, as the ``__len__`` of a list that grows may be.
+
+    >>> with watched() as stages, stage("reading"):
+    ...     [each.what for each in stages]
+    ['reading']
+    """
+    stages = _stages.get()
+    if stages is None:
+        yield
+        return
+    own = Stage(what, total, done)
+    stages.append(own)
+    try:
+        yield
+    finally:
+        # Not always the last: a loop that was left early ends when its frame goes.
+        stages.remove(own)
+
+
+def steps(what: str, items: Collection[T]) -> Iterable[T]:
+    """The items, each a step of a stage; the very collection where nobody watches.
+
+    >>> with watched() as stages:
+    ...     [(letter, stages[0].done(), stages[0].total) for letter in steps("spelling", "ab")]
+    [('a', 1, 2), ('b', 2, 2)]
+    """
+    return items if _stages.get() is None else _counted(what, items)
+
+
+def _counted(what: str, items: Collection[T]) -> Iterator[T]:
+    # To count here would take longer than some of the work.
+    left = iter(items)
+    total = len(items)
+    with stage(what, total, lambda: total - length_hint(left)):
+        yield from left
