@@ -15,8 +15,8 @@ PICTURES: Final = ("svg", "png", "pdf")
 """The formats of pictures, each also the suffix of its files."""
 
 _PROGRAM: Final = "dot"
-_MOST_BOXES: Final = 20_000
-_MOST_ARROWS: Final = 40_000
+_MOST_BOXES: Final = 25_000
+_MOST_ARROWS: Final = 50_000
 """More of either no picture has: the layout would take longer than anybody waits, and more memory than there is."""
 _MEMORY: Final = 4 << 30
 _BROKEN_DOWN: Final = (-6, -11)

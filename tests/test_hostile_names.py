@@ -50,6 +50,7 @@ COMMANDS = [
     ["patch", NAME, "missing"],
     ["view", f"missing {NAME}"],
     ["exporters", NAME],
+    ["completion", NAME],
     ["git", "textconv", "hostile.gir"],
     ["git", "difftool", NAME, "hostile.gir", NAME],
     ["git", NAME],
