@@ -121,6 +121,12 @@ def test_arguments_are_for_programs(capfd: Read) -> None:
         assert "what stands behind '--' is for a program, and loss.gir is a file" in capfd.readouterr().err
 
 
+def test_a_file_may_be_called_like_an_option(folder: Path) -> None:
+    assert main(["capture", "net.py:loss", "-o", "./-loss.gir"]) == 0
+    assert main(["export", "--to=plain", "--output=x.txt", "--", "-loss.gir"]) == 0
+    assert (folder / "x.txt").stat().st_size
+
+
 def test_an_error_of_the_program_shows_its_own_traceback(capfd: Read) -> None:
     assert main(["capture", "net.py:wrong", "--sources"]) == 2
     *trace, last = capfd.readouterr().err.splitlines()

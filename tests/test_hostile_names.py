@@ -84,6 +84,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[st
         graph_of("".join(map(HOSTILE_TEXTS.__getitem__, ("controls", "newlines", "right to left")))), "hostile.gir"
     )
     Path(f"{NAME}.md").write_text("<!-- gradir: m -->\n<!-- /gradir: m -->\n")
+    Path("empty.py").touch()
     Path("broken").symlink_to(root / f"missing {NAME}")
     return root
 
