@@ -95,7 +95,13 @@ class CaptureError(GradirError):
 
 
 class SpecError(CaptureError):
-    """A ``gradir capture`` SPEC that cannot be found, imported or called."""
+    """A ``gradir capture`` SPEC that cannot be found, imported or called.
+
+    Attributes:
+        has_place: whether the message names the line of the user's program, so that no traceback has to.
+    """
+
+    has_place = False
 
 
 class ExportError(GradirError):

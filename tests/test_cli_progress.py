@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -57,6 +57,10 @@ COMMANDS = [
     ["git", "status", "--local"],
     ["git", "install"],
     ["capture", f"{NAME}:loss"],
+    ["export", NAME, "-o", f"{NAME}.odd"],
+    ["export", NAME, "--to", "tree", "-o", f"{NAME}.svg"],
+    ["run", f"absent {NAME}", "-o", NAME],
+    ["run", "empty.py", NAME, "-o", NAME],
     ["check", f"{NAME}:loss", "--against", NAME],
     ["check", "missing.py:loss", "--against", f"missing {NAME}"],
     [NAME],
@@ -81,6 +85,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[st
         graph_of("".join(map(HOSTILE_TEXTS.__getitem__, ("controls", "newlines", "right to left")))), "hostile.gir"
     )
     Path(f"{NAME}.md").write_text("<!-- gradir: m -->\n<!-- /gradir: m -->\n")
+    Path("empty.py").touch()
     Path("broken").symlink_to(root / f"missing {NAME}")
     return root
 

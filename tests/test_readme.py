@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from training_scripts import LOOP
 
 pytest.importorskip("torch")
 
@@ -70,6 +71,15 @@ def test_the_diff_is_what_gradir_says(tmp_path: Path, clean_environment: dict[st
     ):
         done = gradir_command(command, tmp_path, clean_environment)
     assert (done.returncode, done.stdout, done.stderr) == (1, DIFF, "")
+
+
+def test_a_training_script_is_captured_as_it_says(tmp_path: Path, clean_environment: dict[str, str]) -> None:
+    (tmp_path / "train.py").write_text(LOOP)
+    lines = README.partition("## From a training script\n\n")[2].partition("\n\n")[0].splitlines()
+    for line, steps in zip(lines, (0, 14), strict=True):
+        done = gradir_command(line.split()[1:], tmp_path, clean_environment)
+        assert (done.returncode, len(done.stdout.splitlines())) == (0, steps), done.stderr
+    assert not gradir.diff(gradir.load(tmp_path / "loss.gir"), gradir.load(tmp_path / "later.gir"))
 
 
 def test_the_picture_is_up_to_date(tmp_path: Path, clean_environment: dict[str, str]) -> None:

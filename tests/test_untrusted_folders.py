@@ -52,7 +52,7 @@ COMMANDS = [
     "git difftool a.gir b.gir model.gir",
     "git uninstall",
 ]
-RUN_PROGRAMS = {"capture", "check"}
+RUN_PROGRAMS = {"capture", "check", "run"}
 
 
 def put_hostile_modules(folder: Path) -> Path:

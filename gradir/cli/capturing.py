@@ -121,8 +121,12 @@ def names_file(spec: str) -> bool:
     return Path(spec).is_file()
 
 
-def check_is_graph_file(spec: str, options: argparse.Namespace, names: Iterable[str]) -> None:
+def check_is_graph_file(
+    spec: str, options: argparse.Namespace, names: Iterable[str], *, may_be_absent: bool = False
+) -> None:
     """Refuse a file that cannot be one of a graph, and, of ``names``, options that are for programs.
+
+    One that ``may_be_absent`` is left to what reads it.
 
     Raises:
         SpecError: there is one of them, or the file is a program or not there.
@@ -133,7 +137,7 @@ def check_is_graph_file(spec: str, options: argparse.Namespace, names: Iterable[
     if options.program_arguments:
         raise SpecError(f"what stands behind '--' is for a program, and {spec} is a file: name path/to/file.py:attr")
     # No path: a command on a file starts without what makes one.
-    if spec.endswith(".py") or not (spec == "-" or os.path.exists(spec)):  # noqa: PTH110
+    if spec.endswith(".py") or not (spec == "-" or may_be_absent or os.path.exists(spec)):  # noqa: PTH110
         what = "is a program, not a graph" if spec.endswith(".py") else "there is no such file"
         raise SpecError(f"{spec}: {what}; what a program makes is named path/to/file.py:attr, or module:attr")
 

@@ -157,7 +157,7 @@ def exporter_values(options: argparse.Namespace) -> dict[str, object]:
     return {**values, "fold": "false"} if getattr(options, "no_fold", False) else values
 
 
-def graph_to_draw(options: argparse.Namespace, exporter: str) -> Graph:
+def graph_to_draw(options: argparse.Namespace, exporter: str, *, may_be_absent: bool = False) -> Graph:
     """The graph of a file or a program, with the overlays asked for, as an exporter shows them.
 
     Of a program ``options.raised`` is what ended it before its time.
@@ -170,7 +170,8 @@ def graph_to_draw(options: argparse.Namespace, exporter: str) -> Graph:
     from gradir import api
 
     if names_file(options.file):
-        check_is_graph_file(options.file, options, ("input", "seed", "frontend", "fake", "sources", "flow", "graph"))
+        names = ("input", "seed", "frontend", "fake", "sources", "flow", "graph")
+        check_is_graph_file(options.file, options, names, may_be_absent=may_be_absent)
         return _with_overlays(options, exporter, api.load)
 
     def run_program(spec: str) -> Graph:
@@ -248,7 +249,7 @@ def run(options: argparse.Namespace) -> int:
         raise ExportError(f"a {options.to} is nothing for a terminal: give -o FILE, or use 'gradir view'")
     if is_picture and (options.fence or options.into):
         raise ExportError(f"{options.to} is no text to fence: write a file and link to it")
-    graph = passes(graph_to_draw(options, exporter))
+    graph = passes(graph_to_draw(options, exporter, may_be_absent=True))
     if is_picture:
         files.write_bytes(path, api.render(graph, options.to, seconds=options.seconds, **values))
         return _status(options)

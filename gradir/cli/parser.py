@@ -107,8 +107,9 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """As argparse does it, with the later options where an option is not among the others."""
-        if self._takes_arguments and "--" in (args or ()):
-            place = args.index("--")
+        place = args.index("--") if self._takes_arguments and "--" in (args or ()) else 0
+        # Where no word stands before it, one may be to come whose name looks like an option.
+        if any(not word.startswith("-") for word in (args or ())[:place]):
             args, rest = args[:place], args[place + 1 :]
             namespace = argparse.Namespace() if namespace is None else namespace
             namespace.program_arguments = tuple(rest)

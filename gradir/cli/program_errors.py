@@ -24,26 +24,20 @@ _INSTALLED: Final = frozenset(("site-packages", "dist-packages"))
 
 def show_cause(error: GradirError, *, whole: bool) -> None:
     """Print the traceback of the user's exception behind an error, if there is one; ``whole`` prints gradir's too."""
-    cause, of_program, of_library = _cause(error)
-    if cause is None or not of_program or sys.stderr is None:
+    chain = [error]
+    while isinstance(chain[-1].__cause__, GradirError):
+        chain.append(chain[-1].__cause__)
+    cause = chain[-1].__cause__
+    told = [each for each in chain if isinstance(each, SpecError)]
+    if cause is None or not isinstance(error, CaptureError) or sys.stderr is None:
         return
     if whole:
         _print(traceback.format_exception(error))
     # To leave is no failure, and what asks for it has said why.
-    elif not isinstance(cause, SystemExit):
-        shown = trimmed(cause, of_library=of_library).__traceback__ is not None
+    elif not isinstance(cause, SystemExit) and not any(each.has_place for each in told):
+        shown = trimmed(cause, of_library=bool(told)).__traceback__ is not None
         if shown or (isinstance(cause, SyntaxError) and cause.filename):
             _print(traceback.format_exception(cause) if shown else traceback.format_exception_only(cause))
-
-
-def _cause(error: BaseException | None) -> tuple[BaseException | None, bool, bool]:
-    """What is behind an error of gradir's, whether a program was captured, and whether it was a program that raised."""
-    of_program = of_library = False
-    while isinstance(error, GradirError):
-        of_program |= isinstance(error, CaptureError)
-        of_library |= isinstance(error, SpecError)
-        error = error.__cause__
-    return error, of_program, of_library
 
 
 def trimmed(error: BaseException, *, of_library: bool = True) -> BaseException:

@@ -50,6 +50,7 @@ _FAILED: Final = 1
 
 def add_options(parser: Parser) -> None:
     """Add what the command takes."""
+    parser.usage = "%(prog)s [OPTIONS] SCRIPT [ARGS ...]\n       %(prog)s SCRIPT [ARGS ...] -o FILE [--step N]"
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="where to write; '-' is standard output; has to be given"
     )

@@ -265,10 +265,12 @@ def _run(call: Callable[[], T], name: str) -> T:
         cause = error.__cause__
         if not isinstance(cause, LOOKED_AT):
             raise
-        raise SpecError(
+        looked = SpecError(
             f"{name} looks at the values of a tensor{_place(cause)}, and with --fake only small ones made of numbers "
             "have any: work it out of Python's numbers there, or capture without --fake"
-        ) from cause
+        )
+        looked.has_place = True
+        raise looked from cause
 
 
 def _place(error: BaseException) -> str:
