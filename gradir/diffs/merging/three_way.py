@@ -39,8 +39,8 @@ _ADDED: Final = "both sides added the graph, and not the same"
 class Conflict(NamedTuple):
     """Something that both sides changed: its module, why it cannot be merged, and what it is called in each graph.
 
-    ``subject`` is ``node``, ``scope``, ``cut`` or ``graph``, the names are ids or paths in the base and on both sides,
-    empty where the graph does not have it.
+    ``subject`` is ``node``, ``scope``, ``cut`` or ``graph``. The names are those of a `gradir.Change`, in the base and on
+    both sides, empty where the graph does not have it.
     """
 
     subject: str
@@ -114,7 +114,10 @@ class _Merge:
         ids = ids_of(nodes, order)
         named = (replace(cut, at=ids.get(cut.at, ""), into=ids.get(cut.into, "")) for cut in cuts)
         producer = Combiner().of(*(graph.producer for graph in self._graphs))
-        graph = Graph.of(written(nodes, order, ids), scopes, named, producer)
+        lost = [[getattr(graph, word) for graph in self._graphs] for word in ("read_from", "unknown")]
+        read_from, unknown = (next(filter(None, words), "") for words in lost)
+        records = written(nodes, order, ids)
+        graph = Graph.of(records, scopes, named, producer, read_from=read_from, unknown=unknown)
         try:
             check_all(graph)
         except GraphError as error:
@@ -176,7 +179,7 @@ class _Merge:
                     records = [record and replace(record, **{field: ends[-1]}) for record in records]
             cut, reason = _combined(*records)
             if reason:
-                self._conflicts.append(Conflict("cut", last.scope, reason, *[" ".join(last.names) or last.kind] * 3))
+                self._conflicts.append(Conflict("cut", last.scope, reason, *[_cut_name(last)] * 3))
             if cut is not None:
                 found[key] = cut
         order, _ = woven([repr(key) for key in side if key in found] for side in sides)
@@ -222,6 +225,11 @@ def _combined(base: R | None, ours: R | None, theirs: R | None) -> tuple[R | Non
     combiner = Combiner()
     found: R = combiner.of(UNSET if base is None else base, ours, theirs)
     return found, _CHANGED if combiner.clashes else ""
+
+
+def _cut_name(cut: Cut) -> str:
+    """What a change of a diff calls a cut."""
+    return cut.names[0] if cut.names and not cut.is_place else cut.kind
 
 
 def _lasting(record: R) -> R:
