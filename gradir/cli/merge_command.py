@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     if found.graph is None:
         from gradir.review.conflicts import render_conflicts
 
-        report(f"{name}: in conflict, nothing is written; merge the code and capture it again, see gradir merge --help")
+        report(f"{name}: in conflict, and left as ours is: merge the code and capture it again (gradir merge --help)")
         for line in render_conflicts(found.conflicts, *graphs).splitlines():
             print(one_line(line), file=sys.stderr)
         return 1

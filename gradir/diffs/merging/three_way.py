@@ -39,8 +39,8 @@ _ADDED: Final = "both sides added the graph, and not the same"
 class Conflict(NamedTuple):
     """Something that both sides changed: its module, why it cannot be merged, and what it is called in each graph.
 
-    ``subject`` is ``node``, ``scope``, ``cut`` or ``graph``. The names are those of a `gradir.Change`, in the base and on
-    both sides, empty where the graph does not have it.
+    ``subject`` is ``node``, ``scope``, ``cut`` or ``graph``. The names are those of a `gradir.Change`, in the base and
+    on both sides, empty where the graph does not have it.
     """
 
     subject: str
