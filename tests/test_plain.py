@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from gradir_exporters.plain import PlainExporter
+from gradir_exporters.plain import PlainExporter, PlainOptions
 from hypothesis import given
 from hypothesis import strategies as st
 from plain_text import Reader, fenced, follows_the_grammar
@@ -31,11 +31,10 @@ from gradir.ir import (
     Source,
     TensorMeta,
 )
-from gradir.protocols import NoOptions
 
 
 def plain(graph: Graph) -> str:
-    return PlainExporter().export(graph, NoOptions())
+    return PlainExporter().export(graph, PlainOptions())
 
 
 def content(graph: Graph) -> bytes:
@@ -53,9 +52,9 @@ def test_everything_has_a_golden(golden: Callable[[str, str], None]) -> None:
     golden("plain/everything.txt", plain(everything()))
 
 
-def test_it_is_registered_without_options() -> None:
+def test_it_is_registered_with_one_option() -> None:
     assert gradir.export(everything(), "plain") == plain(everything())
-    with pytest.raises(gradir.ExportError, match="no options"):
+    with pytest.raises(gradir.ExportError, match="its options are brief"):
         gradir.export(everything(), "plain", deep=1)
 
 

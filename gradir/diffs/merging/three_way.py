@@ -142,8 +142,7 @@ class _Merge:
                 records = [record and replace(record, id=kind) for record in records]
             node, reason = _combined(*records)
             if reason:
-                last = next(record for record in reversed(records) if record)
-                self._add("node", last.scope, reason, key)
+                self._add("node", max(record.scope for record in records if record), reason, key)
             if node is not None:
                 found[key] = node
         return found
@@ -171,15 +170,16 @@ class _Merge:
         for key in dict.fromkeys(key for side in sides for key in side):
             records = [side.get(key) for side in sides]
             # Where a cut stands follows from the program and the nodes.
-            last = next(record for record in reversed(records) if record)
             for field in ("at", "into", "slot"):
                 values = [getattr(record, field) for record in records if record]
                 if len(set(values)) > 1:
-                    ends = [value for value in values if value in nodes] or values
-                    records = [record and replace(record, **{field: ends[-1]}) for record in records]
+                    # Of a slot any will do, of a node one that is left.
+                    end = max([value for value in values if value in nodes] or values, key=repr)
+                    records = [record and replace(record, **{field: end}) for record in records]
             cut, reason = _combined(*records)
             if reason:
-                self._conflicts.append(Conflict("cut", last.scope, reason, *[_cut_name(last)] * 3))
+                module = max(record.scope for record in records if record)
+                self._conflicts.append(Conflict("cut", module, reason, *map(_cut_name, records)))
             if cut is not None:
                 found[key] = cut
         order, _ = woven([repr(key) for key in side if key in found] for side in sides)
@@ -227,8 +227,10 @@ def _combined(base: R | None, ours: R | None, theirs: R | None) -> tuple[R | Non
     return found, _CHANGED if combiner.clashes else ""
 
 
-def _cut_name(cut: Cut) -> str:
+def _cut_name(cut: Cut | None) -> str:
     """What a change of a diff calls a cut."""
+    if cut is None:
+        return ""
     return cut.names[0] if cut.names and not cut.is_place else cut.kind
 
 
