@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     from gradir.ir import Graph
 
     sides = [side(word) for word in (options.base, options.ours, options.theirs)]
-    name = options.name or sides[1].name
+    name = options.name or files.name_of(sides[1].name)
     labels = (
         [f"{name} ({label})" for label in ("base", "ours", "theirs")] if options.name else [each.name for each in sides]
     )
