@@ -145,6 +145,18 @@ def test_a_conflict_keeps_ours_and_tells_both_sides_by_module(conflicting: Branc
     assert sides == [model_graph(), model_graph("freeze", "eps"), model_graph("no bias", "head")]
 
 
+def test_the_conflict_of_the_docs(run: Run, repository: Path) -> None:
+    made = Branches(run, repository)
+    made.start(model_graph(), model_graph("eps"), model_graph("larger eps"))
+    run("git", "merge", "topic", status=1)
+    stages = [f":{stage}:model.gir" for stage in (1, 2, 3)]
+    said = run("gradir", "merge", *stages, "model.gir", status=1)
+    page = Path(__file__).parents[1] / "docs" / "git.md"
+    assert f"```text\n{said}```\n" in page.read_text(encoding="utf-8")
+    for line in run("git", "config", "--get-regexp", "[.](textconv|cmd|driver)$").splitlines():
+        assert f"{line}\n" in page.read_text(encoding="utf-8")
+
+
 def test_the_ways_out_of_a_conflict(conflicting: Branches, run: Run) -> None:
     run("git", "merge", "topic", status=1)
     again = run("gradir", "merge", ":1:model.gir", ":2:model.gir", ":3:model.gir", status=1)

@@ -206,5 +206,7 @@ def test_models_merge_to_what_a_capture_of_both_edits_gives() -> None:
             conflicts.add(pair)
         else:
             assert found == model_graph(*pair), pair
+    both = merged(base, model_graph("rename", "append"), model_graph("insert", "eps")).graph
+    assert both == model_graph("rename", "eps", "append", "insert")
     # These change the same modules.
     assert conflicts == {("no bias", "freeze"), ("detach", "freeze")}

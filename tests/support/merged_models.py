@@ -12,7 +12,7 @@ from torch.nn import functional as F  # noqa: N812 (its usual name)
 import gradir
 from gradir.ir import Graph
 
-__all__ = ["EDITS", "model_graph"]
+__all__ = ["EDITS", "RIVALS", "model_graph"]
 
 WIDTH = 8
 
@@ -104,7 +104,11 @@ EDITS: dict[str, Callable[[Model], None]] = {
 }
 """Edits of places of their own, the last ones of names; ``insert`` puts a layer of its own kind in front."""
 
-APPEND = _append
+RIVALS: dict[str, Callable[[Model], None]] = {
+    "larger eps": lambda model: setattr(_blocks(model)[-3].norm, "eps", 1e-3),
+    "append": _append,
+}
+"""Edits of what another one edits too: ``eps``, and the consumer of the last layer."""
 
 
 @cache
@@ -113,7 +117,7 @@ def model_graph(*edits: str, sources: bool = False) -> Graph:
     torch.manual_seed(0)
     model = Model()
     for edit in edits:
-        EDITS[edit](model)
+        (EDITS.get(edit) or RIVALS[edit])(model)
     model.train()
     with gradir.record(model, sources=sources) as recorder:
         loss = F.cross_entropy(model(torch.zeros(2, 5, dtype=torch.int64)).flatten(0, 1), torch.zeros(10).long())
