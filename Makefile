@@ -52,6 +52,7 @@ check: $(VENV)/.ready-test ## lint, formatting, types, the layer rule and schema
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/mypy schemas
+	$(BIN)/mypy action
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python schemas/gir_schemas.py --check
 	$(BIN)/python schemas/diff_schema.py --check

@@ -47,12 +47,13 @@ def project(tmp_path: Path, clean_environment: dict[str, str]) -> Path:
 
 def run_action(project: Path, environment: dict[str, str], **inputs: str) -> tuple[int, str]:
     """Run the steps of the action with these inputs; returns the exit status and the job's summary."""
-    (step,) = ACTION["runs"]["steps"]
+    step = ACTION["runs"]["steps"][0]
     given = {name: inputs.get(name, value.get("default", "")) for name, value in ACTION["inputs"].items()}
     environ = {
         **environment,
         "PATH": f"{project / 'bin'}:/usr/bin:/bin",
         "GITHUB_STEP_SUMMARY": str(project / "summary.md"),
+        "GITHUB_OUTPUT": str(project / "outputs.txt"),
     }
     for name, expression in step["env"].items():
         (key,) = [key for key in given if expression == f"${{{{ inputs.{key} }}}}"]
@@ -61,6 +62,7 @@ def run_action(project: Path, environment: dict[str, str], **inputs: str) -> tup
     line = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
     summary = project / "summary.md"
     summary.unlink(missing_ok=True)
+    (project / "outputs.txt").unlink(missing_ok=True)
     done = subprocess.run(line, cwd=project, env=environ, capture_output=True, text=True, check=False)
     (project / "log.txt").write_text(done.stderr)
     return done.returncode, summary.read_text() if summary.exists() else ""

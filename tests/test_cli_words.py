@@ -48,6 +48,8 @@ READERS = {
     "diff after": "diff a.gir -",
     "patch": "patch - a.json",
     "patch, the diff": "patch a.gir -",
+    "merge, the base": "merge - a.gir a.gir",
+    "merge, theirs": "merge a.gir a.gir -",
     "check": "check program.py:loss --against -",
     "info": "info -",
     "info as JSON": "info - --json",
@@ -81,7 +83,9 @@ def test_standard_input_has_its_name_where_the_graph_is_good(monkeypatch: pytest
         assert (told.err if status else told.out).startswith(said)
 
 
-@pytest.mark.parametrize("command", ["export", "view", "summary", "diff", "patch", "info", "validate", "convert"])
+@pytest.mark.parametrize(
+    "command", ["export", "view", "summary", "diff", "patch", "merge", "info", "validate", "convert"]
+)
 def test_the_help_has_the_same_words(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([command, "--help"])

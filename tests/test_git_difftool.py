@@ -10,7 +10,7 @@ import venv
 from pathlib import Path
 
 import pytest
-from git_places import Run, changed, runner
+from git_places import FACT, Run, changed, runner
 from samples import everything
 
 import gradir
@@ -143,7 +143,7 @@ def test_a_python_in_a_folder_with_spaces(
     subprocess.run([python, "-m", "gradir", "git", "install"], cwd=repository, env=bare, check=True)
     assert str(home.name).replace("'", "'\"'\"'") in alone("git", "config", "difftool.gradir.cmd")
     assert EDIT in alone(*TOOL, "HEAD~1")
-    assert "attr eps = 0.5" in alone("git", "diff", "HEAD~1")
+    assert FACT in alone("git", "diff", "HEAD~1")
 
 
 def test_a_closed_pipe_is_quiet(repository: Path, environment: dict[str, str]) -> None:

@@ -48,6 +48,8 @@ COMMANDS = [
     ["diff", NAME, "hostile.gir", "--format", "markdown"],
     ["patch", "b.gir", NAME],
     ["patch", NAME, "missing"],
+    ["merge", NAME, "hostile.gir", "missing"],
+    ["merge", "hostile.gir", "b.gir", "hostile.gir", NAME],
     ["view", f"missing {NAME}"],
     ["exporters", NAME],
     ["completion", NAME],

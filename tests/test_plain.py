@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from gradir_exporters.plain import PlainExporter
+from gradir_exporters.plain import PlainExporter, PlainOptions
 from hypothesis import given
 from hypothesis import strategies as st
-from plain_text import Reader, fenced, follows_the_grammar
+from plain_text import DOCS, Reader, fenced, follows_the_grammar
 from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import graphs
 
@@ -31,11 +31,10 @@ from gradir.ir import (
     Source,
     TensorMeta,
 )
-from gradir.protocols import NoOptions
 
 
 def plain(graph: Graph) -> str:
-    return PlainExporter().export(graph, NoOptions())
+    return PlainExporter().export(graph, PlainOptions())
 
 
 def content(graph: Graph) -> bytes:
@@ -53,9 +52,9 @@ def test_everything_has_a_golden(golden: Callable[[str, str], None]) -> None:
     golden("plain/everything.txt", plain(everything()))
 
 
-def test_it_is_registered_without_options() -> None:
+def test_it_is_registered_with_one_option() -> None:
     assert gradir.export(everything(), "plain") == plain(everything())
-    with pytest.raises(gradir.ExportError, match="no options"):
+    with pytest.raises(gradir.ExportError, match="its options are brief"):
         gradir.export(everything(), "plain", deep=1)
 
 
@@ -78,6 +77,8 @@ def test_the_example_of_the_docs_is_what_gradir_writes() -> None:
     b.output(addmm, "0")
     graph = b.build(scopes=[Scope("fc", "Linear", "in_features=3, out_features=4", 1, 16, 16, 16, training=True)])
     assert fenced("text") == plain(graph)
+    brief = PlainExporter().export(graph, PlainOptions(brief=True))
+    assert "".join(f"    {line}\n" for line in brief.splitlines()) in DOCS.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("graph", [everything(), hostile(), Graph.of([])], ids=["everything", "hostile", "empty"])
@@ -245,3 +246,24 @@ def test_git_sees_no_difference_when_only_the_producer_changed(tmp_path: Path) -
     after = msgspec.structs.replace(before, producer=Producer("9.9.9", "torch", "9.9.9"))
     assert before != after
     assert git_diff(tmp_path, before, after) == []
+
+
+@given(graphs())
+def test_in_brief_there_is_one_line_for_each_record(graph: Graph) -> None:
+    text = PlainExporter().export(graph, PlainOptions(brief=True))
+    assert text.count("\n") == 1 + len(graph.scopes) + len(graph.cuts) + len(graph.nodes)
+    assert all(line.isprintable() for line in text.splitlines())
+
+
+def test_in_brief_what_only_follows_is_left_out() -> None:
+    def brief(graph: Graph) -> str:
+        return PlainExporter().export(graph, PlainOptions(brief=True))
+
+    graph = everything()
+    moved = replaced(graph, "mul:1", source=Source("model.py", 99), names=("square",), native="Mul")
+    assert brief(moved) == brief(graph)
+    for fields in ({"op": "div"}, {"attrs": {"k": 1}}, {"inputs": (None, None)}, {"opaque": True}):
+        assert brief(replaced(graph, "mul:1", **fields)) != brief(graph), fields
+    scope = msgspec.structs.replace(graph.scopes["fc"], trainable=0)
+    frozen = msgspec.structs.replace(graph, scopes={**graph.scopes, "fc": scope})
+    assert 'scope fc Linear detail "in_features=3, out_features=4, bias=False" own 12 frozen\n' in brief(frozen)

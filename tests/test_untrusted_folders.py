@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from exporter_names import BUILT_IN
-from git_places import Run, changed, runner
+from git_places import FACT, Run, changed, runner
 from samples import everything
 
 import gradir
@@ -44,6 +44,8 @@ COMMANDS = [
     "diff a.gir b.gir --full --normalize --fail-on cuts,params",
     "diff HEAD~1 HEAD -- a.gir",
     "patch a.gir change.json",
+    "merge a.gir b.gir a.gir",
+    "merge HEAD~1:a.gir a.gir b.gir",
     "exporters",
     "git status",
     "git install",
@@ -172,19 +174,18 @@ def test_what_git_runs_imports_nothing_from_the_checkout(
         script.write_text(f'#!/bin/sh\nexec {shlex.join(BY_PATH)} "$@"\n')
         script.chmod(0o755)
     subprocess.run([*BY_PATH, "git", "install"], cwd=repository, env=environment, capture_output=True, check=True)
-    for key in ("diff.gradir.textconv", "difftool.gradir.cmd"):
+    for key in ("diff.gradir.textconv", "difftool.gradir.cmd", "merge.gradir.driver"):
         assert (sys.executable in run("git", "config", key)) is not on_path
     mark = put_hostile_modules(repository)
     inside = runner(repository, {**environment, "PYTHONPATH": python_path})
-    edit = "    attr eps = 0.5\n"
     for command in (["diff", "HEAD~1"], ["log", "-p"], ["show"]):
-        assert edit in inside("git", *command)
+        assert FACT in inside("git", *command)
     assert "attrs.eps: 1e-05 -> 0.5" in inside("git", "difftool", "-y", "-t", "gradir", "HEAD~1")
     assert not mark.exists(), mark.read_text()
 
 
 @pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
-@pytest.mark.parametrize("key", ["diff.gradir.textconv", "difftool.gradir.cmd"])
+@pytest.mark.parametrize("key", ["diff.gradir.textconv", "difftool.gradir.cmd", "merge.gradir.driver"])
 def test_a_command_of_an_earlier_gradir_is_reported_and_replaced(key: str, run: Run, repository: Path) -> None:
     run("gradir", "git", "install")
     command = run("git", "config", key).rstrip("\n")

@@ -1,27 +1,31 @@
 """Plain text made for reviews and for ``git diff``: a block per node, one fact a line.
 
 The grammar is in docs/plain.md. Everything a graph says is in the text, its producer excepted, so that two texts are
-equal exactly when the graphs are, whatever release or framework version made them.
+equal exactly when the graphs are, whatever release or framework version made them. In brief there is a line per node
+instead, with what a reader looks for first: a change of a node is two lines of a diff.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+
+from msgspec import Meta
+from msgspec.structs import replace
 
 from gradir.ir import AttrValue, Cut, Graph, Node, Saved, Scope, Source, TensorMeta
 from gradir.ir.jsontext import further_facts
 from gradir.ir.memo import MappingMemo, Memo
 from gradir.ir.text import quoted, ref_text, tensor_text, value_text, word
 from gradir.progress import steps
-from gradir.protocols import NoOptions, Options
+from gradir.protocols import Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from gradir.ir.model import Record, Shape
 
-__all__ = ["PlainExporter"]
+__all__ = ["PlainExporter", "PlainOptions"]
 
 _BLOCK_WORDS: Final = frozenset({"scope", "cut"})
 """What starts a block that is no node; a role of the same name is quoted."""
@@ -30,25 +34,37 @@ _HEAD: Final = "gradir plain 1"
 _INDENT: Final = "    "
 
 
+class PlainOptions(Options, frozen=True, kw_only=True):
+    """How much is told."""
+
+    brief: Annotated[bool, Meta(description="a line for each node, with what is looked for first")] = False
+
+
 class PlainExporter:
     """Plain text, one fact a line, made for diffs.
 
     >>> from gradir.ir import Ref
     >>> graph = Graph.of([Node("x", role="leaf", outputs=(TensorMeta("float32", (3,)),)),
     ...                   Node("exp:1", op="exp", native="ExpBackward0", inputs=(Ref("x", 0),))])
-    >>> print(PlainExporter().export(graph, NoOptions()), end="")
+    >>> print(PlainExporter().export(graph, PlainOptions()), end="")
     gradir plain 1
     leaf x
         out float32[3]
     function exp:1 = exp(x)
         native ExpBackward0
+    >>> print(PlainExporter().export(graph, PlainOptions(brief=True)), end="")
+    gradir plain 1 in brief
+    leaf x float32[3]
+    function exp:1 = exp(x)
     """
 
     suffix: ClassVar[str] = ".txt"
-    options: ClassVar[type[Options]] = NoOptions
+    options: ClassVar[type[Options]] = PlainOptions
 
-    def export(self, graph: Graph, options: NoOptions) -> str:  # noqa: ARG002 (there are none)
+    def export(self, graph: Graph, options: PlainOptions) -> str:
         """The graph as plain text, by the grammar of docs/plain.md."""
+        if options.brief:
+            return "".join(f"{line}\n" for line in _brief_lines(graph))
         lines = [_HEAD]
         for scope in graph.scopes.values():
             lines.extend(_scope_lines(scope))
@@ -60,6 +76,34 @@ class PlainExporter:
             _add_node_facts(lines, node, written)
         lines.append("")
         return "\n".join(lines)
+
+
+def _brief_lines(graph: Graph) -> Iterator[str]:
+    """A line for each record, of which nothing only follows from another line, or from lines of the program."""
+    yield f"{_HEAD} in brief"
+    for scope in graph.scopes.values():
+        head, *facts = _scope_lines(replace(scope, calls=0, total=0, trainable=0))
+        frozen = ["frozen"] if scope.own and not scope.trainable else []
+        yield " ".join([head, *(fact.strip() for fact in facts), *frozen])
+    for cut in graph.cuts:
+        head, *facts = _cut_lines(replace(cut, source=None, via=None, scope="", at="", into="", slot=None))
+        yield " ".join([head, *(fact.strip() for fact in facts)])
+    words = Memo(word)
+    for node in graph.nodes.values():
+        facts = [", ".join(map(_tensor, node.outputs)), *_brief_facts(node)]
+        yield " ".join([_node_head(node, words), *filter(None, facts)])
+
+
+def _brief_facts(node: Node) -> Iterator[str]:
+    yield from (f"{word(name)}={value_text(value)}" for name, value in sorted(node.attrs.items()))
+    yield from _further(node)
+    # Of a storage that another slot names first nothing more is saved.
+    own = [slot.bytes for slot in node.saved if not slot.storage]
+    states = dict.fromkeys(word(slot.state) for slot in node.saved if slot.state != "held")
+    if any(own) or None in own or states:
+        yield " ".join(["saved", str(sum(filter(None, own))), *(["?"] if None in own else []), *states])
+    if node.opaque:
+        yield "opaque"
 
 
 class _Written:

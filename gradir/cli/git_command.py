@@ -1,4 +1,4 @@
-"""``gradir git``: show graphs in ``git diff``."""
+"""``gradir git``: show graphs in ``git diff``, and merge them in ``git merge``."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options"]
 
-HELP = "show graphs in git diff"
+HELP = "show graphs in git diff, and merge them in git merge"
 
 DESCRIPTION = """\
-Make 'git diff', 'git log -p', 'git show' and 'git add -p' show .gir files as plain text, one fact a line, whatever
-their encoding, and 'git difftool -t gradir' as a diff of graphs. Without gradir git shows JSON files as they are, and
-one line for any other.
+Make 'git diff', 'git log -p', 'git show' and 'git add -p' show .gir files as plain text, a line for each node, whatever
+their encoding, and 'git difftool -t gradir' as a diff of graphs, and make 'git merge', 'git rebase' and the like merge
+them, see 'gradir merge --help'. Without gradir git shows JSON files as they are, one line for any other, and merges
+none.
 """
 
 EPILOG = """\
@@ -35,8 +36,10 @@ examples:
 Without --local or --global, status reports both.
 
 To set the attributes for everybody who works on a repository, put this line into its .gitattributes instead; who has
-not installed the driver then sees the files as they are:
-  *.gir diff=gradir -merge
+not installed the drivers then sees and merges the files as they are:
+  *.gir diff=gradir merge=gradir
+
+What is installed is to be read with 'git config --get-regexp gradir'.
 
 exit status: 0 done, 2 trouble, such as install or --local outside a repository
 """
@@ -46,7 +49,7 @@ def add_options(parser: Parser) -> None:
     """Add the actions."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for name, run, help_text in (
-        ("install", _install, "set the driver and its attributes; again, after an upgrade of gradir"),
+        ("install", _install, "set the drivers and their attributes; again, after an upgrade of gradir"),
         ("uninstall", _uninstall, "remove them without a trace"),
         ("status", _status, "say what is installed"),
     ):
@@ -59,6 +62,7 @@ def add_options(parser: Parser) -> None:
             place.add_argument(f"--{where}", dest="where", action="store_const", const=where, help=meaning)
         action.set_defaults(run=run, where=None)
     textconv = actions.add_parser("textconv", description="Print a .gir file as plain text; git calls this.")
+    textconv.add_argument("--form", metavar="NAME", help="what the text depends on; git keeps the texts of one command")
     textconv.add_argument("file", metavar="FILE")
     textconv.set_defaults(run=_print_text)
     difftool = actions.add_parser("difftool", description="Print how a .gir file changed; git calls this.")
@@ -74,7 +78,7 @@ def _install(options: argparse.Namespace) -> int:
 
     done = driver.install(options.where or "local")
     attributes = one_line(str(done.attributes))
-    print(f"installed ({done.where}): driver 'gradir' in git's configuration, attributes in {attributes}")
+    print(f"installed ({done.where}): drivers 'gradir' in git's configuration, attributes in {attributes}")
     return 0
 
 
@@ -144,7 +148,7 @@ def _print_text(options: argparse.Namespace) -> int:
 
     data = files.read_bytes(options.file)
     try:
-        text = registry.export("plain", api.loads(data), {}).encode()
+        text = registry.export("plain", api.loads(data), {"brief": True}).encode()
     except NewerFormatError:
         # The next gradir shows it.
         raise

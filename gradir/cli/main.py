@@ -32,6 +32,7 @@ _COMMANDS: Final = (
     "summary",
     "diff",
     "patch",
+    "merge",
     "check",
     "explain",
     "info",
@@ -54,8 +55,8 @@ examples:
   gradir export model.gir --to mermaid --depth 2
   gradir diff main.gir branch.gir
 
-exit status: 0 done, 1 diff found a difference, explain an error, or a forward ends where it raised, 2 trouble,
-130 interrupted
+exit status: 0 done, 1 diff found a difference, merge a conflict, explain an error, or a forward ends where it raised,
+2 trouble, 130 interrupted
 """
 
 

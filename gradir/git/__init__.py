@@ -1,8 +1,8 @@
-"""gradir in git: files of any revision, and the driver that makes ``git diff`` show graphs.
+"""gradir in git: files of any revision, and the drivers that make git show and merge graphs.
 
-`repository` runs git, `sides` says what the words of a comparison name. `driver` installs and removes the driver, with
+`repository` runs git, `sides` says what the words of a comparison name. `driver` installs and removes the drivers, with
 `attributes` for the attributes file, `configuration` for git's own with the record of what there was before, and
-`textconv` for the command that git runs.
+`textconv` for the commands that git runs, by the script ``gradir.sh``.
 """
 
 from __future__ import annotations

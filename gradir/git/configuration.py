@@ -33,10 +33,11 @@ Where = Literal["local", "global"]
 
 _SECTIONS: Final = re.compile(
     rb'^\[diff "gradir"\]\n(?:\t(?:textconv|cachetextconv|made|unended) = .*\n)+'
-    rb'\[difftool "gradir"\]\n(?:\tcmd = .*\n)+(?=\[|\Z)',
+    rb'\[difftool "gradir"\]\n(?:\tcmd = .*\n)+(?:\[merge "gradir"\]\n(?:\tdriver = .*\n)+)?(?=\[|\Z)',
     re.MULTILINE,
 )
-"""Both sections where git wrote them one after the other and nobody has put anything else in."""
+"""The sections where git wrote them one after the other and nobody has put anything else in; earlier gradirs set no
+merge."""
 
 _MADE: Final = "diff.gradir.made"
 _UNENDED: Final = "diff.gradir.unended"

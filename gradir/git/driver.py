@@ -1,15 +1,17 @@
-"""Installs the driver with which ``git diff`` shows graphs as text, and removes it without a trace.
+"""Installs the drivers with which ``git diff`` shows graphs as text and ``git merge`` merges them, and removes them.
 
 A *textconv* driver is used: git asks it for the text of each side and compares the texts itself. A driver that fails or
 is missing would end ``git diff``; this one falls back to the file itself, so that nothing breaks when gradir is gone
 (`textconv`). git caches the texts by the command that made them, and the command names the form of the text,
-so that a new form makes git ask again. A merge is never tried: what is captured is captured again.
+so that a new form makes git ask again. A merge driver that fails or is missing is a conflict, in which the file stays
+as ours and git has all three.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,13 +25,15 @@ from gradir.git.repository import GitError, answer, git_path, output, succeeds
 __all__ = ["Status", "Where", "install", "status", "uninstall"]
 
 _COMMAND: Final = "diff.gradir.textconv"
-_ATTRIBUTES: Final = ["*.gir diff=gradir -merge", "*.gir.gz diff=gradir -merge", "*.gir.zst diff=gradir -merge"]
+_ATTRIBUTES: Final = [f"*.gir{end} diff=gradir merge=gradir" for end in ("", ".gz", ".zst")]
+_SCRIPT: Final = "gradir.sh"
+_COMMON: Final = "$(git rev-parse --git-common-dir)"
 
 
 class Status(NamedTuple):
     """What is installed in one place: the command of the driver, where the attributes are, and whether they are set.
 
-    ``current`` says whether the commands are those that this gradir would install.
+    ``current`` says whether the commands, and the script that they run, are those that this gradir would install.
     """
 
     where: Where
@@ -51,8 +55,12 @@ def install(where: Where) -> Status:
         GitError: git is missing, or this is no repository (`NoRepositoryError`).
         GradirError: the configuration or the attributes file cannot be written; nothing new is left behind.
     """
-    was_installed = status(where).installed
+    before = status(where)
+    was_installed = before.installed
     try:
+        if before.command and not before.current:
+            # With what an earlier gradir set, and this one does not.
+            uninstall(where)
         _install(where)
     except GradirError:
         if not was_installed:
@@ -74,6 +82,9 @@ def uninstall(where: Where) -> None:
     texts = {path: _text(path) for path in _attributes_paths(where)}
     rests = {path: without_block(text) for path, text in texts.items() if has_block(text)}
     _unset(where, unended=made.unended)
+    script = _script(where)
+    if textconv.is_script(_encoded(_text(script))):
+        script.unlink()
     for path, rest in rests.items():
         files.write_bytes(path, _encoded(rest))
     configuration.tidy(made)
@@ -87,17 +98,23 @@ def status(where: Where) -> Status:
         GitError: git is missing, or this is no repository (`NoRepositoryError`).
     """
     path = _attributes_paths(where)[0]
-    found = {key: _setting(where, key) for key in _settings()}
-    return Status(where, found[_COMMAND], path, has_block(_text(path)), current=found == _settings())
+    settings = _settings(where)
+    found = {key: _setting(where, key) for key in settings}
+    is_current = found == settings and _encoded(_text(_script(where))) == textconv.script()
+    return Status(where, found[_COMMAND], path, has_block(_text(path)), current=is_current)
 
 
 def _install(where: Where) -> None:
     config, path = config_path(where), _attributes_paths(where)[0]
     if config.exists() and not config.is_file():
         raise GitError(f"{config}: is not a file, and cannot hold settings")
-    attributes = with_block(_text(path), _ATTRIBUTES)
-    made = configuration.Record((*configuration.missing(path), *configuration.missing(config)[:1]), _is_unended(config))
-    for key, value in _settings().items():
+    attributes, script = with_block(_text(path), _ATTRIBUTES), _script(where)
+    if script.exists() and not textconv.is_script(_encoded(_text(script))):
+        raise GradirError(f"{script}: is not gradir's, and where it puts its script: move it away")
+    missing = (*configuration.missing(path), *configuration.missing(script)[1:], *configuration.missing(config)[:1])
+    made = configuration.Record(tuple(dict.fromkeys(missing)), _is_unended(config))
+    files.write_bytes(_made(script), textconv.script())
+    for key, value in _settings(where).items():
         output(["config", f"--{where}", "--replace-all", key, value])
     configuration.note(where, made)
     files.write_bytes(_made(path), _encoded(attributes))
@@ -110,7 +127,7 @@ def _unset(where: Where, *, unended: bool) -> None:
         rest = configuration.without_sections(data, unended=unended)
         if rest != data:
             files.write_bytes(config, rest)
-    for key in (*_settings(), *configuration.RECORDS):
+    for key in (*_settings(where), *configuration.RECORDS):
         if succeeds(["config", f"--{where}", "--get-all", key]):
             output(["config", f"--{where}", "--unset-all", key])
 
@@ -124,12 +141,16 @@ def _setting(where: Where, key: str) -> str:
     return os.fsdecode(answer(["config", f"--{where}", "--get", key]) or b"").rstrip("\n")
 
 
-def _settings() -> dict[str, str]:
-    return {
-        _COMMAND: textconv.command(),
-        "diff.gradir.cachetextconv": "true",
-        "difftool.gradir.cmd": textconv.difftool_command(),
-    }
+def _settings(where: Where) -> dict[str, str]:
+    """The settings in the order in which they are set, those of a section together."""
+    script = f"{_COMMON}/{_SCRIPT}" if where == "local" else str(_script(where))
+    found = textconv.commands(f'"{script}"' if where == "local" else shlex.quote(script))
+    return {_COMMAND: found.pop(_COMMAND), "diff.gradir.cachetextconv": "true", **found}
+
+
+def _script(where: Where) -> Path:
+    """Beside the settings of the repository, where all worktrees find it and move with it, or the user's."""
+    return (config_path(where).parent if where == "local" else config_home()) / _SCRIPT
 
 
 def _attributes_paths(where: Where) -> tuple[Path, ...]:

@@ -11,9 +11,16 @@ from samples import everything
 
 from gradir.ir import Graph
 
-__all__ = ["Run", "changed", "runner"]
+__all__ = ["FACT", "Run", "changed", "runner"]
 
 Run = Callable[..., str]
+
+_NORM = (
+    "function norm/native_batch_norm:1 = native_batch_norm(fc/addmm:1, -, -) float32[2, 4], float32[4], float32[4] "
+    "eps={} mask=[[true, false], [true]] momentum=nan training=true saved 48 ? freed\n"
+)
+FACT = f"-{_NORM.format('1e-05')}+{_NORM.format('0.5')}"
+"""How git shows what `changed` changes."""
 
 
 def changed() -> Graph:

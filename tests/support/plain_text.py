@@ -24,7 +24,7 @@ from gradir.ir import (
 )
 from gradir.ir.model import Shape
 
-__all__ = ["Reader", "fenced", "follows_the_grammar"]
+__all__ = ["DOCS", "Reader", "fenced", "follows_the_grammar"]
 
 DOCS = Path(__file__).parents[2] / "docs" / "plain.md"
 

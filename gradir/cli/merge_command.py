@@ -1,0 +1,96 @@
+"""``gradir merge``: both edits of a graph in one, as git merges two branches."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from gradir.cli.parser import add_output
+from gradir.cli.report import one_line, report
+
+if TYPE_CHECKING:
+    from gradir.git.sides import Side
+    from gradir.ir import Graph
+
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
+
+HELP = "merge two edits of a .gir file"
+
+DESCRIPTION = """\
+Merge what two sides made of one graph. What one side left as it was is as the other made it, node by node and field by
+field. The result has the encoding of OURS.
+
+A merged graph is a proposal: it says what the merged program should give. Capture the program again once its code is
+merged, or ask 'gradir check' whether it gives that.
+"""
+
+EPILOG = """\
+examples:
+  gradir merge base.gir ours.gir theirs.gir -o merged.gir
+  gradir merge :1:model.gir :2:model.gir :3:model.gir      in a conflict of git: what is in conflict, and why
+
+'gradir git install' makes git merge .gir files so. What both sides changed, and not in the same way, is a conflict:
+nothing is written, so that the file is as OURS has it, and what each side changed is told by module. Merge the code,
+then capture it again:
+  gradir capture train.py:loss -o model.gir && git add model.gir
+or take the graph of one side:
+  git checkout --theirs model.gir && git add model.gir
+
+exit status: 0 merged, 1 a conflict, 2 trouble
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    about = "a path, '-' for standard input, REVISION:PATH, or :PATH in the index"
+    parser.add_argument("base", metavar="BASE", help=f"the .gir file before both edits: {about}; empty for none")
+    parser.add_argument("ours", metavar="OURS", help="the file with our edit")
+    parser.add_argument("theirs", metavar="THEIRS", help="the file with their edit")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="what to call the file in messages (default: OURS)")
+    add_output(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Merge, and write the graph, or else what is in conflict."""
+    from gradir import codecs, files
+    from gradir.diffs.merging import merged
+    from gradir.git.sides import side
+    from gradir.ir import Graph
+
+    sides = [side(word) for word in (options.base, options.ours, options.theirs)]
+    name = options.name or files.name_of(sides[1].name)
+    labels = (
+        [f"{name} ({label})" for label in ("base", "ours", "theirs")] if options.name else [each.name for each in sides]
+    )
+    base, ours, theirs = map(_content, sides)
+    # git has an empty file for the base of two that were both added.
+    before = _graph(base, labels[0]) if base else Graph.of([])
+    graphs = before, _graph(ours, labels[1]), _graph(theirs, labels[2])
+    found = merged(*graphs)
+    if found.graph is None:
+        from gradir.review.conflicts import render_conflicts
+
+        report(f"{name}: in conflict, and left as ours is: merge the code and capture it again (gradir merge --help)")
+        for line in render_conflicts(found.conflicts, *graphs).splitlines():
+            print(one_line(line), file=sys.stderr)
+        return 1
+    encoding = codecs.encoding_of(codecs.decompress(ours))
+    with files.naming(name):
+        data = codecs.encode(found.graph, encoding, codecs.compression_of(ours))
+    files.write_bytes(options.output, data)
+    report(f"{name}: both edits merged, as a proposal: capture the merged program again, or run gradir check on it")
+    return 0
+
+
+def _content(side: Side) -> bytes:
+    from gradir import files
+
+    return side.blob() if side.revision else files.read_bytes(side.path)
+
+
+def _graph(data: bytes, name: str) -> Graph:
+    from gradir import api, files
+
+    with files.naming(name):
+        return api.loads(data)

@@ -1,0 +1,178 @@
+"""What the modules of three graphs are called after both edits."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gradir.diffs.correspondence import Correspondence
+from gradir.diffs.matching import Matching
+from gradir.diffs.merging.values import pick, woven
+from gradir.ir import Graph, Scope
+from gradir.ir.module_tree import split_path, upwards
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["BASE", "OURS", "THEIRS", "Places"]
+
+BASE: Final = "0"
+OURS: Final = "1"
+THEIRS: Final = "2"
+"""What keys start with: of what the base has, and of what only one side has."""
+
+_NOWHERE: Final = ""
+
+
+class _Place(NamedTuple):
+    """The key of the module around, nothing for the root, and the name in there."""
+
+    above: str
+    name: str
+
+
+class Places:
+    """The paths of the modules of all three graphs in the words of the result.
+
+    A module is known by a key: that of the base where it was there, else one of the side that has it. Where both sides
+    put a module of one name into one place, it is one module. ``clashes`` are the keys of modules of which both sides
+    made another thing.
+    """
+
+    def __init__(self, graphs: Sequence[Graph], matchings: Sequence[Matching]) -> None:
+        full = [_with_every_module(graph) for graph in graphs]
+        base = full[0]
+        self._keys: list[dict[str, str]] = [{path: BASE + path for path in base.scopes}]
+        for mark, side, matching in zip((OURS, THEIRS), full[1:], matchings, strict=True):
+            paths = Correspondence(base, side, matching).paths
+            was = {after: before for before, after in paths.items()}
+            self._keys.append({path: BASE + was[path] if path in was else mark + path for path in side.scopes})
+        self._join()
+        self._places = [dict(self._placed(keys)) for keys in self._keys]
+        self._called = [{key: path for path, key in keys.items()} for keys in self._keys]
+        self._chosen: dict[str, _Place] = {}
+        self.clashes: dict[str, str] = {}
+        self._choose()
+        self._number_lists()
+        self._refuse_twins()
+        self._paths: dict[str, str] = {}
+        for key in self._chosen:
+            self._find_path(key)
+
+    def key(self, side: int, path: str) -> str:
+        """The key of a module of one graph."""
+        return self._keys[side][path]
+
+    def path(self, side: int, path: str) -> str:
+        """What the module of one graph is called in the result."""
+        return self._paths[self._keys[side][path]]
+
+    def path_of(self, key: str) -> str:
+        """What the module of a key is called in the result."""
+        return self._paths[key]
+
+    def called(self, side: int, key: str) -> str:
+        """What one graph calls the module of a key; nothing where it has none."""
+        return self._called[side].get(key, "")
+
+    def name(self, side: int, name: str) -> str:
+        """What a tensor of one graph is called in the result: it follows its module."""
+        keys = self._keys[side]
+        for module in upwards(name.rpartition(".")[0]):
+            if module in keys:
+                path = self.path(side, module)
+                rest = name[len(module) + 1 :]
+                return f"{path}.{rest}" if path else rest
+        return name
+
+    def _join(self) -> None:
+        """Give what both sides put into one place the key of ours."""
+        ours = {place: key for key, place in self._placed(self._keys[1]) if key[0] == OURS}
+        keys = self._keys[2]
+        for path in sorted(keys, key=len):
+            if keys[path][0] == THEIRS:
+                keys[path] = ours.get(_place_of(path, keys), keys[path])
+
+    def _placed(self, keys: Mapping[str, str]) -> Iterator[tuple[str, _Place]]:
+        return ((key, _place_of(path, keys)) for path, key in keys.items())
+
+    def _choose(self) -> None:
+        base, ours, theirs = self._places
+        for key in {**base, **ours, **theirs}:
+            was, first, second = base.get(key), ours.get(key), theirs.get(key)
+            if first is None or second is None or first == second:
+                self._chosen[key] = first or second or was or _Place(_NOWHERE, "")
+                continue
+            was = was or first
+            for before, one, other in zip(was, first, second, strict=True):
+                if one != other and before not in (one, other) and not one.isdecimal():
+                    self.clashes[key] = "both sides gave the module another name or place"
+            self._chosen[key] = _Place(*map(pick, was, first, second))
+
+    def _number_lists(self) -> None:
+        """Number the entries of lists anew that both sides changed: each entry stands behind what it stood behind."""
+        lists: list[defaultdict[str, dict[str, int]]] = []
+        for places in self._places:
+            found: defaultdict[str, dict[str, int]] = defaultdict(dict)
+            for key, place in places.items():
+                above = self._chosen[key].above
+                if place.above == above and place.name.isdecimal() and len(place.name) < 10:
+                    found[above][key] = int(place.name)
+            lists.append(found)
+        base, ours, theirs = lists
+        for above in ours.keys() & theirs.keys():
+            sides = base[above], ours[above], theirs[above]
+            if sides[1] in (sides[0], sides[2]) or sides[2] == sides[0]:
+                continue
+            if any(sorted(side.values()) != list(range(len(side))) for side in sides):
+                continue
+            orders = [sorted((key for key in side if self._is_left(key)), key=side.__getitem__) for side in sides]
+            order, tied = woven(orders)
+            if tied:
+                self.clashes[above] = "both sides put modules into one place of a list"
+            for number, key in enumerate(order):
+                self._chosen[key] = self._chosen[key]._replace(name=str(number))
+
+    def _is_left(self, key: str) -> bool:
+        """Whether neither side took a module away."""
+        return key[0] != BASE or all(key in places for places in self._places[1:])
+
+    def _refuse_twins(self) -> None:
+        seen: dict[_Place, str] = {}
+        for key, place in self._chosen.items():
+            if self._is_left(key) and seen.setdefault(place, key) != key:
+                self.clashes.setdefault(key, "both sides have another module of this name")
+
+    def _find_path(self, key: str) -> None:
+        """Put the names above one after the other; modules that both sides put into each other end at the root."""
+        way: dict[str, None] = {}
+        while key and key not in self._paths:
+            if key in way:
+                self.clashes.setdefault(key, "both sides put modules into each other")
+                break
+            way[key] = None
+            key = self._chosen[key].above
+        path = self._paths.get(key, "")
+        for each in reversed(way):
+            name = self._chosen[each].name
+            path = self._paths[each] = f"{path}.{name}" if path else name
+
+
+def _place_of(path: str, keys: Mapping[str, str]) -> _Place:
+    if not path:
+        return _Place(_NOWHERE, "")
+    above, name = split_path(path)
+    return _Place(keys[above], name)
+
+
+def _with_every_module(graph: Graph) -> Graph:
+    """The graph with a scope for every path in it, those above included, and nothing in the new ones."""
+    found: dict[str, None] = {"": None}
+    for path in (*graph.scopes, *(node.scope for node in graph.nodes.values()), *(cut.scope for cut in graph.cuts)):
+        for each in upwards(path):
+            if each in found:
+                break
+            found[each] = None
+    new = (Scope(path) for path in sorted(found, key=len) if path not in graph.scopes)
+    return Graph.of(graph.nodes.values(), (*graph.scopes.values(), *new), graph.cuts)

@@ -1,0 +1,170 @@
+"""The records of one of three graphs with keys in place of names, so that those of all three can be compared."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from gradir.ir.edges import edges_into, rewired
+from gradir.ir.ids import encode_component, function_prefix, split_ordinal, storage_key
+from gradir.ir.model import Cut, Node, Ref, Saved, Scope
+from gradir.ir.module_tree import OUTSIDE, ModuleTree
+from gradir.ir.order import postorder
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from gradir.diffs.merging.places import Places
+    from gradir.ir import Graph
+
+__all__ = ["FIXED", "LEAF", "NAMED", "ORDINAL", "TENSOR", "TEXT", "UNDER", "Side", "dependencies"]
+
+ORDINAL, LEAF, NAMED, UNDER, FIXED = "#", "leaf", "name", "/", "="
+"""How an id is made: counted, of a leaf without a name, of its name, of that of its first input, or by hand."""
+
+TENSOR, TEXT, SLOT = "t", "x", "s"
+"""What a storage is called after: a tensor that owns it, nothing in the graph, or its first slot."""
+
+COUNTS = ("total", "trainable")
+
+
+class Side:
+    """One of the three graphs: what its nodes, modules, cuts and storages are in the words of the result.
+
+    ``keys`` has the key of each node. Whoever makes a side fills it, inputs first.
+    """
+
+    def __init__(self, graph: Graph, number: int, places: Places) -> None:
+        self.graph = graph
+        self.keys: dict[str, str] = {}
+        self._number = number
+        self._places = places
+
+    def path(self, path: str) -> str:
+        """What one of its modules is called in the result."""
+        return self._places.path(self._number, path)
+
+    def signature(self, node: Node) -> Hashable:
+        """What makes a new node the same as a new one of the other side: what it does, where, and with what."""
+        edges = tuple((self.keys[edge.src], *edge[1:2], *edge[3:]) for edge in edges_into(node))
+        names = tuple(self._places.name(self._number, name) for name in node.names)
+        what = (names or node.outputs) if not (node.op or edges) else node.op
+        place = node.id if node.role == "output" else ""
+        return node.role, what, self.path(node.scope), edges, len(node.inputs), place
+
+    def node(self, node_id: str, storages: Mapping[tuple[str, str], str]) -> Node:
+        """A node in the words of the result; its id says how it is made, its storages are keys."""
+        node = self.graph.nodes[node_id]
+        return replace(
+            node,
+            id=self._kind(node),
+            scope=self.path(node.scope),
+            names=tuple([self._places.name(self._number, name) for name in node.names]),
+            saved=tuple([self._slot(slot, storages[node_id, slot.slot]) for slot in node.saved]),
+            **rewired(node, lambda ref, _: self._ref(ref)),
+        )
+
+    def cuts(self) -> dict[Hashable, Cut]:
+        """The cuts in the words of the result, by what they cut; those that are alike are counted."""
+        found: dict[Hashable, Cut] = {}
+        seen: defaultdict[Hashable, int] = defaultdict(int)
+        for cut in self.graph.cuts:
+            names = tuple(self._places.name(self._number, name) for name in cut.names)
+            at, into = (self.keys.get(node_id, "") for node_id in (cut.at, cut.into))
+            now = replace(cut, names=names, scope=self.path(cut.scope), at=at, into=into)
+            key = (now.kind, now.op, now.scope, names) if cut.is_place else ("", "", "", names)
+            seen[key] += 1
+            found[(*key, seen[key])] = now
+        return found
+
+    @cached_property
+    def scopes(self) -> dict[str, Scope]:
+        """The modules of the table by key, their counts without those of the modules in them."""
+        tree = ModuleTree(self.graph.scopes.values())
+        rest = [{count: getattr(scope, count) - scope.own for count in COUNTS} for scope in tree.scopes]
+        for scope, parent in zip(tree.scopes, tree.parents, strict=True):
+            if parent != OUTSIDE:
+                for count in COUNTS:
+                    rest[parent][count] -= getattr(scope, count)
+        return {
+            self._places.key(self._number, scope.path): replace(scope, path=self.path(scope.path), **counts)
+            for scope, counts in zip(tree.scopes, rest, strict=True)
+        }
+
+    @cached_property
+    def is_canonical(self) -> bool:
+        """Whether the nodes stand in the order in which capture and `gradir.Builder` put them."""
+        nodes = self.graph.nodes
+        return postorder([node.id for node in self.graph.outputs], lambda key: dependencies(nodes, key)) == [*nodes]
+
+    def storages(self, base: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+        """The storage of each slot, by node and slot, as a key that is the same in all graphs.
+
+        That of the base where a slot was there, and ``base`` has those by the keys of nodes.
+        """
+        nodes = self.graph.nodes
+        first: dict[str, tuple[str, str]] = {}
+        of_slot: dict[tuple[str, str], str] = {}
+        for node in nodes.values():
+            for slot in node.saved:
+                of_slot[node.id, slot.slot] = slot.storage or storage_key(node.id, slot.slot)
+        own = {storage_key(*place) for place in of_slot}
+        for (node_id, slot_name), name in of_slot.items():
+            place = self.keys[node_id], slot_name
+            if name not in first or (place in base and first[name] not in base):
+                first[name] = place
+        taken: set[str] = set()
+        called: dict[str, str] = {}
+        for name, (key, slot_name) in first.items():
+            if name in nodes:
+                called[name] = TENSOR + self.keys[name]
+                continue
+            called[name] = TEXT + name if name not in own else SLOT + storage_key(key, slot_name)
+            found = base.get((key, slot_name), "")
+            if found.startswith(SLOT) and name in own and found not in taken:
+                called[name] = found
+                taken.add(found)
+        return {place: called[name] for place, name in of_slot.items()}
+
+    @cached_property
+    def _counted(self) -> set[str]:
+        """What ids start with that are counted in the order of the nodes, as capture does it."""
+        counts: defaultdict[str, int] = defaultdict(int)
+        wrong: set[str] = set()
+        for node in self.graph.nodes.values():
+            prefix, ordinal = split_ordinal(node.id)
+            counts[prefix] += 1
+            if ordinal != counts[prefix]:
+                wrong.add(prefix)
+        return counts.keys() - wrong
+
+    def _kind(self, node: Node) -> str:
+        prefix, ordinal = split_ordinal(node.id)
+        first = next((ref.id for ref in node.inputs if ref is not None), "")
+        if first and node.id.startswith(f"{first}/"):
+            return UNDER + node.id[len(first) + 1 :]
+        if ordinal and prefix in self._counted:
+            if node.op and prefix == function_prefix(encode_component(node.scope), encode_component(node.op)):
+                return ORDINAL
+            if not node.op and not node.names and prefix == f"{LEAF}:":
+                return LEAF
+        name = encode_component(node.names[0]) if node.names and not node.op else ""
+        if name and (node.id == name or (node.id.startswith(f"{name}~") and node.id[len(name) + 1 :].isdecimal())):
+            return NAMED
+        return FIXED + node.id
+
+    def _slot(self, slot: Saved, storage: str) -> Saved:
+        return replace(slot, origin=self._ref(slot.origin), storage=storage)
+
+    def _ref(self, ref: Ref | None) -> Ref | None:
+        return None if ref is None else replace(ref, id=self.keys[ref.id])
+
+
+def dependencies(nodes: Mapping[str, Node], key: str) -> list[str]:
+    """What has to stand before a node: its inputs, and the buffers that it saves."""
+    node = nodes[key]
+    origins = (slot.origin.id for slot in node.saved if slot.origin is not None)
+    return [*(edge.src for edge in edges_into(node)), *(key for key in origins if nodes[key].role == "buffer")]

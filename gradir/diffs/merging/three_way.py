@@ -1,0 +1,268 @@
+"""Merge what two sides made of one graph: nodes, modules and cuts as `gradir.diffs.matching` pairs them."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from gradir.diffs.hunks import script
+from gradir.diffs.matching import match
+from gradir.diffs.merging.places import BASE, OURS, THEIRS, Places
+from gradir.diffs.merging.result import ids_of, order_of, written
+from gradir.diffs.merging.side import COUNTS, TENSOR, Side
+from gradir.diffs.merging.values import Combiner, pick, same, woven
+from gradir.errors import GraphError
+from gradir.gcpause import paused_gc
+from gradir.ir import Cut, Graph, Node, Scope
+from gradir.ir.edges import edges_into
+from gradir.ir.model import MOST
+from gradir.ir.module_tree import OUTSIDE, ModuleTree
+from gradir.ir.validate import check_all
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+__all__ = ["Conflict", "Merged", "merged"]
+
+R = TypeVar("R", Node, Scope, Cut)
+
+_CHANGED: Final = "both sides changed it, and not in the same way"
+_REMOVED: Final = "one side changed what the other removed"
+_USED: Final = "one side uses what the other removed"
+_UNUSED: Final = "no output depends on it after both edits"
+_ADDED: Final = "both sides added the graph, and not the same"
+
+
+class Conflict(NamedTuple):
+    """Something that both sides changed: its module, why it cannot be merged, and what it is called in each graph.
+
+    ``subject`` is ``node``, ``scope``, ``cut`` or ``graph``. The names are those of a `gradir.Change`, in the base and
+    on both sides, empty where the graph does not have it.
+    """
+
+    subject: str
+    module: str
+    reason: str
+    base: str = ""
+    ours: str = ""
+    theirs: str = ""
+
+
+class Merged(NamedTuple):
+    """The graph with both edits, nothing where they are in conflict, and the conflicts."""
+
+    graph: Graph | None
+    conflicts: tuple[Conflict, ...] = ()
+
+
+def merged(base: Graph, ours: Graph, theirs: Graph) -> Merged:
+    """The graph with the edits of both sides.
+
+    What one side left as it was is as the other made it, field by field. The result is in canonical order with the ids
+    that a capture gives, if all three graphs are so.
+
+    >>> from gradir.ir import Ref
+    >>> def graph(dim, eps):
+    ...     f = Node("f:1", op="f", attrs={"dim": dim, "eps": eps})
+    ...     return Graph.of([f, Node("output", role="output", inputs=(Ref("f:1", 0),))])
+    >>> dict(merged(graph(0, 0), graph(1, 0), graph(0, 2)).graph.nodes["f:1"].attrs)
+    {'dim': 1, 'eps': 2}
+    >>> [conflict.base for conflict in merged(graph(0, 0), graph(1, 0), graph(2, 0)).conflicts]
+    ['f:1']
+    """
+    if not script(base, ours) or not script(ours, theirs):
+        return Merged(theirs)
+    if not script(base, theirs):
+        return Merged(ours)
+    if not base.nodes:
+        return Merged(None, (Conflict("graph", "", _ADDED),))
+    with paused_gc():
+        return _Merge((base, ours, theirs)).merged()
+
+
+class _Merge:
+    def __init__(self, graphs: tuple[Graph, Graph, Graph]) -> None:
+        self._graphs = graphs
+        matchings = [match(graphs[0], side) for side in graphs[1:]]
+        self._places = Places(graphs, matchings)
+        self._sides = [Side(graph, number, self._places) for number, graph in enumerate(graphs)]
+        base, ours, theirs = self._sides
+        base.keys.update((node_id, BASE + node_id) for node_id in graphs[0].nodes)
+        for mark, side, matching in zip((OURS, THEIRS), (ours, theirs), matchings, strict=True):
+            was = {after: BASE + before for before, after in matching.nodes.items()}
+            side.keys.update((node_id, was.get(node_id, mark + node_id)) for node_id in side.graph.nodes)
+        _join(ours, theirs)
+        self._ids = [{key: node_id for node_id, key in side.keys.items()} for side in self._sides]
+        self._conflicts: list[Conflict] = []
+
+    def merged(self) -> Merged:
+        nodes = self._nodes()
+        scopes, cuts = self._scopes(), self._cuts(nodes)
+        for key, reason in self._places.clashes.items():
+            self._add("scope", self._places.path_of(key), reason, key)
+        self._check_uses(nodes)
+        if self._conflicts:
+            return Merged(None, tuple(self._conflicts))
+        order = order_of(nodes, self._sides)
+        for key in nodes.keys() - set(order):
+            self._add("node", nodes[key].scope, _UNUSED, key)
+        if self._conflicts:
+            return Merged(None, tuple(sorted(self._conflicts)))
+        ids = ids_of(nodes, order)
+        named = (replace(cut, at=ids.get(cut.at, ""), into=ids.get(cut.into, "")) for cut in cuts)
+        producer = Combiner().of(*(graph.producer for graph in self._graphs))
+        lost = [[getattr(graph, word) for graph in self._graphs] for word in ("read_from", "unknown")]
+        read_from, unknown = (next(filter(None, words), "") for words in lost)
+        records = written(nodes, order, ids)
+        graph = Graph.of(records, scopes, named, producer, read_from=read_from, unknown=unknown)
+        try:
+            check_all(graph)
+        except GraphError as error:
+            return Merged(None, (Conflict("graph", "", f"both edits together break the graph: {error}"),))
+        return Merged(graph)
+
+    def _nodes(self) -> dict[str, Node]:
+        """The nodes by key, with keys in place of ids."""
+        base = self._sides[0]
+        own = base.storages({})
+        known = {(base.keys[node_id], slot): storage for (node_id, slot), storage in own.items()}
+        storages = [own, *(side.storages(known) for side in self._sides[1:])]
+        found: dict[str, Node] = {}
+        for key in dict.fromkeys(key for ids in self._ids for key in ids):
+            records = [
+                side.node(ids[key], stored) if key in ids else None
+                for side, ids, stored in zip(self._sides, self._ids, storages, strict=True)
+            ]
+            if records[1] and records[2]:
+                # How an id is made is no edit of its own.
+                kind = pick(*(record.id if record else "" for record in records))
+                records = [record and replace(record, id=kind) for record in records]
+            node, reason = _combined(*records)
+            if reason:
+                self._add("node", max(record.scope for record in records if record), reason, key)
+            if node is not None:
+                found[key] = node
+        return found
+
+    def _scopes(self) -> list[Scope]:
+        tables = [side.scopes for side in self._sides]
+        found: dict[str, Scope] = {}
+        for key in dict.fromkeys(key for table in tables for key in table):
+            records = [table.get(key) for table in tables]
+            path = self._places.path_of(key)
+            rests = [{count: getattr(record, count) for count in COUNTS} if record else {} for record in records]
+            plain = [record and replace(record, **dict.fromkeys(COUNTS, 0)) for record in records]
+            scope, reason = _combined(*plain)
+            if reason:
+                self._add("scope", path, reason, key)
+            if scope is not None:
+                found[key] = replace(scope, **_sums(*rests))
+        order, _ = woven([found[key].path for key in table if key in found] for table in tables)
+        by_path = {scope.path: scope for scope in found.values()}
+        return _with_totals([by_path[path] for path in order]) if len(by_path) == len(found) else []
+
+    def _cuts(self, nodes: Mapping[str, Node]) -> list[Cut]:
+        sides = [side.cuts() for side in self._sides]
+        found: dict[Hashable, Cut] = {}
+        for key in dict.fromkeys(key for side in sides for key in side):
+            records = [side.get(key) for side in sides]
+            # Where a cut stands follows from the program and the nodes.
+            for field in ("at", "into", "slot"):
+                values = [getattr(record, field) for record in records if record]
+                if len(set(values)) > 1:
+                    # Of a slot any will do, of a node one that is left.
+                    end = max([value for value in values if value in nodes] or values, key=repr)
+                    records = [record and replace(record, **{field: end}) for record in records]
+            cut, reason = _combined(*records)
+            if reason:
+                module = max(record.scope for record in records if record)
+                self._conflicts.append(Conflict("cut", module, reason, *map(_cut_name, records)))
+            if cut is not None:
+                found[key] = cut
+        order, _ = woven([repr(key) for key in side if key in found] for side in sides)
+        by_text = {repr(key): cut for key, cut in found.items()}
+        return [by_text[text] for text in order]
+
+    def _check_uses(self, nodes: Mapping[str, Node]) -> None:
+        for key, node in nodes.items():
+            used = [edge.src for edge in edges_into(node)]
+            used += [slot.origin.id for slot in node.saved if slot.origin is not None]
+            used += [slot.storage[len(TENSOR) :] for slot in node.saved if slot.storage.startswith(TENSOR)]
+            if not all(map(nodes.__contains__, used)):
+                self._add("node", node.scope, _USED, key)
+
+    def _add(self, subject: str, module: str, reason: str, key: str) -> None:
+        if subject == "node":
+            names = [ids.get(key, "") for ids in self._ids]
+        else:
+            names = [self._places.called(number, key) for number in range(len(self._sides))]
+        self._conflicts.append(Conflict(subject, module, reason, *names))
+
+
+def _join(ours: Side, theirs: Side) -> None:
+    """Give what both sides added alike one key: the same operation of the same inputs in the same module."""
+    waiting: defaultdict[Hashable, deque[str]] = defaultdict(deque)
+    for node_id, node in ours.graph.nodes.items():
+        if ours.keys[node_id].startswith(OURS):
+            waiting[ours.signature(node)].append(ours.keys[node_id])
+    for node_id, node in theirs.graph.nodes.items():
+        if theirs.keys[node_id].startswith(THEIRS) and (keys := waiting.get(theirs.signature(node))):
+            theirs.keys[node_id] = keys.popleft()
+
+
+def _combined(base: R | None, ours: R | None, theirs: R | None) -> tuple[R | None, str]:
+    """A record of both edits, nothing where one took it away, and why it cannot be."""
+    if ours is None or theirs is None:
+        left = ours or theirs
+        if left is None:
+            return None, ""
+        if base is None:
+            return left, ""
+        return None, "" if same(_lasting(left), _lasting(base)) else _REMOVED
+    combiner = Combiner()
+    found: R = combiner.of(UNSET if base is None else base, ours, theirs)
+    return found, _CHANGED if combiner.clashes else ""
+
+
+def _cut_name(cut: Cut | None) -> str:
+    """What a change of a diff calls a cut."""
+    if cut is None:
+        return ""
+    return cut.names[0] if cut.names and not cut.is_place else cut.kind
+
+
+def _lasting(record: R) -> R:
+    """A record without what follows from others, or from lines above it."""
+    if isinstance(record, Node):
+        saved = tuple(replace(slot, origin=None, storage="") for slot in record.saved)
+        return replace(record, source=None, saved=saved)
+    if isinstance(record, Cut):
+        return replace(record, source=None, via=None)
+    return record
+
+
+def _sums(base: Mapping[str, int], ours: Mapping[str, int], theirs: Mapping[str, int]) -> dict[str, int]:
+    found = {}
+    for count in COUNTS:
+        was, first, second = (side.get(count) for side in (base, ours, theirs))
+        both = [number for number in (first, second) if number is not None]
+        found[count] = both[0] if len(set(both)) == 1 else sum(both) - (was or 0)
+    return found
+
+
+def _with_totals(scopes: Sequence[Scope]) -> list[Scope]:
+    """The modules with the counts of those in them."""
+    tree = ModuleTree(scopes)
+    sums = [{count: scope.own + getattr(scope, count) for count in COUNTS} for scope in tree.scopes]
+    for at in reversed(range(len(sums))):
+        if tree.parents[at] != OUTSIDE:
+            for count in COUNTS:
+                sums[tree.parents[at]][count] += sums[at][count]
+    by_path = {scope.path: counts for scope, counts in zip(tree.scopes, sums, strict=True)}
+    return [
+        replace(scope, **{count: min(MOST, max(0, number)) for count, number in by_path[scope.path].items()})
+        for scope in scopes
+    ]

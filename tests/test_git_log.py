@@ -1,0 +1,48 @@
+"""What ``git log -p`` shows of a history of real edits is not longer than without gradir."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from git_places import Run, runner
+
+pytest.importorskip("torch")
+
+from gpt_history import EDITS, versions
+
+import gradir
+
+pytest_plugins = ["git_fixtures"]
+pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+
+LOG = ("git", "log", "-p", "--format=%s")
+
+
+@pytest.fixture
+def history(tmp_path: Path, environment: dict[str, str]) -> Run:
+    """A repository with a commit for each edit."""
+    root = tmp_path / "history"
+    root.mkdir()
+    run = runner(root, environment)
+    run("git", "init", "-q")
+    for number, graph in enumerate(versions(sources=True)):
+        gradir.save(graph, root / "gpt.gir")
+        run("git", "add", "gpt.gir")
+        run("git", "commit", "-q", "--allow-empty", "-m", f"edit {number}")
+    assert len(EDITS) - 3 < number
+    return run
+
+
+def test_a_log_is_not_longer_than_without_the_driver(history: Run) -> None:
+    raw = history(*LOG).splitlines()
+    history("gradir", "git", "install")
+    shown = history(*LOG).splitlines()
+    assert len(shown) < len(raw)
+    # Nor is it wider.
+    assert sum(map(len, shown)) < 0.6 * sum(map(len, raw))
+    # The last edit moved lines of the program, and no more.
+    last = "git", "log", "-p", "-1", "--format="
+    assert '"source":' in "".join(raw[:30])
+    assert "@@" not in history(*last)

@@ -1,0 +1,212 @@
+"""Two edits of one graph in one: what a merge gives, and what it refuses."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from diff_pairs import edits, valid_pairs
+from edit_scripts import plan, script
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from strategies import graphs
+
+import gradir
+from gradir.diffs.merging import merged
+from gradir.diffs.merging.three_way import _Merge
+from gradir.errors import GraphError
+from gradir.ir import Builder, Cut, Graph, Node, Ref, Scope, Source, TensorMeta
+from gradir.ir.validate import check_all
+
+PLAIN = TensorMeta("float32", (3,))
+
+
+@given(valid_pairs)
+def test_what_one_side_left_as_it_was_is_as_the_other_made_it(pair: tuple[Graph, Graph]) -> None:
+    base, edited = pair
+    for sides in ((base, edited), (edited, base), (edited, edited)):
+        assert merged(base, *sides).graph == edited
+
+
+@given(graphs(), graphs())
+def test_the_same_holds_where_nothing_is_taken_for_granted(base: Graph, edited: Graph) -> None:
+    """`merged` looks for equal graphs first; this is what it does without."""
+    for sides in ((base, edited), (edited, base), (edited, edited)):
+        assert _Merge((base, *sides)).merged().graph == edited
+
+
+@given(valid_pairs, st.data())
+def test_it_does_not_matter_which_side_is_which(pair: tuple[Graph, Graph], data: st.DataObject) -> None:
+    base, ours = pair
+    theirs = data.draw(edits(base))
+    try:
+        check_all(theirs)
+    except GraphError:
+        assume(False)
+    one, other = merged(base, ours, theirs), merged(base, theirs, ours)
+    assert one.graph == other.graph
+    turned = [replaced._replace(ours=replaced.theirs, theirs=replaced.ours) for replaced in other.conflicts]
+    assert sorted(one.conflicts) == sorted(turned)
+    if one.graph is not None:
+        check_all(one.graph)
+        assert gradir.loads(gradir.dumps(one.graph)) == one.graph
+
+
+@given(st.integers(0, 200), st.integers(0, 5))
+def test_a_wide_edit_and_a_small_one(seed: int, place: int) -> None:
+    """Layers come, go and are renamed on one side, and a value changes on the other, in what is left of them."""
+    made = script(plan(60, seed), ["insert layer", "delete layer", "rename prefix"], seed)
+    base, wide = made.before, made.after
+    kept = [node_id for node_id in base.nodes if node_id in made.truth and base.nodes[node_id].attrs]
+    node = base.nodes[kept[place % len(kept)]]
+    small = replace(base, nodes={**base.nodes, node.id: replace(node, ext={"seen": True})})
+    found = merged(base, wide, small).graph
+    # Of equal layers it may be taken for the one that went.
+    assume(found is not None)
+    assert found is not None
+    (seen,) = (node for node in found.nodes.values() if node.ext)
+    unseen = replace(found, nodes={**found.nodes, seen.id: replace(seen, ext={})})
+    # Here a storage that nobody shares has a name.
+    assert not gradir.diff(wide, unseen, ignore=["saved.result.storage"])
+
+
+def chain(*ops: str, scope: str = "h", **attrs: int) -> Graph:
+    """Operations one after the other; ``attrs`` are those of the first of a name."""
+    builder = Builder()
+    value = builder.tensor("w", PLAIN, role="parameter")
+    for op in ops:
+        own = {"k": attrs[op]} if op in attrs else None
+        value = builder.function(op, [value], [PLAIN], scope=scope, attrs=own)
+    builder.output(value)
+    return builder.build(scopes=[Scope(scope, "Layer", own=3, total=3, trainable=3)])
+
+
+def test_ordinals_are_those_of_a_capture() -> None:
+    base, both = chain("exp", "sin", "exp"), chain("cos", "exp", "sin", "exp", "cos")
+    assert merged(base, chain("cos", "exp", "sin", "exp"), chain("exp", "sin", "exp", "cos")).graph == both
+    assert [*both.nodes][:2] == ["w", "h/cos:1"]
+
+
+def test_an_operation_that_one_side_put_into_a_module_that_the_other_renamed() -> None:
+    found = merged(chain("exp", "sin"), chain("exp", "sin", scope="g"), chain("exp", "cos", "sin")).graph
+    assert found == chain("exp", "cos", "sin", scope="g")
+
+
+def test_the_same_edit_twice_is_one() -> None:
+    ours, theirs = chain("exp", "cos", "sin", exp=1), chain("exp", "cos", "sin", sin=2)
+    assert merged(chain("exp", "sin"), ours, theirs).graph == chain("exp", "cos", "sin", exp=1, sin=2)
+
+
+CONFLICTS = {
+    "one value": (chain("exp", exp=0), chain("exp", exp=1), chain("exp", exp=2)),
+    "one type": (chain("exp", exp=0), chain("exp", exp=True), chain("exp", exp=1)),
+    "one place": (chain("exp", "sin"), chain("exp", "cos", "sin"), chain("exp", "tan", "sin")),
+    "gone and changed": (chain("exp", "sin", sin=0), chain("exp"), chain("exp", "sin", sin=1)),
+    "gone and used": (chain("exp", "sin"), chain("exp"), chain("exp", "sin", "cos")),
+    "two names": (chain("exp", "sin"), chain("exp", "sin", scope="f"), chain("exp", "sin", scope="g")),
+}
+
+
+@pytest.mark.parametrize("name", CONFLICTS)
+def test_a_conflict_is_told_and_nothing_is_made_up(name: str) -> None:
+    found = merged(*CONFLICTS[name])
+    assert found.graph is None
+    assert found.conflicts
+    assert {conflict.module for conflict in found.conflicts} <= {"h", "f", "g", ""}
+
+
+def test_values_of_one_node_are_merged_one_by_one() -> None:
+    def graph(alpha: int, beta: int, shape: tuple[int, ...], line: int) -> Graph:
+        node = Node("f:1", op="f", attrs={"a": alpha, "b": beta, "sizes": shape}, source=Source("a.py", line))
+        return Graph.of([node, Node("output", role="output", inputs=(Ref("f:1", 0),))])
+
+    found = merged(graph(0, 0, (2, 3), 10), graph(1, 0, (4, 3), 12), graph(0, 1, (2, 6), 13)).graph
+    # Two lines were put above it by one side, and three by the other.
+    assert found == graph(1, 1, (4, 6), 15)
+
+
+def test_both_put_another_layer_into_one_place_of_a_list() -> None:
+    def graph(*names: str) -> Graph:
+        builder = Builder()
+        value = builder.tensor("x", PLAIN)
+        for number, name in enumerate(names):
+            value = builder.function(name, [value], [PLAIN], scope=f"h.{number}")
+        builder.output(value)
+        return builder.build(scopes=[Scope(f"h.{number}", name) for number, name in enumerate(names)])
+
+    base = graph("a", "b", "c")
+    assert merged(base, graph("n", "a", "b", "c"), graph("a", "b", "c", "m")).graph == graph("n", "a", "b", "c", "m")
+    assert merged(base, graph("n", "a", "b", "c"), graph("a", "c")).graph == graph("n", "a", "c")
+    assert merged(base, graph("a", "n", "b", "c"), graph("a", "m", "b", "c")).conflicts
+
+
+def test_cuts_are_merged() -> None:
+    def graph(*names: str) -> Graph:
+        return replace(chain("exp"), cuts=tuple(Cut("unreached", (f"h.{name}",), "h") for name in names))
+
+    assert merged(graph("a", "b"), graph("b"), graph("a", "b", "c")).graph == graph("b", "c")
+
+
+def test_a_cycle_that_neither_side_has_is_a_conflict() -> None:
+    def graph(first: str, second: str) -> Graph:
+        nodes = {name: Node(name, op=name, inputs=(Ref(of, 0),)) for name, of in (("a", first), ("b", second))}
+        order = ["a", "b"] if second == "a" else ["b", "a"]
+        last = Node("output", role="output", inputs=(Ref("a", 0), Ref("b", 0)))
+        return Graph.of([Node("x", role="leaf"), *(nodes[name] for name in order), last])
+
+    (conflict,) = merged(graph("x", "x"), graph("x", "a"), graph("b", "x")).conflicts
+    assert conflict.reason.startswith("both edits together break the graph")
+
+
+def test_what_this_gradir_does_not_know_is_not_lost() -> None:
+    base, ours, theirs = chain("exp", exp=0), replace(chain("exp", exp=1), unknown="a key"), chain("exp", "sin", exp=0)
+    found = merged(base, ours, theirs).graph
+    assert found is not None
+    with pytest.raises(gradir.FormatError, match="a key"):
+        gradir.dumps(found)
+
+
+def test_time_grows_with_the_graph_and_not_faster() -> None:
+    """Every step of a merge is counted in the lines that Python runs."""
+    import sys
+
+    def lines(size: int) -> int:
+        base = chain(*(["exp", "sin"] * size))
+        first, *_, last = (node for node in base.nodes.values() if node.op == "exp")
+        sides = [replace(base, nodes={**base.nodes, node.id: replace(node, attrs={"k": 1})}) for node in (first, last)]
+        count = 0
+
+        def trace(*_: object) -> object:
+            nonlocal count
+            count += 1
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            assert merged(base, *sides).graph is not None
+        finally:
+            sys.settrace(before)
+        return count
+
+    assert lines(400) < 2.6 * lines(200)
+
+
+def test_models_merge_to_what_a_capture_of_both_edits_gives() -> None:
+    pytest.importorskip("torch")
+    from merged_models import EDITS, model_graph
+
+    base = model_graph()
+    conflicts = set()
+    wide = {"adapter", "freeze", "rename", "insert"}
+    for pair in (pair for pair in combinations(EDITS, 2) if wide.intersection(pair)):
+        found = merged(base, *(model_graph(edit) for edit in pair)).graph
+        if found is None:
+            conflicts.add(pair)
+        else:
+            assert found == model_graph(*pair), pair
+    both = merged(base, model_graph("rename", "append"), model_graph("insert", "eps")).graph
+    assert both == model_graph("rename", "eps", "append", "insert")
+    # These change the same modules.
+    assert conflicts == {("no bias", "freeze"), ("detach", "freeze")}
