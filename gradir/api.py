@@ -6,11 +6,8 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from gradir.errors import GradirError
-
 if TYPE_CHECKING:
     import graphviz
-    import networkx as nx
 
     from gradir.diffs.changes import Diff
     from gradir.explanations.model import Explanation
@@ -34,7 +31,6 @@ __all__ = [
     "release",
     "render",
     "save",
-    "to_networkx",
     "unpatch",
     "verify",
 ]
@@ -331,22 +327,6 @@ def matching(graph: Graph, pattern: str) -> set[str]:
     from gradir.passes import matching as named
 
     return named(graph, pattern)
-
-
-def to_networkx(graph: Graph) -> nx.MultiDiGraph[str]:
-    """A graph as networkx has it, see `gradir.Graph.to_networkx`."""
-    import json
-
-    from gradir import registry
-
-    try:
-        import networkx as nx
-    except ModuleNotFoundError as error:
-        raise GradirError("networkx is not installed: pip install 'gradir[networkx]'") from error
-    # What reads the form makes the kind of graph that its text says, which is always this one.
-    made: Any = nx.node_link_graph(json.loads(registry.export("nodelink", graph, {})), edges="edges")
-    linked: nx.MultiDiGraph[str] = made
-    return linked
 
 
 def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = False) -> Diff:

@@ -196,8 +196,9 @@ class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
         >>> list(g.to_networkx().edges(keys=True))
         [('x', 'mul:1', 0), ('x', 'mul:1', 1)]
         """
-        made: nx.MultiDiGraph[str] = _public().to_networkx(self)
-        return made
+        from gradir.ir.queries import networkx_of
+
+        return networkx_of(self.to("nodelink"))
 
     def to(self, exporter: str, **options: object) -> str:
         """Export to text: ``g.to("mermaid")``. The same as `gradir.export`.

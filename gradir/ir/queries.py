@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from gradir.errors import GraphError
+from gradir.errors import GradirError, GraphError
 from gradir.hints import did_you_mean
 from gradir.ir.edges import sources
 from gradir.ir.model import Node, Scope
 from gradir.ir.saved import SavedBytes, folded_bytes
 from gradir.ir.totals import bounded
 
-__all__ = ["Account", "below", "consumers", "known", "producers", "saved_bytes"]
+if TYPE_CHECKING:
+    import networkx as nx
+
+__all__ = ["Account", "below", "consumers", "known", "networkx_of", "producers", "saved_bytes"]
 
 Account: TypeAlias = Literal["scope", "op", "node"]
 
@@ -78,3 +81,21 @@ def saved_bytes(nodes: Mapping[str, Node], by: Account) -> dict[str, int]:
     for account, size in kept.by_account().items():
         found[account] += size
     return {account: bounded(size) for account, size in found.items() if size}
+
+
+def networkx_of(text: str) -> nx.MultiDiGraph[str]:
+    """The graph of networkx in a node-link JSON.
+
+    Raises:
+        GradirError: networkx is not installed.
+    """
+    import json
+
+    try:
+        import networkx as nx
+    except ModuleNotFoundError as error:
+        raise GradirError("networkx is not installed: pip install 'gradir[networkx]'") from error
+    # What reads the form makes the kind of graph that its text says, which is always this one.
+    made: Any = nx.node_link_graph(json.loads(text), edges="edges")
+    linked: nx.MultiDiGraph[str] = made
+    return linked
