@@ -8,7 +8,7 @@ from gradir.ir import TensorMeta
 from gradir.ir.edges import sources
 from gradir.ir.excerpt import shortened
 from gradir.ir.frozen import NOTHING
-from gradir.ir.marks import ELIDED, SIGNS, failure, is_focus, lost_slots, operation_before
+from gradir.ir.marks import ELIDED, SIGNS, failure, is_focus, lost_slots, operation_before, times
 from gradir.ir.memo import Memo
 from gradir.ir.model import first_known
 from gradir.ir.saved import whole_number
@@ -16,9 +16,11 @@ from gradir.ir.text import counted, printable, short_bytes
 from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from typing import TypeGuard
 
-    from gradir.ir import Graph, Node
+    from gradir.ir import Graph, Node, Scope
+    from gradir.ir.cuts import Stub
 
 __all__ = [
     "CONTEXT",
@@ -27,13 +29,17 @@ __all__ = [
     "FOCUSED",
     "NO_VALUE",
     "OTHER",
+    "UNREACHED",
     "Legend",
     "Words",
     "border",
+    "cut_looks",
     "failure_lines",
+    "frame_name",
     "inlined",
     "legend",
     "module_name",
+    "stands_for_steps",
 ]
 
 CONTEXT: Final = "context"
@@ -47,6 +53,9 @@ OTHER: Final = "other"
 
 CUT: Final = "cut"
 """The role of the box that says why gradient ends, and the kind of the line from there."""
+
+UNREACHED: Final = "\0unreached"
+"""The look in a legend of a box of that role which is no place in a program, but parameters."""
 
 FAILED: Final = "\0failed"
 """What follows the role of a box whose operation raised; by itself, the look of that in the legend."""
@@ -68,6 +77,7 @@ _ROLES: Final = {
     "view_base": "base of a view",
     "output": "output",
     CUT: "where gradient ends",
+    UNREACHED: "parameters not in the graph",
     FOCUSED: "asked for",
     FAILED: "✕ raised here",
 }
@@ -141,9 +151,18 @@ class Words:
         return lines + failure_lines(node) if node.ext else lines
 
     @staticmethod
-    def has_empty(nodes: Iterable[Node]) -> bool:
-        """Whether the box of one of these nodes tells of an empty slot."""
-        return any(None in node.inputs and _slots_text(node) for node in nodes)
+    def notes(nodes: Collection[Node], *, framed: bool, marked: bool, joined: bool) -> Iterator[str]:
+        """What a legend explains of these nodes beside looks: empty slots, and numbers of what is drawn once.
+
+        ``framed`` says whether frames are drawn, ``marked`` whether a diff is, and ``joined`` whether one line stands
+        for several.
+        """
+        if any(None in node.inputs and _slots_text(node) for node in nodes):
+            yield "None: an input that nothing flows through"
+        if (marked or framed) and any(times(node) > 1 for node in nodes):
+            yield "×N in a box: N equal changes" if marked else "×N at a frame: one is drawn of N equal steps or layers"
+        if joined:
+            yield "×N at a line: N tensors"
 
     def saved(self, slot: str, tensor: TensorMeta, state: str) -> list[str]:
         """The name of a saved slot, its state where that is not the usual one, and the tensor."""
@@ -183,24 +202,33 @@ def border(node: Node, is_marked: bool) -> str:
     return FAILED if failure(node) else FOCUSED if is_focus(node) and not is_marked else ""
 
 
+def cut_looks(stubs: Iterable[Stub]) -> set[str]:
+    """What a legend is to explain of the boxes of cuts."""
+    return {CUT if stub.is_place else UNREACHED for stub in stubs}
+
+
 class Legend(NamedTuple):
     """What the looks of a picture mean, each with its words: those of boxes by role, and those of lines by kind."""
 
     title: str
     boxes: Mapping[str, str]
     lines: Mapping[str, str]
-    note: str
+    notes: Sequence[str]
 
 
 def legend(
-    title: str, roles: Collection[str], kinds: Collection[str], looks: Mapping[str, str], has_empty: bool
+    title: str,
+    roles: Collection[str],
+    kinds: Collection[str],
+    looks: Mapping[str, str],
+    notes: Sequence[str] = (),
 ) -> Legend:
     """The legend of what is in a picture; where all lines are data, they need no words.
 
-    ``looks`` has the words of an overlay's looks. ``has_empty`` says whether a box tells of an empty slot.
+    ``looks`` has the words of an overlay's looks, and ``notes`` say what else is to be explained.
 
-    >>> legend("", {"leaf", "token"}, {"data"}, {}, False)
-    Legend(title='legend', boxes={'leaf': 'leaf', 'other': 'token'}, lines={}, note='')
+    >>> legend("", {"leaf", "token"}, {"data"}, {})
+    Legend(title='legend', boxes={'leaf': 'leaf', 'other': 'token'}, lines={}, notes=())
     """
     words = {**looks, **_ROLES}
     boxes = {role: text for role, text in words.items() if role in roles}
@@ -208,7 +236,7 @@ def legend(
         boxes[OTHER] = ", ".join(others)
     lines = {kind: text for kind, text in _LINES.items() if kind in kinds} if set(kinds) != {"data"} else {}
     lines.update((kind, kind) for kind in sorted(set(kinds).difference(_LINES)))
-    return Legend(title or "legend", boxes, lines, "None: an input that nothing flows through" if has_empty else "")
+    return Legend(title or "legend", boxes, lines, notes)
 
 
 def module_name(name: str, class_name: str) -> str:
@@ -218,6 +246,23 @@ def module_name(name: str, class_name: str) -> str:
     ('fc (Linear)', 'fc')
     """
     return f"{name} ({class_name})" if class_name else name
+
+
+def frame_name(name: str, scope: Scope | None) -> str:
+    """The frame of a module: what stands for equal steps has no class, and says whether each feeds the next.
+
+    >>> from gradir.ir import Scope
+    >>> frame_name("×49", Scope("cell.×49", detail="each feeds the next")), frame_name("fc", Scope("fc", "Linear", "3"))
+    ('×49, each feeds the next', 'fc (Linear)')
+    """
+    if stands_for_steps(scope):
+        return f"{name}, {scope.detail}"
+    return module_name(name, scope.class_name if scope else "")
+
+
+def stands_for_steps(scope: Scope | None) -> TypeGuard[Scope]:
+    """Whether a module is none of the model, but says of equal steps how they follow each other."""
+    return scope is not None and scope.detail != "" and not scope.class_name
 
 
 def inlined(graph: Graph) -> tuple[Graph, dict[str, str]]:

@@ -13,12 +13,12 @@ from gradir.ir import AttrValue, Node, NonFinite, TensorMeta
 from gradir.ir.exactkey import exact_key
 from gradir.ir.memo import Memo
 from gradir.ir.text import printable
-from gradir_exporters._box_words import module_name
+from gradir_exporters._box_words import frame_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from gradir.ir.model import Shape
+    from gradir.ir.model import Scope, Shape
     from gradir_exporters._box_words import Words
 
 __all__ = ["LINE_BREAK", "Labels", "Tooltips", "cell", "scope_caption", "shown", "shown_of_saved", "table", "tooltip"]
@@ -108,9 +108,9 @@ def _joined(lines: Iterable[str]) -> str:
     return LINE_BREAK.join(map(shown, lines))
 
 
-def scope_caption(part: str, class_name: str) -> str:
-    """The line of a module's frame: the last part of its path, and its class when known."""
-    return shown(module_name(part, class_name))
+def scope_caption(part: str, scope: Scope | None) -> str:
+    """The line of a module's frame: the last part of its path, and what is known of it."""
+    return shown(frame_name(part, scope))
 
 
 def table(node: Node, max_chars: int) -> Iterator[str]:

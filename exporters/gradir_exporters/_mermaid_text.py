@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-__all__ = ["escaped", "shown"]
+from gradir.ir.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["escaped", "joined", "shown"]
 
 # One huge name would use up all the text that a picture may have.
 _MAX_LINE_CHARS = 120
@@ -39,6 +45,15 @@ def escaped(text: str) -> str:
     h.0.attn #60;x#62;
     """
     return "\n".join(_SYNTAX.sub(_entity, line) for line in shown(text).split("\n"))
+
+
+def joined(lines: Iterable[str]) -> str:
+    r"""Lines as one text, where only those are lines: a break within one is spelled out.
+
+    >>> joined(["a\nb", "float32[3]"])
+    'a\\nb\nfloat32[3]'
+    """
+    return "\n".join(map(printable, lines))
 
 
 def shown(text: str) -> str:

@@ -10,7 +10,7 @@ from gradir.ir import Graph
 from gradir.ir.memo import Memo
 from gradir.options import OptionError, filled
 from gradir.protocols import Options
-from gradir_exporters._box_words import CUT, FAILED, FOCUSED
+from gradir_exporters._box_words import CUT, FAILED, FOCUSED, UNREACHED
 from gradir_exporters._dot_labels import cell, shown
 from gradir_exporters._dot_picture import BESIDE, MANY, DotOptions, Picture
 from gradir_exporters._left_out import MORE
@@ -67,6 +67,7 @@ _LINE_LOOKS: Final[Mapping[str, Mapping[str, Any]]] = {
 _OTHER_LINE: Final[Mapping[str, Any]] = {"style": "dotted"}
 _BARE_LOOKS: Final[Mapping[str, Mapping[str, str]]] = {
     CUT: {"style": "dashed", "color": _CUT_COLOUR},
+    UNREACHED: {"style": "dashed", "color": _CUT_COLOUR},
     MORE: {"shape": "plaintext", "style": "solid"},
 }
 _OWN_BORDERS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -271,7 +272,7 @@ def _label(picture: Picture, caption: str, theme: _Theme) -> str:
     """What stands below the picture: the caption, and the legend as a table, which the layout cannot stretch."""
     if picture.legend is None:
         return f'"{shown(caption)}"' if caption else ""
-    title, boxes, lines, note = picture.legend
+    title, boxes, lines, notes = picture.legend
     cells = []
     for role, words in boxes.items():
         look = {**theme.node, **_box_look(role, theme)}
@@ -283,7 +284,7 @@ def _label(picture: Picture, caption: str, theme: _Theme) -> str:
     columns = 1 if any(len(words) > _LONG_WORDS for words, *_ in cells) else _LEGEND_COLUMNS
     rows = ["".join(cell(*entry) for entry in cells[at : at + columns]) for at in range(0, len(cells), columns)]
     above, below = (
-        [cell(text, f' colspan="{columns}"') for text in texts if text] for texts in ((caption, title), (note,))
+        [cell(text, f' colspan="{columns}"') for text in texts if text] for texts in ((caption, title), notes)
     )
     table = "".join(f"<tr>{row}</tr>" for row in [*above, *rows, *below])
     return f'<<table border="0" cellspacing="4" cellpadding="3">{table}</table>>'
@@ -330,7 +331,7 @@ def _box_look(role: str, theme: _Theme) -> dict[str, str]:
         return {}
     look = {"class": re.sub(r"[^A-Za-z0-9_]+", "-", role)}
     if role in _BARE_LOOKS:
-        return {**look, **_BARE_LOOKS[role], **({"fontcolor": theme.cut} if role == CUT else {})}
+        return {**look, **_BARE_LOOKS[role], **({"fontcolor": theme.cut} if role in {CUT, UNREACHED} else {})}
     return {**look, "fillcolor": theme.fills.get(role, theme.unknown), **_BORDERS.get(role, {})}
 
 
