@@ -166,8 +166,9 @@ class Picture:
             if node.ext or overlay or marked:
                 role, label = self._look(node, label)
             yield key, role, label, tooltip_of(node.id)
-            for more, text in boxes_left_out(key, left_out(node)) if node.ext and not marked else ():
-                yield more, MORE, text, text
+            if node.ext and not marked:
+                for more, text in boxes_left_out(key, left_out(node)):
+                    yield more, MORE, text, text
             if slots and node.saved:
                 for number, saved in enumerate(node.saved):
                     text = labels.saved[shown_of_saved(saved)]

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from gradir.errors import ExportError
+from gradir.gcpause import paused_gc
 from gradir.ir import Graph
 from gradir.ir.memo import Memo
 from gradir.options import OptionError, filled
@@ -252,7 +253,6 @@ def _filled(options: Mapping[str, Any]) -> DotOptions:
 def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
     import graphviz
 
-    picture = Picture(graph, options)
     theme = _THEMES[options.theme]
     digraph = graphviz.Digraph(
         _NAME,
@@ -260,9 +260,11 @@ def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
         node_attr={**_NODE_LOOK, **theme.node},
         edge_attr={**_EDGE_LOOK, **theme.edge},
     )
-    # Written here and not by its methods, which quote every value again and take longer than all the rest.
-    digraph.body.extend(_box_statements(picture, theme))
-    digraph.body.extend(_line_statements(picture.lines()))
+    with paused_gc():
+        picture = Picture(graph, options)
+        # Written here and not by its methods, which quote every value again and take longer than all the rest.
+        digraph.body.extend(_box_statements(picture, theme))
+        digraph.body.extend(_line_statements(picture.lines()))
     if label := _label(picture, options.caption, theme):
         digraph.body.append(f"\tlabel={label}\n")
     return digraph
