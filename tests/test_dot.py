@@ -117,7 +117,7 @@ def test_pydot_object_draws_the_same(sample: Callable[[], Graph], dot_program: s
 def test_escaping_agrees_with_graphviz(text: str) -> None:
     safe = graphviz.escape(intended(text).replace("&", "&amp;"))
     quoted = quoting.quote(safe)
-    assert f'"{scope_caption(text, "")}"' == (quoted if quoted.startswith('"') else f'"{quoted}"')
+    assert f'"{scope_caption(text, None)}"' == (quoted if quoted.startswith('"') else f'"{quoted}"')
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -297,8 +297,7 @@ def legend_of(source: str) -> dict[str, str]:
 def test_a_legend_names_the_colours_that_are_there(theme: str, dot_program: str) -> None:
     source = everything().to("dot", theme=theme, legend=True, show_saved=True)
     drawn = json.loads(run_dot(dot_program, source, "json"))
-    ends = "gets no gradient"
-    boxes = ["parameter", "leaf", "function", "buffer", "saved tensor", "output", ends]
+    boxes = ["parameter", "leaf", "function", "buffer", "saved tensor", "output", "parameters not in the graph"]
     lines = ["──▶ data", "· · ▶ to its view", "─── to a tensor it saved", "- - - to where it is saved"]
     assert drawn_text(drawn) == ["legend", *boxes, *lines, "None: an input that nothing flows through"]
     small = Graph.of([Node("x", role="leaf")]).to("dot", theme=theme, legend=True)

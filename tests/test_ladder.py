@@ -54,7 +54,7 @@ def test_the_calls_of_a_module_are_drawn_once_with_their_number() -> None:
     ]
     assert [node.ext.get("times") for node in rolled.nodes.values()] == [None, None, 50, 50, 50, None]
     assert rolled.scopes["cell"] == graph.scopes["cell"]
-    assert '"×50 (each feeds the next)"' in rolled.to("dot")
+    assert '"×50, each feeds the next"' in rolled.to("dot")
 
 
 def test_steps_that_hold_their_own_parameters_are_drawn_once() -> None:
@@ -179,6 +179,27 @@ def test_equal_branches_side_by_side_are_drawn_once() -> None:
     assert len(stack.inputs) == 100
     assert {small.nodes[ref.id].op for ref in stack.inputs if ref} == {"tanh"}
     assert small.to("dot").count('label=" ×100"') == small.to("mermaid").count('"×100"|') == 1
+
+
+@pytest.mark.parametrize("exporter", ["dot", "mermaid"])
+def test_a_frame_says_whether_each_step_feeds_the_next(exporter: str) -> None:
+    for graph, words in (
+        (loop(50), "×50, each feeds the next"),
+        (residual(20), "×20, each feeds the next"),
+        (branches(100), "×100, side by side"),
+    ):
+        assert once(graph).to(exporter).count(f'"{words}"') == 1
+        assert f'"{words}"' not in graph.to(exporter)
+
+
+@pytest.mark.parametrize("exporter", ["dot", "mermaid"])
+def test_a_legend_explains_numbers_that_are_there(exporter: str) -> None:
+    frame, line = "×N at a frame", "×N at a line"
+    chain, beside = once(loop(50)), once(branches(100))
+    assert [words in chain.to(exporter, legend=True) for words in (frame, line)] == [True, False]
+    assert [words in beside.to(exporter, legend=True) for words in (frame, line)] == [True, True]
+    assert "×N" not in loop(5).to(exporter, legend=True)
+    assert frame not in chain.to("dot", legend=True, clusters=False)
 
 
 def test_branches_that_end_in_nodes_of_their_own_are_all_drawn() -> None:

@@ -118,7 +118,10 @@ def test_mermaid_reads_every_feature(parse: Parse) -> None:
     assert [result["direction"] for result in (plain, classic, folded)] == ["TB", "RL", "LR"]
     assert plain["layout"] == "dagre"
     assert plain["title"] == "Autograd graph of Model"
-    assert plain["description"] == "5 functions, 1 parameter, 1 leaf, 2 outputs, 1 place where gradient ends, 10 arrows"
+    assert (
+        plain["description"]
+        == "5 functions, 1 parameter, 1 leaf, 2 outputs, 1 box of parameters not in the graph, 10 arrows"
+    )
     view, *others = [edge for edge in plain["edges"] if edge["stroke"] == "dotted"]
     assert (view["type"], others) == ("arrow_point", [])
     assert [edge["type"] for edge in classic["edges"][10:]] == ["arrow_open"] * 7

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from gradir_exporters._mermaid_picture import Picture, fewest_arrows
 from gradir_exporters._mermaid_text import shown
 from mermaid_pictures import META, PLAIN, boxes_in, export, groups_in
 from samples import everything
 
-from gradir.ir import Builder, Graph, Node, Ref, Saved, Scope
+from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 
 
 def accumulating() -> Graph:
@@ -65,6 +67,23 @@ def test_modules_that_hold_one_module_only_share_its_frame() -> None:
         ("m1", "attn"),
         ("m2", "mlp (MLP)"),
     ]
+
+
+def test_a_name_makes_no_line_of_its_own() -> None:
+    name = "w\nfloat32[9]"
+    b = Builder()
+    weight = b.tensor(name, META, role=name, scope=name)
+    b.output(
+        b.function(name, [weight], [TensorMeta(name, (name,))], native=name, scope=name, saved=[(Saved(name), weight)]),
+    )
+    graph = b.build(scopes=[Scope(name, name)], cuts=[Cut("unreached", (name,)), Cut(name, op=name)])
+    for options in ({}, {"native": True}, {"legend": True, "show_saved": True}, {"depth": 0}, {"caption": name}):
+        source = export(graph, **options)
+        assert "w#92;nfloat32" in source
+        assert not re.search(r"\bw\n|\n *float32\[9\]", source)
+    for source in (graph.to("dot", show_saved=True, show_attrs=True), graph.to("dot", caption=name)):
+        assert "w\\\\nfloat32" in source
+        assert not re.search(r"[^\\]\\nfloat32\[9\]|w\n", source)
 
 
 @pytest.mark.parametrize(

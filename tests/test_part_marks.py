@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from mermaid_pictures import parsed
 
 import gradir
-from gradir.ir import Builder, Graph, Node, Ref, TensorMeta
+from gradir.ir import Builder, Cut, Graph, Node, Ref, TensorMeta
+from gradir.ir.cuts import stubs
 from gradir.ir.marks import is_focus, left_out
 from gradir.passes import ancestors, between, descendants, focus, fold, rollup
 
@@ -44,6 +46,32 @@ def test_what_was_asked_for_and_what_is_left_out() -> None:
     part = between(graph, "h.2.weight", "h.3/mm:1")
     assert asked(part) == ["h.2.weight", "h.3/mm:1"]
     assert cut(part) == {"h.2/mm:1": (1, 0), "h.3/mm:1": (1, 1)}
+
+
+def test_a_part_has_the_cuts_that_are_in_it() -> None:
+    cuts = [
+        *(Cut("unreached", (f"{path}.w",), path) for path in ("h.1", "h.1.gate", "h.3", "h.10", "head")),
+        Cut("unreached", ("w",)),
+        *(Cut("detach", op="detach", scope=f"h.{layer}", into=f"h.{layer}/tanh:1", slot=0) for layer in (1, 3)),
+        Cut("no_grad", op="mul", scope="head"),
+    ]
+    graph = msgspec.structs.replace(layers(4), cuts=tuple(cuts))
+    whole = ["detach", "detach", "no_grad (mul)", "unreached: h.1.w, h.1.gate.w and 4 more"]
+    assert [stub.reason for stub in stubs(graph)] == whole
+    of_layer = ["detach", "unreached: h.1.w, h.1.gate.w"]
+    parts = {
+        "a module": (focus(graph, "h.1"), of_layer),
+        "folded": (fold(focus(graph, "h.1"), 2), of_layer),
+        "a node": (focus(graph, "h.3/tanh:1", 0), ["detach", "unreached: h.3.w"]),
+        "ancestors": (ancestors(graph, "h.1.weight"), of_layer),
+        "descendants": (descendants(graph, "sum:1"), []),
+        "paths": (between(graph, "h.2/mm:1", "h.2/tanh:1"), []),
+    }
+    for name, (part, expected) in parts.items():
+        assert [stub.reason for stub in stubs(part)] == expected, name
+        for exporter in ("dot", "mermaid", "tree"):
+            assert ("unreached" in part.to(exporter)) == any("unreached" in reason for reason in expected)
+        assert part.cuts, "a file still has them"
 
 
 def test_a_node_taken_twice_is_one() -> None:

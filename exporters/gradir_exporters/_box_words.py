@@ -17,8 +17,9 @@ from gradir.vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from typing import TypeGuard
 
-    from gradir.ir import Graph, Node
+    from gradir.ir import Graph, Node, Scope
     from gradir.ir.cuts import Stub
 
 __all__ = [
@@ -28,14 +29,17 @@ __all__ = [
     "FOCUSED",
     "NO_VALUE",
     "OTHER",
+    "UNREACHED",
     "Legend",
     "Words",
     "border",
+    "cut_looks",
     "failure_lines",
+    "frame_name",
     "inlined",
     "legend",
     "module_name",
-    "notes",
+    "stands_for_steps",
 ]
 
 CONTEXT: Final = "context"
@@ -49,6 +53,9 @@ OTHER: Final = "other"
 
 CUT: Final = "cut"
 """The role of the box that says why gradient ends, and the kind of the line from there."""
+
+UNREACHED: Final = "\0unreached"
+"""The look in a legend of a box of that role which is no place in a program, but parameters."""
 
 FAILED: Final = "\0failed"
 """What follows the role of a box whose operation raised; by itself, the look of that in the legend."""
@@ -69,7 +76,8 @@ _ROLES: Final = {
     "saved": "saved tensor",
     "view_base": "base of a view",
     "output": "output",
-    CUT: "",
+    CUT: "where gradient ends",
+    UNREACHED: "parameters not in the graph",
     FOCUSED: "asked for",
     FAILED: "✕ raised here",
 }
@@ -149,6 +157,20 @@ class Words:
         lines += [self._inline[node.id]] if node.id in self._inline else []
         return lines + failure_lines(node) if node.ext else lines
 
+    @staticmethod
+    def notes(nodes: Collection[Node], *, framed: bool, marked: bool, joined: bool) -> Iterator[str]:
+        """What a legend explains of these nodes beside looks: empty slots, and numbers of what is drawn once.
+
+        ``framed`` says whether frames are drawn, ``marked`` whether a diff is, and ``joined`` whether one line stands
+        for several.
+        """
+        if any(None in node.inputs and _slots_text(node) for node in nodes):
+            yield "None: an input that nothing flows through"
+        if (marked or framed) and any(times(node) > 1 for node in nodes):
+            yield "×N in a box: N equal changes" if marked else "×N at a frame: one is drawn of N equal steps or layers"
+        if joined:
+            yield "×N at a line: N tensors"
+
     def saved(self, slot: str, tensor: TensorMeta, state: str) -> list[str]:
         """The name of a saved slot, its state where that is not the usual one, and the tensor."""
         name = slot if state == "held" else f"{slot} ({state})"
@@ -187,6 +209,11 @@ def border(node: Node, is_marked: bool) -> str:
     return FAILED if failure(node) else FOCUSED if is_focus(node) and not is_marked else ""
 
 
+def cut_looks(stubs: Iterable[Stub]) -> set[str]:
+    """What a legend is to explain of the boxes of cuts."""
+    return {CUT if stub.is_place else UNREACHED for stub in stubs}
+
+
 class Legend(NamedTuple):
     """What the looks of a picture mean, each with its words: those of boxes by role, and those of lines by kind."""
 
@@ -201,13 +228,11 @@ def legend(
     roles: Collection[str],
     kinds: Collection[str],
     looks: Mapping[str, str],
-    *,
-    cuts: Iterable[Stub] = (),
     notes: Sequence[str] = (),
 ) -> Legend:
     """The legend of what is in a picture; where all lines are data, they need no words.
 
-    ``looks`` has the words of an overlay's looks, ``cuts`` are those drawn, and ``notes`` stand below the rest.
+    ``looks`` has the words of an overlay's looks, and ``notes`` say what else is to be explained.
 
     >>> legend("", {"leaf", "token"}, {"data"}, {})
     Legend(title='legend', boxes={'leaf': 'leaf', 'other': 'token'}, lines={}, notes=())
@@ -222,22 +247,6 @@ def legend(
     return Legend(title or "legend", boxes, lines, notes)
 
 
-def notes(nodes: Iterable[Node], *, has_frames: bool, has_marks: bool, has_merged_lines: bool) -> tuple[str, ...]:
-    """What words and numbers in a picture mean, of those that are in it.
-
-    ``has_marks`` is set where a diff is drawn, and ``has_merged_lines`` where one line is several edges.
-
-    >>> from gradir.ir.model import Node
-    >>> notes([Node("f", ext={"times": 3})], has_frames=True, has_marks=False, has_merged_lines=False)
-    ('×N at a frame: equal ones, of which one is drawn',)
-    """
-    nodes = [*nodes]
-    found = [_EMPTY] if any(None in node.inputs and _slots_text(node) for node in nodes) else []
-    if (has_marks or has_frames) and any(times(node) > 1 for node in nodes):
-        found.append(_IN_BOX if has_marks else _AT_FRAME)
-    return (*found, _AT_LINE) if has_merged_lines else tuple(found)
-
-
 def module_name(name: str, class_name: str) -> str:
     """A module by its name and, when known, its class.
 
@@ -245,6 +254,23 @@ def module_name(name: str, class_name: str) -> str:
     ('fc (Linear)', 'fc')
     """
     return f"{name} ({class_name})" if class_name else name
+
+
+def frame_name(name: str, scope: Scope | None) -> str:
+    """The frame of a module: what stands for equal steps has no class, and says whether each feeds the next.
+
+    >>> from gradir.ir import Scope
+    >>> frame_name("×49", Scope("cell.×49", detail="each feeds the next")), frame_name("fc", Scope("fc", "Linear", "3"))
+    ('×49, each feeds the next', 'fc (Linear)')
+    """
+    if stands_for_steps(scope):
+        return f"{name}, {scope.detail}"
+    return module_name(name, scope.class_name if scope else "")
+
+
+def stands_for_steps(scope: Scope | None) -> TypeGuard[Scope]:
+    """Whether a module is none of the model, but says of equal steps how they follow each other."""
+    return scope is not None and scope.detail != "" and not scope.class_name
 
 
 def inlined(graph: Graph) -> tuple[Graph, dict[str, str]]:

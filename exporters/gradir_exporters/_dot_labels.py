@@ -13,12 +13,12 @@ from gradir.ir import AttrValue, Node, NonFinite, TensorMeta
 from gradir.ir.exactkey import exact_key
 from gradir.ir.memo import Memo
 from gradir.ir.text import printable
-from gradir_exporters._box_words import module_name
+from gradir_exporters._box_words import frame_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from gradir.ir.model import Shape
+    from gradir.ir.model import Scope, Shape
     from gradir_exporters._box_words import Words
 
 __all__ = ["LINE_BREAK", "Labels", "Tooltips", "cell", "scope_caption", "shown", "shown_of_saved", "table", "tooltip"]
@@ -64,8 +64,10 @@ class Labels:
             below = self._below.get(key)
             if below is None:
                 below = self._below[key] = _joined(self._words.below(node))
-            name = (node.names[0] if node.names else "") or ("" if node.op or node.native else node.id)
-            label = f"{shown(name)}{LINE_BREAK}{below}" if name and below else below or shown(name)
+            label = below
+            if node.names or not (node.op or node.native):
+                name = (node.names[0] if node.names else "") or ("" if node.op or node.native else node.id)
+                label = f"{shown(name)}{LINE_BREAK}{below}" if name and below else below or shown(name)
         if self._attr_chars is None or not (node.attrs or node.saved) or node.role == "module":
             return label
         return label + self._table(node, self._attr_chars)
@@ -108,9 +110,9 @@ def _joined(lines: Iterable[str]) -> str:
     return LINE_BREAK.join(map(shown, lines))
 
 
-def scope_caption(part: str, class_name: str) -> str:
-    """The line of a module's frame: the last part of its path, and its class when known."""
-    return shown(module_name(part, class_name))
+def scope_caption(part: str, scope: Scope | None) -> str:
+    """The line of a module's frame: the last part of its path, and what is known of it."""
+    return shown(frame_name(part, scope))
 
 
 def table(node: Node, max_chars: int) -> Iterator[str]:

@@ -20,7 +20,7 @@ from gradir.ir.memo import Memo
 from gradir.ir.module_tree import split_path
 from gradir.progress import steps
 from gradir.protocols import Options
-from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, Words, border, inlined, legend, notes
+from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, Words, border, cut_looks, inlined, legend
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
 from gradir_exporters._dot_lengths import entry_lengths, past_saved
 from gradir_exporters._frames import frames, module_of
@@ -149,15 +149,12 @@ class Picture:
         title, looks = overlay_legend(self._overlay.values())
         self.legend: Legend | None = None
         if options.legend or looks:
-            lines = [*self.lines()]
-            kinds = {"data" if line[2] == MANY else line[2] for line in lines} - {BESIDE, MORE}
-            below = notes(
-                self._nodes,
-                has_frames=options.clusters,
-                has_marks=self._marked,
-                has_merged_lines=any(line[4] > 1 for line in lines),
+            drawn = {("data" if kind == MANY else kind, times > 1) for _, _, kind, _, times, _ in self.lines()}
+            notes = words.notes(
+                self._nodes, framed=options.clusters, marked=self._marked, joined=any(several for _, several in drawn)
             )
-            self.legend = legend(title, self._roles(), kinds, looks, cuts=self._stubs, notes=below)
+            kinds = {kind for kind, _ in drawn} - {BESIDE, MORE}
+            self.legend = legend(title, self._roles(), kinds, looks, [*notes])
 
     def boxes(self, group: Group) -> Iterator[Box]:
         """The boxes directly in a group."""
@@ -170,8 +167,9 @@ class Picture:
             if node.ext or overlay or marked:
                 role, label = self._look(node, label)
             yield key, role, label, tooltip_of(node.id)
-            for more, text in boxes_left_out(key, left_out(node)) if node.ext and not marked else ():
-                yield more, MORE, text, text
+            if node.ext and not marked:
+                for more, text in boxes_left_out(key, left_out(node)):
+                    yield more, MORE, text, text
             if slots and node.saved:
                 for number, saved in enumerate(node.saved):
                     text = labels.saved[shown_of_saved(saved)]
@@ -252,7 +250,7 @@ class Picture:
         else:
             roles = {node.role for node in nodes}
         roles |= {border(node, self._marked) for node in nodes} - {""}
-        roles |= {CUT} if self._stubs else set()
+        roles |= cut_looks(self._stubs)
         return roles | {"saved"} if self._options.show_saved and any(node.saved for node in nodes) else roles
 
     def _lengths(self) -> Lengths:
@@ -346,7 +344,6 @@ class _Groups(dict[str, Group]):
 
     def _new(self, frame: str, part: str) -> Group:
         path = module_of(frame)
-        known = self._scopes.get(path)
         key = f"cluster_{self._count}"
         self._count += 1
-        return Group(key, scope_caption(module_of(part), known.class_name if known else ""), tooltip(path))
+        return Group(key, scope_caption(module_of(part), self._scopes.get(path)), tooltip(path))

@@ -12,10 +12,10 @@ from mermaid.flowchart import FlowChart, Link, Node
 from mermaid.style import Style
 
 from gradir.ir.text import quoted
-from gradir_exporters._box_words import CONTEXT, CUT, FAILED, FOCUSED, NO_VALUE
+from gradir_exporters._box_words import CONTEXT, CUT, FAILED, FOCUSED, NO_VALUE, UNREACHED
 from gradir_exporters._left_out import MORE
 from gradir_exporters._mermaid_picture import BESIDE, LINE, Box
-from gradir_exporters._mermaid_text import escaped, shown
+from gradir_exporters._mermaid_text import escaped, joined, shown
 from gradir_exporters._overlay_looks import FILLS
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ _STYLES = {
     CUT: Style("cut", fill="#ffffff", color=_TEXT, stroke="#cf222e", other="stroke-dasharray:4 3"),
     MORE: Style("more", fill="#ffffff", color=_LINE, stroke="#d0d7de", other="stroke-dasharray:4 3"),
 }
+_STYLES[UNREACHED] = _STYLES[CUT]
 _OTHER = _style("other", "#ffffff")
 _SHAPES = {"module": "subroutine-shape"}
 _LINKS = {
@@ -81,7 +82,7 @@ class AutogradChart(FlowChart):  # type: ignore[misc]  # mermaid-py has no types
     """
 
     def __init__(self, picture: Picture, direction: str, notes: Sequence[str] = (), caption: str = "") -> None:
-        self._head = ["---", *([f"title: {quoted(shown(caption))}"] if caption else []), "config:"]
+        self._head = ["---", *([f"title: {quoted(shown(joined([caption])))}"] if caption else []), "config:"]
         self._notes = [
             *(f"%% {note}" for note in notes),
             f"accTitle: {picture.title}",

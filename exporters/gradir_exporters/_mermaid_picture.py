@@ -19,10 +19,11 @@ from gradir_exporters._box_words import (
     NO_VALUE,
     Words,
     border,
+    cut_looks,
+    frame_name,
     inlined,
     legend,
-    module_name,
-    notes,
+    stands_for_steps,
 )
 from gradir_exporters._frames import frames, module_of
 from gradir_exporters._left_out import MORE, boxes_left_out, lines_left_out
@@ -75,6 +76,7 @@ _NOUNS = {
     "output": ("output", "outputs"),
     "": ("other node", "other nodes"),
     "cut": ("place where gradient ends", "places where gradient ends"),
+    "unreached": ("box of parameters not in the graph", "boxes of parameters not in the graph"),
 }
 
 
@@ -126,11 +128,18 @@ class Group:
         self.children: dict[str, Group] = {}
 
     def close(self, key: str, scopes: Mapping[str, Scope]) -> None:
-        """Take a name, and in the place of a module that is all there is inside, what is inside that."""
-        while len(self.items) == 1 and isinstance(inner := self.items[0], Group):
+        """Take a name, and in the place of a module that is all there is inside, what is inside that.
+
+        What stands for equal steps keeps its frame, which says how they follow each other.
+        """
+        while (
+            len(self.items) == 1
+            and isinstance(inner := self.items[0], Group)
+            and not stands_for_steps(scopes.get(self.path))
+        ):
             self.part, self.path, self.items = f"{self.part}.{inner.part}", inner.path, inner.items
-        known = scopes.get(module_of(self.path))
-        self.key, self.text = key, joined([module_name(module_of(self.part), known.class_name if known else "")])
+        name = frame_name(module_of(self.part), scopes.get(module_of(self.path)))
+        self.key, self.text = key, joined([name])
 
 
 class Picture:
@@ -186,7 +195,8 @@ class Picture:
     def description(self) -> str:
         """How many boxes there are of each kind, and how many arrows, in plain words."""
         roles = Counter(node.role if node.role in _NOUNS else "" for node in self._nodes)
-        roles["cut"] += len(self._stubs)
+        places = sum(stub.is_place for stub in self._stubs)
+        roles.update(cut=places, unreached=len(self._stubs) - places)
         roles["saved"] += sum(len(node.saved) for node in self._nodes) if self._style.saved else 0
         counts = [counted(roles[role], *nouns) for role, nouns in _NOUNS.items() if roles[role]]
         seen = sum(arrow.kind != BESIDE for arrow in self.arrows)
@@ -207,24 +217,24 @@ class Picture:
         title, looks = overlay_legend(self._overlay.values())
         if not looks and not self._style.legend:
             return None
-        roles = {self._role(node) for node in self._nodes} | ({CUT} if self._stubs else set())
+        roles = {self._role(node) for node in self._nodes} | cut_looks(self._stubs)
         if self._style.saved and any(node.saved for node in self._nodes):
             roles.add("saved")
         roles |= {border(node, self._marked) for node in self._nodes} - {""}
-        has_merged = any(arrow.times > 1 for arrow in self.arrows)
-        below = notes(self._nodes, has_frames=True, has_marks=self._marked, has_merged_lines=has_merged)
-        said = legend(
-            title, roles, {arrow.kind for arrow in self.arrows} - {MORE}, looks, cuts=self._stubs, notes=below
-        )
+        kinds = {arrow.kind for arrow in self.arrows} - {MORE}
+        several = any(arrow.times > 1 for arrow in self.arrows)
+        notes = self._words.notes(self._nodes, framed=True, marked=self._marked, joined=several)
+        said = legend(title, roles, kinds, looks, [*notes])
         entries = [
             *said.boxes.items(),
             *((LINE, f"{_LINE_SIGNS.get(k, '──▶')} {text}") for k, text in said.lines.items()),
+            *((LINE, note) for note in said.notes),
         ]
-        entries += [(LINE, note) for note in said.notes]
         group = Group(said.title, _LEGEND)
         group.items += [
-            Box(f"l{number}", "function", text, role) if role in {FAILED, FOCUSED} else Box(f"l{number}", role, text)
-            for number, (role, text) in enumerate((role, joined([text])) for role, text in entries)
+            Box(f"l{number}", "function" if role in {FAILED, FOCUSED} else role, joined([text]), border)
+            for number, (role, text) in enumerate(entries)
+            for border in [role if role in {FAILED, FOCUSED} else ""]
         ]
         return group
 
@@ -281,10 +291,11 @@ class Picture:
         mark = status(node) if self._marked else ""
         lines = self._words.lines(node)
         if mark:
-            lines = [f"{SIGNS[mark]} {lines[0]}", *lines[1:], *([f"×{times(node):,}"] if times(node) > 1 else [])]
+            lines += [f"×{times(node):,}"] if times(node) > 1 else []
         elif node.id in self._overlay:
-            lines = [*lines, overlay_text(self._overlay[node.id])]
-        yield Box(key, self._role(node), joined(lines), border(node, self._marked))
+            lines.append(overlay_text(self._overlay[node.id]))
+        text = joined(lines)
+        yield Box(key, self._role(node), f"{SIGNS[mark]} {text}" if mark else text, border(node, self._marked))
         for more, text in boxes_left_out(key, self._left_out.get(node.id, (0, 0))):
             yield Box(more, MORE, text)
         for number, slot in enumerate(node.saved if self._style.saved else ()):

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from gradir.ir.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["escaped", "joined", "shown"]
 
@@ -49,6 +54,15 @@ def escaped(text: str) -> str:
     h.0.attn #60;x#62;
     """
     return "\n".join(_SYNTAX.sub(_entity, line) for line in shown(text).split("\n"))
+
+
+def joined(lines: Iterable[str]) -> str:
+    r"""Lines as one text, where only those are lines: a break within one is spelled out.
+
+    >>> joined(["a\nb", "float32[3]"])
+    'a\\nb\nfloat32[3]'
+    """
+    return "\n".join(map(printable, lines))
 
 
 def shown(text: str) -> str:

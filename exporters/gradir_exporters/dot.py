@@ -6,11 +6,12 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from gradir.errors import ExportError
+from gradir.gcpause import paused_gc
 from gradir.ir import Graph
 from gradir.ir.memo import Memo
 from gradir.options import OptionError, filled
 from gradir.protocols import Options
-from gradir_exporters._box_words import CUT, FAILED, FOCUSED
+from gradir_exporters._box_words import CUT, FAILED, FOCUSED, UNREACHED
 from gradir_exporters._dot_labels import cell, shown
 from gradir_exporters._dot_picture import BESIDE, MANY, DotOptions, Picture
 from gradir_exporters._left_out import MORE
@@ -67,6 +68,7 @@ _LINE_LOOKS: Final[Mapping[str, Mapping[str, Any]]] = {
 _OTHER_LINE: Final[Mapping[str, Any]] = {"style": "dotted"}
 _BARE_LOOKS: Final[Mapping[str, Mapping[str, str]]] = {
     CUT: {"style": "dashed", "color": _CUT_COLOUR},
+    UNREACHED: {"style": "dashed", "color": _CUT_COLOUR},
     MORE: {"shape": "plaintext", "style": "solid"},
 }
 _OWN_BORDERS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -251,7 +253,6 @@ def _filled(options: Mapping[str, Any]) -> DotOptions:
 def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
     import graphviz
 
-    picture = Picture(graph, options)
     theme = _THEMES[options.theme]
     digraph = graphviz.Digraph(
         _NAME,
@@ -259,9 +260,11 @@ def _digraph(graph: Graph, options: DotOptions) -> graphviz.Digraph:
         node_attr={**_NODE_LOOK, **theme.node},
         edge_attr={**_EDGE_LOOK, **theme.edge},
     )
-    # Written here and not by its methods, which quote every value again and take longer than all the rest.
-    digraph.body.extend(_box_statements(picture, theme))
-    digraph.body.extend(_line_statements(picture.lines()))
+    with paused_gc():
+        picture = Picture(graph, options)
+        # Written here and not by its methods, which quote every value again and take longer than all the rest.
+        digraph.body.extend(_box_statements(picture, theme))
+        digraph.body.extend(_line_statements(picture.lines()))
     if label := _label(picture, options.caption, theme):
         digraph.body.append(f"\tlabel={label}\n")
     return digraph
@@ -330,7 +333,7 @@ def _box_look(role: str, theme: _Theme) -> dict[str, str]:
         return {}
     look = {"class": re.sub(r"[^A-Za-z0-9_]+", "-", role)}
     if role in _BARE_LOOKS:
-        return {**look, **_BARE_LOOKS[role], **({"fontcolor": theme.cut} if role == CUT else {})}
+        return {**look, **_BARE_LOOKS[role], **({"fontcolor": theme.cut} if role in {CUT, UNREACHED} else {})}
     return {**look, "fillcolor": theme.fills.get(role, theme.unknown), **_BORDERS.get(role, {})}
 
 

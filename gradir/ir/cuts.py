@@ -10,8 +10,10 @@ from msgspec.structs import replace
 
 from gradir.ir.excerpt import shortened
 from gradir.ir.graph import Graph
+from gradir.ir.ids import whole_name
 from gradir.ir.marks import is_focus, left_out
-from gradir.ir.model import Cut
+from gradir.ir.model import Cut, Node
+from gradir.ir.module_tree import common_path, upwards
 from gradir.ir.text import counted, printable
 
 __all__ = ["FLOW", "Stub", "counts_text", "cut_text", "lacking_flow", "renamed_cuts", "stubs"]
@@ -28,7 +30,7 @@ _LONGEST: Final = 60
 class Stub(NamedTuple):
     """A cut as it is drawn: why gradient ends, and the node and the slot it does not come to, where these are known.
 
-    One that ``is_place`` is where it ends; any other has parameters that get none.
+    ``is_place`` is set where it is a place in a program, and not parameters.
     """
 
     reason: str
@@ -60,29 +62,29 @@ def cut_text(cut: Cut, *, count: bool = False) -> str:
 def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
     """What is to be drawn of the cuts: each place, and the parameters of each kind together.
 
-    Where the forward was not recorded, these are the unreached ones alone. Of a part of a graph they are those of the
-    modules that it has. Of more than ``most`` the last says how many are left out.
+    Where the forward was not recorded, these are the unreached ones alone. Of more than ``most`` the last says how many
+    are left out. Where the graph is a part of one, those elsewhere are no part of it.
 
     >>> graph = Graph.of([], cuts=[Cut("unreached", ("w",)), Cut("detach", ("v",), op="detach")])
     >>> [stub.reason for stub in stubs(graph)]
     ['detach: v', 'unreached: w']
     """
+    cuts = [*filter(_is_in_part(graph), graph.cuts)] if graph.cuts else []
     found = [
         Stub(cut_text(cut), *((cut.into, cut.slot) if _takes_values(cut.into, graph) else ("", None)), is_place=True)
-        for cut in graph.cuts
+        for cut in cuts
         if cut.is_place
     ]
     has_flow = graph.producer.options.get(FLOW) is True
     names: dict[str, list[str]] = {}
-    is_part = any(is_focus(node) or any(left_out(node)) for node in graph.nodes.values())
-    for cut in graph.cuts:
+    for cut in cuts:
         if not cut.is_place and cut.names and (has_flow or cut.kind == "unreached"):
             if is_part and cut.names[0].rpartition(".")[0] not in graph.scopes:
                 continue
             names.setdefault(cut.kind, []).append(cut.names[0])
     found += [Stub(f"{_short(kind)}: {_listed(these)}") for kind, these in names.items()]
     if most is not None and len(found) > most:
-        is_place = all(stub.is_place for stub in found[most - 1 :])
+        is_place = any(stub.is_place for stub in found[most - 1 :])
         found[most - 1 :] = [Stub(f"{len(found) - most + 1:,} more cuts", is_place=is_place)]
     return found
 
@@ -132,6 +134,29 @@ def _renamed(cut: Cut, called: Callable[[str], str]) -> Cut:
 def _takes_values(node_id: str, graph: Graph) -> bool:
     """Whether there is such a node; a file may name any, or a buffer, which is not always drawn."""
     return node_id in graph.nodes and graph.nodes[node_id].role != "buffer"
+
+
+def _is_in_part(graph: Graph) -> Callable[[Cut], bool]:
+    """What tells a cut at a node of the graph, in a module of one, or in the module that was asked for.
+
+    A graph that is no part of another has all its cuts.
+    """
+    nodes = graph.nodes
+    if not any(node.ext and (is_focus(node) or any(left_out(node))) for node in nodes.values()):
+        return lambda _: True
+    modules = {_module(node) for node in nodes.values()}
+    asked = common_path(_module(node) for node in nodes.values() if is_focus(node))
+    whole = {asked, *(_module(node) for node in nodes.values() if node.role == "module")}
+    return lambda cut: (
+        cut.at in nodes
+        or cut.into in nodes
+        or (cut.scope != "" and (cut.scope in modules or not whole.isdisjoint(upwards(cut.scope))))
+    )
+
+
+def _module(node: Node) -> str:
+    """The module that ran a node, or that it stands for."""
+    return whole_name(node.label) if node.role == "module" else node.scope
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -135,7 +135,7 @@ def times(node: Node) -> int:
 
 def stands_for_several(node: Node) -> bool:
     """Whether a node stands for more than one: a folded module, or one of equal nodes."""
-    return node.role == "module" or times(node) > 1
+    return node.role == "module" or (bool(node.ext) and times(node) > 1)
 
 
 class ListedChange(NamedTuple):

@@ -9,19 +9,7 @@ from typing import Final
 
 from gradir.ir.model import Scope
 
-__all__ = [
-    "DEEPEST",
-    "IN_TURN",
-    "OUTSIDE",
-    "SIDE_BY_SIDE",
-    "Above",
-    "ModuleTree",
-    "scope_depth",
-    "split_path",
-    "step_around",
-    "upwards",
-    "without_steps",
-]
+__all__ = ["DEEPEST", "OUTSIDE", "Above", "ModuleTree", "common_path", "scope_depth", "split_path", "upwards"]
 
 OUTSIDE: Final = -1
 """The number of no module: the parent of a topmost one, the place of what runs in none."""
@@ -64,6 +52,19 @@ def upwards(path: str) -> Iterator[str]:
     while path:
         yield path
         path = split_path(path)[0]
+
+
+def common_path(paths: Iterable[str]) -> str:
+    """The innermost module that holds all of these, the root where there are none.
+
+    >>> common_path(["layers.3.attn", "layers.3.mlp", "layers.3"]), common_path(["layers.3", "layers.30"])
+    ('layers.3', 'layers')
+    """
+    first, *others = {*paths} or {""}
+    for path in others:
+        while first and not (path == first or path.startswith(f"{first}.")):
+            first = split_path(first)[0]
+    return first
 
 
 class Above:

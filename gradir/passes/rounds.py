@@ -12,7 +12,7 @@ from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Scope
 from gradir.ir.edges import sources
 from gradir.ir.ids import renamed, whole_name, without_indices
-from gradir.ir.module_tree import IN_TURN, SIDE_BY_SIDE, split_path, upwards
+from gradir.ir.module_tree import common_path, upwards
 from gradir.options import Options
 from gradir.passes.blocks import Block, Stack, alike
 from gradir.passes.rollup import Rolled
@@ -61,11 +61,10 @@ def once(graph: Graph, *, nearly: bool = False) -> Graph:
     and from which the same nodes take.
 
     A step is a run of operations in the order of the graph. The one that stays lies in a module ``×50`` within the
-    module that holds all of the step, whose class says whether each feeds the next or they stand side by side. Steps
-    are alike when their operations, shapes and wiring agree, and their modules but for numbers in the paths; with
-    ``nearly``, attributes may differ, such as where a slice begins. Calls of folded modules are operations too. The
-    modules of the steps stay in the table, and what is gone is counted in ``ext["merged"]``, as `gradir.ir.merged`
-    says. A graph without such steps is returned as it is. The time is linear in nodes and edges.
+    module that holds all of the step, whose ``detail`` says whether each feeds the next or they stand side by side.
+    Steps are alike when their operations, shapes and wiring agree, and their modules but for numbers in the paths; with
+    ``nearly``, attributes may differ, such as where a slice begins. Calls of folded modules are operations too. A graph
+    without such steps is returned as it is. The time is linear in nodes and edges.
 
     >>> from gradir.ir import Builder, TensorMeta
     >>> b = Builder()
@@ -108,7 +107,7 @@ def _stacks(graph: Graph, order: Sequence[Node], nearly: bool) -> list[Stack]:
         graph, members, lambda node: blocks.get(node.id), lambda node, _: _place(node), nearly=nearly, beside=True
     ):
         if len(steps) >= FEWEST:
-            before = _common(graph.nodes[key].scope for key in steps[0] + steps[-1])
+            before = common_path(graph.nodes[key].scope for key in steps[0] + steps[-1])
             path = wanted = f"{before}.×{len(steps)}" if before else f"×{len(steps)}"
             while path in taken:
                 path = f"{wanted} ({sum(other.startswith(wanted) for other in taken) + 1})"
@@ -219,20 +218,11 @@ def _crossing(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
     return [*accumulate(changes)]
 
 
-def _common(scopes: Iterator[str]) -> str:
-    """The innermost module that holds all of these."""
-    common = next(scopes)
-    for scope in {*scopes}:
-        while common and not (scope == common or scope.startswith(f"{common}.")):
-            common = split_path(common)[0]
-    return common
-
-
 def _rolled(graph: Graph, found: Sequence[Stack]) -> Graph:
     rolled = Rolled(graph, found, lambda _: None, _module).graph()
     scopes, nodes = dict(rolled.scopes), dict(rolled.nodes)
     for stack in found:
-        scopes[stack.path] = Scope(stack.path, IN_TURN if stack.carried else SIDE_BY_SIDE)
+        scopes[stack.path] = Scope(stack.path, detail="each feeds the next" if stack.carried else "side by side")
         for path in {graph.nodes[key].scope for key in stack.blocks[0]}:
             for above in upwards(path):
                 moved = _moved(above, stack)
