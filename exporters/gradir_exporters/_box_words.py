@@ -91,13 +91,6 @@ _LINES: Final = {
     CUT: "data without gradient",
 }
 
-_PLACE: Final = "where gradient ends"
-_NOT_REACHED: Final = "gets no gradient"
-_EMPTY: Final = "None: an input that nothing flows through"
-_AT_FRAME: Final = "×N at a frame: equal ones, of which one is drawn"
-_IN_BOX: Final = "×N in a box: equal changes, of which one is drawn"
-_AT_LINE: Final = "×N at a line: edges between the same two boxes"
-
 _MOST_SLOTS: Final = 4
 """Of a function with more, the empty slots are counted instead."""
 
@@ -237,8 +230,7 @@ def legend(
     >>> legend("", {"leaf", "token"}, {"data"}, {})
     Legend(title='legend', boxes={'leaf': 'leaf', 'other': 'token'}, lines={}, notes=())
     """
-    ends = dict.fromkeys(_PLACE if cut.is_place else _NOT_REACHED for cut in cuts)
-    words = {**looks, **_ROLES, CUT: ", ".join(ends)}
+    words = {**looks, **_ROLES}
     boxes = {role: text for role, text in words.items() if role in roles}
     if others := sorted(set(roles).difference(words)):
         boxes[OTHER] = ", ".join(others)

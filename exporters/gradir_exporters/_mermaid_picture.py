@@ -207,7 +207,7 @@ class Picture:
         tree, apart = _Tree(self._graph.scopes), frames(self._graph)
         for node in self._nodes:
             tree.open(apart.get(node.id, node.scope)).extend(self._boxes(node))
-        tree.open("").extend(Box(f"c{number}", "cut", joined([stub.reason])) for number, stub in enumerate(self._stubs))
+        tree.open("").extend(Box(f"c{number}", "cut", stub.reason) for number, stub in enumerate(self._stubs))
         if self._legend:
             tree.open("").append(self._legend)
         return tree.closed()

@@ -35,15 +35,6 @@ _SYNTAX = re.compile(
 )
 
 
-def joined(lines: Iterable[str]) -> str:
-    r"""Lines as one text: a line break that stands within one, as in a name, is spelled out and breaks nothing.
-
-    >>> joined(["fc.w", "x\nfloat32[8]"])
-    'fc.w\nx\\nfloat32[8]'
-    """
-    return "\n".join(line.replace("\n", _spelled("\n")) for line in lines)
-
-
 def escaped(text: str) -> str:
     r"""A label as it stands between the quotes of a Mermaid node or subgraph; `shown` is what the reader then sees.
 

@@ -79,8 +79,6 @@ def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
     names: dict[str, list[str]] = {}
     for cut in cuts:
         if not cut.is_place and cut.names and (has_flow or cut.kind == "unreached"):
-            if is_part and cut.names[0].rpartition(".")[0] not in graph.scopes:
-                continue
             names.setdefault(cut.kind, []).append(cut.names[0])
     found += [Stub(f"{_short(kind)}: {_listed(these)}") for kind, these in names.items()]
     if most is not None and len(found) > most:

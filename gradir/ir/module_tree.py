@@ -9,19 +9,24 @@ from typing import Final
 
 from gradir.ir.model import Scope
 
-__all__ = ["DEEPEST", "OUTSIDE", "Above", "ModuleTree", "common_path", "scope_depth", "split_path", "upwards"]
+__all__ = [
+    "DEEPEST",
+    "OUTSIDE",
+    "Above",
+    "ModuleTree",
+    "common_path",
+    "scope_depth",
+    "split_path",
+    "step_around",
+    "upwards",
+    "without_steps",
+]
 
 OUTSIDE: Final = -1
 """The number of no module: the parent of a topmost one, the place of what runs in none."""
 
-IN_TURN: Final = "each feeds the next"
-SIDE_BY_SIDE: Final = "side by side"
-"""What stands for the class of equal steps drawn as one."""
-
 _STEPS: Final = re.compile(r"(?:^|\.)×(\d{1,18})(?: \(\d+\))?(?=\.|$)")
 """A component of a path that is no module, but equal steps; see `without_steps`."""
-
-_RELATIONS: Final = {IN_TURN, SIDE_BY_SIDE}
 
 DEEPEST: Final = 64
 """As many levels of a path are told apart where every level of it is looked at; models have a dozen or two."""
@@ -94,14 +99,14 @@ class Above:
 def without_steps(scopes: Iterable[Scope]) -> tuple[list[Scope], Callable[[str], str]]:
     """The modules that a program has, and what tells the path that a path has among these.
 
-    The steps that `gradir.passes.once` puts into a module ``×50`` stay in the modules that they are of.
+    The steps that `gradir.passes.once` puts into a module ``×50`` of no class stay in the modules that they are of.
 
-    >>> modules, path = without_steps([Scope("cell", "LSTMCell"), Scope("cell.×49", IN_TURN), Scope("×3.fc")])
+    >>> modules, path = without_steps([Scope("cell", "LSTMCell"), Scope("cell.×49"), Scope("×3.fc")])
     >>> [scope.path for scope in modules], path("cell.×49.fc"), path("×3")
     (['cell'], 'cell.fc', '')
     """
     table = list(scopes)
-    if not any(scope.class_name in _RELATIONS and _STEPS.search(scope.path) for scope in table):
+    if not any(not scope.class_name and _STEPS.search(scope.path) for scope in table):
         return table, str
     return [scope for scope in table if not _STEPS.search(scope.path)], _outside_steps
 

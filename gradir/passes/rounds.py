@@ -63,8 +63,9 @@ def once(graph: Graph, *, nearly: bool = False) -> Graph:
     A step is a run of operations in the order of the graph. The one that stays lies in a module ``×50`` within the
     module that holds all of the step, whose ``detail`` says whether each feeds the next or they stand side by side.
     Steps are alike when their operations, shapes and wiring agree, and their modules but for numbers in the paths; with
-    ``nearly``, attributes may differ, such as where a slice begins. Calls of folded modules are operations too. A graph
-    without such steps is returned as it is. The time is linear in nodes and edges.
+    ``nearly``, attributes may differ, such as where a slice begins. Calls of folded modules are operations too. The
+    modules of the steps stay in the table, and what is gone is counted in ``ext["merged"]``, as `gradir.ir.merged`
+    says. A graph without such steps is returned as it is. The time is linear in nodes and edges.
 
     >>> from gradir.ir import Builder, TensorMeta
     >>> b = Builder()
