@@ -71,7 +71,7 @@ def cut(*cuts: Cut) -> Graph:
     return Graph.of(nodes, [Scope(""), Scope("a"), Scope("b")], cuts)
 
 
-UNREACHED = Cut("unreached", ("b.v",))
+UNREACHED = Cut("unreached", ("b.v",), scope="b")
 PLACE = Cut("detach", op="detach", into="b/mul:1")
 
 
