@@ -54,6 +54,8 @@ COMMANDS = [
     ["exporters", NAME],
     ["git", "textconv", "hostile.gir"],
     ["git", "difftool", NAME, "hostile.gir", NAME],
+    ["git", "diff", NAME],
+    ["git", "diff", NAME, "missing", "0", "0", "hostile.gir", "0", "0"],
     ["git", NAME],
     ["git", "status", "--local"],
     ["git", "install"],
