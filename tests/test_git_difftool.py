@@ -156,3 +156,29 @@ def test_a_closed_pipe_is_quiet(repository: Path, environment: dict[str, str]) -
         check=False,
     )
     assert (done.stdout, done.stderr) == ("model.gir\n", "")
+
+
+EXTERNAL = ("git", "-c", "diff.gradir.command=gradir git diff")
+
+
+def test_as_an_external_diff_it_is_part_of_a_log(run: Run, repository: Path) -> None:
+    (repository / "model.gir").write_text("{")
+    commit(run, "broken")
+    gradir.save(everything(), repository / "model.gir")
+    commit(run, "mended")
+    shown, errors = both(run, repository, *EXTERNAL, "log", "-p", "--ext-diff", "--format=%s")
+    assert [line for line in shown.splitlines() if line in {"mended", "broken", "second", "first"}] == [
+        *("mended", "broken", "second", "first")
+    ]
+    assert EDIT in shown
+    assert "model.gir (added)\n" in shown
+    assert errors.count("gradir: model.gir (") == 2
+
+
+def test_an_external_diff_of_a_conflict_names_the_way_on(run: Run, repository: Path) -> None:
+    run("git", "checkout", "-q", "-b", "other", "HEAD~1")
+    (repository / "model.gir").write_text("{")
+    commit(run, "broken")
+    run("git", "merge", "main", status=1)
+    shown = run(*EXTERNAL, "diff", "--cached")
+    assert "model.gir (in conflict): see gradir merge :1:model.gir :2:model.gir :3:model.gir\n" in shown

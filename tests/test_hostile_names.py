@@ -55,6 +55,8 @@ COMMANDS = [
     ["completion", NAME],
     ["git", "textconv", "hostile.gir"],
     ["git", "difftool", NAME, "hostile.gir", NAME],
+    ["git", "diff", NAME],
+    ["git", "diff", NAME, "missing", "0", "0", "hostile.gir", "0", "0"],
     ["git", NAME],
     ["git", "status", "--local"],
     ["git", "install"],

@@ -210,3 +210,12 @@ def test_models_merge_to_what_a_capture_of_both_edits_gives() -> None:
     assert both == model_graph("rename", "eps", "append", "insert")
     # These change the same modules.
     assert conflicts == {("no bias", "freeze"), ("detach", "freeze")}
+
+
+@pytest.mark.parametrize("pair", [("activation", "dropout"), ("adapter", "rename"), ("eps", "insert")])
+def test_graphs_of_a_forward_keep_the_order_in_which_it_ran(pair: tuple[str, str]) -> None:
+    pytest.importorskip("torch")
+    from merged_models import model_graph
+
+    base, ours, theirs = (model_graph(*edits, forward=True) for edits in ((), pair[:1], pair[1:]))
+    assert merged(base, ours, theirs).graph == model_graph(*pair, forward=True)

@@ -52,6 +52,8 @@ COMMANDS = [
     "git textconv a.gir",
     "git textconv broken.gir",
     "git difftool a.gir b.gir model.gir",
+    "git diff model.gir a.gir 0 0 b.gir 0 0",
+    "git diff model.gir broken.gir 0 0 b.gir 0 0",
     "git uninstall",
 ]
 RUN_PROGRAMS = {"capture", "check", "run"}

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from gradir.cli import comparing
-from gradir.cli.report import one_line
+from gradir.cli.report import one_line, report
 from gradir.errors import FormatError, GradirError, NewerFormatError
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ Without --local or --global, status reports both.
 To set the attributes for everybody who works on a repository, put this line into its .gitattributes instead; who has
 not installed the drivers then sees and merges the files as they are:
   *.gir diff=gradir merge=gradir
+
+To see diffs of graphs in a log, in place of lines:
+  git -c diff.gradir.command='gradir git diff' log -p --ext-diff
 
 What is installed is to be read with 'git config --get-regexp gradir'.
 
@@ -71,6 +74,14 @@ def add_options(parser: Parser) -> None:
     difftool.add_argument("name", metavar="NAME", help="what the file is called")
     comparing.add_options(difftool)
     difftool.set_defaults(run=_show_change)
+    external = actions.add_parser(
+        "diff", description="Print how a .gir file changed; git calls this in place of a diff."
+    )
+    external.add_argument("name", metavar="NAME", help="what the file is called")
+    about = "file, id and mode before, the same after, and what git says of a renamed file"
+    external.add_argument("sides", metavar="SIDE", nargs="*", help=about)
+    comparing.add_options(external)
+    external.set_defaults(run=_show_external)
 
 
 def _install(options: argparse.Namespace) -> int:
@@ -140,6 +151,23 @@ def _show_change(options: argparse.Namespace) -> int:
         # git takes a status of 126 and above for a tool that is not there, and says so.
         files.silence_stdout()
     return 0
+
+
+def _show_external(options: argparse.Namespace) -> int:
+    """The same for git's external diff, of which a failure would end the whole log."""
+    from gradir import files
+    from gradir.ir.text import printable
+
+    if len(options.sides) < 6:
+        name = printable(options.name)
+        files.write_bytes("-", f"{name} (in conflict): see gradir merge :1:{name} :2:{name} :3:{name}\n".encode())
+        return 0
+    options.local, options.remote = options.sides[0], options.sides[3]
+    try:
+        return _show_change(options)
+    except GradirError as error:
+        report(str(error))
+        return 0
 
 
 def _print_text(options: argparse.Namespace) -> int:

@@ -112,13 +112,13 @@ RIVALS: dict[str, Callable[[Model], None]] = {
 
 
 @cache
-def model_graph(*edits: str, sources: bool = False) -> Graph:
-    """The graph of the model after these edits."""
+def model_graph(*edits: str, forward: bool = False) -> Graph:
+    """The graph of the model after these edits, or of its forward."""
     torch.manual_seed(0)
     model = Model()
     for edit in edits:
         (EDITS.get(edit) or RIVALS[edit])(model)
     model.train()
-    with gradir.record(model, sources=sources) as recorder:
+    with gradir.record(model, flow=forward) as recorder:
         loss = F.cross_entropy(model(torch.zeros(2, 5, dtype=torch.int64)).flatten(0, 1), torch.zeros(10).long())
-    return recorder.capture(loss)
+    return recorder.forward() if forward else recorder.capture(loss)
