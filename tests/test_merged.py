@@ -220,6 +220,7 @@ def test_a_folded_step_says_for_how_many_it_stands() -> None:
     (label,) = (line for line in folded.to("dot").splitlines() if 'label="×8 ' in line)
     assert "24 nodes" in label
     assert "16 parameters" in label
+    assert "at a frame" not in folded.to("dot", legend=True)
 
 
 def test_a_folded_layer_says_what_all_have() -> None:

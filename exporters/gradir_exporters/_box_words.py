@@ -233,7 +233,8 @@ def notes(nodes: Iterable[Node], *, has_frames: bool, has_marks: bool, has_merge
     """
     nodes = [*nodes]
     found = [_EMPTY] if any(None in node.inputs and _slots_text(node) for node in nodes) else []
-    if (has_marks or has_frames) and any(times(node) > 1 for node in nodes):
+    # A folded module says its number in its name.
+    if (has_marks or has_frames) and any(times(node) > 1 and (has_marks or node.role != "module") for node in nodes):
         found.append(_IN_BOX if has_marks else _AT_FRAME)
     return (*found, _AT_LINE) if has_merged_lines else tuple(found)
 
