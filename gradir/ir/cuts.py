@@ -74,7 +74,7 @@ def stubs(graph: Graph, most: int | None = None) -> list[Stub]:
     ]
     has_flow = graph.producer.options.get(FLOW) is True
     names: dict[str, list[str]] = {}
-    is_part = any(is_focus(node) or any(left_out(node)) for node in graph.nodes.values())
+    is_part = any(is_focus(node) or any(left_out(node)) for node in graph.nodes.values() if node.ext)
     for cut in graph.cuts:
         if not cut.is_place and cut.names and (has_flow or cut.kind == "unreached"):
             if is_part and cut.names[0].rpartition(".")[0] not in graph.scopes:
