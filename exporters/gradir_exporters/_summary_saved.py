@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gradir.ir.ids import is_root, whole_name
-from gradir.ir.merged import bytes_told, merged
+from gradir.ir.merged import bytes_gone, bytes_told, merged
 from gradir.ir.module_tree import OUTSIDE
 from gradir.ir.saved import SavedBytes
 from gradir.ir.totals import bounded
@@ -63,7 +63,7 @@ class Savings:
             if node.role == "module":
                 self.folded += bytes_told(node)
                 # What its marks tell of these is added below.
-                self.bytes[place] += bytes_told(node) - sum(gone.bytes for gone in merged(node) if gone.state)
+                self.bytes[place] += bytes_told(node) - bytes_gone(node)
         self.owned = sum(kept.owned.values())
         for (place, word), size in kept.bytes.items():
             self.bytes[place] += size

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from gradir.ir.model import AttrValue, Node
 
-__all__ = ["MERGED", "Merged", "bytes_told", "counted", "merged", "merged_ext", "modules_alone"]
+__all__ = ["MERGED", "Merged", "bytes_gone", "bytes_told", "counted", "merged", "merged_ext", "modules_alone"]
 
 MERGED: Final = "merged"
 """The key of ``ext`` for what the nodes saved that a node stands for and that are gone, a `Merged` each."""
@@ -76,6 +76,11 @@ def bytes_told(node: Node) -> int:
     """
     if node.role == "module":
         return whole_number(node.attrs, "saved_bytes")
+    return bytes_gone(node)
+
+
+def bytes_gone(node: Node) -> int:
+    """The bytes that the mark of a node tells of."""
     return sum(gone.bytes for gone in merged(node) if gone.state) if node.ext else 0
 
 

@@ -15,10 +15,10 @@ from gradir.ir.cuts import renamed_cuts
 from gradir.ir.edges import DATA, edges_into, number_into, rewired, sources
 from gradir.ir.ids import claim, module_id, part_name
 from gradir.ir.marks import CARRIED, STATUS, TIMES, status, times, together
-from gradir.ir.merged import bytes_told, counted
+from gradir.ir.merged import bytes_gone, bytes_told, counted
 from gradir.ir.module_tree import Above, rounds_of
 from gradir.ir.order import postorder
-from gradir.ir.saved import SavedBytes
+from gradir.ir.saved import whole_number
 from gradir.ir.totals import bounded, parameter_elements
 from gradir.vocabulary import vocabulary_of
 
@@ -55,8 +55,14 @@ def contracted(graph: Graph, places: Sequence[str | None]) -> tuple[Graph, Calla
         if place is not None
     }
     found = counted(graph.nodes, {node.id: node for node in nodes}, {}, inside, lambda node: node.scope)
+    modules = {*inside.values()}
     small = Graph.of(
-        found.values(), graph.scopes.values(), cuts, graph.producer, read_from=graph.read_from, unknown=graph.unknown
+        [_with_bytes(node) if key in modules else node for key, node in found.items()],
+        graph.scopes.values(),
+        cuts,
+        graph.producer,
+        read_from=graph.read_from,
+        unknown=graph.unknown,
     )
     return small, contraction.called
 
@@ -86,7 +92,6 @@ class _Contraction:
         self._outputs: dict[int, list[TensorMeta]] = {}
         self._slots: dict[tuple[int, int], int] = {}
         self._number_outputs()
-        self._saved = self._saved_bytes()
         self._accumulators = vocabulary_of(graph).accumulators
 
     def nodes(self) -> Iterator[Node]:
@@ -101,14 +106,6 @@ class _Contraction:
     def called(self, node_id: str) -> str:
         """The node of the result that has a node in it; nothing for one that is not there."""
         return self._names[self._group_of[self._number[node_id]]][0] if node_id in self._number else ""
-
-    def _saved_bytes(self) -> dict[int, int]:
-        """By group the bytes of the storages that it is the first to keep."""
-        saved: SavedBytes[int] = SavedBytes(self._graph.nodes)
-        for node, group in zip(self._nodes, self._group_of, strict=True):
-            if node.saved:
-                saved.add(node, group)
-        return saved.by_account()
 
     def _named(self, parts: Sequence[int]) -> list[tuple[str, str]]:
         """For each group its id and the name to show."""
@@ -183,7 +180,8 @@ class _Contraction:
             attrs={
                 "nodes": bounded(sum(map(_nodes_in, members))),
                 "parameters": bounded(sum(map(parameter_elements, members))),
-                "saved_bytes": bounded(self._saved.get(group, 0) + sum(map(bytes_told, members))),
+                # Those that no mark tells; `_with_bytes` adds the others.
+                "saved_bytes": sum(bytes_told(node) - bytes_gone(node) for node in members if node.role == "module"),
                 **({"shared_parameters": bounded(shared)} if shared else {}),
             },
             opaque=any(node.opaque for node in members),
@@ -230,6 +228,12 @@ def _carried(node: Node) -> tuple[AttrValue, ...]:
     """The input slots that the round before feeds."""
     found = node.ext.get(CARRIED)
     return found if isinstance(found, tuple) else ()
+
+
+def _with_bytes(node: Node) -> Node:
+    """A module that says all the bytes in it, those that its marks tell too."""
+    size = whole_number(node.attrs, "saved_bytes") + bytes_gone(node)
+    return msgspec.structs.replace(node, attrs={**node.attrs, "saved_bytes": bounded(size)})
 
 
 def _marked(members: Sequence[Node]) -> dict[str, AttrValue]:
