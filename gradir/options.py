@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -81,6 +82,12 @@ def option_schemas(kind: type[msgspec.Struct]) -> Mapping[str, Mapping[str, Any]
     return {field.name: _schema(field.type) for field in msgspec.structs.fields(kind)}
 
 
+@cache
+def _fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    """The options of a record by name; msgspec takes long to tell them."""
+    return {field.name: field for field in msgspec.structs.fields(kind)}
+
+
 def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, strict: bool = True) -> _Record:
     """The record with these values; without ``strict`` one given as text is read as its option's type.
 
@@ -98,7 +105,7 @@ def filled(kind: type[_Record], values: Mapping[str, object], whose: str, *, str
     Traceback (most recent call last):
     gradir.options.OptionError: mine: option sizes is integer,..., not (1, 'b')
     """
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    fields = _fields(kind)
     for name in values:
         if name not in fields:
             choices = f"its options are {', '.join(fields)}" if fields else "it has no options"

@@ -25,7 +25,8 @@ from gradir.errors import ExportError
 from gradir.ir import Builder, Cut, Graph, Node, Producer, Ref, Scope, Source, TensorMeta
 from gradir.ir.edges import edges_into
 from gradir.ir.marks import LOST, OVERLAY, STATUS
-from gradir.ir.saved import SavedBytes, folded_bytes
+from gradir.ir.merged import bytes_told
+from gradir.ir.saved import SavedBytes
 from gradir.ir.text import size_text, tensor_text, value_text
 from gradir.overlays import Channel, Overlay
 from gradir.vocabulary import vocabulary_of
@@ -61,7 +62,7 @@ def check(graph: Graph, found: Any) -> None:
     for number, (node, read) in enumerate(zip(graph.nodes.values(), found["nodes"], strict=True)):
         check_node(node, read, numbers, number)
         assert tree.scopes[read["scope"]].path == node.scope
-        assert read["bytes"] == bytes_of.get(node.id, 0) + folded_bytes(node)
+        assert read["bytes"] == bytes_of.get(node.id, 0) + bytes_told(node)
         flags = {
             REARRANGES: node.op in words.shape_operations,
             ACCUMULATES: node.op in words.accumulators,

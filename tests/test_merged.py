@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from strategies import graphs, stacks
 
 from gradir import dumps, loads
+from gradir.codecs.codec import encode, survey
 from gradir.ir import Builder, Graph, Saved, Scope, TensorMeta
+from gradir.ir.marks import CARRIED, TIMES
 from gradir.ir.merged import Merged, merged
 from gradir.ir.model import Node
+from gradir.ir.totals import totals
 from gradir.passes import drop, fold, once, rollup
 
 if TYPE_CHECKING:
@@ -140,6 +148,96 @@ def test_without_a_scope_table_parameters_count_as_often() -> None:
 def test_a_fold_keeps_what_the_others_saved() -> None:
     for small in (once(mixture(8)), once(loop(7)), rollup(layers(4))):
         assert table(fold(small, 0))["totals"]["saved_bytes"] == table(small)["totals"]["saved_bytes"]
+
+
+def figures(graph: Graph) -> list[Any]:
+    """What a graph is told to have, whatever stands for what."""
+    counts = totals(graph)
+    said = table(graph)["totals"]
+    assert said["saved_bytes"] == counts.saved_bytes == sum(graph.saved_bytes().values())
+    assert survey(encode(graph, "msgpack")).totals == counts
+    return [counts.saved_bytes, counts.parameters, said["states"], said["owned_bytes"]]
+
+
+@st.composite
+def sharing(draw: st.DrawFn) -> Graph:
+    """A graph of which several nodes keep a storage that one of its nodes may own."""
+    graph = draw(st.one_of(graphs(), stacks().map(itemgetter(0))))
+    keys = ["shared", *graph.nodes]
+    nodes = []
+    for node in graph.nodes.values():
+        slots = [replace(slot, storage=draw(st.sampled_from(keys)) if slot.storage else "") for slot in node.saved]
+        nodes.append(replace(node, saved=tuple(slots)))
+    return Graph.of(nodes, graph.scopes.values(), graph.cuts, graph.producer)
+
+
+@given(sharing(), st.sampled_from([None, once, rollup, both]), st.integers(0, 3), st.integers(0, 3))
+def test_a_fold_keeps_the_totals(
+    graph: Graph, merge: Callable[[Graph], Graph] | None, depth: int, further: int
+) -> None:
+    small = graph if merge is None else merge(graph)
+    assert figures(small) == figures(graph)
+    folded = fold(small, depth)
+    assert figures(folded) == figures(graph)
+    assert figures(fold(folded, further)) == figures(graph)
+    assert figures(rollup(folded)) == figures(graph)
+
+
+@pytest.mark.parametrize("merge", [lambda graph: graph, once, rollup, both])
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("depth", range(4))
+def test_a_fold_of_equal_ones_keeps_the_totals(name: str, merge: Callable[[Graph], Graph], depth: int) -> None:
+    assert figures(fold(merge(GRAPHS[name]), depth)) == figures(GRAPHS[name])
+
+
+def test_a_storage_that_a_module_and_a_node_beside_it_keep_counts_once() -> None:
+    b = Builder()
+    weight = b.tensor("fc.w", META, role="parameter", scope="fc")
+    x = b.function("exp", [weight], [META], scope="fc", saved=[(kept("fc/exp:1.result"), None)])
+    b.output(b.function("mul", [x, weight], [META], saved=[(kept("fc/exp:1.result"), None), (kept("fc.w"), None)]))
+    folded = fold(b.build(), 1)
+    assert folded.nodes["fc"].attrs["saved_bytes"] == totals(folded).saved_bytes == 8
+    assert folded.saved_bytes("node") == {"fc": 8}
+    assert [(row.state, row.bytes) for row in merged(folded.nodes["mul:1"])] == [("held", -16), ("", 8)]
+    text = folded.to("summary")
+    assert "saved for backward: 8 bytes (held 8, freed 0, hooked 0)\n" in text
+    assert "parameters, buffers and leaves saved beside these: 8 bytes\n" in text
+
+
+def test_a_folded_step_says_for_how_many_it_stands() -> None:
+    folded = fold(once(mixture(8)), 1)
+    box = folded.nodes["×8"]
+    assert (box.ext[TIMES], CARRIED in box.ext, box.attrs["nodes"], box.attrs["parameters"]) == (8, False, 24, 16)
+    assert folded.to("tree", shapes=False) == (
+        "output\n"
+        "└─ stack:1\n"
+        '   └─ "×8" module\n'
+        "      ├─ trunk module\n"
+        "      │  └─ x leaf\n"
+        "      └─ unbind:1\n"
+        "         └─ trunk (see above)\n"
+    )
+    (label,) = (line for line in folded.to("dot").splitlines() if 'label="×8 ' in line)
+    assert "24 nodes" in label
+    assert "16 parameters" in label
+    assert "at a frame" not in folded.to("dot", legend=True)
+
+
+def test_a_folded_layer_says_what_all_have() -> None:
+    folded = fold(rollup(layers(4)), 2)
+    box = folded.nodes["h.0-3"]
+    assert (box.ext[TIMES], box.ext[CARRIED]) == (4, (0,))
+    assert box.attrs == {"nodes": 4 * 3 * 2, "parameters": 24, "saved_bytes": 4 * 3 * 8}
+    assert TIMES not in fold(rollup(layers(4)), 0).nodes["/"].ext
+    assert totals(folded).parameters == totals(layers(4)).parameters == 24
+    assert "h.0-3 module\n" in folded.to("tree", shapes=False)
+
+
+def test_folded_layers_that_are_alike_add_up() -> None:
+    rolled = rollup(fold(layers(4), 4))
+    modules = [node.attrs["parameters"] for node in rolled.nodes.values() if node.role == "module"]
+    assert sum(modules) == 24  # type: ignore[arg-type]
+    assert figures(rolled) == figures(layers(4))
 
 
 def test_what_is_dropped_of_saved_tensors_is_dropped_of_those_too() -> None:

@@ -309,7 +309,8 @@ def test_saved_tensors_name_what_is_left() -> None:
     seen = [(Saved("last"), states[2]), (Saved("middle"), states[1]), (Saved("x"), first)]
     weights = [(Saved(f"w{number}", bytes=24, storage=f"layers.{number}.weight"), None) for number in range(3)]
     b.output(b.function("sum", [value], [META], saved=seen + weights))
-    rolled = rollup(b.build())
+    graph = b.build()
+    rolled = rollup(graph)
     slots = rolled.nodes["layers.0-2/mul:1"].saved
     assert [(slot.origin, slot.storage) for slot in slots] == [
         (Ref("layers.0-2.weight", 0), "layers.0-2.weight"),
@@ -318,8 +319,8 @@ def test_saved_tensors_name_what_is_left() -> None:
     outside = rolled.nodes["sum:1"].saved
     assert [slot.origin for slot in outside] == [Ref("layers.0-2/mul:1", 0), None, Ref("x", 0), None, None, None]
     assert [slot.bytes for slot in outside[3:]] == [24, None, 24]
-    # Only what the one mul that is left saved of its input: weights are nobody's activations.
-    assert totals(rolled).saved_bytes == 24
+    # What each mul saved of its input: weights are nobody's activations.
+    assert totals(rolled).saved_bytes == totals(graph).saved_bytes == 3 * 24
 
 
 def test_nothing_repeated_is_the_same_graph() -> None:
@@ -331,7 +332,7 @@ def test_it_composes_with_the_other_passes() -> None:
     rolled = rollup(stack(12))
     assert rollup(rolled) is rolled
     module = fold(rolled, 2).nodes["layers.0-11"]
-    assert (module.native, module.attrs["nodes"]) == ("Block ×12", 3)
+    assert (module.native, module.attrs["nodes"]) == ("Block ×12", 12 * 3)
     assert rollup(hide_shape_ops(drop(stack(12), ["parameter"]))).nodes["layers.0-11.fc/mm:1"].ext == {
         "elided_inputs": (1,),
         "times": 12,

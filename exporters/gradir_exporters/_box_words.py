@@ -159,7 +159,8 @@ class Words:
         """
         if any(None in node.inputs and _slots_text(node) for node in nodes):
             yield "None: an input that nothing flows through"
-        if (marked or framed) and any(times(node) > 1 for node in nodes):
+        # A folded module says its number in its name.
+        if (marked or framed) and any(times(node) > 1 and (marked or node.role != "module") for node in nodes):
             yield "×N in a box: N equal changes" if marked else "×N at a frame: one is drawn of N equal steps or layers"
         if joined:
             yield "×N at a line: N tensors"

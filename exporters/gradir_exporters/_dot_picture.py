@@ -131,12 +131,17 @@ class Picture:
         self._nodes = list(graph.nodes.values())
         self._keys = [f"n{number}" for number in range(len(graph.nodes))]
         self._tails, self._other_kinds = _tails(graph.nodes)
-        self._several = {number for number, node in enumerate(self._nodes) if stands_for_several(node)}
+        self._several = {
+            number
+            for number, node in enumerate(self._nodes)
+            if (node.ext or node.role == "module") and stands_for_several(node)
+        }
+        extended = [node for node in self._nodes if node.ext]
         words = Words(graph, shapes=options.shapes, native=options.native, inline=inline)
         self._labels = Labels(words, options.max_attr_chars if options.show_attrs else None)
         self._tooltips = Tooltips(graph.nodes)
-        self._marked = any(map(status, self._nodes))
-        self._overlay = {node.id: mark for node in self._nodes if (mark := overlay_mark(node)) is not None}
+        self._marked = any(map(status, extended))
+        self._overlay = {node.id: mark for node in extended if (mark := overlay_mark(node)) is not None}
         hidden = frozenset[int]() if options.show_saved else self._idle_buffers()
         apart = frames(graph) if options.clusters else {}
         self._frames = [apart.get(node.id, node.scope) if options.clusters else "" for node in self._nodes]

@@ -138,7 +138,7 @@ def _totals(graph: Graph, tree: ModuleTree, savings: Savings) -> Totals:
     trainable = sum(tree.scopes[top].trainable for top in tree.tops)
     if not any(scope.calls or scope.total for scope in tree.scopes):
         # Without a scope table the parameters in the graph are those that are known, and all of them are trained.
-        parameters = trainable = sum(times(node) * parameter_elements(node) for node in graph.nodes.values())
+        parameters = trainable = sum(map(parameter_elements, graph.nodes.values()))
     return Totals(
         bounded(parameters),
         bounded(trainable),

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gradir.ir.ids import is_root, whole_name
-from gradir.ir.merged import merged
+from gradir.ir.merged import bytes_gone, bytes_told, merged
 from gradir.ir.module_tree import OUTSIDE
-from gradir.ir.saved import SavedBytes, folded_bytes
+from gradir.ir.saved import SavedBytes
 from gradir.ir.totals import bounded
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class Savings:
         """``places`` has the module of each node by id, and ``place_of`` tells that of a path."""
         self.unsized: defaultdict[int, int] = defaultdict(int)
         self.bytes: defaultdict[int, int] = defaultdict(int)
+        self.folded = 0
         states = {word: State() for word in _USUAL}
         kept: SavedBytes[int] = SavedBytes(graph.nodes)
         for node in graph.nodes.values():
@@ -60,8 +61,9 @@ class Savings:
                     state.unsized += 1
                     self.unsized[place] += 1
             if node.role == "module":
-                self.bytes[place] += folded_bytes(node)
-        self.folded = sum(self.bytes.values())
+                self.folded += bytes_told(node)
+                # What its marks tell of these is added below.
+                self.bytes[place] += bytes_told(node) - bytes_gone(node)
         self.owned = sum(kept.owned.values())
         for (place, word), size in kept.bytes.items():
             self.bytes[place] += size
@@ -69,7 +71,6 @@ class Savings:
         for node in graph.nodes.values():
             for gone in merged(node):
                 self._add(gone, places[node.id] if gone.path is None else place_of(gone.path), states)
-                self.folded += gone.bytes if node.role == "module" and gone.state else 0
         self.states = dict(sorted(states.items(), key=lambda item: item[0] not in _USUAL))
 
     def _add(self, gone: Merged, place: int, states: dict[str, State]) -> None:

@@ -22,7 +22,7 @@ from gradir.ir.edges import DATA, edges_beside
 from gradir.ir.ids import relative_id, stem, tells_module
 from gradir.ir.marks import CARRIED, ELIDED, is_focus, left_out, overlay_mark, times
 from gradir.ir.memo import Memo
-from gradir.ir.module_tree import step_around
+from gradir.ir.module_tree import module_of, step_around
 from gradir.ir.text import printable, quoted, tensor_text, word
 from gradir.protocols import Options
 from gradir_exporters._box_words import failure_lines
@@ -186,7 +186,7 @@ class _Drawing:
         if self._options.native and node.native:
             parts.append(_word(node.native))
         # The id of what is rolled up in a module has the numbers of its layers, or that of its steps.
-        if times(node) > 1 and not tells_module(node.id, node.scope):
+        if times(node) > 1 and not tells_module(node.id, module_of(node)):
             parts.append(f"×{times(node):,}")
         if node.role != "function" and node.role != stem(node.id):
             parts.append(_word(node.role))
@@ -238,7 +238,7 @@ def _once(
 ) -> Callable[[Node], list[_Child]]:
     """The children, what one of equal steps side by side makes once: each of them gives it, and all are that one."""
     nodes = graph.nodes
-    several = {node.id: step_around(node.scope) for node in nodes.values() if times(node) > 1}
+    several = {node.id: step_around(module_of(node)) for node in nodes.values() if times(node) > 1}
     chained = {several[key][0] for key in several if CARRIED in nodes[key].ext}
     beside = {key: step for key, step in several.items() if step[0] and step[0] not in chained}
     if not beside:

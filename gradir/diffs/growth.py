@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from gradir.diffs.changes import Growth, Size
-from gradir.ir.saved import SavedBytes, folded_bytes
+from gradir.ir.merged import bytes_told
+from gradir.ir.saved import SavedBytes
 from gradir.ir.totals import bounded, parameter_elements
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def sizes(graph: Graph) -> dict[str, Size]:
         if node.role == "function":
             found[0] += 1
         found[1] += parameter_elements(node)
-        found[2] += folded_bytes(node)
+        found[2] += bytes_told(node)
         saved.add(node, node.scope)
     for path, size in saved.by_account().items():
         counts[path][2] += size

@@ -1,4 +1,7 @@
-"""What nodes saved that are gone since another stands for them, as a mark of that node, so that totals stay true."""
+"""What nodes saved that are gone since another stands for them, as a mark of that node, so that totals stay true.
+
+Of a folded module the mark tells what the bytes are of which its attribute ``saved_bytes`` is the number.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from gradir.ir.saved import SavedBytes
-from gradir.ir.totals import bounded
+from gradir.ir.model import bounded
+from gradir.ir.saved import SavedBytes, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from gradir.ir.model import AttrValue, Node
 
-__all__ = ["MERGED", "Merged", "counted", "merged", "merged_ext", "modules_alone"]
+__all__ = ["MERGED", "Merged", "bytes_gone", "bytes_told", "counted", "merged", "merged_ext", "modules_alone"]
 
 MERGED: Final = "merged"
 """The key of ``ext`` for what the nodes saved that a node stands for and that are gone, a `Merged` each."""
@@ -60,6 +63,25 @@ def _is_entry(entry: object) -> bool:
 
 def _entry(entry: AttrValue) -> Merged:
     return Merged._make(entry)  # type: ignore[arg-type]
+
+
+def bytes_told(node: Node) -> int:
+    """The bytes that a node says beside its slots: a folded module of all in it, any other of what is gone.
+
+    >>> from gradir.ir.model import Node
+    >>> bytes_told(Node("fc", role="module", attrs={"saved_bytes": 96}))
+    96
+    >>> bytes_told(Node("x", ext={"merged": ((None, "held", 11, 0, 88), (None, "", 0, 0, 4))}))
+    88
+    """
+    if node.role == "module":
+        return whole_number(node.attrs, "saved_bytes")
+    return bytes_gone(node)
+
+
+def bytes_gone(node: Node) -> int:
+    """The bytes that the mark of a node tells of."""
+    return sum(gone.bytes for gone in merged(node) if gone.state) if node.ext else 0
 
 
 class _Sums(dict["tuple[str | None, str]", "list[int]"]):

@@ -32,6 +32,7 @@ __all__ = [
     "Shape",
     "Source",
     "TensorMeta",
+    "bounded",
     "share_empty_tuples",
 ]
 
@@ -56,6 +57,17 @@ _HAS_MANY_EMPTY_TUPLES: Final = sys.version_info < (3, 11)
 
 MOST: Final = 2**63 - 1
 """The largest number of a file. A size or a sum that is larger is beyond counting, and this stands for it."""
+
+
+def bounded(count: int) -> int:
+    """A size, or a sum of sizes, with `MOST` for what is beyond counting.
+
+    A file may state sizes whose product has thousands of digits, which Python does not print and no float can hold.
+
+    >>> bounded(24), bounded(2**64), bounded(-(2**64))
+    (24, 9223372036854775807, -9223372036854775807)
+    """
+    return max(-MOST, min(count, MOST))
 
 
 class About(NamedTuple):

@@ -7,7 +7,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from gradir.ir.model import Scope
+from gradir.ir.ids import whole_name
+from gradir.ir.model import Node, Scope, bounded
 
 __all__ = [
     "DEEPEST",
@@ -15,6 +16,8 @@ __all__ = [
     "Above",
     "ModuleTree",
     "common_path",
+    "module_of",
+    "rounds_of",
     "scope_depth",
     "split_path",
     "step_around",
@@ -26,6 +29,7 @@ OUTSIDE: Final = -1
 """The number of no module: the parent of a topmost one, the place of what runs in none."""
 
 _STEPS: Final = re.compile(r"(?:^|\.)×(\d{1,18})(?: \(\d+\))?(?=\.|$)")
+_ALIKE: Final = re.compile(r"(?:^|\.)(?:×(\d{1,18})(?: \(\d+\))?|(\d{1,18})-(\d{1,18}))(?=\.|$)")
 """A component of a path that is no module, but equal steps; see `without_steps`."""
 
 DEEPEST: Final = 64
@@ -121,6 +125,27 @@ def step_around(path: str) -> tuple[str, int]:
     for found in _STEPS.finditer(path):  # noqa: B007 (the last one is wanted)
         pass
     return (path[: found.end()], int(found[1])) if found else ("", 1)
+
+
+def module_of(node: Node) -> str:
+    """The module that a node lies in, or that it stands for.
+
+    >>> module_of(Node("fc/mm:1", scope="fc")), module_of(Node("fc#2", role="module", names=("fc (2)",)))
+    ('fc', 'fc')
+    """
+    return whole_name(node.label) if node.role == "module" else node.scope
+
+
+def rounds_of(path: str) -> int:
+    """For how many modules the one of this path stands, if it lies in equal steps or layers of which one is left.
+
+    >>> rounds_of("h.0-11.mlp"), rounds_of("cell.×49"), rounds_of("h.0-1.×3"), rounds_of("h.0")
+    (12, 49, 6, 1)
+    """
+    rounds = 1
+    for number, first, last in _ALIKE.findall(path):
+        rounds = bounded(rounds * (int(number) if number else max(1, int(last) - int(first) + 1)))
+    return rounds
 
 
 def _outside_steps(path: str) -> str:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from gradir.errors import GradirError, GraphError
 from gradir.hints import did_you_mean
 from gradir.ir.edges import sources
+from gradir.ir.merged import bytes_told
 from gradir.ir.model import Node, Scope
-from gradir.ir.saved import SavedBytes, folded_bytes
+from gradir.ir.saved import SavedBytes
 from gradir.ir.totals import bounded
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def saved_bytes(nodes: Mapping[str, Node], by: Account) -> dict[str, int]:
         account = {"scope": node.scope, "op": node.op, "node": node.id}[by]
         if node.saved:
             kept.add(node, account)
-        found[account] = found.get(account, 0) + folded_bytes(node)
+        found[account] = found.get(account, 0) + bytes_told(node)
     for account, size in kept.by_account().items():
         found[account] += size
     return {account: bounded(size) for account, size in found.items() if size}

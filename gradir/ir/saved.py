@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from gradir.ir.ids import storage_key
 from gradir.ir.model import Node
 
-__all__ = ["OWNERS", "SavedBytes", "Storages", "folded_bytes", "owner", "unknown_slots", "whole_number"]
+__all__ = ["OWNERS", "SavedBytes", "Storages", "owner", "unknown_slots", "whole_number"]
 
 K = TypeVar("K")
 
@@ -31,15 +31,6 @@ def unknown_slots(nodes: Iterable[Node]) -> int:
     1
     """
     return sum(saved.bytes is None for node in nodes for saved in node.saved)
-
-
-def folded_bytes(node: Node) -> int:
-    """The bytes that a folded module says of itself.
-
-    >>> folded_bytes(Node("fc", role="module", attrs={"saved_bytes": 96}))
-    96
-    """
-    return whole_number(node.attrs, "saved_bytes") if node.role == "module" else 0
 
 
 def whole_number(attrs: Mapping[str, object], name: str) -> int:

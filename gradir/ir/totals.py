@@ -9,8 +9,10 @@ import msgspec
 
 from gradir.ir.edges import number_into
 from gradir.ir.graph import Graph
-from gradir.ir.model import MOST, Node, TensorMeta
-from gradir.ir.saved import OWNERS, Storages, folded_bytes, whole_number
+from gradir.ir.marks import times
+from gradir.ir.merged import bytes_told
+from gradir.ir.model import Node, TensorMeta, bounded
+from gradir.ir.saved import OWNERS, Storages, whole_number
 
 __all__ = [
     "Tally",
@@ -24,22 +26,11 @@ __all__ = [
 _COUNTED: Final = OWNERS | {"module"}
 
 
-def bounded(count: int) -> int:
-    """A size, or a sum of sizes, with `MOST` for what is beyond counting.
-
-    A file may state sizes whose product has thousands of digits, which Python does not print and no float can hold.
-
-    >>> bounded(24), bounded(2**64), bounded(-(2**64))
-    (24, 9223372036854775807, -9223372036854775807)
-    """
-    return max(-MOST, min(count, MOST))
-
-
 class Totals(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """Counts and sizes of one graph.
 
     ``parameters`` counts elements; ``saved_bytes`` is the memory that lives for backward alone, in bytes: every
-    storage once, those of leaves, parameters and buffers left out.
+    storage once, those of leaves, parameters and buffers left out. Both are those of all nodes that one stands for.
     """
 
     nodes: int = 0
@@ -75,7 +66,8 @@ class Tally:
                 if node.role in OWNERS:
                     self._owners.append(node.id)
                 self._parameters += parameter_elements(node)
-                self._saved += folded_bytes(node)
+            if node.ext or node.role == "module":
+                self._saved += bytes_told(node)
 
     def totals(self) -> Totals:
         """What there is so far, sums of sizes `bounded`."""
@@ -116,11 +108,11 @@ def tensor_elements(tensor: TensorMeta) -> int:
 
 
 def parameter_elements(node: Node) -> int:
-    """The elements of the parameter that a node is, or of those that a folded module stands for.
+    """The elements of the parameters that a node stands for.
 
     >>> parameter_elements(Node("fc", role="module", attrs={"parameters": 6}))
     6
     """
     if node.role == "module":
         return whole_number(node.attrs, "parameters")
-    return elements(node) if node.role == "parameter" else 0
+    return times(node) * elements(node) if node.role == "parameter" else 0

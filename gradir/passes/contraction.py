@@ -14,10 +14,11 @@ from gradir.ir import Graph, Node, Ref, TensorMeta
 from gradir.ir.cuts import renamed_cuts
 from gradir.ir.edges import DATA, edges_into, number_into, rewired, sources
 from gradir.ir.ids import claim, module_id, part_name
-from gradir.ir.marks import STATUS, status, together
-from gradir.ir.module_tree import Above
+from gradir.ir.marks import CARRIED, STATUS, TIMES, status, times, together
+from gradir.ir.merged import bytes_gone, bytes_told, counted
+from gradir.ir.module_tree import Above, rounds_of
 from gradir.ir.order import postorder
-from gradir.ir.saved import SavedBytes, folded_bytes
+from gradir.ir.saved import whole_number
 from gradir.ir.totals import bounded, parameter_elements
 from gradir.vocabulary import vocabulary_of
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gradir.ir import AttrValue, Scope
+    from gradir.ir.edges import Edge
 
 __all__ = ["Containers", "contracted"]
 
@@ -47,8 +49,20 @@ def contracted(graph: Graph, places: Sequence[str | None]) -> tuple[Graph, Calla
     """
     contraction = _Contraction(graph, list(graph.nodes.values()), places)
     nodes, cuts = _canonical(contraction.nodes()), renamed_cuts(graph.cuts, contraction.called)
+    inside = {
+        node.id: contraction.called(node.id)
+        for node, place in zip(graph.nodes.values(), places, strict=True)
+        if place is not None
+    }
+    found = counted(graph.nodes, {node.id: node for node in nodes}, {}, inside, lambda node: node.scope)
+    modules = {*inside.values()}
     small = Graph.of(
-        nodes, graph.scopes.values(), cuts, graph.producer, read_from=graph.read_from, unknown=graph.unknown
+        [_with_bytes(node) if key in modules else node for key, node in found.items()],
+        graph.scopes.values(),
+        cuts,
+        graph.producer,
+        read_from=graph.read_from,
+        unknown=graph.unknown,
     )
     return small, contraction.called
 
@@ -78,7 +92,6 @@ class _Contraction:
         self._outputs: dict[int, list[TensorMeta]] = {}
         self._slots: dict[tuple[int, int], int] = {}
         self._number_outputs()
-        self._saved = self._saved_bytes()
         self._accumulators = vocabulary_of(graph).accumulators
 
     def nodes(self) -> Iterator[Node]:
@@ -93,14 +106,6 @@ class _Contraction:
     def called(self, node_id: str) -> str:
         """The node of the result that has a node in it; nothing for one that is not there."""
         return self._names[self._group_of[self._number[node_id]]][0] if node_id in self._number else ""
-
-    def _saved_bytes(self) -> dict[int, int]:
-        """By group the bytes of the storages that it is the first to keep."""
-        saved: SavedBytes[int] = SavedBytes(self._graph.nodes)
-        for group, members in enumerate(self._groups):
-            for number in members:
-                saved.add(self._nodes[number], group)
-        return saved.by_account()
 
     def _named(self, parts: Sequence[int]) -> list[tuple[str, str]]:
         """For each group its id and the name to show."""
@@ -159,7 +164,9 @@ class _Contraction:
     def _module(self, group: int, path: str) -> Node:
         members = [self._nodes[number] for number in self._groups[group]]
         used = (edge for node in members for edge in edges_into(node))
-        outside = [edge.ref for edge in used if self._group_of[self._number[edge.src]] != group]
+        edges = [edge for edge in used if self._group_of[self._number[edge.src]] != group]
+        outside = [edge.ref for edge in edges]
+        inputs = tuple(dict.fromkeys(map(self._moved, outside)))
         shared = sum(map(parameter_elements, self._parameters(outside, path)))
         return Node(
             self._names[group][0],
@@ -168,17 +175,31 @@ class _Contraction:
             native=self._class_name(path),
             scope=self._around(path),
             names=(self._names[group][1],),
-            inputs=tuple(dict.fromkeys(map(self._moved, outside))),
+            inputs=inputs,
             outputs=tuple(self._outputs.get(group, ())),
             attrs={
                 "nodes": bounded(sum(map(_nodes_in, members))),
                 "parameters": bounded(sum(map(parameter_elements, members))),
-                "saved_bytes": bounded(self._saved.get(group, 0) + sum(map(folded_bytes, members))),
+                # Those that no mark tells; `_with_bytes` adds the others.
+                "saved_bytes": sum(bytes_told(node) - bytes_gone(node) for node in members if node.role == "module"),
                 **({"shared_parameters": bounded(shared)} if shared else {}),
             },
             opaque=any(node.opaque for node in members),
-            ext=_marked(members),
+            ext={**self._rounds(path, members, edges, inputs), **_marked(members)},
         )
+
+    def _rounds(
+        self, path: str, members: Sequence[Node], edges: Sequence[Edge], inputs: Sequence[Ref]
+    ) -> dict[str, AttrValue]:
+        """For how many modules one stands, and its slots that the round before feeds, where all in it agree."""
+        number = rounds_of(path)
+        if number < 2 or any(times(node) % number for node in members):
+            return {}
+        not_carried = {
+            self._moved(edge.ref) for edge in edges if edge.input_nr not in _carried(self._graph.nodes[edge.dst])
+        }
+        carried = tuple(slot for slot, ref in enumerate(inputs) if ref not in not_carried)
+        return {TIMES: number, **({CARRIED: carried} if carried else {})}
 
     def _parameters(self, refs: Sequence[Ref], path: str) -> Iterator[Node]:
         """Those of another part of a module that are among the references, each once."""
@@ -201,6 +222,18 @@ class _Contraction:
 
     def _class_name(self, path: str) -> str:
         return self._graph.scopes[path].class_name if path in self._graph.scopes else ""
+
+
+def _carried(node: Node) -> tuple[AttrValue, ...]:
+    """The input slots that the round before feeds."""
+    found = node.ext.get(CARRIED)
+    return found if isinstance(found, tuple) else ()
+
+
+def _with_bytes(node: Node) -> Node:
+    """A module that says all the bytes in it, those that its marks tell too."""
+    size = whole_number(node.attrs, "saved_bytes") + bytes_gone(node)
+    return msgspec.structs.replace(node, attrs={**node.attrs, "saved_bytes": bounded(size)})
 
 
 def _marked(members: Sequence[Node]) -> dict[str, AttrValue]:
@@ -297,4 +330,4 @@ def _canonical(nodes: Iterator[Node]) -> list[Node]:
 def _nodes_in(node: Node) -> int:
     """The nodes that one stands for: an already folded module for all in it."""
     number = node.attrs.get("nodes") if node.role == "module" else None
-    return number if isinstance(number, int) else 1
+    return number if isinstance(number, int) else times(node)

@@ -80,9 +80,12 @@ def fold(graph: Graph, depth: int) -> Graph:
     A folded node has the role ``module``, the path as its name, the class as its native name, the module that calls it
     as its scope, and the attributes ``nodes``, ``parameters`` (elements, where every size is a number) and
     ``saved_bytes`` (each storage in the module that saved it first, without those that leaves, parameters and buffers
-    own). The saved slots inside are counted there and dropped; a slot that remains keeps an origin that went inside
-    only if that tensor leaves the module. A view whose base went inside has the module for its base. Folding what is
-    folded adds up.
+    own), of all that what is inside stands for. The saved slots inside are counted there and dropped:
+    ``ext["merged"]`` says of which states they were, and of a node that stays what of its slots counts elsewhere, so
+    totals stay what they were. A folded step or layer that stands for several has their number in ``ext["times"]`` and
+    the slots that each takes from the one before in ``ext["carried_inputs"]``. A slot that remains keeps an origin that
+    went inside only if that tensor leaves the module. A view whose base went inside has the module for its base.
+    Folding what is folded adds up.
 
     Contraction may close cycles. They run within the strongly connected components of the contracted graph, which two
     searches find (Sharir, Comput. Math. Appl. 7, 1981; here without recursion). Within such a component every

@@ -16,7 +16,7 @@ from gradir.ir.edges import rewired
 from gradir.ir.ids import claim, encode_component, renamed
 from gradir.ir.marks import CARRIED, TIMES, times, together
 from gradir.ir.merged import counted
-from gradir.ir.saved import owner
+from gradir.ir.saved import owner, whole_number
 from gradir.ir.totals import bounded
 from gradir.options import Options
 from gradir.passes.blocks import Block, Stack, block_reader, stacks
@@ -67,8 +67,8 @@ def rollup(graph: Graph) -> Graph:
     each round feeds the next would be a cycle and is no edge: the slots are listed in ``ext["carried_inputs"]`` of
     the node, and ``ext["times"]`` of every node in it is the number of nodes it stands for. The class of its module is
     ``Block ×12``, and the counts of its modules are those of all the blocks together. ``ext["merged"]`` of a node has
-    what the others of its place saved, as `gradir.ir.merged` says. Nothing else is added up: a `fold` of the result
-    counts what is there.
+    what the others of its place saved, as `gradir.ir.merged` says, and a folded module has the counts of all that it
+    stands for. So all that adds up nodes has the totals of the whole graph, a `fold` of the result too.
 
     Stacks within blocks are rolled up too, inner ones first. The nodes stay in the order they had. A graph without
     such blocks is returned as it is. The time is linear in nodes and edges for each level of the module tree, of which
@@ -160,15 +160,17 @@ class Rolled:
     def _standing(self, node: Node, stack: Stack, place: int) -> Node:
         """A node of a first block, standing for all at its place."""
         old, new = stack.before, stack.path
+        alike = [self._graph.nodes[block[place]] for block in stack.blocks]
         return msgspec.structs.replace(
             node,
             id=self._ids[node.id],
             scope=renamed(node.scope, old, new),
             names=tuple(renamed(name, old, new) for name in node.names),
             ext={
-                **_with_rounds(node, len(stack.blocks), stack.carried.get(place, [])),
-                **together([self._graph.nodes[block[place]] for block in stack.blocks]),
+                **_with_rounds(node, sum(map(times, alike)), stack.carried.get(place, [])),
+                **together(alike),
             },
+            attrs=_added_up(alike) if node.role == "module" else node.attrs,
         )
 
     def _ref(self, ref: Ref) -> Ref:
@@ -209,8 +211,16 @@ def _together(one: Scope, other: Scope) -> Scope:
     return msgspec.structs.replace(one, **sums)
 
 
-def _with_rounds(node: Node, rounds: int, carried: Sequence[int]) -> dict[str, AttrValue]:
-    """``ext`` of a node that stands for ``rounds`` nodes, of which each may stand for several."""
-    ext = {**node.ext, TIMES: bounded(rounds * times(node))}
+def _added_up(modules: Sequence[Node]) -> dict[str, AttrValue]:
+    """The attributes of a folded module that stands for several, each of which says how much is in it."""
+    return {
+        name: bounded(sum(whole_number(node.attrs, name) for node in modules)) if isinstance(value, int) else value
+        for name, value in modules[0].attrs.items()
+    }
+
+
+def _with_rounds(node: Node, count: int, carried: Sequence[int]) -> dict[str, AttrValue]:
+    """``ext`` of a node that stands for ``count`` nodes."""
+    ext = {**node.ext, TIMES: bounded(count)}
     found = with_slots(ext, CARRIED, carried)
     return found if found[CARRIED] else ext

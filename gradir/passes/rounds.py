@@ -11,8 +11,8 @@ import msgspec
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Scope
 from gradir.ir.edges import sources
-from gradir.ir.ids import renamed, whole_name, without_indices
-from gradir.ir.module_tree import common_path, upwards
+from gradir.ir.ids import renamed, without_indices
+from gradir.ir.module_tree import common_path, module_of, upwards
 from gradir.options import Options
 from gradir.passes.blocks import Block, Stack, alike
 from gradir.passes.rollup import Rolled
@@ -181,11 +181,7 @@ def _kinds(order: Sequence[Node]) -> list[int]:
 
 def _place(node: Node) -> str:
     """The module of a node, or that which it stands for, without numbers."""
-    return without_indices(_module(node))
-
-
-def _module(node: Node) -> str:
-    return whole_name(node.label) if node.role == "module" else node.scope
+    return without_indices(module_of(node))
 
 
 def _runs(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:
@@ -220,7 +216,7 @@ def _crossing(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
 
 
 def _rolled(graph: Graph, found: Sequence[Stack]) -> Graph:
-    rolled = Rolled(graph, found, lambda _: None, _module).graph()
+    rolled = Rolled(graph, found, lambda _: None, module_of).graph()
     scopes, nodes = dict(rolled.scopes), dict(rolled.nodes)
     for stack in found:
         scopes[stack.path] = Scope(stack.path, detail="each feeds the next" if stack.carried else "side by side")

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from gradir.ir.ids import function_prefix, split_ordinal
 from gradir.ir.marks import failure
 from gradir.ir.memo import Memo
+from gradir.ir.merged import bytes_told
 from gradir.ir.model import first_known
 from gradir.ir.module_tree import OUTSIDE
-from gradir.ir.saved import SavedBytes, folded_bytes
+from gradir.ir.saved import SavedBytes
 from gradir.ir.text import size_text
 from gradir.ir.totals import bounded
 from gradir.passes.ladder import MOST_BOXES
@@ -179,8 +180,8 @@ class Columns:
         for number, size in kept.by_account().items():
             found[number] = bounded(size)
         for number, node in enumerate(self._nodes):
-            if node.role == "module":
-                found[number] = bounded(found[number] + folded_bytes(node))
+            if node.ext or node.role == "module":
+                found[number] = bounded(found[number] + bytes_told(node))
         return found
 
     def _kinds(

@@ -16,7 +16,8 @@ from gradir.codecs.faults import damaged
 from gradir.codecs.surveyor import Output, Survey, by_frequency, survey_graph
 from gradir.ir.edges import number_into
 from gradir.ir.ids import storage_key
-from gradir.ir.saved import OWNERS, folded_bytes
+from gradir.ir.merged import bytes_told
+from gradir.ir.saved import OWNERS
 from gradir.ir.totals import Totals, bounded, parameter_elements
 
 __all__ = ["survey"]
@@ -38,7 +39,7 @@ def survey(data: bytes) -> Survey:
         return survey_graph(decode(data), "msgpack", str(tables.version))
     kinds = [(kind, count) for kind, count in zip(nodes.kinds, nodes.weights, strict=True) if count]
     own = sum(count * (slot.bytes or 0) for kind, count in kinds for slot in kind.saved if not slot.storage)
-    folded = sum(count * folded_bytes(kind) for kind, count in kinds)
+    told = sum(count * bytes_told(kind) for kind, count in kinds)
     outputs = sorted(
         chain.from_iterable(_places(nodes, at) for at, kind in enumerate(nodes.kinds) if kind.role == "output")
     )
@@ -50,7 +51,7 @@ def survey(data: bytes) -> Survey:
             len(nodes.kind_of),
             sum(count * number_into(kind) for kind, count in kinds),
             bounded(sum(count * parameter_elements(kind) for kind, count in kinds)),
-            bounded(own + folded + _shared_bytes(nodes)),
+            bounded(own + told + _shared_bytes(nodes)),
         ),
         roles=_by_word((kind.role, count) for kind, count in kinds),
         ops=_by_word((kind.op, count) for kind, count in kinds if kind.role == "function"),
