@@ -66,20 +66,20 @@ def left(graph: Graph) -> set[str]:
     return {key for number, (key, own) in enumerate(zip(graph.nodes, stands(graph), strict=True)) if number == own}
 
 
-def branches(count: int, ends: int = 1) -> Graph:
-    """Equal operations that read the same node, of which ``ends`` others take by turns."""
+def branches(count: int, ends: int = 1, *, again: int = 0) -> Graph:
+    """Equal operations that read the same node, of which ``ends`` others take by turns, and the first ``again``."""
     b = Builder()
     parts = b.function("unbind", [b.tensor("x", META)], [META] * count)
     made = [b.function("tanh", [b.function("exp", [parts.output(number)], [META])], [META]) for number in range(count)]
     for end in range(ends):
-        b.output(b.function("stack", made[end::ends], [META]), str(end))
+        b.output(b.function("stack", [*made[:again], *made[end::ends]], [META]), str(end))
     return b.build()
 
 
 @pytest.mark.parametrize(
     "graph",
-    [loop(50), loop(3), loop(2), loop(7, scope=""), branches(24), branches(24, 2), branches(2)],
-    ids=["50", "3", "2", "root", "side by side", "to two", "two branches"],
+    [loop(50), loop(3), loop(2), loop(7, scope=""), branches(24), branches(24, 2), branches(2), branches(24, again=1)],
+    ids=["50", "3", "2", "root", "side by side", "to two", "two branches", "the first again"],
 )
 def test_a_page_has_the_steps_that_the_static_pictures_have(graph: Graph) -> None:
     rolled = once(graph)
@@ -190,3 +190,11 @@ def test_steps_that_differ_in_attributes_are_one_where_nothing_else_makes_them_f
     found = [block["texts"][step[2]] for step in block["steps"] if step[2]]
     assert found == names
     assert (len(left(sliced(count))) < 20) == bool(names)
+
+
+def test_a_branch_that_enters_its_consumer_twice_is_not_like_those_that_enter_it_once() -> None:
+    """Otherwise what takes the first twice would be drawn as if it took each once."""
+    graph = branches(24, again=1)
+    kept = left(graph)
+    assert {"exp:1", "tanh:1", "exp:2", "tanh:2"} <= kept
+    assert "exp:3" not in kept

@@ -69,8 +69,9 @@ class Blocks:
                 members = self.members[own]
                 self._rank[number] = len(members)
                 members.append(number)
-        ends = zip(known.wiring.source, known.wiring.target, strict=True)
-        self._leaving = [ends for ends in ends if block[ends[0]] not in (OUTSIDE, block[ends[1]])]
+        wiring = known.wiring
+        edges = zip(wiring.source, wiring.target, wiring.output, wiring.kind, strict=True)
+        self._leaving = [edge for edge in edges if block[edge[0]] not in (OUTSIDE, block[edge[1]])]
         self._takers = self._outside_takers()
         self._forms: Table[tuple[tuple[int | str, ...], ...]] = Table()
         self._shapes = {block: self._shape(block) for block in dict.fromkeys(chain(after, after.values()))}
@@ -94,19 +95,20 @@ class Blocks:
             if len(run) > 1 and self._comes_late(run[0], run[-1]):
                 yield run
 
-    def _outside_takers(self) -> dict[int, set[tuple[int, int]]]:
-        """By block of which something but the next one takes: the edges there, as what makes and what takes."""
-        found: dict[int, set[tuple[int, int]]] = {}
-        for source, target in self._leaving:
-            maker = self._block[source]
-            if self._after.get(maker) != self._block[target]:
-                found.setdefault(maker, set()).add((source, target))
+    def _outside_takers(self) -> dict[int, Counter[tuple[int, ...]]]:
+        """By block of which something but the next one takes: how often, by what makes, what takes, output and kind."""
+        found: dict[int, Counter[tuple[int, ...]]] = {}
+        for edge in self._leaving:
+            maker = self._block[edge[0]]
+            if self._after.get(maker) != self._block[edge[1]]:
+                found.setdefault(maker, Counter())[edge] += 1
         return found
 
     def _feed_the_same(self, last: int, block: int) -> bool:
-        """Whether the same nodes take from both blocks, and from the same places in them."""
+        """Whether the same nodes take from both blocks, as often, and from the same places in them."""
         one, other = (
-            {(self._rank[source], target) for source, target in self._takers.get(each, ())} for each in (last, block)
+            {(self._rank[source], *how): times for (source, *how), times in self._takers.get(each, Counter()).items()}
+            for each in (last, block)
         )
         return one == other
 
@@ -122,7 +124,7 @@ class Blocks:
     def _used_at(self) -> dict[int, int]:
         """By node the first one outside its block that takes from it."""
         found: dict[int, int] = {}
-        for source, target in self._leaving:
+        for source, target, *_ in self._leaving:
             found.setdefault(source, target)
         return found
 
