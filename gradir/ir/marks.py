@@ -229,6 +229,7 @@ def together(nodes: Collection[Node]) -> dict[str, AttrValue]:
 
     With them comes what nodes saved that are gone.
     """
+    nodes = [node for node in nodes if node.ext]
     cuts = [*filter(any, map(left_out, nodes))]
     before, behind = sum(cut[0] for cut in cuts), sum(cut[1] for cut in cuts)
     focus: dict[str, AttrValue] = {FOCUS: True} if any(map(is_focus, nodes)) else {}

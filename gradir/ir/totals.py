@@ -30,7 +30,7 @@ class Totals(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """Counts and sizes of one graph.
 
     ``parameters`` counts elements; ``saved_bytes`` is the memory that lives for backward alone, in bytes: every
-    storage once, those of leaves, parameters and buffers left out. Both are those of all nodes that one stands for.
+    storage once, those of leaves, parameters and buffers left out.
     """
 
     nodes: int = 0
@@ -76,7 +76,7 @@ class Tally:
 
 
 def totals(graph: Graph) -> Totals:
-    """Count a graph.
+    """Count a graph; sizes are those of all nodes that one stands for.
 
     >>> totals(Graph.of([Node("w", role="parameter")]))
     Totals(nodes=1, edges=0, parameters=0, saved_bytes=0)
