@@ -217,7 +217,7 @@ def test_a_folded_step_says_for_how_many_it_stands() -> None:
         "      └─ unbind:1\n"
         "         └─ trunk (see above)\n"
     )
-    (label,) = (line for line in folded.to("dot").splitlines() if 'label="×8 ' in line)
+    (label,) = (line for line in folded.to("dot").splitlines() if 'label="×8, side by side' in line)
     assert "24 nodes" in label
     assert "16 parameters" in label
     assert "at a frame" not in folded.to("dot", legend=True)

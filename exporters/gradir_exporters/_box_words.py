@@ -111,6 +111,7 @@ class Words:
         ``inline`` has the last lines of boxes, by the ids of their nodes.
         """
         self._inline = inline
+        self._scopes = graph.scopes
         self._shapes = shapes
         self._native = native
         self._tensors = Memo(str)
@@ -129,7 +130,9 @@ class Words:
             return [name, *below] if name else below if node.op or node.native else [node.id, *below]
         # Its frame already says where it is.
         short = (name or node.op or node.id).removeprefix(f"{node.scope}." if node.scope else "")
-        title = module_name(short, node.native if node.native != short else "")
+        scope = self._scopes.get(name)
+        steps = frame_name(short, scope) if stands_for_steps(scope) else ""
+        title = steps or module_name(short, node.native if node.native != short else "")
         return [title, *self._given(node), *_module_counts(node), *failure_lines(node)]
 
     def below(self, node: Node) -> list[str]:
