@@ -79,28 +79,28 @@ class _Names:
 
 def written(nodes: Mapping[str, Node], order: Sequence[str], ids: Mapping[str, str]) -> list[Node]:
     """The nodes with ids in place of keys."""
-    owners: dict[str, str] = {}
+    owners: dict[str, tuple[str, int, str]] = {}
 
     def ref_of(ref: Ref | None) -> Ref | None:
         return None if ref is None else replace(ref, id=ids[ref.id])
 
-    def slot_of(slot: Saved, node_id: str) -> Saved:
+    def slot_of(slot: Saved, node_id: str, place: int) -> Saved:
         what, called = slot.storage[:1], slot.storage[1:]
         if what == TENSOR:
             storage = ids[called]
         elif what == TEXT:
             storage = called
         else:
-            own = storage_key(node_id, slot.slot)
+            own = node_id, place, storage_key(node_id, slot.slot)
             owner = owners.setdefault(slot.storage, own)
-            storage = "" if owner == own else owner
+            storage = "" if owner == own else owner[2]
         return replace(slot, origin=ref_of(slot.origin), storage=storage)
 
     return [
         replace(
             node,
             id=ids[key],
-            saved=tuple([slot_of(slot, ids[key]) for slot in node.saved]),
+            saved=tuple([slot_of(slot, ids[key], place) for place, slot in enumerate(node.saved)]),
             **rewired(node, lambda ref, _: ref_of(ref)),
         )
         for key, node in ((key, nodes[key]) for key in order)
