@@ -70,8 +70,14 @@ class Exporter(Protocol[OptionsT_contra]):
 class ListsChanges(Protocol):
     """An exporter that can list what changed beside the picture of a diff, as ``gradir diff --format html`` asks."""
 
-    def export_changes(self, graph: Graph, options: Any, changes: Sequence[ListedChange]) -> str:
-        """As `Exporter.export`, with its errors, of a graph whose nodes are marked with what became of them."""
+    def export_changes(
+        self, graph: Graph, options: Any, changes: Sequence[ListedChange], had: Mapping[str, tuple[int, int]]
+    ) -> str:
+        """As `Exporter.export`, with its errors, of a graph whose nodes are marked with what became of them.
+
+        ``had`` has by the path of each module of the first graph, as ``graph`` calls it, how many elements its
+        parameters had there with those of the modules below, and how many bytes it saved itself.
+        """
         ...
 
 

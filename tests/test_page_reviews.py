@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from browser import Browser, Opened, details, drawing
 from msgspec.structs import replace
-from page_graphs import WEIGHT, changed, layered
+from page_graphs import META, WEIGHT, changed, layered
 
 import gradir
-from gradir.ir import Cut
+from gradir.ir import Builder, Cut, Graph, Saved, Scope, Source, TensorMeta
 
 
 @pytest.fixture
@@ -62,11 +62,37 @@ def test_before_and_after_stand_side_by_side(review: Opened) -> None:
 
 
 def test_the_side_before_says_what_was(review: Opened) -> None:
-    assert ["gelu" in line for line in drawn_text(review)].count(True) == 0
+    assert "gelu \u2192 relu" in drawn_text(review)
+    assert "gelu" not in drawn_text(review)
     review.press("b")
     said = drawn_text(review)
     assert "gelu" in said
     assert "relu" not in said
+
+
+def test_a_closed_module_says_what_it_was_before(browser: Browser) -> None:
+    before, after = grown(8), grown(16)
+    with browser.opened(gradir.diff(before, after).to("html")) as page:
+        drawing(page).press("0")
+        now = ["float32 [4, 16]", "128 parameters \u00b7 64 B saved"]
+        assert now == [words for words in drawn_text(page) if words in now]
+        page.press("b")
+        said = drawn_text(page)
+        assert "float32 [4, 8]" in said
+        assert "64 parameters \u00b7 32 B saved" in said
+        assert not {*now} & {*said}
+
+
+def grown(wide: int) -> Graph:
+    """A module with a weight and what it saves, as wide as that, by another operation each."""
+    b = Builder()
+    meta, of_weight = TensorMeta("float32", (4, wide)), TensorMeta("float32", (8, wide))
+    weight = b.tensor("fc.weight", of_weight, role="parameter", scope="fc")
+    x = b.tensor("x", TensorMeta("float32", (4, 8)))
+    slot = Saved("self", "float32", (wide,), 4 * wide)
+    made = b.function("mm", [x, weight], [meta], scope="fc")
+    b.output(b.function("sum", [b.function(f"act{wide}", [made], [meta], scope="fc", saved=[(slot, None)])], [META]))
+    return b.build(scopes=[Scope("fc", "Linear", calls=1, total=8 * wide, own=8 * wide, trainable=8 * wide)])
 
 
 def drawn_text(opened: Opened) -> list[str]:
@@ -110,6 +136,51 @@ def test_the_side_before_has_no_cut_that_came(browser: Browser) -> None:
         assert "unreached" in drawn_text(page)
         page.press("b")
         assert "unreached" not in drawn_text(page)
+
+
+def test_cuts_that_came_and_went_are_those_of_the_diff(browser: Browser) -> None:
+    """Also of a parameter that is called otherwise now, and a place of which no parameter is known."""
+    base = layered()
+    place = Cut("detach", (), "head", op="detach", source=Source("net.py", 7), into="head/mm:1", slot=0)
+    lost = Cut("unreached", ("head.scale",), "head", WEIGHT)
+    one, other = replace(base, cuts=(lost,)), replace(base, cuts=(place,))
+    for before, after, came, went in ((one, other, "detach", "unreached"), (other, one, "unreached", "detach")):
+        with browser.opened(gradir.diff(before, after).to("html"), "#open=head") as page:
+            drawing(page)
+            both = drawn_text(page)
+            assert came in both
+            assert f"\u2212 {went}" in both
+            page.press("b")
+            assert came not in drawn_text(page)
+            assert f"\u2212 {went}" in drawn_text(page)
+            after_side = page.page.evaluate("gradir.page.stage.drawings[1].painting.hidden")
+            assert after_side == 1 << 2
+            page.press("b", "u")
+            rows = page.page.get_by_role("listbox", name="Parameters without gradient")
+            assert "\u2212 removed" in rows.inner_text()
+            assert "+ added" in rows.inner_text()
+
+
+def test_the_stub_of_a_module_that_went_goes_with_it(browser: Browser) -> None:
+    """A cut that both graphs have is drawn on the side alone that has its box."""
+    base = layered()
+    stays = replace(base, cuts=(Cut("detach", (), "head", op="detach", at="head/exp:1", source=Source("net.py", 7)),))
+    after = changed(stays)
+    with browser.opened(gradir.diff(stays, after).to("html"), "#open=head") as page:
+        drawing(page)
+        assert "detach" in drawn_text(page)
+        page.press("b")
+        assert "detach" not in drawn_text(page)
+
+
+def test_the_words_before_and_after_stand_above_the_drawings(review: Opened) -> None:
+    review.press("b")
+    for words in ("before", "after"):
+        word = review.page.locator(".stage > p").get_by_text(words, exact=True).bounding_box()
+        drawings = [each.bounding_box() for each in review.page.locator(".drawing").all()]
+        assert all(word["y"] + word["height"] <= each["y"] + 0.5 for each in drawings)
+    review.press("b")
+    assert review.page.locator(".stage > p").count() == 0
 
 
 def test_what_is_selected_is_whole_on_both_sides(browser: Browser) -> None:

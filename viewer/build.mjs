@@ -46,8 +46,11 @@ if (arguments_.includes("--tests")) {
   }
 }
 
-/** esbuild names things by how often they are used, terser alike in every function, which gzip makes more of. */
+/**
+ * esbuild names things by how often they are used, terser alike in every function, which gzip makes more of. No function here is called
+ * with a `this` of its own, and no getter does more than get.
+ */
 async function smaller(text) {
-  const { code } = await minify(text, { ecma: 2020, toplevel: true, compress: { passes: 2 }, format: { ascii_only: true } });
+  const { code } = await minify(text, { ecma: 2020, toplevel: true, compress: { passes: 2, pure_getters: true, unsafe_arrows: true }, format: { ascii_only: true } });
   return `${code}\n`;
 }

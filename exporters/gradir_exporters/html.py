@@ -22,7 +22,7 @@ from gradir.protocols import Options
 from gradir_exporters._page.columns import Columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gradir.ir import Graph
     from gradir.ir.marks import ListedChange
@@ -55,16 +55,18 @@ class HtmlExporter:
         Raises:
             ExportError: an edge comes from a node that the graph does not have.
         """
-        return self.export_changes(graph, options, ())
+        return self.export_changes(graph, options, (), {})
 
-    def export_changes(self, graph: Graph, options: HtmlOptions, changes: Sequence[ListedChange]) -> str:
+    def export_changes(
+        self, graph: Graph, options: HtmlOptions, changes: Sequence[ListedChange], had: Mapping[str, tuple[int, int]]
+    ) -> str:
         """The page of a diff: a graph whose nodes are marked, with a list of the changes beside it.
 
         Raises:
             ExportError: an edge comes from a node that the graph does not have.
         """
         with stage("collecting what the page draws"):
-            columns = Columns(graph, changes)
+            columns = Columns(graph, changes, had)
             block = {"title": printable(options.title), **columns.block()}
         with stage("packing the page"):
             first, second = _squeezed(block), _squeezed(columns.facts.block())

@@ -10,7 +10,7 @@ from gradir.ir.merged import merged, merged_ext
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from gradir.ir.model import AttrScalar, AttrValue, Node
+    from gradir.ir.model import AttrScalar, AttrValue, Cut, Node
 
 __all__ = [
     "CARRIED",
@@ -143,7 +143,7 @@ class ListedChange(NamedTuple):
 
     ``nodes`` and ``scopes`` are what it is about, as the picture calls them. ``fields`` has the name of each field that
     differs, with both values in words, and ``slots`` the input slots, each behind the id of its node, that take from
-    elsewhere now.
+    elsewhere now. ``cuts`` are those that came or went with it, as the picture calls what they are at.
     """
 
     kind: str
@@ -153,6 +153,7 @@ class ListedChange(NamedTuple):
     scopes: Sequence[str] = ()
     fields: Sequence[tuple[str, str, str]] = ()
     slots: Sequence[tuple[str, int]] = ()
+    cuts: Sequence[Cut] = ()
 
 
 class Mark(NamedTuple):

@@ -37,7 +37,7 @@ class HtmlRenderer:
         Raises:
             ExportError: the graphs are not known, or the exporter is another one that lists no changes.
         """
-        from gradir.review.listed import listed
+        from gradir.review.listed import held_before, listed
 
         if not comparison.has_graphs:
             raise ExportError("a page needs both graphs, and a diff that was read has none: compare them again")
@@ -45,4 +45,4 @@ class HtmlRenderer:
         if not isinstance(exporter, ListsChanges):
             raise ExportError(f"the exporter {_EXPORTER!r} lists no changes: use the one of gradir")
         values = registry.exporter_options(_EXPORTER, {"title": options.title})
-        return exporter.export_changes(comparison.union, values, listed(comparison))
+        return exporter.export_changes(comparison.union, values, listed(comparison), held_before(comparison))

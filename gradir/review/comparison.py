@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gradir.diffs.changes import Change, Diff
     from gradir.diffs.correspondence import Correspondence
     from gradir.diffs.matching import Matching
+    from gradir.ir import Cut
     from gradir.ir.module_tree import ModuleTree
     from gradir.review.changed_modules import ModuleOrder, Renamed, WholeModules
     from gradir.review.frozen_parameters import Frozen
@@ -230,6 +231,25 @@ class Comparison:
         is_gone = (change.kind == "removed") == (change.subject == "node")
         found = self._union_ids.get(change.id, change.id) if is_gone else change.id
         return found if found in self.union.nodes else ""
+
+    def cut_in_union(self, change: Change) -> Cut | None:
+        """The cut that came or went, with the nodes and the module of `union`; nothing of another change."""
+        if change.subject != "cut" or change.kind not in {"added", "removed"}:
+            return None
+        is_gone = change.kind == "removed"
+        cut = change.cut or self._cuts[is_gone].get((change.what, change.id))
+        if cut is None or not is_gone:
+            return cut
+        at, into = (self._union_ids.get(node, "") for node in (cut.at, cut.into))
+        return replace(cut, at=at, into=into, scope=self.path_in_union(cut.scope))
+
+    @cached_property
+    def _cuts(self) -> tuple[Mapping[tuple[str, str], Cut], ...]:
+        """The cuts of parameters of the second graph and of the first, by their kinds and first names."""
+        return tuple(
+            {(cut.kind, cut.names[0]): cut for cut in graph.cuts if cut.names and not cut.is_place}
+            for graph in (self.after, self.before)
+        )
 
     def path_in_union(self, path: str) -> str:
         """Where `union` has a module of the first graph."""

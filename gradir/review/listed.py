@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gradir.diffs.growth import sizes
 from gradir.ir.marks import ListedChange
 from gradir.ir.model import Ref
 from gradir.review.outline import Group
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from gradir.review.outline import Modules
     from gradir.review.wording import Line
 
-__all__ = ["listed"]
+__all__ = ["held_before", "listed"]
 
 _WHOLE: Final = "(whole graph)"
 _FOLLOWING: Final = "(follows from frozen parameters)"
@@ -43,6 +44,18 @@ def listed(comparison: Comparison) -> list[ListedChange]:
 ['h.0/f:1', 'h.1/f:1'], [('op', 'exp', 'sin')])
     """
     return list(_Listing(comparison).changes())
+
+
+def held_before(comparison: Comparison) -> dict[str, tuple[int, int]]:
+    """What `gradir.protocols.ListsChanges` asks of the modules of the first graph."""
+    scopes, own = comparison.before.scopes, sizes(comparison.before)
+    return {
+        comparison.path_in_union(path): (
+            scopes[path].total if path in scopes else 0,
+            own[path].saved_bytes if path in own else 0,
+        )
+        for path in {**scopes, **own}
+    }
 
 
 class _Listing:
@@ -89,6 +102,7 @@ class _Listing:
             [*dict.fromkeys(filter(None, map(self._scope, same)))],
             [*_names(first), *((one_line(field.name), *both_words(field)) for field in first.fields)],
             [slot for change in same if change.subject == "node" for slot in _new_slots(change)],
+            [cut for change in same if (cut := self._comparison.cut_in_union(change))],
         )
 
     def _nodes(self, changes: Iterable[Change]) -> list[str]:

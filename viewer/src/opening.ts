@@ -5,6 +5,7 @@ import type { Selected } from "./state.ts";
 import { statuses } from "./data/model.ts";
 import { sharedStatus } from "./draw/looks.ts";
 import { type Sums, scopeOf } from "./draw/sums.ts";
+import { nodesOf } from "./draw/trail.ts";
 import { depths } from "./graph/columns.ts";
 
 /** With more boxes than this a picture of all says nothing, and takes its time. */
@@ -50,7 +51,8 @@ export function changedOpened(shown: Shown, sums: Sums): Set<number> {
 }
 
 /** The scopes around what is selected, innermost first. */
-export function around(shown: Shown, { kind, at }: Selected): number[] {
+export function around(shown: Shown, selected: Selected): number[] {
+  const { kind, at } = selected;
   const { model, scopes } = shown;
   const outward = (scope: number): number[] => {
     const way: number[] = [];
@@ -62,9 +64,8 @@ export function around(shown: Shown, { kind, at }: Selected): number[] {
   if (kind === "node") return ofNode(at);
   if (kind === "module") return ofModule(scopes.drawn(at));
   if (kind === "cut") {
-    const { at: from, into, scope } = model.cuts[at];
-    const nodes = [from, into].filter((node) => node >= 0);
-    return nodes.length > 0 ? nodes.flatMap(ofNode) : outward(scope);
+    const nodes = nodesOf(shown, selected);
+    return nodes.length > 0 ? nodes.flatMap(ofNode) : outward(model.cuts[at].scope);
   }
   if (kind === "none") return [];
   const { nodes, scopes: modules } = model.changes[at];

@@ -27,8 +27,8 @@ export function pointing(page: Page, view: Drawing): void {
     if (kind === "module" && at > 0) page.toggle(at);
   };
   gestures(view.element, {
-    pan: (dx, dy) => stage.pan(dx, dy),
-    zoom: (factor, x, y) => stage.zoom(factor, x, y),
+    pan: stage.pan,
+    zoom: stage.zoom,
     point(x, y) {
       const hit = view.hit(x, y);
       stage.point(isSeen(hit) && hit.kind !== "none" ? { ...noMarks, [hit.kind]: hit.at } : noMarks);

@@ -114,11 +114,8 @@ export function surroundings(model: Model): Surroundings {
     page.say(`${told(page, state.selected).join(" ")}${kind !== "module" ? "" : state.opened.has(at) ? ", open" : ", closed"}`);
   }
   function nameSides(): void {
-    stage.drawings.forEach((each, at) => {
-      each.element.querySelector("p")?.remove();
-      if (!page.state.sides) return;
-      each.element.append(h("p", at === 0 ? "before" : "after"));
-      if (at > 0) pointing(page, each);
-    });
+    if (!page.state.sides) return;
+    stage.element.append(h("p", "before"), h("p", "after"));
+    pointing(page, stage.drawings[1]);
   }
 }

@@ -11,7 +11,7 @@ from operator import sub
 from typing import TYPE_CHECKING, Any, Final
 
 from gradir.ir.ids import function_prefix, split_ordinal
-from gradir.ir.marks import failure
+from gradir.ir.marks import failure, status
 from gradir.ir.memo import Memo
 from gradir.ir.merged import bytes_told
 from gradir.ir.model import first_known
@@ -31,7 +31,7 @@ from gradir_exporters._page.steps import EqualSteps
 from gradir_exporters._page.tables import Table, column, steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gradir.ir import Graph, TensorMeta
     from gradir.ir.marks import ListedChange
@@ -48,13 +48,15 @@ _NAMED, _ACCUMULATOR = 0, -1
 class Columns:
     """A graph as a page has it: ``block()`` is the first block, ``facts.block()`` the second, ``edges`` how many."""
 
-    def __init__(self, graph: Graph, changes: Sequence[ListedChange] = ()) -> None:
-        """Look at a graph.
+    def __init__(
+        self, graph: Graph, changes: Sequence[ListedChange] = (), had: Mapping[str, tuple[int, int]] | None = None
+    ) -> None:
+        """Look at a graph, and at what `gradir.protocols.ListsChanges` gives with that of a diff.
 
         Raises:
             ExportError: an edge comes from a node that the graph does not have.
         """
-        self._graph, self._changes = graph, changes
+        self._graph, self._changes, self._had = graph, changes, had or {}
         self._nodes = list(graph.nodes.values())
         self._texts = Table([""])
         self._wiring = Wiring(self._nodes)
@@ -106,9 +108,10 @@ class Columns:
             "sizes": list(sizes),
             "tensors": [self._shown(outputs) for outputs in self.facts.output_lists],
             "edges": edge_block(self._wiring, edges),
-            "cuts": cut_records(graph, numbers, place),
+            "cuts": cut_records(graph, numbers, place, changes),
             "channels": channels(nodes, texts),
             "changes": change_records(changes, numbers, place),
+            **self._before(),
             "texts": list(texts),
         }
 
@@ -203,11 +206,20 @@ class Columns:
         columns = zip(roles, ops, facts.native, facts.outputs, attrs, facts.saved, opaque, statuses, into)  # noqa: B905 (`repeat` has no end)
         return [numbers[kind] for kind in columns]
 
+    def _before(self) -> dict[str, Any]:
+        """What the modules had in the first graph of a diff."""
+        if not self._had:
+            return {}
+        parameters, saved = zip(*(self._had.get(scope.path, (0, 0)) for scope in self._tree.scopes), strict=True)
+        below = with_those_below(self._tree, saved)
+        return {"had": {"parameters": column([*parameters]), "saved": column([*map(bounded, below)])}}
+
     def _scope_block(self, saved: Sequence[int], first: Sequence[int]) -> dict[str, Any]:
         tree, texts = self._tree, self._texts
         own = [0] * len(tree.scopes)
-        for place, size in zip(self._scopes, saved, strict=True):
-            own[place] += size
+        for node, place, size in zip(self._nodes, self._scopes, saved, strict=True):
+            if status(node) != "removed":
+                own[place] += size
         scopes = tree.scopes
         return {
             "count": len(scopes),

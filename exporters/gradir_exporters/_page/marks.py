@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from gradir.ir.cuts import FLOW
@@ -26,25 +27,30 @@ _ELSEWHERE: Final = frozenset({"renamed", "moved"})
 _NOWHERE: Final = -1
 
 
-def cut_records(graph: Graph, numbers: Mapping[str, int], place: Callable[[str], int]) -> list[dict[str, Any]]:
-    """The cuts, each with what happened and what to do; what a parameter lacks is told of the place that cuts it."""
+def cut_records(
+    graph: Graph, numbers: Mapping[str, int], place: Callable[[str], int], changes: Sequence[ListedChange]
+) -> list[dict[str, Any]]:
+    """The cuts, those of ``changes`` that went behind them, each with what happened and what to do.
+
+    What a parameter lacks is told of the place that cuts it.
+    """
+    added, removed = (
+        [cut for change in changes if change.kind == kind for cut in change.cuts] for kind in ("added", "removed")
+    )
     is_known = graph.producer.options.get(FLOW) is True
-    behind: dict[str, Cut] = {}
-    for cut in graph.cuts:
-        if cut.is_place:
-            behind.update(dict.fromkeys(cut.names, cut))
-    is_known = is_known or any(cut.is_place for cut in graph.cuts)
-    records = [_record(cut, behind, numbers, place, is_known=is_known) for cut in graph.cuts]
-    for cut, record in zip(graph.cuts, records, strict=True):
-        if _is_new(graph, cut):
+    records: list[dict[str, Any]] = []
+    for cuts in (graph.cuts, removed):
+        places = [cut for cut in cuts if cut.is_place]
+        behind = {name: cut for cut in places for name in cut.names}
+        records += [_record(cut, behind, numbers, place, is_known=is_known or bool(places)) for cut in cuts]
+    new = Counter(added)
+    for cut, record in zip(graph.cuts, records, strict=False):
+        if new[cut]:
+            new[cut] -= 1
             record["status"] = STATUSES.index("added")
+    for record in records[len(graph.cuts) :]:
+        record["status"] = STATUSES.index("removed")
     return records
-
-
-def _is_new(graph: Graph, cut: Cut) -> bool:
-    """Whether a gradient came to all that a cut is about in the first graph of a diff: then their nodes went."""
-    lost = [graph.nodes.get(name) for name in cut.names]
-    return bool(lost) and all(node is not None and status(node) == "removed" for node in lost)
 
 
 def _record(

@@ -1,3 +1,5 @@
+import type { Packed } from "./block.ts";
+
 /**
  * One graph in columns. A node, a scope and an edge are numbers: their places in the columns.
  *
@@ -18,6 +20,9 @@ export interface Model {
   readonly channels: readonly Channel[];
   /** The changes of a diff in the order of its report, empty for one graph. */
   readonly changes: readonly Change[];
+  /** By changed node the operation that it was; what modules had in the first graph. Neither of one graph. */
+  readonly was?: ReadonlyMap<number, string> | undefined;
+  readonly had?: { readonly parameters: Packed; readonly saved: Packed };
 }
 
 export interface Scopes {
@@ -120,7 +125,7 @@ export interface Cut {
   readonly at: number;
   readonly into: number;
   readonly slot: number;
-  /** Of one that came with a diff the place of "added" in `statuses`. */
+  /** Of one that came or went with a diff the place of that in `statuses`. */
   readonly status?: number;
   /** One sentence of what happened and one of what to do; empty where there is none. */
   readonly text: string;

@@ -1,37 +1,46 @@
-/** What changed boxes and frames said before, for the side of a review that shows it. */
+/** What boxes and frames say on one side of a review. */
+import { fill } from "../data/block.ts";
 import type { Shown } from "../graph/shown.ts";
-import type { Places } from "./painting.ts";
-import type { Rectangle } from "../scene/scene.ts";
+import { treeOf } from "../scene/buckets.ts";
+import { caption } from "../scene/labels.ts";
+import { labelOf } from "../scene/plans.ts";
+import type { Rectangle, Scene } from "../scene/scene.ts";
 
-/** Fields that stand in a label: what is told of other outputs, or of attributes, does not. */
-const seen = /^(op|class|name|out\[0\].*)$/;
-
-export function wordsBefore({ model, instead, scopes }: Shown, { scene, frameOf }: Places): ReadonlyMap<Rectangle, readonly string[]> {
-  const words = new Map<Rectangle, readonly string[]>();
-  for (const { nodes, scopes: modules, fields } of model.changes) {
-    const told = fields.filter(({ path }) => seen.test(path));
-    const put = (place: Rectangle | undefined, label: readonly string[] = []): void => {
-      if (!place) return;
-      const before = told.reduce((lines, { path, before, after }) => lines.map((line) => replaced(line, path, before, after)), words.get(place) ?? label);
-      words.set(place, before);
-    };
-    for (const node of nodes) {
-      const box = scene.boxes[scene.boxOf(node)];
-      if (box?.node === instead[node]) put(box, box.label);
-    }
-    for (const module of modules) {
-      const drawn = scopes.drawn(module);
-      const box = scene.boxes[scene.boxOfScope(drawn)];
-      const frame = scene.frames[frameOf.get(drawn) ?? -1];
-      if (frame) put(frame, [frame.caption]);
-      else if (box?.scope === drawn) put(box, box.label);
-    }
-  }
-  return words;
+export function wordsOf(shown: Shown, { boxes, frames }: Scene, isBefore: boolean): ReadonlyMap<Rectangle, readonly string[]> {
+  const tree = treeOf(isBefore ? before(shown) : { ...shown, model: { ...shown.model, was: undefined } });
+  return new Map<Rectangle, readonly string[]>([
+    ...boxes.map((box) => [box, labelOf(tree, box.node < 0 ? tree.scopesFrom + box.scope : box.node).lines] as const),
+    ...frames.map((frame) => [frame, [caption(tree.shown, frame.scope)]] as const),
+  ]);
 }
 
-function replaced(line: string, path: string, before: string, after: string): string {
-  // Of a name the label has the last part: the others are those of the modules around it.
-  const [old, now] = path === "name" ? [before, after].map((name) => name.replace(/.*[./]/, "")) : [before, after];
-  return now && !old.startsWith("(") ? line.replace(now, () => old) : line;
+/** The same nodes and modules with the texts and numbers of the first graph. */
+function before(shown: Shown): Shown {
+  const { model, scopes, wires } = shown;
+  const { nodes, had, changes } = model;
+  const texts = [...model.texts];
+  const [op, name, dtype, shape, className] = [nodes.op, nodes.name, nodes.dtype, nodes.shape, model.scopes.className].map((column) => column.slice());
+  const columns: Readonly<Record<string, Int32Array | undefined>> = { op, name, "out[0].dtype": dtype, "out[0].shape": shape, class: className };
+  const names = new Map<number, string>();
+  for (const change of changes)
+    for (const { path, before, after } of change.fields) {
+      const column = columns[path];
+      // Of a name the last part is seen: the others are those of the modules around it.
+      const [old, now] = path === "name" ? [last(before), last(after)] : [before, after];
+      if (path === "name") for (const scope of change.scopes) names.set(scopes.drawn(scope), old);
+      for (const at of path === "class" ? change.scopes : change.nodes)
+        if (column && texts[column[at]].endsWith(now)) column[at] = texts.push(old[0] === "(" ? "" : old) - 1;
+    }
+  const held = had && { parameters: fill(new Float64Array(model.scopes.count), had.parameters), saved: fill(new Float64Array(model.scopes.count), had.saved) };
+  return {
+    ...shown,
+    model: { ...model, texts, was: undefined, nodes: { ...nodes, op, name, dtype, shape }, scopes: { ...model.scopes, className, ...held } },
+    scopes: { ...scopes, name: (scope) => names.get(scope) ?? scopes.name(scope) },
+    // What came leaves no module here, as what went leaves none on the other side.
+    wires: { ...wires, status: wires.status.map((status) => [0, 2, 1][status]) },
+  };
+}
+
+function last(name: string): string {
+  return name.replace(/.*[./]/, "");
 }

@@ -50,8 +50,7 @@ export function drawing(onMove: (camera: Camera) => void): Drawing {
   let flying = 0;
   const painted = { count: 0, milliseconds: 0 };
 
-  const covered = (): Rectangle | null =>
-    paintedAt && seen(panned(paintedAt, beyond, beyond), { width: size.width + 2 * beyond, height: size.height + 2 * beyond });
+  const covered = (at: Camera): Rectangle => seen(panned(at, beyond, beyond), { width: size.width + 2 * beyond, height: size.height + 2 * beyond });
 
   const paint = (): void => {
     if (painting === null || size.width === 0) return;
@@ -62,8 +61,7 @@ export function drawing(onMove: (camera: Camera) => void): Drawing {
     if (context === null) return;
     lookFrom(context, camera, ratio, beyond);
     paintedAt = camera;
-    const window = covered();
-    if (window !== null) paintScene(canvasPen(context), painting, window, camera.k);
+    paintScene(canvasPen(context), painting, covered(camera), camera.k);
     context.globalAlpha = 1;
     painted.count++;
     painted.milliseconds = performance.now() - before;
@@ -81,12 +79,10 @@ export function drawing(onMove: (camera: Camera) => void): Drawing {
   /** Moves what is painted where that covers the view and is sharp enough; paints anew when the move has ended. */
   const tick = (): void => {
     frame = 0;
-    const area = covered();
     const blur = paintedAt === null ? 0 : camera.k / paintedAt.k;
-    const isMoved = paintedAt !== camera;
-    if (paintedAt === null || area === null) paint();
-    else if (isMoved && (painted.milliseconds < fast || blur < 0.6 || blur > 1.8 || !within(seen(camera, size), area))) paint();
-    else if (isMoved) {
+    if (paintedAt === null || painted.milliseconds < fast || blur < 0.6 || blur > 1.8 || !within(seen(camera, size), covered(paintedAt))) {
+      if (paintedAt !== camera) paint();
+    } else if (paintedAt !== camera) {
       const dx = (paintedAt.x - camera.x) * camera.k - beyond * (blur - 1);
       const dy = (paintedAt.y - camera.y) * camera.k - beyond * (blur - 1);
       base.style.transform = `translate(${dx}px, ${dy}px) scale(${blur})`;

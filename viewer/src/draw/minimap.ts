@@ -32,9 +32,7 @@ export function minimap(onMove: (x: number, y: number) => void): Minimap {
     context.strokeStyle = painting.theme("accent");
     context.lineWidth = 2 * ratio;
     const side = scale * ratio;
-    const wide = Math.max(4, window_.width * side);
-    const high = Math.max(4, window_.height * side);
-    context.strokeRect(window_.x * side, window_.y * side, wide, high);
+    context.strokeRect(window_.x * side, window_.y * side, Math.max(4, window_.width * side), Math.max(4, window_.height * side));
   };
   const request = (): void => {
     if (frame === 0) frame = requestAnimationFrame(paint);
@@ -66,8 +64,7 @@ export function minimap(onMove: (x: number, y: number) => void): Minimap {
       }
       element.style.width = `${width}px`;
       element.style.height = `${height}px`;
-      const context = picture.getContext("2d");
-      if (context === null) return;
+      const context = picture.getContext("2d")!;
       context.setTransform(scale * ratio, 0, 0, scale * ratio, 0, 0);
       for (const part of scene.frames) {
         context.fillStyle = next.theme(part.depth % 2 === 0 ? "frame-a" : "frame-b");

@@ -215,10 +215,12 @@ export const stubLength = 12;
 
 /** A cut: a dashed end with a bar, and what cuts beside it. */
 function paintStubs(pen: Pen, painting: Painting, window: Rectangle, k: number): void {
-  const { shown, places, theme } = painting;
+  const { shown, places, theme, looks } = painting;
+  // With its box or frame; nothing becomes of the whole.
+  const isGone = (box: number): boolean => isHidden(painting, looks.status[box] ?? looks.frames[box - looks.status.length] ?? 0);
   const near = grown(window, 160);
   const inside = places.scene.stubs
-    .filter((stub) => overlap({ x: stub.x, y: stub.y, width: 0, height: 0 }, near) && !isHidden(painting, shown.model.cuts[stub.cut].status ?? 0))
+    .filter((stub) => overlap({ x: stub.x, y: stub.y, width: 0, height: 0 }, near) && !isGone(stub.box) && !isHidden(painting, shown.model.cuts[stub.cut].status ?? 0))
     .map((stub) => ({ ...stub, end: stub.y + (stub.above ? -stubLength : stubLength) }));
   pen.curves(
     inside.map(({ x, y, end }) => Float64Array.of(x, y, x, end)),
@@ -232,8 +234,8 @@ function paintStubs(pen: Pen, painting: Painting, window: Rectangle, k: number):
   // Stubs stand close together: those of one box that say the same say it once, behind the last of them.
   const said = new Map<string, { readonly words: string; readonly x: number; readonly y: number; readonly times: number }>();
   for (const { box, x, end, above, cut } of inside) {
-    const { op, kind } = shown.model.cuts[cut];
-    const words = op === "" ? kind : op;
+    const { op, kind, status } = shown.model.cuts[cut];
+    const words = (status === 2 ? `${statusSigns[2]} ` : "") + (op || kind);
     const key = `${box} ${above} ${words}`;
     const before = said.get(key);
     said.set(key, { words, x: Math.max(x, before?.x ?? x), y: end + (above ? 6 : 4), times: (before?.times ?? 0) + 1 });

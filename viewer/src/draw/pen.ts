@@ -66,8 +66,6 @@ export function canvasPen(context: CanvasRenderingContext2D): Pen {
     context.setLineDash(stroke.dash ? [...stroke.dash] : []);
     context.stroke();
   };
-  context.textBaseline = "alphabetic";
-  context.lineCap = "butt";
   context.lineJoin = "round";
   return {
     rectangles(places, fill, stroke, radius) {

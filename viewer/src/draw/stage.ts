@@ -7,7 +7,7 @@ import { Composer } from "../scene/compose.ts";
 import type { Rectangle, Scene } from "../scene/scene.ts";
 import type { Selected, State } from "../state.ts";
 import { changedOpened } from "../opening.ts";
-import { wordsBefore } from "./before.ts";
+import { wordsOf } from "./before.ts";
 import { type Camera, type Size, centred, fitted, overlap, panned, seen, within, zoomedAt } from "./camera.ts";
 import { type Drawing, drawing } from "./drawing.ts";
 import { type Colouring, type Looks, colouring, looksOf } from "./looks.ts";
@@ -72,6 +72,8 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
   let selectedMarks = noMarks;
   let pointed = noMarks;
   let composed = 0;
+  /** By what is hidden, made when a side is first painted. */
+  let words: Record<number, Painting["words"]> = {};
 
   const moved = (camera: Camera): void => {
     for (const each of drawings) if (each.camera !== camera) each.move(camera);
@@ -88,10 +90,11 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     scene = composer.scene(state.opened);
     composed = performance.now() - start;
     places = placesOf(scene);
+    words = {};
     // What was pointed at had its place in the scene before.
     pointed = noMarks;
   };
-  const painting = (hidden: number): Painting => ({ shown, places, looks, theme, hidden, lit, words: hidden === before ? wordsBefore(shown, places) : new Map() });
+  const painting = (hidden: number): Painting => ({ shown, places, looks, theme, hidden, lit, words: (words[hidden] ??= hidden ? wordsOf(shown, scene, hidden === before) : new Map()) });
   const present = (): void => {
     drawings.forEach((each, at) => each.show(painting(drawings.length === 1 ? 0 : at === 0 ? before : after)));
     map.show(painting(0));
@@ -123,7 +126,7 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
     [element.parentElement!.querySelector<HTMLElement>(".legend")!, map.element].map(({ offsetLeft, offsetTop, offsetWidth, offsetHeight }) => ({
       // Of two views both show the same.
       x: offsetLeft % first().size.width,
-      y: offsetTop,
+      y: offsetTop - first().element.offsetTop,
       width: offsetWidth,
       height: offsetHeight,
     }));
@@ -217,7 +220,7 @@ export function stage(model: Model, initial: State, modelSums: Sums, onMove: () 
       mark();
     },
     point(marks) {
-      if (marks.box === pointed.box && marks.frame === pointed.frame && marks.stub === pointed.stub) return;
+      if (String(Object.values(marks)) === String(Object.values(pointed))) return;
       pointed = marks;
       mark();
     },

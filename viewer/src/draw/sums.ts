@@ -32,7 +32,7 @@ export function sumsOf(model: Model, shown: Shown | null = null): Sums {
   }
   for (const cut of model.cuts) {
     const node = cut.into >= 0 ? cut.into : cut.at;
-    cuts[node >= 0 ? scopeOf(model, shown, node) : Math.max(0, cut.scope)]++;
+    if (cut.status !== 2) cuts[node >= 0 ? scopeOf(model, shown, node) : Math.max(0, cut.scope)]++;
   }
   // What comes after the scopes of the model may hold them, so the order is by depth.
   const depth = depths(parent);

@@ -48,8 +48,8 @@ export function nodesOf(shown: Shown, selected: Selected): number[] {
 function endsOf(model: Model): number[] {
   const { nodes } = model;
   const ends: number[] = [];
-  for (let node = nodes.count - 1; node >= 0 && ends.length < mostEnds; node--) if ((nodes.flags[node] & flag.output) !== 0) ends.push(node);
-  return ends.length > 0 || nodes.count === 0 ? ends : [nodes.count - 1];
+  for (let node = nodes.count - 1; node >= 0 && ends.length < mostEnds; node--) if (nodes.flags[node] & flag.output) ends.push(node);
+  return ends.length || !nodes.count ? ends : [nodes.count - 1];
 }
 
 export function litBoxes(scene: Scene, nodes: Iterable<number>): Uint8Array {

@@ -3,7 +3,8 @@
 import { type Details, type Model, flag, roles, statuses } from "../data/model.ts";
 import { statusWords } from "../draw/paint.ts";
 import { bytesText, numberText } from "../draw/plain.ts";
-import { type Groups, grouped } from "../graph/columns.ts";
+import { rowsAt } from "../graph/columns.ts";
+import { consumers } from "../graph/walks.ts";
 import { trails } from "../state.ts";
 import type { Page } from "./context.ts";
 import { type Child, button, fill, h, set } from "./dom.ts";
@@ -19,19 +20,12 @@ const mostNeighbours = 40;
 
 export function detailsPanel(page: Page): DetailsPanel {
   const element = h("div.details", { tabindex: -1 });
-  let readers: Groups | null = null;
-  const of = {
-    none: () => ofGraph(page),
-    node: (at: number) => ofNode(page, at, (readers ??= grouped(page.model.edges.from, page.model.nodes.count))),
-    module: (at: number) => ofModule(page, at),
-    cut: (at: number) => ofCut(page, at),
-    change: (at: number) => ofChange(page, at),
-  };
+  const of = { none: ofGraph, node: ofNode, module: ofModule, cut: ofCut, change: ofChange };
   return {
     element,
     show() {
       const { kind, at } = page.state.selected;
-      fill(element, of[kind](at));
+      fill(element, of[kind](page, at));
       element.scrollTop = 0;
     },
   };
@@ -55,13 +49,12 @@ function ofGraph({ model }: Page): Child {
   ];
 }
 
-function ofNode(page: Page, node: number, readers: Groups): Child {
+function ofNode(page: Page, node: number): Child {
   const { model } = page;
   const { nodes, edges } = model;
   const details = page.details?.of(node) ?? null;
   const is = (bit: number): boolean => (nodes.flags[node] & bit) !== 0;
   const inputs = Array.from({ length: edges.first[node + 1] - edges.first[node] }, (_, at) => edges.first[node] + at);
-  const consumers = [...readers.rows.subarray(readers.first[node], readers.first[node + 1])];
   return [
     h("h2", titleOf(model, node)),
     badges(
@@ -86,10 +79,10 @@ function ofNode(page: Page, node: number, readers: Groups): Child {
     details === null ? h("p.note", "Reading the details\u2026") : known(page, details),
     below(
       "Overlay",
-      facts(model.channels.map(({ name, said, unit }) => [name, said[node] > 0 ? `${model.texts[said[node]]} ${unit}`.trim() : ""] as const)),
+      facts(model.channels.map(({ name, said }) => [name, model.texts[said[node]]] as const)),
     ),
     neighbours(page, "Inputs", inputs, edges.from),
-    neighbours(page, "Consumers", consumers, edges.to),
+    neighbours(page, "Consumers", [...rowsAt(consumers(model), node)], edges.to),
     below("Module", moduleButton(page, nodes.scope[node])),
   ];
 }

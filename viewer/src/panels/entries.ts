@@ -2,6 +2,7 @@
 
 import { type Cut, statuses } from "../data/model.ts";
 import { statusSigns } from "../draw/looks.ts";
+import { statusWords } from "../draw/paint.ts";
 import { numberText } from "../draw/plain.ts";
 import { nothing } from "../state.ts";
 import type { Page } from "./context.ts";
@@ -33,9 +34,9 @@ function within(heading: string, text: string): string {
 
 export function cutsList(page: Page): List {
   const { cuts } = page.model;
-  const lacking = unreached(cuts).map(([name, at]): Row => [at, name, isPlace(cuts[at]) ? `${reason(cuts[at])} ${cuts[at].source}` : cuts[at].kind]);
+  const lacking = unreached(cuts).map(([name, at]): Row => [at, name, `${reason(cuts[at])} ${cuts[at].source}`]);
   const places = cuts.flatMap((cut, at): Row[] =>
-    isPlace(cut) ? [[at, reason(cut), `${cut.source}${cut.meant === "" ? "" : ` \u2013 meant: ${cut.meant}`}`]] : [],
+    isPlace(cut) ? [[at, reason(cut), `${cut.source}${cut.meant && ` \u2013 meant: ${cut.meant}`}`]] : [],
   );
   const groups: [string, Row[]][] = [
     ["Parameters without gradient", lacking],
@@ -90,6 +91,6 @@ function isPlace(cut: Cut): boolean {
   return cut.op !== "" || cut.source !== "";
 }
 
-export function reason(cut: Cut): string {
-  return cut.op === "" || cut.op === cut.kind ? cut.kind : `${cut.kind}: ${cut.op}`;
+export function reason({ kind, op, status = 0 }: Cut): string {
+  return `${kind}${op === "" || op === kind ? "" : `: ${op}`} ${statusWords(status)}`.trim();
 }

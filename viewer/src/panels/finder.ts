@@ -34,7 +34,7 @@ export function finder(page: Page): Finder {
       timer = window.setTimeout(find, 40);
     },
     focus: () => open(hits.length > 0),
-    keydown: (event: KeyboardEvent) => keyed(event),
+    keydown: keyed,
   });
   const found = list(page, {
     role: "listbox",

@@ -16,12 +16,7 @@ export function toolbar(page: Page, finder: HTMLElement): Toolbar {
     { "aria-label": "Colour by", change: () => page.change({ colour: colour.value }) },
     page.colours.map(([value, words]) => h("option", { value }, `Colour: ${words}`)),
   );
-  const boxes = switches.map(([, name]) =>
-    h("input", {
-      type: "checkbox",
-      change: () => page.change({ switches: { ...page.state.switches, [name]: !page.state.switches[name] } }),
-    }),
-  );
+  const boxes = switches.map(([, , key]) => h("input", { type: "checkbox", change: () => tool(key).click() }));
   const sides = tool("b", "Side by side");
   const menus = [
     menu("Open", tool("e"), tool("0"), [..."1234"].map((depth) => tool(depth, `to depth ${depth}`)), tool("o")),

@@ -1,7 +1,10 @@
 /** The tree of a graph, and its edges by the lowest scope that holds both ends. Made once for each state of the switches. */
+import { statuses } from "../data/model.ts";
 import { depths, grouped } from "../graph/columns.ts";
 import type { Groups } from "../graph/columns.ts";
 import type { Shown } from "../graph/shown.ts";
+
+const removed = statuses.indexOf("removed");
 
 /** An item is a node, or a scope counted on after all nodes. */
 export interface Tree {
@@ -51,12 +54,13 @@ export function treeOf(shown: Shown): Tree {
   const toItem = new Int32Array(wires.count);
   for (let wire = 0; wire < wires.count; wire++) {
     const node = wires.from[wire];
+    const isGone = wires.status[wire] === removed;
     let [fromChild, toChild] = [node, wires.to[wire]];
     let [one, other] = [scope[fromChild], scope[toChild]];
     while (one !== other) {
       if (depth[one] >= depth[other]) {
-        if (gives[one] < 0) gives[one] = node;
-        else if (gives[one] !== node) givesMore[one] = 1;
+        if (gives[one] < 0) gives[one] = isGone ? -1 : node;
+        else if (gives[one] !== node && !isGone) givesMore[one] = 1;
         fromChild = scopesFrom + one;
         one = parent[one];
       } else {

@@ -2,6 +2,7 @@
 import { type Model, flag, roles } from "../data/model.ts";
 import { bytesText, scaled } from "../draw/plain.ts";
 import type { Shown } from "../graph/shown.ts";
+import type { Tree } from "./buckets.ts";
 import { fitted, font, printable, textWidth } from "./widths.ts";
 
 export interface Label {
@@ -31,7 +32,8 @@ export function nodeLabel({ model }: Shown, node: number, inline: readonly numbe
   const type = tensor(text(nodes.dtype), text(nodes.shape));
   const isFunction = nodes.role[node] === functionRole;
   const name = nameWithin(model, node, text(nodes.name));
-  const title = isFunction ? text(nodes.op) || name : name || text(nodes.op) || roles[nodes.role[node]];
+  const was = model.was?.get(node);
+  const title = isFunction ? (was ? `${was} \u2192 ` : "") + (text(nodes.op) || name) : name || text(nodes.op) || roles[nodes.role[node]];
   const lines = [title + (nodes.flags[node] & flag.opaque ? " (opaque)" : "")];
   if (isFunction && name && name !== title) lines.push(name);
   // An output shows what it is given; it often has no type of its own.
@@ -68,22 +70,23 @@ export function tensor(dtype: string, shape: string): string {
 }
 
 /** A closed module: name and class, what it gives, parameters and what it keeps for backward. */
-export function scopeLabel(shown: Shown, scope: number, gives: number, isMore: boolean, nodesIn: number): Label {
+export function scopeLabel({ shown, gives: givers, givesMore, nodes }: Tree, scope: number): Label {
   const { model, scopes } = shown;
+  const gives = givers[scope];
   const of = scopes.of[scope];
   const lines = [caption(shown, scope)];
   if (gives >= 0) {
     const type = tensor(model.texts[model.nodes.dtype[gives]], model.texts[model.nodes.shape[gives]]);
-    if (type) lines.push(type + (isMore ? ", …" : ""));
+    if (type) lines.push(type + (givesMore[scope] ? ", …" : ""));
   }
-  if (scopes.isRun(scope)) lines.push(`${counted(nodesIn)} nodes`);
+  if (scopes.isRun(scope)) lines.push(`${counted(nodes[scope])} nodes`);
   else if (!scopes.part[scope]) {
-    const times = scopes.times[scope];
-    const parameters = model.scopes.parameters[of] * times;
-    const saved = model.scopes.saved[of] * times;
     // What the file knows of a module is that of all its parts, also of those that lie in steps.
     const all = scopes.parts[scope] > 1 || of !== scope ? " in all" : "";
-    const said = [parameters ? `${counted(parameters)} parameters${all}` : "", saved ? `${bytes(saved)} saved${all}` : ""];
+    const said = ([["parameters", counted], ["saved", bytes]] as const).map(([what, text]) => {
+      const amount = model.scopes[what][of] * scopes.times[scope];
+      return amount ? `${text(amount)} ${what}${all}` : "";
+    });
     lines.push(...wrapped(said.filter((words) => words)));
   }
   return boxed(lines);

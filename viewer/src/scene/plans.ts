@@ -102,9 +102,8 @@ export function itemUnder({ shown, scopesFrom }: Tree, scope: number, node: numb
   return item;
 }
 
-function labelOf(tree: Tree, item: number): Label {
+export function labelOf(tree: Tree, item: number): Label {
   const { shown, scopesFrom, inline } = tree;
   if (item < scopesFrom) return nodeLabel(shown, item, Array.from(rowsAt(inline, item)));
-  const scope = item - scopesFrom;
-  return scopeLabel(shown, scope, tree.gives[scope], tree.givesMore[scope] === 1, tree.nodes[scope]);
+  return scopeLabel(tree, item - scopesFrom);
 }
