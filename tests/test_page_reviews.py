@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from browser import Browser, Opened, details, drawing
 from msgspec.structs import replace
-from page_graphs import META, WEIGHT, changed, layered
+from page_graphs import META, WEIGHT, changed, failed, layered
 
 import gradir
 from gradir.ir import Builder, Cut, Graph, Saved, Scope, Source, TensorMeta
@@ -207,3 +207,10 @@ def test_both_sides_are_saved(review: Opened, key: str) -> None:
     review.press("b", key)
     review.page.get_by_role("status").filter(has_text="Saved").wait_for(state="attached")
     assert [name.rpartition(".")[0].rpartition("-")[2] for name in saved] == ["before", "after"]
+
+
+@pytest.mark.parametrize("width", [1400, 700])
+def test_what_raised_and_its_line_are_read_at_the_first_picture(browser: Browser, width: int) -> None:
+    with browser.opened(failed().to("html"), viewport={"width": width, "height": 600}) as page:
+        for words in ("\u2715 sizes 4 and 8 differ", "net.py:9 in forward"):
+            page.page.get_by_text(words).wait_for(state="visible")

@@ -1,7 +1,7 @@
 /** What stands around the drawing, bar, lists, details and legend, and how all of it follows the state. */
 
 import { commands } from "./commands.ts";
-import type { Model } from "./data/model.ts";
+import { type Model, flag } from "./data/model.ts";
 import { numberText } from "./draw/plain.ts";
 import type { Page } from "./panels/context.ts";
 import { detailsPanel } from "./panels/details.ts";
@@ -87,7 +87,8 @@ export function surroundings(model: Model): Surroundings {
     h("aside.right", { "aria-label": "Details" }, panel.element),
     live,
   );
-  if (innerWidth < narrow) root.classList.add("noleft", "noright");
+  // What raised is told in the details.
+  if (innerWidth < narrow) root.classList.add("noleft", model.nodes.flags.some((bits) => bits & flag.failed) ? "page" : "noright");
   document.body.append(root, help.dialog);
   for (const each of stage.drawings) pointing(page, each);
   return { page, finder, showLists: () => tabs.show(isDiff ? "changes" : "outline"), showDetails: panel.show };
