@@ -139,7 +139,7 @@ def test_the_side_before_has_no_cut_that_came(browser: Browser) -> None:
 
 
 def test_cuts_that_came_and_went_are_those_of_the_diff(browser: Browser) -> None:
-    """Also of a parameter that is called otherwise now, and a place of which no parameter is known."""
+    """No node of these parameters went or came: what the diff says of the cuts is all that tells."""
     base = layered()
     place = Cut("detach", (), "head", op="detach", source=Source("net.py", 7), into="head/mm:1", slot=0)
     lost = Cut("unreached", ("head.scale",), "head", WEIGHT)
