@@ -46,6 +46,7 @@ COMMANDS = [
     "patch a.gir change.json",
     "merge a.gir b.gir a.gir",
     "merge HEAD~1:a.gir a.gir b.gir",
+    "completion bash",
     "exporters",
     "git status",
     "git install",

@@ -31,11 +31,14 @@ from itertools import count
 
 __all__ = [
     "BEHIND_A_PATH",
+    "FreeIds",
     "IdAllocator",
     "accumulated",
+    "below",
     "claim",
     "encode_component",
     "function_prefix",
+    "is_named",
     "is_root",
     "module_id",
     "part_name",
@@ -208,6 +211,25 @@ def accumulated(node_id: str, operations: Collection[str]) -> str:
     return tensor if stem(operation) in operations else node_id
 
 
+def below(node_id: str, tensor: str) -> str:
+    """What stands behind the id of a tensor in one that is made of it, with its slash; nothing in another.
+
+    >>> below("fc.weight/accumulate_grad:1", "fc.weight"), below("fc/addmm:1", "fc.weight")
+    ('/accumulate_grad:1', '')
+    """
+    return node_id[len(tensor) :] if tensor and node_id.startswith(f"{tensor}/") else ""
+
+
+def is_named(node_id: str, name: str) -> bool:
+    """Whether an id is that of a tensor with a name, or with a name that was met before.
+
+    >>> is_named("fc.weight", "fc.weight"), is_named("fc.weight~2", "fc.weight"), is_named("fc.weight~x", "fc.weight")
+    (True, True, False)
+    """
+    wanted = encode_component(name)
+    return node_id == wanted or (node_id.startswith(f"{wanted}~") and node_id[len(wanted) + 1 :].isdecimal())
+
+
 def stem(node_id: str) -> str:
     """What stands before the ordinal of a leaf or the place of an output.
 
@@ -303,3 +325,32 @@ class IdAllocator:
     def _claim(self, wanted: str) -> str:
         times = self._claims[wanted] = self._claims.get(wanted, 0) + 1
         return wanted if times == 1 else _again(wanted, times)
+
+
+class FreeIds:
+    """Hands out ids among others that are given, in time that does not grow with how many are alike.
+
+    >>> ids = FreeIds()
+    >>> ids.free("leaf:1"), ids.free("fc.weight"), ids.free("fc.weight"), ids.next("leaf:")
+    ('leaf:1', 'fc.weight', 'fc.weight~2', 'leaf:2')
+    """
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._counts: defaultdict[str, int] = defaultdict(int)
+
+    def free(self, wanted: str) -> str:
+        """The id itself, or with the next free suffix."""
+        claimed = wanted
+        while claimed in self._taken:
+            self._counts[wanted] += 1
+            claimed = _again(wanted, self._counts[wanted] + 1)
+        self._taken.add(claimed)
+        return claimed
+
+    def next(self, prefix: str) -> str:
+        """The id with the next free ordinal."""
+        self._counts[prefix] += 1
+        while f"{prefix}{self._counts[prefix]}" in self._taken:
+            self._counts[prefix] += 1
+        return self.free(f"{prefix}{self._counts[prefix]}")

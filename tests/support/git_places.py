@@ -23,11 +23,11 @@ FACT = f"-{_NORM.format('1e-05')}+{_NORM.format('0.5')}"
 """How git shows what `changed` changes."""
 
 
-def changed() -> Graph:
+def changed(eps: float = 0.5) -> Graph:
     """The sample with another eps."""
     graph = everything()
     norm = graph.nodes["norm/native_batch_norm:1"]
-    edited = replace(norm, attrs={**norm.attrs, "eps": 0.5})
+    edited = replace(norm, attrs={**norm.attrs, "eps": eps})
     return replace(graph, nodes={**graph.nodes, norm.id: edited})
 
 

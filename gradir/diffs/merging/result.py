@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -10,7 +9,7 @@ from msgspec.structs import replace
 from gradir.diffs.merging.side import FIXED, LEAF, NAMED, ORDINAL, TENSOR, TEXT, UNDER, dependencies
 from gradir.diffs.merging.values import woven
 from gradir.ir.edges import rewired
-from gradir.ir.ids import encode_component, function_prefix, storage_key
+from gradir.ir.ids import FreeIds, encode_component, function_prefix, storage_key
 from gradir.ir.model import Node, Ref, Saved
 from gradir.ir.order import postorder
 
@@ -37,44 +36,21 @@ def order_of(nodes: Mapping[str, Node], sides: Sequence[Side]) -> list[str]:
 
 def ids_of(nodes: Mapping[str, Node], order: Sequence[str]) -> dict[str, str]:
     """The id of each node by its key; the id of each node in ``nodes`` says how it is made."""
-    names = _Names()
-    found = {key: names.free(nodes[key].id[len(FIXED) :]) for key in order if nodes[key].id.startswith(FIXED)}
-    for key in order:
+    ids = FreeIds()
+    made = {key: nodes[key].id for key in order}
+    found = {key: ids.free(how[len(FIXED) :]) for key, how in made.items() if how.startswith(FIXED)}
+    for key, how in made.items():
         node = nodes[key]
-        if node.id == ORDINAL:
-            found[key] = names.next(function_prefix(encode_component(node.scope), encode_component(node.op)))
-        elif node.id.startswith(UNDER):
+        if how == ORDINAL:
+            found[key] = ids.next(function_prefix(encode_component(node.scope), encode_component(node.op)))
+        elif how.startswith(UNDER):
             first = next((ref.id for ref in node.inputs if ref is not None), "")
-            found[key] = names.free(found.get(first, "") + node.id)
-        elif node.id == NAMED and node.names:
-            found[key] = names.free(encode_component(node.names[0]))
+            found[key] = ids.free(found.get(first, "") + how)
+        elif how == NAMED and node.names:
+            found[key] = ids.free(encode_component(node.names[0]))
         elif key not in found:
-            found[key] = names.next(f"{LEAF}:")
+            found[key] = ids.next(LEAF)
     return found
-
-
-class _Names:
-    """Ids that are free, in time that does not grow with how many are alike."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-        self._counts: defaultdict[str, int] = defaultdict(int)
-
-    def free(self, wanted: str) -> str:
-        """The id itself, or with the next free suffix."""
-        claimed = wanted
-        while claimed in self._taken:
-            self._counts[wanted] += 1
-            claimed = f"{wanted}~{self._counts[wanted] + 1}"
-        self._taken.add(claimed)
-        return claimed
-
-    def next(self, prefix: str) -> str:
-        """The id with the next free ordinal."""
-        self._counts[prefix] += 1
-        while f"{prefix}{self._counts[prefix]}" in self._taken:
-            self._counts[prefix] += 1
-        return self.free(f"{prefix}{self._counts[prefix]}")
 
 
 def written(nodes: Mapping[str, Node], order: Sequence[str], ids: Mapping[str, str]) -> list[Node]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gradir.diffs.field_changes import numbered
 from gradir.ir.edges import edges_into, rewired
-from gradir.ir.ids import encode_component, function_prefix, split_ordinal, storage_key
+from gradir.ir.ids import below, encode_component, function_prefix, is_named, split_ordinal, storage_key
 from gradir.ir.model import Cut, Node, Ref, Saved, Scope
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.order import postorder
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FIXED", "LEAF", "NAMED", "ORDINAL", "TENSOR", "TEXT", "UNDER", "Side", "dependencies"]
 
-ORDINAL, LEAF, NAMED, UNDER, FIXED = "#", "leaf", "name", "/", "="
+ORDINAL, LEAF, NAMED, UNDER, FIXED = "#", "leaf:", "name", "/", "="
 """How an id is made: counted, of a leaf without a name, of its name, of that of its first input, or by hand."""
 
 TENSOR, TEXT, SLOT = "t", "x", "s"
@@ -145,15 +145,14 @@ class Side:
     def _kind(self, node: Node) -> str:
         prefix, ordinal = split_ordinal(node.id)
         first = next((ref.id for ref in node.inputs if ref is not None), "")
-        if first and node.id.startswith(f"{first}/"):
-            return UNDER + node.id[len(first) + 1 :]
+        if behind := below(node.id, first):
+            return behind
         if ordinal and prefix in self._counted:
             if node.op and prefix == function_prefix(encode_component(node.scope), encode_component(node.op)):
                 return ORDINAL
-            if not node.op and not node.names and prefix == f"{LEAF}:":
+            if not node.op and not node.names and prefix == LEAF:
                 return LEAF
-        name = encode_component(node.names[0]) if node.names and not node.op else ""
-        if name and (node.id == name or (node.id.startswith(f"{name}~") and node.id[len(name) + 1 :].isdecimal())):
+        if node.names and not node.op and node.names[0] and is_named(node.id, node.names[0]):
             return NAMED
         return FIXED + node.id
 

@@ -190,7 +190,7 @@ class _Merge:
         for key, node in nodes.items():
             used = [edge.src for edge in edges_into(node)]
             used += [slot.origin.id for slot in node.saved if slot.origin is not None]
-            used += [slot.storage[len(TENSOR) :] for slot in node.saved if slot.storage.startswith(TENSOR)]
+            used += [kept[len(TENSOR) :] for slot in node.saved if (kept := slot.storage).startswith(TENSOR)]
             if not all(map(nodes.__contains__, used)):
                 self._add("node", node.scope, _USED, key)
 
