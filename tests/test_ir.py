@@ -100,12 +100,29 @@ def test_what_no_output_needs_is_left_out() -> None:
     assert list(b.build().nodes) == ["x", "output"]
 
 
+def test_slots_of_one_storage_get_the_key_of_its_owner_or_of_the_first() -> None:
+    b = Builder()
+    meta = TensorMeta("float32", (2,))
+    kept = Saved("kept", "float32", (2,), 8)
+    x, w = b.tensor("x", meta, role="input"), b.tensor("w", meta, role="parameter")
+    y = b.function("mul", [w, None], [meta], saved=[(kept, x, "of x"), (Saved("result"), 0, "of y")])
+    z = b.function("sin", [y], [meta], saved=[(kept, y, "of y"), (Saved("other"), None, "of x")], ext={"a": [[[1]]]})
+    b.output(z)
+    graph = b.build()
+    mul, sin = graph.nodes["mul:1"], graph.nodes["sin:1"]
+    assert [slot.storage for slot in mul.saved] == ["x", ""]
+    assert mul.saved[1].origin == Ref("mul:1", 0)
+    assert [slot.storage for slot in sin.saved] == ["mul:1.result", "x"]
+    assert sin.ext == {"a": (((1,),),)}
+    assert list(graph.nodes) == ["w", "x", "mul:1", "sin:1", "output"]
+
+
 def test_a_builder_without_outputs_is_an_error() -> None:
     with pytest.raises(GraphError, match="needs an output"):
         Builder().build()
 
 
-@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, object(), {"a": 1}, (((1,),),)])
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, object(), {"a": 1}, ((((1,),),),)])
 def test_attributes_that_no_file_holds_are_an_error(value: object) -> None:
     with pytest.raises(GraphError, match=r"function 'exp': attrs\['k'\]"):
         Builder().function("exp", [], [], attrs={"k": value})  # type: ignore[dict-item]

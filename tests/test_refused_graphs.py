@@ -66,7 +66,7 @@ WRONG: list[tuple[Graph, str]] = [
     (with_meta("f", (2**63,)), "node 'x': outputs[0].shape[0] is 9223372036854775808"),
     (with_meta("f", [1]), "node 'x': outputs[0].shape is [1] of type list; expected a tuple"),
     (with_meta(3), "node 'x': outputs[0].dtype is 3; expected text or None"),
-    (with_meta("f", (), None), "node 'x': outputs[0].device is None; expected text"),
+    (with_meta("f", (), 3), "node 'x': outputs[0].device is 3; expected text or None"),
     (node(saved=(Saved("s", bytes=-1),)), "node 'x': saved[0].bytes is -1"),
     (node(saved=(Saved("s", state=None),)), "node 'x': saved[0].state is None"),  # type: ignore[arg-type]
     (node(source=Source("f", -1)), "node 'x': source.line is -1"),
@@ -145,7 +145,7 @@ def of_another(use: Callable[[Builder, Any], object]) -> object:
     ("build", "message"),
     [
         (lambda: tensor("w", TensorMeta("f", (-1, 3))), "node 'w': outputs[0].shape[0] is -1"),
-        (lambda: tensor("w", TensorMeta("f", (), None)), "node 'w': outputs[0].device is None"),  # type: ignore[arg-type]
+        (lambda: tensor("w", TensorMeta("f", (), 3)), "node 'w': outputs[0].device is 3"),  # type: ignore[arg-type]
         (lambda: tensor("\ud800", META), "the name of a tensor is '\\ud800', with a lone surrogate"),
         (lambda: tensor(1, META), "the name of a tensor is 1; expected text"),
         (lambda: tensor("w", "float32"), "tensor 'w': expected a TensorMeta, got 'float32'"),

@@ -172,7 +172,7 @@ def _tensor_facts(tensor: TensorMeta | None) -> tuple[_KeyValue, ...]:
     if tensor is None:
         return (_KeyValue("__tensor_tag", "no gradient"),)
     facts = [_KeyValue("tensor_shape", tensor_text(tensor))]
-    if tensor.device != "cpu":
+    if tensor.device not in (None, "cpu"):
         facts.append(_KeyValue("device", tensor.device))
     if tensor.layout != "strided":
         facts.append(_KeyValue("layout", tensor.layout))

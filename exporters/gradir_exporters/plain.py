@@ -217,6 +217,6 @@ def _slot(slot: tuple[str, str | None, Shape | None]) -> str:
 
 
 def _tensor(tensor: TensorMeta) -> str:
-    device = "" if tensor.device == "cpu" else f" device {word(tensor.device)}"
+    device = "" if tensor.device == "cpu" else f" device {'?' if tensor.device is None else word(tensor.device)}"
     layout = "" if tensor.layout == "strided" else f" layout {word(tensor.layout)}"
     return f"{tensor_text(tensor)}{device}{layout}{_behind(tensor)}"

@@ -22,6 +22,7 @@ from gradir.ir.edges import DATA, edges_beside
 from gradir.ir.ids import relative_id, stem, tells_module
 from gradir.ir.marks import CARRIED, ELIDED, is_focus, left_out, overlay_mark, times
 from gradir.ir.memo import Memo
+from gradir.ir.model import BESIDE
 from gradir.ir.module_tree import module_of, step_around
 from gradir.ir.text import printable, quoted, tensor_text, word
 from gradir.protocols import Options
@@ -137,7 +138,7 @@ class _Drawing:
         nodes = self._nodes.values()
         if self._options.start == "outputs":
             yield from (node for node in nodes if node.role == "output" and node.id not in self._seen)
-        rest = [node for node in nodes if node.id not in self._seen and node.role != "buffer"]
+        rest = [node for node in nodes if node.id not in self._seen and node.role not in BESIDE]
         used = {child for node in rest for child, *_ in self._children(node)}
         yield from (node for node in rest if node.id not in used)
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar, Union
 
 import msgspec
 
 from gradir.errors import GraphError
 from gradir.ir.frozen import NOTHING, frozen
 from gradir.ir.graph import Graph
-from gradir.ir.ids import IdAllocator
-from gradir.ir.model import AttrValue, Cut, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
+from gradir.ir.ids import IdAllocator, storage_key
+from gradir.ir.model import BESIDE, AttrValue, Cut, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
 from gradir.ir.order import postorder
 from gradir.ir.records import fault_in, rule_of_attributes
+from gradir.ir.saved import OWNERS
 from gradir.ir.validate import check_all
 
 __all__ = ["Builder", "Value"]
 
 T = TypeVar("T")
+
+SavedSlot = Union[tuple[Saved, "Value | int | None"], tuple[Saved, "Value | int | None", Hashable]]
+"""A saved slot with what was saved, and with what stands for its storage."""
 
 
 class _Owner:
@@ -48,6 +52,7 @@ class _Draft(NamedTuple):
     origins: tuple[Value | None, ...]
     base: Value | None
     name: str
+    storages: tuple[Hashable, ...] = ()
 
 
 class Builder:
@@ -90,14 +95,17 @@ class Builder:
         scope: str = "",
         names: Iterable[str] = (),
         attrs: Mapping[str, AttrValue] | None = None,
-        saved: Sequence[tuple[Saved, Value | None]] = (),
+        saved: Sequence[SavedSlot] = (),
         opaque: bool = False,
         source: Source | None = None,
+        ext: Mapping[str, AttrValue] | None = None,
     ) -> Value:
         """Add an operation.
 
         ``inputs`` has one entry per input slot, ``None`` where no gradient flows. ``saved`` pairs each saved slot
-        with the value that was saved, ``None`` when the graph does not hold it. Lists in ``attrs`` become tuples.
+        with what was saved: a value, the number of the operation's own output, or ``None`` when the graph does not hold
+        it. Anything hashable as the third of a triple stands for the storage: slots with an equal one keep the same,
+        and their ``storage`` is filled in when the graph is built. Lists in ``attrs`` and ``ext`` become tuples.
 
         Raises:
             GraphError: an argument is of a wrong type, a value is of another builder, or an attribute is not an
@@ -110,9 +118,10 @@ class Builder:
         for number, value in enumerate(inputs):
             self._check_value(value, f"{owner}: inputs[{number}]")
         for number, pair in enumerate(slots):
-            if not (isinstance(pair, tuple) and len(pair) == 2 and type(pair[0]) is Saved):
+            if not (isinstance(pair, tuple) and len(pair) in (2, 3) and type(pair[0]) is Saved):
                 raise GraphError(f"{owner}: saved[{number}] is {pair!r}; expected a pair (Saved, value or None)")
-            self._check_value(pair[1], f"{owner}: the value of saved[{number}]")
+            if type(pair[1]) is not int:
+                self._check_value(pair[1], f"{owner}: the value of saved[{number}]")
         node = Node(
             "",
             op=op,
@@ -120,12 +129,17 @@ class Builder:
             scope=scope,
             names=_sequence(names, f"{owner}: names", "a list of text"),
             outputs=_sequence(outputs, f"{owner}: outputs", "a list of TensorMeta"),
-            attrs=_attributes(owner, attrs),
-            saved=tuple(slot for slot, _ in slots),
+            attrs=_attributes(f"{owner}: attrs", attrs),
+            ext=_attributes(f"{owner}: ext", ext),
+            saved=tuple(slot for slot, *_ in slots),
             opaque=opaque,
             source=source,
         )
-        return self._add(_Draft(node, inputs, tuple(origin for _, origin in slots), None, ""))
+        here = len(self._drafts)
+        origins = tuple(Value(here, of, self._owner) if type(of) is int else of for _, of, *_ in slots)
+        return self._add(
+            _Draft(node, inputs, origins, None, "", tuple(shared[0] if shared else None for _, _, *shared in slots))
+        )
 
     def output(self, value: Value, path: str = "", *, base: Value | None = None) -> None:
         """Declare a captured output; ``path`` is its place among the outputs, empty for a lone one.
@@ -166,7 +180,8 @@ class Builder:
         order = postorder([output.index for output in self._outputs], self._dependencies)
         allocator = IdAllocator()
         ids: dict[int, str] = {index: self._allocate(allocator, self._drafts[index]) for index in order}
-        graph = Graph.of((self._finish(index, ids) for index in order), scopes, cuts, producer)
+        keys = _StorageKeys()
+        graph = Graph.of((self._finish(index, ids, keys) for index in order), scopes, cuts, producer)
         check_all(graph)
         return graph
 
@@ -190,7 +205,7 @@ class Builder:
         found.extend(
             origin.index
             for origin in draft.origins
-            if origin is not None and self._drafts[origin.index].node.role == "buffer"
+            if origin is not None and self._drafts[origin.index].node.role in BESIDE
         )
         return found
 
@@ -200,14 +215,22 @@ class Builder:
             return ids.output(draft.name)
         return ids.function(draft.node.scope, draft.node.op) if draft.node.op else ids.tensor(draft.name)
 
-    def _finish(self, index: int, ids: Mapping[int, str]) -> Node:
-        node, inputs, origins, base, _ = self._drafts[index]
+    def _finish(self, index: int, ids: Mapping[int, str], keys: _StorageKeys) -> Node:
+        node, inputs, origins, base, _, storages = self._drafts[index]
 
         def ref(value: Value | None) -> Ref | None:
             return None if value is None or value.index not in ids else Ref(ids[value.index], value.output_nr)
 
+        def owner(value: Value | None) -> str:
+            return (
+                "" if value is None or self._drafts[value.index].node.role not in OWNERS else ids.get(value.index, "")
+            )
+
         saved = tuple(
-            msgspec.structs.replace(slot, origin=ref(origin)) for slot, origin in zip(node.saved, origins, strict=True)
+            msgspec.structs.replace(
+                slot, origin=ref(origin), storage=keys.key_of(slot, storage, ids[index], owner(origin))
+            )
+            for slot, origin, storage in zip(node.saved, origins, storages, strict=True)
         )
         return msgspec.structs.replace(
             node,
@@ -216,6 +239,21 @@ class Builder:
             saved=saved,
             base=None if base is None else ids[base.index],
         )
+
+
+class _StorageKeys:
+    """What the storages are called that slots share, each after what is met of it first."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, str] = {}
+
+    def key_of(self, slot: Saved, storage: Hashable, node: str, owner: str) -> str:
+        """The key of a slot of the node, which keeps what ``owner`` owns, or what only slots hold."""
+        if storage is None:
+            return slot.storage
+        own = storage_key(node, slot.slot)
+        key = self._known.setdefault(storage, owner or own)
+        return "" if key == own else key
 
 
 def _check_name(what: str, name: object) -> None:
@@ -234,20 +272,21 @@ def _sequence(values: Iterable[T], what: str, expected: str) -> tuple[T, ...]:
     return tuple(values)
 
 
-def _attributes(owner: str, attributes: Mapping[str, AttrValue] | None) -> Mapping[str, AttrValue]:
+def _attributes(what: str, attributes: Mapping[str, AttrValue] | None) -> Mapping[str, AttrValue]:
     if attributes is None:
         return NOTHING
+    owner, _, field = what.rpartition(": ")
     if not isinstance(attributes, Mapping):
-        raise GraphError(f"{owner}: attrs: expected a mapping, got {attributes!r}")
+        raise GraphError(f"{what}: expected a mapping, got {attributes!r}")
     kept = frozen({key: _tupled(value) for key, value in attributes.items()})
-    fault = fault_in(kept, rule_of_attributes(), "attrs")
+    fault = fault_in(kept, rule_of_attributes(), field)
     if fault is not None:
         raise GraphError(f"{owner}: {fault.place} {fault.problem}")
     return kept
 
 
-def _tupled(value: Any) -> Any:
-    """A list as what comes back from a file, and so the lists in it."""
-    if type(value) not in (list, tuple):
+def _tupled(value: Any, deep: int = 3) -> Any:
+    """A list as what comes back from a file, and so the lists in it, as deep as an attribute goes."""
+    if type(value) not in (list, tuple) or not deep:
         return value
-    return tuple([tuple(entry) if type(entry) is list else entry for entry in value])
+    return tuple([_tupled(entry, deep - 1) for entry in value])

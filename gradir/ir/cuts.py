@@ -12,7 +12,7 @@ from gradir.ir.excerpt import shortened
 from gradir.ir.graph import Graph
 from gradir.ir.ids import whole_name
 from gradir.ir.marks import is_focus, left_out
-from gradir.ir.model import Cut, Node
+from gradir.ir.model import BESIDE, Cut, Node
 from gradir.ir.module_tree import common_path, upwards
 from gradir.ir.text import counted, printable
 
@@ -130,8 +130,8 @@ def _renamed(cut: Cut, called: Callable[[str], str]) -> Cut:
 
 
 def _takes_values(node_id: str, graph: Graph) -> bool:
-    """Whether there is such a node; a file may name any, or a buffer, which is not always drawn."""
-    return node_id in graph.nodes and graph.nodes[node_id].role != "buffer"
+    """Whether there is such a node; a file may name any, or a buffer or input, which is not always drawn."""
+    return node_id in graph.nodes and graph.nodes[node_id].role not in BESIDE
 
 
 def _is_in_part(graph: Graph) -> Callable[[Cut], bool]:

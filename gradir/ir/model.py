@@ -17,6 +17,7 @@ from msgspec.structs import force_setattr
 from gradir.ir.frozen import NOTHING, FrozenDict, frozen
 
 __all__ = [
+    "BESIDE",
     "MOST",
     "ROLES",
     "About",
@@ -41,12 +42,16 @@ ROLES: Final = (
     "leaf",  # a tensor that requires grad and is no module's parameter
     "parameter",  # a leaf that a module owns
     "buffer",  # a tensor that a module owns and that receives no gradient
+    "input",  # an argument or tensor without gradient that operations read
     "output",  # a tensor that was captured
     "view_base",  # the tensor an output is a view of
     "saved",  # a tensor kept for backward, drawn as a node of its own
     "module",  # a whole module folded into one node
 )
 """The roles that gradir itself writes. The vocabulary is open: a reader keeps a role it does not know."""
+
+BESIDE: Final = frozenset({"buffer", "input"})
+"""The roles of tensors that are in a graph since an operation keeps them, although no gradient goes to them."""
 
 # msgspec leaves a field out when it holds the very object that is its default, so equal text has to be that object.
 _FUNCTION: Final = "function"
@@ -124,15 +129,17 @@ class NonFinite(Record, frozen=True, gc=False):
 
 
 AttrScalar = Union[None, bool, Int64, float, str, NonFinite]
-AttrValue = Union[AttrScalar, tuple[Union[AttrScalar, tuple[AttrScalar, ...]], ...]]
-"""What an attribute can hold: a scalar, a list of scalars, or a list of such lists. Integers fit in 64 bits."""
+AttrRow = tuple[Union[AttrScalar, tuple[AttrScalar, ...]], ...]
+AttrValue = Union[AttrScalar, tuple[Union[AttrScalar, AttrRow], ...]]
+"""What an attribute can hold: a scalar, or a list of scalars and of lists, three deep. Integers fit in 64 bits."""
 
 
 class TensorMeta(Record, frozen=True, gc=False):
     """What is known of a tensor without its values.
 
-    ``dtype`` and ``shape`` are ``None`` when unknown; ``device`` and ``layout`` are the framework's names for them.
-    A grad_fn has no layout: ``"strided"`` holds as far as a tensor at hand shows it.
+    ``dtype`` and ``shape`` are ``None`` when unknown; ``device`` and ``layout`` are the framework's names for them, and
+    a trace that ran on none has no device (``None``). A grad_fn has no layout: ``"strided"`` holds as far as a tensor
+    at hand shows it.
 
     >>> str(TensorMeta("float32", (8, 3)))
     'float32[8, 3]'
@@ -140,7 +147,7 @@ class TensorMeta(Record, frozen=True, gc=False):
 
     dtype: str | None = None
     shape: Shape | None = None
-    device: str = _CPU
+    device: str | None = _CPU
     layout: str = _STRIDED
 
     def __post_init__(self) -> None:
@@ -184,8 +191,9 @@ class Saved(Record, frozen=True, gc=False):
     same storage, so its bytes count once; an empty key means that the storage is the slot's own. A key is the id of
     the leaf, parameter or buffer that owns the storage, or ``node_id.slot`` of the first slot that saved it.
 
-    ``state`` is ``held``, ``freed`` (a backward released it), ``hooked`` (packed by a hook, which capture never
-    runs), ``stale`` (changed in place since) or ``unread`` (the framework does not let it be seen).
+    ``state`` is ``held``, ``recomputed`` (a checkpoint makes it anew in the backward), ``freed`` (a backward released
+    it), ``hooked`` (packed by a hook, which capture never runs), ``stale`` (changed in place since) or ``unread`` (the
+    framework does not let it be seen).
     """
 
     slot: str
@@ -278,7 +286,8 @@ class Scope(Record, frozen=True, gc=False, rename={"class_name": "class"}):
     ``own``, ``total`` and ``trainable`` count parameter elements: of the module itself, of it and everything below
     (each tensor once), and those of ``total`` that require grad. ``calls`` is the number of recorded forward calls.
     ``detail`` is what the module says of itself (``in_features=3, out_features=4``). ``training`` tells whether it was
-    in training mode; ``None`` when unknown.
+    in training mode; ``None`` when unknown. ``rounds`` is how often it runs in a loop, whose body stands in the graph
+    once; 0 of what is in none.
     """
 
     path: Annotated[str, About("place")]
@@ -289,6 +298,7 @@ class Scope(Record, frozen=True, gc=False, rename={"class_name": "class"}):
     total: Count = 0
     trainable: Count = 0
     training: bool | None = None
+    rounds: Count = 0
 
 
 class Cut(Record, frozen=True, gc=False):
@@ -300,8 +310,11 @@ class Cut(Record, frozen=True, gc=False):
     Of a forward whose flow was recorded there are also the places where a value that carries a gradient goes on without
     it: ``kind`` says how (``detach``, ``data``, ``no_grad``, ``inference_mode``, ``nondifferentiable``, ``sample``,
     ``rebuilt``, ``new_leaf``, ``exit``), ``op`` is the operation, ``names`` are the leaves behind it and ``scope`` is
-    the module that ran it. ``source`` is the line of the user's program and ``via`` the one of the library that it
-    called, if that is another. ``meant`` names a pattern that wants it so. ``at`` is the node whose value is cut and
+    the module that ran it. Of a trace, which knows all operations, each parameter that is not in the graph has a cut
+    that says why: ``unused`` (nothing computed of it comes out), ``integer`` (its dtype has no gradient),
+    ``stop_gradient``, ``nondifferentiable`` (an operation lets none through) or ``custom_rule`` (the gradient that a
+    program wrote itself does not). ``source`` is the line of the user's program and ``via`` the one of the library that
+    it called, if that is another. ``meant`` names a pattern that wants it so. ``at`` is the node whose value is cut and
     ``into`` the one that takes it, or what is computed of it, without its gradient, as far as the graph has them;
     ``slot`` is the input slot there, where that is sure.
     """

@@ -13,7 +13,7 @@ __all__ = ["OWNERS", "SavedBytes", "Storages", "owner", "unknown_slots", "whole_
 
 K = TypeVar("K")
 
-OWNERS = frozenset({"leaf", "parameter", "buffer"})
+OWNERS = frozenset({"leaf", "parameter", "buffer", "input"})
 """The roles of nodes whose storage lives anyway, with or without a backward."""
 
 

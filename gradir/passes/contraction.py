@@ -16,6 +16,7 @@ from gradir.ir.edges import DATA, edges_into, number_into, rewired, sources
 from gradir.ir.ids import claim, module_id, part_name
 from gradir.ir.marks import CARRIED, STATUS, TIMES, status, times, together
 from gradir.ir.merged import bytes_gone, bytes_told, counted
+from gradir.ir.model import BESIDE
 from gradir.ir.module_tree import Above, rounds_of
 from gradir.ir.order import postorder
 from gradir.ir.saved import whole_number
@@ -321,7 +322,7 @@ def _canonical(nodes: Iterator[Node]) -> list[Node]:
         return found
 
     def free(key: str) -> bool:
-        return by_id[key].role == "buffer" and not number_into(by_id[key])
+        return by_id[key].role in BESIDE and not number_into(by_id[key])
 
     outputs = [key for key, node in by_id.items() if node.role == "output"]
     return [by_id[key] for key in postorder([*outputs, *by_id], dependencies)]

@@ -12,6 +12,7 @@ from gradir.ir import Graph, Node, Ref, Saved
 from gradir.ir.cuts import renamed_cuts
 from gradir.ir.edges import DATA, rewired, sources
 from gradir.ir.marks import ELIDED, FOCUS, LEFT_OUT, left_out
+from gradir.ir.model import BESIDE
 from gradir.ir.module_tree import Above
 from gradir.ir.saved import owner
 
@@ -74,7 +75,7 @@ def within(graph: Graph, kept: set[str]) -> Graph:
         for key in kept
         for slot in graph.nodes[key].saved
         for name in (slot.storage, slot.origin.id if slot.origin is not None else "")
-        if name not in kept and name in graph.nodes and graph.nodes[name].role == "buffer"
+        if name not in kept and name in graph.nodes and graph.nodes[name].role in BESIDE
     }
     gone = graph.nodes.keys() - kept - buffers
     if not gone:

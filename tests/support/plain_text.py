@@ -174,7 +174,7 @@ class Reader:
         dtype = None if self._take("?") else self._name()
         assert self._take("[")
         shape = None if self._take("?]") else self._sizes()
-        device = self._name() if self._take(" device ") else "cpu"
+        device = (None if self._take("?") else self._name()) if self._take(" device ") else "cpu"
         layout = self._name() if self._take(" layout ") else "strided"
         return TensorMeta(dtype, shape, device, layout)
 

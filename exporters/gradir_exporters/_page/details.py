@@ -157,7 +157,7 @@ def _slot(saved: Saved) -> list[Any]:
 
 
 def _tensor(tensor: TensorMeta) -> str:
-    device = "" if tensor.device == "cpu" else f" {tensor.device}"
+    device = "" if tensor.device in (None, "cpu") else f" {tensor.device}"
     layout = "" if tensor.layout == "strided" else f" {tensor.layout}"
     return f"{tensor_text(tensor)}{device}{layout}{_behind(tensor)}"
 

@@ -13,6 +13,7 @@ from gradir.ir import Node, Ref, Saved
 from gradir.ir.edges import references
 from gradir.ir.fields import fields_of, records_in
 from gradir.ir.ids import split_id, split_last
+from gradir.ir.model import BESIDE
 from gradir.ir.order import postorder
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class NumberedGraph:
         self.classes = {path: scope.class_name for path, scope in graph.scopes.items()}
         self.details = {path: scope.detail for path, scope in graph.scopes.items()}
         self._nothing_free = said("free")(_BLANK)
-        self._buffers = frozenset(node for node, record in enumerate(self.nodes) if record.role == "buffer")
+        self._beside = frozenset(node for node, record in enumerate(self.nodes) if record.role in BESIDE)
         for node, record in enumerate(self.nodes):
             self._add(node, record)
         self.above = _reversed(self.below)
@@ -179,8 +180,8 @@ class NumberedGraph:
         if record.saved:
             contents, kept = self._saved(record.saved)
             held = self.held[node] = labels[contents]
-            if self._buffers:
-                below = (*below, *(origin for origin in kept[::2] if origin in self._buffers))
+            if self._beside:
+                below = (*below, *(origin for origin in kept[::2] if origin in self._beside))
         self.kept.append(kept)
         self.below.append(below)
         own_name = "" if record.op else pattern(split_last(record.id)[1])

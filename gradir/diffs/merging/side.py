@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gradir.diffs.field_changes import numbered
 from gradir.ir.edges import edges_into, rewired
 from gradir.ir.ids import below, encode_component, function_prefix, is_named, split_ordinal, storage_key
-from gradir.ir.model import Cut, Node, Ref, Saved, Scope
+from gradir.ir.model import BESIDE, Cut, Node, Ref, Saved, Scope
 from gradir.ir.module_tree import OUTSIDE, ModuleTree
 from gradir.ir.order import postorder
 
@@ -170,7 +170,7 @@ def _slots(node: Node) -> Iterator[tuple[str, Saved]]:
 
 
 def dependencies(nodes: Mapping[str, Node], key: str) -> list[str]:
-    """What has to stand before a node: its inputs, and the buffers that it saves."""
+    """What has to stand before a node: its inputs, and what it saves that no edge leads from."""
     node = nodes[key]
     origins = (slot.origin.id for slot in node.saved if slot.origin is not None)
-    return [*(edge.src for edge in edges_into(node)), *(key for key in origins if nodes[key].role == "buffer")]
+    return [*(edge.src for edge in edges_into(node)), *(key for key in origins if nodes[key].role in BESIDE)]
