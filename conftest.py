@@ -4,4 +4,8 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("torch") else ["gradir/api.py", "gradir/frontends"]
+_NEEDED = {
+    "jax": ["gradir/frontends/jax"],
+    "torch": ["gradir/gradients.py", "gradir/frontends/pytorch"],
+}
+collect_ignore = [path for framework, paths in _NEEDED.items() if not find_spec(framework) for path in paths]

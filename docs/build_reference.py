@@ -27,6 +27,7 @@ Everything that `import gradir` promises. What is named nowhere here may change 
 """
 
 PARTS: Final = {
+    "gradir.gradients": "Functions of live objects",
     "gradir.api": "Functions",
     "gradir.ir": "The graph",
     "gradir.diffs": "What changed",

@@ -1,4 +1,4 @@
-"""gradir keeps the autograd graph behind a tensor: capture it, save it, export it, diff it.
+"""gradir keeps the graph behind a gradient: capture it, save it, export it, diff it, explain it.
 
 >>> import gradir
 >>> graph = gradir.load("model.gir")  # doctest: +SKIP
@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from gradir.api import (
-    capture,
     diff,
     dumps,
     export,
@@ -21,12 +20,9 @@ from gradir.api import (
     loads,
     make_dot,
     patch,
-    record,
-    release,
     render,
     save,
     unpatch,
-    verify,
 )
 from gradir.errors import (
     CaptureError,
@@ -41,6 +37,7 @@ from gradir.errors import (
     PatchError,
     SpecError,
 )
+from gradir.gradients import capture, explain, record, release, verify
 from gradir.version import __version__
 
 if TYPE_CHECKING:
@@ -87,6 +84,7 @@ __all__ = [
     "capture",
     "diff",
     "dumps",
+    "explain",
     "export",
     "load",
     "loads",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
 
 __all__ = [
+    "Differentiates",
     "Explains",
     "Fakes",
     "Flows",
@@ -114,6 +115,44 @@ class Explains(Protocol):
 
         Raises:
             CaptureError: the target cannot be run, or returns no tensor.
+        """
+        ...
+
+
+@runtime_checkable
+class Differentiates(Protocol):
+    """A front-end that knows the gradient of a function from the function itself, which it traces."""
+
+    def capture_gradient(
+        self,
+        target: object,
+        inputs: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        argnums: int | Sequence[int] = 0,
+        has_aux: bool = False,
+    ) -> LiveCapture:
+        """Capture what lies behind the gradient of a function by some of its arguments; see `gradir.capture`.
+
+        Raises:
+            CaptureError: nothing that the function returns has a gradient, or none comes to these arguments.
+        """
+        ...
+
+    def explain_gradient(
+        self,
+        target: object,
+        inputs: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        argnums: int | Sequence[int] = 0,
+        has_aux: bool = False,
+        values: bool | None = None,
+    ) -> Explanation:
+        """Explain which leaves of these arguments get a gradient; see `gradir.explain`.
+
+        Raises:
+            CaptureError: nothing that the function returns has a gradient.
         """
         ...
 

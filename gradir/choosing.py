@@ -10,7 +10,19 @@ from importlib.util import find_spec
 from typing import Final, TypeVar
 
 from gradir import registry
-from gradir.abilities import Explains, Fakes, Flows, Records, Releases, Runs, Seeds, Verifies, Watched, Watches
+from gradir.abilities import (
+    Differentiates,
+    Explains,
+    Fakes,
+    Flows,
+    Records,
+    Releases,
+    Runs,
+    Seeds,
+    Verifies,
+    Watched,
+    Watches,
+)
 from gradir.errors import CaptureError, GradirError, warn
 from gradir.ir import Graph
 from gradir.protocols import Frontend, Recorder
@@ -37,6 +49,7 @@ ABILITIES: Final[Mapping[type, str]] = {
     Seeds: "set a seed (--seed)",
     Verifies: "verify a graph (--verify)",
     Explains: "explain where a gradient ends (gradir explain)",
+    Differentiates: "differentiate a function (argnums, has_aux, gradir.explain)",
     Records: "record",
     Flows: "note every operation of a forward (--flow)",
     Watches: "capture a script at its backward (gradir run)",

@@ -71,6 +71,7 @@ class Builder:
     def __init__(self) -> None:
         self._drafts: list[_Draft] = []
         self._outputs: list[Value] = []
+        self._cuts: list[tuple[Cut, Value | None, Value | None]] = []
         self._owner = _Owner()
 
     def tensor(self, name: str, tensor: TensorMeta, *, role: str = "leaf", scope: str = "") -> Value:
@@ -162,6 +163,16 @@ class Builder:
         node = Node("", role="output", outputs=outputs)
         self._outputs.append(self._add(_Draft(node, (value,), (), base, path)))
 
+    def cut(self, cut: Cut, *, at: Value | None = None, into: Value | None = None) -> None:
+        """Declare a place where gradient ends, at the node of one value and before that of another.
+
+        Raises:
+            GraphError: a value is not of this builder.
+        """
+        self._check_value(at, "a cut: the value at it")
+        self._check_value(into, "a cut: the value behind it")
+        self._cuts.append((cut, at, into))
+
     def build(
         self,
         *,
@@ -180,8 +191,16 @@ class Builder:
         order = postorder([output.index for output in self._outputs], self._dependencies)
         allocator = IdAllocator()
         ids: dict[int, str] = {index: self._allocate(allocator, self._drafts[index]) for index in order}
+
+        def called(value: Value | None) -> str:
+            return "" if value is None else ids.get(value.index, "")
+
+        own_cuts = (
+            msgspec.structs.replace(cut, at=called(at) or cut.at, into=called(into) or cut.into)
+            for cut, at, into in self._cuts
+        )
         keys = _StorageKeys()
-        graph = Graph.of((self._finish(index, ids, keys) for index in order), scopes, cuts, producer)
+        graph = Graph.of((self._finish(index, ids, keys) for index in order), scopes, (*own_cuts, *cuts), producer)
         check_all(graph)
         return graph
 

@@ -14,12 +14,12 @@ from torch import nn
 from gradir.abilities import StoppedError
 from gradir.errors import CaptureError, SpecError, warn
 from gradir.explanations.model import Explanation
+from gradir.frontends.paths import ShownPaths
 from gradir.frontends.pytorch.fake import without_data
 from gradir.frontends.pytorch.private import LOOKED_AT
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
 from gradir.frontends.pytorch.reading.outputs import flatten_differentiable, without_graph
 from gradir.frontends.pytorch.recorder import Recorder
-from gradir.frontends.pytorch.recording.paths import ShownPaths
 from gradir.frontends.pytorch.recording.sources import is_internal
 from gradir.ir import Graph
 from gradir.protocols import Names

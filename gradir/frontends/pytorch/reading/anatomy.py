@@ -12,11 +12,11 @@ from gradir.frontends.pytorch.reading.attributes import (
     AttributeReader,
     LoneAttributeReader,
     PythonAttributeReader,
-    plain_text,
 )
 from gradir.frontends.pytorch.reading.distributed import Groups
 from gradir.frontends.pytorch.reading.opnames import native_name, neutral_name, registered_name
 from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.texts import plain_text
 from gradir.ir import AttrValue
 
 __all__ = ["Anatomies", "Anatomy", "Slot"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
@@ -13,7 +12,8 @@ from typing import Any, Final, cast
 import torch
 
 from gradir.frontends.pytorch.reading.distributed import Groups
-from gradir.ir import AttrValue, NonFinite
+from gradir.frontends.texts import plain_float, plain_int, plain_text
+from gradir.ir import AttrValue
 from gradir.ir.frozen import FrozenDict, frozen
 from gradir.ir.model import AttrScalar
 
@@ -22,14 +22,9 @@ __all__ = [
     "LoneAttributeReader",
     "PythonAttributeReader",
     "device_name",
-    "plain_text",
-    "plain_texts",
     "plain_value",
-    "text_of",
 ]
 
-_INT64 = range(-(2**63), 2**63)
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _SMALL = range(-(2**31), 2**31)
 _INTEGERS = {int}
 _AS_IS = frozenset({bool, type(None)})
@@ -39,8 +34,6 @@ _NUMPY_NUMBERS = "biuf"
 
 _SEQUENCES: Final[tuple[type[Any], ...]] = (tuple, list)
 _MAX_ITEMS = 10_000
-_MAX_DECIMAL_BITS = 2_000
-"""Python writes an int as decimal slowly, and may refuse to from 640 digits on."""
 
 _NAMED = (
     torch.dtype,
@@ -196,9 +189,9 @@ def _plain_scalar(value: object, symbols: Callable[[object], str]) -> AttrScalar
     if value is None or kind is bool:
         return cast("bool | None", value)
     if issubclass(kind, int):
-        return _plain_int(int.__index__(cast("int", value)))
+        return plain_int(int.__index__(cast("int", value)))
     if issubclass(kind, float):
-        return _plain_float(float.__float__(cast("float", value)))
+        return plain_float(float.__float__(cast("float", value)))
     number = _number_of_numpy(value)
     return _plain_name(value, symbols) if number is None else _plain_scalar(number, symbols)
 
@@ -214,18 +207,6 @@ def _number_of_numpy(value: object) -> bool | int | float | None:
     number = scalar.item(value)
     # A long double has no Python type of its own.
     return number if type(number) in _NUMBERS else None
-
-
-def _plain_int(value: int) -> AttrScalar:
-    if value in _INT64:
-        return value
-    return str(value) if value.bit_length() <= _MAX_DECIMAL_BITS else hex(value)
-
-
-def _plain_float(value: float) -> AttrScalar:
-    if math.isfinite(value):
-        return value
-    return NonFinite("nan" if math.isnan(value) else "inf" if value > 0 else "-inf")
 
 
 def _plain_name(value: object, symbols: Callable[[object], str]) -> str:
@@ -248,29 +229,3 @@ def device_name(device: torch.device) -> str:
     'cuda'
     """
     return plain_text(device.type)
-
-
-def text_of(value: object) -> str:
-    """The characters of a str, whatever its class shows instead; for all else what ``str`` says.
-
-    >>> from enum import Enum
-    >>> text_of(Enum("Mode", {"SUM": "sum"}, type=str).SUM), text_of(1)
-    ('sum', '1')
-    """
-    return plain_text(cast("str", value) if issubclass(type(value), str) else str(value))
-
-
-def plain_texts(texts: list[str]) -> list[str]:
-    """The `plain_text` of each; most texts are plain, which one look at all of them tells."""
-    together = "".join(texts)
-    are_plain = {*map(type, texts)} == {str} and plain_text(together) is together
-    return texts if are_plain else list(map(plain_text, texts))
-
-
-def plain_text(text: str) -> str:
-    """A plain str without object addresses and lone surrogates, which would differ between runs or fit in no file."""
-    if type(text) is not str:
-        text = "".join((text,))
-    if " at 0x" in text:
-        text = _ADDRESS.sub("", text)
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

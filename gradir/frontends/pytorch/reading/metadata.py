@@ -9,7 +9,8 @@ from typing import Any, Final
 import torch
 
 from gradir.frontends.pytorch.private import output_metadata
-from gradir.frontends.pytorch.reading.attributes import device_name, plain_text
+from gradir.frontends.pytorch.reading.attributes import device_name
+from gradir.frontends.texts import plain_text
 from gradir.ir import TensorMeta
 
 __all__ = ["MetadataReader", "dtype_name", "layout_name", "shape_of"]

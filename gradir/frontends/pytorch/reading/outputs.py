@@ -9,7 +9,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import base_of, flattened_with_paths, output_nr_of
-from gradir.frontends.pytorch.reading.attributes import text_of
+from gradir.frontends.texts import text_of
 
 __all__ = ["Captured", "flatten", "flatten_differentiable", "why_no_graph", "without_graph"]
 

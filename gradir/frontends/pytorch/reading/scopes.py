@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from gradir.frontends.pytorch.reading.attributes import plain_text
 from gradir.frontends.pytorch.reading.metadata import MetadataReader
 from gradir.frontends.pytorch.reading.tensors import Owned
+from gradir.frontends.texts import plain_text
 from gradir.ir import Cut, Scope
 from gradir.ir.memo import Memo
 

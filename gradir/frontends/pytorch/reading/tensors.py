@@ -13,7 +13,7 @@ from torch import nn
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import own_buffers, own_modules, own_parameters, storage_handle
-from gradir.frontends.pytorch.reading.attributes import plain_text, plain_texts, text_of
+from gradir.frontends.texts import plain_text, plain_texts, text_of
 from gradir.protocols import Names
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 
 from gradir.frontends.pytorch.private import READS_A_NUMBER
-from gradir.frontends.pytorch.reading.attributes import plain_text, plain_value
+from gradir.frontends.pytorch.reading.attributes import plain_value
 from gradir.frontends.pytorch.reading.symbols import Symbols
 from gradir.frontends.pytorch.reading.tensors import NamedTensors
 from gradir.frontends.pytorch.recording.compiled import CompiledPart
@@ -17,6 +17,7 @@ from gradir.frontends.pytorch.recording.flow import MADE_OF_NUMBERS, Flow
 from gradir.frontends.pytorch.recording.sources import ShownLines
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Exit, Outside, Read, Step, Value
 from gradir.frontends.pytorch.recording.timelines import Frame
+from gradir.frontends.texts import plain_text
 from gradir.ir import Node, Ref, TensorMeta
 from gradir.ir.ids import IdAllocator
 from gradir.ir.marks import FAILED

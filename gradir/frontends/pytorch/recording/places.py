@@ -6,7 +6,7 @@ import functools
 from types import CodeType, FrameType, TracebackType
 from typing import Final, NamedTuple
 
-from gradir.frontends.pytorch.recording.paths import is_installed
+from gradir.frontends.paths import is_installed
 from gradir.frontends.pytorch.recording.sources import is_internal
 
 __all__ = ["Place", "Places", "Written", "written"]

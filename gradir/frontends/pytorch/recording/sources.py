@@ -16,11 +16,11 @@ import torch
 from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
 
+from gradir.frontends.paths import ShownPaths
 from gradir.frontends.pytorch import private
-from gradir.frontends.pytorch.reading.attributes import plain_text
-from gradir.frontends.pytorch.recording.paths import ShownPaths
 from gradir.frontends.pytorch.recording.results import LOST, MAYBE, SURE, UNKNOWN, Fate, fates
 from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, Timeline
+from gradir.frontends.texts import plain_text
 from gradir.ir import Source
 from gradir.ir.text import printable
 

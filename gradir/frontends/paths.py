@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from gradir.frontends.pytorch.reading.attributes import plain_text
+from gradir.frontends.texts import plain_text
 from gradir.ir.text import printable
 
 __all__ = ["ShownPaths", "is_installed"]

@@ -1,0 +1,171 @@
+"""The arguments of a function as leaves with names: which are differentiated, and which are beside them."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax import tree_util
+
+from gradir.errors import CaptureError
+from gradir.frontends.texts import plain_text
+
+__all__ = ["Arguments", "Leaf", "arranged", "numbers_of", "path_text", "told"]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One leaf of the arguments: its name, and what was given."""
+
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """A function of lists of leaves, ``fn(differentiated, others)``, and the leaves that were given.
+
+    ``integers`` are leaves of the differentiated arguments whose dtype has no gradient; they are among the others.
+    """
+
+    fn: Callable[[Sequence[Any], Sequence[Any]], Any]
+    differentiated: tuple[Leaf, ...]
+    others: tuple[Leaf, ...]
+    integers: tuple[Leaf, ...]
+
+
+def numbers_of(argnums: object, count: int) -> tuple[int, ...]:
+    """The numbers of the differentiated arguments, as `jax.grad` takes them: one or several, from the end if negative.
+
+    >>> numbers_of(0, 2), numbers_of((0, -1), 3)
+    ((0,), (0, 2))
+
+    Raises:
+        CaptureError: there is no such argument, or one is not a number.
+    """
+    try:
+        given = [operator.index(each) for each in (argnums if isinstance(argnums, (tuple, list)) else (argnums,))]
+    except TypeError:
+        raise CaptureError(f"argnums is {argnums!r}; expected an integer, or a tuple of integers") from None
+    found = tuple(number + count if number < 0 else number for number in given)
+    wrong = [number for number in found if not 0 <= number < count]
+    if wrong or not found:
+        raise CaptureError(f"argnums is {argnums!r}, and the function is called with {count} positional arguments")
+    return tuple(dict.fromkeys(found))
+
+
+def arranged(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    numbers: Sequence[int],
+    *,
+    names: Sequence[str] = (),
+    arrays_only: bool = False,
+    has_aux: bool = False,
+) -> Arguments:
+    """The leaves of a call ``fn(*args, **kwargs)`` whose arguments ``numbers`` are differentiated.
+
+    Arrays, and Python's floats and complex numbers unless ``arrays_only``, are leaves; all else is part of the program,
+    as booleans and integers are, which steer it. ``names`` are those of the arguments where the function cannot tell.
+
+    Raises:
+        CaptureError: a differentiated argument has no leaf with a gradient.
+    """
+    found, tree = tree_util.tree_flatten_with_path((tuple(args), dict(kwargs)))
+    called = [*names] or _names(fn, len(args))
+    leaves = [leaf for _, leaf in found]
+    labels = [_label(path, numbers, called) for path, _ in found]
+    moving = [place for place, leaf in enumerate(leaves) if _is_array(leaf, arrays_only=arrays_only)]
+    chosen = [place for place in moving if _number(found[place][0]) in numbers]
+    differentiated = [place for place in chosen if _is_inexact(leaves[place])]
+    others = [place for place in moving if place not in set(differentiated)]
+
+    def of_leaves(given: Sequence[Any], beside: Sequence[Any]) -> Any:
+        values = list(leaves)
+        for place, value in (*zip(differentiated, given, strict=True), *zip(others, beside, strict=True)):
+            values[place] = value
+        positional, named = tree_util.tree_unflatten(tree, values)
+        result = fn(*positional, **named)
+        if not has_aux:
+            return result
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise CaptureError("with has_aux the function has to return a pair: its output, and what goes beside it")
+        return result[0]
+
+    if not differentiated:
+        raise CaptureError(
+            f"{told(fn)} has nothing to differentiate: no leaf of the argument{'s' * (len(numbers) > 1)} "
+            f"{', '.join(map(str, numbers))} is an array of floats"
+        )
+
+    def chosen_leaves(places: Sequence[int]) -> tuple[Leaf, ...]:
+        return tuple(Leaf(labels[place], leaves[place]) for place in places)
+
+    integers = [place for place in chosen if place not in set(differentiated)]
+    return Arguments(of_leaves, chosen_leaves(differentiated), chosen_leaves(others), chosen_leaves(integers))
+
+
+def path_text(path: Sequence[Any]) -> str:
+    """A path in a pytree with dots, without what flax puts around every parameter.
+
+    >>> path_text(tree_util.tree_flatten_with_path({"params": {"fc": [1.0]}})[0][0][0])
+    'fc.0'
+    """
+    text = ".".join(plain_text(str(_component(key))) for key in path)
+    return text.removeprefix("params.").removesuffix(".value")
+
+
+def told(fn: Any) -> str:
+    """What a function is called in an error."""
+    return plain_text(str(getattr(fn, "__name__", type(fn).__name__)))
+
+
+def _component(key: Any) -> object:
+    for attribute in ("key", "idx", "name"):
+        found = getattr(key, attribute, None)
+        if found is not None:
+            return found
+    return key
+
+
+def _number(path: Sequence[Any]) -> int | None:
+    """Which positional argument a leaf is of; ``None`` for one of the keywords."""
+    return int(path[1].idx) if path[0].idx == 0 else None
+
+
+def _label(path: Sequence[Any], numbers: Sequence[int], names: Sequence[str]) -> str:
+    number, inside = _number(path), path_text(path[2:])
+    if number is None:
+        return path_text(path[1:])
+    name = names[number] if number < len(names) else str(number)
+    if number in numbers and len(numbers) == 1:
+        return inside or name
+    return f"{name}.{inside}" if inside else name
+
+
+def _names(fn: Callable[..., Any], count: int) -> list[str]:
+    try:
+        parameters = [*inspect.signature(fn).parameters.values()]
+    except (ValueError, TypeError):
+        return []
+    positional = [each.name for each in parameters if each.kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    more = next((each.name for each in parameters if each.kind == inspect.Parameter.VAR_POSITIONAL), "")
+    rest = [f"{more}.{number}" for number in range(count - len(positional))] if more else []
+    return [plain_text(name) for name in (*positional, *rest)]
+
+
+def _is_array(leaf: object, *, arrays_only: bool) -> bool:
+    if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+        return True
+    return not arrays_only and type(leaf) in (float, complex)
+
+
+def _is_inexact(leaf: Any) -> bool:
+    dtype = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+    return bool(jax.dtypes.issubdtype(dtype, np.inexact))

@@ -1,0 +1,161 @@
+"""The graph of what was found in a jaxpr."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from gradir.errors import CaptureError
+from gradir.frontends.jax.reading import jaxprs
+from gradir.frontends.jax.reading.attributes import literal_number
+from gradir.frontends.jax.reading.cuts import Ends, kind_of
+from gradir.frontends.jax.reading.flatten import Flattener
+from gradir.frontends.jax.reading.flow import takes
+from gradir.frontends.jax.reading.scopes import Scopes
+from gradir.frontends.jax.reading.slots import Slot, Slots
+from gradir.frontends.jax.reading.sources import place_text
+from gradir.frontends.jax.reading.values import Record, Value
+from gradir.frontends.texts import plain_text
+from gradir.ir import AttrValue, Builder, Cut, Graph, Producer, Saved
+from gradir.ir import build as ir_build
+from gradir.ir.cuts import FLOW
+from gradir.ir.marks import CARRIED
+from gradir.ir.model import TensorMeta
+
+__all__ = ["Assembly", "Output"]
+
+
+class Output(NamedTuple):
+    """A value that a function returns, and its place among all that it returns."""
+
+    path: str
+    value: Value
+
+
+class Assembly:
+    """Puts together the graph of records, once it is known what lies on a path."""
+
+    def __init__(self, flat: Flattener, scopes: Scopes, differentiated: Sequence[Value]) -> None:
+        self._flat = flat
+        self._scopes = scopes
+        self._differentiated = differentiated
+        self._slots = Slots(flat)
+        self._builder = Builder()
+        self._made: dict[int, ir_build.Value] = {}
+
+    def graph(self, outputs: Sequence[Output], integers: Sequence[Output], producer: Producer) -> Graph:
+        """The graph; ``integers`` are the leaves that were to be differentiated and cannot be.
+
+        Raises:
+            CaptureError: JAX has no derivative of an operation on a path.
+        """
+        for record in self._flat.records:
+            if any(value.is_live for value in record.outputs):
+                self._made[id(record)] = self._function(record)
+        for path, value in outputs:
+            if value.is_live:
+                found = self._value(value)
+                if found is not None:
+                    self._builder.output(found, path)
+        self._add_cuts(outputs)
+        for path, value in integers:
+            self._builder.cut(Cut("integer", (path,), self._scopes.owner(path), jaxprs.meta_of(value.aval)))
+        options = {**producer.options, FLOW: True}
+        whole = Producer(producer.gradir, producer.framework, producer.framework_version, options)
+        return self._builder.build(scopes=self._scopes.table(), producer=whole)
+
+    def _function(self, record: Record) -> ir_build.Value:
+        if record.probe is not None and record.probe.error:
+            raise CaptureError(f"{record.native} {place_text(record.context.source)}: {record.probe.error}")
+        inputs = [self._value(value) if takes(record, slot) else None for slot, value in enumerate(record.inputs)]
+        carried = [slot for slot, value in enumerate(record.inputs) if inputs[slot] and value.kind == "carry"]
+        is_name = record.native == "name" and isinstance(record.attrs.get("name"), str)
+        return self._builder.function(
+            record.op,
+            inputs,
+            [jaxprs.meta_of(value.aval) for value in record.outputs],
+            native=record.native,
+            scope=self._scopes.of(record.context),
+            names=(str(record.attrs["name"]),) if is_name else (),
+            attrs=self._attributes(record),
+            saved=[self._saved(slot, record) for slot in self._slots.of(record)],
+            source=record.context.source,
+            ext={CARRIED: tuple(carried)} if carried else None,
+        )
+
+    def _attributes(self, record: Record) -> Mapping[str, AttrValue]:
+        attrs = dict(record.attrs)
+        for slot, value in enumerate(record.inputs):
+            number = literal_number(value.literal) if value.kind == "literal" else None
+            if number is not None:
+                attrs[f"in{slot}"] = number
+        if record.context.region is not None:
+            attrs["remat"] = record.context.region.policy
+        if record.context.phase:
+            attrs["phase"] = ".".join(record.context.phase)
+        stopped = tuple(slot for slot, value in enumerate(record.inputs) if _is_stopped(value))
+        if stopped:
+            attrs["stopped"] = stopped
+        return attrs
+
+    def _value(self, value: Value) -> ir_build.Value | None:
+        """What the graph has of a value on a path: of a carry or a slice, what the first round takes."""
+        while value.start is not None:
+            value = value.start
+        if not value.is_live:
+            return None
+        if value.record is not None:
+            made = self._made.get(id(value.record))
+            return None if made is None else made.output(value.number)
+        return self._argument(value, "parameter")
+
+    def _argument(self, value: Value, role: str) -> ir_build.Value:
+        found = self._made.get(id(value))
+        if found is None:
+            tensor: TensorMeta = jaxprs.meta_of(value.aval)
+            found = self._builder.tensor(value.name, tensor, role=role, scope=self._scopes.owner(value.name))
+            self._made[id(value)] = found
+        return found
+
+    def _saved(self, slot: Slot, record: Record) -> tuple[Saved, ir_build.Value | int | None, object]:
+        return slot.saved, self._origin(slot.value, record), slot.storage
+
+    def _origin(self, value: Value | None, record: Record) -> ir_build.Value | int | None:
+        """What the graph has of a kept value: a node on a path, or an argument beside it."""
+        if value is None:
+            return None
+        if value.kind == "argument":
+            return self._argument(value, "parameter" if value.is_live else "input")
+        if value.record is record:
+            return value.number
+        made = self._made.get(id(value.record)) if value.record is not None and value.is_live else None
+        return None if made is None else made.output(value.number)
+
+    def _add_cuts(self, outputs: Sequence[Output]) -> None:
+        missing = [value for value in self._differentiated if not value.is_live]
+        if not missing:
+            return
+        ends = Ends(self._flat, [value for _, value in outputs])
+        for record, leaves in ends.of(missing):
+            names = tuple(leaf.name for leaf in leaves)
+            if record is None:
+                for leaf in leaves:
+                    scope, tensor = self._scopes.owner(leaf.name), jaxprs.meta_of(leaf.aval)
+                    self._builder.cut(Cut("unused", (leaf.name,), scope, tensor))
+                continue
+            taking = ends.taking(record)
+            cut = Cut(
+                kind_of(record),
+                names,
+                self._scopes.path_of(record.context),
+                jaxprs.meta_of(record.outputs[0].aval) if record.outputs else None,
+                op=plain_text(record.op),
+                source=record.context.source,
+                slot=None if taking is None else taking[1],
+            )
+            self._builder.cut(cut, into=None if taking is None else self._made.get(id(taking[0])))
+
+
+def _is_stopped(value: Value) -> bool:
+    """Whether a slot takes what depends on a differentiated leaf, and no gradient goes back."""
+    return value.is_tainted and not value.is_live and value.kind != "literal" and jaxprs.is_inexact(value.aval)

@@ -1,0 +1,167 @@
+"""A jaxpr as records in the order in which they run, with the jaxprs that it calls taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any
+
+from gradir.errors import CaptureError
+from gradir.frontends.jax.reading.attributes import plain_params
+from gradir.frontends.jax.reading.jaxprs import (
+    CALLS,
+    CUSTOM,
+    REMATS,
+    function_name,
+    inner,
+    is_literal,
+    is_reference,
+    name_of,
+    opened,
+    params_of,
+    stack_of,
+)
+from gradir.frontends.jax.reading.sources import Sources, place_text
+from gradir.frontends.jax.reading.values import Branch, Context, Record, Region, Step, Value
+from gradir.frontends.texts import plain_text
+
+__all__ = ["Flattener"]
+
+
+class Flattener:
+    """Collects the records of a jaxpr: calls are followed, a loop's body stands once, every branch once.
+
+    A call is followed by a call of Python: JAX itself has traced it so, with many more frames.
+    """
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.varying: list[Value] = []
+        self.regions: list[Region] = []
+        self._sources = Sources()
+        self._bodies: dict[tuple[tuple[Step, ...], str], int] = {}
+        self._conditionals = count()
+
+    def run(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Value], context: Context) -> list[Value]:
+        """Add the records of a jaxpr, and give the values of its outputs.
+
+        Raises:
+            CaptureError: an equation uses memory that others write to.
+        """
+        known: dict[int, Value] = {
+            id(var): const if isinstance(const, Value) else Value(var.aval, "constant")
+            for var, const in zip(jaxpr.constvars, consts, strict=True)
+        }
+        known.update((id(var), value) for var, value in zip(jaxpr.invars, inputs, strict=True))
+
+        def read(atom: Any) -> Value:
+            return Value(atom.aval, "literal", literal=atom.val) if is_literal(atom) else known[id(atom)]
+
+        for number, eqn in enumerate(jaxpr.eqns):
+            here = self._entered(context, eqn, number)
+            if any(is_reference(atom.aval) for atom in (*eqn.invars, *eqn.outvars)):
+                raise CaptureError(
+                    f"{name_of(eqn)} {place_text(here.source)} uses a mutable array, through which gradients "
+                    "cannot be followed: return a new array instead"
+                )
+            made = self._equation(eqn, [read(atom) for atom in eqn.invars], here)
+            known.update((id(var), value) for var, value in zip(eqn.outvars, made, strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def _entered(self, context: Context, eqn: Any, number: int) -> Context:
+        steps, phase = list(context.steps), list(context.phase)
+        for is_scope, name in stack_of(eqn):
+            if is_scope:
+                steps += [Step(part) for part in _scopes_in(name)]
+            elif name in ("jvp", "transpose"):
+                phase.append(name)
+        source = None if context.is_library else self._sources.of(eqn)
+        return context._replace(
+            steps=tuple(steps), phase=tuple(phase), source=source or context.source, place=(*context.place, number)
+        )
+
+    def _equation(self, eqn: Any, inputs: list[Value], context: Context) -> list[Value]:
+        name = name_of(eqn)
+        if name in CALLS:
+            jaxpr, consts = opened(inner(eqn))
+            return self.run(jaxpr, consts, inputs, context._replace(is_library=not self._sources.is_own(jaxpr)))
+        if name in REMATS:
+            return self._region(eqn, inputs, context)
+        if name == "scan":
+            return self._scan(eqn, inputs, context)
+        if name == "cond":
+            return self._cond(eqn, inputs, context)
+        op = function_name(eqn) if name in CUSTOM else name
+        attrs = plain_params(params_of(eqn))
+        # What does not vary from round to round is computed, and kept, once: JAX hoists it.
+        loops = max((value.loops for value in inputs), key=len, default=())
+        return self._record(Record(plain_text(op or name), name, eqn, inputs, context, attrs), loops)
+
+    def _record(self, record: Record, loops: tuple[int, ...]) -> list[Value]:
+        record.outputs = [
+            Value(var.aval, "output", record=record, number=number, loops=loops)
+            for number, var in enumerate(record.eqn.outvars)
+        ]
+        if record.context.region is not None and record.joins is None:
+            record.context.region.records[record.context.place] = record
+        self.records.append(record)
+        return record.outputs
+
+    def _region(self, eqn: Any, inputs: list[Value], context: Context) -> list[Value]:
+        jaxpr, consts = opened(inner(eqn))
+        region = Region(eqn, jaxpr, inputs, _policy(params_of(eqn).get("policy")), context.region)
+        self.regions.append(region)
+        region.outputs = self.run(jaxpr, consts, inputs, context._replace(region=region, place=()))
+        return region.outputs
+
+    def _scan(self, eqn: Any, inputs: list[Value], context: Context) -> list[Value]:
+        params = params_of(eqn)
+        first, length = params["num_consts"], params["length"]
+        behind = first + params["num_carry"]
+        jaxpr, consts = opened(params["jaxpr"])
+        inside = self._body(context, "scan", length)
+        inside = inside._replace(loops=(*context.loops, length))
+        carries = [Value(value.aval, "carry", start=value, loops=inside.loops) for value in inputs[first:behind]]
+        slices = [
+            Value(var.aval, "slice", start=value, loops=inside.loops)
+            for value, var in zip(inputs[behind:], jaxpr.invars[behind:], strict=True)
+        ]
+        self.varying += [*carries, *slices]
+        ends = self.run(jaxpr, consts, [*inputs[:first], *carries, *slices], inside)
+        for carry, end in zip(carries, ends, strict=False):
+            carry.back = end
+        attrs = plain_params({"length": length, "reverse": params["reverse"], "carries": len(carries)})
+        joins = [[number] for number in range(len(ends))]
+        return self._record(
+            Record("scan", "scan", eqn, ends, context, attrs, joins=joins, carries=carries), context.loops
+        )
+
+    def _cond(self, eqn: Any, inputs: list[Value], context: Context) -> list[Value]:
+        branches, made = params_of(eqn)["branches"], len(eqn.outvars)
+        conditional = next(self._conditionals)
+        ends = [inputs[0]]
+        for number, branch in enumerate(branches):
+            jaxpr, consts = opened(branch)
+            inside = self._body(context, f"branch{number}", None)
+            inside = inside._replace(branch=context.branch or Branch(conditional, number, context.loops))
+            ends += self.run(jaxpr, consts, inputs[1:], inside)
+        joins = [[1 + output + branch * made for branch in range(len(branches))] for output in range(made)]
+        attrs = plain_params({"branches": len(branches)})
+        return self._record(Record("cond", "cond", eqn, ends, context, attrs, joins=joins), context.loops)
+
+    def _body(self, context: Context, name: str, rounds: int | None) -> Context:
+        """Inside a loop or a branch, which has a scope of its own."""
+        number = self._bodies[context.steps, name] = self._bodies.get((context.steps, name), 0) + 1
+        step = Step(name if number == 1 else f"{name}_{number}", True, rounds)
+        return context._replace(steps=(*context.steps, step))
+
+
+def _scopes_in(name: str) -> Iterator[str]:
+    """The scopes that a part of a name stack names; einsum puts its specification there, which is none."""
+    return (plain_text(part) for part in name.split("/") if part and "->" not in part)
+
+
+def _policy(policy: Any) -> str:
+    if policy is None:
+        return "nothing_saveable"
+    return plain_text(getattr(policy, "__name__", type(policy).__name__))

@@ -1,0 +1,157 @@
+"""What an equation of a jaxpr is made of. All that is known of JAX's own structures stands here.
+
+Nothing of `jax._src` is used: `jax.make_jaxpr`, `jax.extend.core`, and attributes of equations that all releases from
+0.7 on have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import jax
+import numpy as np
+from jax.extend import core
+
+from gradir.ir import TensorMeta
+
+__all__ = [
+    "CALLS",
+    "CUSTOM",
+    "REMATS",
+    "Alone",
+    "abstract",
+    "alone",
+    "bytes_of",
+    "function_name",
+    "function_place",
+    "inner",
+    "is_inexact",
+    "is_literal",
+    "is_reference",
+    "meta_of",
+    "name_of",
+    "opened",
+    "params_of",
+    "stack_of",
+]
+
+CALLS: Final = frozenset({"jit", "pjit", "closed_call", "core_call", "remat_call", "custom_lin"})
+"""Equations that only call a jaxpr: what is in it runs where they stand."""
+
+REMATS: Final = frozenset({"remat2", "checkpoint", "remat"})
+"""Equations that call a jaxpr whose values are made anew in the backward."""
+
+CUSTOM: Final = frozenset({"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"})
+"""Equations with a rule that a program wrote for its gradient."""
+
+_JAXPRS: Final = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+_OBJECTS: Final = {"RematTraced": "remat2", "CheckpointName": "name"}
+"""The older names of primitives that stand in an equation as objects."""
+
+_TEMPLATE: Final = jax.make_jaxpr(lambda x: x)(1.0)
+
+
+def is_literal(atom: Any) -> bool:
+    """Whether an input of an equation is a constant written into it, which no equation makes."""
+    return hasattr(atom, "val")
+
+
+def is_reference(aval: Any) -> bool:
+    """Whether a value is memory that equations write to."""
+    return type(aval).__name__ == "AbstractRef"
+
+
+def is_inexact(aval: Any) -> bool:
+    """Whether values of this type can have a gradient."""
+    return hasattr(aval, "dtype") and bool(jax.dtypes.issubdtype(aval.dtype, np.inexact))
+
+
+def bytes_of(aval: Any) -> int | None:
+    """The size of a value in bytes; ``None`` where a size of its shape is a symbol, or its dtype has none."""
+    sizes = [size for size in aval.shape if isinstance(size, (int, np.integer))]
+    width = getattr(aval.dtype, "itemsize", None)
+    return None if width is None or len(sizes) < len(aval.shape) else math.prod(map(int, sizes)) * int(width)
+
+
+def meta_of(aval: Any, rounds: Sequence[int] = ()) -> TensorMeta:
+    """The type of a value, which has no device while it is traced; ``rounds`` stand before its sizes."""
+    sizes = (int(size) if isinstance(size, (int, np.integer)) else str(size) for size in aval.shape)
+    return TensorMeta(str(aval.dtype), (*rounds, *sizes), None)
+
+
+def abstract(aval: Any) -> jax.ShapeDtypeStruct:
+    """What to trace a function with."""
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
+
+
+def params_of(eqn: Any) -> Mapping[str, Any]:
+    """The parameters of an equation; those of some newer primitives stand in an object."""
+    held = eqn.params.get("_prim")
+    found: Mapping[str, Any] = eqn.params if held is None else getattr(held, "params", {})
+    return found
+
+
+def name_of(eqn: Any) -> str:
+    """The name of an equation's primitive."""
+    held = eqn.params.get("_prim")
+    if held is None:
+        return str(eqn.primitive.name)
+    return _OBJECTS.get(type(held).__name__, type(held).__name__)
+
+
+def inner(eqn: Any) -> Any:
+    """The jaxpr that an equation calls; ``None`` where it calls none."""
+    params = params_of(eqn)
+    return next((params[name] for name in _JAXPRS if name in params), None)
+
+
+def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
+    """A jaxpr that may be closed over constants, and these."""
+    return (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
+
+
+def function_place(jaxpr: Any) -> tuple[str, str]:
+    """The name of the function that a jaxpr was traced of, and its file; empty where JAX does not know."""
+    info = getattr(opened(jaxpr)[0], "debug_info", None)
+    name, _, place = (getattr(info, "func_src_info", "") or "").partition(" at ")
+    return name.strip("<>"), place.rpartition(":")[0] if place.rpartition(":")[2].isdigit() else place
+
+
+def function_name(eqn: Any) -> str:
+    """The name of the function that an equation calls; empty where there is none."""
+    called = inner(eqn)
+    return "" if called is None else function_place(called)[0]
+
+
+def stack_of(eqn: Any) -> Iterator[tuple[bool, str]]:
+    """The parts of an equation's name stack from the outermost: whether each is a scope, or else a transformation."""
+    for part in eqn.source_info.name_stack.stack:
+        yield type(part).__name__ == "Scope", part.name
+
+
+class Alone(NamedTuple):
+    """One equation as a function of its distinct inputs, and by input slot which of these it takes, -1 for none."""
+
+    run: Callable[..., Sequence[Any]]
+    places: tuple[int, ...]
+
+    @property
+    def firsts(self) -> list[int]:
+        """Of each distinct input the first slot that takes it."""
+        found: dict[int, int] = {}
+        for slot, place in enumerate(self.places):
+            if place >= 0:
+                found.setdefault(place, slot)
+        return [found[place] for place in sorted(found)]
+
+
+def alone(eqn: Any) -> Alone:
+    """An equation as a function of its distinct inputs."""
+    numbers: dict[Any, int] = {}
+    places = tuple(-1 if is_literal(atom) else numbers.setdefault(atom, len(numbers)) for atom in eqn.invars)
+    jaxpr = _TEMPLATE.jaxpr.replace(
+        constvars=[], invars=list(numbers), outvars=list(eqn.outvars), eqns=[eqn], effects=eqn.effects
+    )
+    return Alone(core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, [])), places)

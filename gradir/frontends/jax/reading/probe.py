@@ -1,0 +1,162 @@
+"""What one equation lets through and keeps: `jax.vjp` of it alone is traced, and nothing is computed.
+
+Which output's gradient reaches which input shows in the jaxpr of the pullback, and what the equation keeps are the
+leaves of the pullback. So no list of primitives is needed, and rules that a program wrote are asked like JAX's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+from jax import tree_util
+
+from gradir.frontends.jax.reading.jaxprs import CALLS, abstract, alone, inner, is_inexact, is_literal, name_of, opened
+from gradir.frontends.jax.reading.values import Record
+
+__all__ = ["Kept", "Probe", "Traced", "probe", "traced_pullback"]
+
+_LONGEST = 200
+
+
+class Kept(NamedTuple):
+    """One thing that an equation keeps: an input, an own output, or a value made for that of some inputs.
+
+    ``aval`` and ``var`` are set of the last, ``var`` being the variable of the traced forward.
+    """
+
+    kind: Literal["in", "out", "new"]
+    number: int
+    inputs: tuple[int, ...] = ()
+    aval: Any = None
+    var: Any = None
+
+
+@dataclass
+class Probe:
+    """By output, whether a gradient of it reaches each input, and what is kept; or why JAX has no answer."""
+
+    reaches: list[list[bool]]
+    kept: list[Kept]
+    error: str = ""
+
+
+class Traced(NamedTuple):
+    """What a `Probe` says, of the inputs and outputs of a function, and the jaxpr of its forward."""
+
+    reaches: list[list[bool]]
+    kept: list[Kept]
+    forward: Any
+
+
+def probe(record: Record, active: Sequence[bool]) -> Probe:
+    """Ask JAX of a record's equation, of the inputs that are active."""
+    run, places = single = alone(record.eqn)
+    firsts = single.firsts
+    inputs = [record.inputs[slot].aval for slot in firsts]
+    outputs = [value.aval for value in record.outputs]
+    gradients = [number for number, aval in enumerate(outputs) if is_inexact(aval)]
+    try:
+        found = traced_pullback(
+            lambda values: list(run(*values)), inputs, [active[slot] for slot in firsts], outputs, gradients
+        )
+    except (ValueError, TypeError, NotImplementedError) as error:
+        told = " ".join(str(error).split())[:_LONGEST] or type(error).__name__
+        return Probe([[True] * len(places) for _ in outputs], [], told)
+    reaches = [[place >= 0 and row[place] for place in places] for row in found.reaches]
+    kept = [
+        each._replace(
+            number=firsts[each.number] if each.kind == "in" else each.number,
+            inputs=tuple(firsts[place] for place in each.inputs),
+            var=None,
+        )
+        for each in found.kept
+    ]
+    return Probe(reaches, sorted(kept, key=_order))
+
+
+def traced_pullback(
+    run: Callable[[list[Any]], list[Any]],
+    inputs: Sequence[Any],
+    active: Sequence[bool],
+    outputs: Sequence[Any],
+    gradients: Sequence[int],
+) -> Traced:
+    """Trace `jax.vjp` of a function to its active inputs; ``gradients`` numbers the outputs that have one.
+
+    Raises:
+        ValueError: JAX has no derivative of it; `TypeError` and `NotImplementedError` too.
+    """
+    moved = [slot for slot, is_active in enumerate(active) if is_active]
+    rest = [slot for slot, is_active in enumerate(active) if not is_active]
+    trees: list[Any] = []
+
+    def forward(given: list[Any], others: list[Any]) -> tuple[list[Any], list[Any]]:
+        def primal(*given: Any) -> tuple[list[Any], list[Any]]:
+            values: list[Any] = [None] * len(inputs)
+            for slot, value in (*zip(moved, given, strict=True), *zip(rest, others, strict=True)):
+                values[slot] = value
+            made = run(values)
+            return [made[number] for number in gradients], made
+
+        _, pull, made = jax.vjp(primal, *given, has_aux=True)
+        leaves, tree = tree_util.tree_flatten(pull)
+        trees.append(tree)
+        return made, leaves
+
+    def backward(leaves: list[Any], cotangents: list[Any]) -> Any:
+        return tree_util.tree_unflatten(trees[-1], leaves)(cotangents)
+
+    ahead = jax.make_jaxpr(forward)(
+        [abstract(inputs[slot]) for slot in moved], [abstract(inputs[slot]) for slot in rest]
+    ).jaxpr
+    kept = ahead.outvars[len(outputs) :]
+    back = jax.make_jaxpr(backward)(
+        [abstract(var.aval) for var in kept], [abstract(outputs[number]) for number in gradients]
+    ).jaxpr
+    reaches = [[False] * len(inputs) for _ in outputs]
+    for place, number in enumerate(gradients):
+        for slot, is_reached in zip(moved, _depending(back, {len(kept) + place}), strict=True):
+            reaches[number][slot] = is_reached
+    return Traced(reaches, _distinct(ahead, kept, moved + rest, len(outputs)), ahead)
+
+
+def _order(kept: Kept) -> tuple[int, int]:
+    # JAX's own order differs between releases.
+    return ("in", "out", "new").index(kept.kind), kept.number if kept.kind != "new" else 0
+
+
+def _distinct(forward: Any, kept: Sequence[Any], slots: Sequence[int], outputs: int) -> list[Kept]:
+    """What is kept, each value once, as far as it is no constant."""
+    known: dict[int, Kept] = {id(var): Kept("in", slot) for var, slot in zip(forward.invars, slots, strict=True)}
+    for number, var in enumerate(forward.outvars[:outputs]):
+        known.setdefault(id(var), Kept("out", number))
+    found: dict[int, Kept] = {}
+    for var in kept:
+        if not is_literal(var) and id(var) not in found:
+            found[id(var)] = known.get(id(var)) or Kept("new", 0, _behind(forward, var, slots), var.aval, var)
+    return sorted(found.values(), key=_order)
+
+
+def _behind(jaxpr: Any, var: Any, slots: Sequence[int]) -> tuple[int, ...]:
+    """The inputs that a value of a jaxpr is made of."""
+    needed = {id(var)}
+    for eqn in reversed(jaxpr.eqns):
+        if any(id(made) in needed for made in eqn.outvars):
+            needed.update(id(atom) for atom in eqn.invars)
+    return tuple(slot for var, slot in zip(jaxpr.invars, slots, strict=True) if id(var) in needed)
+
+
+def _depending(jaxpr: Any, starts: set[int]) -> list[bool]:
+    """Which outputs of a jaxpr depend on the inputs with these numbers."""
+    on = {id(jaxpr.invars[number]) for number in starts}
+    for eqn in jaxpr.eqns:
+        hits = {number for number, atom in enumerate(eqn.invars) if id(atom) in on}
+        if not hits:
+            continue
+        called = inner(eqn) if name_of(eqn) in CALLS else None
+        made = [True] * len(eqn.outvars) if called is None else _depending(opened(called)[0], hits)
+        on.update(id(var) for var, is_on in zip(eqn.outvars, made, strict=True) if is_on)
+    return [id(var) in on for var in jaxpr.outvars]

@@ -1,0 +1,118 @@
+"""The module of each equation, and the table of modules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from gradir.frontends.jax.reading.values import Context, Step, Value
+from gradir.frontends.texts import plain_text
+from gradir.ir import Scope
+from gradir.ir.model import bounded
+
+__all__ = ["Modules", "Scopes"]
+
+
+class Modules(Protocol):
+    """What is known of the modules that ran while a function was traced, by path."""
+
+    classes: dict[str, str]
+    calls: dict[str, int]
+
+    def module_path(self, parts: tuple[str, ...]) -> tuple[str, ...]:
+        """The components of a module's path, from the scopes around an equation."""
+        ...
+
+
+class Scopes:
+    """Gives equations their scope, and knows which there are and how often each runs."""
+
+    def __init__(self, modules: Modules, owned: Iterable[Value], contexts: Iterable[Context]) -> None:
+        """``owned`` are the differentiated leaves, ``contexts`` those of all equations of the graph."""
+        self._modules = modules
+        self._owned = list(owned)
+        self._rounds: dict[str, int] = {}
+        self._paths: dict[tuple[Step, ...], str] = {}
+        for context in contexts:
+            if context.steps not in self._paths:
+                self._paths[context.steps] = self._told(context.steps)
+        self._known: dict[str, None] = {}
+        for path in (*modules.classes, *self._paths.values()):
+            self._known.update(dict.fromkeys(above for above in _upwards(path) if above))
+
+    def of(self, context: Context) -> str:
+        """The path of an equation's scope."""
+        return self._paths[context.steps]
+
+    def path_of(self, context: Context) -> str:
+        """The path that an equation's scope would have, which need not be in the graph."""
+        return self._paths.get(context.steps) or self._told(context.steps)
+
+    def owner(self, name: str) -> str:
+        """The module that a leaf of this name is of, as far as it ran."""
+        path = name.rpartition(".")[0]
+        return path if path in self._known else ""
+
+    def _told(self, steps: tuple[Step, ...]) -> str:
+        """What is named, and behind it the bodies that nothing named stands in."""
+        last = max((number for number, step in enumerate(steps) if not step.is_body), default=-1)
+        for number, step in enumerate(steps):
+            if step.rounds is not None:
+                self._rounds.setdefault(self._of_loop(steps, number), step.rounds)
+        return self._path([step.name for number, step in enumerate(steps) if not step.is_body or number > last])
+
+    def _of_loop(self, steps: tuple[Step, ...], number: int) -> str:
+        """The scope that a loop's rounds are told of: what is named first in it, or its own."""
+        named = [step.name for step in steps[:number] if not step.is_body]
+        if number + 1 < len(steps) and not steps[number + 1].is_body:
+            return self._path([*named, steps[number + 1].name])
+        return self._path([*named, steps[number].name])
+
+    def _path(self, parts: Sequence[str]) -> str:
+        return ".".join(self._modules.module_path(tuple(parts)))
+
+    def table(self) -> list[Scope]:
+        """The modules from the top, each with the elements of its leaves."""
+        own: dict[str, int] = {}
+        total: dict[str, int] = {}
+        for value in self._owned:
+            path = value.name.rpartition(".")[0]
+            elements = _elements(value)
+            own[path] = own.get(path, 0) + elements
+            for above in _upwards(path):
+                total[above] = total.get(above, 0) + elements
+        paths: dict[str, None] = {"": None}
+        for path in (*self._known, *own):
+            paths.update(dict.fromkeys(_upwards(path)))
+        return [
+            Scope(
+                plain_text(path),
+                plain_text(self._modules.classes.get(path, "")),
+                calls=self._modules.calls.get(path, 0),
+                own=bounded(own.get(path, 0)),
+                total=bounded(total.get(path, 0)),
+                trainable=bounded(total.get(path, 0)),
+                rounds=self._rounds.get(path, 0),
+            )
+            for path in sorted(paths, key=_by_number)
+        ]
+
+
+def _upwards(path: str) -> list[str]:
+    found = [path]
+    while path:
+        path = path.rpartition(".")[0]
+        found.append(path)
+    return found
+
+
+def _elements(value: Value) -> int:
+    sizes = [size for size in value.aval.shape if isinstance(size, int)]
+    return math.prod(sizes) if len(sizes) == len(value.aval.shape) else 0
+
+
+def _by_number(path: str) -> list[tuple[int, int, str]]:
+    """What sorts paths so that layer 2 stands before layer 10."""
+    parts = path.split(".") if path else []
+    return [(0, int(part), "") if part.isdecimal() and part.isascii() else (1, 0, part) for part in parts]

@@ -1,0 +1,60 @@
+"""The line of the user's program that made an equation."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from gradir.frontends.jax.reading.jaxprs import function_place
+from gradir.frontends.paths import ShownPaths, is_installed
+from gradir.frontends.texts import plain_text
+from gradir.ir import Source
+
+__all__ = ["Sources", "place_text"]
+
+_OWN: Final = f"{Path(sys.modules['gradir'].__file__ or '').parent}{os.sep}"
+
+_USER, _LIBRARY, _GRADIR = range(3)
+
+
+class Sources:
+    """Lines as they are shown, each file looked at once."""
+
+    def __init__(self) -> None:
+        self._shown = ShownPaths()
+        self._kinds: dict[str, int] = {}
+
+    def of(self, eqn: Any) -> Source | None:
+        """The innermost line of the user's own that made an equation; ``None`` where the capture began below all."""
+        trace = eqn.source_info.traceback
+        for frame in trace.frames if trace is not None else ():
+            kind = self._kind(frame.file_name)
+            if kind == _GRADIR:
+                return None
+            if kind == _USER:
+                function = frame.function_name.rpartition("<locals>.")[2]
+                return Source(self._shown(frame.file_name), frame.line_num, plain_text(function))
+        return None
+
+    def is_own(self, jaxpr: Any) -> bool:
+        """Whether the function that a jaxpr was traced of is the user's own, and not a library's."""
+        file = function_place(jaxpr)[1]
+        return bool(file) and self._kind(file) == _USER
+
+    def _kind(self, file: str) -> int:
+        kind = self._kinds.get(file)
+        if kind is None:
+            kind = _GRADIR if file.startswith(_OWN) else _LIBRARY if is_installed(file) else _USER
+            self._kinds[file] = kind
+        return kind
+
+
+def place_text(source: Source | None) -> str:
+    """Where something is, for an error.
+
+    >>> place_text(Source("train.py", 7)), place_text(None)
+    ('at train.py:7', 'at a line that is not known')
+    """
+    return f"at {source.file}:{source.line}" if source is not None else "at a line that is not known"

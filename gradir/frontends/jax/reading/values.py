@@ -1,0 +1,143 @@
+"""What a jaxpr is taken apart into: values, and the records of the equations that make them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from gradir.frontends.jax.reading.probe import Probe
+    from gradir.ir import AttrValue, Source
+
+__all__ = ["Branch", "Context", "Kind", "Record", "Region", "Step", "Value", "outermost"]
+
+Kind = Literal["argument", "constant", "literal", "output", "carry", "slice"]
+
+
+class Value:
+    """An argument, a constant, a literal, an output of a record, a carry of a loop, or the part that a round takes.
+
+    ``start`` is what the first round takes of a carry, or what a slice is a part of, and ``back`` what the other rounds
+    take. ``loops`` are the lengths of the loops in which it varies from round to round, the outermost first.
+
+    ``is_active`` tells that it depends, by a path that lets gradient through, on what is differentiated,
+    ``is_live`` that gradient comes to it too, and ``is_tainted`` that it depends on what is differentiated at all.
+    """
+
+    __slots__ = (
+        "aval",
+        "back",
+        "is_active",
+        "is_live",
+        "is_tainted",
+        "kind",
+        "literal",
+        "loops",
+        "name",
+        "number",
+        "record",
+        "start",
+    )
+
+    def __init__(
+        self,
+        aval: Any,
+        kind: Kind,
+        *,
+        name: str = "",
+        record: Record | None = None,
+        number: int = 0,
+        start: Value | None = None,
+        loops: tuple[int, ...] = (),
+        literal: object = None,
+    ) -> None:
+        self.aval = aval
+        self.kind = kind
+        self.name = name
+        self.record = record
+        self.number = number
+        self.start = start
+        self.back: Value | None = None
+        self.loops = loops
+        self.literal = literal
+        self.is_active = self.is_live = self.is_tainted = False
+
+    @property
+    def ends(self) -> list[Value]:
+        """What a carry or a slice is of each round."""
+        return [end for end in (self.start, self.back) if end is not None]
+
+
+class Step(NamedTuple):
+    """A part of the way to an equation: a named scope, or the body of a loop or a branch; of a loop its length."""
+
+    name: str
+    is_body: bool = False
+    rounds: int | None = None
+
+
+class Branch(NamedTuple):
+    """In which branch of which conditional an equation stands, and the loops around that one."""
+
+    conditional: int
+    number: int
+    loops: tuple[int, ...]
+
+
+class Context(NamedTuple):
+    """Where equations stand.
+
+    ``phase`` names the transformations of a gradient inside the function (``jvp``, ``transpose``). ``place`` is the
+    number of the equation in each jaxpr from the innermost checkpointed region on. In a function that ``is_library``
+    lines are those of whoever called it first, so the line of the call holds.
+    """
+
+    steps: tuple[Step, ...] = ()
+    phase: tuple[str, ...] = ()
+    source: Source | None = None
+    loops: tuple[int, ...] = ()
+    region: Region | None = None
+    place: tuple[int, ...] = ()
+    is_library: bool = False
+    branch: Branch | None = None
+
+
+@dataclass(eq=False)
+class Record:
+    """One equation, or the exit of a loop or of branches.
+
+    Of an exit, ``joins`` has by output the inputs that it is one of, and ``carries`` those that go from round to round.
+    """
+
+    op: str
+    native: str
+    eqn: Any
+    inputs: list[Value]
+    context: Context
+    attrs: Mapping[str, AttrValue]
+    outputs: list[Value] = field(default_factory=list)
+    joins: list[list[int]] | None = None
+    carries: list[Value] = field(default_factory=list)
+    probe: Probe | None = None
+
+
+@dataclass(eq=False)
+class Region:
+    """A checkpointed region: its records by their place in it, and what it holds, by identity."""
+
+    eqn: Any
+    jaxpr: Any
+    inputs: list[Value]
+    policy: str
+    outer: Region | None
+    outputs: list[Value] = field(default_factory=list)
+    records: dict[tuple[int, ...], Record] = field(default_factory=dict)
+    held: dict[int, Value] = field(default_factory=dict)
+
+
+def outermost(region: Region | None) -> Region | None:
+    """The region around all others that a region is in, whose checkpoint decides what is held."""
+    while region is not None and region.outer is not None:
+        region = region.outer
+    return region
