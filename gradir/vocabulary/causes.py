@@ -85,6 +85,18 @@ WORDS: Final[Mapping[str, Words]] = {
         "new numbers are assigned to {names} through `.data`, which autograd does not see",
         "check that the gradient is meant for the numbers that are there when backward runs",
     ),
+    "stop_gradient": Words(
+        "stop_gradient cuts {names}",
+        "take stop_gradient out of this line if {names} should learn from what is computed with its result",
+    ),
+    "custom_rule": Words(
+        "the gradient that {op} defines for itself is zero for {names}",
+        "return a gradient for every input that needs one in its rule, if {names} should learn through it",
+    ),
+    "integer": Words(
+        "{names} {is} of integers or booleans, which have no gradient",
+        "keep {it} out of what is differentiated, or store floats if {it} should learn",
+    ),
     "unused": Words(
         "nothing that was captured is computed from {names}",
         "let the loss depend on {names}, or leave {it} out of the optimizer",

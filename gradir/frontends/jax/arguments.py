@@ -104,8 +104,10 @@ def arranged(
             f"{', '.join(map(str, numbers))} is an array of floats"
         )
 
+    told_leaves = {place: Leaf(labels[place], leaves[place]) for place in moving}
+
     def chosen_leaves(places: Sequence[int]) -> tuple[Leaf, ...]:
-        return tuple(Leaf(labels[place], leaves[place]) for place in places)
+        return tuple(told_leaves[place] for place in places)
 
     integers = [place for place in chosen if place not in set(differentiated)]
     return Arguments(of_leaves, chosen_leaves(differentiated), chosen_leaves(others), chosen_leaves(integers))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gradir.errors import CaptureError
 
 if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
-    from gradir.frontends.jax.live import LiveGraph
+    from gradir.frontends.jax.live import LiveGraph, Trace
     from gradir.protocols import Names, Verification
 
 __all__ = ["JaxFrontend"]
@@ -69,15 +69,10 @@ class JaxFrontend:
         has_aux: bool = False,
     ) -> LiveGraph:
         """Trace a function, or a module on its inputs, and capture what lies behind its gradient."""
-        from gradir.frontends.jax.live import capture
+        from gradir.frontends.jax.live import LiveGraph
 
-        if not callable(target):
-            raise CaptureError(
-                f"JAX keeps no graph behind a value: hand over the function that makes it and its arguments, as to "
-                f"jax.grad, and not an object of type {type(target).__name__}"
-            )
-        fn: Callable[..., Any] = target
-        return capture(fn, inputs, kwargs, argnums=argnums, has_aux=has_aux)
+        found = _trace(target, inputs, kwargs, argnums=argnums, has_aux=has_aux)
+        return LiveGraph(found.graph(), found)
 
     def explain_gradient(
         self,
@@ -92,10 +87,23 @@ class JaxFrontend:
         """Explain which leaves of the differentiated arguments get a gradient; see `gradir.explain`."""
         from gradir.frontends.jax.explaining import explain
 
-        return explain(self.capture_gradient(target, inputs, kwargs, argnums=argnums, has_aux=has_aux), values=values)
+        return explain(_trace(target, inputs, kwargs, argnums=argnums, has_aux=has_aux), values=values)
 
-    def verify(self, live: LiveGraph, *, keep_graph: bool = True) -> Verification:
+    def verify(self, live: LiveGraph, *, keep_graph: bool = True) -> Verification:  # noqa: ARG002
         """Compare a graph with a real `jax.vjp`, which uses up nothing; see `gradir.verify`."""
         from gradir.frontends.jax.verifying import verify
 
         return verify(live)
+
+
+def _trace(
+    target: object, inputs: Sequence[Any], kwargs: Mapping[str, Any], *, argnums: int | Sequence[int], has_aux: bool
+) -> Trace:
+    from gradir.frontends.jax.live import trace
+
+    if not callable(target):
+        raise CaptureError(
+            f"JAX keeps no graph behind an object of type {type(target).__name__}: hand over the function that makes "
+            "it, and its arguments, as to jax.grad"
+        )
+    return trace(target, inputs, kwargs, argnums=argnums, has_aux=has_aux)

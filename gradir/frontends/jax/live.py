@@ -12,64 +12,131 @@ from jax import tree_util
 
 from gradir.errors import CaptureError
 from gradir.frontends.jax.arguments import Arguments, arranged, numbers_of, path_text, told
-from gradir.frontends.jax.modules import prepared
+from gradir.frontends.jax.modules import ModuleWatch, prepared
 from gradir.frontends.jax.reading.assemble import Assembly, Output
+from gradir.frontends.jax.reading.cuts import End, Ends
 from gradir.frontends.jax.reading.flatten import Flattener
 from gradir.frontends.jax.reading.flow import find_paths
 from gradir.frontends.jax.reading.jaxprs import is_inexact
-from gradir.frontends.jax.reading.scopes import Modules, Scopes
+from gradir.frontends.jax.reading.scopes import Scopes
+from gradir.frontends.jax.reading.sources import place_text
 from gradir.frontends.jax.reading.values import Context, Value
 from gradir.ir import Graph, Producer
 from gradir.version import __version__
 
-__all__ = ["LiveGraph", "capture"]
+__all__ = ["LiveGraph", "Trace", "trace"]
 
 
 @dataclass(frozen=True)
 class LiveGraph:
-    """A graph, and what it was traced of: ``arguments.fn(differentiated, others)`` and the leaves that were given.
+    """A graph, and what it was traced of.
 
-    ``reached`` tells of each differentiated leaf whether gradient comes to it.
+    ``fn(differentiated, others)`` is the function of two lists of leaves, without what it returns beside its output.
     """
 
     graph: Graph
-    arguments: Arguments
-    reached: tuple[bool, ...]
+    trace: Trace
 
     @property
     def fn(self) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
-        """The function of lists of leaves, without what it returns beside its output."""
-        return self.arguments.fn
+        """The function of lists of leaves."""
+        return self.trace.arguments.fn
 
     @property
     def names(self) -> list[str]:
         """The names of the differentiated leaves."""
-        return [leaf.name for leaf in self.arguments.differentiated]
+        return [leaf.name for leaf in self.trace.arguments.differentiated]
 
     @property
     def differentiated(self) -> list[Any]:
         """The differentiated leaves, as they were given."""
-        return [leaf.value for leaf in self.arguments.differentiated]
+        return [leaf.value for leaf in self.trace.arguments.differentiated]
 
     @property
     def others(self) -> list[Any]:
         """The other leaves, as they were given."""
-        return [leaf.value for leaf in self.arguments.others]
+        return [leaf.value for leaf in self.trace.arguments.others]
+
+    @property
+    def reached(self) -> list[bool]:
+        """Of each differentiated leaf whether gradient comes to it."""
+        return [value.is_live for value in self.trace.differentiated]
 
 
-def capture(
+class Trace:
+    """A function that was traced, and what lies on a path in it."""
+
+    def __init__(self, arguments: Arguments, watch: ModuleWatch, name: str, argnums: Sequence[int]) -> None:
+        """Trace a function of leaves, which is called ``name`` in errors.
+
+        Raises:
+            CaptureError: nothing that it returns has a gradient, or it uses what gradients cannot be followed through.
+        """
+        self.arguments = arguments
+        self._watch = watch
+        self._name = name
+        self._argnums = tuple(argnums)
+        closed, shapes = _traced(arguments, watch)
+        leaves = [*arguments.differentiated, *arguments.others]
+        values = [
+            Value(var.aval, "argument", name=leaf.name) for var, leaf in zip(closed.jaxpr.invars, leaves, strict=True)
+        ]
+        count = len(arguments.differentiated)
+        self.differentiated, self.others = values[:count], values[count:]
+        for value in self.differentiated:
+            value.is_active = value.is_tainted = True
+        integers = {id(leaf) for leaf in arguments.integers}
+        self.integers = [value for value, leaf in zip(values, leaves, strict=True) if id(leaf) in integers]
+        self.flat = Flattener()
+        made = self.flat.run(closed.jaxpr, closed.consts, values, Context())
+        paths = [path_text(path) for path, _ in tree_util.tree_flatten_with_path(shapes)[0]]
+        self.outputs = [Output(path, value) for path, value in zip(paths, made, strict=True) if is_inexact(value.aval)]
+        if not self.outputs:
+            raise CaptureError(f"{name} returns nothing that has a gradient: {_returned(made)}")
+        find_paths(self.flat, [value for _, value in self.outputs])
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether gradient comes to any leaf."""
+        return any(value.is_live for value in self.differentiated)
+
+    def ends(self) -> list[End]:
+        """Where gradient ends before it comes to the leaves that get none, in the order of the program."""
+        missing = [value for value in self.differentiated if not value.is_live]
+        return [*Ends(self.flat, [value for _, value in self.outputs]).of(missing)] if missing else []
+
+    def graph(self) -> Graph:
+        """The graph of what lies on a path.
+
+        Raises:
+            CaptureError: nothing does, or JAX has no derivative of an operation on the way.
+        """
+        if not self.is_connected:
+            raise CaptureError(
+                f"no gradient of what {self._name} returns comes to any of the differentiated arguments{self._why()}"
+            )
+        live = [record.context for record in self.flat.records if any(value.is_live for value in record.outputs)]
+        assembly = Assembly(self.flat, Scopes(self._watch, self.differentiated, live), self.differentiated)
+        producer = Producer(__version__, "jax", jax.__version__, {"argnums": self._argnums})
+        return assembly.graph(self.outputs, self.integers, producer)
+
+    def _why(self) -> str:
+        records = [record for record, _ in self.ends() if record is not None]
+        return f": it ends in {records[0].op} {place_text(records[0].context.source)}" if records else ""
+
+
+def trace(
     fn: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     *,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
-) -> LiveGraph:
-    """The graph behind ``jax.grad(fn, argnums, has_aux)(*args, **kwargs)``, traced and never run.
+) -> Trace:
+    """Trace ``jax.grad(fn, argnums, has_aux)(*args, **kwargs)``.
 
     Raises:
-        CaptureError: nothing that is returned has a gradient, none comes to what is differentiated, or JAX has no
-            derivative of an operation on the way.
+        CaptureError: nothing that is returned has a gradient, or there is nothing to differentiate.
     """
     if not args:
         raise CaptureError(f"{told(fn)} is called without an argument: name what is to be differentiated")
@@ -84,34 +151,7 @@ def capture(
         arrays_only=ready.watch.arrays_only,
         has_aux=has_aux,
     )
-    return _captured(arguments, ready.watch, told(fn), {"argnums": numbers})
-
-
-def _captured(arguments: Arguments, watch: Any, name: str, options: Mapping[str, Any]) -> LiveGraph:
-    leaves = [*arguments.differentiated, *arguments.others]
-    closed, shapes = _traced(arguments, watch)
-    values = [
-        Value(var.aval, "argument", name=leaf.name) for var, leaf in zip(closed.jaxpr.invars, leaves, strict=True)
-    ]
-    differentiated = values[: len(arguments.differentiated)]
-    for value in differentiated:
-        value.is_active = value.is_tainted = True
-    flat = Flattener()
-    made = flat.run(closed.jaxpr, closed.consts, values, Context())
-    paths = [path_text(path) for path, _ in tree_util.tree_flatten_with_path(shapes)[0]]
-    outputs = [Output(path, value) for path, value in zip(paths, made, strict=True) if is_inexact(value.aval)]
-    if not outputs:
-        raise CaptureError(f"{name} returns nothing that has a gradient: {_returned(made)}")
-    find_paths(flat, [value for _, value in outputs])
-    if not any(value.is_live for _, value in outputs):
-        raise CaptureError(f"no gradient of what {name} returns comes to any of the differentiated arguments")
-    live = [record.context for record in flat.records if any(value.is_live for value in record.outputs)]
-    modules: Modules = watch
-    integers = {leaf.name for leaf in arguments.integers}
-    beside = [Output(value.name, value) for value in values if value.name in integers and not is_inexact(value.aval)]
-    assembly = Assembly(flat, Scopes(modules, differentiated, live), differentiated)
-    graph = assembly.graph(outputs, beside, Producer(__version__, "jax", jax.__version__, options))
-    return LiveGraph(graph, arguments, tuple(value.is_live for value in differentiated))
+    return Trace(arguments, ready.watch, told(fn), numbers)
 
 
 def _traced(arguments: Arguments, watch: AbstractContextManager[object]) -> tuple[Any, Any]:

@@ -43,7 +43,7 @@ class Assembly:
         self._builder = Builder()
         self._made: dict[int, ir_build.Value] = {}
 
-    def graph(self, outputs: Sequence[Output], integers: Sequence[Output], producer: Producer) -> Graph:
+    def graph(self, outputs: Sequence[Output], integers: Sequence[Value], producer: Producer) -> Graph:
         """The graph; ``integers`` are the leaves that were to be differentiated and cannot be.
 
         Raises:
@@ -58,8 +58,9 @@ class Assembly:
                 if found is not None:
                     self._builder.output(found, path)
         self._add_cuts(outputs)
-        for path, value in integers:
-            self._builder.cut(Cut("integer", (path,), self._scopes.owner(path), jaxprs.meta_of(value.aval)))
+        for value in integers:
+            scope = self._scopes.owner(value.name)
+            self._builder.cut(Cut("integer", (value.name,), scope, jaxprs.meta_of(value.aval)))
         options = {**producer.options, FLOW: True}
         whole = Producer(producer.gradir, producer.framework, producer.framework_version, options)
         return self._builder.build(scopes=self._scopes.table(), producer=whole)

@@ -24,6 +24,7 @@ __all__ = [
     "abstract",
     "alone",
     "bytes_of",
+    "elements_of",
     "function_name",
     "function_place",
     "inner",
@@ -70,9 +71,14 @@ def is_inexact(aval: Any) -> bool:
 
 def bytes_of(aval: Any) -> int | None:
     """The size of a value in bytes; ``None`` where a size of its shape is a symbol, or its dtype has none."""
-    sizes = [size for size in aval.shape if isinstance(size, (int, np.integer))]
-    width = getattr(aval.dtype, "itemsize", None)
-    return None if width is None or len(sizes) < len(aval.shape) else math.prod(map(int, sizes)) * int(width)
+    elements, width = elements_of(aval), getattr(aval.dtype, "itemsize", None)
+    return None if width is None or elements is None else elements * int(width)
+
+
+def elements_of(aval: Any) -> int | None:
+    """How many numbers a value has; ``None`` where a size of its shape is a symbol."""
+    sizes = [int(size) for size in aval.shape if isinstance(size, (int, np.integer))]
+    return math.prod(sizes) if len(sizes) == len(aval.shape) else None
 
 
 def meta_of(aval: Any, rounds: Sequence[int] = ()) -> TensorMeta:

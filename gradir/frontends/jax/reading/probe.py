@@ -24,7 +24,7 @@ _LONGEST = 200
 class Kept(NamedTuple):
     """One thing that an equation keeps: an input, an own output, or a value made for that of some inputs.
 
-    ``aval`` and ``var`` are set of the last, ``var`` being the variable of the traced forward.
+    ``aval`` is its type, and ``var`` the variable of the traced forward where it was made.
     """
 
     kind: Literal["in", "out", "new"]
@@ -130,9 +130,11 @@ def _order(kept: Kept) -> tuple[int, int]:
 
 def _distinct(forward: Any, kept: Sequence[Any], slots: Sequence[int], outputs: int) -> list[Kept]:
     """What is kept, each value once, as far as it is no constant."""
-    known: dict[int, Kept] = {id(var): Kept("in", slot) for var, slot in zip(forward.invars, slots, strict=True)}
+    known: dict[int, Kept] = {
+        id(var): Kept("in", slot, aval=var.aval) for var, slot in zip(forward.invars, slots, strict=True)
+    }
     for number, var in enumerate(forward.outvars[:outputs]):
-        known.setdefault(id(var), Kept("out", number))
+        known.setdefault(id(var), Kept("out", number, aval=var.aval))
     found: dict[int, Kept] = {}
     for var in kept:
         if not is_literal(var) and id(var) not in found:

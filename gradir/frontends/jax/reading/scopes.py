@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from gradir.frontends.jax.reading.jaxprs import elements_of
 from gradir.frontends.jax.reading.values import Context, Step, Value
 from gradir.frontends.texts import plain_text
 from gradir.ir import Scope
@@ -78,7 +78,7 @@ class Scopes:
         total: dict[str, int] = {}
         for value in self._owned:
             path = value.name.rpartition(".")[0]
-            elements = _elements(value)
+            elements = elements_of(value.aval) or 0
             own[path] = own.get(path, 0) + elements
             for above in _upwards(path):
                 total[above] = total.get(above, 0) + elements
@@ -105,11 +105,6 @@ def _upwards(path: str) -> list[str]:
         path = path.rpartition(".")[0]
         found.append(path)
     return found
-
-
-def _elements(value: Value) -> int:
-    sizes = [size for size in value.aval.shape if isinstance(size, int)]
-    return math.prod(sizes) if len(sizes) == len(value.aval.shape) else 0
 
 
 def _by_number(path: str) -> list[tuple[int, int, str]]:

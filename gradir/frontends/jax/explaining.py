@@ -1,0 +1,88 @@
+"""Which leaves of a function's arguments get a gradient, and why the others get none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import jax
+import numpy as np
+
+from gradir.errors import CaptureError
+from gradir.explanations.model import Cause, Explanation, Level, OfGraph
+from gradir.frontends.jax.live import Trace
+from gradir.frontends.jax.reading.cuts import kind_of
+from gradir.frontends.jax.values import are_known, cotangents
+from gradir.frontends.texts import plain_text
+
+__all__ = ["explain"]
+
+_SMALL: Final = 20_000
+"""A function of so many equations is differentiated once to look at its gradients, where nobody says whether to."""
+
+_LEVELS: Final[Mapping[str, Level]] = {"unused": "info", "integer": "info"}
+
+
+def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
+    """Explain a function that was traced; see `gradir.explain`.
+
+    Raises:
+        CaptureError: ``values`` are asked for, and a leaf has a shape and a dtype alone, or the backward cannot run.
+    """
+    leaves = [*trace.arguments.differentiated, *trace.arguments.others]
+    has_numbers = are_known([leaf.value for leaf in leaves])
+    if values and not has_numbers:
+        raise CaptureError("gradients have values where the arguments have: hand over arrays, not shapes and dtypes")
+    if values is None:
+        values = has_numbers and len(trace.flat.records) <= _SMALL
+    statuses = {value.name: "reached" if value.is_live else "cut" for value in trace.differentiated}
+    causes = []
+    for record, behind in trace.ends():
+        names = tuple(leaf.name for leaf in behind)
+        if record is None:
+            statuses.update(dict.fromkeys(names, "unused"))
+            causes.append(Cause("unused", _LEVELS["unused"], names=names))
+        else:
+            causes.append(Cause(kind_of(record), "error", plain_text(record.op), names, record.context.source))
+    integers = tuple(value.name for value in trace.integers)
+    if integers:
+        statuses.update(dict.fromkeys(integers, "frozen"))
+        causes.append(Cause("integer", _LEVELS["integer"], names=integers))
+    gradients: dict[str, float | str] = {}
+    if values and trace.is_connected:
+        gradients = _norms(trace)
+        for status in ("zero", "nonfinite"):
+            names = tuple(name for name, norm in gradients.items() if norm == status and statuses[name] == "reached")
+            if names:
+                statuses.update(dict.fromkeys(names, status))
+                causes.append(Cause(status, "info" if status == "zero" else "error", names=names))
+    return Explanation(statuses, tuple(causes), gradients=gradients, of_graph=_of_graph(trace, statuses))
+
+
+def _of_graph(trace: Trace, statuses: Mapping[str, str]) -> OfGraph | None:
+    if not trace.is_connected:
+        return None
+    nodes = trace.graph().nodes.values()
+    return OfGraph({node.id: name for node in nodes for name in node.names if name in statuses})
+
+
+def _norms(trace: Trace) -> dict[str, float | str]:
+    """What a real backward gives each leaf: its norm, or the word for none, zeros, or numbers that are not finite."""
+    others = [leaf.value for leaf in trace.arguments.others]
+    try:
+        outputs, pull = jax.vjp(
+            lambda given: trace.arguments.fn(given, others), [leaf.value for leaf in trace.arguments.differentiated]
+        )
+        (found,) = pull(cotangents(outputs))
+    except (ValueError, TypeError, NotImplementedError, RuntimeError) as error:
+        raise CaptureError(f"the backward cannot run: {plain_text(' '.join(str(error).split())[:300])}") from error
+    pairs = zip(trace.differentiated, found, strict=True)
+    return {value.name: _norm(gradient) if value.is_live else "none" for value, gradient in pairs}
+
+
+def _norm(gradient: Any) -> float | str:
+    numbers = np.asarray(gradient)
+    wide = numbers.astype(np.complex128 if np.iscomplexobj(numbers) else np.float64)
+    if not np.isfinite(wide).all():
+        return "nonfinite"
+    return float(np.linalg.norm(wide)) if wide.any() else "zero"

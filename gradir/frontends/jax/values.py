@@ -1,0 +1,46 @@
+"""Numbers for the leaves of a function: those that were given, or drawn ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = ["are_known", "cotangents", "drawn"]
+
+
+def are_known(leaves: Sequence[Any]) -> bool:
+    """Whether all leaves have numbers, and not a shape and a dtype alone."""
+    return not any(isinstance(leaf, (jax.ShapeDtypeStruct, jax.core.Tracer)) for leaf in leaves)
+
+
+def drawn(leaves: Sequence[Any]) -> list[Any]:
+    """The leaves, with numbers in place of those that have none: floats from a normal distribution, zeros else."""
+    return [leaf if are_known([leaf]) else _number(leaf, place) for place, leaf in enumerate(leaves)]
+
+
+def cotangents(outputs: Any) -> Any:
+    """One for each output that has a gradient, as a backward from their sum starts."""
+    return jax.tree_util.tree_map(
+        lambda output: (
+            jnp.ones(output.shape, output.dtype)
+            if jax.dtypes.issubdtype(output.dtype, np.inexact)
+            else np.zeros(output.shape, jax.dtypes.float0)
+        ),
+        outputs,
+    )
+
+
+def _number(leaf: Any, place: int) -> Any:
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.split(jax.random.key(0), leaf.shape) if leaf.shape else jax.random.key(0)
+    key = jax.random.fold_in(jax.random.key(0), place)
+    if jax.dtypes.issubdtype(leaf.dtype, np.complexfloating):
+        real, imaginary = (jax.random.normal(each, leaf.shape) for each in jax.random.split(key))
+        return (real + 1j * imaginary).astype(leaf.dtype)
+    if jax.dtypes.issubdtype(leaf.dtype, np.inexact):
+        return jax.random.normal(key, leaf.shape, jnp.float32).astype(leaf.dtype)
+    return jnp.zeros(leaf.shape, leaf.dtype)

@@ -1,0 +1,98 @@
+"""A graph beside what JAX itself does: a real backward, and what `jax.vjp` of the whole function keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import jax
+import numpy as np
+from jax import tree_util
+
+from gradir.errors import CaptureError
+from gradir.frontends.jax.live import LiveGraph
+from gradir.frontends.jax.reading.jaxprs import abstract, bytes_of, elements_of, is_inexact
+from gradir.frontends.jax.reading.probe import Traced, traced_pullback
+from gradir.frontends.jax.values import are_known, cotangents, drawn
+from gradir.frontends.texts import plain_text
+from gradir.ir import Graph
+from gradir.ir.saved import Storages
+from gradir.protocols import Verification
+
+__all__ = ["verify"]
+
+_MOST: Final = 2**28
+"""So many numbers are drawn for leaves that have none; beyond, the backward is traced and not run."""
+
+
+def verify(live: LiveGraph) -> Verification:
+    """Compare a graph with JAX.
+
+    A leaf whose gradient in a real backward is not zero must be in the graph, and the whole `jax.vjp`, traced, must
+    hand a gradient to each leaf of the graph. What the graph holds must be as many bytes as the distinct values that
+    the whole `jax.vjp` keeps. Leaves without numbers get drawn ones, unless they are too many.
+
+    Raises:
+        CaptureError: the backward cannot run.
+    """
+    functions = sum(node.role == "function" for node in live.graph.nodes.values())
+    whole = _whole(live)
+    wrong = [*_wrong_leaves(live, whole), *_wrong_bytes(live, whole)]
+    return Verification(functions, sum(1 for _ in live.graph.edges), functions, tuple(wrong))
+
+
+def _whole(live: LiveGraph) -> Traced:
+    """What `jax.vjp` of the whole function lets through and keeps."""
+    values = [*live.trace.differentiated, *live.trace.others]
+    count = len(live.trace.differentiated)
+
+    def run(leaves: list[Any]) -> list[Any]:
+        made: list[Any] = tree_util.tree_leaves(live.fn(leaves[:count], leaves[count:]))
+        return made
+
+    given = [abstract(value.aval) for value in values]
+    outputs = [abstract(output) for output in jax.eval_shape(run, given)]
+    gradients = [number for number, output in enumerate(outputs) if is_inexact(output)]
+    active = [place < count for place in range(len(values))]
+    return traced_pullback(run, given, active, outputs, gradients)
+
+
+def _wrong_leaves(live: LiveGraph, whole: Traced) -> Iterator[str]:
+    moved = _moved(live)
+    handed = [any(row[place] for row in whole.reaches) for place in range(len(live.names))]
+    for name, is_reached, is_moved, is_handed in zip(live.names, live.reached, moved, handed, strict=True):
+        if is_moved and not is_reached:
+            yield f"{name} is not in the graph, and the backward gives it a gradient"
+        if is_reached and not is_handed:
+            yield f"{name} is in the graph, and the backward of JAX has no gradient for it"
+
+
+def _moved(live: LiveGraph) -> list[bool]:
+    """Of each differentiated leaf whether a real backward gives it anything but zero."""
+    unknown = [leaf for leaf in (*live.differentiated, *live.others) if not are_known([leaf])]
+    if any(elements_of(leaf) is None for leaf in unknown) or sum(elements_of(leaf) or 0 for leaf in unknown) > _MOST:
+        return [False] * len(live.differentiated)
+    try:
+        given, others = drawn(live.differentiated), drawn(live.others)
+        outputs, pull = jax.vjp(lambda given: live.fn(given, others), given)
+        (gradients,) = pull(cotangents(outputs))
+    except (ValueError, TypeError, NotImplementedError, RuntimeError) as error:
+        raise CaptureError(f"the backward cannot run: {plain_text(' '.join(str(error).split())[:300])}") from error
+    return [bool(np.any(np.asarray(gradient) != 0)) for gradient in gradients]
+
+
+def _wrong_bytes(live: LiveGraph, whole: Traced) -> Iterator[str]:
+    held = _held(live.graph)
+    sizes = [bytes_of(kept.aval) for kept in whole.kept]
+    if held is not None and None not in sizes and held != sum(size or 0 for size in sizes):
+        yield f"the graph holds {held:,} bytes for the backward, and JAX keeps {sum(size or 0 for size in sizes):,}"
+
+
+def _held(graph: Graph) -> int | None:
+    """The bytes that slots of the graph hold, each storage once; ``None`` where a size is not known."""
+    storages, total = Storages(), 0
+    for node in graph.nodes.values():
+        if any(slot.bytes is None and slot.state == "held" for slot in node.saved):
+            return None
+        total += sum(size for _, size, _ in storages.add(node))
+    return total
