@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,22 +64,21 @@ def arranged(
     kwargs: Mapping[str, Any],
     numbers: Sequence[int],
     *,
-    names: Sequence[str] = (),
+    names: Sequence[str],
     arrays_only: bool = False,
     has_aux: bool = False,
 ) -> Arguments:
     """The leaves of a call ``fn(*args, **kwargs)`` whose arguments ``numbers`` are differentiated.
 
     Arrays, and Python's floats and complex numbers unless ``arrays_only``, are leaves; all else is part of the program,
-    as booleans and integers are, which steer it. ``names`` are those of the arguments where the function cannot tell.
+    as booleans and integers are, which steer it. ``names`` are those of the arguments.
 
     Raises:
         CaptureError: a differentiated argument has no leaf with a gradient.
     """
     found, tree = tree_util.tree_flatten_with_path((tuple(args), dict(kwargs)))
-    called = [*names] or _names(fn, len(args))
     leaves = [leaf for _, leaf in found]
-    labels = [_label(path, numbers, called) for path, _ in found]
+    labels = [_label(path, numbers, names) for path, _ in found]
     moving = [place for place, leaf in enumerate(leaves) if _is_array(leaf, arrays_only=arrays_only)]
     chosen = [place for place in moving if _number(found[place][0]) in numbers]
     differentiated = [place for place in chosen if _is_inexact(leaves[place])]
@@ -145,21 +143,10 @@ def _label(path: Sequence[Any], numbers: Sequence[int], names: Sequence[str]) ->
     number, inside = _number(path), path_text(path[2:])
     if number is None:
         return path_text(path[1:])
-    name = names[number] if number < len(names) else str(number)
+    name = names[number]
     if number in numbers and len(numbers) == 1:
         return inside or name
     return f"{name}.{inside}" if inside else name
-
-
-def _names(fn: Callable[..., Any], count: int) -> list[str]:
-    try:
-        parameters = [*inspect.signature(fn).parameters.values()]
-    except (ValueError, TypeError):
-        return []
-    positional = [each.name for each in parameters if each.kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    more = next((each.name for each in parameters if each.kind == inspect.Parameter.VAR_POSITIONAL), "")
-    rest = [f"{more}.{number}" for number in range(count - len(positional))] if more else []
-    return [plain_text(name) for name in (*positional, *rest)]
 
 
 def _is_array(leaf: object, *, arrays_only: bool) -> bool:

@@ -100,10 +100,12 @@ def _trace(
     target: object, inputs: Sequence[Any], kwargs: Mapping[str, Any], *, argnums: int | Sequence[int], has_aux: bool
 ) -> Trace:
     from gradir.frontends.jax.live import trace
+    from gradir.frontends.jax.modules import called
 
-    if not callable(target):
+    call = called(target, inputs)
+    if not callable(call.fn):
         raise CaptureError(
             f"JAX keeps no graph behind an object of type {type(target).__name__}: hand over the function that makes "
             "it, and its arguments, as to jax.grad"
         )
-    return trace(target, inputs, kwargs, argnums=argnums, has_aux=has_aux)
+    return trace(call.fn, call.args, kwargs, argnums=argnums, has_aux=has_aux)

@@ -1,26 +1,35 @@
-"""Which module runs what while a function is traced."""
+"""Which module runs what while a function is traced.
+
+A library of modules is one file here and one line in `_LIBRARIES`. Nothing is imported that the program has not.
+"""
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from typing import Any, NamedTuple
+from importlib import import_module
+from typing import Any, Final, NamedTuple, Protocol
 
-__all__ = ["ModuleWatch", "Prepared", "prepared"]
+from gradir.frontends.jax.modules.watch import ModuleWatch
+from gradir.frontends.texts import plain_text
+
+__all__ = ["Call", "ModuleWatch", "Prepared", "argument_names", "called", "prepared"]
+
+_LIBRARIES: Final = {
+    "flax.linen": "gradir.frontends.jax.modules.linen",
+    "flax.nnx": "gradir.frontends.jax.modules.nnx",
+    "equinox": "gradir.frontends.jax.modules.equinox",
+}
+"""By the module that a program imports, what knows it."""
 
 
-class ModuleWatch(ExitStack):
-    """Entered around a trace, it notes which modules run."""
+class Call(NamedTuple):
+    """A function, its arguments, and their names."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.classes: dict[str, str] = {}
-        self.calls: dict[str, int] = {}
-        self.arrays_only = False
-
-    def module_path(self, parts: tuple[str, ...]) -> tuple[str, ...]:
-        """The components of a module's path, from the scopes around an equation."""
-        return parts
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    names: tuple[str, ...] = ()
 
 
 class Prepared(NamedTuple):
@@ -32,6 +41,59 @@ class Prepared(NamedTuple):
     argument_names: tuple[str, ...] = ()
 
 
+class Library(Protocol):
+    """What a file here knows of a library of modules. Each function has it as its first argument."""
+
+    def call_of(self, library: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
+        """A call of a module on its inputs whose first argument is what is differentiated; ``None`` of all else."""
+        ...
+
+    def without_modules(self, library: Any, call: Call, argnums: Sequence[int]) -> Call:
+        """A call that takes pytrees of arrays in place of modules that are none."""
+        ...
+
+    def note_modules(self, library: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> None:
+        """Have a watch note the modules that run while it is entered."""
+        ...
+
+
+def called(target: Any, inputs: Sequence[Any]) -> Call:
+    """The function that is meant by a function, or by a module and its inputs, with its arguments."""
+    for library, known in _loaded():
+        found = known.call_of(library, target, tuple(inputs))
+        if found is not None:
+            return found
+    return Call(target, tuple(inputs))
+
+
 def prepared(fn: Callable[..., Any], args: Sequence[Any], argnums: Sequence[int]) -> Prepared:
-    """What is to be traced in place of a function and its arguments, whose modules are no pytrees."""
-    return Prepared(fn, tuple(args), ModuleWatch())
+    """What is to be traced in place of a function and its arguments, and what is to be entered around the trace."""
+    call = Call(fn, tuple(args), argument_names(fn, len(args)))
+    watch = ModuleWatch()
+    for library, known in _loaded():
+        known.note_modules(library, watch, call.args)
+        call = known.without_modules(library, call, argnums)
+    return Prepared(call.fn, call.args, watch, call.names)
+
+
+def argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:
+    """What a function calls its first positional arguments; numbers where it does not tell.
+
+    >>> argument_names(lambda params, *inputs: 0, 3)
+    ('params', 'inputs.0', 'inputs.1')
+    """
+    try:
+        parameters = [*inspect.signature(fn).parameters.values()]
+    except (ValueError, TypeError):
+        return tuple(map(str, range(count)))
+    positional = [each.name for each in parameters if each.kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    more = next((each.name for each in parameters if each.kind == inspect.Parameter.VAR_POSITIONAL), "")
+    rest = [f"{more}.{number}" if more else str(number) for number in range(count - len(positional))]
+    return tuple(map(plain_text, (*positional[:count], *rest)))
+
+
+def _loaded() -> list[tuple[Any, Library]]:
+    """The libraries that the program has imported, each with the file here that knows it."""
+    found = ((sys.modules.get(name), home) for name, home in _LIBRARIES.items())
+    homes: list[tuple[Any, Any]] = [(library, import_module(home)) for library, home in found if library is not None]
+    return homes
