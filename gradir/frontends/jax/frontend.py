@@ -95,6 +95,41 @@ class JaxFrontend:
 
         return verify(live)
 
+    def seed(self, number: int) -> None:
+        """Nothing: a program of JAX has its seeds in its keys. A module that is made for a capture gets the seed."""
+
+    def capture_target(
+        self,
+        target: object,
+        inputs: Sequence[str],
+        *,
+        seed: int = 0,
+        sources: bool = False,  # noqa: ARG002
+    ) -> LiveGraph:
+        """Trace what a SPEC named; the lines of its equations are always there."""
+        from gradir.frontends.jax.live import LiveGraph
+        from gradir.frontends.jax.target import traced_target
+
+        found = traced_target(target, inputs, seed)
+        return LiveGraph(found.graph(), found)
+
+    def explain_target(
+        self,
+        target: object,
+        inputs: Sequence[str],
+        *,
+        seed: int = 0,
+        values: bool | None = None,
+        graph: str = "autograd",
+    ) -> Explanation:
+        """Trace what a SPEC named and explain what comes out."""
+        from gradir.frontends.jax.explaining import explain
+        from gradir.frontends.jax.target import traced_target
+
+        if graph == "forward":
+            raise CaptureError("JAX traces functions, so there is no graph of a forward that ran: leave --graph out")
+        return explain(traced_target(target, inputs, seed), values=values)
+
 
 def _trace(
     target: object, inputs: Sequence[Any], kwargs: Mapping[str, Any], *, argnums: int | Sequence[int], has_aux: bool

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -14,6 +13,7 @@ from torch import nn
 from gradir.abilities import StoppedError
 from gradir.errors import CaptureError, SpecError, warn
 from gradir.explanations.model import Explanation
+from gradir.frontends.inputs import described
 from gradir.frontends.paths import ShownPaths
 from gradir.frontends.pytorch.fake import without_data
 from gradir.frontends.pytorch.private import LOOKED_AT
@@ -37,7 +37,6 @@ __all__ = [
 T = TypeVar("T")
 
 _TOLD: Final = 5
-_INPUT = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<dtype>[a-z]\w*)\[(?P<shape>[\d,\s]*)\]")
 
 
 class _Ran(NamedTuple):
@@ -225,25 +224,17 @@ def parse_input(text: str) -> tuple[str | None, torch.Tensor]:
     Raises:
         CaptureError: the text has no such form, or names no dtype of torch.
     """
-    match = _INPUT.fullmatch(text.strip())
-    if match is None:
-        raise CaptureError(
-            f"--input {text!r}: expected dtype[sizes] or name=dtype[sizes], such as float32[1,3,224,224]"
-        )
-    dtype = getattr(torch, match["dtype"], None)
+    name, dtype_name, shape = described(text)
+    dtype = getattr(torch, dtype_name, None)
     if not isinstance(dtype, torch.dtype):
-        raise CaptureError(f"--input {text!r}: torch has no dtype {match['dtype']!r}")
+        raise CaptureError(f"--input {text!r}: torch has no dtype {dtype_name!r}")
     try:
-        shape = [int(size) for size in match["shape"].split(",")] if match["shape"].strip() else []
-    except ValueError as error:
-        raise CaptureError(f"--input {text!r}: the sizes must be integers separated by commas") from error
-    try:
-        return match["name"], _make(shape, dtype)
+        return name, _make(shape, dtype)
     except (RuntimeError, MemoryError) as error:
         raise CaptureError(f"--input {text!r}: {own_error(error)}") from error
 
 
-def _make(shape: list[int], dtype: torch.dtype) -> torch.Tensor:
+def _make(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     if dtype.is_floating_point or dtype.is_complex:
         drawn = torch.randn(shape, dtype=torch.complex64 if dtype.is_complex else torch.float32)
         return drawn.to(dtype)

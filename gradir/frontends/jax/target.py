@@ -1,0 +1,148 @@
+"""Trace what a SPEC named: a function of described inputs, what a factory returns, or a module."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+
+from gradir.errors import CaptureError, SpecError
+from gradir.frontends.inputs import described
+from gradir.frontends.jax.arguments import told
+from gradir.frontends.jax.live import Trace, trace
+from gradir.frontends.jax.modules import called as call_of
+from gradir.spec import called
+
+__all__ = ["traced_target"]
+
+_OPTIONS = frozenset({"argnums", "has_aux"})
+
+
+def traced_target(target: object, inputs: Sequence[str], seed: int) -> Trace:
+    """Trace a target; nothing that it is given has data unless the program made it.
+
+    A function with required arguments runs on ``inputs``, each ``dtype[shape]`` or ``name=dtype[shape]``. Another is
+    called first, and returns ``(fn, args)``, ``(fn, args, {"argnums": …, "has_aux": …})``, or a module. A module, or a
+    class of modules, runs on ``inputs`` too; its parameters are made from the seed, without data.
+
+    Raises:
+        SpecError: the target raises, or cannot be traced with what was given.
+        CaptureError: nothing that it returns has a gradient, or none comes to what is differentiated.
+    """
+    name = told(target)
+    given = [_abstract(text) for text in inputs]
+    module = _module(target, seed)
+    if module is not None:
+        return _of_module(module, given, seed)
+    if not callable(target):
+        raise SpecError(f"the SPEC names an object of type {type(target).__name__}; JAX traces functions and modules")
+    if _needs_arguments(target):
+        if not given:
+            raise SpecError(
+                f"{name} takes arguments: describe them, such as --input 'float32[4,8]', or name a function without "
+                "any that returns (fn, args)"
+            )
+        positional, named = _bound(target, given)
+        return called(partial(trace, target, positional, named), name)
+    made: object = called(target, name)
+    module = _module(made, seed)
+    if module is not None:
+        return _of_module(module, given, seed)
+    fn, args, options = _made(made, name)
+    if given:
+        raise SpecError(f"--input is for a module or for a function with arguments; {name} has arguments of its own")
+    return called(partial(_traced, fn, args, options), told(fn))
+
+
+def _traced(fn: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Trace:
+    call = call_of(fn, args)
+    return trace(call.fn, call.args, {}, **options)
+
+
+def _made(made: object, name: str) -> tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]:
+    """What a factory returned: a function, its arguments, and options of `gradir.capture`.
+
+    Raises:
+        SpecError: it returned something else.
+    """
+    if isinstance(made, tuple) and len(made) in (2, 3) and callable(made[0]) and isinstance(made[1], (tuple, list)):
+        options = made[2] if len(made) == 3 else {}
+        if isinstance(options, dict) and options.keys() <= _OPTIONS:
+            return made[0], made[1], options
+    raise SpecError(
+        f"{name} returned an object of type {type(made).__name__}; expected a module, (fn, args), or "
+        "(fn, args, {'argnums': …, 'has_aux': …})"
+    )
+
+
+def _abstract(text: str) -> tuple[str | None, jax.ShapeDtypeStruct]:
+    name, dtype, shape = described(text)
+    try:
+        return name, jax.ShapeDtypeStruct(shape, jax.numpy.dtype(dtype))
+    except TypeError as error:
+        raise CaptureError(f"--input {text!r}: JAX has no dtype {dtype!r}") from error
+
+
+def _needs_arguments(target: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except (ValueError, TypeError):
+        return False
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return any(each.default is each.empty and each.kind not in variable for each in parameters)
+
+
+def _bound(
+    target: Callable[..., Any], given: Sequence[tuple[str | None, jax.ShapeDtypeStruct]]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments in the order of the function, so that one that is given by name can be differentiated.
+
+    Raises:
+        SpecError: they do not fit the function.
+    """
+    positional = [value for name, value in given if name is None]
+    named = {name: value for name, value in given if name is not None}
+    try:
+        bound = inspect.signature(target).bind(*positional, **named)
+    except TypeError as error:
+        raise SpecError(f"{told(target)} does not take these inputs: {error}") from error
+    return bound.args, bound.kwargs
+
+
+def _of_module(module: Any, given: Sequence[tuple[str | None, jax.ShapeDtypeStruct]], seed: int) -> Trace:
+    """Trace a module on its inputs, after its variables where it has none of its own.
+
+    Raises:
+        SpecError: there are no inputs, or it raises.
+    """
+    name = type(module).__name__
+    if not given:
+        raise SpecError(f"{name} is a module: say what to run it on, such as --input 'float32[1,3]'")
+    positional = [value for key, value in given if key is None]
+    named = {key: value for key, value in given if key is not None}
+    linen = sys.modules.get("flax.linen")
+    if linen is not None and isinstance(module, linen.Module):
+        init = partial(jax.eval_shape, module.init, jax.random.key(seed), *positional, **named)
+        variables = called(init, f"{name}.init")
+        return called(partial(trace, module.apply, (variables, *positional), named), name)
+    call = call_of(module, positional)
+    return called(partial(trace, call.fn, call.args, named), name)
+
+
+def _module(target: Any, seed: int) -> Any:
+    """The module that a target is or, where it is a class of modules, makes; ``None`` where it is none."""
+    linen, nnx, equinox = (sys.modules.get(name) for name in ("flax.linen", "flax.nnx", "equinox"))
+    kind = target if isinstance(target, type) else type(target)
+    name = told(target)
+    for library, makes in (
+        (linen, target),
+        (nnx, lambda: nnx is not None and nnx.eval_shape(lambda: target(rngs=nnx.Rngs(seed)))),
+        (equinox, lambda: equinox is not None and equinox.filter_eval_shape(target, key=jax.random.key(seed))),
+    ):
+        if library is not None and issubclass(kind, library.Module):
+            return called(makes, name) if kind is target else target
+    return None
