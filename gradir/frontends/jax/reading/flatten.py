@@ -16,6 +16,7 @@ from gradir.frontends.jax.reading.jaxprs import (
     inner,
     is_literal,
     is_reference,
+    loop_counts,
     name_of,
     opened,
     params_of,
@@ -109,15 +110,15 @@ class Flattener:
 
     def _region(self, eqn: Any, inputs: list[Value], context: Context) -> list[Value]:
         jaxpr, consts = opened(inner(eqn))
-        region = Region(eqn, jaxpr, inputs, _policy(params_of(eqn).get("policy")), context.region)
+        region = Region(eqn, jaxpr, inputs, _policy(params_of(eqn).get("policy")), context.region, context.branch)
         self.regions.append(region)
         region.outputs = self.run(jaxpr, consts, inputs, context._replace(region=region, place=()))
         return region.outputs
 
     def _scan(self, eqn: Any, inputs: list[Value], context: Context) -> list[Value]:
         params = params_of(eqn)
-        first, length = params["num_consts"], params["length"]
-        behind = first + params["num_carry"]
+        first, carried = loop_counts(eqn)
+        behind, length = first + carried, params["length"]
         jaxpr, consts = opened(params["jaxpr"])
         inside = self._body(context, "scan", length)
         inside = inside._replace(loops=(*context.loops, length))
@@ -139,15 +140,17 @@ class Flattener:
     def _cond(self, eqn: Any, inputs: list[Value], context: Context) -> list[Value]:
         branches, made = params_of(eqn)["branches"], len(eqn.outvars)
         conditional = next(self._conditionals)
-        ends = [inputs[0]]
+        ends, stand = [inputs[0]], list[Branch]()
         for number, branch in enumerate(branches):
             jaxpr, consts = opened(branch)
             inside = self._body(context, f"branch{number}", None)
-            inside = inside._replace(branch=context.branch or Branch(conditional, number, context.loops))
+            stand.append(Branch(conditional, number, context.loops, context.branch))
+            inside = inside._replace(branch=stand[-1])
             ends += self.run(jaxpr, consts, inputs[1:], inside)
         joins = [[1 + output + branch * made for branch in range(len(branches))] for output in range(made)]
         attrs = plain_params({"branches": len(branches)})
-        return self._record(Record("cond", "cond", eqn, ends, context, attrs, joins=joins), context.loops)
+        record = Record("cond", "cond", eqn, ends, context, attrs, joins=joins, branches=stand)
+        return self._record(record, context.loops)
 
     def _body(self, context: Context, name: str, rounds: int | None) -> Context:
         """Inside a loop or a branch, which has a scope of its own."""

@@ -31,6 +31,7 @@ __all__ = [
     "is_inexact",
     "is_literal",
     "is_reference",
+    "loop_counts",
     "meta_of",
     "name_of",
     "opened",
@@ -129,6 +130,16 @@ def function_name(eqn: Any) -> str:
     """The name of the function that an equation calls; empty where there is none."""
     called = inner(eqn)
     return "" if called is None else function_place(called)[0]
+
+
+def loop_counts(eqn: Any) -> tuple[int, int]:
+    """How many inputs of a scan are the same in every round, and how many behind these go from round to round."""
+    params = params_of(eqn)
+    if "num_consts" in params:
+        return int(params["num_consts"]), int(params["num_carry"])
+    # From 0.12 on the inputs stand in three groups.
+    same, carried, _ = params["ft_in"].unpack()
+    return len(list(same)), len(list(carried))
 
 
 def stack_of(eqn: Any) -> Iterator[tuple[bool, str]]:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import jax
+import numpy as np
 from jax import tree_util
 
 from gradir.frontends.jax.reading.jaxprs import CALLS, abstract, alone, inner, is_inexact, is_literal, name_of, opened
 from gradir.frontends.jax.reading.values import Record
 
-__all__ = ["Kept", "Probe", "Traced", "probe", "traced_pullback"]
+__all__ = ["Kept", "Probe", "Traced", "hands_out_copies", "probe", "traced_pullback"]
 
 _LONGEST = 200
 
@@ -121,6 +123,19 @@ def traced_pullback(
         for slot, is_reached in zip(moved, _depending(back, {len(kept) + place}), strict=True):
             reaches[number][slot] = is_reached
     return Traced(reaches, _distinct(ahead, kept, moved + rest, len(outputs)), ahead)
+
+
+@cache
+def hands_out_copies() -> bool:
+    """Whether a conditional hands out copies of what its branches keep of its own inputs, asked of a small one."""
+
+    def chosen(given: list[Any]) -> list[Any]:
+        index, x, y = given
+        return [jax.lax.cond(index > 0, lambda x, y: x * y, lambda x, y: x * x * y, x, y)]
+
+    number = jax.ShapeDtypeStruct((), np.dtype("float32"))
+    found = traced_pullback(chosen, [number] * 3, [False, True, True], [number], [0])
+    return not any(kept.kind == "in" and kept.number for kept in found.kept)
 
 
 def _order(kept: Kept) -> tuple[int, int]:

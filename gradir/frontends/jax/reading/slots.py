@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gradir.frontends.jax.reading.flatten import Flattener
 from gradir.frontends.jax.reading.jaxprs import bytes_of, meta_of
-from gradir.frontends.jax.reading.probe import Kept
+from gradir.frontends.jax.reading.probe import Kept, hands_out_copies
 from gradir.frontends.jax.reading.regions import find_held
 from gradir.frontends.jax.reading.values import Branch, Record, Region, Value, outermost
 from gradir.ir import Saved
@@ -43,20 +43,29 @@ class Slots:
 
     def of(self, record: Record) -> Iterator[Slot]:
         """The slots of a record, in order."""
-        branch = record.context.branch
-        if record.op == "cond" and record.joins is not None and branch is None:
-            index = _sized(Saved("index"), record.inputs[0].aval, record.context.loops)
-            yield Slot(index, None, (id(record), "index"))
-        found = self._own(record)
-        yield from found if branch is None else (self._in_branch(slot, branch) for slot in found)
-
-    def _own(self, record: Record) -> Iterator[Slot]:
-        if record.probe is None:
-            return
         region = outermost(record.context.region)
+        around = record.context.branch if region is None else region.branch
+        if region is None:
+            for slot in self._of_conditional(record):
+                yield self._in_branches(slot, around)
+        for slot in self._own(record, region):
+            yield self._in_branches(slot, around)
+
+    def _of_conditional(self, record: Record) -> Iterator[Slot]:
+        """Which branch ran, and zeros for the gradient of an output that not all branches differentiate."""
+        loops = record.context.loops
+        if record.branches:
+            yield Slot(_sized(Saved("index"), record.inputs[0].aval, loops), None, (id(record), "index"))
+        for output, joined in zip(record.outputs, record.joins or (), strict=False):
+            for branch, slot in zip(record.branches, joined, strict=False):
+                if output.is_live and not record.inputs[slot].is_active:
+                    zeros = Slot(_sized(Saved(f"zero{slot}"), output.aval, loops), None, (id(record), slot))
+                    yield self._in_branch(zeros, branch)
+
+    def _own(self, record: Record, region: Region | None) -> Iterator[Slot]:
         used: set[int] = set()
         made = 0
-        for kept in record.probe.kept:
+        for kept in record.probe.kept if record.probe is not None else ():
             value = _value_of(record, kept)
             if value is None:
                 loops = max((record.inputs[slot].loops for slot in kept.inputs), key=len, default=())
@@ -71,13 +80,21 @@ class Slots:
             if id(value) not in used:
                 yield _slot_of("kept", value)
 
-    def _in_branch(self, slot: Slot, branch: Branch) -> Slot:
-        """A slot in a branch, whose values JAX hands out of the conditional: a copy for each round, even of a weight.
+    def _in_branches(self, slot: Slot, branch: Branch | None) -> Slot:
+        """A slot that the conditionals around it hand out, the innermost first."""
+        while branch is not None:
+            slot = self._in_branch(slot, branch)
+            branch = branch.outer
+        return slot
 
-        Those of one type share a place, whichever branch ran.
+    def _in_branch(self, slot: Slot, branch: Branch) -> Slot:
+        """A slot in a branch, whose values JAX hands out of the conditional: a copy for each round.
+
+        Those of one type share a place, whichever branch ran. Before 0.12 what comes from outside is copied too, even a
+        weight.
         """
         saved, value, storage = slot
-        if saved.state != "held":
+        if saved.state != "held" or (value is not None and _is_outside(value, branch) and not hands_out_copies()):
             return slot
         if value is not None and value.kind != "slice":
             loops = max(value.loops, branch.loops, key=len)
@@ -127,6 +144,18 @@ def _value_of(record: Record, kept: Kept) -> Value | None:
     if kept.kind == "new":
         return None
     return (record.inputs if kept.kind == "in" else record.outputs)[kept.number]
+
+
+def _is_outside(value: Value, branch: Branch) -> bool:
+    """Whether a value is made outside the conditional that a branch is of."""
+    if value.record is None:
+        return value.kind != "carry" or len(value.loops) <= len(branch.loops)
+    inside = value.record.context.branch
+    while inside is not None:
+        if inside.conditional == branch.conditional:
+            return False
+        inside = inside.outer
+    return True
 
 
 def _slot_of(name: str, value: Value) -> Slot:

@@ -78,11 +78,12 @@ class Step(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """In which branch of which conditional an equation stands, and the loops around that one."""
+    """In which branch of which conditional an equation stands, the loops around that one, and the branch around it."""
 
     conditional: int
     number: int
     loops: tuple[int, ...]
+    outer: Branch | None = None
 
 
 class Context(NamedTuple):
@@ -107,7 +108,8 @@ class Context(NamedTuple):
 class Record:
     """One equation, or the exit of a loop or of branches.
 
-    Of an exit, ``joins`` has by output the inputs that it is one of, and ``carries`` those that go from round to round.
+    Of an exit, ``joins`` has by output the inputs that it is one of, ``carries`` those that go from round to round, and
+    ``branches`` where the ends of branches stand.
     """
 
     op: str
@@ -119,18 +121,20 @@ class Record:
     outputs: list[Value] = field(default_factory=list)
     joins: list[list[int]] | None = None
     carries: list[Value] = field(default_factory=list)
+    branches: list[Branch] = field(default_factory=list)
     probe: Probe | None = None
 
 
 @dataclass(eq=False)
 class Region:
-    """A checkpointed region: its records by their place in it, and what it holds, by identity."""
+    """A checkpointed region: its records by their place in it, what it holds, by identity, and where it stands."""
 
     eqn: Any
     jaxpr: Any
     inputs: list[Value]
     policy: str
     outer: Region | None
+    branch: Branch | None
     outputs: list[Value] = field(default_factory=list)
     records: dict[tuple[int, ...], Record] = field(default_factory=dict)
     held: dict[int, Value] = field(default_factory=dict)
