@@ -119,7 +119,7 @@ class Assembly:
         return found
 
     def _saved(self, slot: Slot, record: Record) -> tuple[Saved, ir_build.Value | int | None, object]:
-        return slot.saved, self._origin(slot.value, record), slot.storage
+        return slot.saved, self._origin(slot.value, record), slot.storage if slot.is_held else None
 
     def _origin(self, value: Value | None, record: Record) -> ir_build.Value | int | None:
         """What the graph has of a kept value: a node on a path, or an argument beside it."""
