@@ -333,6 +333,63 @@ def test_a_picture_is_drawn(capfd: Read) -> None:
     assert "<svg" in capfd.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("d.md", "### Autograd graph"),
+        ("d.HTM", "<!doctype html>"),
+        ("d.json", "{"),
+        ("d.mmd", "---\nconfig:"),
+        ("d.mermaid", "---\nconfig:"),
+        ("d.dot", "digraph"),
+        ("d.gv", "digraph"),
+        ("d.txt", "+"),
+        ("d.log", "+"),
+        ("d", "+"),
+    ],
+)
+def test_the_name_of_the_file_says_the_form(name: str, start: str, files: Path) -> None:
+    assert main(["diff", "a.gir", "b.gir", "-o", name]) == 1
+    assert (files / name).read_text().startswith(start)
+
+
+@pytest.mark.usefixtures("dot_program")
+def test_the_name_of_the_file_may_be_that_of_a_picture(files: Path) -> None:
+    assert main(["diff", "a.gir", "b.gir", "-o", "d.svg"]) == 1
+    assert "<svg" in (files / "d.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--format dot -o d.md", "d.md is the name of markdown, and --format says dot: change one of them"),
+        ("--format text -o d.html", "d.html is the name of html, and --format says text: change one of them"),
+        ("--format svg -o d.gv", "d.gv is the name of dot, and --format says svg: change one of them"),
+        (
+            "-o d.png",
+            "d.png: a diff is drawn as svg: -o with a name that ends in .svg, "
+            "or write a .dot and draw it with dot -Tpng",
+        ),
+        ("-o d.gir", "d.gir is the name of a graph, and this writes a diff: call it x.txt or x.json"),
+        ("--format graph -o d.md", "unknown renderer 'graph': choose from "),
+    ],
+)
+def test_a_name_that_says_another_form_is_one_line(words: str, said: str, files: Path, capfd: Read) -> None:
+    # Nothing is compared for that.
+    assert main(["diff", "absent.gir", "b.gir", *words.split()]) == 2
+    read = capfd.readouterr()
+    assert read.out == ""
+    assert read.err.startswith(f"gradir: {said}")
+    assert read.err.count("\n") == 1
+    assert {path.name for path in files.iterdir()} == {"a.gir", "b.gir"}
+
+
+@pytest.mark.parametrize("words", ["--format json -o d.txt", "--format markdown -o d.log", "--format dot -o d.gv"])
+def test_a_name_that_fits_a_form_is_taken(words: str, files: Path) -> None:
+    assert main(["diff", "a.gir", "b.gir", *words.split()]) == 1
+    assert (files / words.rsplit(maxsplit=1)[-1]).stat().st_size
+
+
 @pytest.mark.usefixtures("files")
 def test_conditions_decide_the_exit_status(capfd: Read) -> None:
     assert main(["diff", "a.gir", "b.gir", "--fail-on", "params"]) == 1
