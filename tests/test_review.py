@@ -28,11 +28,13 @@ from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.marks import SIGNS, status
 from gradir.ir.totals import totals
 from gradir.ir.validate import check
+from gradir.review import report
+from gradir.review.comparison import Comparison
 from gradir.review.conditions import parsed
 from gradir.review.text import ANSI
 
 Read = pytest.CaptureFixture[str]
-LIMIT = 65_536
+LIMIT = 60_000
 
 
 def layers(count: int, op: str = "exp") -> Graph:
@@ -130,7 +132,7 @@ def test_the_table_of_a_report_counts_every_changed_node(pair: tuple[Graph, Grap
     a, b = pair
     found = compare(a, b)
     text = markdown(a, b, found)
-    assert len(text) < LIMIT
+    assert len(text.encode()) <= LIMIT
     if not found:
         assert text == "### Autograd graph: no difference\n"
         return
@@ -152,7 +154,7 @@ def test_a_report_names_what_was_cut_off_first() -> None:
 def test_a_report_of_hostile_names_stays_in_its_table() -> None:
     a, b = Graph.of([]), hostile()
     text = markdown(a, b, compare(a, b))
-    assert len(text) < LIMIT
+    assert len(text.encode()) <= LIMIT
     table = rows(text)
     assert {len(row) for row in table} == {7}
     assert len(table) >= len(HOSTILE_LABELS)
@@ -166,11 +168,29 @@ def test_a_report_of_a_large_change_fits_into_a_comment() -> None:
     more = [Node(f"h.{module}/cos:{n}", op="cos", scope=f"h.{module}") for module in range(100) for n in range(module)]
     b = replace(b, nodes={**b.nodes, **{node.id: node for node in more}})
     text = markdown(a, b, compare(a, b))
-    assert len(text) < LIMIT
+    assert len(text.encode()) <= LIMIT
     assert "more modules" in text
     assert re.search(r"… [\d,]+ more lines: gradir diff --full shows them all", text)
     assert text.count("```") % 2 == 0
     assert text.endswith("</details>\n")
+
+
+@pytest.mark.parametrize(
+    "name", ["層" * 100, "\U0001f9e0" * 100, "\u202e" * 60, "`" * 300, "m" * 119], ids=lambda name: ascii(name[:1])
+)
+def test_a_report_of_long_names_fits_into_a_comment(name: str) -> None:
+    a, b = (
+        Graph.of([Node(f"{n}.{name}/f:{k}", op=f"{op}{n}", scope=f"{n}.{name}") for n in range(60) for k in range(9)])
+        for op in ("exp", "sin")
+    )
+    text = Comparison(a, b).linked_diff().to("markdown")
+    assert LIMIT - 2_000 < len(text.encode()) <= LIMIT
+    assert text.endswith("</details>\n")
+    assert re.search(r"\n… [\d,]+ more lines: gradir diff --full shows them all\n`{3,}\n", text)
+    picture = "graph LR\n" + "a --> b\n" * 7_500
+    told = report.markdown(Comparison(a, b), picture=picture)
+    assert "No picture: a comment has no room for it" in told
+    assert len(told.encode()) <= LIMIT
 
 
 @pytest.mark.parametrize(
