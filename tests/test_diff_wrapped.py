@@ -33,7 +33,7 @@ def test_all_wrapped_modules_are_one_line_and_some_of_them_too() -> None:
     assert renamed("wrapped-some") == [(f"blocks.{n}.mlp.up", f"blocks.{n}.mlp.up.base", 8) for n in (1, 3, 5)]
     lines = str(gradir.diff(plain(), edited("wrapped-some"))).splitlines()
     where = "blocks.{1,3,5}.mlp.up"
-    assert f"  > 3 modules {where} -> {where}.base  24 nodes" in lines
+    assert f"  > 3 modules {where} -> {where}.base, each wrapped  24 nodes" in lines
     assert sum(line.startswith("  >") for line in lines) == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from gradir.diffs.growth import sizes
@@ -10,7 +11,7 @@ from gradir.ir.model import Ref
 from gradir.review.outline import Group
 from gradir.review.relative_changes import made_absolute
 from gradir.review.text import cut_line, group_title, module_line
-from gradir.review.wording import both_words, change_line, one_line
+from gradir.review.wording import both_words, change_line, nesting, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -26,6 +27,7 @@ _WHOLE: Final = "(whole graph)"
 _FOLLOWING: Final = "(follows from frozen parameters)"
 _OF_ALL: Final = "(follows from what changed for all)"
 _INPUTS: Final = "in"
+_ANY: Final = "*"
 _SIGN: Final = 2
 """Lines of the text report start with a sign and a blank."""
 
@@ -95,11 +97,12 @@ class _Listing:
         """Changes that are the same in several modules, as one; of ``others`` the nodes count only."""
         first = same[0]
         return ListedChange(
-            first.kind,
+            # A module that is wrapped has its name, in another one.
+            "moved" if nesting(first) else first.kind,
             group,
             line.text[_SIGN:],
             self._nodes([*same, *others]),
-            [*dict.fromkeys(filter(None, map(self._scope, same)))],
+            [*dict.fromkeys(chain.from_iterable(map(self._scopes, same)))],
             [*_names(first), *((one_line(field.name), *both_words(field)) for field in first.fields)],
             [slot for change in same if change.subject == "node" for slot in _new_slots(change)],
             [cut for change in same if (cut := self._comparison.cut_in_union(change))],
@@ -109,11 +112,23 @@ class _Listing:
         """The nodes of some changes, and of a parameter that gradient reaches no more or again, its node."""
         return [*dict.fromkeys(filter(None, map(self._comparison.node_in_union, changes)))]
 
-    def _scope(self, change: Change) -> str:
-        """The module that a change is about by itself."""
+    def _scopes(self, change: Change) -> list[str]:
+        """The modules that a change is about by itself; of those that were renamed alike, all."""
         if change.subject not in {"scope", "module"} or not change.id:
-            return ""
-        return self._comparison.path_in_union(change.id) if change.kind == "removed" else change.id
+            return []
+        if change.kind == "removed":
+            return [self._comparison.path_in_union(change.id)]
+        return self._instances(change) if change.subject == "module" else [change.id]
+
+    def _instances(self, change: Change) -> list[str]:
+        renamed, paths = self._comparison.renamed, self._comparison.correspondence.paths
+        if _ANY not in change.id.split("."):
+            return [change.id]
+        depth = change.id.count(".")
+        return [
+            new for old, new in paths.items() if old != new and new.count(".") == depth and renamed.before(new) == old
+            and all(mark in {_ANY, part} for mark, part in zip(change.id.split("."), new.split("."), strict=True))
+        ]  # fmt: skip
 
 
 def _names(change: Change) -> Iterator[tuple[str, str, str]]:

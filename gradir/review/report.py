@@ -18,7 +18,7 @@ from gradir.review.name_ranges import ranges
 from gradir.review.outline import folds
 from gradir.review.relative_changes import RelativeName, absolute_name, relative_name
 from gradir.review.text import render_brief, render_text
-from gradir.review.wording import both_words, change_summary, one_line
+from gradir.review.wording import both_words, change_summary, nesting, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -100,7 +100,7 @@ def _figures(comparison: Comparison) -> Iterator[str]:
     renamed = [change for change in diff.changes if change.subject == "module"]
     for change in renamed[:_MOST_RENAMED]:
         was, now = (code_span(name or "(top level)") for name in (change.was, change.id))
-        yield f"**Renamed:** {was} → {now}, {change_summary(change)}  "
+        yield f"**{(nesting(change) or change.kind).capitalize()}:** {was} → {now}, {change_summary(change)}  "
     if len(renamed) > _MOST_RENAMED:
         yield f"**Renamed:** {len(renamed) - _MOST_RENAMED:,} more modules  "
 
