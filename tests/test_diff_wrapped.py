@@ -6,13 +6,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from edited_gpt import edited, plain  # noqa: E402
+from edited_gpt import GPT, edited, plain  # noqa: E402
+from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.diffs.changes import Change  # noqa: E402
-from gradir.review.changed_modules import Renamed  # noqa: E402
+from gradir.review.changed_modules import Renamed, module_tree  # noqa: E402
 from gradir.review.comparison import Comparison  # noqa: E402
+from gradir.review.listed import listed  # noqa: E402
 from gradir.review.outline import Group  # noqa: E402
+from gradir.review.wording import change_line  # noqa: E402
 
 
 def renamed(name: str) -> list[tuple[str, str, int]]:
@@ -63,3 +66,105 @@ def test_equal_adapters_are_told_in_one_way_and_frozen_names_both() -> None:
 @pytest.mark.parametrize("name", ["sdpa", "norm", "lora-alone", "tied", "autocast"])
 def test_what_keeps_its_name_is_not_said_to_be_renamed(name: str) -> None:
     assert not renamed(name)
+
+
+WRAPPED = {
+    "wrapped-one": ["blocks.3.mlp.up -> blocks.3.mlp.up.base"],
+    "wrapped-all": ["blocks.*.mlp.up -> blocks.*.mlp.up.base"],
+    "wrapped-linears": [
+        f"blocks.*.{name} -> blocks.*.{name}.base" for name in ("attn.q", "attn.k", "attn.v", "mlp.down")
+    ],
+    "wrapped-attention": ["blocks.*.attn -> blocks.*.attn.base"],
+    "wrapped-blocks": ["blocks.* -> blocks.*.base"],
+    "in-sequential": ["blocks.*.mlp.up -> blocks.*.mlp.up.0"],
+    "one-in-sequential": ["blocks.3.mlp.up -> blocks.3.mlp.up.0"],
+}
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("name", WRAPPED)
+def test_what_is_wrapped_is_said_to_be_and_nothing_else(name: str, back: bool) -> None:
+    graphs = (edited(name), plain()) if back else (plain(), edited(name))
+    found = Comparison(*graphs)
+    told = {change_line(change).text for change in found.diff.changes if change.subject == "module"}
+    pairs = [pair.split(" -> ") for pair in WRAPPED[name]]
+    assert {text.rpartition("  ")[0] for text in told} == {
+        f"> module {inner} -> {outer}, unwrapped" if back else f"> module {outer} -> {inner}, wrapped"
+        for outer, inner in pairs
+    }
+    # All else is that the wrappers came, or went.
+    others = {(change.kind, change.subject, change.what) for change in found.diff.changes if change.subject != "module"}
+    kind = "Sequential" if "sequential" in name else "Wrapped"
+    assert others == {("removed" if back else "added", "scope", kind)}
+    count = f"{len(pairs)} module{'s'[: len(pairs) > 1]} {'un' * back}wrapped"
+    assert str(found.linked_diff()).splitlines()[0].endswith(f"; {count}")
+    assert f"**{'Unwrapped' if back else 'Wrapped'}:** `{pairs[0][back]}` →" in found.linked_diff().to("markdown")
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("name", WRAPPED)
+def test_the_list_of_a_page_names_the_modules_that_are_there(name: str, back: bool) -> None:
+    graphs = (edited(name), plain()) if back else (plain(), edited(name))
+    found = Comparison(*graphs)
+    changes = listed(found)
+    assert "renamed" not in {change.kind for change in changes}
+    moved = [change for change in changes if change.kind == "moved"]
+    assert len(moved) == len(WRAPPED[name])
+    layers = range(3, 4) if "one" in name else range(6)
+    for change, pair in zip(sorted(moved, key=lambda each: each.text), sorted(WRAPPED[name]), strict=True):
+        inside = pair.split(" -> ")[not back]
+        assert change.scopes == [inside.replace("*", str(layer)) for layer in layers]
+    assert all(scope in found.union.scopes for change in changes for scope in change.scopes)
+
+
+def test_of_renamed_modules_the_page_marks_those_alone() -> None:
+    from gradir_exporters._page.marks import STATUSES, node_statuses
+
+    found = Comparison(plain(), edited("wrapped-attention"))
+    union = found.union
+    nodes = [*union.nodes.values()]
+    numbers = {key: number for number, key in enumerate(union.nodes)}
+    marks = node_statuses(nodes, numbers, listed(found), module_tree(union))
+    moved = {node.scope for node, mark in zip(nodes, marks, strict=True) if STATUSES[mark] == "moved"}
+    assert moved
+    assert all(scope.split(".")[2:4] == ["attn", "base"] for scope in moved)
+    assert {STATUSES[mark] for mark in marks} == {"same", "moved"}
+
+
+def test_a_wrapped_model_is_the_one_below_it() -> None:
+    class Parallel(nn.Module):
+        def __init__(self, module: nn.Module) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, words: torch.Tensor) -> torch.Tensor:
+            return self.module(words)
+
+    def graph(model: nn.Module) -> gradir.Graph:
+        with gradir.record(model) as recorder:
+            loss = model(torch.zeros(1, 4, dtype=torch.long)).sum()
+        return recorder.capture(loss)
+
+    changes = gradir.diff(graph(GPT()), graph(Parallel(GPT()))).changes
+    assert [(change.kind, change.subject, change.was, change.id, change.what) for change in changes] == [
+        ("renamed", "module", "", "module", ""),
+        ("added", "scope", "", "", "Parallel"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["lora-one", "lora-up", "lora", "lora-alone"])
+def test_an_adapter_is_not_taken_for_what_it_adapts(name: str) -> None:
+    for found in (Comparison(plain(), edited(name)), Comparison(edited(name), plain())):
+        for old, new in found.correspondence.matched.items():
+            one, other = sorted((found.before.nodes[old].scope, found.after.nodes[new].scope), key=len)
+            assert other in {one, f"{one}.base"}
+        for old, new in found.correspondence.paths.items():
+            one, other = sorted((old, new), key=len)
+            assert other in {one, f"{one}.base"}
+
+
+def test_names_that_have_an_index_more_are_found() -> None:
+    found = Renamed([Change("renamed", "module", "h.*.up.0", was="h.*.up")])
+    assert found.before("h.3.up.0.act") == "h.3.up.act"
+    assert found.before("h.3.up.1.act") == "h.3.up.1.act"
+    assert found.before("h.3.up") == "h.3.up"
