@@ -63,9 +63,17 @@ def test_equal_adapters_are_told_in_one_way_and_frozen_names_both() -> None:
                 assert others == {path for path in entry.paths if ".v" in path}
 
 
-@pytest.mark.parametrize("name", ["sdpa", "norm", "lora-alone", "tied", "autocast"])
+@pytest.mark.parametrize("name", ["sdpa", "norm", "tied", "autocast"])
 def test_what_keeps_its_name_is_not_said_to_be_renamed(name: str) -> None:
     assert not renamed(name)
+
+
+def test_one_adapter_is_told_as_those_in_all_layers_are() -> None:
+    assert renamed("lora-one") == [("blocks.3.mlp.up", "blocks.3.mlp.up.base", 2)]
+    assert renamed("lora-up") == [("blocks.*.mlp.up", "blocks.*.mlp.up.base", 12)]
+    # In the first layer nothing that the frozen ones compute has a gradient.
+    alone = [f"blocks.{layer}.attn.{name}" for layer in range(1, 6) for name in "qv"]
+    assert sorted((was, now) for was, now, _ in renamed("lora-alone")) == [(path, f"{path}.base") for path in alone]
 
 
 WRAPPED = {
