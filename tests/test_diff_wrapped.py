@@ -125,6 +125,23 @@ def test_the_list_of_a_page_names_the_modules_that_are_there(name: str, back: bo
     assert all(scope in found.union.scopes for change in changes for scope in change.scopes)
 
 
+@pytest.mark.parametrize("name", ["sdpa", "norm", "lora", "lora-alone", "lora-one", "swapped", "autocast"])
+def test_the_list_of_a_page_says_renamed_of_no_module_that_was_not(name: str) -> None:
+    for graphs in ((plain(), edited(name)), (edited(name), plain())):
+        changes = listed(Comparison(*graphs))
+        assert changes
+        assert "renamed" not in {change.kind for change in changes}
+
+
+def test_a_module_of_which_no_node_was_found_is_wrapped_too() -> None:
+    found = Comparison(plain(), edited("lora-autocast"))
+    scopes = [change for change in found.diff.changes if (change.subject, change.kind) == ("scope", "renamed")]
+    assert [change_line(change).text for change in scopes[:1]] == [
+        "> scope blocks.0.attn.q -> blocks.0.attn.q.base, wrapped  Linear"
+    ]
+    assert {change.kind for change in listed(found) if change.text.startswith("scope ")} == {"added", "moved"}
+
+
 def test_of_renamed_modules_the_page_marks_those_alone() -> None:
     from gradir_exporters._page.marks import STATUSES, node_statuses
 

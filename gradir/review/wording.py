@@ -202,7 +202,7 @@ def nesting(change: Change) -> str:
     >>> nesting(Change("renamed", "module", "h.*.up.base", was="h.*.up"))
     'wrapped'
     """
-    if change.subject != "module" or change.was == change.id:
+    if change.kind != "renamed" or change.subject not in {"module", "scope"} or change.was == change.id:
         return ""
     inner, outer = (f"{name}." if name else "" for name in (change.id, change.was))
     return "wrapped" if inner.startswith(outer) else "unwrapped" if outer.startswith(inner) else ""

@@ -235,6 +235,7 @@ EDITS: Final[dict[str, Callable[[], Graph]]] = {
     "lora-up": partial(_captured, change=_each("mlp.up", Lora)),
     "lora-one": partial(_captured, change=_each("mlp.up", Lora, range(3, 4))),
     "lora": partial(_captured, change=_all(_each("attn.q", Lora), _each("attn.v", Lora))),
+    "lora-autocast": partial(_captured, change=_all(_each("attn.q", Lora), _each("attn.v", Lora)), autocast=True),
     "lora-alone": partial(_captured, change=_lora),
     "reduction": partial(_captured, reduction="sum"),
     "tied": partial(_captured, change=_tie),
