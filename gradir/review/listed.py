@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from gradir.diffs.growth import sizes
+from gradir.ir.ids import without_indices
 from gradir.ir.marks import ListedChange
 from gradir.ir.model import Ref
 from gradir.review.outline import Group
@@ -14,7 +16,7 @@ from gradir.review.text import cut_line, group_title, module_line
 from gradir.review.wording import both_words, change_line, nesting, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change
     from gradir.review.comparison import Comparison
@@ -121,14 +123,26 @@ class _Listing:
         return self._instances(change) if change.subject == "module" else [change.id]
 
     def _instances(self, change: Change) -> list[str]:
-        renamed, paths = self._comparison.renamed, self._comparison.correspondence.paths
-        if _ANY not in change.id.split("."):
+        """The modules that a rename with ``*`` in it is about."""
+        marks = change.id.split(".")
+        if _ANY not in marks:
             return [change.id]
-        depth = change.id.count(".")
+        before = self._comparison.renamed.before
         return [
-            new for old, new in paths.items() if old != new and new.count(".") == depth and renamed.before(new) == old
-            and all(mark in {_ANY, part} for mark, part in zip(change.id.split("."), new.split("."), strict=True))
-        ]  # fmt: skip
+            new
+            for old, new in self._renamed.get(without_indices(change.id), ())
+            if before(new) == old
+            and all(mark in {_ANY, part} for mark, part in zip(marks, new.split("."), strict=True))
+        ]
+
+    @cached_property
+    def _renamed(self) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """By what they are called now, but for indices, the modules that were called otherwise, with both names."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for old, new in self._comparison.correspondence.paths.items():
+            if old != new:
+                found.setdefault(without_indices(new), []).append((old, new))
+        return found
 
 
 def _names(change: Change) -> Iterator[tuple[str, str, str]]:
