@@ -11,6 +11,7 @@ from gradir.ir.marks import SIGNS, left_out, lost_slots, overlay_mark, stands_fo
 from gradir.ir.text import counted
 from gradir.passes import destinations
 from gradir.vocabulary import vocabulary_of
+from gradir_exporters._box_lines import box_lines, rows_below
 from gradir_exporters._box_words import (
     CONTEXT,
     CUT,
@@ -207,10 +208,14 @@ class Picture:
         tree, apart = _Tree(self._graph.scopes), frames(self._graph)
         for node in self._nodes:
             tree.open(apart.get(node.id, node.scope)).extend(self._boxes(node))
-        tree.open("").extend(Box(f"c{number}", "cut", stub.reason) for number, stub in enumerate(self._stubs))
+        tree.open("").extend(self._cut_boxes())
         if self._legend:
             tree.open("").append(self._legend)
         return tree.closed()
+
+    def _cut_boxes(self) -> Iterator[Box]:
+        for number, stub in enumerate(self._stubs):
+            yield Box(f"c{number}", "cut", joined(box_lines(stub.reason)))
 
     def _legend_group(self) -> Group | None:
         """The frame of the legend, where there is to be one."""
@@ -277,9 +282,18 @@ class Picture:
                 yield Arrow(keys[node.id], _slot_key(keys[node.id], number), "saved")
                 if slot.origin is not None and self._graph.nodes[slot.origin.id].role == "buffer":
                     yield Arrow(keys[slot.origin.id], _slot_key(keys[node.id], number), "buffer")
+        yield from self._cut_arrows()
+
+    def _cut_arrows(self) -> Iterator[Arrow]:
+        """From each cut to where it enters again; those of which that is not known stand below the last output."""
+        keys, elsewhere = self._keys, []
         for number, stub in enumerate(self._stubs):
             if stub.into and self._drawn(stub.into) in keys:
-                yield Arrow(f"c{number}", keys[self._drawn(stub.into)], "cut")
+                yield Arrow(f"c{number}", keys[self._drawn(stub.into)], CUT)
+            else:
+                elsewhere.append(f"c{number}")
+        outputs = [keys[node.id] for node in self._nodes if node.role == "output"][-1:]
+        yield from (Arrow(*ends, BESIDE) for ends in rows_below(outputs, elsewhere))
 
     def _leads_nowhere(self, edge: Edge) -> bool:
         """Whether nothing flows there any more."""

@@ -48,7 +48,10 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Capture and write."""
     from gradir import api, files
+    from gradir.cli.suffixes import check_graph_name
 
+    check_graph_name(options.output)
+    files.check_place(options.output)
     if options.graph == "forward" and options.verify:
         raise CaptureError("--verify checks an autograd graph, and --graph forward writes none: choose one of them")
     # The program may change the working directory, and its standard output is not that of this command.

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from gradir.protocols import Options
     from gradir.review.comparison import Comparison
 
-__all__ = ["add_options", "check_options", "compared", "loaded", "show", "status_of"]
+__all__ = ["TEXT", "add_options", "check_options", "compared", "loaded", "show", "status_of"]
 
 _NTH: Final = ("first", "second")
-_TEXT: Final = "text"
+TEXT: Final = "text"
 
 
 def add_options(parser: Parser) -> None:
     """Add the options that say how a diff is made and shown."""
     parser.tell_options(_options_of, "after --format NAME also that renderer's options")
-    form = parser.add_argument("--format", metavar="NAME", default=_TEXT)
+    form = parser.add_argument("--format", metavar="NAME", default=TEXT)
     add_option(parser, "renderer")
     parser.add_argument(
         "--full",
@@ -60,10 +60,10 @@ def check_options(options: argparse.Namespace) -> None:
         if not options.fail_on.strip():
             raise GradirError("--fail-on needs a condition, such as cuts; leave it out to fail on any difference")
         parsed(options.fail_on)
-    if options.format != _TEXT or options.option:
+    if options.format != TEXT or options.option:
         from gradir import registry
 
-        registry.renderer_options(_renderer(options), _values(options))
+        registry.renderer_options(_renderer(options.format), _values(options))
 
 
 def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Comparison:
@@ -122,7 +122,8 @@ def status_of(comparison: Comparison, options: argparse.Namespace) -> int:
 def _options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]]:
     from gradir import registry
 
-    return namespace.format, registry.renderer(_renderer(namespace)).options
+    name = namespace.format or TEXT
+    return name, registry.renderer(_renderer(name)).options
 
 
 def _ignored(options: argparse.Namespace) -> list[str]:
@@ -131,7 +132,7 @@ def _ignored(options: argparse.Namespace) -> list[str]:
 
 def _shown(comparison: Comparison, options: argparse.Namespace) -> bytes:
     values = _values(options)
-    if options.format == _TEXT and not options.option:
+    if options.format == TEXT and not options.option:
         # Not by the registry: to find what else there is takes longer than to write a small diff.
         from gradir.renderers.reports import TextOptions, TextRenderer
 
@@ -139,7 +140,7 @@ def _shown(comparison: Comparison, options: argparse.Namespace) -> bytes:
     from gradir import registry
     from gradir.renderers.diagrams import PictureOptions
 
-    renderer = _renderer(options)
+    renderer = _renderer(options.format)
     is_drawn = issubclass(registry.renderer(renderer).options, PictureOptions)
     if is_drawn and comparison.diff and not comparison.changed_part().nodes:
         report("no node changed by itself: there is nothing to draw; --format text says what there is")
@@ -151,20 +152,19 @@ def _shown(comparison: Comparison, options: argparse.Namespace) -> bytes:
     return render(text, options.format)
 
 
-def _renderer(options: argparse.Namespace) -> str:
+def _renderer(name: str) -> str:
     """The renderer of a format; a picture is drawn of the text of ``dot``."""
     from gradir import registry
 
-    name: str = options.format
     return "dot" if name == registry.DRAWN and name not in registry.renderer_names() else name
 
 
 def _values(options: argparse.Namespace) -> dict[str, Any]:
     """The options of the renderer; those with a word of their own are the text form's."""
     values = given_options(options)
-    if options.format == _TEXT:
+    if options.format == TEXT:
         return {"full": options.full, "color": _wants_colour(options), "width": _columns(options), **values}
-    return {"legend": True, **values} if options.format != _renderer(options) else values
+    return {"legend": True, **values} if options.format != _renderer(options.format) else values
 
 
 def _tell_names(form: argparse.Action, ignored: argparse.Action, failing: argparse.Action) -> None:
@@ -173,8 +173,9 @@ def _tell_names(form: argparse.Action, ignored: argparse.Action, failing: argpar
     from gradir.diffs.ignoring import WHOLE
     from gradir.review.conditions import METRICS
 
-    names = ", ".join(sorted({*registry.renderer_names(), registry.DRAWN}, key=lambda name: (name != _TEXT, name)))
-    form.help = f"how the diff is shown: {names} (default: {_TEXT})".replace("%", "%%")
+    names = ", ".join(sorted({*registry.renderer_names(), registry.DRAWN}, key=lambda name: (name != TEXT, name)))
+    default = f"what the name of -o ends in, or {TEXT}" if form.default is None else TEXT
+    form.help = f"how the diff is shown: {names} (default: {default})".replace("%", "%%")
     ignored.help = f"fields that do not count, such as source,attrs.eps,saved; also {', '.join(WHOLE)}"
     metrics = ", ".join(METRICS)
     failing.help = f"exit with status 1 only where one changes, or grows by more, as in params,nodes>5%%: {metrics}"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gradir.ir import Cut
     from gradir.ir.module_tree import ModuleTree
     from gradir.review.changed_modules import ModuleOrder, Renamed, WholeModules
+    from gradir.review.drawn_union import DrawnUnion
     from gradir.review.frozen_parameters import Frozen
     from gradir.review.lost_inputs import LostInput
     from gradir.review.outline import Outline
@@ -212,6 +213,13 @@ class Comparison:
         return marked_union(self.before, self.after, self.diff, self.correspondence)
 
     @cached_property
+    def drawn_union(self) -> DrawnUnion:
+        """The same as pictures show it, and what stands for the nodes that are not in it."""
+        from gradir.review.drawn_union import drawn_union
+
+        return drawn_union(self.union)
+
+    @cached_property
     def _union_ids(self) -> Mapping[str, str]:
         from gradir.diffs.marked_union import union_ids
 
@@ -231,6 +239,11 @@ class Comparison:
         is_gone = (change.kind == "removed") == (change.subject == "node")
         found = self._union_ids.get(change.id, change.id) if is_gone else change.id
         return found if found in self.union.nodes else ""
+
+    def drawn_node(self, change: Change) -> str:
+        """The same in `drawn_union`."""
+        found = self.node_in_union(change)
+        return self.drawn_union.instead.get(found, found)
 
     def cut_in_union(self, change: Change) -> Cut | None:
         """The cut that came or went, with the nodes and the module of `union`; nothing of another change."""
@@ -256,7 +269,7 @@ class Comparison:
         return self._union_paths.get(path, path)
 
     def changed_part(self, hops: int = _HOPS) -> Graph:
-        """What changed, each node marked, with what is at most ``hops`` edges away.
+        """What changed, each node marked, with what is at most ``hops`` edges away, without gradient accumulators.
 
         >>> from gradir.ir import Node, Ref
         >>> a = Graph.of([Node("a"), Node("b", inputs=(Ref("a", 0),)), Node("c", inputs=(Ref("b", 0),))])
@@ -267,7 +280,8 @@ class Comparison:
         from gradir.ir.marks import status
         from gradir.passes import around
 
-        return around(self.union, [node.id for node in self.union.nodes.values() if status(node)], hops)
+        union = self.drawn_union.graph
+        return around(union, [node.id for node in union.nodes.values() if status(node)], hops)
 
     def drawn_part(self, hops: int = _HOPS, *, with_explained: bool = True) -> Graph:
         """The same as the outline tells it, for a picture: equal changes once, and modules that came or went folded.

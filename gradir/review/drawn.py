@@ -58,7 +58,7 @@ class _Whole(NamedTuple):
 class _Drawing:
     def __init__(self, comparison: Comparison, *, with_explained: bool) -> None:
         self._comparison = comparison
-        self._union = comparison.union
+        self._union = comparison.drawn_union.graph
         self._shown: dict[str, int] = {}
         """By node that is drawn as changed for how many it stands."""
         self._instead: dict[str, str] = {}
@@ -72,7 +72,8 @@ class _Drawing:
                 self._show_alike(entry.paths, entry.changes)
                 continue
             for paths in _alike(entry.paths):
-                nodes = self._show_places(paths, entry.changes)
+                # A tensor and what takes its gradient are one.
+                nodes = dict.fromkeys(self._show_places(paths, entry.changes))
                 if len(nodes) > 1:
                     self._fold(_Whole(entry, paths), nodes)
             for relative, by in entry.readers:
@@ -101,7 +102,7 @@ class _Drawing:
         """Draw changes that the outline tells in one line, those that are the same for their modules once."""
         together: dict[tuple[RelativeChanges, str], list[Change]] = {}
         for change in changes:
-            node = self._comparison.node_in_union(change)
+            node = self._comparison.drawn_node(change)
             # A parameter that was cut off may lie in a module that is gone.
             if node and node not in self._instead and node not in self._shown:
                 scope = self._union.nodes[node].scope
@@ -111,7 +112,7 @@ class _Drawing:
 
     def _show(self, same: Sequence[Change]) -> str:
         """Draw the first of some changes that are the same; the node, if it is one that is drawn."""
-        first, *others = map(self._comparison.node_in_union, same)
+        first, *others = map(self._comparison.drawn_node, same)
         if not first or not status(self._union.nodes[first]):
             return ""
         self._shown[first] = len(same)

@@ -24,6 +24,7 @@ from gradir.review.wording import (
     field_text,
     heading,
     module_name,
+    nesting,
     one_line,
     sign_line,
     wrapped,
@@ -166,7 +167,8 @@ def _fact_lines(facts: Iterable[Change]) -> Iterator[Line]:
         renamed = [first, *others]
         was, now = (ranges(names) for names in ([each.was for each in renamed], [each.id for each in renamed]))
         nodes = counted(sum(each.nodes for each in renamed), "node")
-        yield sign_line("renamed", f"{len(renamed):,} modules {was} -> {now}  {nodes}")
+        how = f", each {nesting(first)}" if nesting(first) else ""
+        yield sign_line("renamed", f"{len(renamed):,} modules {was} -> {now}{how}  {nodes}")
 
 
 def cut_line(cuts: Cuts) -> Line:
