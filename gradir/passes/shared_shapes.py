@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gradir.ir.model import bounded
 from gradir.vocabulary.shared import KEEPS_DIMENSIONS, PRODUCT
@@ -42,10 +42,11 @@ def operand_sizes(value: AttrValue, shapes: Sequence[Shape | None]) -> tuple[tup
     >>> operand_sizes((((2,), (0,)), ((), ())), [(5, 7, 8), (8, 2, 4)])
     ((8, 1, 35), (8, 1, 8))
     """
+    # What a file holds may be anything.
+    given: Any = value
     try:
-        (summed, together) = value  # type: ignore[misc]
-        pairs = zip(summed, together, shapes, strict=True)
-        return tuple(_sizes(*pair) for pair in pairs)
+        summed, together = given
+        return tuple([_sizes(*each) for each in zip(summed, together, shapes, strict=True)])
     except (TypeError, ValueError, IndexError):
         return (None, None)
 
@@ -75,4 +76,9 @@ def parameter_shape(shape: Shape | None, users: Sequence[tuple[Word, int]]) -> S
         return tuple(sorted(size for size in sizes if size != 1)) or (1,)
     if users and not any(word.op in KEEPS_DIMENSIONS for word, _ in users):
         return count_of(shape) or shape
-    return tuple(sorted((size for size in shape if size != 1), key=lambda size: (isinstance(size, str), str(size).zfill(20)))) or (1,)
+    return tuple(sorted((size for size in shape if size != 1), key=_place)) or (1,)
+
+
+def _place(size: int | str) -> tuple[bool, int, str]:
+    """Numbers in their order, then sizes that are not known."""
+    return (False, size, "") if isinstance(size, int) else (True, 0, size)

@@ -16,7 +16,7 @@ from gradir.ir.order import postorder
 from gradir.passes.shared_shapes import count_of, parameter_shape
 from gradir.passes.terms import Slot
 from gradir.passes.translating import Translation, Word
-from gradir.vocabulary import Vocabulary, vocabulary_of
+from gradir.vocabulary import vocabulary_of
 from gradir.vocabulary.shared import NAMES, UNORDERED
 
 if TYPE_CHECKING:
@@ -163,7 +163,8 @@ class _Telling:
 
         for word in depths:
             if words[word].op in UNORDERED:
-                words[word] = words[word]._replace(inputs=tuple(sorted(words[word].inputs, key=place)))
+                inputs = words[word].inputs
+                words[word] = words[word].with_slots(sorted(range(len(inputs)), key=lambda at: place(inputs[at])))
         return postorder(roots, sources)
 
     def _name(self, word: Word) -> str:
@@ -195,10 +196,10 @@ class _Telling:
         """The graph of the words that an output depends on."""
         words = self._translation.words
         users: defaultdict[int, list[tuple[Word, int]]] = defaultdict(list)
-        for word in self._order:
-            for number, slot in enumerate(words[word].inputs):
+        for taker in self._order:
+            for number, slot in enumerate(words[taker].inputs):
                 if slot is not None:
-                    users[slot.word].append((words[word], number))
+                    users[slot.word].append((words[taker], number))
         allocator = IdAllocator()
         ids: dict[int, str] = {}
         nodes = []

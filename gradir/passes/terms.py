@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple, Protocol
 
-__all__ = ["Found", "Rule", "Slot", "Term", "Words", "condition_of", "matches", "parsed_rule", "parsed_term"]
+__all__ = ["Found", "Matcher", "Rule", "Slot", "Term", "Words", "condition_of", "parsed_rule", "parsed_term"]
 
 _TOKEN: Final = re.compile(r"\s*([A-Za-z0-9_.]+|[-~%@?:,()\[\]=])")
 _MOST_BEHIND: Final = 8
 """No more factors and masks are looked behind, so that a long chain of them costs no more than its length."""
 
 _DEPTH: Final = 16
+_FACTORS: Final = frozenset({"div", "mul"})
+_MASKS: Final = frozenset({"add", "where"})
 
 
 class Slot(NamedTuple):
@@ -96,8 +99,9 @@ def parsed_term(text: str) -> Term:
     tokens = _TOKEN.findall(text)
     if "".join(tokens) != "".join(text.split()):
         raise ValueError(f"{text!r} is no term")
-    term, end = _term(tokens, 0, _DEPTH)
-    if end != len(tokens):
+    reader = _Reader(tokens)
+    term = reader.term(_DEPTH)
+    if reader.next():
         raise ValueError(f"{text!r} goes on after its term")
     return term
 
@@ -113,122 +117,145 @@ def condition_of(key: str) -> tuple[str, Mapping[str, str]]:
     return op, dict(part.partition("=")[::2] for part in rest.split(",") if part)
 
 
-def _term(tokens: list[str], at: int, depth: int) -> tuple[Term, int]:
-    if at >= len(tokens) or not depth:
-        raise ValueError("a term ends too early, or is nested too deep")
-    token = tokens[at]
-    if token in "~%":
-        term, end = _term(tokens, at + 1, depth - 1)
-        return term._replace(behind=token), end
-    if token == "-":
-        return Term("constant"), at + 1
-    if token == "@":
-        term, end = _term(tokens, at + 1, depth - 1)
-        return term._replace(is_parameter=True), end
-    following = tokens[at + 1] if at + 1 < len(tokens) else ""
-    if following == ":":
-        term, end = _term(tokens, at + 2, depth - 1)
-        return term._replace(called=token), end
-    if following == "?":
-        return Term("value", token, is_optional=True), at + 2
-    if following in ("(", "["):
-        return _word(tokens, at, depth)
-    # In a pattern a number is a constant; in what is made of an operation it is a slot of that.
-    return Term("value", token), at + 1
+class _Reader:
+    """Takes tokens from the left."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self._tokens = tokens[::-1]
+
+    def next(self) -> str:
+        """The token that is taken next; nothing at the end."""
+        return self._tokens[-1] if self._tokens else ""
+
+    def take(self) -> str:
+        """The next token, which is taken."""
+        if not self._tokens:
+            raise ValueError("a term ends too early")
+        return self._tokens.pop()
+
+    def term(self, depth: int) -> Term:
+        """The term that begins here."""
+        if not depth:
+            raise ValueError("a term is nested too deep")
+        first = self.take()
+        if first == "-":
+            return Term("constant")
+        if first == "@":
+            return self.term(depth - 1)._replace(is_parameter=True)
+        if first in "~%":
+            return self.term(depth - 1)._replace(behind=first)
+        return self._named(first, depth)
+
+    def _named(self, name: str, depth: int) -> Term:
+        following = self.next()
+        if following in ("(", "["):
+            settings = tuple(self._settings())
+            return Term("word", name, tuple(self._inputs(depth)), settings)
+        if following == ":":
+            self.take()
+            return self.term(depth - 1)._replace(called=name)
+        if following == "?":
+            self.take()
+        return Term("value", name, is_optional=following == "?")
+
+    def _settings(self) -> Iterator[tuple[str, str]]:
+        end = "[" if self.next() == "[" else ""
+        while end and end != "]":
+            self.take()
+            key, _, value = self.take(), self.take(), self.take()
+            yield key, value
+            end = self.next()
+        if end:
+            self.take()
+
+    def _inputs(self, depth: int) -> Iterator[Term]:
+        end = self.take()
+        while end != ")":
+            yield self.term(depth - 1)
+            end = self.take()
+            if end not in ",)":
+                raise ValueError(f"inputs end in {end!r}")
 
 
-def _word(tokens: list[str], at: int, depth: int) -> tuple[Term, int]:
-    settings: list[tuple[str, str]] = []
-    name, at = tokens[at], at + 1
-    if tokens[at] == "[":
-        end = tokens.index("]", at)
-        settings = [(tokens[here], tokens[here + 2]) for here in range(at + 1, end, 4)]
-        at = end + 1
-    inputs: list[Term] = []
-    if at >= len(tokens) or tokens[at] != "(":
-        raise ValueError(f"{name} has no inputs")
-    while tokens[at] != ")":
-        term, at = _term(tokens, at + 1, depth - 1)
-        inputs.append(term)
-        if at >= len(tokens) or tokens[at] not in ",)":
-            raise ValueError(f"the inputs of {name} do not end")
-    return Term("word", name, tuple(inputs), tuple(settings)), at + 1
+class Matcher:
+    """Looks for patterns in words; ``commutative`` are those whose two inputs may change places."""
 
+    def __init__(self, words: Words, commutative: AbstractSet[str]) -> None:
+        self._words = words
+        self._commutative = commutative
 
-def matches(term: Term, words: Words, at: Slot | None, commutative: Callable[[str], bool]) -> Iterator[Found]:
-    """All that a pattern matches at a place, at most a few; the depth is that of the pattern."""
-    yield from _matches(term, words, at, None, commutative, Found())
+    def matches(self, pattern: Term, at: Slot) -> Iterator[Found]:
+        """All that a pattern matches at a place, at most a few; the depth is that of the pattern."""
+        return self._matches(pattern, at, None, Found())
 
+    def _matches(self, term: Term, at: Slot | None, constant: float | None, found: Found) -> Iterator[Found]:
+        if at is None:
+            return self._nothing(term, constant, found)
+        if term.behind:
+            return self._behind(term, at, found)
+        if term.kind == "word":
+            is_it = self._words.op(at.word) == term.name and not at.output_nr
+            return self._word(term, at.word, found) if is_it else iter(())
+        return self._value(term, at, found)
 
-def _matches(
-    term: Term, words: Words, at: Slot | None, constant: float | None, commutative: Callable[[str], bool], found: Found
-) -> Iterator[Found]:
-    if at is None:
-        if term.kind == "constant" or term.is_optional:
-            yield _with(found, term.name, None) if term.is_optional else found
-        elif term.kind == "value" and term.name.isdecimal() and constant == float(term.name):
+    @staticmethod
+    def _nothing(term: Term, constant: float | None, found: Found) -> Iterator[Found]:
+        """What an empty slot matches, that may hold a constant."""
+        if term.is_optional:
+            yield _with(found, term.name, None)
+        elif term.kind == "constant" or (_is_number(term) and constant == float(term.name)):
             yield found
-        return
-    if term.kind == "constant" or (term.kind == "value" and term.name.isdecimal()):
-        return
-    if term.behind:
-        # The innermost first: what is left of a factor has to be more than a factor.
-        for place, through in reversed([*_behind(words, at, masks=term.behind == "%")]):
-            gone = found._replace(words=(*found.words, *through))
-            yield from _matches(term._replace(behind=""), words, place, None, commutative, gone)
-        return
-    if term.kind == "value":
-        if term.is_parameter and words.op(at.word):
+
+    def _value(self, term: Term, at: Slot, found: Found) -> Iterator[Found]:
+        if term.kind == "constant" or _is_number(term) or (term.is_parameter and self._words.op(at.word)):
             return
         if term.name not in found.values:
             yield _with(found, term.name, at)
         elif found.values[term.name] == at:
             yield found
-        return
-    if words.op(at.word) != term.name or at.output_nr:
-        return
-    yield from _inputs_match(term, words, at.word, commutative, found)
 
+    def _behind(self, term: Term, at: Slot, found: Found) -> Iterator[Found]:
+        """What matches a value, or what it is made of by factors alone, the innermost first."""
+        inner = term._replace(behind="")
+        for place, through in reversed([*self._made_of(at, masks=term.behind == "%")]):
+            yield from self._matches(inner, place, None, found._replace(words=(*found.words, *through)))
 
-def _inputs_match(
-    term: Term, words: Words, word: int, commutative: Callable[[str], bool], found: Found
-) -> Iterator[Found]:
-    inputs = words.inputs(word)
-    if len(inputs) != len(term.inputs):
-        return
-    found = found._replace(words=(*found.words, word))
-    if term.called:
-        found = _with(found, term.called, Slot(word))
-    slots = range(len(inputs))
-    for order in (slots, slots[::-1]) if len(inputs) == 2 and commutative(term.name) else (slots,):
-        partial = [found]
-        for pattern, slot in zip(term.inputs, order, strict=True):
-            constant = words.constant(word, slot) if inputs[slot] is None else None
-            partial = [
-                further
-                for each in partial
-                for further in _matches(pattern, words, inputs[slot], constant, commutative, each)
-            ]
-            if not partial:
-                break
-        yield from partial
-
-
-def _behind(words: Words, at: Slot, *, masks: bool) -> Iterator[tuple[Slot, tuple[int, ...]]]:
-    """A value and what it is made of by factors (and masks) alone, each with what was gone through."""
-    through: tuple[int, ...] = ()
-    yield at, through
-    around = {"mul", "div", "where", "add"} if masks else {"mul", "div"}
-    for _ in range(_MOST_BEHIND):
-        inputs = words.inputs(at.word)
-        if at.output_nr or words.op(at.word) not in around or len(inputs) != 2 or inputs[1] is not None:
+    def _word(self, term: Term, word: int, found: Found) -> Iterator[Found]:
+        inputs = self._words.inputs(word)
+        if len(inputs) != len(term.inputs):
             return
-        source = inputs[0]
-        if source is None:
-            return
-        through = (*through, at.word)
-        at = source
+        found = found._replace(words=(*found.words, word))
+        if term.called:
+            found = _with(found, term.called, Slot(word))
+        slots = range(len(inputs))
+        for order in (slots, slots[::-1]) if len(inputs) == 2 and term.name in self._commutative else (slots,):
+            partial = [found]
+            for pattern, slot in zip(term.inputs, order, strict=True):
+                constant = self._words.constant(word, slot) if inputs[slot] is None else None
+                partial = [more for each in partial for more in self._matches(pattern, inputs[slot], constant, each)]
+                if not partial:
+                    break
+            yield from partial
+
+    def _made_of(self, at: Slot, *, masks: bool) -> Iterator[tuple[Slot, tuple[int, ...]]]:
+        """A value and what it is made of by factors (and masks) alone, each with what was gone through."""
+        through: tuple[int, ...] = ()
         yield at, through
+        around = _FACTORS | _MASKS if masks else _FACTORS
+        for _ in range(_MOST_BEHIND):
+            inputs = self._words.inputs(at.word)
+            if at.output_nr or self._words.op(at.word) not in around or len(inputs) != 2:
+                return
+            source, other = inputs
+            if source is None or other is not None:
+                return
+            through = (*through, at.word)
+            at = source
+            yield at, through
+
+
+def _is_number(term: Term) -> bool:
+    return term.kind == "value" and term.name.isdecimal()
 
 
 def _with(found: Found, name: str, at: Slot | None) -> Found:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.ir import Node, NonFinite, TensorMeta
 from gradir.passes.shared_shapes import elements, operand_sizes
-from gradir.passes.terms import Found, Rule, Slot, Term, condition_of, matches, parsed_rule, parsed_term
-from gradir.vocabulary.shared import COMMUTATIVE, PRODUCT, RULES, TWO_SIDED
+from gradir.passes.terms import Found, Matcher, Rule, Slot, Term, condition_of, parsed_rule, parsed_term
+from gradir.vocabulary.shared import COMMUTATIVE, RULES, TWO_SIDED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gradir.ir.model import AttrValue
     from gradir.vocabulary import Vocabulary
@@ -50,12 +50,21 @@ class Word(NamedTuple):
         names = list(dict.fromkeys(self.parts))
         return ", ".join([*names[:_MOST_NATIVE], "…"] if len(names) > _MOST_NATIVE else names)
 
+    def with_slots(self, order: Sequence[int]) -> Word:
+        """The word with its inputs, and what is known of them, in another order."""
+        return self._replace(
+            inputs=tuple([self.inputs[at] for at in order]),
+            operands=tuple([self.operands[at] for at in order if len(self.operands) == len(order)]),
+            constants=tuple([self.constants[at] for at in order if len(self.constants) == len(order)]),
+        )
+
 
 class Translation:
     """Words, each made when all its inputs are there."""
 
     def __init__(self, words: Vocabulary) -> None:
         self.words: list[Word] = []
+        self._matcher = Matcher(self, COMMUTATIVE)
         self._literal = words.literal
         self._contraction = words.contraction
         self._shared: defaultdict[str, list[tuple[Mapping[str, str], str]]] = defaultdict(list)
@@ -97,7 +106,9 @@ class Translation:
             (node.op,),
             tuple((name, node.attrs[key]) for key, name in self._settings.get(node.op, ()) if key in node.attrs),
             _axes(node, nodes),
-            operand_sizes(node.attrs[self._contraction], _shapes(node, nodes)) if self._contraction in node.attrs else (),
+            operand_sizes(node.attrs[self._contraction], _shapes(node, nodes))
+            if self._contraction in node.attrs
+            else (),
             tuple(self._constant(node, slot) for slot in range(len(inputs))) if None in inputs else (),
         )
         here = self._by_vocabulary(word)
@@ -125,11 +136,11 @@ class Translation:
     def _by_rule(self, here: Slot) -> Slot | None:
         word = self.words[here.word]
         for rule in _rules().get(word.op, ()) if not here.output_nr else ():
-            for found in matches(rule.pattern, self, here, COMMUTATIVE.__contains__):
+            for found in self._matcher.matches(rule.pattern, here):
                 if self._holds(rule.condition, here, found):
-                    parts = [part for each in sorted(set(found.words)) for part in self.words[each].parts]
+                    parts = dict.fromkeys(part for each in sorted(set(found.words)) for part in self.words[each].parts)
                     axes = next((axes for each in found.words if (axes := self.words[each].axes)), "")
-                    blank = Word("", (), word.node, word.outputs, tuple(parts), (), axes)
+                    blank = Word("", (), word.node, word.outputs, tuple(parts)[: _MOST_NATIVE + 1], (), axes)
                     return self._made(rule.replacement, found, blank)
         return None
 
@@ -165,13 +176,15 @@ class Translation:
         dtype = word.outputs[0].dtype if word.outputs else None
         below = outputs if term.name in _BY_ELEMENT else (TensorMeta(dtype),)
         inputs = tuple([self._term(each, found, word, below) for each in term.inputs])
-        return self._add(Word(term.name, inputs, word.node, outputs, word.parts, (*word.settings, *term.settings), word.axes))
+        return self._add(
+            Word(term.name, inputs, word.node, outputs, word.parts, (*word.settings, *term.settings), word.axes)
+        )
 
     def _add(self, word: Word) -> Slot:
         if word.op in TWO_SIDED and len(word.inputs) == 1:
             word = word._replace(inputs=(*word.inputs, None))
         if word.op in COMMUTATIVE | {"where"} and len(word.inputs) == 2 and word.inputs[0] is None:
-            word = word._replace(inputs=word.inputs[::-1], constants=word.constants[::-1])
+            word = word.with_slots((1, 0))
         self.words.append(word)
         return Slot(len(self.words) - 1)
 

@@ -64,7 +64,7 @@ class Vocabulary(NamedTuple):
     ``pow.exponent=2``."""
 
     settings: Mapping[str, str] = MappingProxyType({})
-    """Attributes that say the same in all frameworks, by ``operation.attribute``, as what the shared word calls them."""
+    """Attributes that say the same in all frameworks, by ``operation.attribute``, as the shared word calls them."""
 
     left_out: frozenset[str] = frozenset()
     """Operations with one input that no other framework has to have, beside shape operations and casts."""

@@ -51,6 +51,8 @@ RULES: Final = (
     "mul(square(x), x) -> cube(x)",
     "div(s:sum(x), -) -> mean(x) if mean",
     "mul(s:sum(x), -) -> mean(x) if mean",
+    "div(neg(s:sum(x)), -) -> neg(mean(x)) if mean",
+    "mul(neg(s:sum(x)), -) -> neg(mean(x)) if mean",
     "mean(neg(x)) -> neg(mean(x))",
     "sum(neg(x)) -> neg(sum(x))",
     # Variance, and what is made with it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 __all__ = ["GPT", "MLP", "gpt_loss", "mlp_loss"]
 
@@ -33,7 +33,7 @@ class Attention(nn.Module):
         q, k, v = (
             part(x).view(batch, length, self.heads, -1).transpose(1, 2) for part in (self.query, self.key, self.value)
         )
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
 
 
@@ -72,4 +72,4 @@ def mlp_loss(model: MLP) -> Tensor:
 
 def gpt_loss(model: GPT) -> Tensor:
     tokens = torch.zeros(2, 6, dtype=torch.long)
-    return F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+    return functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
