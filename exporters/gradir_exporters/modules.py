@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from gradir.ir.cuts import counts_text
+from gradir.ir.ids import numbered
 from gradir.ir.module_tree import DEEPEST, ModuleTree, without_steps
 from gradir.ir.text import printable, quoted
 from gradir.protocols import NoOptions, Options
@@ -27,7 +28,6 @@ _INDENT: Final = "  "
 _MERGES_EQUALS: Final = "ModuleList"
 """The class that prints a run of equal children once."""
 
-_MOST_DIGITS: Final = 18
 """What no list's index exceeds; Python refuses to read numbers of thousands of digits."""
 
 _MISLEADING: Final = re.compile(r"\s|\)|\(.*\): |$")
@@ -121,9 +121,8 @@ def _labelled(tree: ModuleTree, place: int, kinds: list[int]) -> Iterator[tuple[
 
 def _continues(tree: ModuleTree, before: int, child: int, kinds: list[int]) -> bool:
     """Whether a child is as the one before it and has the next number."""
-    name = tree.names[before]
-    is_number = name.isdecimal() and len(name) <= _MOST_DIGITS
-    return kinds[before] == kinds[child] and is_number and tree.names[child] == str(int(name) + 1)
+    found = numbered(tree.names[before])
+    return kinds[before] == kinds[child] and found is not None and tree.names[child] == f"{found[0]}{found[1] + 1}"
 
 
 def _label(name: str) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from gradir.gcpause import paused_gc
 from gradir.ir import Cut, Graph, Node, Producer, Ref, TensorMeta
-from gradir.ir.ids import IdAllocator
+from gradir.ir.ids import FreeIds, IdAllocator
 from gradir.ir.marks import failure
 from gradir.ir.order import postorder
 from gradir.passes.shared_shapes import count_of, parameter_shape
@@ -200,7 +200,7 @@ class _Telling:
             for number, slot in enumerate(words[taker].inputs):
                 if slot is not None:
                     users[slot.word].append((words[taker], number))
-        allocator = IdAllocator()
+        allocator, free = IdAllocator(), FreeIds()
         ids: dict[int, str] = {}
         nodes = []
         for number in self._order:
@@ -214,7 +214,7 @@ class _Telling:
 
     def _id(self, allocator: IdAllocator, word: Word) -> str:
         if word.node.role == "output":
-            return allocator.output(word.node.id.partition(":")[2])
+            return word.node.id
         if word.op:
             return allocator.function(self._scope(word), word.op)
         return allocator.tensor(self._name(word))
