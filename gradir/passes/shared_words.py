@@ -205,7 +205,7 @@ class _Telling:
         nodes = []
         for number in self._order:
             word = words[number]
-            ids[number] = self._id(allocator, word)
+            ids[number] = free.free(self._id(allocator, word))
             nodes.append(self._node(word, ids, users[number], number))
         cuts = [*self._cuts()]
         producer = self._graph.producer

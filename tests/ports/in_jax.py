@@ -136,7 +136,7 @@ def main() -> None:
 
     for name, port in PORTS.items():
         fn, arguments = port()
-        gradir.save(gradir.capture(fn, *arguments), Path(__file__).with_name(f"{name}.gir"))
+        gradir.save(gradir.capture(fn, *arguments), Path(__file__).with_name(f"{name}.gir"), format="msgpack")
 
 
 if __name__ == "__main__":
