@@ -22,8 +22,8 @@ from gradir_exporters._box_words import (
     cut_looks,
     frame_name,
     inlined,
+    keeps_frame,
     legend,
-    stands_for_steps,
 )
 from gradir_exporters._frames import frames, module_of
 from gradir_exporters._left_out import MORE, boxes_left_out, lines_left_out
@@ -135,7 +135,7 @@ class Group:
         while (
             len(self.items) == 1
             and isinstance(inner := self.items[0], Group)
-            and not stands_for_steps(scopes.get(self.path))
+            and not keeps_frame(scopes.get(self.path))
         ):
             self.part, self.path, self.items = f"{self.part}.{inner.part}", inner.path, inner.items
         name = frame_name(module_of(self.part), scopes.get(module_of(self.path)))

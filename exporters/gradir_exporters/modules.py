@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from gradir.ir.cuts import counts_text
 from gradir.ir.ids import numbered
-from gradir.ir.module_tree import DEEPEST, ModuleTree, without_steps
+from gradir.ir.module_tree import DEEPEST, ModuleTree, class_text, without_steps
 from gradir.ir.text import printable, quoted
 from gradir.protocols import NoOptions, Options
 
@@ -71,7 +71,7 @@ def _lines(tree: ModuleTree) -> Iterator[str]:
         indent, label, place = item
         scope, children = tree.scopes[place], tree.children[place]
         details = _details(scope)
-        head = f"{indent}{label}{printable(scope.class_name)}("
+        head = f"{indent}{label}{printable(class_text(scope))}("
         if not children and len(details) < 2:
             yield f"{head}{''.join(details)})"
             continue
@@ -96,7 +96,7 @@ def _kinds(tree: ModuleTree) -> list[int]:
     for place in reversed(range(len(tree.scopes))):
         scope = tree.scopes[place]
         below = tuple((tree.names[child], kinds[child]) for child in tree.children[place])
-        kinds[place] = numbers.setdefault((scope.class_name, scope.detail, below), len(numbers))
+        kinds[place] = numbers.setdefault((scope.class_name, scope.detail, scope.rounds, below), len(numbers))
     return kinds
 
 

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from math import prod
 from typing import Final
 
 from gradir.ir.ids import numbered, whole_name
@@ -16,8 +17,10 @@ __all__ = [
     "OUTSIDE",
     "Above",
     "ModuleTree",
+    "class_text",
     "common_path",
     "module_of",
+    "rounds_around",
     "rounds_of",
     "scope_depth",
     "split_path",
@@ -135,6 +138,36 @@ def module_of(node: Node) -> str:
     ('fc', 'fc')
     """
     return whole_name(node.label) if node.role == "module" else node.scope
+
+
+def class_text(scope: Scope) -> str:
+    """The class of a module, and how many rounds there are of a loop whose body it is.
+
+    >>> class_text(Scope("layers", "Block", rounds=6)), class_text(Scope("scan", rounds=5)), class_text(Scope("fc", "Fc"))
+    ('Block ×6', '×5', 'Fc')
+    """
+    return f"{scope.class_name} ×{scope.rounds:,}".lstrip() if scope.rounds else scope.class_name
+
+
+def rounds_around(scopes: Mapping[str, Scope]) -> Callable[[str], int]:
+    """What tells of a module how often it runs in the loops around it, as far as the graph has these once.
+
+    >>> around = rounds_around({"scan": Scope("scan", rounds=5), "scan.scan": Scope("scan.scan", rounds=3)})
+    >>> around("scan.scan.fc"), around("scan"), around("")
+    (15, 5, 1)
+    """
+    loops = {path: scope.rounds for path, scope in scopes.items() if scope.rounds}
+    known: dict[str, int] = {}
+
+    def around(path: str) -> int:
+        if not loops:
+            return 1
+        found = known.get(path)
+        if found is None:
+            found = known[path] = bounded(prod(loops.get(above, 1) for above in upwards(path)))
+        return found
+
+    return around
 
 
 def rounds_of(path: str) -> int:
