@@ -21,7 +21,8 @@ PORTS = Path(__file__).parent / "ports"
 @cache
 def models() -> Any:
     spec = spec_from_file_location("in_torch", PORTS / "in_torch.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -100,7 +101,8 @@ def test_the_command_says_what_both_have(tmp_path: Path, capsys: pytest.CaptureF
     assert "no difference in shared words" in capsys.readouterr().out
     assert cli.main(["diff", *paths]) == 1
     out, err = capsys.readouterr()
-    assert "the frameworks differ" in out and "--vocabulary" in err
+    assert "the frameworks differ" in out
+    assert "--vocabulary" in err
 
 
 @pytest.mark.parametrize("form", ["markdown", "json", "html", "mermaid", "dot"])

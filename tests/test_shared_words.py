@@ -53,7 +53,7 @@ def test_every_operation_has_a_term_of_its_slots(words) -> None:
 
 @pytest.mark.parametrize("text", ["mul(x", "mul x)", "mul(x))", "", "~", "mul[a=(x)", "(" * 40])
 def test_a_term_that_is_written_otherwise_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="term|inputs|ends"):
+    with pytest.raises(ValueError, match=r"term|inputs|ends"):
         parsed_term(text)
 
 

@@ -272,7 +272,7 @@ def frame_name(name: str, scope: Scope | None) -> str:
 
 
 def keeps_frame(scope: Scope | None) -> bool:
-    """Whether a frame says what the one inside does not: how equal steps follow each other, or how often a loop runs."""
+    """Whether a frame says what none inside does: how equal steps follow each other, or how often a loop runs."""
     return stands_for_steps(scope) or (scope is not None and scope.rounds > 0)
 
 

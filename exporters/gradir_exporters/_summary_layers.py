@@ -29,7 +29,7 @@ _OPERATIONS: Final = frozenset({"function", "module"})
 _NUMBER: Final = re.compile(r"_\d+\Z")
 
 _MOST_SIZES: Final = 64
-"""No tensor of torch has more; a longer shape is unknown, since it is told again for each module that it leaves."""
+"""No tensor of a model has more; a longer shape is unknown, since it is told again for each module that it leaves."""
 
 _MOST_SHAPES: Final = 16
 """Of a module that more distinct shapes leave they are unknown, for the same reason."""
