@@ -143,7 +143,7 @@ def module_of(node: Node) -> str:
 def class_text(scope: Scope) -> str:
     """The class of a module, and how many rounds there are of a loop whose body it is.
 
-    >>> class_text(Scope("layers", "Block", rounds=6)), class_text(Scope("scan", rounds=5)), class_text(Scope("", "Net"))
+    >>> class_text(Scope("h", "Block", rounds=6)), class_text(Scope("scan", rounds=5)), class_text(Scope("", "Net"))
     ('Block ×6', '×5', 'Net')
     """
     return f"{scope.class_name} ×{scope.rounds:,}".lstrip() if scope.rounds else scope.class_name
