@@ -121,6 +121,38 @@ def linen_gpt(blocks):
     return lambda p, tokens: cross_entropy(model.apply(p, tokens), tokens), (params, tokens)
 
 
+def shapes(names):
+    return {name: shaped((4, 4), f32) for name in names}
+
+
+def loop():
+    def loss(p, x):
+        def step(h, x):
+            h = jnp.tanh(h @ p["w"] + x)
+            return h, h
+
+        h, ys = jax.lax.scan(step, p["h"], x)
+        return jax.lax.cond(h.sum() > 0, lambda h: h.sum(), lambda h: (h * 2).sum(), h) + ys.sum()
+
+    return loss, (shapes("wh"), shaped((5, 4, 4), f32))
+
+
+def checkpointed():
+    def loss(p, x):
+        return (jax.checkpoint(lambda w: jnp.tanh(jnp.sin(x @ w)))(p["w"]) @ p["v"]).sum()
+
+    return loss, (shapes("wv"), shaped((4, 4), f32))
+
+
+def cut():
+    def loss(p, x):
+        h = x @ p["w"] + jax.lax.stop_gradient(x @ p["target"]) + jnp.round(x @ p["rounded"])
+        return jnp.where(x @ p["mask"] > 0, h, 0.0).sum()
+
+    integer = {"number": shaped((2,), i32)}
+    return loss, ({**shapes(["w", "target", "rounded", "mask", "unused"]), **integer}, shaped((2, 4), f32))
+
+
 PORTS = {
     "plain_mlp": plain_mlp,
     "linen_mlp": linen_mlp,
@@ -128,6 +160,9 @@ PORTS = {
     "linen_block": lambda: linen_gpt(1),
     "plain_stack": lambda: plain_gpt(3),
     "linen_stack": lambda: linen_gpt(3),
+    "loop": loop,
+    "checkpointed": checkpointed,
+    "cut": cut,
 }
 
 
