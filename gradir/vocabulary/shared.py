@@ -47,6 +47,7 @@ NAMES: Final = {
 """The last part of a parameter's name, as the layers of a framework call it, by what all call it here."""
 
 RULES: Final = (
+    "mul(mul(x, -), -) -> mul(x, -)",
     "mul(x, x) -> square(x)",
     "mul(square(x), x) -> cube(x)",
     "div(s:sum(x), -) -> mean(x) if mean",
@@ -75,6 +76,10 @@ RULES: Final = (
     "div(x, sqrt(add(mean(square(x)), -))) -> rms_norm(x, -)",
     "mul(x, mul(rsqrt(add(mean(square(x)), -)), @w)) -> rms_norm(x, w)",
     "mul(rms_norm(x, -), @w) -> rms_norm(x, w)",
+    # Of what has no gradient only the parameters are left.
+    "batch_norm(-, w, b) -> add(mul(w, -), b)",
+    "layer_norm(-, w, b) -> add(mul(w, -), b)",
+    "rms_norm(-, w) -> mul(w, -)",
     # Activations.
     "maximum(x, 0) -> relu(x)",
     "mul(x, sigmoid(x)) -> silu(x)",
