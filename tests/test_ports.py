@@ -35,6 +35,8 @@ def in_torch(kind: str, **how: Any) -> Graph:
     model, loss = {
         "mlp": (known.MLP, known.mlp_loss),
         "block": (known.GPT, known.gpt_loss),
+        "cnn": (known.CNN, known.cnn_loss),
+        "residuals": (known.Residuals, known.residuals_loss),
         "stack": (lambda **how: known.GPT(3, **how), known.gpt_loss),
     }[kind]
     made = model(**how)
@@ -47,8 +49,15 @@ def in_jax(name: str) -> Graph:
     return gradir.load(PORTS / f"{name}.gir")
 
 
-@pytest.mark.parametrize("written", ["plain", "linen"])
-@pytest.mark.parametrize(("kind", "operations"), [("mlp", 7), ("block", 27), ("stack", 63)])
+@pytest.mark.parametrize(
+    ("written", "kind", "operations"),
+    [
+        *((written, *each) for written in ("plain", "linen") for each in (("mlp", 7), ("block", 27), ("stack", 63))),
+        ("linen", "cnn", 9),
+        ("nnx", "residuals", 24),
+        ("equinox", "residuals", 24),
+    ],
+)
 def test_an_honest_port_has_no_difference(kind: str, operations: int, written: str) -> None:
     a, b = in_torch(kind), in_jax(f"{written}_{kind}")
     assert gradir.diff(a, b)

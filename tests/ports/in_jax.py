@@ -1,13 +1,18 @@
-"""Ports to JAX of the models in `in_torch.py`: as plain functions of dicts, and in flax linen."""
+"""Ports to JAX of the models in `in_torch.py`, as plain functions, in flax and in equinox; and programs for other tests.
+
+Run here it writes their graphs beside it.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax import nnx
 
 f32, i32, shaped = jnp.float32, jnp.int32, jax.ShapeDtypeStruct
 
@@ -121,6 +126,77 @@ def linen_gpt(blocks):
     return lambda p, tokens: cross_entropy(model.apply(p, tokens), tokens), (params, tokens)
 
 
+class CNN(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        x = nn.BatchNorm(use_running_average=False, name="bn")(nn.Conv(8, (3, 3), name="conv")(x))
+        x = nn.max_pool(nn.relu(x), (2, 2), (2, 2))
+        return nn.Dense(10, name="head")(x.reshape(x.shape[0], -1))
+
+
+def linen_cnn():
+    model, x = CNN(), shaped((2, 8, 8, 3), f32)
+    known = jax.eval_shape(model.init, jax.random.key(0), x)
+
+    def loss(params, stats, x):
+        y, _ = model.apply({"params": params, "batch_stats": stats}, x, mutable=["batch_stats"])
+        return (y**2).mean()
+
+    return loss, (known["params"], known["batch_stats"], x)
+
+
+class Residual(nnx.Module):
+    def __init__(self, rngs):
+        self.ln = nnx.LayerNorm(8, rngs=rngs)
+        self.fc1, self.fc2 = nnx.Linear(8, 32, rngs=rngs), nnx.Linear(32, 8, rngs=rngs)
+
+    def __call__(self, x):
+        return x + self.fc2(nnx.silu(self.fc1(self.ln(x))))
+
+
+class Residuals(nnx.Module):
+    def __init__(self, rngs):
+        self.blocks = getattr(nnx, "List", list)([Residual(rngs) for _ in range(3)])
+
+    def __call__(self, x):
+        for each in self.blocks:
+            x = each(x)
+        return x
+
+
+def nnx_residuals():
+    return lambda model, x: (model(x) ** 2).mean(), (Residuals(nnx.Rngs(0)), shaped((4, 8), f32))
+
+
+class EquinoxResidual(eqx.Module):
+    ln: eqx.nn.LayerNorm
+    fc1: eqx.nn.Linear
+    fc2: eqx.nn.Linear
+
+    def __init__(self, key):
+        self.ln = eqx.nn.LayerNorm(8)
+        self.fc1, self.fc2 = eqx.nn.Linear(8, 32, key=key), eqx.nn.Linear(32, 8, key=key)
+
+    def __call__(self, x):
+        return x + self.fc2(jax.nn.silu(self.fc1(self.ln(x))))
+
+
+class EquinoxResiduals(eqx.Module):
+    blocks: list
+
+    def __init__(self, key):
+        self.blocks = [EquinoxResidual(key) for _ in range(3)]
+
+    def __call__(self, x):
+        for each in self.blocks:
+            x = each(x)
+        return x
+
+
+def equinox_residuals():
+    return lambda model, x: (jax.vmap(model)(x) ** 2).mean(), (EquinoxResiduals(jax.random.key(0)), shaped((4, 8), f32))
+
+
 def shapes(names):
     return {name: shaped((4, 4), f32) for name in names}
 
@@ -160,6 +236,9 @@ PORTS = {
     "linen_block": lambda: linen_gpt(1),
     "plain_stack": lambda: plain_gpt(3),
     "linen_stack": lambda: linen_gpt(3),
+    "linen_cnn": linen_cnn,
+    "nnx_residuals": nnx_residuals,
+    "equinox_residuals": equinox_residuals,
     "loop": loop,
     "checkpointed": checkpointed,
     "cut": cut,

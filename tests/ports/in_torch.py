@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["GPT", "MLP", "gpt_loss", "mlp_loss"]
+__all__ = ["CNN", "GPT", "MLP", "Residuals", "cnn_loss", "gpt_loss", "mlp_loss", "residuals_loss"]
 
 
 ACTIVATIONS = {"gelu": lambda: nn.GELU("tanh"), "gelu_erf": nn.GELU, "relu": nn.ReLU, "silu": nn.SiLU}
@@ -64,6 +64,43 @@ class GPT(nn.Module):
         for block in self.h:
             x = block(x)
         return self.head(self.ln_f(x))
+
+
+class CNN(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.bn, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Linear(128, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(functional.max_pool2d(torch.relu(self.bn(self.conv(x))), 2).flatten(1))
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ln, self.fc1, self.fc2 = nn.LayerNorm(8), nn.Linear(8, 32), nn.Linear(32, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.fc2(functional.silu(self.fc1(self.ln(x))))
+
+
+class Residuals(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Residual() for _ in range(3)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def cnn_loss(model: CNN) -> Tensor:
+    return (model(torch.ones(2, 3, 8, 8)) ** 2).mean()
+
+
+def residuals_loss(model: Residuals) -> Tensor:
+    return (model(torch.ones(4, 8)) ** 2).mean()
 
 
 def mlp_loss(model: MLP) -> Tensor:
