@@ -1,4 +1,4 @@
-"""Ports to JAX of the models in `in_torch.py`, as plain functions, in flax and in equinox; and programs for other tests.
+"""Ports to JAX of the models in `in_torch.py`: plain functions, flax and equinox; and programs for other tests.
 
 Run here it writes their graphs beside it.
 """
