@@ -17,6 +17,7 @@ from gradir.ir.cuts import stubs
 from gradir.ir.edges import edges_beside, edges_into, have_edges_beside
 from gradir.ir.marks import SIGNS, left_out, lost_slots, overlay_mark, stands_for_several, status, times
 from gradir.ir.memo import Memo
+from gradir.ir.model import BESIDE as BESIDE_ROLES
 from gradir.ir.module_tree import split_path
 from gradir.progress import steps
 from gradir.protocols import Options
@@ -275,12 +276,14 @@ class Picture:
             yield "removed" if gone else edge.kind
 
     def _idle_buffers(self) -> frozenset[int]:
-        """The buffers that no edge touches: all they do is tell what a saved tensor is."""
-        alone = {number for number, node in enumerate(self._nodes) if node.role == "buffer" and not self._tails[number]}
+        """The buffers and inputs that no edge touches: all they do is tell what a saved tensor is."""
+        alone = {
+            number for number, node in enumerate(self._nodes) if node.role in BESIDE_ROLES and not self._tails[number]
+        }
         return frozenset(alone.difference(chain.from_iterable(self._tails)) if alone else ())
 
     def _saved_lines(self) -> Iterator[Line]:
-        buffers = {node.id: key for key, node in zip(self._keys, self._nodes, strict=True) if node.role == "buffer"}
+        buffers = {node.id: key for key, node in zip(self._keys, self._nodes, strict=True) if node.role in BESIDE_ROLES}
         for key, node in zip(self._keys, self._nodes, strict=True):
             if not node.saved:
                 continue

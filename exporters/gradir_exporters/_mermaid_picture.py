@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import sources
 from gradir.ir.marks import SIGNS, left_out, lost_slots, overlay_mark, stands_for_several, status, times
+from gradir.ir.model import BESIDE as BESIDE_ROLES
 from gradir.ir.text import counted
 from gradir.passes import destinations
 from gradir.vocabulary import vocabulary_of
@@ -23,8 +24,8 @@ from gradir_exporters._box_words import (
     cut_looks,
     frame_name,
     inlined,
+    keeps_frame,
     legend,
-    stands_for_steps,
 )
 from gradir_exporters._frames import frames, module_of
 from gradir_exporters._left_out import MORE, boxes_left_out, lines_left_out
@@ -136,7 +137,7 @@ class Group:
         while (
             len(self.items) == 1
             and isinstance(inner := self.items[0], Group)
-            and not stands_for_steps(scopes.get(self.path))
+            and not keeps_frame(scopes.get(self.path))
         ):
             self.part, self.path, self.items = f"{self.part}.{inner.part}", inner.path, inner.items
         name = frame_name(module_of(self.part), scopes.get(module_of(self.path)))
@@ -159,7 +160,7 @@ class Picture:
         self._tensors = {} if style.accumulators else _accumulated(graph)
         touched = {self._drawn(id_) for id_ in _touched(graph, style.saved)}
         drawn = (node for node in graph.nodes.values() if node.id not in self._tensors)
-        self._nodes = [node for node in drawn if node.role != "buffer" or node.id in touched]
+        self._nodes = [node for node in drawn if node.role not in BESIDE_ROLES or node.id in touched]
         self._keys = {node.id: f"n{number}" for number, node in enumerate(self._nodes)}
         self._stubs = stubs(graph, _MOST_CUTS)
         self._overlay = {node.id: mark for node in self._nodes if (mark := overlay_mark(node)) is not None}
@@ -280,7 +281,7 @@ class Picture:
         for node in self._nodes if self._style.saved else ():
             for number, slot in enumerate(node.saved):
                 yield Arrow(keys[node.id], _slot_key(keys[node.id], number), "saved")
-                if slot.origin is not None and self._graph.nodes[slot.origin.id].role == "buffer":
+                if slot.origin is not None and self._graph.nodes[slot.origin.id].role in BESIDE_ROLES:
                     yield Arrow(keys[slot.origin.id], _slot_key(keys[node.id], number), "buffer")
         yield from self._cut_arrows()
 

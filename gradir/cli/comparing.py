@@ -40,6 +40,11 @@ def add_options(parser: Parser) -> None:
         action="store_true",
         help="ignore what another release of the framework changes by itself: its own names, lines, equal operations",
     )
+    parser.add_argument(
+        "--vocabulary",
+        action="store_true",
+        help="compare in words that all frameworks share: a model and its port to another framework",
+    )
     failing = parser.add_argument("--fail-on", metavar="CONDITIONS")
     parser.add_later(lambda: _tell_names(form, ignored, failing))
     parser.set_defaults(output="-")
@@ -70,16 +75,16 @@ def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Comparison:
     """The comparison that the options ask for; says where another release, or other options, made one of the two."""
     from gradir.review.comparison import Comparison
 
-    found = Comparison(a, b, ignore=_ignored(options), normalize=options.normalize)
+    found = Comparison(a, b, ignore=_ignored(options), normalize=options.normalize, vocabulary=options.vocabulary)
     made = [(graph.producer.framework, graph.producer.framework_version) for graph in (a, b)]
     if all(name for name, _ in made) and made[0] != made[1]:
-        hint = "" if options.normalize or made[0][0] != made[1][0] else "; --normalize leaves out what that changes"
+        hint = _hint(options, is_other_framework=made[0][0] != made[1][0])
         report(f"comparing a graph of {' '.join(made[0])} with one of {' '.join(made[1])}{hint}")
     forward = [graph.producer.options.get("graph") == "forward" for graph in (a, b)]
     if forward[0] != forward[1]:
         report(f"the {_NTH[forward.index(True)]} graph is that of a forward, and the other an autograd graph")
     noted = [any(node.source is not None for node in graph.nodes.values()) for graph in (a, b)]
-    if noted[0] != noted[1] and "source" not in _ignored(options):
+    if noted[0] != noted[1] and not options.vocabulary and "source" not in _ignored(options):
         report(
             f"only the {_NTH[noted.index(True)]} graph has source lines; --ignore source,names leaves out what they add"
         )
@@ -117,6 +122,14 @@ def status_of(comparison: Comparison, options: argparse.Namespace) -> int:
     for finding in found:
         report(finding.text)
     return int(any(finding.fails for finding in found))
+
+
+def _hint(options: argparse.Namespace, *, is_other_framework: bool) -> str:
+    if options.vocabulary or (options.normalize and not is_other_framework):
+        return ""
+    if is_other_framework:
+        return "; --vocabulary compares in words that both share"
+    return "; --normalize leaves out what that changes"
 
 
 def _options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]]:

@@ -34,7 +34,8 @@ _LINK: Final = "comparison"
 class Comparison:
     """Two graphs, ``before`` and ``after``, and all that is derived from both.
 
-    Each part is made when it is first asked for, and kept. ``ignore`` and ``normalize`` are those of `gradir.diff`.
+    Each part is made when it is first asked for, and kept. ``ignore``, ``normalize`` and ``vocabulary`` are those of
+    `gradir.diff`; with the last, both graphs are as `gradir.passes.shared_words` tells them.
 
     Raises:
         GradirError: a field to ignore that there is not.
@@ -50,11 +51,23 @@ class Comparison:
     has_graphs: bool
     """Whether the graphs are known; without them, as for a diff in a file, both are empty."""
 
-    def __init__(self, before: Graph, after: Graph, *, ignore: Sequence[str] = (), normalize: bool = False) -> None:
+    in_shared_words: bool
+    """Whether both graphs were told in the words that all frameworks share."""
+
+    def __init__(
+        self,
+        before: Graph,
+        after: Graph,
+        *,
+        ignore: Sequence[str] = (),
+        normalize: bool = False,
+        vocabulary: bool = False,
+    ) -> None:
         from gradir.diffs.ignoring import check_names
 
         check_names(ignore)
-        self.before, self.after = before, after
+        self.before, self.after = _shared(before, after) if vocabulary else (before, after)
+        self.in_shared_words = vocabulary
         self.has_graphs = True
         self._ignore, self._normalize = ignore, normalize
 
@@ -110,6 +123,10 @@ class Comparison:
         names = self.correspondence
         with stage("comparing the nodes"):
             found = compare(self.before, self.after, names)
+        if self.in_shared_words:
+            from gradir.diffs.across import across
+
+            found = across(found, self.before.nodes, self.after.nodes)
         if not (self._ignore or self._normalize):
             return found
         from gradir.diffs.ignoring import ignoring, normalized
@@ -291,3 +308,13 @@ class Comparison:
         from gradir.review.drawn import drawn_part
 
         return drawn_part(self, hops, with_explained=with_explained)
+
+
+def _shared(before: Graph, after: Graph) -> tuple[Graph, Graph]:
+    """Both graphs in shared words, with modules where both know which one ran an operation."""
+    from gradir.passes.shared_words import in_shared_words, tells_modules
+
+    with stage("translating operations"):
+        with_modules = tells_modules(before) and tells_modules(after)
+        told = [in_shared_words(graph, with_modules=with_modules) for graph in (before, after)]
+    return told[0], told[1]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref
 from gradir.ir.edges import rewired, sources
-from gradir.ir.ids import part_name, without_indices
+from gradir.ir.ids import part_name, without_numbers
 from gradir.ir.marks import TIMES, status, times
 from gradir.ir.totals import bounded
 from gradir.passes import within
@@ -106,7 +106,7 @@ class _Drawing:
             # A parameter that was cut off may lie in a module that is gone.
             if node and node not in self._instead and node not in self._shown:
                 scope = self._union.nodes[node].scope
-                together.setdefault((made_relative([change], scope), without_indices(scope)), []).append(change)
+                together.setdefault((made_relative([change], scope), without_numbers(scope)), []).append(change)
         for same in together.values():
             self._show(same)
 
@@ -180,5 +180,5 @@ def _alike(paths: Sequence[str]) -> Iterator[list[str]]:
     """Paths that differ in numbers alone, together."""
     found: dict[str, list[str]] = {}
     for path in paths:
-        found.setdefault(without_indices(path), []).append(path)
+        found.setdefault(without_numbers(path), []).append(path)
     yield from found.values()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.ir.cuts import cut_text, lacking_flow
 from gradir.ir.text import amount, counted, short_bytes
+from gradir.review.common_words import common, other_framework
 from gradir.review.frozen_parameters import freezing
 from gradir.review.lost_inputs import lost_inputs_text
 from gradir.review.ties import ties
@@ -112,6 +113,10 @@ def notes(comparison: Comparison) -> Iterator[str]:
     >>> list(notes(Comparison(cast("float32"), cast("bfloat16"))))
     ['all 5 changed nodes: dtype float32 -> bfloat16']
     """
+    if comparison.in_shared_words:
+        yield f"in shared words: {common(comparison)}"
+    elif found := other_framework(comparison):
+        yield found
     fake = [graph.producer.options.get("fake") is True for graph in comparison.graphs]
     if fake[0] != fake[1]:
         nth, graph = ("first", comparison.before) if fake[0] else ("second", comparison.after)

@@ -17,7 +17,7 @@ from gradir.review.lost_inputs import lost_inputs_text
 from gradir.review.name_ranges import ranges
 from gradir.review.outline import folds
 from gradir.review.relative_changes import RelativeName, absolute_name, relative_name
-from gradir.review.text import render_brief, render_text
+from gradir.review.text import no_difference, render_brief, render_text
 from gradir.review.wording import both_words, change_summary, nesting, one_line
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def markdown(comparison: Comparison, *, title: str = "Autograd graph", picture: 
     ### Autograd graph: no difference
     """
     if not comparison.diff:
-        return f"### {title}: no difference\n"
+        return f"### {title}: {no_difference(comparison)}\n"
     head = "\n".join([f"### {title}", "", *_figures(comparison), "", *table(comparison)])
     drawn = f"\n{fenced(picture, 'mermaid')}\n{_LEGEND}\n" if picture else ""
     if _size(head) + _size(drawn) > _MOST_BYTES - _LEAST_ROOM:

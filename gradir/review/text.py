@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.ir.ids import without_indices
 from gradir.ir.text import amount, counted, short_bytes, word
+from gradir.review.common_words import common
 from gradir.review.headline import headline, unknown_sizes
 from gradir.review.name_ranges import ranges
 from gradir.review.outline import Cuts, Group, Modules, Outline
@@ -48,11 +49,17 @@ __all__ = [
     "group_title",
     "module_line",
     "modules_text",
+    "no_difference",
     "render_brief",
     "render_text",
 ]
 
-_NOTHING = "no difference\n"
+_NOTHING: Final = "no difference"
+
+
+def no_difference(comparison: Comparison) -> str:
+    """That there is none; in shared words also of how much."""
+    return f"{_NOTHING} in shared words: {common(comparison)}" if comparison.in_shared_words else _NOTHING
 
 
 def render_brief(comparison: Comparison, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
@@ -73,7 +80,7 @@ def render_brief(comparison: Comparison, *, palette: Palette = NO_COLOUR, width:
           op: exp -> sin
     """
     if not comparison.diff:
-        return _NOTHING
+        return f"{no_difference(comparison)}\n"
     following = len(comparison.outline.following)
     more = [Line(f"{counted(following, 'change')} that only follow from that: --full lists them")] if following else []
     return written([*_head(comparison, width), *more, *brief_lines(comparison.outline)], palette, width)
@@ -97,7 +104,7 @@ def render_text(comparison: Comparison, *, palette: Palette = NO_COLOUR, width: 
           in[0]: - -> b
     """
     if not comparison.diff:
-        return _NOTHING
+        return f"{no_difference(comparison)}\n"
     return written([*_head(comparison, width), *_every_change(comparison)], palette, width)
 
 
