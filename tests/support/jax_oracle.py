@@ -1,0 +1,107 @@
+"""What JAX itself says of a gradient, without gradir: real gradients, residuals of the whole function, XLA's memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import tree_util
+
+__all__ = ["Question", "asked", "moved", "residual_bytes", "xla_output_bytes"]
+
+
+class Question(NamedTuple):
+    """A function of the differentiated leaves and the others, these leaves, and the names of the first."""
+
+    fn: Callable[[Sequence[Any], Sequence[Any]], Any]
+    leaves: list[Any]
+    others: list[Any]
+    names: list[str]
+
+
+def asked(
+    fn: Callable[..., Any], args: Sequence[Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False
+) -> Question:
+    """The question of a call as ``jax.grad(fn, argnums, has_aux)(*args)``."""
+    count = len(args)
+    numbers = [number % count for number in (argnums if isinstance(argnums, tuple) else (argnums,))]
+    found, tree = tree_util.tree_flatten_with_path(tuple(args))
+    arrays = [place for place, (_, leaf) in enumerate(found) if hasattr(leaf, "dtype") or isinstance(leaf, float)]
+    chosen = [p for p in arrays if found[p][0][0].idx in numbers and jnp.issubdtype(_dtype(found[p][1]), jnp.inexact)]
+    beside = [place for place in arrays if place not in chosen]
+    called = fn.__code__.co_varnames
+
+    def name(place: int) -> str:
+        path = found[place][0]
+        inside = tree_util.keystr(path[1:], simple=True, separator=".").removeprefix("params.")
+        argument = called[path[0].idx]
+        return ".".join(filter(None, (argument, inside))) if len(numbers) > 1 else inside or argument
+
+    def of_leaves(leaves: Sequence[Any], others: Sequence[Any]) -> Any:
+        values = [leaf for _, leaf in found]
+        for place, value in (*zip(chosen, leaves, strict=True), *zip(beside, others, strict=True)):
+            values[place] = value
+        result = fn(*tree_util.tree_unflatten(tree, values))
+        return result[0] if has_aux else result
+
+    return Question(of_leaves, [found[p][1] for p in chosen], [found[p][1] for p in beside], [name(p) for p in chosen])
+
+
+def moved(question: Question) -> set[str]:
+    """The names of the leaves to which a real backward gives anything but zero."""
+    fn, leaves, others, names = question
+    keys = jax.random.split(jax.random.key(7), len(leaves) + len(others))
+    given = [_drawn(leaf, key) for leaf, key in zip(leaves, keys[: len(leaves)], strict=True)]
+    beside = [_drawn(leaf, key) for leaf, key in zip(others, keys[len(leaves) :], strict=True)]
+
+    @jax.jit
+    def gradients(given: list[Any], beside: list[Any]) -> list[Any]:
+        outputs, pull = jax.vjp(lambda leaves: fn(leaves, beside), given)
+        return pull(tree_util.tree_map(_ones, outputs))[0]
+
+    found = zip(names, gradients(given, beside), strict=True)
+    return {name for name, gradient in found if np.any(np.asarray(gradient) != 0)}
+
+
+def residual_bytes(question: Question) -> int:
+    """The bytes of the distinct values that `jax.vjp` of the whole function keeps, arguments and constants too."""
+    traced = jax.make_jaxpr(_kept(question))(question.leaves, question.others).jaxpr
+    distinct = {id(var): var for var in traced.outvars if not hasattr(var, "val")}
+    return sum(math.prod(var.aval.shape) * var.aval.dtype.itemsize for var in distinct.values())
+
+
+def xla_output_bytes(question: Question) -> int:
+    """The bytes of what a compiled forward returns that returns what is kept, each value as often as it is kept."""
+    compiled = jax.jit(_kept(question)).lower(question.leaves, question.others).compile()
+    return compiled.memory_analysis().output_size_in_bytes
+
+
+def _kept(question: Question) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:
+    def kept(leaves: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+        _, pull = jax.vjp(lambda leaves: question.fn(leaves, others), leaves)
+        return tree_util.tree_leaves(pull)
+
+    return kept
+
+
+def _dtype(leaf: Any) -> Any:
+    return leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+
+
+def _drawn(leaf: Any, key: Any) -> Any:
+    """A value for a leaf: its own, if it has one."""
+    if not isinstance(leaf, jax.ShapeDtypeStruct):
+        return leaf
+    if jnp.issubdtype(leaf.dtype, jnp.inexact):
+        return jax.random.normal(key, leaf.shape, leaf.dtype)
+    return jnp.ones(leaf.shape, leaf.dtype)
+
+
+def _ones(output: Any) -> Any:
+    if jnp.issubdtype(output.dtype, jnp.inexact):
+        return jnp.ones(output.shape, output.dtype)
+    return np.zeros(output.shape, jax.dtypes.float0)
