@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -26,18 +27,23 @@ class Question(NamedTuple):
 def asked(
     fn: Callable[..., Any], args: Sequence[Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False
 ) -> Question:
-    """The question of a call as ``jax.grad(fn, argnums, has_aux)(*args)``."""
+    """The question of a call as ``jax.grad(fn, argnums, has_aux)(*args)``.
+
+    Of a module of nnx it is asked of its `nnx.Param`, and beside a module of equinox floats of Python are no leaves.
+    """
     count = len(args)
     numbers = [number % count for number in (argnums if isinstance(argnums, tuple) else (argnums,))]
+    called = getattr(fn, "__wrapped__", fn).__code__.co_varnames
+    is_number = () if _has_equinox(args) else (float,)
+    fn, args = _of_states(fn, args)
     found, tree = tree_util.tree_flatten_with_path(tuple(args))
-    arrays = [place for place, (_, leaf) in enumerate(found) if hasattr(leaf, "dtype") or isinstance(leaf, float)]
+    arrays = [place for place, (_, leaf) in enumerate(found) if hasattr(leaf, "dtype") or isinstance(leaf, is_number)]
     chosen = [p for p in arrays if found[p][0][0].idx in numbers and jnp.issubdtype(_dtype(found[p][1]), jnp.inexact)]
     beside = [place for place in arrays if place not in chosen]
-    called = fn.__code__.co_varnames
 
     def name(place: int) -> str:
         path = found[place][0]
-        inside = tree_util.keystr(path[1:], simple=True, separator=".").removeprefix("params.")
+        inside = tree_util.keystr(path[1:], simple=True, separator=".").removeprefix("params.").removesuffix(".value")
         argument = called[path[0].idx]
         return ".".join(filter(None, (argument, inside))) if len(numbers) > 1 else inside or argument
 
@@ -78,6 +84,24 @@ def xla_output_bytes(question: Question) -> int:
     """The bytes of what a compiled forward returns that returns what is kept, each value as often as it is kept."""
     compiled = jax.jit(_kept(question)).lower(question.leaves, question.others).compile()
     return compiled.memory_analysis().output_size_in_bytes
+
+
+def _of_states(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The call with the parameters of a module of nnx in its place, and its other variables behind all arguments."""
+    nnx = sys.modules.get("flax.nnx")
+    if nnx is None or not isinstance(args[0], nnx.Module):
+        return fn, tuple(args)
+    definition, params, rest = nnx.split(args[0], nnx.Param, ...)
+
+    def of_states(params: Any, *others: Any) -> Any:
+        return fn(nnx.merge(definition, params, others[-1]), *others[:-1])
+
+    return of_states, (params, *args[1:], rest)
+
+
+def _has_equinox(args: Sequence[Any]) -> bool:
+    equinox = sys.modules.get("equinox")
+    return equinox is not None and any(isinstance(arg, equinox.Module) for arg in args)
 
 
 def _kept(question: Question) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:
