@@ -12,6 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import tree_util
 
+# What is compiled here runs once.
+jax.config.update("jax_disable_most_optimizations", True)
+
 __all__ = ["Question", "asked", "moved", "residual_bytes", "xla_output_bytes"]
 
 
@@ -60,9 +63,8 @@ def asked(
 def moved(question: Question) -> set[str]:
     """The names of the leaves to which a real backward gives anything but zero."""
     fn, leaves, others, names = question
-    keys = jax.random.split(jax.random.key(7), len(leaves) + len(others))
-    given = [_drawn(leaf, key) for leaf, key in zip(leaves, keys[: len(leaves)], strict=True)]
-    beside = [_drawn(leaf, key) for leaf, key in zip(others, keys[len(leaves) :], strict=True)]
+    numbers = np.random.default_rng(7)
+    given, beside = ([_drawn(leaf, numbers) for leaf in those] for those in (leaves, others))
 
     @jax.jit
     def gradients(given: list[Any], beside: list[Any]) -> list[Any]:
@@ -116,13 +118,18 @@ def _dtype(leaf: Any) -> Any:
     return leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
 
 
-def _drawn(leaf: Any, key: Any) -> Any:
+def _drawn(leaf: Any, numbers: np.random.Generator) -> Any:
     """A value for a leaf: its own, if it has one."""
     if not isinstance(leaf, jax.ShapeDtypeStruct):
         return leaf
     if jnp.issubdtype(leaf.dtype, jnp.inexact):
-        return jax.random.normal(key, leaf.shape, leaf.dtype)
-    return jnp.ones(leaf.shape, leaf.dtype)
+        drawn = numbers.standard_normal(leaf.shape)
+        return (
+            (drawn * (1 + 1j)).astype(leaf.dtype)
+            if jnp.issubdtype(leaf.dtype, jnp.complexfloating)
+            else drawn.astype(leaf.dtype)
+        )
+    return np.ones(leaf.shape, leaf.dtype)
 
 
 def _ones(output: Any) -> Any:

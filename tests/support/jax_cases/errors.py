@@ -44,7 +44,8 @@ def mutable_array(p, x):
 @case(
     {"w": W},
     X,
-    error=f"no gradient of what nothing_differentiable returns comes to any of the differentiated arguments: it ends in floor {HERE}",
+    error="no gradient of what nothing_differentiable returns comes to any of the differentiated arguments: "
+    f"it ends in floor {HERE}",
 )
 def nothing_differentiable(p, x):
     return jnp.sum(jnp.floor(x @ p["w"]))  # HERE

@@ -19,9 +19,10 @@ case = CASES = Cases()
     held=since((0, 11), 1088, 1216),
     ops=since(
         (0, 11),
-        "dot_general broadcast_in_dim dot_general tanh one_minus_square mul dot_general integer_pow reduce_sum sqrt sub integer_pow reduce_sum div",
-        "dot_general broadcast_in_dim dot_general tanh sub mul mul add_any dot_general integer_pow reduce_sum sqrt sub integer_pow reduce_sum div",
-    ),
+        "dot_general broadcast_in_dim dot_general tanh one_minus_square mul dot_general",
+        "dot_general broadcast_in_dim dot_general tanh sub mul mul add_any dot_general",
+    )
+    + " integer_pow reduce_sum sqrt sub integer_pow reduce_sum div",
     scopes={"critic": 0},
 )
 def gradient_penalty(p, x):
@@ -41,9 +42,10 @@ def gradient_penalty(p, x):
     held=since((0, 11), 1152, 1536),
     ops=since(
         (0, 11),
-        "dot_general tanh one_minus_square mul mul mul mul dot_general transpose integer_pow reduce_sum",
-        "dot_general tanh mul add sub mul neg mul mul sub mul mul add_any add_any dot_general transpose integer_pow reduce_sum",
-    ),
+        "dot_general tanh one_minus_square mul mul mul mul dot_general",
+        "dot_general tanh mul add sub mul neg mul mul sub mul mul add_any add_any dot_general",
+    )
+    + " transpose integer_pow reduce_sum",
 )
 def hessian_vector_product(p, x):
     def f(w):
@@ -75,10 +77,10 @@ def gradient_through_scan(p, x):
     held=since((0, 11), 1284, since((0, 9), 1540, 1668)),
     ops=since(
         (0, 11),
-        "dot_general tanh mul mul one_minus_square mul dot_general transpose mul sub dot_general tanh integer_pow reduce_sum div",
-        since((0, 9), "dot_general tanh", "dot_general tanh integer_pow")
-        + " mul mul sub mul mul add_any dot_general transpose mul sub dot_general tanh integer_pow reduce_sum div",
-    ),
+        "dot_general tanh mul mul one_minus_square mul dot_general",
+        since((0, 9), "dot_general tanh", "dot_general tanh integer_pow") + " mul mul sub mul mul add_any dot_general",
+    )
+    + " transpose mul sub dot_general tanh integer_pow reduce_sum div",
 )
 def step_of_maml(p, x):
     def f(w):

@@ -8,6 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+
 from jax_models.model import Models, cross_entropy, f32, i32
 
 model = MODELS = Models()
@@ -16,7 +17,7 @@ S = jax.ShapeDtypeStruct
 KEY = jax.random.key(0)
 
 
-@model(":MLP", "layers.0:Linear", "layers.1:Linear", "layers.2:Linear")
+@model(":MLP", "layers:", "layers.0:Linear", "layers.1:Linear", "layers.2:Linear")
 def mlp() -> Any:
     return lambda model, x: (jax.vmap(model)(x) ** 2).mean(), (eqx.nn.MLP(4, 1, 8, 2, key=KEY), S((5, 4), f32))
 
@@ -45,9 +46,17 @@ def filter_checkpoint() -> Any:
     return lambda model, x: jax.vmap(eqx.filter_checkpoint(model))(x).sum(), (Pair(KEY), S((4, 8), f32))
 
 
-@model(":", "a:", "b:")
-def filter_jit() -> Any:
+@model(":Pair", "a:Linear", "b:Linear")
+def loss_under_filter_jit() -> Any:
     return eqx.filter_jit(lambda model, x: jax.vmap(model)(x).sum()), (Pair(KEY), S((4, 8), f32))
+
+
+@model(":Pair", "a:Linear", "b:Linear")
+def filter_jit_inside() -> Any:
+    def loss(model: Any, x: Any) -> Any:
+        return eqx.filter_jit(lambda model, x: jax.vmap(model)(x).sum())(model, x)
+
+    return loss, (Pair(KEY), S((4, 8), f32))
 
 
 class Decoder(eqx.Module):
@@ -79,6 +88,7 @@ class Decoder(eqx.Module):
     "ln:LayerNorm",
     "attn:MultiheadAttention",
     *(f"attn.{name}_proj:Linear" for name in ("query", "key", "value", "output")),
+    "attn.dropout:Dropout",
     "mlp:Pair",
     "mlp.a:Linear",
     "mlp.b:Linear",
@@ -125,6 +135,6 @@ class Images(eqx.Module):
         return x
 
 
-@model(":Images", "layers.0:Conv2d", "layers.2:MaxPool2d", "layers.4:Linear")
+@model(":Images", "layers:", "layers.0:Conv2d", "layers.2:MaxPool2d", "layers.4:Linear")
 def cnn() -> Any:
     return lambda model, x: (jax.vmap(model)(x) ** 2).mean(), (Images(KEY), S((2, 3, 8, 8), f32))

@@ -7,6 +7,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+
 from jax_models.model import Models, cross_entropy, f32, i32
 
 model = MODELS = Models()
@@ -50,19 +51,25 @@ def block_of(path: str) -> list[str]:
     return [f"{path}:Block", f"{path}.attn:MultiHeadDotProductAttention", *attention, *layers]
 
 
-GPT_MODULES = (":GPT", "wte:Embed", "wpe:Embed", "ln_f:LayerNorm", *block_of("h_0"), *block_of("h_1"))
+GPT_MODULES = (":GPT", "wte:Embed", "wte.attend:", "wpe:Embed", "ln_f:LayerNorm", *block_of("h_0"), *block_of("h_1"))
 
 
 @model(*GPT_MODULES)
 def gpt_with_tied_embeddings() -> Any:
     module = GPT()
-    return lambda params, tokens: cross_entropy(module.apply(params, tokens), tokens), (shapes_of(module, TOKENS), TOKENS)
+    return lambda params, tokens: cross_entropy(module.apply(params, tokens), tokens), (
+        shapes_of(module, TOKENS),
+        TOKENS,
+    )
 
 
-@model(*(shown.replace(":Block", ":CheckpointBlock") for shown in GPT_MODULES))
+@model(*GPT_MODULES)
 def gpt_checkpointed() -> Any:
     module = GPT(block=nn.remat(Block))
-    return lambda params, tokens: cross_entropy(module.apply(params, tokens), tokens), (shapes_of(module, TOKENS), TOKENS)
+    return lambda params, tokens: cross_entropy(module.apply(params, tokens), tokens), (
+        shapes_of(module, TOKENS),
+        TOKENS,
+    )
 
 
 class CNN(nn.Module):
@@ -94,10 +101,10 @@ class Recurrent(nn.Module):
         return nn.Dense(1, name="head")(nn.RNN(nn.LSTMCell(16), name="rnn")(x))
 
 
-CELL = [f"rnn.cell.{gate}" for gate in ("if", "ig", "ii", "io", "hf", "hg", "hi", "ho")]
+GATES = [f"LSTMCell_0.{gate}:Dense*2" for gate in ("if", "ig", "ii", "io", "hf", "hg", "hi", "ho")]
 
 
-@model(":Recurrent", "rnn:RNN", "rnn.cell:LSTMCell", "head:Dense", *(f"{path}:DenseParams" for path in CELL), rounds={"rnn.cell": 5})
+@model(":Recurrent", "rnn:RNN", "LSTMCell_0:LSTMCell*2", *GATES, "head:Dense", rounds={"LSTMCell_0": 5})
 def lstm() -> Any:
     module, inputs = Recurrent(), S((2, 5, 8), f32)
     return lambda params, x: module.apply(params, x).sum(), (shapes_of(module, inputs), inputs)
@@ -120,14 +127,28 @@ class Stack(nn.Module):
         return nn.Dense(11, name="head")(x)
 
 
-@model(":Stack", "wte:Embed", "layers:ScanLayer", "layers.fc:Dense", "layers.proj:Dense", "head:Dense", rounds={"layers": 6})
+@model(
+    ":Stack",
+    "wte:Embed",
+    "layers:Layer*2",
+    "layers.fc:Dense*2",
+    "layers.proj:Dense*2",
+    "head:Dense",
+    rounds={"layers": 6},
+)
 def scanned_stack() -> Any:
     module, tokens = Stack(), S((2, 5), i32)
     return lambda params, tokens: (module.apply(params, tokens) ** 2).mean(), (shapes_of(module, tokens), tokens)
 
 
 @model(
-    ":Stack", "wte:Embed", "layers:ScanCheckpointLayer", "layers.fc:Dense", "layers.proj:Dense", "head:Dense", rounds={"layers": 6}
+    ":Stack",
+    "wte:Embed",
+    "layers:Layer*2",
+    "layers.fc:Dense*2",
+    "layers.proj:Dense*2",
+    "head:Dense",
+    rounds={"layers": 6},
 )
 def scanned_stack_checkpointed() -> Any:
     module, tokens = Stack(nn.remat(Layer, prevent_cse=False)), S((2, 5), i32)
@@ -155,7 +176,7 @@ class Policy(nn.Module):
         return kept(8, name="kept")(jnp.tanh(nn.Dense(8, name="fc")(x)))
 
 
-@model(":Policy", "fc:Dense", "kept:CheckpointDense")
+@model(":Policy", "fc:Dense", "kept:Dense")
 def policy_of_a_checkpoint() -> Any:
     module, inputs = Policy(), S((4, 8), f32)
     return lambda params, x: jnp.sin(module.apply(params, x)).sum(), (shapes_of(module, inputs), inputs)

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+
 from jax_models.model import Models, cross_entropy, f32, i32
 
 model = MODELS = Models()
@@ -41,7 +42,9 @@ def block_of(path: str) -> list[str]:
     return [f"{path}:MLP", f"{path}.fc1:Linear", f"{path}.fc2:Linear"]
 
 
-@model(":Normed", *block_of("blocks.0"), *block_of("blocks.1"), "bn:BatchNorm", "drop:Dropout", "head:Linear")
+@model(
+    ":Normed", "blocks:", *block_of("blocks.0"), *block_of("blocks.1"), "bn:BatchNorm", "drop:Dropout", "head:Linear"
+)
 def residual_mlp_with_batch_norm_and_dropout() -> Any:
     return lambda model, x: (model(x) ** 2).mean(), (Normed(nnx.Rngs(0)), S((4, 8), f32))
 
@@ -128,3 +131,8 @@ class Decoder(nnx.Module):
 def transformer_with_tied_embeddings() -> Any:
     tokens = S((2, 6), i32)
     return lambda model, tokens: cross_entropy(model(tokens), tokens), (Decoder(nnx.Rngs(0)), tokens)
+
+
+@model(":Compiled", *block_of("mlp"))
+def loss_under_jit() -> Any:
+    return nnx.jit(lambda model, x: model(x).sum()), (Compiled(nnx.Rngs(0)), S((4, 8), f32))

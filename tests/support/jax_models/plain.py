@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+
 from jax_models.model import Models, cross_entropy, i32
 
 model = MODELS = Models()
@@ -108,11 +109,17 @@ def small_llama_checkpointed() -> Any:
     return llama(SMALL, scanned=False, checkpointed=True)
 
 
-@model(":", *layer_of("layers"), "head:", rounds={"layers": 3})
+@model(":", *layer_of("layers"), "head:", rounds={"layers.attn": 3, "layers.mlp": 3})
 def small_llama_scanned() -> Any:
     return llama(SMALL, scanned=True)
 
 
-@model(":", *layer_of("layers"), "head:", rounds={"layers": 3})
+@model(":", *layer_of("layers"), "head:", rounds={"layers.attn": 3, "layers.mlp": 3})
 def small_llama_scanned_and_checkpointed() -> Any:
     return llama(SMALL, scanned=True, checkpointed=True)
+
+
+@model(":", *layer_of("layers"), "head:", rounds={"layers.attn": 3, "layers.mlp": 3})
+def loss_under_jit() -> Any:
+    loss, args = llama(SMALL, scanned=True)
+    return jax.jit(loss), args
