@@ -57,10 +57,10 @@ def cond_in_scan(p, x):
     {"a": W},
     X,
     reached="a",
-    held=since((0, 11), 1028, 1412),
+    held=since((0, 11), 1156, 1540),
     ops="dot_general tanh scan cond reduce_sum",
     scopes={"branch1": 0, "branch1.scan": 3},
-    beyond=128,
+    one_way=True,
 )
 def scan_in_cond(p, x):
     def rounds(h):

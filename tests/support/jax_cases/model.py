@@ -37,7 +37,6 @@ class Case:
     the kind, the leaf and the operation of each, which stands in the line of the function that ends in ``# HERE``.
     ``scopes`` are the paths of the scopes below the top, with the rounds of those that are loops. ``one_way`` says that
     a run of the function takes one way of several, or multiplies by zero, and so may show less than the graph has.
-    ``beyond`` are bytes that JAX keeps of the whole function and of no equation of it.
     """
 
     name: str
@@ -53,7 +52,6 @@ class Case:
     argnums: int | tuple[int, ...] = 0
     has_aux: bool = False
     one_way: bool = False
-    beyond: int = 0
     error: str = ""
     line: int | None = None
 
