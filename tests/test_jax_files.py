@@ -92,7 +92,7 @@ def test_what_shows_nodes_shows_every_operation(name: str, exporter: str) -> Non
         {"drop": "parameter"},
         {"hide_shape_ops": True, "rollup": True, "once": True, "depth": 1},
     ],
-    ids=lambda options: "+".join(options),
+    ids="+".join,
 )
 @pytest.mark.parametrize("name", SOME)
 def test_every_pass_runs_and_what_comes_out_is_a_graph(name: str, options: dict[str, object]) -> None:
