@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 from gradir.errors import CaptureError
 from gradir.frontends.jax.reading.attributes import plain_params
@@ -27,6 +28,8 @@ from gradir.frontends.jax.reading.values import Branch, Context, Loop, Record, R
 from gradir.frontends.texts import plain_text
 
 __all__ = ["Flattener"]
+
+_CAPITAL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class Flattener:
@@ -169,4 +172,6 @@ def _scopes_in(name: str) -> Iterator[str]:
 def _policy(policy: Any) -> str:
     if policy is None:
         return "nothing_saveable"
-    return plain_text(getattr(policy, "__name__", type(policy).__name__))
+    # Newer releases have objects for what were functions: DotsSaveable is dots_saveable.
+    name = getattr(policy, "__name__", "") or _CAPITAL.sub("_", type(policy).__name__).lower()
+    return plain_text(name)

@@ -55,19 +55,16 @@ class Scopes:
         return path if path in self._known else ""
 
     def _told(self, steps: tuple[Step, ...]) -> str:
-        """What is named, and behind it the bodies that nothing named stands in."""
-        last = max((number for number, step in enumerate(steps) if not step.is_body), default=-1)
+        """The path of some steps, whose loops get their rounds."""
         for number, step in enumerate(steps):
             if step.rounds is not None:
                 self._rounds.setdefault(self._of_loop(steps, number), step.rounds)
-        return self._path([step.name for number, step in enumerate(steps) if not step.is_body or number > last])
+        return self._path(_shown(steps))
 
     def _of_loop(self, steps: tuple[Step, ...], number: int) -> str:
         """The scope that a loop's rounds are told of: what is named first in it, or its own."""
-        named = [step.name for step in steps[:number] if not step.is_body]
-        if number + 1 < len(steps) and not steps[number + 1].is_body:
-            return self._path([*named, steps[number + 1].name])
-        return self._path([*named, steps[number].name])
+        named = next((step for step in steps[number + 1 :] if not step.is_body), None)
+        return self._path(_shown((*steps[: number + 1], *([named] if named is not None else []))))
 
     def _path(self, parts: Sequence[str]) -> str:
         return ".".join(self._modules.module_path(tuple(parts)))
@@ -97,6 +94,12 @@ class Scopes:
             )
             for path in sorted(paths, key=_by_number)
         ]
+
+
+def _shown(steps: Sequence[Step]) -> list[str]:
+    """What is named, and behind it the bodies that nothing named stands in."""
+    last = max((number for number, step in enumerate(steps) if not step.is_body), default=-1)
+    return [step.name for number, step in enumerate(steps) if not step.is_body or number > last]
 
 
 def _upwards(path: str) -> list[str]:

@@ -82,7 +82,8 @@ class Slots:
             value = _value_of(record, kept)
             if value is None:
                 loops = varying(*(record.inputs[slot].loops for slot in kept.inputs))
-                yield Slot(f"new{made}", kept.aval, loops, (id(record), made), is_held=region is None)
+                is_held = region is None or _takes_made(region, record, kept.aval)
+                yield Slot(f"new{made}", kept.aval, loops, (id(record), made), is_held=is_held)
                 made += 1
             elif value.kind != "literal":
                 used.add(id(value))
@@ -154,6 +155,15 @@ def _value_of(record: Record, kept: Kept) -> Value | None:
     if kept.kind == "new":
         return None
     return (record.inputs if kept.kind == "in" else record.outputs)[kept.number]
+
+
+def _takes_made(region: Region, record: Record, aval: Any) -> bool:
+    """Whether a region holds one more value of a type that a record made to be kept; it is counted off."""
+    key = id(record), str(aval.dtype), tuple(aval.shape)
+    if not region.made[key]:
+        return False
+    region.made[key] -= 1
+    return True
 
 
 def _is_outside(value: Value, branch: Branch) -> bool:

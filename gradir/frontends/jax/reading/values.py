@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -134,7 +135,10 @@ class Record:
 
 @dataclass(eq=False)
 class Region:
-    """A checkpointed region: its records by their place in it, what it holds, by identity, and where it stands."""
+    """A checkpointed region: its records by their place in it, what it holds, and where it stands.
+
+    ``held`` are values of the program by identity, and ``made`` counts by record and type what it made to be kept.
+    """
 
     eqn: Any
     jaxpr: Any
@@ -145,6 +149,7 @@ class Region:
     outputs: list[Value] = field(default_factory=list)
     records: dict[tuple[int, ...], Record] = field(default_factory=dict)
     held: dict[int, Value] = field(default_factory=dict)
+    made: Counter[tuple[int, str, tuple[Any, ...]]] = field(default_factory=Counter)
 
 
 def varying(*loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
