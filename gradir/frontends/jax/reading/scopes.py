@@ -36,10 +36,12 @@ class Scopes:
         self._paths: dict[tuple[Step, ...], str] = {}
         for context in contexts:
             if context.steps not in self._paths:
-                self._paths[context.steps] = self._told(context.steps)
+                self._paths[context.steps] = self._path(_shown(context.steps))
         self._known: dict[str, None] = {}
         for path in (*modules.classes, *self._paths.values()):
             self._known.update(dict.fromkeys(above for above in _upwards(path) if above))
+        for steps in self._paths:
+            self._note_rounds(steps)
 
     def of(self, context: Context) -> str:
         """The path of an equation's scope."""
@@ -47,24 +49,22 @@ class Scopes:
 
     def path_of(self, context: Context) -> str:
         """The path that an equation's scope would have, which need not be in the graph."""
-        return self._paths.get(context.steps) or self._told(context.steps)
+        return self._paths.get(context.steps) or self._path(_shown(context.steps))
 
     def owner(self, name: str) -> str:
         """The module that a leaf of this name is of, as far as it ran."""
         path = name.rpartition(".")[0]
         return path if path in self._known else ""
 
-    def _told(self, steps: tuple[Step, ...]) -> str:
-        """The path of some steps, whose loops get their rounds."""
+    def _note_rounds(self, steps: tuple[Step, ...]) -> None:
+        """Loops are told of what is named first in them and is a module, or else of their own body."""
         for number, step in enumerate(steps):
-            if step.rounds is not None:
-                self._rounds.setdefault(self._of_loop(steps, number), step.rounds)
-        return self._path(_shown(steps))
-
-    def _of_loop(self, steps: tuple[Step, ...], number: int) -> str:
-        """The scope that a loop's rounds are told of: what is named first in it, or its own."""
-        named = next((step for step in steps[number + 1 :] if not step.is_body), None)
-        return self._path(_shown((*steps[: number + 1], *([named] if named is not None else []))))
+            if step.rounds is None:
+                continue
+            inside = [place for place, later in enumerate(steps) if place > number and not later.is_body]
+            paths = (self._path(_shown(steps[: place + 1])) for place in (*inside, number))
+            found = next((path for path in paths if path in self._known), "")
+            self._rounds.setdefault(found, step.rounds)
 
     def _path(self, parts: Sequence[str]) -> str:
         return ".".join(self._modules.module_path(tuple(parts)))
