@@ -196,3 +196,19 @@ def stopped_in_a_round(p, x):
         return jnp.sin(h @ p["w"]) + held, None
 
     return lax.scan(step, x, None, length=3)[0].sum()
+
+
+@case(
+    {"w": W},
+    X,
+    reached="w",
+    held=768,
+    ops="dot_general sin scan add scan reduce_sum",
+    scopes={"scan": 3, "scan.scan": 2},
+)
+def inner_loop_that_does_not_vary(p, x):
+    def outer(h, _):
+        inner, _ = lax.scan(lambda g, _: (jnp.sin(g @ p["w"]), None), x, None, length=2)
+        return h + inner, None
+
+    return lax.scan(outer, x, None, length=3)[0].sum()
