@@ -1,6 +1,6 @@
 """Capture for JAX beside JAX's own tracing: a LLaMA of 7 billion parameters, and graphs of many equations.
 
-Each row is taken side by side in one process. ``make_jaxpr`` is what the capture does first; what is beyond it is gradir's.
+Each row is taken side by side in one process. ``make_jaxpr`` is what a capture does first; what is beyond is gradir's.
 Memory is what the process has more after than before, at its peak, in a process of its own for each row.
 
     python benchmarks/jax_capture.py

@@ -56,7 +56,7 @@ def _row(name: str, fn: object, args: tuple[object, ...], *, has_aux: bool = Fal
     moved = jax_oracle.moved(question) if runs else None
     held, kept = jax_told.held_bytes(graph), jax_oracle.residual_bytes(question)
     wrong = [*gradir.verify(fn, *args, has_aux=has_aux).mismatches] if runs else []
-    wrong += [name for name in reached ^ (moved if moved is not None else set(question.names))]
+    wrong += reached ^ (moved if moved is not None else set(question.names))
     wrong += ["bytes"] if held != kept else []
     count = None if moved is None else len(moved)
     return Row(name, len(graph.nodes), len(question.names), len(reached), count, held, kept, len(wrong))
