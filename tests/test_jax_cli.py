@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,8 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = {
     "jax_mlp.py:loss": ("b1 b2 w1 w2", 97),
     "jax_mlp.py:distilled": ("student.b1 student.b2 student.w1 student.w2", 194),
-    "jax_gpt.py:loss": (None, 232_064),
-    "jax_gpt.py:scanned": (None, 232_064),
+    "jax_gpt.py:loss": (None, 232_576),
+    "jax_gpt.py:scanned": (None, 232_576),
 }
 INPUTS = {
     "jax_mlp.py:score": (["float32[16]", "float32[4,16]"], "w"),
@@ -63,6 +64,18 @@ def test_an_example_is_captured_on_inputs(spec: str, tmp_path: Path) -> None:
     if "modules" in spec:
         assert graph.scopes[""].class_name == spec.rpartition(":")[2]
         assert {"hidden", "head"} <= set(graph.scopes)
+
+
+def test_the_readme_and_the_docstrings_name_these_examples() -> None:
+    named = set()
+    for document in (ROOT / "examples").glob("jax_*.py"):
+        named |= set(re.findall(r"examples/(jax_\w+\.py:\w+)", document.read_text(encoding="utf-8")))
+    for row in re.findall(
+        r"^\| (`jax_.*?) \|", (ROOT / "examples/README.md").read_text(encoding="utf-8"), re.MULTILINE
+    ):
+        file, *names = re.findall(r"`?([\w.]+\.py|:\w+)`", row.replace(".py:", ".py`:"))
+        named |= {file + name for name in names}
+    assert named == {*EXAMPLES, *INPUTS}
 
 
 def test_a_scanned_gpt_is_the_unrolled_one_with_rounds(tmp_path: Path) -> None:
