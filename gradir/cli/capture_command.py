@@ -16,6 +16,7 @@ from gradir.cli.capturing import (
 )
 from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import Parser, add_output
+from gradir.cli.rank_files import for_rank
 from gradir.cli.report import one_line, report
 from gradir.errors import CaptureError
 
@@ -32,6 +33,7 @@ examples:
   gradir capture examples/gpt.py:loss --graph forward -o forward.gir
   gradir capture train.py:loss -o loss.gir -- --width 64
   gradir capture my_package.train:step | gradir export - --to tree
+  torchrun --nproc-per-node 4 --no-python gradir capture train.py:loss -o 'run.{rank}.gir'
 
 exit status: 0 done, 1 the program raised, and the graph of its forward is written up to there, 2 trouble
 """
@@ -41,7 +43,7 @@ def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     add_capture_options(parser)
     add_graph_option(parser, "write")
-    add_output(parser)
+    add_output(parser, ", {rank} and {world} filled in")
     add_encoding_options(parser)
 
 
@@ -51,9 +53,10 @@ def run(options: argparse.Namespace) -> int:
 
     if options.graph == "forward" and options.verify:
         raise CaptureError("--verify checks an autograd graph, and --graph forward writes none: choose one of them")
-    # The program may change the working directory, and its standard output is not that of this command.
-    path = files.Located(options.output)
-    is_stdout = files.is_stdout(options.output)
+    # The program may change the working directory and its environment, and its standard output is not this command's.
+    output = for_rank(options.output)
+    path = files.Located(output)
+    is_stdout = files.is_stdout(output)
     with running_program(options, options.spec, for_good=options.is_process) as own:
         graph, raised = captured_so_far(options)
         if is_stdout:
@@ -61,9 +64,9 @@ def run(options: argparse.Namespace) -> int:
         else:
             api.save(graph, path, format=options.format, compress=options.compress)
     if raised:
-        wrote = "the graph up to there" if is_stdout else f"{options.output} up to there: {summary(graph)}"
+        wrote = "the graph up to there" if is_stdout else f"{output} up to there: {summary(graph)}"
         report(f"{raised}; wrote {wrote}")
         return RAISED
     if not is_stdout:
-        print(one_line(f"wrote {options.output}: {summary(graph)}"), file=sys.stderr)
+        print(one_line(f"wrote {output}: {summary(graph)}"), file=sys.stderr)
     return 0
