@@ -111,7 +111,9 @@ def test_fsdp2_parameters_have_their_names(group: str, request: pytest.FixtureRe
     }
     assert tensor_roles(graph) == {"a.weight": "parameter", "b.weight": "parameter"}
     assert {graph.nodes[name].scope for name in ("a.weight", "b.weight")} == {"a", "b"}
-    assert {graph.nodes[name].outputs for name in ("a.weight", "b.weight")} == {(TensorMeta("float32", (2, 2)),)}
+    placed = TensorMeta("float32", (2, 2), placements=("0:Shard(0)",))
+    assert {graph.nodes[name].outputs for name in ("a.weight", "b.weight")} == {(placed,)}
+    assert [cut.tensor for cut in graph.cuts] == [placed]
     assert [(cut.kind, cut.names) for cut in graph.cuts] == [("unreached", ("unused.weight",))]
     assert graph.scopes["a"].total == 4
 

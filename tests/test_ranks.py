@@ -91,3 +91,23 @@ def test_ranks_that_do_the_same_have_the_same_bytes_and_count_what_they_hold(tmp
     }
     assert attributes("tp", "h.0/_to_torch_tensor:1") == {"dtensor_spec": ("tp:Shard(1)",), "grad_placements": None}
     assert attributes("sequence", "redistribute:1")["current_spec"] == ("tp:Partial(sum)",)
+
+    def placements(name: str) -> dict[str, tuple[str, ...]]:
+        found = {node.id: node.outputs[0].placements for node in graphs[name].nodes.values() if node.outputs}
+        return {node_id: words for node_id, words in found.items() if words}
+
+    assert placements("ddp") == {}
+    assert set(placements("fsdp").values()) == {("dp:Shard(0)",)}
+    assert set(placements("fsdp")) == {id_ for id_, node in graphs["fsdp"].nodes.items() if node.role == "parameter"}
+    assert placements("tp") == {
+        f"h.{block}.{name}": (f"tp:{word}",)
+        for block in (0, 1)
+        for name, word in (
+            ("up.weight", "Shard(0)"),
+            ("up.bias", "Shard(0)"),
+            ("down.weight", "Shard(1)"),
+            ("down.bias", "Replicate"),
+        )
+    }
+    assert placements("tp, fsdp")["h.0.up.weight"] == ("dp:StridedShard(0, sf=2)", "tp:Shard(0)")
+    assert placements("tp, fsdp")["h.1.down.bias"] == ("dp:Shard(0)", "tp:Replicate")

@@ -139,7 +139,8 @@ class TensorMeta(Record, frozen=True, gc=False):
 
     ``dtype`` and ``shape`` are ``None`` when unknown; ``device`` and ``layout`` are the framework's names for them, and
     a trace that ran on none has no device (``None``). A grad_fn has no layout: ``"strided"`` holds as far as a tensor
-    at hand shows it.
+    at hand shows it. ``placements`` says how a tensor that several processes hold together is spread over each
+    dimension of their mesh (``dp:Shard(0)``, ``tp:Replicate``); its shape is the whole one.
 
     >>> str(TensorMeta("float32", (8, 3)))
     'float32[8, 3]'
@@ -149,8 +150,11 @@ class TensorMeta(Record, frozen=True, gc=False):
     shape: Shape | None = None
     device: str | None = _CPU
     layout: str = _STRIDED
+    placements: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if _HAS_MANY_EMPTY_TUPLES:
+            share_empty_tuples(self)
         if self.device is not _CPU and self.device == _CPU:
             force_setattr(self, "device", _CPU)
         if self.layout is not _STRIDED and self.layout == _STRIDED:

@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import FakeTensor, without_overrides
+from gradir.frontends.pytorch.reading.distributed import placements_of
 from gradir.frontends.pytorch.reading.flat import FlatParameters
 from gradir.frontends.pytorch.reading.keepalive import protect
 from gradir.frontends.pytorch.reading.nodes import Assembly
@@ -123,7 +124,9 @@ def _assemble(
     owned = modules.owned
     temporary = _with_every_name(temporary, owned)
     known = [*owned, *temporary]
-    assembly = Assembly(captured, walked, NamedTensors(known, params), TensorNodes(known), scope_of, sources=sources)
+    placements = placements_of(modules.paths, [entry.tensor for entry in owned])
+    named = NamedTensors(known, params)
+    assembly = Assembly(captured, walked, named, TensorNodes(known), scope_of, sources=sources, placements=placements)
     nodes = assembly.nodes()
     protect(walked)
     grad_fns, leaves = assembly.grad_fns(), assembly.leaves()
@@ -137,7 +140,7 @@ def _assemble(
     graph = Graph.of(
         nodes,
         scope_table(modules.paths, owned, calls),
-        cuts(unreached, hidden),
+        cuts(unreached, hidden, placements),
         Producer(
             __version__,
             "torch",

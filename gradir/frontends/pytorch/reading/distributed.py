@@ -24,7 +24,7 @@ from gradir.frontends.pytorch.private import (
     TENSOR_SPEC,
 )
 
-__all__ = ["Groups", "forms_of_sharded", "sharding_groups"]
+__all__ = ["Groups", "forms_of_sharded", "placements_of", "sharding_groups"]
 
 _AS_IS: Final = frozenset({NoneType, bool, int, float, str})
 _NAMES: Final = frozenset({"group_name", "pg_name"})
@@ -35,6 +35,7 @@ _OWN: Final = ("torch.distributed.", "torch.nn.parallel.")
 
 _COLLECTIVES: Final = "torch.distributed.nn."
 _RANKS: Final = frozenset({"src", "dst"})
+_DISTRIBUTED_TENSORS: Final = "torch.distributed.tensor"
 
 
 class Groups:
@@ -133,7 +134,7 @@ def _is_reduction(value: object) -> bool:
 
 
 def _is_placement(value: object) -> bool:
-    return _is_of(value, "torch.distributed.tensor", "Placement")
+    return _is_of(value, _DISTRIBUTED_TENSORS, "Placement")
 
 
 def _is_of(value: object, module: str, name: str) -> bool:
@@ -167,7 +168,7 @@ def _dimensions(mesh: Any) -> Sequence[str]:
 
 
 def _placement(placement: object) -> str:
-    return repr(placement).replace("dim=", "").removesuffix("()")
+    return repr(placement).replace("dim=", "").removesuffix("()").removeprefix("_")
 
 
 def _joined(words: object) -> object:
@@ -206,3 +207,24 @@ def forms_of_sharded(modules: Iterable[nn.Module]) -> Iterator[tuple[torch.Tenso
         for parameter in getattr(group, FSDP_PARAMETERS, ()):
             forms = (getattr(parameter, name, None) for name in FSDP_FORMS)
             yield tuple(form for form in forms if isinstance(form, torch.Tensor))
+
+
+def placements_of(modules: Iterable[nn.Module], tensors: Iterable[torch.Tensor]) -> dict[int, tuple[str, ...]]:
+    """By id(), how those of some tensors of modules that several processes hold together are placed on their mesh.
+
+    What a forward runs with under `fully_shard` is placed as the part is that the process keeps between steps.
+    """
+    if _DISTRIBUTED_TENSORS not in sys.modules:
+        return {}
+    found = {id(tensor): words for tensor in tensors if (words := _placements_on_mesh(tensor))}
+    for forms in forms_of_sharded(modules):
+        words = _placements_on_mesh(forms[-1])
+        found.update((id(form), words) for form in forms if words)
+    return found
+
+
+def _placements_on_mesh(tensor: torch.Tensor) -> tuple[str, ...]:
+    if not _is_of(tensor, _DISTRIBUTED_TENSORS, "DTensor"):
+        return ()
+    spread: Any = tensor
+    return _placements(spread.placements, spread.device_mesh)

@@ -62,6 +62,7 @@ class Assembly:
         scope_of: Callable[[Sequence[GradFn]], Sequence[str | None]] | None,
         *,
         sources: NotedSources | None,
+        placements: Mapping[int, tuple[str, ...]],
     ) -> None:
         self._captured = captured
         self._walked = walked
@@ -72,7 +73,7 @@ class Assembly:
         self._allocator = IdAllocator()
         self._symbols = Symbols()
         self._anatomies = Anatomies(self._symbols)
-        self._metadata = MetadataReader(self._symbols)
+        self._metadata = MetadataReader(self._symbols, placements)
         self._ids: dict[GradFn, str] = {}
         self._captured_ids: dict[int, str] = {}
         self._leaves: dict[str, Owned] = {}
@@ -197,13 +198,13 @@ class Assembly:
         if tensor_id not in written:
             written.add(tensor_id)
             role = "parameter" if isinstance(tensor, nn.Parameter) else "leaf"
-            add(Node(tensor_id, role, "", "", scope, names, (), outputs))
+            add(Node(tensor_id, role, "", "", scope, names, (), (self._metadata.of_owned(tensor),)))
         add(Node(node_id, "function", anatomy.op, anatomy.native, scope, (), (Ref(tensor_id, 0),), outputs))
 
     def _add_buffer(self, owned: Owned) -> str:
         node_id = self._allocator.tensor(owned.names[0])
         self._tensors.place({node_id: owned.tensor})
-        meta = self._metadata.of_tensor(owned.tensor)
+        meta = self._metadata.of_owned(owned.tensor)
         self._nodes.append(Node(node_id, "buffer", scope=owned.scope, names=owned.names, outputs=(meta,)))
         return node_id
 
