@@ -276,6 +276,36 @@ FSDP_FORMS: Final = (
 """Where a parameter has the tensor that a forward runs with, and the one that the optimizer has."""
 _word(f"{_FSDP}._fsdp_param_group:reduce_grads", _SHARDED, _CHANGED, since="2.6")
 
+COLLECTIVES: Final = _C10D
+_NOTING: Final = "to note what processes exchange"
+_NOTHING_NOTED: Final = "it cannot be noted"
+_RUNNING_NODE: Final = _word("torch._C._current_autograd_node", _NOTING, _NOTHING_NOTED)
+_FINISHED: Final = _word("torch._C._distributed_c10d:_create_work_from_future", "to send nothing", _NOTHING_NOTED)
+_BOXED_GROUP: Final = "unbox"
+
+
+def running_node() -> Any:
+    """The node that the engine runs in this thread, if there is one."""
+    return getattr(torch._C, _RUNNING_NODE)()
+
+
+def finished_work(future: Any) -> Any:
+    """The work of a collective that is done as soon as the future is."""
+    from torch._C import _distributed_c10d
+
+    return getattr(_distributed_c10d, _FINISHED)(future)
+
+
+def process_group_of(boxed: object) -> Any:
+    """The process group that an operation was given in the dispatcher's form; ``None`` where it is none."""
+    from torch.distributed import ProcessGroup
+
+    try:
+        return getattr(ProcessGroup, _BOXED_GROUP)(boxed)
+    except (AttributeError, RuntimeError, TypeError):
+        return None
+
+
 # What runs backward only once.
 _USED_UP: Final = "verifying uses the graph up"
 _SELECTIVE: Final = _word("torch.utils.checkpoint:_CachedTorchDispatchMode", "to refuse such checkpoints", _USED_UP)

@@ -15,6 +15,7 @@ from torch import nn
 
 from gradir.frontends.pytorch.private import output_metadata, sequence_number
 from gradir.frontends.pytorch.reading.anatomy import Anatomies, Anatomy
+from gradir.frontends.pytorch.reading.distributed import Groups
 from gradir.frontends.pytorch.reading.metadata import MetadataReader, dtype_name, layout_name
 from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.frontends.pytorch.reading.recorded import NotedSources
@@ -63,6 +64,7 @@ class Assembly:
         *,
         sources: NotedSources | None,
         placements: Mapping[int, tuple[str, ...]],
+        groups: Groups | None = None,
     ) -> None:
         self._captured = captured
         self._walked = walked
@@ -72,7 +74,7 @@ class Assembly:
         self._sources = sources
         self._allocator = IdAllocator()
         self._symbols = Symbols()
-        self._anatomies = Anatomies(self._symbols)
+        self._anatomies = Anatomies(self._symbols, groups)
         self._metadata = MetadataReader(self._symbols, placements)
         self._ids: dict[GradFn, str] = {}
         self._captured_ids: dict[int, str] = {}
