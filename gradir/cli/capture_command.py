@@ -9,6 +9,7 @@ from gradir.cli.capturing import (
     RAISED,
     SPEC_HELP,
     add_capture_options,
+    add_exchange_options,
     add_graph_option,
     captured_so_far,
     running_program,
@@ -33,7 +34,7 @@ examples:
   gradir capture examples/gpt.py:loss --graph forward -o forward.gir
   gradir capture train.py:loss -o loss.gir -- --width 64
   gradir capture my_package.train:step | gradir export - --to tree
-  torchrun --nproc-per-node 4 --no-python gradir capture train.py:loss -o 'run.{rank}.gir'
+  torchrun --nproc-per-node 4 --no-python gradir capture train.py:loss -o 'run.{rank}.gir' --collectives
 
 exit status: 0 done, 1 the program raised, and the graph of its forward is written up to there, 2 trouble
 """
@@ -43,6 +44,7 @@ def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     add_capture_options(parser)
     add_graph_option(parser, "write")
+    add_exchange_options(parser)
     add_output(parser, ", {rank} and {world} filled in")
     add_encoding_options(parser)
 
@@ -53,6 +55,11 @@ def run(options: argparse.Namespace) -> int:
 
     if options.graph == "forward" and options.verify:
         raise CaptureError("--verify checks an autograd graph, and --graph forward writes none: choose one of them")
+    if options.collectives and (options.verify or options.graph == "forward"):
+        other = "--verify" if options.verify else "--graph forward"
+        raise CaptureError(f"--collectives uses the autograd graph up, which {other} does not go with: choose one")
+    if options.step != 1 and not options.collectives:
+        raise CaptureError("--step is for --collectives, which other steps may change: give both")
     # The program may change the working directory and its environment, and its standard output is not this command's.
     output = for_rank(options.output)
     path = files.Located(output)
