@@ -18,16 +18,16 @@ from msgspec.structs import replace
 from torch import distributed
 
 from gradir.errors import CaptureError
-from gradir.frontends.paths import ShownPaths
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.reading.distributed import Groups, group_called, reduction
 from gradir.frontends.pytorch.reading.metadata import MetadataReader
 from gradir.frontends.pytorch.reading.walk import GradFn
-from gradir.frontends.pytorch.recording.sources import user_frame
+from gradir.frontends.pytorch.recording.places import Place, Places
+from gradir.frontends.pytorch.recording.sources import ShownLines, is_commands
 from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
 from gradir.frontends.pytorch.recording.unsent import unsent
 from gradir.frontends.texts import plain_text
-from gradir.ir import Collective, Source, TensorMeta
+from gradir.ir import Collective, TensorMeta
 
 __all__ = ["Exchange", "ExchangeMode"]
 
@@ -99,6 +99,7 @@ class _Message(NamedTuple):
     group: Any
     node: GradFn | None
     frame: Frame | None
+    place: Place | None
 
 
 class Exchange:
@@ -110,27 +111,30 @@ class Exchange:
         """Whether any of it was in a backward."""
         self._messages: list[_Message] = []
         self._metadata = MetadataReader()
+        self._places = Places()
 
     def note(self, name: str, arguments: Mapping[str, Any], group: Any, frame: FrameType) -> None:
         """Note an operation that communicates in a group, called from a frame."""
         if private.current_backward() != -1:
             self.has_backward = True
-            phase, node, module, source = "backward", private.running_node(), None, None
+            phase, node, module, place = "backward", private.running_node(), None, None
         else:
-            phase, node, module, source = "forward", None, self.timeline.current, _source_of(frame)
+            phase, node, module, place = "forward", None, self.timeline.current, self._place(frame)
         for told in self._told(name, arguments, frame):
-            self._messages.append(_Message(replace(told, phase=phase, source=source), group, node, module))
+            self._messages.append(_Message(replace(told, phase=phase), group, node, module, place))
 
     def collectives(
         self, groups: Groups, ids: Mapping[GradFn, str], path_of: Callable[[Frame | None], str]
     ) -> Iterator[Collective]:
         """All of it, with groups by their labels, nodes by their ids, and modules by their paths."""
-        for collective, group, node, frame in self._messages:
+        lines = ShownLines()
+        for collective, group, node, frame, place in self._messages:
             yield replace(
                 collective,
                 group=groups.label(group),
                 node="" if node is None else ids.get(node, ""),
                 scope=path_of(frame),
+                source=None if place is None else lines(place.code, place.instruction),
             )
 
     def _told(self, name: str, arguments: Mapping[str, Any], frame: FrameType) -> Iterator[Collective]:
@@ -152,6 +156,12 @@ class Exchange:
             self._described(_given(bare, arguments)),
             splits if any(splits) else (),
         )
+
+    def _place(self, frame: FrameType) -> Place | None:
+        """The user's own instruction that led to a frame, or a library's where there is none."""
+        found = self._places(frame)
+        places = () if found is None else (found.caller, found)
+        return next((place for place in places if place is not None and not is_commands(place.code)), None)
 
     def _described(self, tensors: Iterable[torch.Tensor]) -> tuple[TensorMeta, ...]:
         return tuple(map(self._metadata.of_tensor, tensors))
@@ -225,14 +235,6 @@ def _reduction_of(arguments: Mapping[str, Any], frame: FrameType) -> str:
             return reduction(called.f_locals.get("op")) or ""
         called = called.f_back
     return ""
-
-
-def _source_of(frame: FrameType) -> Source | None:
-    user = user_frame(frame)
-    if user is None:
-        return None
-    code = user.f_code
-    return Source(ShownPaths()(code.co_filename), user.f_lineno, plain_text(code.co_name))
 
 
 def _tensors(value: object) -> list[torch.Tensor]:

@@ -24,7 +24,7 @@ from gradir.frontends.texts import plain_text
 from gradir.ir import Source
 from gradir.ir.text import printable
 
-__all__ = ["ShownLines", "SourceLog", "SourceLookup", "SourceMode", "is_internal", "user_frame"]
+__all__ = ["ShownLines", "SourceLog", "SourceLookup", "SourceMode", "is_commands", "is_internal"]
 
 
 def _folders(file: str | None) -> tuple[str, ...]:
@@ -309,11 +309,9 @@ def _note_function(node: BackwardCFunction) -> None:  # noqa: ARG001 (an __init_
         mode.note_function(number, sys._getframe(1))
 
 
-def user_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame of the user's, from one outwards; ``None`` where a command of gradir's comes first."""
-    while frame is not None and is_internal(frame.f_code):
-        frame = frame.f_back
-    return None if frame is None or frame.f_code.co_filename.startswith(_COMMANDS) else frame
+def is_commands(code: CodeType) -> bool:
+    """Whether code is that of gradir's commands, which runs a program and is no part of it."""
+    return code.co_filename.startswith(_COMMANDS)
 
 
 def is_internal(code: CodeType) -> bool:
