@@ -280,7 +280,7 @@ COLLECTIVES: Final = _C10D
 _NOTING: Final = "to note what processes exchange"
 _NOTHING_NOTED: Final = "it cannot be noted"
 _RUNNING_NODE: Final = _word("torch._C._current_autograd_node", _NOTING, _NOTHING_NOTED)
-_FINISHED: Final = _word("torch._C._distributed_c10d:_create_work_from_future", "to send nothing", _NOTHING_NOTED)
+_FINISHED: Final = _word("torch._C._distributed_c10d._create_work_from_future", "to send nothing", _NOTHING_NOTED)
 _BOXED_GROUP: Final = "unbox"
 
 
