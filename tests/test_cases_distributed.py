@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,12 @@ if not dist.is_available():
     pytest.skip("needs a torch built with distributed", allow_module_level=True)
 
 nn = torch.nn
+
+
+@pytest.fixture(autouse=True)
+def _hook_of_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    # torch puts the rank before what Python prints of an error, and leaves it there.
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
 
 
 @pytest.fixture

@@ -281,6 +281,25 @@ _NOTING: Final = "to note what processes exchange"
 _NOTHING_NOTED: Final = "it cannot be noted"
 _RUNNING_NODE: Final = _word("torch._C._current_autograd_node", _NOTING, _NOTHING_NOTED)
 _FINISHED: Final = _word("torch._C._distributed_c10d._create_work_from_future", "to send nothing", _NOTHING_NOTED)
+COMMUNICATING: Final = frozenset(
+    {
+        "c10d",
+        _word("libtorch_cpu:_c10d_functional", _NOTING, "functional collectives are not noted"),
+        _word("libtorch_cpu:_dtensor", _NOTING, "what a distributed tensor exchanges is not all noted"),
+    }
+)
+"""The namespaces of the operations that communicate."""
+SILENT: Final = frozenset(
+    {
+        "wait_tensor",
+        _word("libtorch_cpu:_wrap_tensor_autograd", "to leave out what communicates nothing", "it is noted"),
+        "check_for_nan",
+        "mesh_get_process_group",
+    }
+)
+"""Their operations that communicate nothing."""
+GATHER_WHOLE: Final = _word("libtorch_cpu:_allgather_base_", _NOTING, "it has this name").rstrip("_")
+REDUCE_WHOLE: Final = _word("libtorch_cpu:_reduce_scatter_base_", _NOTING, "it has this name").rstrip("_")
 _BOXED_GROUP: Final = "unbox"
 
 

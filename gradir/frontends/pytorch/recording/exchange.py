@@ -31,13 +31,9 @@ from gradir.ir import Collective, TensorMeta
 
 __all__ = ["Exchange", "ExchangeMode"]
 
-_NAMESPACES: Final = frozenset({"c10d", "_c10d_functional", "_dtensor"})
-_QUIET: Final = frozenset({"wait_tensor", "_wrap_tensor_autograd", "check_for_nan", "mesh_get_process_group"})
-"""What exchanges nothing."""
-
 _CALLED: Final[Mapping[str, str]] = {
-    "_allgather_base": "all_gather",
-    "_reduce_scatter_base": "reduce_scatter",
+    private.GATHER_WHOLE: "all_gather",
+    private.REDUCE_WHOLE: "reduce_scatter",
     "all_gather_into_tensor": "all_gather",
     "all_gather_into_tensor_coalesced": "all_gather",
     "all_gather_into_tensor_out": "all_gather",
@@ -87,7 +83,7 @@ def _operation(func: Any) -> _Operation | None:
         return None
     schema = private.schema_of(func)
     namespace, _, name = schema.name.partition("::")
-    if namespace not in _NAMESPACES or name in _QUIET:
+    if namespace not in private.COMMUNICATING or name in private.SILENT:
         return None
     return _Operation(plain_text(name), tuple([argument.name for argument in schema.arguments]))
 
