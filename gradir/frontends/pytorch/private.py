@@ -292,7 +292,12 @@ COMMUNICATING: Final = frozenset(
 SILENT: Final = frozenset(
     {
         "wait_tensor",
-        _word("libtorch_cpu:_wrap_tensor_autograd", "to leave out what communicates nothing", "it is noted"),
+        _word(
+            "torch.distributed._functional_collectives:_wrap_tensor_autograd",
+            "to leave out what communicates nothing",
+            "it is noted",
+            since="2.13",
+        ),
         "check_for_nan",
         "mesh_get_process_group",
     }
