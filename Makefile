@@ -12,6 +12,9 @@ WIDE =
 SUITE = --doctest-modules gradir exporters schemas tests
 # The releases of torch to test on: those between which its private names changed, and the newest there is.
 TORCH = 2.5.1 2.8.0 2.11.0 2.13.0 newest
+# The releases of JAX to test on, such as JAX="0.8.1 0.10.2 newest"; newest is what pip finds for $(PYTHON).
+JAX = 0.10.2
+JAX_SUITE = $(wildcard tests/test_jax_*.py) --doctest-modules gradir/frontends/jax
 ANY_TORCH = $(addprefix tests/test_,private_names.py capture.py verify.py run_once.py recorder.py recorder_threads.py \
 	sources.py files.py cli.py cli_check.py pytest_plugin.py cli_explain.py cli_forward.py cuts.py diff_cuts.py \
 	flow_cuts.py flow_places.py forward_exports.py forward_graph.py forward_writes.py gradient_flow_fixture.py \
@@ -21,7 +24,8 @@ ANY_TORCH = $(addprefix tests/test_,private_names.py capture.py verify.py run_on
 
 .SUFFIXES:
 .PHONY: help demo test bench fuzz fuzz-mutants check schema goldens verification verification-wide reviewing gallery reference
-.PHONY: node page model-explorer test-core core-suite core-mutants test-torch torch-suite clean
+.PHONY: node page model-explorer test-core core-suite core-mutants test-torch torch-suite test-jax jax-suite
+.PHONY: verification-jax bench-jax clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "make %-17s %s\n", $$1, $$2 }' Makefile
@@ -100,8 +104,19 @@ test-torch: $(addprefix torch-suite-,$(TORCH)) ## the tests that hold on every t
 torch-suite-%:
 	$(MAKE) torch-suite VENV=.venv-torch-$* TORCH=$*
 
+test-jax: $(addprefix jax-suite-,$(JAX)) ## the tests of JAX, without torch: make test-jax JAX="0.8.1 newest"; needs Python 3.11 or later
+
+jax-suite-%:
+	$(MAKE) jax-suite VENV=.venv-jax-$* JAX=$*
+
+verification-jax: ## rewrite the table of JAX models in docs/verification.md
+	$(MAKE) jax-verification VENV=.venv-jax-$(JAX)
+
+bench-jax: ## measure the capture of JAX beside its own tracing
+	$(MAKE) jax-bench VENV=.venv-jax-$(JAX)
+
 clean: ## remove what the targets above made
-	rm -rf .venv .venv-core-* .venv-torch-* .model-explorer .verification-wide demo dist tests/node/node_modules viewer/node_modules viewer/.tests
+	rm -rf .venv .venv-core-* .venv-torch-* .venv-jax-* .model-explorer .verification-wide demo dist tests/node/node_modules viewer/node_modules viewer/.tests
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .fuzz
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -113,6 +128,15 @@ core-mutants: $(VENV)/.ready-core
 
 torch-suite: $(VENV)/.ready-torch
 	$(BIN)/python -m pytest -n auto $(ANY_TORCH) $(PYTEST_ARGS)
+
+jax-suite: $(VENV)/.ready-jax
+	$(BIN)/python -m pytest -n 2 --no-tool-skips $(JAX_SUITE) $(PYTEST_ARGS)
+
+jax-verification: $(VENV)/.ready-jax
+	PYTHONPATH=tests/support $(BIN)/python tests/support/jax_verification.py
+
+jax-bench: $(VENV)/.ready-jax
+	PYTHONPATH=tests/support $(BIN)/python benchmarks/jax_capture.py
 
 # A stamp is made last, so an interrupted installation starts again. Groups need pip 25.1.
 $(VENV)/.ready: pyproject.toml
@@ -137,6 +161,12 @@ $(VENV)/.ready-torch: pyproject.toml
 	$(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install --quiet --upgrade 'pip>=25.1'
 	$(PIP) install --quiet torch$(patsubst %,==%,$(TORCH:newest=)) numpy --group test --editable .
+	@touch $@
+
+$(VENV)/.ready-jax: pyproject.toml
+	$(PYTHON) -m venv --clear $(VENV)
+	$(PIP) install --quiet --upgrade 'pip>=25.1'
+	$(PIP) install --quiet jax$(patsubst %,==%,$(JAX:newest=)) --group test-jax --editable .
 	@touch $@
 
 tests/node/node_modules/.package-lock.json: tests/node/package.json tests/node/package-lock.json

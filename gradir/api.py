@@ -195,7 +195,7 @@ def matching(graph: Graph, pattern: str) -> set[str]:
     return named(graph, pattern)
 
 
-def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = False) -> Diff:
+def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = False, vocabulary: bool = False) -> Diff:
     """What changed from ``a`` to ``b``, as data; false when nothing did.
 
     Printed, it is the text of ``gradir diff``, and `Diff.to` gives the other forms. For these it keeps both graphs.
@@ -205,6 +205,8 @@ def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = Fa
         b: the graph after.
         ignore: fields that do not count: ``source``, ``attrs.eps``, ``saved``; or ``scopes``, ``cuts``, ``order``.
         normalize: leave out too what another release of the framework changes by itself.
+        vocabulary: tell both graphs in words that all frameworks share, so that a model and its port to another
+            framework can be compared. The diff is then one of these graphs, and is no patch of ``a``.
 
     Raises:
         GradirError: a field to ignore that there is not.
@@ -218,7 +220,7 @@ def diff(a: Graph, b: Graph, *, ignore: Sequence[str] = (), normalize: bool = Fa
     from gradir.review.comparison import Comparison
 
     expect_graphs(a, b)
-    return Comparison(a, b, ignore=ignore, normalize=normalize).linked_diff()
+    return Comparison(a, b, ignore=ignore, normalize=normalize, vocabulary=vocabulary).linked_diff()
 
 
 def diff_text(diff: Diff, renderer: str, **options: object) -> str:

@@ -15,6 +15,7 @@ from gradir.errors import FileError, FormatError, GradirError
 __all__ = [
     "Located",
     "check_apart",
+    "check_place",
     "flush_stdout",
     "is_stdout",
     "name_of",
@@ -95,6 +96,35 @@ def check_apart(source: str, target: str) -> None:
         # A terminal may well be both.
         if os.path.samefile(source, target) and os.path.isfile(source):
             raise GradirError(f"{target}: is the input file; write to another")
+
+
+def check_place(path: str) -> None:
+    """Refuse a place that nothing can be written to, before the work that is to be written there.
+
+    Raises:
+        FileError: there is no such folder, it may not be written to, or the path is a folder itself.
+    """
+    if is_stdout(path):
+        return
+    number = 0
+    try:
+        if not path:
+            raise ValueError
+        if os.path.isdir(path) or os.path.basename(path) in {"", ".", ".."}:
+            number = errno.EISDIR
+        elif not os.path.exists(path):
+            folder = os.path.dirname(os.path.realpath(path)) or "."
+            os.stat(folder)
+            number = 0 if os.path.isdir(folder) else errno.ENOTDIR
+            number = number or (0 if os.access(folder, os.W_OK) else errno.EACCES)
+        elif not os.access(path, os.W_OK) and not os.access(os.path.dirname(os.path.realpath(path)), os.W_OK):
+            number = errno.EACCES
+        if number:
+            raise OSError(number, os.strerror(number))
+    except OSError as error:
+        raise FileError(path, "written", error.strerror, error.errno) from error
+    except ValueError as error:
+        raise FileError(repr(path), "written", _NO_NAME) from error
 
 
 def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:

@@ -44,6 +44,7 @@ def capture(
         CaptureError: an output is not a tensor, or has no graph; or no front-end claims the target, or several do. The
             message says why.
         GradirError: there is no such front-end.
+        TypeError: ``frontend`` is no name.
 
     >>> import torch, gradir
     >>> w = torch.ones(3, requires_grad=True)

@@ -60,7 +60,9 @@ class Finder(Generic[P]):
 
         Raises:
             GradirError: there is none, its module cannot be imported, or it is no such plug-in.
+            TypeError: it is no name.
         """
+        self._expect_name(name)
         if name not in self._made:
             self._made[name] = self._checked(name, lambda point: point.load()())
         return self._made[name]
@@ -103,6 +105,12 @@ class Finder(Generic[P]):
             # To leave the program is not for a plug-in: whatever it raises is its failure.
             raise self._error(f"{self._noun} {name!r} ({point.value}) cannot be loaded: {_said(error)}") from error
         return found
+
+    def _expect_name(self, name: object) -> None:
+        if not isinstance(name, str):
+            what = f"the class {name.__name__}" if isinstance(name, type) else f"a value of type {type(name).__name__}"
+            example = "".join(f", such as {known!r}" for known in self.names()[:1])
+            raise TypeError(f"a {self._noun} is chosen by its name{example}, and this is {what}")
 
     def _point(self, name: str) -> EntryPoint:
         noun, found = self._noun, self._found

@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ settings.load_profile("gradir")
 
 collect_ignore = ["fuzz", "ranks"]
 """What needs packages that the tests do not, and what torchrun starts: see each file there."""
+collect_ignore_glob = [] if find_spec("jax") else ["test_jax_*.py", "support/jax_*"]
+"""What runs in an environment of its own, where `make test-jax` names each file and nothing may be skipped."""
 
 GOLDENS = Path(__file__).parent / "goldens"
 MODEL_EXPLORER = Path(__file__).parents[1] / ".model-explorer" / "model_explorer" / "web_app"

@@ -366,3 +366,30 @@ def test_what_cannot_be_written_leaves_the_old_file(files: Path) -> None:
             gradir.save(graph, "everything.gir", format=form)
     assert gradir.load("everything.gir") == everything()
     assert [path.name for path in files.iterdir()] == ["everything.gir"]
+
+
+@pytest.mark.parametrize("name", ["x.svg", "x.HTML", "x.mermaid", "x.gv", "x.pdf", "x.graphml", "x.svg.gz"])
+@pytest.mark.parametrize(
+    "command", ["convert everything.gir", "capture no.py:loss -o", "run no.py -o", "patch everything.gir d.json -o",
+                "merge no.gir no.gir no.gir -o"]
+)  # fmt: skip
+def test_a_graph_is_not_written_under_the_name_of_another_format(
+    command: str, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(path.name for path in Path().iterdir())
+    # It is said before anything is read or run.
+    assert main([*command.split(), name]) == 2
+    read = capfd.readouterr()
+    assert read.out == ""
+    assert re.fullmatch(
+        f"gradir: {re.escape(name)} is the name of [a-z, ]+, and this writes a graph: "
+        f"give it a name that ends in .gir, then gradir export FILE.gir -o {re.escape(name)}\n",
+        read.err,
+    )
+    assert sorted(path.name for path in Path().iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["x", "x.gir", "x.gir.gz", "x.json", "x.txt", "x.zst", "x.model", ".svg", "x.v2"])
+def test_a_graph_may_be_called_as_one_likes_otherwise(name: str) -> None:
+    assert main(["convert", "everything.gir", name]) == 0
+    assert gradir.load(name) == everything()

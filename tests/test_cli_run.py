@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -214,11 +215,37 @@ def test_the_modes_of_a_script_stay_its_own(step: str, capfd: Read) -> None:
 
 
 @pytest.mark.parametrize("go_on", [False, True])
-def test_a_file_that_cannot_be_written_is_trouble(go_on: bool, capfd: Read) -> None:
-    assert ran("-o", "no/loss.gir", *["--go-on"] * go_on, "loop.py", "--steps", "1") == 2
+def test_a_file_that_cannot_be_written_any_more_is_trouble(go_on: bool, scripts: Path, capfd: Read) -> None:
+    (scripts / "out").mkdir()
+    (scripts / "gone.py").write_text(f"import pathlib\npathlib.Path('out').rmdir()\n{LOOP}")
+    assert ran("-o", "out/loss.gir", *["--go-on"] * go_on, "gone.py", "--steps", "1") == 2
     read = capfd.readouterr()
-    assert read.err == "gradir: no/loss.gir: cannot be written: No such file or directory\n"
+    assert read.err == "gradir: out/loss.gir: cannot be written: No such file or directory\n"
     assert bool(read.out) is go_on
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        ("no/dir/loss.gir", "No such file or directory"),
+        ("loop.py/loss.gir", "Not a directory"),
+        ("pack", "Is a directory"),
+        ("new/", "Is a directory"),
+        ("", "no file can have this name"),
+    ],
+)
+def test_a_place_that_nothing_can_be_written_to_is_told_before_the_script_runs(
+    output: str, why: str, capfd: Read
+) -> None:
+    assert ran("-o", output, "--go-on", "loop.py", "--steps", "1") == 2
+    assert capfd.readouterr() == ("", f"gradir: {output or repr('')}: cannot be written: {why}\n")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_to_is_told_before_the_script_runs(scripts: Path, capfd: Read) -> None:
+    (scripts / "closed").mkdir(mode=0o500)
+    assert ran("-o", "closed/loss.gir", "loop.py", "--steps", "1") == 2
+    assert capfd.readouterr() == ("", "gradir: closed/loss.gir: cannot be written: Permission denied\n")
 
 
 def test_standard_output_has_the_file_alone(capfd: Read) -> None:

@@ -46,6 +46,36 @@ def test_it_is_a_headline_and_a_list_on_demand(name: str, back: bool) -> None:
     assert diff.to("mermaid").count("\n") > 20, "a picture that is asked for is drawn"
 
 
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [
+        ((6, 24), "sizes of 333 of 334 changed nodes: 16 -> 24, 2 -> 6, 32 -> 144, 1 more in that ratio"),
+        # The product of two sizes that doubled is four times as large.
+        ((4, 32), "sizes of 333 of 334 changed nodes: 16 -> 32, 2 -> 4, 32 -> 128, 1 more in that ratio"),
+        ((4, 8), "sizes of 257 of 295 changed nodes: 16 -> 8, 2 -> 4, 4 -> 8"),
+    ],
+)
+def test_batch_and_length_together_are_one_headline(size: tuple[int, int], told: str) -> None:
+    _, loss, recorder = loss_of(size=size)
+    found = Comparison(plain(), recorder.capture(loss))
+    lines = str(found.linked_diff()).splitlines()
+    assert lines[1:] == [told, f"{len(found.diff.changes)} changes that only follow from that: --full lists them"]
+    assert str(Comparison(found.after, found.before).linked_diff()).count("\n") == 2
+
+
+def test_a_size_that_is_four_times_as_large_where_others_doubled_is_told() -> None:
+    after = steps(8)
+    odd = replace(after.nodes["f:3"], outputs=(TensorMeta("float32", (2, 16)),))
+    (entry,) = Comparison(steps(4), replace(after, nodes={**after.nodes, odd.id: odd})).outline.entries
+    assert [change.id for change in entry.changes("")] == ["f:3"]
+
+
+def test_a_report_of_two_edits_together_fits_into_a_comment() -> None:
+    report = gradir.diff(plain(), edited("lora-autocast")).to("markdown")
+    assert 50_000 < len(report.encode()) <= 60_000
+    assert report.endswith("</details>\n")
+
+
 def test_what_else_changed_stands_below_it() -> None:
     lines = str(gradir.diff(plain(), edited("width"))).splitlines()
     assert lines[-2:] == [

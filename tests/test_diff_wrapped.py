@@ -6,13 +6,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from edited_gpt import edited, plain  # noqa: E402
+from edited_gpt import GPT, edited, plain  # noqa: E402
+from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.diffs.changes import Change  # noqa: E402
-from gradir.review.changed_modules import Renamed  # noqa: E402
+from gradir.review.changed_modules import Renamed, module_tree  # noqa: E402
 from gradir.review.comparison import Comparison  # noqa: E402
+from gradir.review.listed import listed  # noqa: E402
 from gradir.review.outline import Group  # noqa: E402
+from gradir.review.wording import change_line  # noqa: E402
 
 
 def renamed(name: str) -> list[tuple[str, str, int]]:
@@ -33,7 +36,7 @@ def test_all_wrapped_modules_are_one_line_and_some_of_them_too() -> None:
     assert renamed("wrapped-some") == [(f"blocks.{n}.mlp.up", f"blocks.{n}.mlp.up.base", 8) for n in (1, 3, 5)]
     lines = str(gradir.diff(plain(), edited("wrapped-some"))).splitlines()
     where = "blocks.{1,3,5}.mlp.up"
-    assert f"  > 3 modules {where} -> {where}.base  24 nodes" in lines
+    assert f"  > 3 modules {where} -> {where}.base, each wrapped  24 nodes" in lines
     assert sum(line.startswith("  >") for line in lines) == 1
 
 
@@ -60,6 +63,133 @@ def test_equal_adapters_are_told_in_one_way_and_frozen_names_both() -> None:
                 assert others == {path for path in entry.paths if ".v" in path}
 
 
-@pytest.mark.parametrize("name", ["sdpa", "norm", "lora-alone", "tied", "autocast"])
+@pytest.mark.parametrize("name", ["sdpa", "norm", "tied", "autocast"])
 def test_what_keeps_its_name_is_not_said_to_be_renamed(name: str) -> None:
     assert not renamed(name)
+
+
+def test_one_adapter_is_told_as_those_in_all_layers_are() -> None:
+    assert renamed("lora-one") == [("blocks.3.mlp.up", "blocks.3.mlp.up.base", 2)]
+    assert renamed("lora-up") == [("blocks.*.mlp.up", "blocks.*.mlp.up.base", 12)]
+    # In the first layer nothing that the frozen ones compute has a gradient.
+    alone = [f"blocks.{layer}.attn.{name}" for layer in range(1, 6) for name in "qv"]
+    assert sorted((was, now) for was, now, _ in renamed("lora-alone")) == [(path, f"{path}.base") for path in alone]
+
+
+WRAPPED = {
+    "wrapped-one": ["blocks.3.mlp.up -> blocks.3.mlp.up.base"],
+    "wrapped-all": ["blocks.*.mlp.up -> blocks.*.mlp.up.base"],
+    "wrapped-linears": [
+        f"blocks.*.{name} -> blocks.*.{name}.base" for name in ("attn.q", "attn.k", "attn.v", "mlp.down")
+    ],
+    "wrapped-attention": ["blocks.*.attn -> blocks.*.attn.base"],
+    "wrapped-blocks": ["blocks.* -> blocks.*.base"],
+    "in-sequential": ["blocks.*.mlp.up -> blocks.*.mlp.up.0"],
+    "one-in-sequential": ["blocks.3.mlp.up -> blocks.3.mlp.up.0"],
+}
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("name", WRAPPED)
+def test_what_is_wrapped_is_said_to_be_and_nothing_else(name: str, back: bool) -> None:
+    graphs = (edited(name), plain()) if back else (plain(), edited(name))
+    found = Comparison(*graphs)
+    told = {change_line(change).text for change in found.diff.changes if change.subject == "module"}
+    pairs = [pair.split(" -> ") for pair in WRAPPED[name]]
+    assert {text.rpartition("  ")[0] for text in told} == {
+        f"> module {inner} -> {outer}, unwrapped" if back else f"> module {outer} -> {inner}, wrapped"
+        for outer, inner in pairs
+    }
+    # All else is that the wrappers came, or went.
+    others = {(change.kind, change.subject, change.what) for change in found.diff.changes if change.subject != "module"}
+    kind = "Sequential" if "sequential" in name else "Wrapped"
+    assert others == {("removed" if back else "added", "scope", kind)}
+    count = f"{len(pairs)} module{'s'[: len(pairs) > 1]} {'un' * back}wrapped"
+    assert str(found.linked_diff()).splitlines()[0].endswith(f"; {count}")
+    assert f"**{'Unwrapped' if back else 'Wrapped'}:** `{pairs[0][back]}` →" in found.linked_diff().to("markdown")
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("name", WRAPPED)
+def test_the_list_of_a_page_names_the_modules_that_are_there(name: str, back: bool) -> None:
+    graphs = (edited(name), plain()) if back else (plain(), edited(name))
+    found = Comparison(*graphs)
+    changes = listed(found)
+    assert "renamed" not in {change.kind for change in changes}
+    moved = [change for change in changes if change.kind == "moved"]
+    assert len(moved) == len(WRAPPED[name])
+    layers = range(3, 4) if "one" in name else range(6)
+    for change, pair in zip(sorted(moved, key=lambda each: each.text), sorted(WRAPPED[name]), strict=True):
+        inside = pair.split(" -> ")[not back]
+        assert change.scopes == [inside.replace("*", str(layer)) for layer in layers]
+    assert all(scope in found.union.scopes for change in changes for scope in change.scopes)
+
+
+@pytest.mark.parametrize("name", ["sdpa", "norm", "lora", "lora-alone", "lora-one", "swapped", "autocast"])
+def test_the_list_of_a_page_says_renamed_of_no_module_that_was_not(name: str) -> None:
+    for graphs in ((plain(), edited(name)), (edited(name), plain())):
+        changes = listed(Comparison(*graphs))
+        assert changes
+        assert "renamed" not in {change.kind for change in changes}
+
+
+def test_a_module_of_which_no_node_was_found_is_wrapped_too() -> None:
+    found = Comparison(plain(), edited("lora-autocast"))
+    scopes = [change for change in found.diff.changes if (change.subject, change.kind) == ("scope", "renamed")]
+    assert [change_line(change).text for change in scopes[:1]] == [
+        "> scope blocks.0.attn.q -> blocks.0.attn.q.base, wrapped  Linear"
+    ]
+    assert {change.kind for change in listed(found) if change.text.startswith("scope ")} == {"added", "moved"}
+
+
+def test_of_renamed_modules_the_page_marks_those_alone() -> None:
+    from gradir_exporters._page.marks import STATUSES, node_statuses
+
+    found = Comparison(plain(), edited("wrapped-attention"))
+    union = found.union
+    nodes = [*union.nodes.values()]
+    numbers = {key: number for number, key in enumerate(union.nodes)}
+    marks = node_statuses(nodes, numbers, listed(found), module_tree(union))
+    moved = {node.scope for node, mark in zip(nodes, marks, strict=True) if STATUSES[mark] == "moved"}
+    assert moved
+    assert all(scope.split(".")[2:4] == ["attn", "base"] for scope in moved)
+    assert {STATUSES[mark] for mark in marks} == {"same", "moved"}
+
+
+def test_a_wrapped_model_is_the_one_below_it() -> None:
+    class Parallel(nn.Module):
+        def __init__(self, module: nn.Module) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, words: torch.Tensor) -> torch.Tensor:
+            return self.module(words)
+
+    def graph(model: nn.Module) -> gradir.Graph:
+        with gradir.record(model) as recorder:
+            loss = model(torch.zeros(1, 4, dtype=torch.long)).sum()
+        return recorder.capture(loss)
+
+    changes = gradir.diff(graph(GPT()), graph(Parallel(GPT()))).changes
+    assert [(change.kind, change.subject, change.was, change.id, change.what) for change in changes] == [
+        ("renamed", "module", "", "module", ""),
+        ("added", "scope", "", "", "Parallel"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["lora-one", "lora-up", "lora", "lora-alone"])
+def test_an_adapter_is_not_taken_for_what_it_adapts(name: str) -> None:
+    for found in (Comparison(plain(), edited(name)), Comparison(edited(name), plain())):
+        for old, new in found.correspondence.matched.items():
+            one, other = sorted((found.before.nodes[old].scope, found.after.nodes[new].scope), key=len)
+            assert other in {one, f"{one}.base"}
+        for old, new in found.correspondence.paths.items():
+            one, other = sorted((old, new), key=len)
+            assert other in {one, f"{one}.base"}
+
+
+def test_names_that_have_an_index_more_are_found() -> None:
+    found = Renamed([Change("renamed", "module", "h.*.up.0", was="h.*.up")])
+    assert found.before("h.3.up.0.act") == "h.3.up.act"
+    assert found.before("h.3.up.1.act") == "h.3.up.1.act"
+    assert found.before("h.3.up") == "h.3.up"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import shutil
 import subprocess
 from collections import Counter
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 
 import gradir
-from gradir.ir import Builder, Cut, Graph, Node, Ref, Scope, TensorMeta
+from gradir.ir import Builder, Cut, Graph, Node, Producer, Ref, Scope, TensorMeta
 from gradir.ir.marks import status, times
 from gradir.ir.validate import check
 from gradir.review.comparison import Comparison
@@ -146,3 +147,45 @@ def test_parameters_that_were_cut_off_alike_are_drawn_once() -> None:
     ]
     part = drawn(b, Graph.of(nodes, b.scopes.values(), [Cut(node.id, "unreached") for node in cut]))
     assert marked(part) == {"h.0.fc.weight": ("removed", 4), "h.0.fc/mm:1": ("changed", 4)}
+
+
+def trained(op: str, *, is_frozen: bool = False) -> Graph:
+    """Three layers whose weights have gradient accumulators, with an operation of that name in each."""
+    b = Builder()
+    value = b.function("exp", [b.tensor("x", META)], [META])
+    for path in (f"h.{number}" for number in range(3)):
+        weight, bias = (b.tensor(f"{path}.{name}", META, role="parameter", scope=path) for name in ("weight", "bias"))
+        taken = [b.function("accumulate_grad", [each], [META], scope=path) for each in (weight, bias)]
+        value = b.function(op, [value, None if is_frozen else taken[0], taken[1]], [META], scope=path)
+    b.output(value)
+    scopes = [Scope("", "Net"), *(Scope(f"h.{number}", "Layer", calls=1) for number in range(3))]
+    return b.build(producer=Producer(framework="torch"), scopes=scopes)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_no_box_is_of_what_takes_a_gradient(full: bool) -> None:
+    pairs = {
+        "another operation": (trained("mm"), trained("mul"), ["weight [2, 3] · bias [2, 3]"]),
+        "frozen": (trained("mm"), trained("mm", is_frozen=True), ["- h.0.weight", "bias [2, 3]"]),
+        "melted": (trained("mm", is_frozen=True), trained("mm"), ["+ h.0.weight", "bias [2, 3]"]),
+    }
+    for a, b, said in pairs.values():
+        diff = gradir.diff(a, b)
+        pictures = [diff.to(form, full=full) for form in ("dot", "mermaid")]
+        pictures += [] if full else [diff.to("markdown").split("```")[1]]
+        for text in pictures:
+            shown = html.unescape(text.replace("#45;", "-").replace("#43;", "+").replace("#183;", "·"))
+            assert "accumulate" not in shown
+            for words in said:
+                assert words in shown
+
+
+def test_what_became_of_an_accumulator_alone_is_marked_at_its_tensor() -> None:
+    a, b = trained("mm"), trained("mm")
+    key = "h.1/accumulate_grad:1"
+    other = msgspec.structs.replace(b.nodes[key], attrs={"times": 2})
+    comparison = Comparison(a, msgspec.structs.replace(b, nodes={**b.nodes, key: other}))
+    for part in (comparison.drawn_part(), comparison.changed_part()):
+        check(part)
+        assert marked(part) == {"h.1.weight": ("changed", 1)}
+        assert list(part.nodes) == ["h.1.weight", "h.1/mm:1"]

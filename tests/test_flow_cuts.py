@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dot_pictures import run_dot
 from hostile_texts import HOSTILE_TEXTS
 from msgspec.structs import replace
 from reports import findings
@@ -17,7 +20,7 @@ from gradir.cli import main
 from gradir.diffs import diff_json
 from gradir.diffs.compare import compare
 from gradir.ir import Cut, Graph, Node, Producer, Ref, Scope, Source, TensorMeta
-from gradir.ir.cuts import FLOW, cut_text
+from gradir.ir.cuts import FLOW, cut_text, stubs
 from gradir.passes import ancestors, drop, focus, fold, hide_shape_ops, rollup
 from gradir.review.comparison import Comparison
 from gradir.review.conditions import parsed
@@ -169,7 +172,7 @@ def test_unreached_parameters_are_drawn_without_a_recorded_flow(exporter: str) -
     cuts = [Cut("unreached", (f"head.{number}.weight",)) for number in range(2000)]
     text = gradir.Graph.of(nodes, cuts=cuts).to(exporter)
     assert text.count("unreached") <= 2, "they are one stub, and in dot its tooltip"
-    assert "head.0.weight, head.1.weight and 1,998 more" in text
+    assert "head.0.weight, head.1.weight and 1,998 more" in text.replace("\n", " ")
     assert "unreached" not in gradir.Graph.of(nodes, cuts=[Cut("hidden", ("w",))]).to(exporter)
 
 
@@ -181,10 +184,46 @@ def test_dot_draws_it(dot_program: str) -> None:
     hostile = small(
         *(replace(DETACH, kind=text, op=text, names=(text,), meant="no") for text in HOSTILE_TEXTS.values())
     )
-    assert pictures.render(hostile.to("dot"), "svg").count(b"meant: no") == 2 * len(HOSTILE_TEXTS)
+    assert len(re.findall(rb"<a xlink:title=\"[^\"]*meant: no", pictures.render(hostile.to("dot"), "svg"))) == len(
+        HOSTILE_TEXTS
+    )
     text = pictures.render(WHOLE.to("dot"), "svg").decode()
-    assert ">detach at net.py:41: fc.weight, fc.bias</text>" in text
-    assert ">unreached: unused.weight, unused.bias</text>" in text
+    assert re.search(">detach at net.py:41: fc.weight,</text>\n<text [^>]*>fc.bias</text>", text)
+    assert re.search(">unreached: unused.weight,</text>\n<text [^>]*>unused.bias</text>", text)
+
+
+@pytest.mark.parametrize("exporter", ["dot", "mermaid"])
+@pytest.mark.parametrize("flow", [False, True])
+def test_no_box_of_a_cut_is_wider_than_its_neighbours(exporter: str, flow: bool) -> None:
+    names = tuple(f"{'encoder.layers.' * n}attention.query_key_value_projection_{'x' * 9 * n}.weight" for n in range(9))
+    place = Source("a/package/with/long/names/in/its/folders/modeling_transformer.py", 1234)
+    graph = small(replace(DETACH, names=names, source=place), *(Cut(f"kind{n}", (n * name,)) for n, name in
+                  enumerate(names)))  # fmt: skip
+    graph = graph if flow else replace(graph, producer=Producer(), cuts=tuple(Cut("unreached", (n,)) for n in names))
+    lines = [line for box in _cut_labels(graph.to(exporter)) for line in box]
+    assert 30 < max(map(len, lines)) <= 36
+    whole = "".join(lines).replace(" ", "")
+    for stub in stubs(graph):
+        assert stub.reason.replace(" ", "") in whole, "nothing of it is lost"
+
+
+def _cut_labels(text: str) -> list[list[str]]:
+    dot = [found.split("\\n") for found in re.findall(r'cut\d+ \[label="(.*?)" tooltip', text)]
+    chart = [found.split("\n") for found in re.findall(r'^c\d+\["(.*?)"\]:::cut', text, re.MULTILINE | re.DOTALL)]
+    return [[re.sub(r"#(\d+);", lambda code: chr(int(code[1])), line) for line in label] for label in dot or chart]
+
+
+def test_what_has_no_place_stands_below_the_output(dot_program: str) -> None:
+    graph = replace(WHOLE, cuts=tuple(Cut(f"kind{number}", (f"w{number}",)) for number in range(7)))
+    drawn = json.loads(run_dot(dot_program, graph.to("dot"), "json"))
+    places = {node["name"]: tuple(map(float, node["pos"].split(","))) for node in drawn["objects"] if "pos" in node}
+    cuts = [places[f"cut{number}"] for number in range(7)]
+    last = min(height for name, (_, height) in places.items() if not name.startswith("cut"))
+    assert all(height < last for _, height in cuts)
+    assert len({height for _, height in cuts}) == 3
+    assert re.findall(r"^(\w+) ~~~ (\w+)$", graph.to("mermaid"), re.MULTILINE) == [
+        *(("n5", f"c{n}") for n in range(3)), *((f"c{n}", f"c{n + 3}") for n in range(4))
+    ]  # fmt: skip
 
 
 def test_pydot_has_the_same_boxes() -> None:

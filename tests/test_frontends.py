@@ -294,6 +294,17 @@ def test_no_code_but_that_of_a_framework_names_one() -> None:
         for path in (ROOT / folder).rglob("*.py")
         if any(map(FRAMEWORKS.search, named_in_code(ast.parse(path.read_text(encoding="utf-8")))))
     }
-    apart = {name for name in found if name.startswith(("gradir/frontends/pytorch/", "gradir/vocabulary/"))}
+    apart = {
+        name
+        for name in found
+        if name.startswith(("gradir/frontends/jax/", "gradir/frontends/pytorch/", "gradir/vocabulary/"))
+    }
     assert "gradir/frontends/pytorch/frontend.py" in apart
     assert sorted(found - apart) == []
+
+
+@pytest.mark.parametrize("chosen", [object, 3, ["torch"], b"torch"])
+def test_a_front_end_that_is_chosen_by_no_name_is_a_clear_error(chosen: object) -> None:
+    for take in (package.capture, package.verify, package.record):
+        with pytest.raises(TypeError, match=r"^a front-end is chosen by its name, such as '\w+', and this is (a|the) "):
+            take([], frontend=chosen)

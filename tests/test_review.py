@@ -28,11 +28,13 @@ from gradir.ir import Builder, Cut, Graph, Node, Ref, Saved, Scope, TensorMeta
 from gradir.ir.marks import SIGNS, status
 from gradir.ir.totals import totals
 from gradir.ir.validate import check
+from gradir.review import report
+from gradir.review.comparison import Comparison
 from gradir.review.conditions import parsed
 from gradir.review.text import ANSI
 
 Read = pytest.CaptureFixture[str]
-LIMIT = 65_536
+LIMIT = 60_000
 
 
 def layers(count: int, op: str = "exp") -> Graph:
@@ -130,7 +132,7 @@ def test_the_table_of_a_report_counts_every_changed_node(pair: tuple[Graph, Grap
     a, b = pair
     found = compare(a, b)
     text = markdown(a, b, found)
-    assert len(text) < LIMIT
+    assert len(text.encode()) <= LIMIT
     if not found:
         assert text == "### Autograd graph: no difference\n"
         return
@@ -152,7 +154,7 @@ def test_a_report_names_what_was_cut_off_first() -> None:
 def test_a_report_of_hostile_names_stays_in_its_table() -> None:
     a, b = Graph.of([]), hostile()
     text = markdown(a, b, compare(a, b))
-    assert len(text) < LIMIT
+    assert len(text.encode()) <= LIMIT
     table = rows(text)
     assert {len(row) for row in table} == {7}
     assert len(table) >= len(HOSTILE_LABELS)
@@ -166,11 +168,29 @@ def test_a_report_of_a_large_change_fits_into_a_comment() -> None:
     more = [Node(f"h.{module}/cos:{n}", op="cos", scope=f"h.{module}") for module in range(100) for n in range(module)]
     b = replace(b, nodes={**b.nodes, **{node.id: node for node in more}})
     text = markdown(a, b, compare(a, b))
-    assert len(text) < LIMIT
+    assert len(text.encode()) <= LIMIT
     assert "more modules" in text
     assert re.search(r"… [\d,]+ more lines: gradir diff --full shows them all", text)
     assert text.count("```") % 2 == 0
     assert text.endswith("</details>\n")
+
+
+@pytest.mark.parametrize(
+    "name", ["層" * 100, "\U0001f9e0" * 100, "\u202e" * 60, "`" * 300, "m" * 119], ids=lambda name: ascii(name[:1])
+)
+def test_a_report_of_long_names_fits_into_a_comment(name: str) -> None:
+    a, b = (
+        Graph.of([Node(f"{n}.{name}/f:{k}", op=f"{op}{n}", scope=f"{n}.{name}") for n in range(60) for k in range(9)])
+        for op in ("exp", "sin")
+    )
+    text = Comparison(a, b).linked_diff().to("markdown")
+    assert LIMIT - 2_000 < len(text.encode()) <= LIMIT
+    assert text.endswith("</details>\n")
+    assert re.search(r"\n… [\d,]+ more lines: gradir diff --full shows them all\n`{3,}\n", text)
+    picture = "graph LR\n" + "a --> b\n" * 7_500
+    told = report.markdown(Comparison(a, b), picture=picture)
+    assert "No picture: a comment has no room for it" in told
+    assert len(told.encode()) <= LIMIT
 
 
 @pytest.mark.parametrize(
@@ -331,6 +351,63 @@ def test_every_form_is_printed(form: str, files: Path, capfd: Read) -> None:
 def test_a_picture_is_drawn(capfd: Read) -> None:
     assert main(["diff", "a.gir", "b.gir", "--format", "svg"]) == 1
     assert "<svg" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("d.md", "### Autograd graph"),
+        ("d.HTM", "<!doctype html>"),
+        ("d.json", "{"),
+        ("d.mmd", "---\nconfig:"),
+        ("d.mermaid", "---\nconfig:"),
+        ("d.dot", "digraph"),
+        ("d.gv", "digraph"),
+        ("d.txt", "+"),
+        ("d.log", "+"),
+        ("d", "+"),
+    ],
+)
+def test_the_name_of_the_file_says_the_form(name: str, start: str, files: Path) -> None:
+    assert main(["diff", "a.gir", "b.gir", "-o", name]) == 1
+    assert (files / name).read_text().startswith(start)
+
+
+@pytest.mark.usefixtures("dot_program")
+def test_the_name_of_the_file_may_be_that_of_a_picture(files: Path) -> None:
+    assert main(["diff", "a.gir", "b.gir", "-o", "d.svg"]) == 1
+    assert "<svg" in (files / "d.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--format dot -o d.md", "d.md is the name of markdown, and --format says dot: change one of them"),
+        ("--format text -o d.html", "d.html is the name of html, and --format says text: change one of them"),
+        ("--format svg -o d.gv", "d.gv is the name of dot, and --format says svg: change one of them"),
+        (
+            "-o d.png",
+            "d.png: a diff is drawn as svg: -o with a name that ends in .svg, "
+            "or write a .dot and draw it with dot -Tpng",
+        ),
+        ("-o d.gir", "d.gir is the name of a graph, and this writes a diff: call it x.txt or x.json"),
+        ("--format graph -o d.md", "unknown renderer 'graph': choose from "),
+    ],
+)
+def test_a_name_that_says_another_form_is_one_line(words: str, said: str, files: Path, capfd: Read) -> None:
+    # Nothing is compared for that.
+    assert main(["diff", "absent.gir", "b.gir", *words.split()]) == 2
+    read = capfd.readouterr()
+    assert read.out == ""
+    assert read.err.startswith(f"gradir: {said}")
+    assert read.err.count("\n") == 1
+    assert {path.name for path in files.iterdir()} == {"a.gir", "b.gir"}
+
+
+@pytest.mark.parametrize("words", ["--format json -o d.txt", "--format markdown -o d.log", "--format dot -o d.gv"])
+def test_a_name_that_fits_a_form_is_taken(words: str, files: Path) -> None:
+    assert main(["diff", "a.gir", "b.gir", *words.split()]) == 1
+    assert (files / words.rsplit(maxsplit=1)[-1]).stat().st_size
 
 
 @pytest.mark.usefixtures("files")

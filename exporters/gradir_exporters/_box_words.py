@@ -10,7 +10,8 @@ from gradir.ir.excerpt import shortened
 from gradir.ir.frozen import NOTHING
 from gradir.ir.marks import ELIDED, SIGNS, failure, is_focus, lost_slots, operation_before, times
 from gradir.ir.memo import Memo
-from gradir.ir.model import first_known
+from gradir.ir.model import Scope, first_known
+from gradir.ir.module_tree import class_text
 from gradir.ir.saved import whole_number
 from gradir.ir.text import counted, printable, short_bytes
 from gradir.vocabulary import vocabulary_of
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from typing import TypeGuard
 
-    from gradir.ir import Graph, Node, Scope
+    from gradir.ir import Graph, Node
     from gradir.ir.cuts import Stub
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "failure_lines",
     "frame_name",
     "inlined",
+    "keeps_frame",
     "legend",
     "module_name",
     "stands_for_steps",
@@ -112,6 +114,7 @@ class Words:
         """
         self._inline = inline
         self._scopes = graph.scopes
+        self._loops = any(scope.rounds for scope in graph.scopes.values())
         self._shapes = shapes
         self._native = native
         self._tensors = Memo(str)
@@ -132,7 +135,8 @@ class Words:
         short = (name or node.op or node.id).removeprefix(f"{node.scope}." if node.scope else "")
         scope = self._scopes.get(name)
         steps = frame_name(short, scope) if stands_for_steps(scope) else ""
-        title = steps or module_name(short, node.native if node.native != short else "")
+        kind = Scope(name, node.native if node.native != short else "", rounds=scope.rounds if scope else 0)
+        title = steps or module_name(short, class_text(kind))
         return [title, *self._given(node), *_module_counts(node), *failure_lines(node)]
 
     def below(self, node: Node) -> list[str]:
@@ -153,8 +157,7 @@ class Words:
         lines += [self._inline[node.id]] if node.id in self._inline else []
         return lines + failure_lines(node) if node.ext else lines
 
-    @staticmethod
-    def notes(nodes: Collection[Node], *, framed: bool, marked: bool, joined: bool) -> Iterator[str]:
+    def notes(self, nodes: Collection[Node], *, framed: bool, marked: bool, joined: bool) -> Iterator[str]:
         """What a legend explains of these nodes beside looks: empty slots, and numbers of what is drawn once.
 
         ``framed`` says whether frames are drawn, ``marked`` whether a diff is, and ``joined`` whether one line stands
@@ -165,6 +168,8 @@ class Words:
         # A folded module says its number in its name.
         if (marked or framed) and any(times(node) > 1 and (marked or node.role != "module") for node in nodes):
             yield "×N in a box: N equal changes" if marked else "×N at a frame: one is drawn of N equal steps or layers"
+        if self._loops and framed:
+            yield "(×N) at a frame: the body of a loop of N rounds"
         if joined:
             yield "×N at a line: N tensors"
 
@@ -258,10 +263,17 @@ def frame_name(name: str, scope: Scope | None) -> str:
     >>> from gradir.ir import Scope
     >>> frame_name("×49", Scope("cell.×49", detail="each feeds the next")), frame_name("fc", Scope("fc", "Linear", "3"))
     ('×49, each feeds the next', 'fc (Linear)')
+    >>> frame_name("scan", Scope("scan", rounds=5))
+    'scan (×5)'
     """
     if stands_for_steps(scope):
         return f"{name}, {scope.detail}"
-    return module_name(name, scope.class_name if scope else "")
+    return module_name(name, class_text(scope) if scope else "")
+
+
+def keeps_frame(scope: Scope | None) -> bool:
+    """Whether a frame says what none inside does: how equal steps follow each other, or how often a loop runs."""
+    return stands_for_steps(scope) or (scope is not None and scope.rounds > 0)
 
 
 def stands_for_steps(scope: Scope | None) -> TypeGuard[Scope]:

@@ -17,9 +17,11 @@ from gradir.ir.cuts import stubs
 from gradir.ir.edges import edges_beside, edges_into, have_edges_beside
 from gradir.ir.marks import SIGNS, left_out, lost_slots, overlay_mark, stands_for_several, status, times
 from gradir.ir.memo import Memo
+from gradir.ir.model import BESIDE as BESIDE_ROLES
 from gradir.ir.module_tree import split_path
 from gradir.progress import steps
 from gradir.protocols import Options
+from gradir_exporters._box_lines import box_lines, rows_below
 from gradir_exporters._box_words import CONTEXT, CUT, NO_VALUE, Words, border, cut_looks, inlined, legend
 from gradir_exporters._dot_labels import LINE_BREAK, Labels, Tooltips, scope_caption, shown, shown_of_saved, tooltip
 from gradir_exporters._dot_lengths import entry_lengths, past_saved
@@ -48,7 +50,7 @@ MANY: Final = "many"
 _MANY: Final = 8
 
 BESIDE: Final = "beside"
-"""The kind of the lines that are not seen, which put the box of a cut beside another."""
+"""The kind of the lines that are not seen, which put the box of a cut below another."""
 
 _MOST_CUTS: Final = 100
 
@@ -181,7 +183,8 @@ class Picture:
                     yield f"{key}s{number}", "saved", text, tooltips.saved(saved.slot, node.id)
         if group is self.root:
             for number, stub in enumerate(self._stubs):
-                yield f"cut{number}", CUT, shown(stub.reason), tooltip(stub.reason)
+                text = LINE_BREAK.join(map(shown, box_lines(stub.reason)))
+                yield f"cut{number}", CUT, text, tooltip(stub.reason)
 
     def _look(self, node: Node, label: str) -> tuple[str, str]:
         """What stands for the role, and the label with what marks say."""
@@ -206,16 +209,17 @@ class Picture:
         return chain(self._edge_lines(), saved, self._cut_lines(), more)
 
     def _cut_lines(self) -> Iterator[Line]:
-        """From each cut to where it enters again; one of which that is not known stands beside the last output."""
+        """From each cut to where it enters again; those of which that is not known stand below the last output."""
         if not self._stubs:
             return
         keys = {node.id: key for key, node in zip(self._keys, self._nodes, strict=True)}
-        outputs = [node.id for node in self._nodes if node.role == "output"]
+        outputs = [keys[node.id] for node in self._nodes if node.role == "output"][-1:]
+        elsewhere = [f"cut{number}" for number, stub in enumerate(self._stubs) if not stub.into]
+        for tail, head in rows_below(outputs, elsewhere):
+            yield tail, head, BESIDE, 1, 1, FAR
         for number, stub in enumerate(self._stubs):
             if stub.into:
                 yield f"cut{number}", keys[stub.into], CUT, 1, 1, FAR
-            elif outputs:
-                yield f"cut{number}", keys[outputs[-1]], BESIDE, 1, 1, FAR
 
     def _edge_lines(self) -> Iterator[Line]:
         keys, lengths = self._keys, self._lengths()
@@ -272,12 +276,14 @@ class Picture:
             yield "removed" if gone else edge.kind
 
     def _idle_buffers(self) -> frozenset[int]:
-        """The buffers that no edge touches: all they do is tell what a saved tensor is."""
-        alone = {number for number, node in enumerate(self._nodes) if node.role == "buffer" and not self._tails[number]}
+        """The buffers and inputs that no edge touches: all they do is tell what a saved tensor is."""
+        alone = {
+            number for number, node in enumerate(self._nodes) if node.role in BESIDE_ROLES and not self._tails[number]
+        }
         return frozenset(alone.difference(chain.from_iterable(self._tails)) if alone else ())
 
     def _saved_lines(self) -> Iterator[Line]:
-        buffers = {node.id: key for key, node in zip(self._keys, self._nodes, strict=True) if node.role == "buffer"}
+        buffers = {node.id: key for key, node in zip(self._keys, self._nodes, strict=True) if node.role in BESIDE_ROLES}
         for key, node in zip(self._keys, self._nodes, strict=True):
             if not node.saved:
                 continue

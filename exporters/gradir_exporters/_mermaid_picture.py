@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from gradir.ir.cuts import stubs
 from gradir.ir.edges import sources
 from gradir.ir.marks import SIGNS, left_out, lost_slots, overlay_mark, stands_for_several, status, times
+from gradir.ir.model import BESIDE as BESIDE_ROLES
 from gradir.ir.text import counted
 from gradir.passes import destinations
 from gradir.vocabulary import vocabulary_of
+from gradir_exporters._box_lines import box_lines, rows_below
 from gradir_exporters._box_words import (
     CONTEXT,
     CUT,
@@ -22,8 +24,8 @@ from gradir_exporters._box_words import (
     cut_looks,
     frame_name,
     inlined,
+    keeps_frame,
     legend,
-    stands_for_steps,
 )
 from gradir_exporters._frames import frames, module_of
 from gradir_exporters._left_out import MORE, boxes_left_out, lines_left_out
@@ -135,7 +137,7 @@ class Group:
         while (
             len(self.items) == 1
             and isinstance(inner := self.items[0], Group)
-            and not stands_for_steps(scopes.get(self.path))
+            and not keeps_frame(scopes.get(self.path))
         ):
             self.part, self.path, self.items = f"{self.part}.{inner.part}", inner.path, inner.items
         name = frame_name(module_of(self.part), scopes.get(module_of(self.path)))
@@ -158,7 +160,7 @@ class Picture:
         self._tensors = {} if style.accumulators else _accumulated(graph)
         touched = {self._drawn(id_) for id_ in _touched(graph, style.saved)}
         drawn = (node for node in graph.nodes.values() if node.id not in self._tensors)
-        self._nodes = [node for node in drawn if node.role != "buffer" or node.id in touched]
+        self._nodes = [node for node in drawn if node.role not in BESIDE_ROLES or node.id in touched]
         self._keys = {node.id: f"n{number}" for number, node in enumerate(self._nodes)}
         self._stubs = stubs(graph, _MOST_CUTS)
         self._overlay = {node.id: mark for node in self._nodes if (mark := overlay_mark(node)) is not None}
@@ -207,10 +209,14 @@ class Picture:
         tree, apart = _Tree(self._graph.scopes), frames(self._graph)
         for node in self._nodes:
             tree.open(apart.get(node.id, node.scope)).extend(self._boxes(node))
-        tree.open("").extend(Box(f"c{number}", "cut", stub.reason) for number, stub in enumerate(self._stubs))
+        tree.open("").extend(self._cut_boxes())
         if self._legend:
             tree.open("").append(self._legend)
         return tree.closed()
+
+    def _cut_boxes(self) -> Iterator[Box]:
+        for number, stub in enumerate(self._stubs):
+            yield Box(f"c{number}", "cut", joined(box_lines(stub.reason)))
 
     def _legend_group(self) -> Group | None:
         """The frame of the legend, where there is to be one."""
@@ -275,11 +281,20 @@ class Picture:
         for node in self._nodes if self._style.saved else ():
             for number, slot in enumerate(node.saved):
                 yield Arrow(keys[node.id], _slot_key(keys[node.id], number), "saved")
-                if slot.origin is not None and self._graph.nodes[slot.origin.id].role == "buffer":
+                if slot.origin is not None and self._graph.nodes[slot.origin.id].role in BESIDE_ROLES:
                     yield Arrow(keys[slot.origin.id], _slot_key(keys[node.id], number), "buffer")
+        yield from self._cut_arrows()
+
+    def _cut_arrows(self) -> Iterator[Arrow]:
+        """From each cut to where it enters again; those of which that is not known stand below the last output."""
+        keys, elsewhere = self._keys, []
         for number, stub in enumerate(self._stubs):
             if stub.into and self._drawn(stub.into) in keys:
-                yield Arrow(f"c{number}", keys[self._drawn(stub.into)], "cut")
+                yield Arrow(f"c{number}", keys[self._drawn(stub.into)], CUT)
+            else:
+                elsewhere.append(f"c{number}")
+        outputs = [keys[node.id] for node in self._nodes if node.role == "output"][-1:]
+        yield from (Arrow(*ends, BESIDE) for ends in rows_below(outputs, elsewhere))
 
     def _leads_nowhere(self, edge: Edge) -> bool:
         """Whether nothing flows there any more."""

@@ -13,7 +13,7 @@ from gradir.ir.cuts import counts_text
 from gradir.ir.marks import failure, times
 from gradir.ir.merged import merged
 from gradir.ir.model import Shape
-from gradir.ir.module_tree import OUTSIDE, ModuleTree, scope_depth, without_steps
+from gradir.ir.module_tree import OUTSIDE, ModuleTree, class_text, scope_depth, without_steps
 from gradir.ir.totals import bounded, parameter_elements
 from gradir_exporters._box_words import failure_lines
 from gradir_exporters._summary_saved import Savings, State, places_of
@@ -29,7 +29,7 @@ _OPERATIONS: Final = frozenset({"function", "module"})
 _NUMBER: Final = re.compile(r"_\d+\Z")
 
 _MOST_SIZES: Final = 64
-"""No tensor of torch has more; a longer shape is unknown, since it is told again for each module that it leaves."""
+"""No tensor of a model has more; a longer shape is unknown, since it is told again for each module that it leaves."""
 
 _MOST_SHAPES: Final = 16
 """Of a module that more distinct shapes leave they are unknown, for the same reason."""
@@ -107,7 +107,7 @@ def layers(graph: Graph, depth: int | None) -> tuple[list[Row], Totals]:
             tree.levels[place],
             Layer(
                 scope.path,
-                scope.class_name,
+                class_text(scope),
                 scope.calls,
                 shapes[place],
                 scope.own,

@@ -10,7 +10,7 @@ import msgspec
 from gradir.ir.ids import is_root, whole_name
 from gradir.ir.merged import bytes_gone, bytes_told, merged
 from gradir.ir.module_tree import OUTSIDE
-from gradir.ir.saved import SavedBytes
+from gradir.ir.saved import SavedBytes, is_unsized
 from gradir.ir.totals import bounded
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Savings:
             for saved in node.saved:
                 state = states.get(saved.state) or states.setdefault(saved.state, State())
                 state.slots += 1
-                if saved.bytes is None:
+                if is_unsized(saved):
                     state.unsized += 1
                     self.unsized[place] += 1
             if node.role == "module":

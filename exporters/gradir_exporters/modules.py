@@ -12,7 +12,8 @@ import re
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from gradir.ir.cuts import counts_text
-from gradir.ir.module_tree import DEEPEST, ModuleTree, without_steps
+from gradir.ir.ids import numbered
+from gradir.ir.module_tree import DEEPEST, ModuleTree, class_text, without_steps
 from gradir.ir.text import printable, quoted
 from gradir.protocols import NoOptions, Options
 
@@ -27,7 +28,6 @@ _INDENT: Final = "  "
 _MERGES_EQUALS: Final = "ModuleList"
 """The class that prints a run of equal children once."""
 
-_MOST_DIGITS: Final = 18
 """What no list's index exceeds; Python refuses to read numbers of thousands of digits."""
 
 _MISLEADING: Final = re.compile(r"\s|\)|\(.*\): |$")
@@ -71,7 +71,7 @@ def _lines(tree: ModuleTree) -> Iterator[str]:
         indent, label, place = item
         scope, children = tree.scopes[place], tree.children[place]
         details = _details(scope)
-        head = f"{indent}{label}{printable(scope.class_name)}("
+        head = f"{indent}{label}{printable(class_text(scope))}("
         if not children and len(details) < 2:
             yield f"{head}{''.join(details)})"
             continue
@@ -96,7 +96,7 @@ def _kinds(tree: ModuleTree) -> list[int]:
     for place in reversed(range(len(tree.scopes))):
         scope = tree.scopes[place]
         below = tuple((tree.names[child], kinds[child]) for child in tree.children[place])
-        kinds[place] = numbers.setdefault((scope.class_name, scope.detail, below), len(numbers))
+        kinds[place] = numbers.setdefault((scope.class_name, scope.detail, scope.rounds, below), len(numbers))
     return kinds
 
 
@@ -121,9 +121,8 @@ def _labelled(tree: ModuleTree, place: int, kinds: list[int]) -> Iterator[tuple[
 
 def _continues(tree: ModuleTree, before: int, child: int, kinds: list[int]) -> bool:
     """Whether a child is as the one before it and has the next number."""
-    name = tree.names[before]
-    is_number = name.isdecimal() and len(name) <= _MOST_DIGITS
-    return kinds[before] == kinds[child] and is_number and tree.names[child] == str(int(name) + 1)
+    found = numbered(tree.names[before])
+    return kinds[before] == kinds[child] and found is not None and tree.names[child] == f"{found[0]}{found[1] + 1}"
 
 
 def _label(name: str) -> str:

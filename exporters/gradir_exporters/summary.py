@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 import msgspec
 
 from gradir.ir.jsontext import json_lines, json_text
-from gradir.ir.text import amount, printable, short_bytes, size_text
+from gradir.ir.text import amount, counted, printable, short_bytes, size_text
 from gradir.markdown import code_span
 from gradir.protocols import Options
 from gradir_exporters._summary_layers import Layer, layers
@@ -39,6 +39,7 @@ _HEADS: Final = (
 _IS_TEXT: Final = tuple(head in {"layer", "class", "output shape"} for head in _HEADS)
 _WHOLE: Final = "(model)"
 _UNKNOWN: Final = "?"
+_RECOMPUTED: Final = "recomputed"
 _INDENT: Final = "  "
 _GAP: Final = "   "
 _WIDEST: Final = 60
@@ -280,6 +281,9 @@ def _totals_lines(totals: Totals, shown: Shown = printable) -> Iterator[str]:
 
 
 def _state_text(name: str, state: State) -> str:
+    # What is computed anew for the backward keeps nothing.
+    if name == _RECOMPUTED and not state.bytes:
+        return f"{name} {counted(state.slots, 'slot')}"
     text = f"{name} {amount(state.bytes)}"
     return f"{text} and {state.unsized:,} of unknown size" if state.unsized else text
 

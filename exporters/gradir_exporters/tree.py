@@ -23,8 +23,9 @@ from gradir.ir.ids import relative_id, stem, tells_module
 from gradir.ir.marks import CARRIED, ELIDED, is_focus, left_out, overlay_mark, times
 from gradir.ir.memo import Memo
 from gradir.ir.model import BESIDE
-from gradir.ir.module_tree import module_of, step_around
+from gradir.ir.module_tree import module_of, rounds_around, step_around
 from gradir.ir.text import printable, quoted, tensor_text, word
+from gradir.ir.totals import bounded
 from gradir.protocols import Options
 from gradir_exporters._box_words import failure_lines
 from gradir_exporters._overlay_looks import overlay_text
@@ -118,6 +119,7 @@ class _Drawing:
         self._waiting: deque[str] = deque()
         self._below: set[str] = set()
         self._tensors = Memo(tensor_text)
+        self._rounds = rounds_around(graph.scopes)
         self._stubs = stubs(graph)
         reasons = {(stub.into, stub.slot): stub.reason for stub in self._stubs if stub.slot is not None}
         children = partial(_inputs, reasons) if options.start == "outputs" else _users(graph)
@@ -187,8 +189,10 @@ class _Drawing:
         if self._options.native and node.native:
             parts.append(_word(node.native))
         # The id of what is rolled up in a module has the numbers of its layers, or that of its steps.
-        if times(node) > 1 and not tells_module(node.id, module_of(node)):
-            parts.append(f"×{times(node):,}")
+        count = 1 if tells_module(node.id, module_of(node)) else times(node)
+        count = bounded(count * self._rounds(node.scope))
+        if count > 1:
+            parts.append(f"×{count:,}")
         if node.role != "function" and node.role != stem(node.id):
             parts.append(_word(node.role))
         if self._options.shapes and 0 <= output_nr < len(node.outputs):

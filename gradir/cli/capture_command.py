@@ -52,7 +52,12 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Capture and write."""
     from gradir import api, files
+    from gradir.cli.suffixes import check_graph_name
 
+    # The program may change the environment, which says the rank.
+    output = for_rank(options.output)
+    check_graph_name(output)
+    files.check_place(output)
     if options.graph == "forward" and options.verify:
         raise CaptureError("--verify checks an autograd graph, and --graph forward writes none: choose one of them")
     if options.collectives and (options.verify or options.graph == "forward"):
@@ -60,8 +65,7 @@ def run(options: argparse.Namespace) -> int:
         raise CaptureError(f"--collectives uses the autograd graph up, which {other} does not go with: choose one")
     if options.step != 1 and not options.collectives:
         raise CaptureError("--step is for --collectives, which other steps may change: give both")
-    # The program may change the working directory and its environment, and its standard output is not this command's.
-    output = for_rank(options.output)
+    # The program may change the working directory, and its standard output is not that of this command.
     path = files.Located(output)
     is_stdout = files.is_stdout(output)
     with running_program(options, options.spec, for_good=options.is_process) as own:

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from gradir.protocols import Options
     from gradir.review.comparison import Comparison
 
-__all__ = ["add_options", "check_options", "compared", "loaded", "show", "status_of"]
+__all__ = ["TEXT", "add_options", "check_options", "compared", "loaded", "show", "status_of"]
 
 _NTH: Final = ("first", "second")
-_TEXT: Final = "text"
+TEXT: Final = "text"
 
 
 def add_options(parser: Parser) -> None:
     """Add the options that say how a diff is made and shown."""
     parser.tell_options(_options_of, "after --format NAME also that renderer's options")
-    form = parser.add_argument("--format", metavar="NAME", default=_TEXT)
+    form = parser.add_argument("--format", metavar="NAME", default=TEXT)
     add_option(parser, "renderer")
     parser.add_argument(
         "--full",
@@ -39,6 +39,11 @@ def add_options(parser: Parser) -> None:
         "--normalize",
         action="store_true",
         help="ignore what another release of the framework changes by itself: its own names, lines, equal operations",
+    )
+    parser.add_argument(
+        "--vocabulary",
+        action="store_true",
+        help="compare in words that all frameworks share: a model and its port to another framework",
     )
     failing = parser.add_argument("--fail-on", metavar="CONDITIONS")
     parser.add_later(lambda: _tell_names(form, ignored, failing))
@@ -60,26 +65,26 @@ def check_options(options: argparse.Namespace) -> None:
         if not options.fail_on.strip():
             raise GradirError("--fail-on needs a condition, such as cuts; leave it out to fail on any difference")
         parsed(options.fail_on)
-    if options.format != _TEXT or options.option:
+    if options.format != TEXT or options.option:
         from gradir import registry
 
-        registry.renderer_options(_renderer(options), _values(options))
+        registry.renderer_options(_renderer(options.format), _values(options))
 
 
 def compared(a: Graph, b: Graph, options: argparse.Namespace) -> Comparison:
     """The comparison that the options ask for; says where another release, or other options, made one of the two."""
     from gradir.review.comparison import Comparison
 
-    found = Comparison(a, b, ignore=_ignored(options), normalize=options.normalize)
+    found = Comparison(a, b, ignore=_ignored(options), normalize=options.normalize, vocabulary=options.vocabulary)
     made = [(graph.producer.framework, graph.producer.framework_version) for graph in (a, b)]
     if all(name for name, _ in made) and made[0] != made[1]:
-        hint = "" if options.normalize or made[0][0] != made[1][0] else "; --normalize leaves out what that changes"
+        hint = _hint(options, is_other_framework=made[0][0] != made[1][0])
         report(f"comparing a graph of {' '.join(made[0])} with one of {' '.join(made[1])}{hint}")
     forward = [graph.producer.options.get("graph") == "forward" for graph in (a, b)]
     if forward[0] != forward[1]:
         report(f"the {_NTH[forward.index(True)]} graph is that of a forward, and the other an autograd graph")
     noted = [any(node.source is not None for node in graph.nodes.values()) for graph in (a, b)]
-    if noted[0] != noted[1] and "source" not in _ignored(options):
+    if noted[0] != noted[1] and not options.vocabulary and "source" not in _ignored(options):
         report(
             f"only the {_NTH[noted.index(True)]} graph has source lines; --ignore source,names leaves out what they add"
         )
@@ -119,10 +124,19 @@ def status_of(comparison: Comparison, options: argparse.Namespace) -> int:
     return int(any(finding.fails for finding in found))
 
 
+def _hint(options: argparse.Namespace, *, is_other_framework: bool) -> str:
+    if options.vocabulary or (options.normalize and not is_other_framework):
+        return ""
+    if is_other_framework:
+        return "; --vocabulary compares in words that both share"
+    return "; --normalize leaves out what that changes"
+
+
 def _options_of(namespace: argparse.Namespace) -> tuple[str, type[Options]]:
     from gradir import registry
 
-    return namespace.format, registry.renderer(_renderer(namespace)).options
+    name = namespace.format or TEXT
+    return name, registry.renderer(_renderer(name)).options
 
 
 def _ignored(options: argparse.Namespace) -> list[str]:
@@ -131,7 +145,7 @@ def _ignored(options: argparse.Namespace) -> list[str]:
 
 def _shown(comparison: Comparison, options: argparse.Namespace) -> bytes:
     values = _values(options)
-    if options.format == _TEXT and not options.option:
+    if options.format == TEXT and not options.option:
         # Not by the registry: to find what else there is takes longer than to write a small diff.
         from gradir.renderers.reports import TextOptions, TextRenderer
 
@@ -139,7 +153,7 @@ def _shown(comparison: Comparison, options: argparse.Namespace) -> bytes:
     from gradir import registry
     from gradir.renderers.diagrams import PictureOptions
 
-    renderer = _renderer(options)
+    renderer = _renderer(options.format)
     is_drawn = issubclass(registry.renderer(renderer).options, PictureOptions)
     if is_drawn and comparison.diff and not comparison.changed_part().nodes:
         report("no node changed by itself: there is nothing to draw; --format text says what there is")
@@ -151,20 +165,19 @@ def _shown(comparison: Comparison, options: argparse.Namespace) -> bytes:
     return render(text, options.format)
 
 
-def _renderer(options: argparse.Namespace) -> str:
+def _renderer(name: str) -> str:
     """The renderer of a format; a picture is drawn of the text of ``dot``."""
     from gradir import registry
 
-    name: str = options.format
     return "dot" if name == registry.DRAWN and name not in registry.renderer_names() else name
 
 
 def _values(options: argparse.Namespace) -> dict[str, Any]:
     """The options of the renderer; those with a word of their own are the text form's."""
     values = given_options(options)
-    if options.format == _TEXT:
+    if options.format == TEXT:
         return {"full": options.full, "color": _wants_colour(options), "width": _columns(options), **values}
-    return {"legend": True, **values} if options.format != _renderer(options) else values
+    return {"legend": True, **values} if options.format != _renderer(options.format) else values
 
 
 def _tell_names(form: argparse.Action, ignored: argparse.Action, failing: argparse.Action) -> None:
@@ -173,8 +186,9 @@ def _tell_names(form: argparse.Action, ignored: argparse.Action, failing: argpar
     from gradir.diffs.ignoring import WHOLE
     from gradir.review.conditions import METRICS
 
-    names = ", ".join(sorted({*registry.renderer_names(), registry.DRAWN}, key=lambda name: (name != _TEXT, name)))
-    form.help = f"how the diff is shown: {names} (default: {_TEXT})".replace("%", "%%")
+    names = ", ".join(sorted({*registry.renderer_names(), registry.DRAWN}, key=lambda name: (name != TEXT, name)))
+    default = f"what the name of -o ends in, or {TEXT}" if form.default is None else TEXT
+    form.help = f"how the diff is shown: {names} (default: {default})".replace("%", "%%")
     ignored.help = f"fields that do not count, such as source,attrs.eps,saved; also {', '.join(WHOLE)}"
     metrics = ", ".join(METRICS)
     failing.help = f"exit with status 1 only where one changes, or grows by more, as in params,nodes>5%%: {metrics}"

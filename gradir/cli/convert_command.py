@@ -35,7 +35,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Load and save."""
     from gradir import api
+    from gradir.cli.suffixes import check_graph_name
 
+    check_graph_name(options.target)
     graph = load_to_rewrite(options.source, lossy=options.lossy)
     api.save(graph, options.target, format=options.format, compress=options.compress, lossy=options.lossy)
     return 0

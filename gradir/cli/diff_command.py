@@ -25,7 +25,7 @@ examples:
   gradir diff :model.gir model.gir            the file in the index; :2: and :3: are the sides of a conflict
   gradir capture model.py:loss | gradir diff model.gir -
   gradir diff main.gir branch.gir --format markdown --fail-on 'cuts,lost-inputs,params'
-  gradir diff main.gir branch.gir --format svg -o change.svg
+  gradir diff main.gir branch.gir -o change.svg
 
 exit status: 0 no difference (or, with --fail-on, no condition holds), 1 a difference, 2 trouble
 """
@@ -43,14 +43,18 @@ def add_options(parser: Parser) -> None:
     )
     comparing.add_options(parser)
     add_output(parser)
+    # What the name of the output ends in may say it.
+    parser.set_defaults(format=None)
     parser.add_argument("--exit-zero", action="store_true", help="exit with status 0 even when the graphs differ")
 
 
 def run(options: argparse.Namespace) -> int:
     """Compare and print."""
+    from gradir.cli.suffixes import format_of_diff
     from gradir.files import check_apart
     from gradir.git.sides import sides
 
+    options.format = format_of_diff(options.output, options.format, comparing.TEXT)
     comparing.check_options(options)
     before, after = sides(options.sides, _paths(options))
     for side in (before, after):

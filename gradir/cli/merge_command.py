@@ -54,10 +54,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Merge, and write the graph, or else what is in conflict."""
     from gradir import codecs, files
+    from gradir.cli.suffixes import check_graph_name
     from gradir.diffs.merging import merged
     from gradir.git.sides import side
     from gradir.ir import Graph
 
+    check_graph_name(options.output)
     sides = [side(word) for word in (options.base, options.ours, options.theirs)]
     name = options.name or files.name_of(sides[1].name)
     labels = (

@@ -34,8 +34,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Load, patch, save."""
     from gradir import api, files
+    from gradir.cli.suffixes import check_graph_name
     from gradir.diffs.diff_json import decode
 
+    check_graph_name(options.output)
     with files.naming(options.diff):
         found = decode(files.read_bytes(options.diff))
     graph = load_to_rewrite(options.file, lossy=options.lossy)

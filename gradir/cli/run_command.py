@@ -74,9 +74,13 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the script, and write when it is there."""
     from gradir import files
+    from gradir.cli.suffixes import check_graph_name
 
     name, arguments = _divided(options)
     options.output = for_rank(options.output)
+    check_graph_name(options.output)
+    # A training may take long before there is anything to write.
+    files.check_place(options.output)
     # There may be objects of the program that want to be finalized.
     atexit.unregister(gc.freeze)
     if files.is_stdout(options.output):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from gradir.errors import ExportError, GradirError
 from gradir.pictures import PICTURES
 
-__all__ = ["check_suffix", "format_of"]
+if TYPE_CHECKING:
+    from gradir.registry import Writers
+
+__all__ = ["check_graph_name", "check_suffix", "format_of", "format_of_diff"]
 
 _ALSO: Final[Mapping[str, str]] = {".gv": ".dot", ".htm": ".html", ".mermaid": ".mmd"}
 """Further names of formats."""
@@ -18,6 +22,9 @@ _TEXT: Final = ".txt"
 _JSON: Final = {".cyjs": ".json"}
 """Formats that are another one too."""
 _GRAPHS: Final = (".gir", ".gir.gz", ".gir.zst")
+_COMPRESSED: Final = (".gz", ".zst")
+_ALSO_GRAPHS: Final = {"", ".gir", ".json", _TEXT}
+"""How a file may be called that holds a graph, which is text, and JSON."""
 
 
 def format_of(output: str) -> str:
@@ -50,6 +57,55 @@ def check_suffix(output: str, name: str, own: str, *, fenced: bool = False) -> N
         raise ExportError(f"{output} is the name of {_either(others)}, and --to says {name}: change one of them")
 
 
+def check_graph_name(output: str) -> None:
+    """Refuse to write a graph under a name that asks for a picture, or another format.
+
+    Raises:
+        ExportError: it does.
+    """
+    path = output.lower()
+    end = _suffix(next((path.removesuffix(each) for each in _COMPRESSED if path.endswith(each)), path))
+    if end in _ALSO_GRAPHS:
+        return
+    if others := _named(end):
+        raise ExportError(
+            f"{output} is the name of {_either(others)}, and this writes a graph: give it a name that ends in .gir, "
+            f"then gradir export FILE.gir -o {output}"
+        )
+
+
+def format_of_diff(output: str, chosen: str | None, default: str) -> str:
+    """How a diff is to be shown: as was chosen, or else as the name of a file asks for, where it does.
+
+    Raises:
+        ExportError: the name asks for another format than the one that was chosen, or for one that no diff has.
+    """
+    end = _suffix(output)
+    if end in {"", _TEXT}:
+        return chosen or default
+    from gradir import registry
+
+    kinds = {registry.DRAWN: f".{registry.DRAWN}", **_suffixes(registry.renderer)}
+    if chosen is not None and kinds.get(chosen, end) == end:
+        # One that there is not is refused where it is looked for.
+        return chosen
+    names = [name for name, own in kinds.items() if own == end]
+    if chosen is None and len(names) == 1:
+        return names[0]
+    if names and chosen is None:
+        raise ExportError(f"{output} may be {_either(names)}: choose one with --format NAME")
+    if names:
+        raise ExportError(f"{output} is the name of {_either(names)}, and --format says {chosen}: change one of them")
+    if output.lower().endswith(_GRAPHS):
+        raise ExportError(f"{output} is the name of a graph, and this writes a diff: call it x.txt or x.json")
+    if end[1:] in PICTURES:
+        raise ExportError(
+            f"{output}: a diff is drawn as {registry.DRAWN}: -o with a name that ends in .{registry.DRAWN}, "
+            f"or write a .dot and draw it with dot -T{end[1:]}"
+        )
+    return chosen or default
+
+
 def _suffix(output: str) -> str:
     # No path: a command that writes to standard output starts without what makes one.
     end = os.path.splitext(output)[1].lower() if output != "-" else ""  # noqa: PTH122
@@ -57,18 +113,21 @@ def _suffix(output: str) -> str:
 
 
 def _named(suffix: str) -> list[str]:
-    """All that have a suffix."""
+    """All exporters and pictures that have a suffix."""
     from gradir import registry
 
     found = [name for name in PICTURES if suffix == f".{name}"]
-    for name in registry.exporter_names():
-        try:
-            kind = registry.exporter.kind(name)
-        except GradirError:
-            # It says so to whoever names it.
-            continue
-        if suffix in {kind.suffix, _JSON.get(kind.suffix)} and name not in found:
-            found.append(name)
+    kinds = _suffixes(registry.exporter)
+    return found + [name for name, own in kinds.items() if suffix in {own, _JSON.get(own)} and name not in found]
+
+
+def _suffixes(writers: Writers[Any]) -> dict[str, str]:
+    """The suffixes of those that write, by their names."""
+    found = {}
+    for name in writers.names():
+        # One that is broken says so to whoever names it.
+        with suppress(GradirError):
+            found[name] = writers.kind(name).suffix
     return found
 
 

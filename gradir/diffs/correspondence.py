@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from gradir.diffs.matching.renames import Naming, Rename, pattern, rename
+from gradir.diffs.paired_scopes import paired_scopes
 from gradir.diffs.renamed_modules import RenamedModules
 from gradir.ir.edges import rewired
 from gradir.ir.ids import removed, split_last, storage_key
-from gradir.ir.module_tree import split_path, upwards
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
 
     from gradir.diffs.matching import Matching
     from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope
@@ -41,7 +40,7 @@ class Correspondence:
         self._same = self._same and all(before == after for before, after in self.matched.items())
         self._renames = frozenset(matching.renames)
         pairs = [(a.nodes[before], b.nodes[after]) for before, after in self.matched.items()]
-        self.paths: Mapping[str, str] = _matched_scopes(a, b, pairs)
+        self.paths: Mapping[str, str] = paired_scopes(a, b, pairs)
         self._modules = RenamedModules(a, b, pairs if self._renames else (), self.paths)
         self.modules: Mapping[Rename, int] = self._modules.told
         self.storages: Mapping[str, str] = renamed_storages(a, b, self._id)
@@ -133,73 +132,6 @@ class Correspondence:
 
     def _renamed(self, before: str, after: str) -> bool:
         return rename(pattern(before), pattern(after)) in self._renames
-
-
-def _matched_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> dict[str, str]:
-    """Paths of the first graph to paths of the second: as most of their nodes say, then as their parents are.
-
-    A module that was wrapped, and of which no node tells, is the one in its wrapper that is as it was.
-    """
-    found: dict[str, str] = {}
-    free = dict.fromkeys(b.scopes)
-
-    def add(old: str, new: str | None) -> None:
-        if new is not None and new in free and old in a.scopes and old not in found:
-            # Of equal paths always one object: to look it up again is not to compare it.
-            found[old] = b.scopes[new].path
-            del free[new]
-
-    votes = _scope_votes(a, b, pairs)
-    for old, new in sorted(votes, key=lambda pair: (-votes[pair], pair[0] != pair[1], sorted(pair))):
-        add(old, new)
-    children = _children(b)
-    inside: defaultdict[str, list[Scope]] = defaultdict(list)
-    for (parent, _), path in children.items():
-        inside[parent].append(b.scopes[path])
-    by_depth: dict[int, list[str]] = {}
-    for path in a.scopes:
-        by_depth.setdefault(path.count(".") + bool(path), []).append(path)
-    for _, paths in sorted(by_depth.items()):
-        for path in paths:
-            parent, name = split_path(path)
-            if path not in found and parent in found:
-                same = children.get((found[parent], name))
-                add(path, same and (_wrapped(a.scopes[path], b.scopes[same], inside) or same))
-        for path in paths:
-            add(path, path)
-    return found
-
-
-def _wrapped(old: Scope, new: Scope, inside: Mapping[str, Sequence[Scope]]) -> str:
-    """The only module in one of another class that is as the former one of its name was; nothing if there is none."""
-    if old.class_name == new.class_name:
-        return ""
-    same = [scope.path for scope in inside[new.path] if _kind(scope) == _kind(old)]
-    return same[0] if len(same) == 1 else ""
-
-
-def _kind(scope: Scope) -> tuple[str, str, int]:
-    return scope.class_name, scope.detail, scope.own
-
-
-def _children(graph: Graph) -> dict[tuple[str, str], str]:
-    """The paths of a table by the path around each, and by the name in there."""
-    found = {}
-    for path in graph.scopes:
-        parent, name = split_path(path)
-        if path and parent in graph.scopes:
-            found[graph.scopes[parent].path, name] = path
-    return found
-
-
-def _scope_votes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> Counter[tuple[str, str]]:
-    """How many matched nodes stand below the paths of both tables, and equally far below."""
-    votes: Counter[tuple[str, str]] = Counter()
-    for (old, new), count in Counter([(old.scope, new.scope) for old, new in pairs]).items():
-        for before, after in zip(upwards(old), upwards(new), strict=False):
-            if before in a.scopes and after in b.scopes:
-                votes[a.scopes[before].path, b.scopes[after].path] += count
-    return votes
 
 
 def _moved_below(name: str, before: str, after: str) -> str:

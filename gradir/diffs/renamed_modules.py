@@ -49,9 +49,10 @@ class RenamedModules:
         }
         self.told: Counter[Rename] = Counter()
         single = set(self._single(counts, scopes)) if self._renames else set()
+        told = _with_fixed_indices(found for found in counts if found.rename in self._renames)
         for found, count in counts.items():
             if found.rename in self._renames:
-                self.told[Rename(found.old, found.new) if found.rename in single else found.rename] += count
+                self.told[Rename(found.old, found.new) if found.rename in single else told[found.rename]] += count
 
     def explain(self, old: Node, new: Node) -> bool:
         """Whether such renames are all that two nodes of different names show."""
@@ -87,6 +88,33 @@ class RenamedModules:
             kept_after = instances[1].get(each.after, set()) - news[each]
             if any(path in still for path in kept) or any(path in already for path in kept_after):
                 yield each
+
+
+def _with_fixed_indices(shown: Iterable[_Shown]) -> dict[Rename, Rename]:
+    """By rename what is told of it: an index that only one of the names has is itself, where it is the same for all.
+
+    >>> up = [_Shown(Rename("h.*.up", "h.*.up.*"), f"h.{n}.up", f"h.{n}.up.0") for n in range(2)]
+    >>> _with_fixed_indices(up)[up[0].rename]
+    Rename(before='h.*.up', after='h.*.up.0')
+    """
+    names: dict[Rename, tuple[list[list[str]], list[list[str]]]] = {}
+    for found in shown:
+        olds, news = names.setdefault(found.rename, ([], []))
+        olds.append(found.old.split("."))
+        news.append(found.new.split("."))
+    return {each: Rename(*_fixed(each, *both)) for each, both in names.items()}
+
+
+def _fixed(each: Rename, *both: list[list[str]]) -> Iterator[str]:
+    marks = [name.split(".") for name in each]
+    counts = [parts.count(_ANY) for parts in marks]
+    for parts, paths, count in zip(marks, both, counts, strict=True):
+        if count == max(counts) != min(counts):
+            columns = zip(parts, zip(*paths, strict=False), strict=False)
+            same = [column[0] if part == _ANY and len({*column}) == 1 else part for part, column in columns]
+            # Where that leaves one name without the index of a layer that the other has, it says too much.
+            parts = same if same.count(_ANY) == min(counts) else parts  # noqa: PLW2901
+        yield ".".join(parts)
 
 
 def _instances(patterns: Collection[str], scopes: Iterable[str]) -> dict[str, set[str]]:

@@ -15,6 +15,9 @@ __all__ = ["explained"]
 _OF_ANY_GRAPH: Final = frozenset({"hidden", "unreached"})
 """Kinds of cuts that a graph has whose forward was not recorded."""
 
+_ITS_OWN: Final = {"integer": "frozen", "unused": "unused"}
+"""Kinds of cuts that say of a parameter that nothing took its gradient away, with its status."""
+
 
 def explained(graph: Graph) -> Explanation:
     """Which parameters of a graph get a gradient, and at which of its cuts the others lose it.
@@ -37,16 +40,18 @@ def explained(graph: Graph) -> Explanation:
     is_known = bool(flow) or graph.producer.options.get(FLOW) is True
     for cut in graph.cuts:
         status = "unused" if is_known else "unreached"
-        status = "hidden" if cut.kind == "hidden" else status
+        status = "hidden" if cut.kind == "hidden" else _ITS_OWN.get(cut.kind, status)
         statuses.update((name, status) for name in cut.names if name not in statuses)
     for cut in flow:
-        statuses.update((name, "cut") for name in cut.names if statuses[name] == "unused")
+        if cut.kind not in _ITS_OWN:
+            statuses.update((name, "cut") for name in cut.names if statuses[name] == "unused")
     tied = tuple(names for names in leaves if len(names) > 1)
     return Explanation(statuses, united(_causes(statuses, flow), statuses), tied=tied)
 
 
 def _causes(statuses: dict[str, str], flow: list[Cut]) -> Iterator[Cause]:
-    for cut in flow:
+    # The unused parameters are told together below.
+    for cut in (cut for cut in flow if cut.kind != "unused"):
         is_lost = not cut.meant and any(statuses[name] == "cut" for name in cut.names)
         yield Cause(cut.kind, "error" if is_lost else "info", cut.op, cut.names, cut.source, cut.via)
     for status in ("unused", "unreached"):

@@ -41,6 +41,7 @@ __all__ = [
     "is_named",
     "is_root",
     "module_id",
+    "numbered",
     "part_name",
     "relative_id",
     "removed",
@@ -53,6 +54,7 @@ __all__ = [
     "tells_module",
     "whole_name",
     "without_indices",
+    "without_numbers",
     "without_ordinal",
 ]
 
@@ -65,6 +67,8 @@ _REMOVED = "\0"  # no id of a graph ends in it
 _LONGEST_ORDINAL = 9
 _ORDINAL = re.compile(r"[:~][0-9]+")
 _INDEX = re.compile(r"(?<![^.:/~])[0-9]+(?![^.:/~])")
+_NUMBER = re.compile(r"(?<![^.:/~_])[0-9]+(?![^.:/~])")
+_NUMBERED = re.compile(r"([^.]*_|)(0|[1-9][0-9]{0,8})", re.ASCII)
 _PART = re.compile(r" \(\d+\)\Z")
 _is_all_plain = re.compile(r"[A-Za-z0-9_.-]*").fullmatch
 _RESERVED = frozenset("/:%~\"'`<>\\|{}")
@@ -267,6 +271,27 @@ def without_indices(name: str) -> str:
     'layers.*.attn/addmm:*'
     """
     return _INDEX.sub("*", name)
+
+
+def without_numbers(name: str) -> str:
+    """The same with ``*`` for numbers at the end of components, too, as lists have them whose entries are attributes.
+
+    >>> without_numbers("layers_3.attn/addmm:2"), without_numbers("layers.3.fc1")
+    ('layers_*.attn/addmm:*', 'layers.*.fc1')
+    """
+    return _NUMBER.sub("*", name)
+
+
+def numbered(component: str) -> tuple[str, int] | None:
+    """The name of a list and the index of its entry, as a component of a path says; ``None`` where it is no entry.
+
+    The entries of a list are called ``0``, ``1`` in the list, or ``h_0``, ``h_1`` in the module that holds it.
+
+    >>> numbered("h_10"), numbered("3"), numbered("fc1"), numbered("h_01")
+    (('h_', 10), ('', 3), None, None)
+    """
+    found = _NUMBERED.fullmatch(component)
+    return (found[1], int(found[2])) if found else None
 
 
 def storage_key(node_id: str, slot: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from gradir.ir.model import bounded
-from gradir.ir.saved import SavedBytes, whole_number
+from gradir.ir.saved import SavedBytes, is_unsized, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -170,7 +170,7 @@ def _add_slots(
             key, path = place = places.get(node.id) or (node.id, None)
             kept.add(node, place)
             for slot in node.saved:
-                sums[key].add(path, slot.state, sign, sign * (slot.bytes is None), 0)
+                sums[key].add(path, slot.state, sign, sign * is_unsized(slot), 0)
     for ((key, path), state), size in kept.bytes.items():
         sums[key].add(path, state, 0, 0, sign * size)
     for (key, path), size in kept.owned.items():

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 ROLES: Final = (
-    "function",  # a grad_fn, AccumulateGrad included
+    "function",  # an operation, also one that accumulates the gradient of a leaf
     "leaf",  # a tensor that requires grad and is no module's parameter
     "parameter",  # a leaf that a module owns
     "buffer",  # a tensor that a module owns and that receives no gradient
@@ -140,8 +140,8 @@ class TensorMeta(Record, frozen=True, gc=False):
     """What is known of a tensor without its values.
 
     ``dtype`` and ``shape`` are ``None`` when unknown; ``device`` and ``layout`` are the framework's names for them, and
-    a trace that ran on none has no device (``None``). A grad_fn has no layout: ``"strided"`` holds as far as a tensor
-    at hand shows it. ``placements`` says how a tensor that several processes hold together is spread over each
+    a trace that ran on none has no device (``None``). An operation has no layout: ``"strided"`` holds as far as a
+    tensor at hand shows it. ``placements`` says how a tensor that several processes hold together is spread over each
     dimension of their mesh (``dp:Shard(0)``, ``tp:Replicate``); its shape is the whole one.
 
     >>> str(TensorMeta("float32", (8, 3)))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import prod
 from typing import Final
 
-from gradir.ir.ids import whole_name
+from gradir.ir.ids import numbered, whole_name
 from gradir.ir.model import Node, Scope, bounded
 
 __all__ = [
@@ -15,8 +17,10 @@ __all__ = [
     "OUTSIDE",
     "Above",
     "ModuleTree",
+    "class_text",
     "common_path",
     "module_of",
+    "rounds_around",
     "rounds_of",
     "scope_depth",
     "split_path",
@@ -29,7 +33,7 @@ OUTSIDE: Final = -1
 """The number of no module: the parent of a topmost one, the place of what runs in none."""
 
 _STEPS: Final = re.compile(r"(?:^|\.)×(\d{1,18})(?: \(\d+\))?(?=\.|$)")
-_ALIKE: Final = re.compile(r"(?:^|\.)(?:×(\d{1,18})(?: \(\d+\))?|(\d{1,18})-(\d{1,18}))(?=\.|$)")
+_ALIKE: Final = re.compile(r"(?:^|\.)(?:×(\d{1,18})(?: \(\d+\))?|(?:[^.]*_)?(\d{1,18})-(\d{1,18}))(?=\.|$)")
 """A component of a path that is no module, but equal steps; see `without_steps`."""
 
 DEEPEST: Final = 64
@@ -136,10 +140,40 @@ def module_of(node: Node) -> str:
     return whole_name(node.label) if node.role == "module" else node.scope
 
 
+def class_text(scope: Scope) -> str:
+    """The class of a module, and how many rounds there are of a loop whose body it is.
+
+    >>> class_text(Scope("h", "Block", rounds=6)), class_text(Scope("scan", rounds=5)), class_text(Scope("", "Net"))
+    ('Block ×6', '×5', 'Net')
+    """
+    return f"{scope.class_name} ×{scope.rounds:,}".lstrip() if scope.rounds else scope.class_name
+
+
+def rounds_around(scopes: Mapping[str, Scope]) -> Callable[[str], int]:
+    """What tells of a module how often it runs in the loops around it, as far as the graph has these once.
+
+    >>> around = rounds_around({"scan": Scope("scan", rounds=5), "scan.scan": Scope("scan.scan", rounds=3)})
+    >>> around("scan.scan.fc"), around("scan"), around("")
+    (15, 5, 1)
+    """
+    loops = {path: scope.rounds for path, scope in scopes.items() if scope.rounds}
+    known: dict[str, int] = {}
+
+    def around(path: str) -> int:
+        if not loops:
+            return 1
+        found = known.get(path)
+        if found is None:
+            found = known[path] = bounded(prod(loops.get(above, 1) for above in upwards(path)))
+        return found
+
+    return around
+
+
 def rounds_of(path: str) -> int:
     """For how many modules the one of this path stands, if it lies in equal steps or layers of which one is left.
 
-    >>> rounds_of("h.0-11.mlp"), rounds_of("cell.×49"), rounds_of("h.0-1.×3"), rounds_of("h.0")
+    >>> rounds_of("h.0-11.mlp"), rounds_of("cell.×49"), rounds_of("h_0-1.×3"), rounds_of("h.0")
     (12, 49, 6, 1)
     """
     rounds = 1
@@ -166,11 +200,14 @@ class ModuleTree:
     """The modules of a scope table by number, each under the nearest module above it that the table has.
 
     Modules are numbered in the order of the tree: a parent before its children, children in the order of the table.
+    Where that is alphabetical, the entries of a list come by their numbers: ``h_2`` before ``h_10``.
     ``scopes``, ``parents``, ``children``, ``names`` (the path below the parent) and ``levels`` are indexed by number.
 
     >>> tree = ModuleTree([Scope("", "Model"), Scope("layers.0", "Block"), Scope("layers.0.fc", "Linear")])
     >>> tree.names, tree.parents, tree.place("layers.0.fc.hook"), tree.place("layers")
     (['', 'layers.0', 'fc'], [-1, 0, 1], 2, 0)
+    >>> ModuleTree(map(Scope, ["fc", "h_0", "h_10", "h_2"])).names
+    ['fc', 'h_0', 'h_2', 'h_10']
     """
 
     def __init__(self, scopes: Iterable[Scope]) -> None:
@@ -182,6 +219,8 @@ class ModuleTree:
         tops: list[int] = []
         for row, parent in enumerate(above):
             (tops if parent == OUTSIDE else below[parent]).append(row)
+        for rows_below in (tops, *below):
+            _sort_entries(rows_below, table)
         order = _preorder(tops, below)
         number = {row: place for place, row in enumerate(order)}
         self._number = number
@@ -250,6 +289,23 @@ class _Prefixes:
         for component in path.split(".") if path else ():
             vertex = self._steps.setdefault((vertex, component), len(self._steps) + 1)
         return vertex
+
+
+def _sort_entries(rows: list[int], table: Sequence[Scope]) -> None:
+    """Put the entries of each list that stand in the order of their texts into that of their numbers."""
+    lists: dict[str, list[tuple[int, int, str]]] = {}
+    for at, row in enumerate(rows):
+        name = split_path(table[row].path)[1]
+        found = numbered(name)
+        if found is not None:
+            lists.setdefault(found[0], []).append((found[1], at, name))
+    for entries in lists.values():
+        by_number = sorted(entries)
+        if by_number == entries or any(one[2] > other[2] for one, other in pairwise(entries)):
+            continue
+        moved = [rows[at] for _, at, _ in by_number]
+        for (_, at, _), row in zip(entries, moved, strict=True):
+            rows[at] = row
 
 
 def _preorder(tops: list[int], below: list[list[int]]) -> list[int]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from gradir.ir.ids import storage_key
-from gradir.ir.model import Node
+from gradir.ir.model import Node, Saved
 
-__all__ = ["OWNERS", "SavedBytes", "Storages", "owner", "unknown_slots", "whole_number"]
+__all__ = ["OWNERS", "SavedBytes", "Storages", "is_unsized", "owner", "unknown_slots", "whole_number"]
 
 K = TypeVar("K")
+
+_RECOMPUTED: Final = "recomputed"
 
 OWNERS = frozenset({"leaf", "parameter", "buffer", "input"})
 """The roles of nodes whose storage lives anyway, with or without a backward."""
@@ -30,7 +32,17 @@ def unknown_slots(nodes: Iterable[Node]) -> int:
     >>> unknown_slots([Node("mul:1", saved=(Saved("self", bytes=8), Saved("other", state="hooked")))])
     1
     """
-    return sum(saved.bytes is None for node in nodes for saved in node.saved)
+    return sum(is_unsized(saved) for node in nodes for saved in node.saved)
+
+
+def is_unsized(saved: Saved) -> bool:
+    """Whether it is not known how much a slot keeps; what is computed anew for the backward keeps nothing.
+
+    >>> from gradir.ir.model import Saved
+    >>> is_unsized(Saved("self", state="hooked")), is_unsized(Saved("out0", state="recomputed"))
+    (True, False)
+    """
+    return saved.bytes is None and saved.state != _RECOMPUTED
 
 
 def whole_number(attrs: Mapping[str, object], name: str) -> int:

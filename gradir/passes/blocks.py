@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.ir.edges import edges_into, sources
+from gradir.ir.ids import numbered
 from gradir.ir.marks import FOCUS, LEFT_OUT, OVERLAY, OVERLAYS
 from gradir.ir.merged import MERGED
 from gradir.ir.order import postorder
@@ -19,19 +20,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Block", "Stack", "alike", "block_reader", "stacks"]
 
-_MOST_DIGITS = 9
-
 
 class Block(NamedTuple):
-    """A module whose name is a number: the path of the module that holds it, and the number."""
+    """A module whose name ends in a number: what its path begins with, and the number."""
 
-    parent: str
+    before: str
     number: int
 
     @property
     def path(self) -> str:
         """The path of the module."""
-        return f"{self.parent}.{self.number}" if self.parent else str(self.number)
+        return f"{self.before}{self.number}"
 
 
 class Stack(NamedTuple):
@@ -53,15 +52,19 @@ def block_reader(level: int) -> Callable[[str], Block | None]:
     """What tells the block of a scope, where the path's component number ``level`` is the block's own.
 
     >>> block_reader(1)("layers.3.attn"), block_reader(0)("layers.3.attn")
-    (Block(parent='layers', number=3), None)
+    (Block(before='layers.', number=3), None)
+    >>> block_reader(0)("layers_3.attn")
+    Block(before='layers_', number=3)
     """
 
     @cache
     def block_of(scope: str) -> Block | None:
         parts = scope.split(".", level + 1)
-        if len(parts) <= level or not _is_number(parts[level]):
+        found = numbered(parts[level]) if len(parts) > level else None
+        if found is None:
             return None
-        return Block(".".join(parts[:level]), int(parts[level]))
+        list_, number = found
+        return Block(".".join([*parts[:level], list_]), number)
 
     return block_of
 
@@ -112,10 +115,6 @@ def alike(
             yield run.first, run.blocks, run.carried
 
 
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS and str(int(text)) == text
-
-
 class _Uses:
     """Where what the blocks make goes."""
 
@@ -130,7 +129,7 @@ class _Uses:
                 if block is None or block == consumer:
                     continue
                 self._first.setdefault(edge.src, place)
-                if consumer != (block.parent, block.number + 1):
+                if consumer != (block.before, block.number + 1):
                     self._takers.setdefault(block, Counter())[edge.src, edge.output_nr, edge.kind, node.id] += 1
 
     def leave(self, block: Block) -> bool:
@@ -219,7 +218,7 @@ class _Run:
 
     def takes(self, last: _Shape, shape: _Shape, uses: _Uses, beside: bool) -> bool:
         """Take in the next block, if it is alike and follows, or stands ``beside`` the last one."""
-        if shape.block != (last.block.parent, last.block.number + 1) or shape.lines != last.lines:
+        if shape.block != (last.block.before, last.block.number + 1) or shape.lines != last.lines:
             return False
         if uses.leave(last.block):
             pattern = _BESIDE if beside and _read_the_same(last, shape) and uses.are_the_same(last, shape) else None

@@ -55,7 +55,8 @@ class RollupPass:
 def rollup(graph: Graph) -> Graph:
     """Make one of blocks ``layers.0`` to ``layers.11`` that follow each other and are alike.
 
-    Blocks are the modules of one parent whose names are consecutive numbers. They are alike when they have the same
+    Blocks are the modules of one parent whose names are consecutive numbers, or end in them behind the same name and
+    an underscore (``h_0``, ``h_1``). They are alike when they have the same
     nodes, wired the same way: role, operation, attributes, ``ext``, shapes and saved slots agree, names and source
     lines need not. And they follow each other when every input from outside either is the same for all of them, or
     comes from the block before, from the same place in each; when there is such an input that comes from the block
@@ -113,7 +114,7 @@ class Rolled:
         self._block_of = block_of
         self._module_of = module_of
         self._stack_of = {
-            Block(stack.first.parent, stack.first.number + step): stack
+            Block(stack.first.before, stack.first.number + step): stack
             for stack in stacks
             for step in range(len(stack.blocks))
         }

@@ -11,7 +11,7 @@ import msgspec
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Scope
 from gradir.ir.edges import sources
-from gradir.ir.ids import renamed, without_indices
+from gradir.ir.ids import renamed, without_numbers
 from gradir.ir.module_tree import common_path, module_of, upwards
 from gradir.options import Options
 from gradir.passes.blocks import Block, Stack, alike
@@ -181,7 +181,7 @@ def _kinds(order: Sequence[Node]) -> list[int]:
 
 def _place(node: Node) -> str:
     """The module of a node, or that which it stands for, without numbers."""
-    return without_indices(module_of(node))
+    return without_numbers(module_of(node))
 
 
 def _runs(kinds: Sequence[int], period: int) -> Iterator[tuple[int, int]]:

@@ -32,7 +32,7 @@ def drawn(comparison: Comparison, exporter: str, how: PictureOptions, **options:
     if not comparison.has_graphs:
         raise ExportError("a picture needs both graphs, and a diff that was read has none: compare them again")
     part = comparison.changed_part(how.hops) if how.full else comparison.drawn_part(how.hops)
-    return registry.export(exporter, part, options)
+    return registry.export(exporter, part, {"parameters": "inline", **options})
 
 
 class DotOptions(PictureOptions, frozen=True, kw_only=True):

@@ -113,12 +113,12 @@ class Renamed:
     """
 
     def __init__(self, changes: Iterable[Change]) -> None:
-        self._was: dict[str, str] = {}
+        self._was: dict[str, tuple[str, str]] = {}
         for change in changes:
             was, now = _components(change.was), _components(change.id)
             # Of two modules that became one, none is what all were called.
             if (change.subject, change.kind) == ("module", "renamed") and was.count(_ANY) == now.count(_ANY):
-                self._was.setdefault(change.id, change.was)
+                self._was.setdefault(_any_index(now) if _ANY in now else change.id, (change.id, change.was))
         self._tree = ModuleTree(map(Scope, self._was))
 
     def before(self, path: str) -> str:
@@ -127,14 +127,20 @@ class Renamed:
         # One that was renamed alone is there by its own path.
         row = self._tree.place(path)
         if row == OUTSIDE:
-            row = self._tree.place(".".join([_ANY if _INDEX.fullmatch(part) else part for part in parts]))
+            row = self._tree.place(_any_index(parts))
         if row == OUTSIDE:
             return path
-        now = self._tree.scopes[row].path
-        length = len(_components(now))
-        indices = (part for part in parts[:length] if part == _ANY or _INDEX.fullmatch(part))
-        was = (next(indices) if part == _ANY else part for part in _components(self._was[now]))
-        return ".".join([*was, *parts[length:]])
+        now, before = map(_components, self._was[self._tree.scopes[row].path])
+        own = parts[: len(now)]
+        if any(mark not in {_ANY, part} for mark, part in zip(now, own, strict=True)):
+            return path
+        indices = (part for mark, part in zip(now, own, strict=True) if mark == _ANY)
+        was = (next(indices) if part == _ANY else part for part in before)
+        return ".".join([*was, *parts[len(now) :]])
+
+
+def _any_index(parts: Sequence[str]) -> str:
+    return ".".join([_ANY if _INDEX.fullmatch(part) else part for part in parts])
 
 
 def _components(path: str) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gradir.ir import Cut
     from gradir.ir.module_tree import ModuleTree
     from gradir.review.changed_modules import ModuleOrder, Renamed, WholeModules
+    from gradir.review.drawn_union import DrawnUnion
     from gradir.review.frozen_parameters import Frozen
     from gradir.review.lost_inputs import LostInput
     from gradir.review.outline import Outline
@@ -33,7 +34,8 @@ _LINK: Final = "comparison"
 class Comparison:
     """Two graphs, ``before`` and ``after``, and all that is derived from both.
 
-    Each part is made when it is first asked for, and kept. ``ignore`` and ``normalize`` are those of `gradir.diff`.
+    Each part is made when it is first asked for, and kept. ``ignore``, ``normalize`` and ``vocabulary`` are those of
+    `gradir.diff`; with the last, both graphs are as `gradir.passes.shared_words` tells them.
 
     Raises:
         GradirError: a field to ignore that there is not.
@@ -49,11 +51,23 @@ class Comparison:
     has_graphs: bool
     """Whether the graphs are known; without them, as for a diff in a file, both are empty."""
 
-    def __init__(self, before: Graph, after: Graph, *, ignore: Sequence[str] = (), normalize: bool = False) -> None:
+    in_shared_words: bool
+    """Whether both graphs were told in the words that all frameworks share."""
+
+    def __init__(
+        self,
+        before: Graph,
+        after: Graph,
+        *,
+        ignore: Sequence[str] = (),
+        normalize: bool = False,
+        vocabulary: bool = False,
+    ) -> None:
         from gradir.diffs.ignoring import check_names
 
         check_names(ignore)
-        self.before, self.after = before, after
+        self.before, self.after = _shared(before, after) if vocabulary else (before, after)
+        self.in_shared_words = vocabulary
         self.has_graphs = True
         self._ignore, self._normalize = ignore, normalize
 
@@ -109,6 +123,10 @@ class Comparison:
         names = self.correspondence
         with stage("comparing the nodes"):
             found = compare(self.before, self.after, names)
+        if self.in_shared_words:
+            from gradir.diffs.across import across
+
+            found = across(found, self.before.nodes, self.after.nodes)
         if not (self._ignore or self._normalize):
             return found
         from gradir.diffs.ignoring import ignoring, normalized
@@ -212,6 +230,13 @@ class Comparison:
         return marked_union(self.before, self.after, self.diff, self.correspondence)
 
     @cached_property
+    def drawn_union(self) -> DrawnUnion:
+        """The same as pictures show it, and what stands for the nodes that are not in it."""
+        from gradir.review.drawn_union import drawn_union
+
+        return drawn_union(self.union)
+
+    @cached_property
     def _union_ids(self) -> Mapping[str, str]:
         from gradir.diffs.marked_union import union_ids
 
@@ -231,6 +256,11 @@ class Comparison:
         is_gone = (change.kind == "removed") == (change.subject == "node")
         found = self._union_ids.get(change.id, change.id) if is_gone else change.id
         return found if found in self.union.nodes else ""
+
+    def drawn_node(self, change: Change) -> str:
+        """The same in `drawn_union`."""
+        found = self.node_in_union(change)
+        return self.drawn_union.instead.get(found, found)
 
     def cut_in_union(self, change: Change) -> Cut | None:
         """The cut that came or went, with the nodes and the module of `union`; nothing of another change."""
@@ -256,7 +286,7 @@ class Comparison:
         return self._union_paths.get(path, path)
 
     def changed_part(self, hops: int = _HOPS) -> Graph:
-        """What changed, each node marked, with what is at most ``hops`` edges away.
+        """What changed, each node marked, with what is at most ``hops`` edges away, without gradient accumulators.
 
         >>> from gradir.ir import Node, Ref
         >>> a = Graph.of([Node("a"), Node("b", inputs=(Ref("a", 0),)), Node("c", inputs=(Ref("b", 0),))])
@@ -267,7 +297,8 @@ class Comparison:
         from gradir.ir.marks import status
         from gradir.passes import around
 
-        return around(self.union, [node.id for node in self.union.nodes.values() if status(node)], hops)
+        union = self.drawn_union.graph
+        return around(union, [node.id for node in union.nodes.values() if status(node)], hops)
 
     def drawn_part(self, hops: int = _HOPS, *, with_explained: bool = True) -> Graph:
         """The same as the outline tells it, for a picture: equal changes once, and modules that came or went folded.
@@ -277,3 +308,13 @@ class Comparison:
         from gradir.review.drawn import drawn_part
 
         return drawn_part(self, hops, with_explained=with_explained)
+
+
+def _shared(before: Graph, after: Graph) -> tuple[Graph, Graph]:
+    """Both graphs in shared words, with modules where both know which one ran an operation."""
+    from gradir.passes.shared_words import in_shared_words, tells_modules
+
+    with stage("translating operations"):
+        with_modules = tells_modules(before) and tells_modules(after)
+        told = [in_shared_words(graph, with_modules=with_modules) for graph in (before, after)]
+    return told[0], told[1]

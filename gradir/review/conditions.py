@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gradir.diffs.changes import Change
+    from gradir.ir import Graph
     from gradir.review.comparison import Comparison
 
 __all__ = ["METRICS", "Condition", "Finding", "findings", "parsed"]
@@ -118,7 +119,12 @@ def _cut_findings(comparison: Comparison, conditions: Sequence[Condition]) -> It
     """What the conditions on cuts come to; where there are none, that there are new cuts. What is meant is none."""
     changes = [change for change in comparison.diff.changes if change.subject == "cut"]
     parameters = [change for change in changes if change.cut is None]
-    new = [change for change in parameters if change.kind == "added" or _is_sure_now(change)]
+    had_none = _without_gradient(comparison.before)
+    new = [
+        change
+        for change in parameters
+        if (change.kind == "added" and change.id not in had_none) or _is_sure_now(change)
+    ]
     places = new_places(changes)
     said = ", ".join(filter(None, (_new_cuts_text(new), *new_cuts(places))))
     named = [condition for condition in conditions if condition.metric == _CUTS]
@@ -133,6 +139,12 @@ def _cut_findings(comparison: Comparison, conditions: Sequence[Condition]) -> It
         fails = bool(said or before != after) if condition.limit is None else _holds(condition, before, before + grown)
         if fails:
             yield Finding(", ".join(filter(None, (f"{condition.text}: {before:,} -> {after:,}", said))), fails)
+
+
+def _without_gradient(graph: Graph) -> set[str]:
+    """The parameters that places of a graph cut off for good, since they are not in it."""
+    names = {name for cut in graph.cuts if cut.is_place for name in cut.names}
+    return names.difference(*(node.names for node in graph.nodes.values())) if names else names
 
 
 def _lost_findings(comparison: Comparison, conditions: Sequence[Condition]) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref
 from gradir.ir.edges import rewired, sources
-from gradir.ir.ids import part_name, without_indices
+from gradir.ir.ids import part_name, without_numbers
 from gradir.ir.marks import TIMES, status, times
 from gradir.ir.totals import bounded
 from gradir.passes import within
@@ -58,7 +58,7 @@ class _Whole(NamedTuple):
 class _Drawing:
     def __init__(self, comparison: Comparison, *, with_explained: bool) -> None:
         self._comparison = comparison
-        self._union = comparison.union
+        self._union = comparison.drawn_union.graph
         self._shown: dict[str, int] = {}
         """By node that is drawn as changed for how many it stands."""
         self._instead: dict[str, str] = {}
@@ -72,7 +72,8 @@ class _Drawing:
                 self._show_alike(entry.paths, entry.changes)
                 continue
             for paths in _alike(entry.paths):
-                nodes = self._show_places(paths, entry.changes)
+                # A tensor and what takes its gradient are one.
+                nodes = dict.fromkeys(self._show_places(paths, entry.changes))
                 if len(nodes) > 1:
                     self._fold(_Whole(entry, paths), nodes)
             for relative, by in entry.readers:
@@ -101,17 +102,17 @@ class _Drawing:
         """Draw changes that the outline tells in one line, those that are the same for their modules once."""
         together: dict[tuple[RelativeChanges, str], list[Change]] = {}
         for change in changes:
-            node = self._comparison.node_in_union(change)
+            node = self._comparison.drawn_node(change)
             # A parameter that was cut off may lie in a module that is gone.
             if node and node not in self._instead and node not in self._shown:
                 scope = self._union.nodes[node].scope
-                together.setdefault((made_relative([change], scope), without_indices(scope)), []).append(change)
+                together.setdefault((made_relative([change], scope), without_numbers(scope)), []).append(change)
         for same in together.values():
             self._show(same)
 
     def _show(self, same: Sequence[Change]) -> str:
         """Draw the first of some changes that are the same; the node, if it is one that is drawn."""
-        first, *others = map(self._comparison.node_in_union, same)
+        first, *others = map(self._comparison.drawn_node, same)
         if not first or not status(self._union.nodes[first]):
             return ""
         self._shown[first] = len(same)
@@ -179,5 +180,5 @@ def _alike(paths: Sequence[str]) -> Iterator[list[str]]:
     """Paths that differ in numbers alone, together."""
     found: dict[str, list[str]] = {}
     for path in paths:
-        found.setdefault(without_indices(path), []).append(path)
+        found.setdefault(without_numbers(path), []).append(path)
     yield from found.values()

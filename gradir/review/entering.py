@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gradir.ir.edges import sources
+from gradir.ir.ids import numbered
 from gradir.ir.module_tree import upwards
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def entering(graph: Graph) -> dict[str, str]:
 def entry(path: str) -> str:
     """The innermost entry of a list that a module lies in, or is; nothing where it lies in none.
 
-    >>> entry("h.3.mlp.up"), entry("h.3.experts.1"), entry("norm")
-    ('h.3', 'h.3.experts.1', '')
+    >>> entry("h.3.mlp.up"), entry("h_3.experts.1"), entry("norm")
+    ('h.3', 'h_3.experts.1', '')
     """
-    return next((above for above in upwards(path) if above.rpartition(".")[2].isdecimal()), "")
+    return next((above for above in upwards(path) if numbered(above.rpartition(".")[2])), "")

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gradir.ir.cuts import cut_text, lacking_flow
 from gradir.ir.text import amount, counted, short_bytes
+from gradir.review.common_words import common, other_framework
 from gradir.review.frozen_parameters import freezing
 from gradir.review.lost_inputs import lost_inputs_text
 from gradir.review.ties import ties
-from gradir.review.wording import SIGNS, words
+from gradir.review.wording import SIGNS, nesting, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["headline", "new_cuts", "new_places", "notes", "uniform", "unknown_sizes"]
 
+_HOW: Final = ("renamed", "wrapped", "unwrapped")
 _ALWAYS: Final = ("added", "removed", "changed")
 
 
@@ -45,9 +47,8 @@ def headline(comparison: Comparison) -> str:
         ]
         if subject == "node" or any(number for _, number in numbers):
             texts.append(f"{' '.join(f'{sign}{number}' for sign, number in numbers)} {subject}s")
-    modules = counts["module", "renamed"]
-    if modules:
-        texts.append(f"{modules} module{'s'[: modules != 1]} renamed")
+    modules = Counter(nesting(change) or change.kind for change in diff.changes if change.subject == "module")
+    texts += [f"{modules[how]} module{'s'[: modules[how] != 1]} {how}" for how in _HOW if modules[how]]
     if any(change.id == "order" for change in diff.changes if change.subject == "graph"):
         texts.append("order changed")
     return "; ".join([*texts, *_growth(comparison)])
@@ -112,6 +113,10 @@ def notes(comparison: Comparison) -> Iterator[str]:
     >>> list(notes(Comparison(cast("float32"), cast("bfloat16"))))
     ['all 5 changed nodes: dtype float32 -> bfloat16']
     """
+    if comparison.in_shared_words:
+        yield f"in shared words: {common(comparison)}"
+    elif found := other_framework(comparison):
+        yield found
     fake = [graph.producer.options.get("fake") is True for graph in comparison.graphs]
     if fake[0] != fake[1]:
         nth, graph = ("first", comparison.before) if fake[0] else ("second", comparison.after)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from gradir.diffs.growth import sizes
+from gradir.ir.ids import without_indices
 from gradir.ir.marks import ListedChange
 from gradir.ir.model import Ref
 from gradir.review.outline import Group
 from gradir.review.relative_changes import made_absolute
 from gradir.review.text import cut_line, group_title, module_line
-from gradir.review.wording import both_words, change_line, one_line
+from gradir.review.wording import both_words, change_line, nesting, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gradir.diffs.changes import Change
     from gradir.review.comparison import Comparison
@@ -26,6 +29,7 @@ _WHOLE: Final = "(whole graph)"
 _FOLLOWING: Final = "(follows from frozen parameters)"
 _OF_ALL: Final = "(follows from what changed for all)"
 _INPUTS: Final = "in"
+_ANY: Final = "*"
 _SIGN: Final = 2
 """Lines of the text report start with a sign and a blank."""
 
@@ -95,11 +99,12 @@ class _Listing:
         """Changes that are the same in several modules, as one; of ``others`` the nodes count only."""
         first = same[0]
         return ListedChange(
-            first.kind,
+            # A module that is wrapped has its name, in another one.
+            "moved" if nesting(first) else first.kind,
             group,
             line.text[_SIGN:],
             self._nodes([*same, *others]),
-            [*dict.fromkeys(filter(None, map(self._scope, same)))],
+            [*dict.fromkeys(chain.from_iterable(map(self._scopes, same)))],
             [*_names(first), *((one_line(field.name), *both_words(field)) for field in first.fields)],
             [slot for change in same if change.subject == "node" for slot in _new_slots(change)],
             [cut for change in same if (cut := self._comparison.cut_in_union(change))],
@@ -109,11 +114,35 @@ class _Listing:
         """The nodes of some changes, and of a parameter that gradient reaches no more or again, its node."""
         return [*dict.fromkeys(filter(None, map(self._comparison.node_in_union, changes)))]
 
-    def _scope(self, change: Change) -> str:
-        """The module that a change is about by itself."""
+    def _scopes(self, change: Change) -> list[str]:
+        """The modules that a change is about by itself; of those that were renamed alike, all."""
         if change.subject not in {"scope", "module"} or not change.id:
-            return ""
-        return self._comparison.path_in_union(change.id) if change.kind == "removed" else change.id
+            return []
+        if change.kind == "removed":
+            return [self._comparison.path_in_union(change.id)]
+        return self._instances(change) if change.subject == "module" else [change.id]
+
+    def _instances(self, change: Change) -> list[str]:
+        """The modules that a rename with ``*`` in it is about."""
+        marks = change.id.split(".")
+        if _ANY not in marks:
+            return [change.id]
+        before = self._comparison.renamed.before
+        return [
+            new
+            for old, new in self._renamed.get(without_indices(change.id), ())
+            if before(new) == old
+            and all(mark in {_ANY, part} for mark, part in zip(marks, new.split("."), strict=True))
+        ]
+
+    @cached_property
+    def _renamed(self) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """By what they are called now, but for indices, the modules that were called otherwise, with both names."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for old, new in self._comparison.correspondence.paths.items():
+            if old != new:
+                found.setdefault(without_indices(new), []).append((old, new))
+        return found
 
 
 def _names(change: Change) -> Iterator[tuple[str, str, str]]:

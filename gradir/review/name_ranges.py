@@ -6,6 +6,7 @@ import re
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gradir.ir.ids import numbered
 from gradir.ir.text import quoted
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 __all__ = ["ranges"]
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_/%~+*@-]*")
-_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _LEAST_RUN: Final = 3
 _FEWEST: Final = 2
 _MOST_ENDS: Final = 4
@@ -40,6 +40,8 @@ def ranges(names: Iterable[str]) -> str:
     'h.{0..2}.{attn,mlp.fc}'
     >>> ranges(["ln.weight", "ln.bias", "attn.proj.weight", "attn.proj.bias"])
     '{ln,attn.proj}.{weight,bias}'
+    >>> ranges(["h_0.attn", "h_1.attn", "h_10.attn", "h_2.attn"])
+    'h_{0..2,10}.attn'
     >>> ranges(["h.0", "h.1", "h.3", "h", "a b.{c}"])
     '{h{,.{0,1,3}},"a b"."{c}"}'
     """
@@ -131,21 +133,42 @@ def _alternatives(shape: _Shape, shapes: Sequence[_Shape]) -> list[str | int]:
 
 
 def _braced(listed: Sequence[str]) -> str:
-    return f"{{{','.join(listed)}}}" if len(listed) > 1 or ".." in listed[0] else listed[0]
+    return f"{{{','.join(listed)}}}" if len(listed) > 1 or _is_run(listed[0]) else listed[0]
+
+
+def _is_run(text: str) -> bool:
+    return ".." in text and "{" not in text
 
 
 def _listed(components: Iterable[str]) -> Iterator[str]:
-    """Indices in order, runs of them as one; then the rest."""
-    indices, others = [], []
+    """Indices in order, runs of them as one; then the rest, the entries of each list together."""
+    indices: list[int] = []
+    others: dict[str, list[int]] = {}
     for component in components:
-        if _INDEX.fullmatch(component):
-            indices.append(int(component))
+        list_, number = numbered(component) or ("", None)
+        is_plain = _PLAIN.fullmatch(component) is not None
+        if number is None or not is_plain:
+            # A name that is only written like an entry is itself.
+            others.setdefault(component if is_plain else quoted(component), [])
+        elif list_:
+            others.setdefault(list_, []).append(number)
         else:
-            others.append(component if _PLAIN.fullmatch(component) else quoted(component))
+            indices.append(number)
+    yield from _runs(indices)
+    for text, numbers in others.items():
+        listed = list(_runs(numbers))
+        if not listed:
+            yield text
+        elif len(numbers) < _LEAST_RUN:
+            yield from (f"{text}{number}" for number in listed)
+        else:
+            yield f"{text}{_braced(listed)}"
+
+
+def _runs(indices: Iterable[int]) -> Iterator[str]:
     for _, run in groupby(enumerate(sorted(indices)), lambda item: item[1] - item[0]):
         numbers = [number for _, number in run]
         if len(numbers) < _LEAST_RUN:
             yield from map(str, numbers)
         else:
             yield f"{numbers[0]}..{numbers[-1]}"
-    yield from others

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gradir.diffs.changes import UNSET, Change, FieldChange
 from gradir.ir import Node, Ref, Saved
 from gradir.ir.fields import fields_of, records_in
-from gradir.ir.ids import BEHIND_A_PATH
+from gradir.ir.ids import BEHIND_A_PATH, numbered
 from gradir.review.wording import words
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ __all__ = [
     "relative_name",
 ]
 
-_OWN_INDEX: Final = re.compile(r"(?:0|[1-9][0-9]{0,8})(?=\.|\Z)", re.ASCII)
-_INDEX: Final = re.compile(rf"(?:0|[1-9][0-9]{{0,8}})(?=[{BEHIND_A_PATH}]|\Z)", re.ASCII)
+_OWN_INDEX: Final = re.compile(r"([^.]*_|)(0|[1-9][0-9]{0,8})(?=\.|\Z)", re.ASCII)
+_INDEX: Final = re.compile(rf"([^{BEHIND_A_PATH}]*_|)(0|[1-9][0-9]{{0,8}})(?=[{BEHIND_A_PATH}]|\Z)", re.ASCII)
 _ELSEWHERE: Final = -1
 _WITH_SLOT: Final = 2
 """Keys in the path of a saved slot; of slots with one name there are more."""
@@ -123,14 +123,17 @@ def relative_name(path: str, name: str) -> RelativeName:
 
     >>> relative_name("h.1.fc", "h.1.fc/exp:1"), relative_name("h.1.fc", "h.0/add:2")
     (RelativeName(above=0, rest='/exp:1', step=0), RelativeName(above=2, rest='/add:2', step=-1))
+    >>> relative_name("h_1.fc", "h_0/add:2")
+    RelativeName(above=2, rest='/add:2', step=-1)
     """
     common = _common_path(path, name)
     if common == len(path):
         return RelativeName(0, name[common:])
     at = common + 1 if common else 0
     own, other = _OWN_INDEX.match(path, at), _INDEX.match(name, at)
-    if own and other and own[0] != other[0] and (not common or name[common] == "."):
-        return RelativeName(path.count(".", at) + 1, name[other.end() :], int(other[0]) - int(own[0]))
+    is_entry = own and other and own[1] == other[1] and own[2] != other[2]
+    if own and other and is_entry and (not common or name[common] == "."):
+        return RelativeName(path.count(".", at) + 1, name[other.end() :], int(other[2]) - int(own[2]))
     return RelativeName(path.count(".", common), name[common:]) if common else RelativeName(_ELSEWHERE, name)
 
 
@@ -144,7 +147,8 @@ def absolute_name(name: RelativeName, path: str) -> str:
     common = f"{parts[0]}." if len(parts) > name.above else ""
     if not name.step:
         return f"{common[:-1]}{name.rest}"
-    return f"{common}{int(parts[-name.above]) + name.step}{name.rest}"
+    list_, index = numbered(parts[-name.above]) or ("", 0)
+    return f"{common}{list_}{index + name.step}{name.rest}"
 
 
 def names_a_record(field: Path) -> bool:

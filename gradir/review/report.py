@@ -17,8 +17,8 @@ from gradir.review.lost_inputs import lost_inputs_text
 from gradir.review.name_ranges import ranges
 from gradir.review.outline import folds
 from gradir.review.relative_changes import RelativeName, absolute_name, relative_name
-from gradir.review.text import render_brief, render_text
-from gradir.review.wording import both_words, change_summary, one_line
+from gradir.review.text import no_difference, render_brief, render_text
+from gradir.review.wording import both_words, change_summary, nesting, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LONGEST_RANGE", "markdown", "settings", "table"]
 
-_MOST_CHARACTERS: Final = 60_000
-"""A comment on GitHub holds 65,536; what surrounds the report has to fit too."""
+_MOST_BYTES: Final = 60_000
+"""A comment on GitHub holds 65,536 characters, other places as many bytes; what surrounds the report has to fit too."""
 
 _KINDS: Final = ("added", "removed", "changed", "renamed", "moved")
 _MOST_CUTS: Final = 4
@@ -42,6 +42,7 @@ _MOST_RENAMED: Final = 10
 _LEGEND: Final = "`+` added, `-` removed, `~` changed; what is gray is as it was."
 _LEAST_ROOM: Final = 200
 _MOST_FOLLOWING: Final = 8_000
+_TOO_LONG: Final = "No picture: a comment has no room for it; gradir diff --format mermaid writes it."
 
 
 def markdown(comparison: Comparison, *, title: str = "Autograd graph", picture: str = "", unpictured: str = "") -> str:
@@ -55,17 +56,19 @@ def markdown(comparison: Comparison, *, title: str = "Autograd graph", picture: 
     ### Autograd graph: no difference
     """
     if not comparison.diff:
-        return f"### {title}: no difference\n"
+        return f"### {title}: {no_difference(comparison)}\n"
     head = "\n".join([f"### {title}", "", *_figures(comparison), "", *table(comparison)])
     drawn = f"\n{fenced(picture, 'mermaid')}\n{_LEGEND}\n" if picture else ""
+    if _size(head) + _size(drawn) > _MOST_BYTES - _LEAST_ROOM:
+        drawn, unpictured = "", _TOO_LONG
     drawn += f"\n{unpictured}\n" if unpictured else ""
-    room = _MOST_CHARACTERS - len(head) - len(drawn)
+    room = _MOST_BYTES - _size(f"{head}\n{drawn}")
     details = _folded("What changed", render_brief(comparison), room)
     if folds(comparison.outline):
         every = render_text(comparison)
         # What follows from a change of everything is as long as the graph, and says nothing more.
         if not comparison.outline.following or len(every) <= _MOST_FOLLOWING:
-            details += _folded("Every change by itself", every, room - len(details))
+            details += _folded("Every change by itself", every, room - _size(details))
     return f"{head}\n{drawn}{details}"
 
 
@@ -97,7 +100,7 @@ def _figures(comparison: Comparison) -> Iterator[str]:
     renamed = [change for change in diff.changes if change.subject == "module"]
     for change in renamed[:_MOST_RENAMED]:
         was, now = (code_span(name or "(top level)") for name in (change.was, change.id))
-        yield f"**Renamed:** {was} → {now}, {change_summary(change)}  "
+        yield f"**{(nesting(change) or change.kind).capitalize()}:** {was} → {now}, {change_summary(change)}  "
     if len(renamed) > _MOST_RENAMED:
         yield f"**Renamed:** {len(renamed) - _MOST_RENAMED:,} more modules  "
 
@@ -128,20 +131,28 @@ def _cut_figures(outline: Outline) -> Iterator[str]:
 
 
 def _folded(title: str, text: str, room: int) -> str:
-    """A text that is folded away, shortened to the room that there is; nothing where that is hardly any."""
+    """A text that is folded away, shortened to so many bytes; nothing where hardly any of it would be left."""
     frame = f"\n<details><summary>{title}</summary>\n\n{{}}\n</details>\n"
-    left = room - len(frame) - 100
+    whole = frame.format(fenced(text, "text"))
+    if _size(whole) <= room:
+        return whole
+    more = "… {:,} more lines: gradir diff --full shows them all\n"
+    left = room - (_size(whole) - _size(text)) - _size(more.format(text.count("\n")))
     if left < _LEAST_ROOM:
         return ""
-    if len(text) > left:
-        lines = text[:left].rpartition("\n")[0].splitlines()
-        text = "\n".join(
-            [*lines, f"… {text.count(chr(10)) - len(lines):,} more lines: gradir diff --full shows them all", ""]
-        )
-    return frame.format(fenced(text, "text"))
+    kept = text.encode()[:left].decode(errors="ignore")
+    kept = kept[: kept.rfind("\n") + 1]
+    return frame.format(fenced(kept + more.format(text.count("\n") - kept.count("\n")), "text"))
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
 
 
 _MOST_ROWS: Final = 40
+_MOST_OF_ROWS: Final = 24_000
+"""Bytes that rows of long names may take."""
+
 _COUNTS: Final = frozenset({"own", "total", "trainable"})
 LONGEST_RANGE: Final = 400
 """A longer range in a report is cut in its middle."""
@@ -208,15 +219,21 @@ def table(comparison: Comparison) -> Iterator[str]:
     last = any(row.settings for row in together)
     yield f"| module | + | - | ~ | operations | parameters | saved |{' settings |' if last else ''}"
     yield f"|---|--:|--:|--:|--:|--:|--:|{'---|' if last else ''}"
+    written = length = 0
     for row, paths in rows[:_MOST_ROWS]:
         cells = [
             _title(row, paths),
             *_cells(row, len(paths)),
             *([row.settings and code_span(row.settings)] if last else []),
         ]
-        yield f"| {' | '.join(cells)} |"
-    if len(rows) > _MOST_ROWS:
-        more = sum(len(paths) for _, paths in rows[_MOST_ROWS:])
+        line = f"| {' | '.join(cells)} |"
+        length += _size(line)
+        if length > _MOST_OF_ROWS:
+            break
+        written += 1
+        yield line
+    if len(rows) > written:
+        more = sum(len(paths) for _, paths in rows[written:])
         yield f"| … {more:,} more modules |{' |' * (6 + last)}"
 
 

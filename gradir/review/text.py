@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gradir.ir.ids import without_indices
 from gradir.ir.text import amount, counted, short_bytes, word
+from gradir.review.common_words import common
 from gradir.review.headline import headline, unknown_sizes
 from gradir.review.name_ranges import ranges
 from gradir.review.outline import Cuts, Group, Modules, Outline
@@ -24,6 +25,7 @@ from gradir.review.wording import (
     field_text,
     heading,
     module_name,
+    nesting,
     one_line,
     sign_line,
     wrapped,
@@ -47,11 +49,17 @@ __all__ = [
     "group_title",
     "module_line",
     "modules_text",
+    "no_difference",
     "render_brief",
     "render_text",
 ]
 
-_NOTHING = "no difference\n"
+_NOTHING: Final = "no difference"
+
+
+def no_difference(comparison: Comparison) -> str:
+    """That there is none; in shared words also of how much."""
+    return f"{_NOTHING} in shared words: {common(comparison)}" if comparison.in_shared_words else _NOTHING
 
 
 def render_brief(comparison: Comparison, *, palette: Palette = NO_COLOUR, width: int | None = None) -> str:
@@ -72,7 +80,7 @@ def render_brief(comparison: Comparison, *, palette: Palette = NO_COLOUR, width:
           op: exp -> sin
     """
     if not comparison.diff:
-        return _NOTHING
+        return f"{no_difference(comparison)}\n"
     following = len(comparison.outline.following)
     more = [Line(f"{counted(following, 'change')} that only follow from that: --full lists them")] if following else []
     return written([*_head(comparison, width), *more, *brief_lines(comparison.outline)], palette, width)
@@ -96,7 +104,7 @@ def render_text(comparison: Comparison, *, palette: Palette = NO_COLOUR, width: 
           in[0]: - -> b
     """
     if not comparison.diff:
-        return _NOTHING
+        return f"{no_difference(comparison)}\n"
     return written([*_head(comparison, width), *_every_change(comparison)], palette, width)
 
 
@@ -166,7 +174,8 @@ def _fact_lines(facts: Iterable[Change]) -> Iterator[Line]:
         renamed = [first, *others]
         was, now = (ranges(names) for names in ([each.was for each in renamed], [each.id for each in renamed]))
         nodes = counted(sum(each.nodes for each in renamed), "node")
-        yield sign_line("renamed", f"{len(renamed):,} modules {was} -> {now}  {nodes}")
+        how = f", each {nesting(first)}" if nesting(first) else ""
+        yield sign_line("renamed", f"{len(renamed):,} modules {was} -> {now}{how}  {nodes}")
 
 
 def cut_line(cuts: Cuts) -> Line:

@@ -101,17 +101,21 @@ class _Whole:
         self._size_attributes = words.sizes
         properties: Counter[Values] = Counter()
         ratios: Counter[Fraction] = Counter()
+        twice: Counter[Fraction] = Counter()
         self._sizes: Counter[tuple[int, int]] = Counter()
         for change in changed:
             properties.update(
                 {(str(field.path[-1]), field.before, field.after) for field in change.fields if _is_property(field)}
             )
-            shapes = (field for field in change.fields if _is_output_shape(field))
-            sizes = {pair for field in shapes for pair in _pairs(field) if pair[0]}
+            shapes = [[*_pairs(field)] for field in change.fields if _is_output_shape(field)]
+            sizes = {pair for pairs in shapes for pair in pairs if pair[0]}
             self._sizes.update(sizes)
             ratios.update({Fraction(after, before) for before, after in sizes})
+            twice.update({ratio for pairs in shapes for ratio in _ratios_twice(pairs)})
         self.same = {found for found, count in properties.items() if 2 * count > len(changed)}
         often = [ratio for ratio, count in ratios.most_common() if 2 * count > len(changed)]
+        # Batch and length may both be twice what they were: a size that is their product is then four times as much.
+        often += [ratio for ratio in often if 2 * (twice[ratio] + ratios[ratio**2]) > len(changed)]
         self.ratios = often[:_MOST_RATIOS]
         self._products = set(_products(self.ratios, 1))
         self._powers = set(_products(self.ratios, _POWERS))
@@ -231,6 +235,12 @@ def _pairs(field: FieldChange) -> Iterator[tuple[int, int]]:
         yield 0, 0
         return
     yield from ((was, now) for was, now in zip(before, after, strict=True) if was != now)
+
+
+def _ratios_twice(pairs: Sequence[tuple[int, int]]) -> set[Fraction]:
+    """The ratios in which two sizes of one shape became others."""
+    found = Counter(Fraction(after, before) for before, after in pairs if before)
+    return {ratio for ratio, count in found.items() if count > 1}
 
 
 def _numbers(value: Any) -> tuple[int, ...]:

@@ -37,6 +37,7 @@ __all__ = [
     "field_text",
     "heading",
     "module_name",
+    "nesting",
     "one_line",
     "sign_line",
     "words",
@@ -189,8 +190,22 @@ def change_line(change: Change) -> Line:
     subject = f"{change.subject} " if change.subject in {"scope", "cut", "module"} else ""
     named = module_name if change.subject == "module" else word
     was = f"{named(change.was)} -> " if change.was or change.subject == "module" else ""
-    summary = change_summary(change)
-    return sign_line(change.kind, f"{subject}{was}{named(change.id)}{f'  {summary}' if summary else ''}")
+    summary, how = change_summary(change), nesting(change)
+    how = f", {how}" if how else ""
+    return sign_line(change.kind, f"{subject}{was}{named(change.id)}{how}{f'  {summary}' if summary else ''}")
+
+
+def nesting(change: Change) -> str:
+    """What became of a renamed module that lies in another one of its former name now, or did; nothing of any other.
+
+    >>> from gradir.diffs.changes import Change
+    >>> nesting(Change("renamed", "module", "h.*.up.base", was="h.*.up"))
+    'wrapped'
+    """
+    if change.kind != "renamed" or change.subject not in {"module", "scope"} or change.was == change.id:
+        return ""
+    inner, outer = (f"{name}." if name else "" for name in (change.id, change.was))
+    return "wrapped" if inner.startswith(outer) else "unwrapped" if outer.startswith(inner) else ""
 
 
 def change_summary(change: Change) -> str:

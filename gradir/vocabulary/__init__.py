@@ -4,6 +4,8 @@ Each framework has one module of plain names, found by the entry point that is c
 
     [project.entry-points."gradir.vocabularies"]
     torch = "gradir.vocabulary.pytorch:VOCABULARY"
+
+`gradir.vocabulary.shared` has the words that all of them are translated to, to compare graphs of two frameworks.
 """
 
 from __future__ import annotations
@@ -56,6 +58,26 @@ class Vocabulary(NamedTuple):
     values: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     """What the values of attributes mean that are numbers from 0 on, by ``attribute`` or ``operation.attribute``."""
 
+    shared: Mapping[str, str] = MappingProxyType({})
+    """Operations in the words that frameworks share, see `gradir.vocabulary.shared`: a word, or a term of several in
+    which a number is an input slot (``addmm`` is ``add(matmul(1, 2), 0)``). A key may ask for values of attributes:
+    ``pow.exponent=2``."""
+
+    settings: Mapping[str, str] = MappingProxyType({})
+    """Attributes that say the same in all frameworks, by ``operation.attribute``, as the shared word calls them."""
+
+    left_out: frozenset[str] = frozenset()
+    """Operations with one input that no other framework has to have, beside shape operations and casts."""
+
+    parts: frozenset[str] = frozenset()
+    """Operations each of whose outputs is a slice of their input."""
+
+    literal: str = ""
+    """The attribute that holds a constant operand, by the input slot: ``in{}``."""
+
+    contraction: str = ""
+    """The attribute of a product that says which dimensions of both operands are summed, and which go together."""
+
     def __or__(self, other: Vocabulary) -> Vocabulary:
         return Vocabulary(
             self.shape_operations | other.shape_operations,
@@ -66,6 +88,12 @@ class Vocabulary(NamedTuple):
             self.casts | other.casts,
             (*self.sizes, *other.sizes),
             {**self.values, **other.values},
+            {**self.shared, **other.shared},
+            {**self.settings, **other.settings},
+            self.left_out | other.left_out,
+            self.parts | other.parts,
+            self.literal or other.literal,
+            self.contraction or other.contraction,
         )
 
     def are_same(self, one: str, other: str) -> bool:

@@ -68,6 +68,7 @@ SCOPE_EDITS: Mapping[str, st.SearchStrategy[Any]] = {
     "detail": texts,
     **dict.fromkeys(("calls", "own", "total", "trainable"), st.integers(0, 9)),
     "training": st.sampled_from([None, True, False]),
+    "rounds": st.integers(0, 3),
 }
 cuts = st.builds(Cut, words, names, scopes, st.one_of(st.none(), metas))
 

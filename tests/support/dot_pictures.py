@@ -97,11 +97,15 @@ def drawn_lines(graph: Graph, options: DotOptions) -> Iterator[tuple[str, ...]]:
     for edge in graph.edges:
         yield keys[edge.src], keys[edge.dst], "dotted" if edge.kind == "view" else "", ""
     *_, last = [None, *(id_ for id_, node in graph.nodes.items() if node.role == "output")]
+    elsewhere = []
     for number, stub in enumerate(stubs(graph)):
         if stub.into:
             yield f"cut{number}", keys[stub.into], "dashed", ""
-        elif last is not None:
-            yield f"cut{number}", keys[last], "invis", ""
+            continue
+        above = keys.get(last) if len(elsewhere) < 3 else elsewhere[-3]
+        elsewhere.append(f"cut{number}")
+        if above is not None:
+            yield above, elsewhere[-1], "invis", ""
     if not options.show_saved:
         return
     for node in graph.nodes.values():

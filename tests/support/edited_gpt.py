@@ -196,6 +196,10 @@ def _lora(model: GPT) -> None:
     _all(_each("attn.q", Lora), _each("attn.v", Lora))(model)
 
 
+def _blocks(model: GPT) -> None:
+    model.blocks = nn.ModuleList(map(Wrapped, model.blocks))
+
+
 def _tie(model: GPT) -> None:
     model.head.weight = model.tokens.weight
 
@@ -221,7 +225,17 @@ EDITS: Final[dict[str, Callable[[], Graph]]] = {
     "wrapped-one": partial(_captured, change=_each("mlp.up", Wrapped, range(3, 4))),
     "wrapped-some": partial(_captured, change=_each("mlp.up", Wrapped, range(1, 6, 2))),
     "wrapped-all": partial(_captured, change=_each("mlp.up", Wrapped)),
+    "wrapped-linears": partial(
+        _captured, change=_all(*(_each(f"attn.{name}", Wrapped) for name in "qkv"), _each("mlp.down", Wrapped))
+    ),
+    "wrapped-attention": partial(_captured, change=_each("attn", Wrapped)),
+    "wrapped-blocks": partial(_captured, change=_blocks),
+    "in-sequential": partial(_captured, change=_each("mlp.up", nn.Sequential)),
+    "one-in-sequential": partial(_captured, change=_each("mlp.up", nn.Sequential, range(3, 4))),
+    "lora-up": partial(_captured, change=_each("mlp.up", Lora)),
+    "lora-one": partial(_captured, change=_each("mlp.up", Lora, range(3, 4))),
     "lora": partial(_captured, change=_all(_each("attn.q", Lora), _each("attn.v", Lora))),
+    "lora-autocast": partial(_captured, change=_all(_each("attn.q", Lora), _each("attn.v", Lora)), autocast=True),
     "lora-alone": partial(_captured, change=_lora),
     "reduction": partial(_captured, reduction="sum"),
     "tied": partial(_captured, change=_tie),

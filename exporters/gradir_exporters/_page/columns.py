@@ -15,7 +15,7 @@ from gradir.ir.marks import failure, status
 from gradir.ir.memo import Memo
 from gradir.ir.merged import bytes_told
 from gradir.ir.model import first_known
-from gradir.ir.module_tree import OUTSIDE
+from gradir.ir.module_tree import OUTSIDE, class_text
 from gradir.ir.saved import SavedBytes
 from gradir.ir.text import size_text
 from gradir.ir.totals import bounded
@@ -225,7 +225,7 @@ class Columns:
             "count": len(scopes),
             "parent": column([place - parent if parent != OUTSIDE else 0 for place, parent in enumerate(tree.parents)]),
             "name": column([texts[name] for name in tree.names]),
-            "className": column([texts[scope.class_name] for scope in scopes]),
+            "className": column([texts[class_text(scope)] for scope in scopes]),
             "detail": column([texts[scope.detail] for scope in scopes]),
             "calls": column([scope.calls for scope in scopes]),
             "parameters": column([scope.total for scope in scopes]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from gradir.ir.ids import numbered
 from gradir_exporters._page.blocks import OUTSIDE, Blocks
 
 if TYPE_CHECKING:
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["equal_layers"]
 
-_MOST_DIGITS: Final = 9
 _DEEPEST: Final = 16
+
+_Entry = tuple[int, str, int]
 
 
 def equal_layers(known: Known) -> tuple[list[int], list[int]]:
@@ -24,9 +26,10 @@ def equal_layers(known: Known) -> tuple[list[int], list[int]]:
     tree = known.tree
     first, nodes = [*range(len(tree.scopes))], [*range(len(known.scopes))]
     for level in range(1, min(max(tree.levels), _DEEPEST) + 1):
-        layers = [place for place, at in enumerate(tree.levels) if at == level and _is_number(tree.names[place])]
-        layers.sort(key=lambda layer: (tree.parents[layer], int(tree.names[layer])))
-        after = {one: other for one, other in pairwise(layers) if _is_next(tree, one, other)}
+        there = (place for place, at in enumerate(tree.levels) if at == level)
+        entries = {place: found for place in there if (found := _entry(tree, place))}
+        layers = sorted(entries, key=entries.__getitem__)
+        after = {one: other for one, other in pairwise(layers) if _is_next(entries[one], entries[other])}
         if not after:
             continue
         layer_of, below = _insides(tree, layers)
@@ -42,12 +45,14 @@ def equal_layers(known: Known) -> tuple[list[int], list[int]]:
     return _all_modules(tree, first), nodes
 
 
-def _is_number(name: str) -> bool:
-    return name.isascii() and name.isdecimal() and len(name) <= _MOST_DIGITS and str(int(name)) == name
+def _entry(tree: ModuleTree, place: int) -> _Entry | None:
+    """The list that a module is an entry of, by the module that holds it and the name, and the index."""
+    found = numbered(tree.names[place])
+    return None if found is None else (tree.parents[place], *found)
 
 
-def _is_next(tree: ModuleTree, one: int, other: int) -> bool:
-    return tree.parents[one] == tree.parents[other] and int(tree.names[one]) + 1 == int(tree.names[other])
+def _is_next(one: _Entry, other: _Entry) -> bool:
+    return (*one[:2], one[2] + 1) == other
 
 
 def _insides(tree: ModuleTree, layers: Sequence[int]) -> tuple[list[int], list[str]]:

@@ -200,6 +200,7 @@ class Addresses:
         self._modules = frozenset((*before.classes, *before.modules)).intersection((*after.classes, *after.modules))
         self._addresses = frozenset(before.addresses).intersection(after.addresses)
         self._owners = [_owners(graph) for graph in (before, after)]
+        self._wrapped = _wrapped(before, after), _wrapped(after, before)
         self._known: dict[tuple[int, int, int, int], int] = {}
         self._chains: dict[tuple[int, int], tuple[tuple[str, str], ...]] = {}
 
@@ -252,6 +253,10 @@ class Addresses:
             return 0 if self._addresses.isdisjoint((address, other_address)) else _ASTRAY
         if self._stays(module, other_module):
             return 0
+        adapted = self._wrapped[0].get(module, ""), self._wrapped[1].get(other_module, "")
+        if any(adapted):
+            # Beside it in the wrapper there may be what is like it.
+            return 0 if adapted in {(other_module, ""), ("", module)} else _ASTRAY
         if module not in self._owners[0] and other_module not in self._owners[1]:
             return _MOVED
         nested = _contains(module, other_module) or _contains(other_module, module)
@@ -279,6 +284,21 @@ def anchors(before: NumberedGraph, after: NumberedGraph, modules: Mapping[str, s
 def _owners(graph: NumberedGraph) -> frozenset[str]:
     """The modules with tensors of their own."""
     return frozenset(module for module, (_, tensor) in zip(graph.modules, graph.homes, strict=True) if tensor)
+
+
+def _wrapped(graph: NumberedGraph, other: NumberedGraph) -> dict[str, str]:
+    """By module of the one graph what it is in the other where its name is that of a wrapper there."""
+    names = {
+        path for path, name in graph.classes.items() if name and path in other.classes and other.classes[path] != name
+    }
+    if not names:
+        return {}
+    found: dict[str, list[str]] = {}
+    for path, name in other.classes.items():
+        above = split_path(path)[0]
+        if path and above in names and (name, other.details[path]) == (graph.classes[above], graph.details[above]):
+            found.setdefault(above, []).append(path)
+    return {path: inside[0] for path, inside in found.items() if len(inside) == 1}
 
 
 def _contains(outer: str, inner: str) -> bool:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import jax
 import numpy as np
 
 from gradir.errors import CaptureError
 from gradir.explanations.model import Cause, Explanation, Level, OfGraph
 from gradir.frontends.jax.live import Trace
 from gradir.frontends.jax.reading.cuts import kind_of
-from gradir.frontends.jax.values import are_known, cotangents
+from gradir.frontends.jax.values import are_known, gradients
 from gradir.frontends.texts import plain_text
 
 __all__ = ["explain"]
@@ -48,15 +47,15 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
     if integers:
         statuses.update(dict.fromkeys(integers, "frozen"))
         causes.append(Cause("integer", _LEVELS["integer"], names=integers))
-    gradients: dict[str, float | str] = {}
+    norms: dict[str, float | str] = {}
     if values and trace.is_connected:
-        gradients = _norms(trace)
+        norms = _norms(trace)
         for status in ("zero", "nonfinite"):
-            names = tuple(name for name, norm in gradients.items() if norm == status and statuses[name] == "reached")
+            names = tuple(name for name, norm in norms.items() if norm == status and statuses[name] == "reached")
             if names:
                 statuses.update(dict.fromkeys(names, status))
                 causes.append(Cause(status, "info" if status == "zero" else "error", names=names))
-    return Explanation(statuses, tuple(causes), gradients=gradients, of_graph=_of_graph(trace, statuses))
+    return Explanation(statuses, tuple(causes), gradients=norms, of_graph=_of_graph(trace, statuses))
 
 
 def _of_graph(trace: Trace, statuses: Mapping[str, str]) -> OfGraph | None:
@@ -68,14 +67,8 @@ def _of_graph(trace: Trace, statuses: Mapping[str, str]) -> OfGraph | None:
 
 def _norms(trace: Trace) -> dict[str, float | str]:
     """What a real backward gives each leaf: its norm, or the word for none, zeros, or numbers that are not finite."""
-    others = [leaf.value for leaf in trace.arguments.others]
-    try:
-        outputs, pull = jax.vjp(
-            lambda given: trace.arguments.fn(given, others), [leaf.value for leaf in trace.arguments.differentiated]
-        )
-        (found,) = pull(cotangents(outputs))
-    except (ValueError, TypeError, NotImplementedError, RuntimeError) as error:
-        raise CaptureError(f"the backward cannot run: {plain_text(' '.join(str(error).split())[:300])}") from error
+    given = [leaf.value for leaf in trace.arguments.differentiated]
+    found = gradients(trace.arguments.fn, given, [leaf.value for leaf in trace.arguments.others])
     pairs = zip(trace.differentiated, found, strict=True)
     return {value.name: _norm(gradient) if value.is_live else "none" for value, gradient in pairs}
 

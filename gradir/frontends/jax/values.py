@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["are_known", "cotangents", "drawn"]
+from gradir.errors import CaptureError
+from gradir.frontends.texts import plain_text
+
+__all__ = ["are_known", "drawn", "gradients"]
+
+_LONGEST = 300
 
 
 def are_known(leaves: Sequence[Any]) -> bool:
@@ -22,8 +27,28 @@ def drawn(leaves: Sequence[Any]) -> list[Any]:
     return [leaf if are_known([leaf]) else _number(leaf, place) for place, leaf in enumerate(leaves)]
 
 
-def cotangents(outputs: Any) -> Any:
-    """One for each output that has a gradient, as a backward from their sum starts."""
+def gradients(fn: Callable[[Any, Any], Any], given: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """What a real backward from the sum of all outputs brings to the leaves that are given.
+
+    Raises:
+        CaptureError: the backward cannot run.
+    """
+
+    # Compiled as a whole it takes a tenth of the time of operation by operation.
+    def backward(given: list[Any], others: list[Any]) -> list[Any]:
+        outputs, pull = jax.vjp(lambda given: fn(given, others), given)
+        found: list[Any] = pull(_cotangents(outputs))[0]
+        return found
+
+    try:
+        made: list[Any] = jax.jit(backward)([*given], [*others])
+        return made
+    except (ValueError, TypeError, NotImplementedError, RuntimeError) as error:
+        raise CaptureError(f"the backward cannot run: {plain_text(' '.join(str(error).split())[:_LONGEST])}") from error
+
+
+def _cotangents(outputs: Any) -> Any:
+    """One for each output that has a gradient."""
     return jax.tree_util.tree_map(
         lambda output: (
             jnp.ones(output.shape, output.dtype)

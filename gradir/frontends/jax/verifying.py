@@ -9,12 +9,10 @@ import jax
 import numpy as np
 from jax import tree_util
 
-from gradir.errors import CaptureError
 from gradir.frontends.jax.live import LiveGraph
 from gradir.frontends.jax.reading.jaxprs import abstract, bytes_of, elements_of, is_inexact
 from gradir.frontends.jax.reading.probe import Traced, traced_pullback
-from gradir.frontends.jax.values import are_known, cotangents, drawn
-from gradir.frontends.texts import plain_text
+from gradir.frontends.jax.values import are_known, drawn, gradients
 from gradir.ir import Graph
 from gradir.ir.saved import Storages
 from gradir.protocols import Verification
@@ -52,9 +50,9 @@ def _whole(live: LiveGraph) -> Traced:
 
     given = [abstract(value.aval) for value in values]
     outputs = [abstract(output) for output in jax.eval_shape(run, given)]
-    gradients = [number for number, output in enumerate(outputs) if is_inexact(output)]
+    wanted = [number for number, output in enumerate(outputs) if is_inexact(output)]
     active = [place < count for place in range(len(values))]
-    return traced_pullback(run, given, active, outputs, gradients)
+    return traced_pullback(run, given, active, outputs, wanted)
 
 
 def _wrong_leaves(live: LiveGraph, whole: Traced) -> Iterator[str]:
@@ -72,13 +70,8 @@ def _moved(live: LiveGraph) -> list[bool]:
     unknown = [leaf for leaf in (*live.differentiated, *live.others) if not are_known([leaf])]
     if any(elements_of(leaf) is None for leaf in unknown) or sum(elements_of(leaf) or 0 for leaf in unknown) > _MOST:
         return [False] * len(live.differentiated)
-    try:
-        given, others = drawn(live.differentiated), drawn(live.others)
-        outputs, pull = jax.vjp(lambda given: live.fn(given, others), given)
-        (gradients,) = pull(cotangents(outputs))
-    except (ValueError, TypeError, NotImplementedError, RuntimeError) as error:
-        raise CaptureError(f"the backward cannot run: {plain_text(' '.join(str(error).split())[:300])}") from error
-    return [bool(np.any(np.asarray(gradient) != 0)) for gradient in gradients]
+    found = gradients(live.fn, drawn(live.differentiated), drawn(live.others))
+    return [bool(np.any(np.asarray(gradient) != 0)) for gradient in found]
 
 
 def _wrong_bytes(live: LiveGraph, whole: Traced) -> Iterator[str]:

@@ -78,8 +78,9 @@ export function shown(model: Model, switches: Switches): Shown {
   return { model, switches, instead, host, scope, scopes: described(model, switches.rollUp, scope, parent, of, part, runsFrom, made), wires };
 }
 
-const bufferRole = roles.indexOf("buffer");
-const inlineRoles = [roles.indexOf("parameter"), bufferRole];
+/** What an operation keeps although no gradient goes to it. */
+const besideRoles = [roles.indexOf("buffer"), roles.indexOf("input")];
+const inlineRoles = [roles.indexOf("parameter"), ...besideRoles];
 const functionRole = roles.indexOf("function");
 
 /** The node in whose box each is written: a parameter of one operation in that operation's, unless a diff or a cut says something of it. */
@@ -101,7 +102,7 @@ function hosts(model: Model, left: Uint8Array, wires: Wires, inline: boolean): I
   for (let node = 0; node < count; node++) {
     if (left[node] && role[node] === functionRole) only[scope[node]] = only[scope[node]] === -1 ? node : -2;
   }
-  for (let node = 0; node < count; node++) if (left[node] && role[node] === bufferRole && consumer[node] === -1) consumer[node] = only[scope[node]];
+  for (let node = 0; node < count; node++) if (left[node] && besideRoles.includes(role[node]) && consumer[node] === -1) consumer[node] = only[scope[node]];
   for (const cut of model.cuts) for (const node of [cut.at, cut.into]) if (node >= 0) consumer[node] = -2;
   for (let node = 0; node < count; node++) {
     const taker = consumer[node];

@@ -16,7 +16,7 @@ __all__ = ["call_of", "note_modules", "without_modules"]
 
 def call_of(equinox: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
     """The call of a module, which is differentiated, on its inputs."""
-    return Call(_call, (target, *inputs)) if isinstance(target, equinox.Module) else None
+    return Call(_call, (target, *inputs)) if _is_module(equinox, target) else None
 
 
 def _call(model: Any, *inputs: Any) -> Any:
@@ -32,7 +32,7 @@ def note_modules(equinox: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> Non
     """Have every call of a module stand in a scope of its path; with one among the arguments, arrays alone count."""
 
     def is_module(value: object) -> bool:
-        return isinstance(value, equinox.Module)
+        return _is_module(equinox, value)
 
     def paths_of(root: Any) -> dict[int, str]:
         found, left = {}, [(root, "")]
@@ -49,7 +49,17 @@ def note_modules(equinox: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> Non
         return found
 
     def noting() -> AbstractContextManager[object]:
-        return WrappedCalls(watch, subclasses(equinox.Module), paths_of)
+        own = (kind for kind in subclasses(equinox.Module) if not _is_wrapper(kind))
+        return WrappedCalls(watch, own, paths_of)
 
     watch.while_traced(noting)
     watch.arrays_only = any(map(is_module, jax.tree_util.tree_leaves(args, is_leaf=is_module)))
+
+
+def _is_module(equinox: Any, value: object) -> bool:
+    return isinstance(value, equinox.Module) and not _is_wrapper(type(value))
+
+
+def _is_wrapper(kind: type) -> bool:
+    """Whether it is a function that equinox has changed, as filter_jit does, which is a module by its class alone."""
+    return kind.__module__.startswith("equinox.") and kind.__name__.startswith("_")

@@ -47,10 +47,16 @@ class ModuleWatch(ExitStack):
     def module_path(self, parts: tuple[str, ...]) -> tuple[str, ...]:
         """The components of a module's path, from the scopes around an equation.
 
-        Equinox gives its own layers a scope each, of their class, beside the one of their place.
+        Equinox gives its own layers a scope each, of their class, beside the one of their place. A module of linen that
+        is handed to another runs in the scopes of that one, and has its own path at the end of them.
         """
         named = tuple(part for part in parts if not part.startswith("eqx.nn."))
-        return named[1:] if self.root and named[:1] == (self.root,) else named
+        named = named[1:] if self.root and named[:1] == (self.root,) else named
+        for end in range(len(named), 0, -1):
+            for start in range(end):
+                if ".".join(named[start:end]) in self.classes:
+                    return named[start:]
+        return named
 
 
 class _Running(NamedTuple):

@@ -69,7 +69,7 @@ class Assembly:
         if record.probe is not None and record.probe.error:
             raise CaptureError(f"{record.native} {place_text(record.context.source)}: {record.probe.error}")
         inputs = [self._value(value) if takes(record, slot) else None for slot, value in enumerate(record.inputs)]
-        carried = [slot for slot, value in enumerate(record.inputs) if inputs[slot] and value.kind == "carry"]
+        carried = [slot for slot, value in enumerate(record.inputs) if value.kind == "carry" and takes(record, slot)]
         is_name = record.native == "name" and isinstance(record.attrs.get("name"), str)
         return self._builder.function(
             record.op,
@@ -80,6 +80,7 @@ class Assembly:
             names=(str(record.attrs["name"]),) if is_name else (),
             attrs=self._attributes(record),
             saved=[self._saved(slot, record) for slot in self._slots.of(record)],
+            opaque=record.native in jaxprs.OPAQUE,
             source=record.context.source,
             ext={CARRIED: tuple(carried)} if carried else None,
         )
@@ -119,7 +120,7 @@ class Assembly:
         return found
 
     def _saved(self, slot: Slot, record: Record) -> tuple[Saved, ir_build.Value | int | None, object]:
-        return slot.saved, self._origin(slot.value, record), slot.storage
+        return slot.saved, self._origin(slot.value, record), slot.storage if slot.is_held else None
 
     def _origin(self, value: Value | None, record: Record) -> ir_build.Value | int | None:
         """What the graph has of a kept value: a node on a path, or an argument beside it."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 from gradir.errors import CaptureError
 from gradir.frontends.jax.reading.attributes import plain_params
@@ -23,10 +24,12 @@ from gradir.frontends.jax.reading.jaxprs import (
     stack_of,
 )
 from gradir.frontends.jax.reading.sources import Sources, place_text
-from gradir.frontends.jax.reading.values import Branch, Context, Record, Region, Step, Value
+from gradir.frontends.jax.reading.values import Branch, Context, Loop, Record, Region, Step, Value, varying
 from gradir.frontends.texts import plain_text
 
 __all__ = ["Flattener"]
+
+_CAPITAL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class Flattener:
@@ -42,6 +45,7 @@ class Flattener:
         self._sources = Sources()
         self._bodies: dict[tuple[tuple[Step, ...], str], int] = {}
         self._conditionals = count()
+        self._loops = count()
 
     def run(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Value], context: Context) -> list[Value]:
         """Add the records of a jaxpr, and give the values of its outputs.
@@ -95,10 +99,10 @@ class Flattener:
         op = function_name(eqn) if name in CUSTOM else name
         attrs = plain_params(params_of(eqn))
         # What does not vary from round to round is computed, and kept, once: JAX hoists it.
-        loops = max((value.loops for value in inputs), key=len, default=())
-        return self._record(Record(plain_text(op or name), name, eqn, inputs, context, attrs), loops)
+        record = Record(plain_text(op or name), name, eqn, inputs, context, attrs)
+        return self._record(record, varying(*(value.loops for value in inputs)))
 
-    def _record(self, record: Record, loops: tuple[int, ...]) -> list[Value]:
+    def _record(self, record: Record, loops: tuple[Loop, ...]) -> list[Value]:
         record.outputs = [
             Value(var.aval, "output", record=record, number=number, loops=loops)
             for number, var in enumerate(record.eqn.outvars)
@@ -121,10 +125,11 @@ class Flattener:
         behind, length = first + carried, params["length"]
         jaxpr, consts = opened(params["jaxpr"])
         inside = self._body(context, "scan", length)
-        inside = inside._replace(loops=(*context.loops, length))
+        loop = Loop(next(self._loops), length)
+        inside = inside._replace(loops=(*context.loops, loop))
         carries = [Value(value.aval, "carry", start=value, loops=inside.loops) for value in inputs[first:behind]]
         slices = [
-            Value(var.aval, "slice", start=value, loops=inside.loops)
+            Value(var.aval, "slice", start=value, loops=varying(value.loops, (loop,)))
             for value, var in zip(inputs[behind:], jaxpr.invars[behind:], strict=True)
         ]
         self.varying += [*carries, *slices]
@@ -144,13 +149,13 @@ class Flattener:
         for number, branch in enumerate(branches):
             jaxpr, consts = opened(branch)
             inside = self._body(context, f"branch{number}", None)
-            stand.append(Branch(conditional, number, context.loops, context.branch))
+            stand.append(Branch(conditional, number, inputs[0].loops, context.branch))
             inside = inside._replace(branch=stand[-1])
             ends += self.run(jaxpr, consts, inputs[1:], inside)
         joins = [[1 + output + branch * made for branch in range(len(branches))] for output in range(made)]
         attrs = plain_params({"branches": len(branches)})
         record = Record("cond", "cond", eqn, ends, context, attrs, joins=joins, branches=stand)
-        return self._record(record, context.loops)
+        return self._record(record, varying(*(value.loops for value in ends)))
 
     def _body(self, context: Context, name: str, rounds: int | None) -> Context:
         """Inside a loop or a branch, which has a scope of its own."""
@@ -167,4 +172,6 @@ def _scopes_in(name: str) -> Iterator[str]:
 def _policy(policy: Any) -> str:
     if policy is None:
         return "nothing_saveable"
-    return plain_text(getattr(policy, "__name__", type(policy).__name__))
+    # Newer releases have objects for what were functions: DotsSaveable is dots_saveable.
+    name = getattr(policy, "__name__", "") or _CAPITAL.sub("_", type(policy).__name__).lower()
+    return plain_text(name)

@@ -19,6 +19,7 @@ from gradir.ir import TensorMeta
 __all__ = [
     "CALLS",
     "CUSTOM",
+    "OPAQUE",
     "REMATS",
     "Alone",
     "abstract",
@@ -47,6 +48,9 @@ REMATS: Final = frozenset({"remat2", "checkpoint", "remat"})
 
 CUSTOM: Final = frozenset({"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"})
 """Equations with a rule that a program wrote for its gradient."""
+
+OPAQUE: Final = frozenset({"shard_map", "xla_pmap"})
+"""Equations with a jaxpr that is not looked into: shapes inside are those of one device."""
 
 _JAXPRS: Final = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _OBJECTS: Final = {"RematTraced": "remat2", "CheckpointName": "name"}

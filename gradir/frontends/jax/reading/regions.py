@@ -23,7 +23,7 @@ from gradir.frontends.jax.reading.jaxprs import (
     stack_of,
 )
 from gradir.frontends.jax.reading.probe import traced_pullback
-from gradir.frontends.jax.reading.values import Region, Value
+from gradir.frontends.jax.reading.values import Record, Region
 
 __all__ = ["find_held"]
 
@@ -52,13 +52,10 @@ def find_held(region: Region) -> None:
         live,
     )
     for kept in found.kept:
-        if kept.kind == "in":
-            value: Value | None = region.inputs[kept.number]
-        elif kept.kind == "out":
-            value = region.outputs[kept.number]
+        if kept.kind == "new":
+            _note_made(found.forward, kept.var, region, ())
         else:
-            value = _maker(found.forward, kept.var, region, ())
-        if value is not None:
+            value = (region.inputs if kept.kind == "in" else region.outputs)[kept.number]
             region.held[id(value)] = value
 
 
@@ -82,27 +79,35 @@ def _tagged(jaxpr: Any, consts: Sequence[Any], values: Sequence[Any]) -> list[An
     return [read(atom) for atom in jaxpr.outvars]
 
 
-def _maker(jaxpr: Any, var: Any, region: Region, above: tuple[int, ...]) -> Value | None:
-    """The value of the region that a variable of the traced forward is."""
+def _note_made(jaxpr: Any, var: Any, region: Region, above: tuple[int, ...]) -> None:
+    """Note in the region what a variable of the traced forward is: an output of a record, or made by one."""
     while True:
         eqn = next((eqn for eqn in jaxpr.eqns if any(made is var for made in eqn.outvars)), None)
         if eqn is None:
-            return None
+            return
         number = next(number for number, made in enumerate(eqn.outvars) if made is var)
         place = (*above, *_tags(eqn))
         record = region.records.get(place)
-        same = [value for value in record.outputs if _is_alike(value.aval, var.aval)] if record is not None else []
-        if record is not None and record.native == name_of(eqn) and same:
-            return same[0]
-        if record is None and name_of(eqn) == "reduce_precision":
+        if name_of(eqn) == "reduce_precision" and (record is None or record.native != "reduce_precision"):
             # A policy marks what is saved with it.
             var = eqn.invars[0]
             continue
         called = inner(eqn)
-        if called is None or name_of(eqn) not in CALLS | REMATS:
-            return same[0] if same else None
-        jaxpr = opened(called)[0]
-        var, above = jaxpr.outvars[number], place
+        if called is not None and name_of(eqn) in CALLS | REMATS:
+            jaxpr = opened(called)[0]
+            var, above = jaxpr.outvars[number], place
+            continue
+        if record is not None:
+            _note_of(record, eqn, var, region)
+        return
+
+
+def _note_of(record: Record, eqn: Any, var: Any, region: Region) -> None:
+    same = [value for value in record.outputs if _is_alike(value.aval, var.aval)]
+    if same and record.native == name_of(eqn):
+        region.held[id(same[0])] = same[0]
+    else:
+        region.made[id(record), str(var.aval.dtype), tuple(var.aval.shape)] += 1
 
 
 def _tags(eqn: Any) -> tuple[int, ...]:

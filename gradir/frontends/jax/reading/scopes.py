@@ -36,10 +36,12 @@ class Scopes:
         self._paths: dict[tuple[Step, ...], str] = {}
         for context in contexts:
             if context.steps not in self._paths:
-                self._paths[context.steps] = self._told(context.steps)
+                self._paths[context.steps] = self._path(_shown(context.steps))
         self._known: dict[str, None] = {}
         for path in (*modules.classes, *self._paths.values()):
             self._known.update(dict.fromkeys(above for above in _upwards(path) if above))
+        for steps in self._paths:
+            self._note_rounds(steps)
 
     def of(self, context: Context) -> str:
         """The path of an equation's scope."""
@@ -47,27 +49,22 @@ class Scopes:
 
     def path_of(self, context: Context) -> str:
         """The path that an equation's scope would have, which need not be in the graph."""
-        return self._paths.get(context.steps) or self._told(context.steps)
+        return self._paths.get(context.steps) or self._path(_shown(context.steps))
 
     def owner(self, name: str) -> str:
         """The module that a leaf of this name is of, as far as it ran."""
         path = name.rpartition(".")[0]
         return path if path in self._known else ""
 
-    def _told(self, steps: tuple[Step, ...]) -> str:
-        """What is named, and behind it the bodies that nothing named stands in."""
-        last = max((number for number, step in enumerate(steps) if not step.is_body), default=-1)
+    def _note_rounds(self, steps: tuple[Step, ...]) -> None:
+        """Loops are told of what is named first in them and is a module, or else of their own body."""
         for number, step in enumerate(steps):
-            if step.rounds is not None:
-                self._rounds.setdefault(self._of_loop(steps, number), step.rounds)
-        return self._path([step.name for number, step in enumerate(steps) if not step.is_body or number > last])
-
-    def _of_loop(self, steps: tuple[Step, ...], number: int) -> str:
-        """The scope that a loop's rounds are told of: what is named first in it, or its own."""
-        named = [step.name for step in steps[:number] if not step.is_body]
-        if number + 1 < len(steps) and not steps[number + 1].is_body:
-            return self._path([*named, steps[number + 1].name])
-        return self._path([*named, steps[number].name])
+            if step.rounds is None:
+                continue
+            inside = [place for place, later in enumerate(steps) if place > number and not later.is_body]
+            paths = (self._path(_shown(steps[: place + 1])) for place in (*inside, number))
+            found = next((path for path in paths if path in self._known), "")
+            self._rounds.setdefault(found, step.rounds)
 
     def _path(self, parts: Sequence[str]) -> str:
         return ".".join(self._modules.module_path(tuple(parts)))
@@ -97,6 +94,12 @@ class Scopes:
             )
             for path in sorted(paths, key=_by_number)
         ]
+
+
+def _shown(steps: Sequence[Step]) -> list[str]:
+    """What is named, and behind it the bodies that nothing named stands in."""
+    last = max((number for number, step in enumerate(steps) if not step.is_body), default=-1)
+    return [step.name for number, step in enumerate(steps) if not step.is_body or number > last]
 
 
 def _upwards(path: str) -> list[str]:

@@ -7,13 +7,11 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from msgspec.structs import replace
-
 from gradir.frontends.jax.reading.flatten import Flattener
 from gradir.frontends.jax.reading.jaxprs import bytes_of, meta_of
 from gradir.frontends.jax.reading.probe import Kept, hands_out_copies
 from gradir.frontends.jax.reading.regions import find_held
-from gradir.frontends.jax.reading.values import Branch, Record, Region, Value, outermost
+from gradir.frontends.jax.reading.values import Branch, Loop, Record, Region, Value, outermost, varying
 from gradir.ir import Saved
 from gradir.ir.model import bounded
 
@@ -21,11 +19,25 @@ __all__ = ["Slot", "Slots"]
 
 
 class Slot(NamedTuple):
-    """A saved slot, the value that is kept where it is one of the program's, and what stands for its storage."""
+    """What an operation keeps: of which type, the loops in which there is one a round, and what stands for its storage.
 
-    saved: Saved
-    value: Value | None
+    ``value`` is the one of the program's that it is, where it is one.
+    """
+
+    name: str
+    aval: Any
+    loops: tuple[Loop, ...]
     storage: Hashable
+    value: Value | None = None
+    is_held: bool = True
+
+    @property
+    def saved(self) -> Saved:
+        """The slot as it stands in the graph."""
+        rounds = [loop.length for loop in self.loops]
+        tensor, size = meta_of(self.aval, rounds), bytes_of(self.aval)
+        kept = bounded(size * math.prod(rounds)) if self.is_held and size is not None else None
+        return Saved(self.name, tensor.dtype, tensor.shape, kept, state="held" if self.is_held else "recomputed")
 
 
 class Slots:
@@ -53,13 +65,14 @@ class Slots:
 
     def _of_conditional(self, record: Record) -> Iterator[Slot]:
         """Which branch ran, and zeros for the gradient of an output that not all branches differentiate."""
-        loops = record.context.loops
-        if record.branches:
-            yield Slot(_sized(Saved("index"), record.inputs[0].aval, loops), None, (id(record), "index"))
+        if not record.branches:
+            return
+        index = record.inputs[0]
+        yield Slot("index", index.aval, index.loops, (id(record), "index"))
         for output, joined in zip(record.outputs, record.joins or (), strict=False):
             for branch, slot in zip(record.branches, joined, strict=False):
                 if output.is_live and not record.inputs[slot].is_active:
-                    zeros = Slot(_sized(Saved(f"zero{slot}"), output.aval, loops), None, (id(record), slot))
+                    zeros = Slot(f"zero{slot}", output.aval, index.loops, (id(record), slot))
                     yield self._in_branch(zeros, branch)
 
     def _own(self, record: Record, region: Region | None) -> Iterator[Slot]:
@@ -68,14 +81,14 @@ class Slots:
         for kept in record.probe.kept if record.probe is not None else ():
             value = _value_of(record, kept)
             if value is None:
-                loops = max((record.inputs[slot].loops for slot in kept.inputs), key=len, default=())
-                saved = _sized(Saved(f"new{made}"), kept.aval, loops)
+                loops = varying(*(record.inputs[slot].loops for slot in kept.inputs))
+                is_held = region is None or _takes_made(region, record, kept.aval)
+                yield Slot(f"new{made}", kept.aval, loops, (id(record), made), is_held=is_held)
                 made += 1
-                yield _in_state(Slot(saved, None, (id(record), saved.slot)), region is None)
             elif value.kind != "literal":
                 used.add(id(value))
                 slot = _slot_of(f"{kept.kind}{kept.number}", value)
-                yield _in_state(slot, region is None or id(value) in region.held)
+                yield slot._replace(is_held=region is None or id(value) in region.held)
         for value in self._added.get(id(record), ()):
             if id(value) not in used:
                 yield _slot_of("kept", value)
@@ -93,20 +106,18 @@ class Slots:
         Those of one type share a place, whichever branch ran. Before 0.12 what comes from outside is copied too, even a
         weight.
         """
-        saved, value, storage = slot
-        if saved.state != "held" or (value is not None and _is_outside(value, branch) and not hands_out_copies()):
+        value = slot.value
+        if not slot.is_held or (value is not None and _is_outside(value, branch) and not hands_out_copies()):
             return slot
-        if value is not None and value.kind != "slice":
-            loops = max(value.loops, branch.loops, key=len)
-            saved = _sized(saved, value.aval, loops)
-        key = branch, storage
+        slot = slot._replace(loops=varying(slot.loops, branch.loops))
+        kind = str(slot.aval.dtype), slot.saved.shape
+        key = branch, slot.storage
         if key not in self._places:
-            kind = branch, saved.dtype, saved.shape
-            self._counts[kind] += 1
-            self._places[key] = self._counts[kind]
-        shared = "branches", branch.conditional, saved.dtype, saved.shape, self._places[key]
+            self._counts[branch, kind] += 1
+            self._places[key] = self._counts[branch, kind]
+        shared = "branches", branch.conditional, kind, self._places[key]
         is_copied = value is not None and value.kind == "argument"
-        return Slot(saved, None if is_copied else value, shared)
+        return slot._replace(value=None if is_copied else value, storage=shared)
 
     def _give_out(self, flat: Flattener) -> None:
         """What a region holds and no operation of it keeps goes to the one that made it, or that reads it first."""
@@ -146,6 +157,15 @@ def _value_of(record: Record, kept: Kept) -> Value | None:
     return (record.inputs if kept.kind == "in" else record.outputs)[kept.number]
 
 
+def _takes_made(region: Region, record: Record, aval: Any) -> bool:
+    """Whether a region holds one more value of a type that a record made to be kept; it is counted off."""
+    key = id(record), str(aval.dtype), tuple(aval.shape)
+    if not region.made[key]:
+        return False
+    region.made[key] -= 1
+    return True
+
+
 def _is_outside(value: Value, branch: Branch) -> bool:
     """Whether a value is made outside the conditional that a branch is of."""
     if value.record is None:
@@ -159,21 +179,8 @@ def _is_outside(value: Value, branch: Branch) -> bool:
 
 
 def _slot_of(name: str, value: Value) -> Slot:
-    """The slot of a value; of a part that a round takes, it is the whole that is kept."""
-    while value.kind == "slice" and value.start is not None:
-        value = value.start
-    return Slot(_sized(Saved(name), value.aval, value.loops), value, id(value))
-
-
-def _in_state(slot: Slot, is_held: bool) -> Slot:
-    """A slot that is held, or that a checkpoint makes anew."""
-    if is_held:
-        return slot
-    return Slot(replace(slot.saved, state="recomputed", bytes=None), slot.value, None)
-
-
-def _sized(saved: Saved, aval: Any, loops: tuple[int, ...]) -> Saved:
-    """A slot with the type of what it keeps of every round."""
-    tensor, size = meta_of(aval, loops), bytes_of(aval)
-    kept = None if size is None else bounded(size * math.prod(loops))
-    return replace(saved, dtype=tensor.dtype, shape=tensor.shape, bytes=kept)
+    """The slot of a value; of the parts that rounds take, it is the whole that is kept."""
+    whole = value
+    while whole.kind == "slice" and whole.start is not None:
+        whole = whole.start
+    return Slot(name, value.aval, value.loops, id(whole), whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from gradir.frontends.jax.reading.probe import Probe
     from gradir.ir import AttrValue, Source
 
-__all__ = ["Branch", "Context", "Kind", "Record", "Region", "Step", "Value", "outermost"]
+__all__ = ["Branch", "Context", "Kind", "Loop", "Record", "Region", "Step", "Value", "outermost", "varying"]
 
 Kind = Literal["argument", "constant", "literal", "output", "carry", "slice"]
 
@@ -19,7 +20,7 @@ class Value:
     """An argument, a constant, a literal, an output of a record, a carry of a loop, or the part that a round takes.
 
     ``start`` is what the first round takes of a carry, or what a slice is a part of, and ``back`` what the other rounds
-    take. ``loops`` are the lengths of the loops in which it varies from round to round, the outermost first.
+    take. ``loops`` are those in which it varies from round to round, the outermost first.
 
     ``is_active`` tells that it depends, by a path that lets gradient through, on what is differentiated,
     ``is_live`` that gradient comes to it too, and ``is_tainted`` that it depends on what is differentiated at all.
@@ -49,7 +50,7 @@ class Value:
         record: Record | None = None,
         number: int = 0,
         start: Value | None = None,
-        loops: tuple[int, ...] = (),
+        loops: tuple[Loop, ...] = (),
         literal: object = None,
     ) -> None:
         self.aval = aval
@@ -69,6 +70,13 @@ class Value:
         return [end for end in (self.start, self.back) if end is not None]
 
 
+class Loop(NamedTuple):
+    """A loop, numbered so that one in another has the higher number, and how many rounds it runs."""
+
+    number: int
+    length: int
+
+
 class Step(NamedTuple):
     """A part of the way to an equation: a named scope, or the body of a loop or a branch; of a loop its length."""
 
@@ -78,11 +86,11 @@ class Step(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """In which branch of which conditional an equation stands, the loops around that one, and the branch around it."""
+    """In which branch of which conditional an equation stands, the loops that the choice varies in, what is around."""
 
     conditional: int
     number: int
-    loops: tuple[int, ...]
+    loops: tuple[Loop, ...]
     outer: Branch | None = None
 
 
@@ -97,7 +105,7 @@ class Context(NamedTuple):
     steps: tuple[Step, ...] = ()
     phase: tuple[str, ...] = ()
     source: Source | None = None
-    loops: tuple[int, ...] = ()
+    loops: tuple[Loop, ...] = ()
     region: Region | None = None
     place: tuple[int, ...] = ()
     is_library: bool = False
@@ -127,7 +135,10 @@ class Record:
 
 @dataclass(eq=False)
 class Region:
-    """A checkpointed region: its records by their place in it, what it holds, by identity, and where it stands."""
+    """A checkpointed region: its records by their place in it, what it holds, and where it stands.
+
+    ``held`` are values of the program by identity, and ``made`` counts by record and type what it made to be kept.
+    """
 
     eqn: Any
     jaxpr: Any
@@ -138,6 +149,16 @@ class Region:
     outputs: list[Value] = field(default_factory=list)
     records: dict[tuple[int, ...], Record] = field(default_factory=dict)
     held: dict[int, Value] = field(default_factory=dict)
+    made: Counter[tuple[int, str, tuple[Any, ...]]] = field(default_factory=Counter)
+
+
+def varying(*loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    """The loops in which something varies that is made of what varies in these.
+
+    >>> varying((Loop(1, 4),), (), (Loop(0, 3), Loop(1, 4)))
+    (Loop(number=0, length=3), Loop(number=1, length=4))
+    """
+    return tuple(sorted({loop for each in loops for loop in each}))
 
 
 def outermost(region: Region | None) -> Region | None:

@@ -1,0 +1,162 @@
+"""Which module of one graph is which of another, as their matched nodes show it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final
+
+from gradir.ir.module_tree import split_path, upwards
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from gradir.ir import Graph, Node, Scope
+
+__all__ = ["paired_scopes"]
+
+_SAME_CLASS: Final = 8
+_SAME_NAME: Final = 2
+_ANY: Final = 1
+"""What it counts that two modules are one; more of them count more than none."""
+
+_MOST_LEVELS: Final = 16
+"""Where modules are nested deeper than that in other ones, they are taken from the innermost outward."""
+
+
+def paired_scopes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> dict[str, str]:
+    """Paths of the first graph to paths of the second: as most of their nodes say, then as their parents are.
+
+    A module that was wrapped, and of which no node tells, is the one in its wrapper that is as it was.
+    """
+    return _Pairing(a, b).pairs(_scope_votes(a, b, pairs))
+
+
+class _Pairing:
+    def __init__(self, a: Graph, b: Graph) -> None:
+        self._a, self._b = a.scopes, b.scopes
+        self._children = _children(b)
+        self._inside: defaultdict[str, list[Scope]] = defaultdict(list)
+        for (parent, _), path in self._children.items():
+            self._inside[parent].append(b.scopes[path])
+        self._found: dict[str, str] = {}
+        self._free = dict.fromkeys(b.scopes)
+
+    def pairs(self, votes: Mapping[tuple[str, str], int]) -> dict[str, str]:
+        """The paths that are one, those with the most votes first."""
+        for old, new in sorted(votes, key=lambda pair: (-votes[pair], pair[0] != pair[1], sorted(pair))):
+            # What shares a wrapper with a module is not that module, however alike it is.
+            if old not in self._b or self._wrapped(old, old) in {"", new}:
+                self._add(old, new)
+        by_depth: dict[int, list[str]] = {}
+        for path in self._a:
+            by_depth.setdefault(path.count(".") + bool(path), []).append(path)
+        for _, paths in sorted(by_depth.items()):
+            for path in paths:
+                parent, name = split_path(path)
+                if path not in self._found and parent in self._found:
+                    same = self._children.get((self._found[parent], name))
+                    self._add(path, same and (self._wrapped(path, same) or same))
+            for path in paths:
+                self._add(path, path)
+        return self._found
+
+    def _add(self, old: str, new: str | None) -> None:
+        if new is not None and new in self._free and old in self._a and old not in self._found:
+            # Of equal paths always one object: to look it up again is not to compare it.
+            self._found[old] = self._b[new].path
+            del self._free[new]
+
+    def _wrapped(self, old: str, wrapper: str) -> str:
+        """The only module in one of another class that is as the former one of its name was; nothing if it is none."""
+        was, now = self._a[old], self._b[wrapper]
+        if was.class_name == now.class_name:
+            return ""
+        same = [scope.path for scope in self._inside[now.path] if _kind(scope) == _kind(was)]
+        return same[0] if len(same) == 1 else ""
+
+
+def _kind(scope: Scope) -> tuple[str, str, int]:
+    return scope.class_name, scope.detail, scope.own
+
+
+def _children(graph: Graph) -> dict[tuple[str, str], str]:
+    """The paths of a table by the path around each, and by the name in there."""
+    found = {}
+    for path in graph.scopes:
+        parent, name = split_path(path)
+        if path and parent in graph.scopes:
+            found[graph.scopes[parent].path, name] = path
+    return found
+
+
+def _scope_votes(a: Graph, b: Graph, pairs: Iterable[tuple[Node, Node]]) -> Counter[tuple[str, str]]:
+    """How many matched nodes stand below the paths of both tables that are one module, as far as those nodes show.
+
+    What was wrapped is no vote for its wrapper, nor for what else is in there.
+    """
+    votes: Counter[tuple[str, str]] = Counter()
+    for (old, new), count in Counter([(old.scope, new.scope) for old, new in pairs]).items():
+        for before, after in _levels(a.scopes, b.scopes, old, new):
+            if before in a.scopes and after in b.scopes:
+                votes[a.scopes[before].path, b.scopes[after].path] += count
+    return votes
+
+
+def _levels(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) -> Iterator[tuple[str, str]]:
+    """The modules around a node before and after that are one, the innermost first.
+
+    >>> from gradir.ir import Scope
+    >>> a = {path: Scope(path, kind) for path, kind in {"": "Net", "h": "Block", "h.up": "Linear"}.items()}
+    >>> b = {**a, "h.up": Scope("h.up", "Lora"), "h.up.base": Scope("h.up.base", "Linear")}
+    >>> list(_levels(a, b, "h.up", "h.up.base"))
+    [('h.up', 'h.up.base'), ('h', 'h'), ('', '')]
+    """
+    before, after = [*upwards(old), ""], [*upwards(new), ""]
+    if len(before) == len(after):
+        yield from zip(before, after, strict=True)
+        return
+    outer: list[tuple[str, str]] = []
+    while before and after and before[-1] == after[-1] and _classes(a, b, before[-1], after[-1]) == _SAME_CLASS:
+        outer.append((before.pop(), after.pop()))
+    if max(len(before), len(after)) > _MOST_LEVELS:
+        yield from zip(before, after, strict=False)
+    else:
+        yield from _aligned(a, b, before, after)
+    yield from reversed(outer)
+
+
+def _aligned(
+    a: Mapping[str, Scope], b: Mapping[str, Scope], before: Sequence[str], after: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """The pairs, in order, that have most in common: their classes, and their names."""
+    best = [[0] * (len(after) + 1) for _ in range(len(before) + 1)]
+    worth = [[_worth(a, b, old, new, row + column == 0) for column, new in enumerate(after)] for row, old in
+             enumerate(before)]  # fmt: skip
+    for row in range(len(before) - 1, -1, -1):
+        for column in range(len(after) - 1, -1, -1):
+            best[row][column] = max(
+                best[row + 1][column + 1] + worth[row][column], best[row + 1][column], best[row][column + 1]
+            )
+    row = column = 0
+    while row < len(before) and column < len(after):
+        if best[row][column] == best[row + 1][column + 1] + worth[row][column]:
+            yield before[row], after[column]
+            row, column = row + 1, column + 1
+        elif best[row][column] == best[row + 1][column]:
+            row += 1
+        else:
+            column += 1
+
+
+def _worth(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str, is_innermost: bool) -> int:
+    # Of modules without a class the nodes in them tell most.
+    known = _classes(a, b, old, new) or (_SAME_CLASS if is_innermost else 0)
+    return known + _SAME_NAME * (split_path(old)[1] == split_path(new)[1]) + _ANY
+
+
+def _classes(a: Mapping[str, Scope], b: Mapping[str, Scope], old: str, new: str) -> int:
+    """What it counts that two modules are of one class, or of others; nothing where one is not known."""
+    one, other = (table[path].class_name if path in table else "" for table, path in ((a, old), (b, new)))
+    if not (one and other):
+        return 0
+    return _SAME_CLASS if one == other else -_SAME_CLASS

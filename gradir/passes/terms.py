@@ -1,0 +1,262 @@
+"""Terms of words, and rules that replace one by another: how they are written, and what they match."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple, Protocol
+
+__all__ = ["Found", "Matcher", "Rule", "Slot", "Term", "Words", "condition_of", "parsed_rule", "parsed_term"]
+
+_TOKEN: Final = re.compile(r"\s*([A-Za-z0-9_.]+|[-~%@?:,()\[\]=])")
+_MOST_BEHIND: Final = 8
+"""No more factors and masks are looked behind, so that a long chain of them costs no more than its length."""
+
+_DEPTH: Final = 16
+_FACTORS: Final = frozenset({"div", "mul"})
+_MASKS: Final = frozenset({"add", "where"})
+
+
+class Slot(NamedTuple):
+    """One output of a word, by its place in the list of words."""
+
+    word: int
+    output_nr: int = 0
+
+
+class Term(NamedTuple):
+    """A pattern, or what replaces one.
+
+    ``name`` is the word of a ``word``, the variable of a ``value``, the number of a ``constant`` (nothing for any);
+    ``behind`` says what may stand around it: ``~`` factors, ``%`` masks and what is added, too.
+    """
+
+    kind: Literal["word", "value", "constant"]
+    name: str = ""
+    inputs: tuple[Term, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
+    behind: str = ""
+    called: str = ""
+    is_parameter: bool = False
+    is_optional: bool = False
+
+
+class Rule(NamedTuple):
+    """What to look for, what to put in its place, and the condition; see `gradir.vocabulary.shared`."""
+
+    pattern: Term
+    replacement: Term
+    condition: str = ""
+
+
+class Found(NamedTuple):
+    """What a pattern matched: values by variable, and the words that it went through."""
+
+    values: Mapping[str, Slot | None] = {}
+    words: tuple[int, ...] = ()
+
+
+class Words(Protocol):
+    """What a pattern is looked for in."""
+
+    def op(self, word: int) -> str:
+        """The word; nothing for a tensor that nothing computes."""
+
+    def inputs(self, word: int) -> tuple[Slot | None, ...]:
+        """Its inputs by slot."""
+
+    def constant(self, word: int, slot: int) -> float | None:
+        """The constant that an empty slot is known to hold."""
+
+
+@lru_cache(maxsize=512)
+def parsed_rule(text: str) -> Rule:
+    """A rule as it is written.
+
+    Raises:
+        ValueError: it is written in another way.
+
+    >>> rule = parsed_rule("mul(x, sigmoid(x)) -> silu(x)")
+    >>> rule.pattern.name, [each.name for each in rule.pattern.inputs], rule.replacement.name
+    ('mul', ['x', 'sigmoid'], 'silu')
+    """
+    pattern, arrow, rest = text.partition("->")
+    replacement, _, condition = rest.partition(" if ")
+    if not arrow:
+        raise ValueError(f"{text!r} has no '->'")
+    return Rule(parsed_term(pattern), parsed_term(replacement), condition.strip())
+
+
+@lru_cache(maxsize=512)
+def parsed_term(text: str) -> Term:
+    """A term as it is written.
+
+    Raises:
+        ValueError: it is written in another way.
+    """
+    tokens = _TOKEN.findall(text)
+    if "".join(tokens) != "".join(text.split()):
+        raise ValueError(f"{text!r} is no term")
+    reader = _Reader(tokens)
+    term = reader.term(_DEPTH)
+    if reader.next():
+        raise ValueError(f"{text!r} goes on after its term")
+    return term
+
+
+@lru_cache(maxsize=512)
+def condition_of(key: str) -> tuple[str, Mapping[str, str]]:
+    """An operation and the values of attributes that a key of `Vocabulary.shared` asks for.
+
+    >>> condition_of("clamp.max=None,min=0")
+    ('clamp', {'max': 'None', 'min': '0'})
+    """
+    op, _, rest = key.partition(".")
+    return op, dict(part.partition("=")[::2] for part in rest.split(",") if part)
+
+
+class _Reader:
+    """Takes tokens from the left."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self._tokens = tokens[::-1]
+
+    def next(self) -> str:
+        """The token that is taken next; nothing at the end."""
+        return self._tokens[-1] if self._tokens else ""
+
+    def take(self) -> str:
+        """The next token, which is taken."""
+        if not self._tokens:
+            raise ValueError("a term ends too early")
+        return self._tokens.pop()
+
+    def term(self, depth: int) -> Term:
+        """The term that begins here."""
+        if not depth:
+            raise ValueError("a term is nested too deep")
+        first = self.take()
+        if first == "-":
+            return Term("constant")
+        if first == "@":
+            return self.term(depth - 1)._replace(is_parameter=True)
+        if first in "~%":
+            return self.term(depth - 1)._replace(behind=first)
+        return self._named(first, depth)
+
+    def _named(self, name: str, depth: int) -> Term:
+        following = self.next()
+        if following in ("(", "["):
+            settings = tuple(self._settings())
+            return Term("word", name, tuple(self._inputs(depth)), settings)
+        if following == ":":
+            self.take()
+            return self.term(depth - 1)._replace(called=name)
+        if following == "?":
+            self.take()
+        return Term("value", name, is_optional=following == "?")
+
+    def _settings(self) -> Iterator[tuple[str, str]]:
+        end = "[" if self.next() == "[" else ""
+        while end and end != "]":
+            self.take()
+            key, _, value = self.take(), self.take(), self.take()
+            yield key, value
+            end = self.next()
+        if end:
+            self.take()
+
+    def _inputs(self, depth: int) -> Iterator[Term]:
+        end = self.take()
+        while end != ")":
+            yield self.term(depth - 1)
+            end = self.take()
+            if end not in ",)":
+                raise ValueError(f"inputs end in {end!r}")
+
+
+class Matcher:
+    """Looks for patterns in words; ``commutative`` are those whose two inputs may change places."""
+
+    def __init__(self, words: Words, commutative: AbstractSet[str]) -> None:
+        self._words = words
+        self._commutative = commutative
+
+    def matches(self, pattern: Term, at: Slot) -> Iterator[Found]:
+        """All that a pattern matches at a place, at most a few; the depth is that of the pattern."""
+        return self._matches(pattern, at, None, Found())
+
+    def _matches(self, term: Term, at: Slot | None, constant: float | None, found: Found) -> Iterator[Found]:
+        if at is None:
+            return self._nothing(term, constant, found)
+        if term.behind:
+            return self._behind(term, at, found)
+        if term.kind == "word":
+            is_it = self._words.op(at.word) == term.name and not at.output_nr
+            return self._word(term, at.word, found) if is_it else iter(())
+        return self._value(term, at, found)
+
+    @staticmethod
+    def _nothing(term: Term, constant: float | None, found: Found) -> Iterator[Found]:
+        """What an empty slot matches, that may hold a constant."""
+        if term.is_optional:
+            yield _with(found, term.name, None)
+        elif term.kind == "constant" or (_is_number(term) and constant == float(term.name)):
+            yield found
+
+    def _value(self, term: Term, at: Slot, found: Found) -> Iterator[Found]:
+        if term.kind == "constant" or _is_number(term) or (term.is_parameter and self._words.op(at.word)):
+            return
+        if term.name not in found.values:
+            yield _with(found, term.name, at)
+        elif found.values[term.name] == at:
+            yield found
+
+    def _behind(self, term: Term, at: Slot, found: Found) -> Iterator[Found]:
+        """What matches a value, or what it is made of by factors alone, the innermost first."""
+        inner = term._replace(behind="")
+        for place, through in reversed([*self._made_of(at, masks=term.behind == "%")]):
+            yield from self._matches(inner, place, None, found._replace(words=(*found.words, *through)))
+
+    def _word(self, term: Term, word: int, found: Found) -> Iterator[Found]:
+        inputs = self._words.inputs(word)
+        if len(inputs) != len(term.inputs):
+            return
+        found = found._replace(words=(*found.words, word))
+        if term.called:
+            found = _with(found, term.called, Slot(word))
+        slots = range(len(inputs))
+        for order in (slots, slots[::-1]) if len(inputs) == 2 and term.name in self._commutative else (slots,):
+            partial = [found]
+            for pattern, slot in zip(term.inputs, order, strict=True):
+                constant = self._words.constant(word, slot) if inputs[slot] is None else None
+                partial = [more for each in partial for more in self._matches(pattern, inputs[slot], constant, each)]
+                if not partial:
+                    break
+            yield from partial
+
+    def _made_of(self, at: Slot, *, masks: bool) -> Iterator[tuple[Slot, tuple[int, ...]]]:
+        """A value and what it is made of by factors (and masks) alone, each with what was gone through."""
+        through: tuple[int, ...] = ()
+        yield at, through
+        around = _FACTORS | _MASKS if masks else _FACTORS
+        for _ in range(_MOST_BEHIND):
+            inputs = self._words.inputs(at.word)
+            if at.output_nr or self._words.op(at.word) not in around or len(inputs) != 2:
+                return
+            source, other = inputs
+            if source is None or other is not None:
+                return
+            through = (*through, at.word)
+            at = source
+            yield at, through
+
+
+def _is_number(term: Term) -> bool:
+    return term.kind == "value" and term.name.isdecimal()
+
+
+def _with(found: Found, name: str, at: Slot | None) -> Found:
+    return found._replace(values={**found.values, name: at})

@@ -1,0 +1,223 @@
+"""Words for the operations of a framework, and one for several that come to the same."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gradir.ir import Node, NonFinite, TensorMeta
+from gradir.passes.shared_shapes import elements, operand_sizes
+from gradir.passes.terms import Found, Matcher, Rule, Slot, Term, condition_of, parsed_rule, parsed_term
+from gradir.vocabulary.shared import COMMUTATIVE, RULES, TWO_SIDED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gradir.ir.model import AttrValue
+    from gradir.vocabulary import Vocabulary
+
+__all__ = ["Translation", "Word"]
+
+_MOST_TURNS: Final = 8
+"""No word is replaced more often in a row; the rules end by themselves long before."""
+
+_MOST_NATIVE: Final = 6
+_BY_ELEMENT: Final = frozenset({"add", "neg", "sqrt", "square", "sub"})
+"""Words whose first input is as large as what they make of it, where a term has them."""
+
+
+class Word(NamedTuple):
+    """One node of the translation: a word and its inputs, and the node of the graph that it stands for.
+
+    A tensor that nothing computes has no word. ``parts`` are the framework's operations. ``axes`` says which dimensions
+    were added up, ``operands`` the sizes of both operands of a product, and ``constants`` the numbers in empty slots.
+    """
+
+    op: str
+    inputs: tuple[Slot | None, ...]
+    node: Node
+    outputs: tuple[TensorMeta, ...] = ()
+    parts: tuple[str, ...] = ()
+    settings: tuple[tuple[str, AttrValue], ...] = ()
+    axes: str = ""
+    operands: tuple[tuple[int, ...] | None, ...] = ()
+    constants: tuple[float | None, ...] = ()
+
+    @property
+    def native(self) -> str:
+        """The framework's operations, each once."""
+        names = list(dict.fromkeys(self.parts))
+        return ", ".join([*names[:_MOST_NATIVE], "…"] if len(names) > _MOST_NATIVE else names)
+
+    def with_slots(self, order: Sequence[int]) -> Word:
+        """The word with its inputs, and what is known of them, in another order."""
+        return self._replace(
+            inputs=tuple([self.inputs[at] for at in order]),
+            operands=tuple([self.operands[at] for at in order if len(self.operands) == len(order)]),
+            constants=tuple([self.constants[at] for at in order if len(self.constants) == len(order)]),
+        )
+
+
+class Translation:
+    """Words, each made when all its inputs are there."""
+
+    def __init__(self, words: Vocabulary) -> None:
+        self.words: list[Word] = []
+        self._matcher = Matcher(self, COMMUTATIVE)
+        self._literal = words.literal
+        self._contraction = words.contraction
+        self._shared: defaultdict[str, list[tuple[Mapping[str, str], str]]] = defaultdict(list)
+        for key, term in words.shared.items():
+            op, condition = condition_of(key)
+            self._shared[op].append((condition, term))
+        for found in self._shared.values():
+            # What asks for more is meant first.
+            found.sort(key=lambda pair: -len(pair[0]))
+        self._settings: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+        for key, name in words.settings.items():
+            op, _, attribute = key.partition(".")
+            self._settings[op].append((attribute, name))
+
+    def op(self, word: int) -> str:
+        """See `gradir.passes.terms.Words`."""
+        return self.words[word].op
+
+    def inputs(self, word: int) -> tuple[Slot | None, ...]:
+        """See `gradir.passes.terms.Words`."""
+        return self.words[word].inputs
+
+    def constant(self, word: int, slot: int) -> float | None:
+        """See `gradir.passes.terms.Words`."""
+        constants = self.words[word].constants
+        return constants[slot] if slot < len(constants) else None
+
+    def kept(self, node: Node, inputs: tuple[Slot | None, ...], part: str = "") -> Slot:
+        """A node as it is."""
+        return self._add(Word(node.op, inputs, node, node.outputs, (part or node.op,) if node.op else ()))
+
+    def told(self, node: Node, inputs: tuple[Slot | None, ...], nodes: Mapping[str, Node]) -> Slot:
+        """An operation in shared words, together with what it takes where both are one word."""
+        word = Word(
+            node.op,
+            inputs,
+            node,
+            node.outputs,
+            (node.op,),
+            tuple((name, node.attrs[key]) for key, name in self._settings.get(node.op, ()) if key in node.attrs),
+            _axes(node, nodes),
+            operand_sizes(node.attrs[self._contraction], _shapes(node, nodes))
+            if self._contraction in node.attrs
+            else (),
+            tuple(self._constant(node, slot) for slot in range(len(inputs))) if None in inputs else (),
+        )
+        here = self._by_vocabulary(word)
+        for _ in range(_MOST_TURNS):
+            further = self._by_rule(here)
+            if further is None:
+                break
+            here = further
+        return here
+
+    def _constant(self, node: Node, slot: int) -> float | None:
+        value = node.attrs.get(self._literal.format(slot)) if self._literal else None
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+    def _by_vocabulary(self, word: Word) -> Slot:
+        for condition, text in self._shared.get(word.op, ()):
+            if not all(_text(word.node.attrs.get(key)) == value for key, value in condition.items()):
+                continue
+            if "(" not in text:
+                return self._add(word._replace(op=text))
+            values = {str(slot): value for slot, value in enumerate(word.inputs)}
+            return self._made(parsed_term(text), Found(values), word)
+        return self._add(word)
+
+    def _by_rule(self, here: Slot) -> Slot | None:
+        word = self.words[here.word]
+        for rule in _rules().get(word.op, ()) if not here.output_nr else ():
+            for found in self._matcher.matches(rule.pattern, here):
+                if self._holds(rule.condition, here, found):
+                    parts = dict.fromkeys(part for each in sorted(set(found.words)) for part in self.words[each].parts)
+                    axes = next((axes for each in found.words if (axes := self.words[each].axes)), "")
+                    blank = Word("", (), word.node, word.outputs, tuple(parts)[: _MOST_NATIVE + 1], (), axes)
+                    return self._made(rule.replacement, found, blank)
+        return None
+
+    def _holds(self, condition: str, here: Slot, found: Found) -> bool:
+        if condition == "mean":
+            return self._is_mean(here, found)
+        return not condition or condition in {self.words[each].axes for each in found.words}
+
+    def _is_mean(self, here: Slot, found: Found) -> bool:
+        """Whether the constant that a sum is divided by, or multiplied with, is how many elements were added up."""
+        (sum_,) = (slot.word for name, slot in found.values.items() if name == "s" and slot is not None)
+        source = found.values["x"]
+        constant = next((each for each in self.words[here.word].constants if each is not None), None)
+        if constant is None or source is None:
+            return False
+        tensors = (self.words[source.word].outputs[source.output_nr : source.output_nr + 1], self.words[sum_].outputs)
+        before, after = (elements(found[0].shape) if found else None for found in tensors)
+        if not before or not after:
+            return False
+        wanted = before / after if self.words[here.word].op == "div" else after / before
+        return abs(constant - wanted) <= 1e-6 * wanted
+
+    def _made(self, term: Term, found: Found, word: Word) -> Slot:
+        """A term in the place of a word; only the outermost has its tensors."""
+        made = self._term(term, found, word, word.outputs)
+        if made is None:  # a term that is a value which is not there
+            return self._add(word)
+        return made
+
+    def _term(self, term: Term, found: Found, word: Word, outputs: tuple[TensorMeta, ...]) -> Slot | None:
+        if term.kind != "word":
+            return found.values.get(term.name) if term.kind == "value" else None
+        dtype = word.outputs[0].dtype if word.outputs else None
+        below = outputs if term.name in _BY_ELEMENT else (TensorMeta(dtype),)
+        inputs = tuple([self._term(each, found, word, below) for each in term.inputs])
+        return self._add(
+            Word(term.name, inputs, word.node, outputs, word.parts, (*word.settings, *term.settings), word.axes)
+        )
+
+    def _add(self, word: Word) -> Slot:
+        if word.op in TWO_SIDED and len(word.inputs) == 1:
+            word = word._replace(inputs=(*word.inputs, None))
+        if word.op in COMMUTATIVE | {"where"} and len(word.inputs) == 2 and word.inputs[0] is None:
+            word = word.with_slots((1, 0))
+        self.words.append(word)
+        return Slot(len(self.words) - 1)
+
+
+@cache
+def _rules() -> Mapping[str, tuple[Rule, ...]]:
+    found: defaultdict[str, list[Rule]] = defaultdict(list)
+    for rule in map(parsed_rule, RULES):
+        found[rule.pattern.name].append(rule)
+    return {op: tuple(rules) for op, rules in found.items()}
+
+
+def _shapes(node: Node, nodes: Mapping[str, Node]) -> list[tuple[int | str, ...] | None]:
+    found = []
+    for ref in node.inputs:
+        outputs = nodes[ref.id].outputs[ref.output_nr : ref.output_nr + 1] if ref is not None else ()
+        found.append(outputs[0].shape if outputs else None)
+    return found
+
+
+def _axes(node: Node, nodes: Mapping[str, Node]) -> str:
+    axes = node.attrs.get("axes")
+    shapes = _shapes(node, nodes)
+    if not (isinstance(axes, tuple) and axes and shapes and shapes[0] is not None):
+        return ""
+    dimensions = len(shapes[0])
+    if dimensions - 1 in axes and len(axes) < dimensions:
+        return "last" if tuple(axes) == tuple(range(dimensions - len(axes), dimensions)) else "some"
+    return "lead" if dimensions - 1 not in axes else "all"
+
+
+def _text(value: AttrValue) -> str:
+    """A value as a condition writes it: a whole number without a point."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return value.float if isinstance(value, NonFinite) else str(value)

@@ -1,0 +1,106 @@
+"""Each case of JAX: its graph as it has to be, and as JAX itself says."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+jax = pytest.importorskip("jax")
+
+import jax_oracle  # noqa: E402
+import jax_told  # noqa: E402
+from jax_cases import CASES, ERRORS, Case  # noqa: E402
+
+import gradir  # noqa: E402
+from gradir.errors import CaptureError  # noqa: E402
+from gradir.ir import Graph, Ref  # noqa: E402
+from gradir.ir.validate import check_all  # noqa: E402
+
+every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+@cache
+def captured(case: Case) -> Graph:
+    return gradir.capture(case.fn, *case.args, argnums=case.argnums, has_aux=case.has_aux)
+
+
+@cache
+def asked(case: Case) -> jax_oracle.Question:
+    return jax_oracle.asked(case.fn, case.args, case.argnums, has_aux=case.has_aux)
+
+
+@every_case
+def test_the_operations_on_a_path_and_their_scopes(case: Case) -> None:
+    graph = captured(case)
+    assert case.ops is None or jax_told.ops(graph) == case.ops
+    assert jax_told.scopes(graph) == case.scopes
+
+
+@every_case
+def test_the_leaves_that_gradient_comes_to_and_those_that_are_kept(case: Case) -> None:
+    graph = captured(case)
+    assert jax_told.names(graph, "parameter") == case.reached
+    assert jax_told.names(graph, "input") == case.inputs
+    assert {node.role for node in graph.nodes.values()} <= {"function", "parameter", "input", "output"}
+
+
+@every_case
+def test_the_cuts_and_their_lines(case: Case) -> None:
+    graph = captured(case)
+    assert jax_told.cuts(graph) == case.cuts
+    for cut in graph.cuts:
+        place = None if cut.source is None else (cut.source.file, cut.source.line)
+        module = case.fn.__module__.replace(".", "/")
+        assert place == ((f"tests/support/{module}.py", case.line) if cut.op else None)
+
+
+@every_case
+def test_what_is_held(case: Case) -> None:
+    graph = captured(case)
+    assert case.held is None or jax_told.held_bytes(graph) == case.held
+    assert case.slots is None or jax_told.slots(graph) == case.slots
+
+
+@every_case
+def test_slots_name_the_value_that_is_kept(case: Case) -> None:
+    graph = captured(case)
+    check_all(graph)
+    for node in graph.nodes.values():
+        for slot in node.saved:
+            kind, number = slot.slot.rstrip("0123456789"), slot.slot.lstrip("abcdefghijklmnopqrstuvwxyz")
+            if kind == "out":
+                assert slot.origin == Ref(node.id, int(number))
+            if kind == "in" and node.inputs[int(number)] is not None and not _is_carried(node, int(number)):
+                assert slot.origin is None or slot.origin == node.inputs[int(number)]
+            assert (slot.bytes is None) == (slot.state == "recomputed")
+
+
+def _is_carried(node: gradir.Node, slot: int) -> bool:
+    return slot in node.ext.get("carried_inputs", ())
+
+
+@every_case
+def test_a_real_backward_gives_a_gradient_to_the_leaves_of_the_graph(case: Case) -> None:
+    moved = jax_oracle.moved(asked(case))
+    reached = set(case.reached.split())
+    assert moved <= reached if case.one_way else moved == reached
+
+
+@every_case
+def test_jax_keeps_as_many_bytes_of_the_whole_function(case: Case) -> None:
+    assert jax_told.held_bytes(captured(case)) == jax_oracle.residual_bytes(asked(case))
+
+
+@every_case
+def test_verify_finds_nothing_wrong(case: Case) -> None:
+    assert gradir.verify(case.fn, *case.args, argnums=case.argnums, has_aux=case.has_aux).mismatches == ()
+
+
+@pytest.mark.parametrize("case", ERRORS.values(), ids=ERRORS)
+def test_what_cannot_be_captured_is_said_in_one_line(case: Case) -> None:
+    with pytest.raises(CaptureError) as raised:
+        gradir.capture(case.fn, *case.args, argnums=case.argnums, has_aux=case.has_aux, frontend="jax")
+    text = str(raised.value)
+    assert text.startswith(case.error.format(line=case.line))
+    assert "\n" not in text

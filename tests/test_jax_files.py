@@ -1,0 +1,180 @@
+"""Graphs of JAX in files, in every exporter and through every pass: nothing knows that they are of JAX."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+for package in ("jax", "flax", "equinox"):
+    pytest.importorskip(package)
+
+import jsonschema  # noqa: E402
+from exporter_names import BUILT_IN  # noqa: E402
+from jax_cases import CASES  # noqa: E402
+from jax_models import MODELS  # noqa: E402
+
+import gradir  # noqa: E402
+from gradir.ir import Graph  # noqa: E402
+from gradir.ir.validate import check_all  # noqa: E402
+
+ROOT = Path(__file__).parents[1]
+GRAPHS = (*CASES, *MODELS)
+SOME = (
+    "linen gpt with tied embeddings",
+    "linen scanned stack checkpointed",
+    "nnx transformer with tied embeddings",
+    "equinox gru",
+    "branches.cond_in_scan",
+    "cuts.stop_gradient_of_a_target",
+    "cuts.integer_leaf",
+    "nested.gradient_penalty",
+)
+"""Those with loops, branches, checkpoints, modules, cuts and a backward inside."""
+
+
+@cache
+def captured(name: str) -> Graph:
+    if name in CASES:
+        case = CASES[name]
+        return gradir.capture(case.fn, *case.args, argnums=case.argnums, has_aux=case.has_aux)
+    fn, args = MODELS[name].make()
+    return gradir.capture(fn, *args, has_aux=MODELS[name].has_aux)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_file_of_either_form_is_read_back_equal_and_fits_its_schema(name: str, tmp_path: Path) -> None:
+    graph = captured(name)
+    for form, suffix in (("json", "gir"), ("msgpack", "girb")):
+        graph.save(tmp_path / f"graph.{suffix}", format=form)
+        assert gradir.load(tmp_path / f"graph.{suffix}") == graph
+    schema().validate(json.loads(gradir.dumps(graph)))
+
+
+@cache
+def schema() -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(json.loads((ROOT / "schemas" / "gir-1.0.schema.json").read_bytes()))
+
+
+@pytest.mark.parametrize("exporter", BUILT_IN)
+@pytest.mark.parametrize("name", SOME)
+def test_every_exporter_writes_it_the_same_twice(name: str, exporter: str) -> None:
+    graph = captured(name)
+    text = graph.to(exporter)
+    assert text == graph.to(exporter)
+    assert text == gradir.loads(gradir.dumps(graph)).to(exporter)
+
+
+@pytest.mark.parametrize("exporter", ["dot", "mermaid", "tree", "plain", "graphml", "nodelink", "cytoscape"])
+@pytest.mark.parametrize("name", SOME[1:])
+def test_what_shows_nodes_shows_every_operation(name: str, exporter: str) -> None:
+    text = captured(name).to(exporter)
+    for op in {node.op for node in captured(name).nodes.values() if node.role == "function"}:
+        assert op in text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"hide_shape_ops": True},
+        {"rollup": True},
+        {"once": True},
+        {"depth": 1},
+        {"depth": 0},
+        {"ancestors": "*reduce_sum:1"},
+        {"descendants": "*dot_general:1"},
+        {"focus": "*dot_general:1", "hops": 2},
+        {"drop": "parameter"},
+        {"hide_shape_ops": True, "rollup": True, "once": True, "depth": 1},
+    ],
+    ids="+".join,
+)
+@pytest.mark.parametrize("name", SOME)
+def test_every_pass_runs_and_what_comes_out_is_a_graph(name: str, options: dict[str, object]) -> None:
+    graph = captured(name)
+    for exporter in ("dot", "summary"):
+        assert graph.to(exporter, **options) == graph.to(exporter, **options)
+
+
+def test_hidden_shape_operations_are_those_of_jax_too() -> None:
+    graph = captured("flow.mlp")
+    text = graph.to("plain", hide_shape_ops=True)
+    assert "broadcast_in_dim" in graph.to("plain")
+    assert "broadcast_in_dim" not in text
+    assert "tanh" in text
+
+
+def test_the_summary_counts_what_is_held_and_what_is_made_anew() -> None:
+    text = captured("checkpoints.checkpoint").to("summary")
+    assert "recomputed" in text
+
+
+def test_modules_of_a_model_are_a_table() -> None:
+    text = captured("linen gpt with tied embeddings").to("summary")
+    for word in ("GPT", "h_0", "MultiHeadDotProductAttention", "DenseGeneral", "Embed"):
+        assert word in text
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_a_graph_is_no_different_from_itself_and_is_from_another(name: str) -> None:
+    graph = captured(name)
+    assert not gradir.diff(graph, gradir.loads(gradir.dumps(graph)))
+    assert gradir.diff(graph, captured("flow.mlp"))
+
+
+def test_a_layer_more_is_the_difference() -> None:
+    from jax_models.plain import SMALL, llama
+
+    graphs = []
+    for layers in (3, 4):
+        fn, args = llama(SMALL._replace(layers=layers), scanned=False)
+        graphs.append(gradir.capture(fn, *args))
+    found = gradir.diff(*graphs)
+    assert found
+    assert gradir.patch(graphs[0], found) == graphs[1]
+    kinds = {change.kind for change in found.changes if change.subject == "node"}
+    assert kinds <= {"added", "changed", "renamed", "moved"}
+    added = [change for change in found.changes if change.subject == "node" and change.kind == "added"]
+    assert len(added) == len(graphs[1].nodes) - len(graphs[0].nodes)
+
+
+DETERMINISM = """
+import sys
+sys.path.insert(0, "tests/support")
+import gradir
+from jax_cases import CASES
+from jax_models import MODELS
+for name, case in CASES.items():
+    graph = gradir.capture(case.fn, *case.args, argnums=case.argnums, has_aux=case.has_aux)
+    sys.stdout.write(gradir.dumps(graph).decode())
+for name, model in MODELS.items():
+    fn, args = model.make()
+    graph = gradir.capture(fn, *args, has_aux=model.has_aux)
+    sys.stdout.write(gradir.dumps(graph).decode())
+"""
+
+
+def test_another_process_with_another_hash_seed_writes_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {**os.environ, "PYTHONHASHSEED": "77"}
+    command = [sys.executable, "-c", DETERMINISM]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr.decode()
+    monkeypatch.chdir(ROOT)
+    assert done.stdout == b"".join(gradir.dumps(captured(name)) for name in GRAPHS)
+
+
+@pytest.mark.parametrize("name", [*SOME, "plain small llama"])
+def test_a_second_capture_writes_the_same_bytes(name: str) -> None:
+    before = gradir.dumps(captured(name))
+    captured.cache_clear()
+    assert gradir.dumps(captured(name)) == before
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_graph_keeps_every_rule_of_the_format(name: str) -> None:
+    check_all(captured(name))
