@@ -43,7 +43,21 @@ from gradir.version import __version__
 if TYPE_CHECKING:
     from gradir.diffs.changes import Change, Diff
     from gradir.explanations.model import Explanation
-    from gradir.ir import Builder, Cut, Edge, Graph, Node, Producer, Ref, Saved, Scope, Source, TensorMeta
+    from gradir.ir import (
+        Builder,
+        Collective,
+        Cut,
+        Edge,
+        Graph,
+        Node,
+        Producer,
+        Rank,
+        Ref,
+        Saved,
+        Scope,
+        Source,
+        TensorMeta,
+    )
     from gradir.overlays import Overlay
     from gradir.protocols import Exporter, Frontend, Options, Recorder, Renderer, Verification
 
@@ -51,6 +65,7 @@ __all__ = [
     "Builder",
     "CaptureError",
     "Change",
+    "Collective",
     "Cut",
     "Diff",
     "Edge",
@@ -71,6 +86,7 @@ __all__ = [
     "PassError",
     "PatchError",
     "Producer",
+    "Rank",
     "Recorder",
     "Ref",
     "Renderer",
@@ -103,11 +119,13 @@ _HOMES = {
     "gradir.explanations.model": ("Explanation",),
     "gradir.ir": (
         "Builder",
+        "Collective",
         "Cut",
         "Edge",
         "Graph",
         "Node",
         "Producer",
+        "Rank",
         "Ref",
         "Saved",
         "Scope",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Differentiates",
+    "Exchanges",
     "Explains",
     "Fakes",
     "Flows",
@@ -92,6 +93,41 @@ class Flows(Records, Protocol):
             StoppedError: the target raised behind some operation, or an operation did; ``ext`` of the last function in
                 its graph has the error under ``failed``.
             CaptureError: the target cannot be run.
+        """
+        ...
+
+
+@runtime_checkable
+class Exchanges(Records, Protocol):
+    """A front-end that can note what a process exchanges with others that train with it."""
+
+    def record(
+        self, model: object = None, *, sources: bool = False, flow: bool = False, collectives: bool = False
+    ) -> Recorder:
+        """As `Records.record`; with ``collectives``, graphs have their rank and what was exchanged.
+
+        Raises:
+            CaptureError: ``model`` is no module; raised when the context is entered.
+        """
+        ...
+
+    def capture_exchange_target(
+        self,
+        target: object,
+        inputs: Sequence[str],
+        *,
+        seed: int = 0,
+        sources: bool = False,
+        flow: bool = False,
+        fake: bool = False,
+        step: int = 1,
+    ) -> LiveCapture:
+        """As `Runs.capture_target`, with what is exchanged, in a backward in which nothing is sent too.
+
+        It is the call number ``step`` of the target that is captured; those before run with their backward.
+
+        Raises:
+            CaptureError: the target cannot be run, has no graph, or made no process group.
         """
         ...
 

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from gradir import registry
 from gradir.abilities import (
     Differentiates,
+    Exchanges,
     Explains,
     Fakes,
     Flows,
@@ -52,6 +53,7 @@ ABILITIES: Final[Mapping[type, str]] = {
     Differentiates: "differentiate a function (argnums, has_aux, gradir.explain)",
     Records: "record",
     Flows: "note every operation of a forward (--flow)",
+    Exchanges: "note what processes exchange (--collectives)",
     Watches: "capture a script at its backward (gradir run)",
 }
 """What a front-end may be unable to do, in words."""
@@ -119,7 +121,7 @@ def running(target: object, chosen: str | None = None) -> str:
     return _only(claimed or _usable(), _told(target))
 
 
-def recording(model: object, chosen: str | None, *, sources: bool, flow: bool) -> Recorder:
+def recording(model: object, chosen: str | None, *, sources: bool, flow: bool, collectives: bool) -> Recorder:
     """A recorder of the front-end that records a model, or whatever runs where there is none; see `gradir.record`.
 
     Raises:
@@ -131,6 +133,8 @@ def recording(model: object, chosen: str | None, *, sources: bool, flow: bool) -
     else:
         around = _usable()
         name = _only([name for name, kind in around.items() if issubclass(kind, Records)] or around, "what runs")
+    if collectives:
+        return able(name, Exchanges).record(model, sources=sources, flow=flow, collectives=True)
     if flow:
         return able(name, Flows).record(model, sources=sources, flow=True)
     return able(name, Records).record(model, sources=sources)

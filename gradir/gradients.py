@@ -150,7 +150,14 @@ def release() -> int:
     return sum(each.release() for each in releasing())
 
 
-def record(model: object = None, *, sources: bool = False, flow: bool = False, frontend: str | None = None) -> Recorder:
+def record(
+    model: object = None,
+    *,
+    sources: bool = False,
+    flow: bool = False,
+    collectives: bool = False,
+    frontend: str | None = None,
+) -> Recorder:
     """Note which module runs which operation, for ids and scopes by module.
 
     With ``sources`` it also notes the source line of every operation, relative to the working directory, and the
@@ -160,6 +167,11 @@ def record(model: object = None, *, sources: bool = False, flow: bool = False, f
     ``rec.forward()`` is a graph of them, and ``rec.explain(loss)`` says where gradient ends. Compiled code is one
     operation each time it is called, and is not compiled anew.
 
+    With ``collectives``, in one of several processes that train together, it notes what this one exchanges with the
+    others, in the forward and in backwards that run inside: a graph then has its ``rank``, and as ``collectives`` what
+    was exchanged until it was captured. Since a backward frees what it was kept for, capture before it, and let
+    ``rec.with_collectives(graph)`` add behind it what it exchanged.
+
     Beside ``model``, a module is shown if it made a node of the graph or has a parameter in it, as a criterion does,
     under the name of its class. Without ``model``, every module that ran is shown, whether it took part or not: a
     parameter that no gradient reaches may be what one looks for. A lone module with parameters is then the model, and
@@ -167,7 +179,7 @@ def record(model: object = None, *, sources: bool = False, flow: bool = False, f
 
     Raises:
         CaptureError: ``model`` is no module or dict of modules, which is raised when the context is entered; or the
-            front-end cannot record, or not explain.
+            front-end cannot record, or not what is asked.
 
     >>> import torch, gradir
     >>> model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Tanh())
@@ -182,7 +194,7 @@ def record(model: object = None, *, sources: bool = False, flow: bool = False, f
     """
     from gradir.choosing import recording
 
-    return recording(model, frontend, sources=sources, flow=flow)
+    return recording(model, frontend, sources=sources, flow=flow, collectives=collectives)
 
 
 def _captured(

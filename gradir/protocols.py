@@ -188,6 +188,14 @@ class Recorder(Protocol):
         """
         ...
 
+    def with_collectives(self, graph: Graph) -> Graph:
+        """A graph that was captured of this recording, with its rank and all that was exchanged until now.
+
+        Raises:
+            CaptureError: the recorder was not made with ``collectives=True``, or the process group is gone.
+        """
+        ...
+
     def verify(
         self, outputs: object, *, model: object = None, params: Names | None = None, keep_graph: bool = True
     ) -> Verification:

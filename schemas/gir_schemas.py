@@ -17,10 +17,10 @@ import msgspec
 from definitions import components
 from schema_change import breaking_changes
 
-from gradir.codecs.compact.layout import KEYS, KIND, KINDS, TABLES, columns_of
+from gradir.codecs.compact.layout import KEYS, KIND, KINDS, RANKS, TABLES, columns_of
 from gradir.codecs.document import FORMAT, Document
 from gradir.codecs.versions import NEWEST, RELEASED, Version
-from gradir.ir import Cut, Node, Producer, Saved, Scope, Source, TensorMeta
+from gradir.ir import Collective, Cut, Node, Producer, Rank, Saved, Scope, Source, TensorMeta
 from gradir.ir.fields import fields_of
 from gradir.ir.model import ROLES
 
@@ -52,7 +52,7 @@ def compact_schema() -> dict[str, Any]:
     document, definitions = _generated(Document)
     definitions["Node"]["properties"]["role"]["examples"] = list(ROLES)
     parts: dict[str, Any] = dict.fromkeys(KEYS)
-    parts |= {key: document["properties"][key] for key in ("format", "version", "requires", "producer")}
+    parts |= {key: document["properties"][key] for key in ("format", "version", "requires", "producer", *RANKS)}
     for key in ("requires", "producer"):
         # Only what JSON leaves out has a default.
         parts[key] = {name: entry for name, entry in parts[key].items() if name != "default"}
@@ -63,7 +63,7 @@ def compact_schema() -> dict[str, Any]:
         table = f"{record.__name__}Table"
         parts[name] = {"$ref": f"#/$defs/{table}"}
         definitions[table] = {"type": "object", "properties": kinds | columns, "required": [KINDS, KIND]}
-    document = {"type": "object", "properties": parts, "required": list(parts)}
+    document = {"type": "object", "properties": parts, "required": [key for key in parts if key not in RANKS]}
     return _published(COMPACT, f"GIR {NEWEST}, the compact form with its columns unpacked", document, definitions)
 
 
@@ -110,7 +110,7 @@ def _undated(root: Path) -> Iterator[str]:
     if not (root / PUBLISHED).exists():
         return
     published = json.loads((root / PUBLISHED).read_text(encoding="utf-8"))["$defs"]
-    for record in (Node, Saved, TensorMeta, Source, Scope, Cut, Producer):
+    for record in (Node, Saved, TensorMeta, Source, Scope, Cut, Producer, Rank, Collective):
         known = published.get(record.__name__, {}).get("properties", {})
         for field in fields_of(record):
             if field.key not in known and field.about.since <= NEWEST:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,12 @@ if not dist.is_available():
     pytest.skip("needs a torch built with distributed", allow_module_level=True)
 
 nn = torch.nn
+
+
+@pytest.fixture(autouse=True)
+def _hook_of_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    # torch puts the rank before what Python prints of an error, and leaves it there.
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
 
 
 @pytest.fixture
@@ -111,7 +118,9 @@ def test_fsdp2_parameters_have_their_names(group: str, request: pytest.FixtureRe
     }
     assert tensor_roles(graph) == {"a.weight": "parameter", "b.weight": "parameter"}
     assert {graph.nodes[name].scope for name in ("a.weight", "b.weight")} == {"a", "b"}
-    assert {graph.nodes[name].outputs for name in ("a.weight", "b.weight")} == {(TensorMeta("float32", (2, 2)),)}
+    placed = TensorMeta("float32", (2, 2), placements=("0:Shard(0)",))
+    assert {graph.nodes[name].outputs for name in ("a.weight", "b.weight")} == {(placed,)}
+    assert [cut.tensor for cut in graph.cuts] == [placed]
     assert [(cut.kind, cut.names) for cut in graph.cuts] == [("unreached", ("unused.weight",))]
     assert graph.scopes["a"].total == 4
 

@@ -22,7 +22,7 @@ from gradir.codecs.compact.layout import KEYS, columns_of
 from gradir.codecs.compression import compression_of
 from gradir.codecs.document import MAGIC
 from gradir.codecs.versions import RELEASED
-from gradir.ir import Cut, Graph, Node, Saved, Scope
+from gradir.ir import Collective, Cut, Graph, Node, Rank, Saved, Scope
 
 DOCS = (Path(__file__).parents[1] / "docs" / "format.md").read_text(encoding="utf-8")
 EXAMPLE = re.findall(r"^```json\n(.*?)^```$", DOCS, re.DOTALL | re.MULTILINE)[0]
@@ -56,6 +56,9 @@ def test_every_field_is_documented() -> None:
     assert keys("Nodes") == fields(Node)
     assert keys("Saved tensors") == fields(Saved)
     assert keys("Scopes and cuts") == [*fields(Scope), *fields(Cut)]
+    rank, _, collective = section("Several processes").partition("| key of a collective |")
+    assert re.findall(r"^\| `(\w+)` \|", rank, re.MULTILINE) == fields(Rank)
+    assert re.findall(r"^\| `(\w+)` \|", collective, re.MULTILINE) == fields(Collective)
 
 
 def test_every_key_and_column_of_the_compact_form_is_documented() -> None:

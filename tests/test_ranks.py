@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torchrun import results_of  # noqa: E402
+from torchrun import command_on_ranks, results_of  # noqa: E402
 
 import gradir  # noqa: E402
 
@@ -91,3 +91,114 @@ def test_ranks_that_do_the_same_have_the_same_bytes_and_count_what_they_hold(tmp
     }
     assert attributes("tp", "h.0/_to_torch_tensor:1") == {"dtensor_spec": ("tp:Shard(1)",), "grad_placements": None}
     assert attributes("sequence", "redistribute:1")["current_spec"] == ("tp:Partial(sum)",)
+
+    def placements(name: str) -> dict[str, tuple[str, ...]]:
+        found = {node.id: node.outputs[0].placements for node in graphs[name].nodes.values() if node.outputs}
+        return {node_id: words for node_id, words in found.items() if words}
+
+    assert placements("ddp") == {}
+    assert set(placements("fsdp").values()) == {("dp:Shard(0)",)}
+    assert set(placements("fsdp")) == {id_ for id_, node in graphs["fsdp"].nodes.items() if node.role == "parameter"}
+    assert placements("tp") == {
+        f"h.{block}.{name}": (f"tp:{word}",)
+        for block in (0, 1)
+        for name, word in (
+            ("up.weight", "Shard(0)"),
+            ("up.bias", "Shard(0)"),
+            ("down.weight", "Shard(1)"),
+            ("down.bias", "Replicate"),
+        )
+    }
+    assert placements("tp, fsdp")["h.0.up.weight"] == ("dp:StridedShard(0, sf=2)", "tp:Shard(0)")
+    assert placements("tp, fsdp")["h.1.down.bias"] == ("dp:Shard(0)", "tp:Replicate")
+
+
+def test_what_a_dry_backward_exchanges_is_what_a_real_one_does_and_torch_counts(tmp_path: Path) -> None:
+    results = results_of("exchanged.py", 4, tmp_path)
+    apart = [found.pop("apart") for found in results]
+    # A barrier, and what is sent to one process, is none to torch.
+    uncounted = {"reduced": 1, "sent": 2}
+    for found in results:
+        assert len(found) == 15
+        for name, (is_dry_real, is_bare_same, count, told, _, _) in found.items():
+            assert (is_dry_real, is_bare_same) == (True, True), name
+            assert len(told) == count + uncounted.get(name, 0), name
+    for name, (_, _, _, told, graph, _) in results[0].items():
+        differs = {"all_to_all": (True, True), "sent": (True, False)}.get(name, (False, False))
+        others = [(found[name][3] != told, found[name][4] != graph) for found in results[1:]]
+        assert (any(other[0] for other in others), any(other[1] for other in others)) == differs, name
+
+    def told(name: str, rank: int = 0) -> list[list[object]]:
+        return results[rank][name][3]
+
+    first = "module.embed.weight/accumulate_grad:1"
+    assert told("ddp") == [["backward", "all_reduce", "world", None, "", ["float32[208]"], [], first, None]]
+    assert [entry[5] for entry in told("ddp unused")] == [["float32[208]"], ["int32[16]"]]
+    assert told("no_sync") == []
+    assert [(entry[0], entry[1], entry[2], entry[7]) for entry in told("fsdp")] == [
+        ("forward", "all_gather", "dp", ""),
+        ("forward", "all_gather", "dp", "h.0"),
+        ("forward", "all_gather", "dp", "h.1"),
+        ("backward", "all_gather", "dp", "head/addmm:1"),
+        ("backward", "all_gather", "dp", "h.1/add:1"),
+        ("backward", "reduce_scatter", "dp", "h.1/register_post_backward_function:1"),
+        ("backward", "reduce_scatter", "dp", "h.0/register_post_backward_function:1"),
+        ("backward", "reduce_scatter", "dp", ""),
+    ]
+    reduced = [(entry[2], entry[4]) for entry in told("hsdp") if entry[1] == "all_reduce"]
+    assert reduced == [("dp", "avg")] * 3
+    assert told("tp, fsdp")[2] == ["forward", "all_reduce", "tp", None, "sum", ["float32[4, 4]"], [], "h.0", "rank.py"]
+    assert [entry[:2] for entry in told("implicit")] == [["forward", "all_gather"], ["backward", "all_gather"]]
+    assert [entry[6] for entry in told("all_to_all")] == [[[1, 3], [1, 2]], [[1, 2], [1, 3]]]
+    assert [entry[6] for entry in told("all_to_all", 1)] == [[[2, 2], [3, 2]], [[3, 2], [2, 2]]]
+    assert [(entry[1], entry[3], entry[4]) for entry in told("reduced")] == [
+        ("all_reduce", None, "max"),
+        ("broadcast", 1, ""),
+        ("barrier", None, ""),
+    ]
+    assert [(entry[1], entry[2], entry[3]) for entry in told("sent")] == [("recv", "tp", 1), ("send", "tp", 1)]
+    assert [(entry[1], entry[2], entry[3]) for entry in told("sent", 3)] == [("send", "tp", 0), ("recv", "tp", 0)]
+    assert [entry[8] for entry in told("coalesced")] == ["exchanged.py"]
+    assert [found["tp, fsdp"][5] for found in results] == [
+        [{"dp": data, "tp": tensors}, {"dp": [tensors, 2 + tensors], "tp": [2 * data, 2 * data + 1]}]
+        for data in (0, 1)
+        for tensors in (0, 1)
+    ]
+    # The one that skips a branch fills no bucket, and the others would wait for it.
+    assert [len(entries) for entries in apart] == [1, 1, 1, 0]
+
+
+SPEC = """
+import torch
+from torch import distributed, nn
+
+distributed.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.parallel.DistributedDataParallel(nn.Linear(3, 2), static_graph=True)
+
+def loss():
+    return model(torch.ones(1, 3)).sum()
+"""
+
+
+def test_the_command_writes_a_file_for_each_rank_with_what_it_exchanges(tmp_path: Path) -> None:
+    (tmp_path / "spec.py").write_text(SPEC)
+    arguments = ["capture", "spec.py:loss", "-o", "run.{rank}-of-{world}.gir", "--collectives", "--step", "3"]
+    done = command_on_ranks(arguments, 2, tmp_path)
+    assert done.returncode == 0, done.stdout
+    graphs = [gradir.load(tmp_path / f"run.{rank}-of-2.gir") for rank in (0, 1)]
+    assert [graph.rank.rank for graph in graphs if graph.rank is not None] == [0, 1]
+    assert [graph.rank.groups for graph in graphs if graph.rank is not None] == [{"world": (0, 1)}] * 2
+    assert graphs[0].collectives == graphs[1].collectives
+    # In this step, and in no other, the ranks agree on the buckets of a static graph.
+    assert [(each.phase, each.op, str(each.tensors[0])) for each in graphs[0].collectives] == [
+        ("forward", "broadcast", "int32[3]"),
+        ("forward", "broadcast", "int32[1]"),
+        ("backward", "all_reduce", "float32[8]"),
+    ]
+    assert graphs[0].collectives[-1].node in graphs[0].nodes
+    assert not gradir.diff(*graphs)
+    refused = command_on_ranks(["capture", "spec.py:loss", "-o", "run.gir"], 2, tmp_path)
+    assert refused.returncode != 0
+    assert refused.stdout.count("-o run.gir: each of the 2 processes would write it") == 2
+    assert not (tmp_path / "run.gir").exists()

@@ -9,6 +9,7 @@ from gradir.cli.capturing import (
     RAISED,
     SPEC_HELP,
     add_capture_options,
+    add_exchange_options,
     add_graph_option,
     captured_so_far,
     running_program,
@@ -16,6 +17,7 @@ from gradir.cli.capturing import (
 )
 from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import Parser, add_output
+from gradir.cli.rank_files import for_rank
 from gradir.cli.report import one_line, report
 from gradir.errors import CaptureError
 
@@ -32,6 +34,7 @@ examples:
   gradir capture examples/gpt.py:loss --graph forward -o forward.gir
   gradir capture train.py:loss -o loss.gir -- --width 64
   gradir capture my_package.train:step | gradir export - --to tree
+  torchrun --nproc-per-node 4 --no-python gradir capture train.py:loss -o 'run.{rank}.gir' --collectives
 
 exit status: 0 done, 1 the program raised, and the graph of its forward is written up to there, 2 trouble
 """
@@ -41,7 +44,8 @@ def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     add_capture_options(parser)
     add_graph_option(parser, "write")
-    add_output(parser)
+    add_exchange_options(parser)
+    add_output(parser, ", {rank} and {world} filled in")
     add_encoding_options(parser)
 
 
@@ -50,13 +54,20 @@ def run(options: argparse.Namespace) -> int:
     from gradir import api, files
     from gradir.cli.suffixes import check_graph_name
 
-    check_graph_name(options.output)
-    files.check_place(options.output)
+    # The program may change the environment, which says the rank.
+    output = for_rank(options.output)
+    check_graph_name(output)
+    files.check_place(output)
     if options.graph == "forward" and options.verify:
         raise CaptureError("--verify checks an autograd graph, and --graph forward writes none: choose one of them")
+    if options.collectives and (options.verify or options.graph == "forward"):
+        other = "--verify" if options.verify else "--graph forward"
+        raise CaptureError(f"--collectives uses the autograd graph up, which {other} does not go with: choose one")
+    if options.step != 1 and not options.collectives:
+        raise CaptureError("--step is for --collectives, which other steps may change: give both")
     # The program may change the working directory, and its standard output is not that of this command.
-    path = files.Located(options.output)
-    is_stdout = files.is_stdout(options.output)
+    path = files.Located(output)
+    is_stdout = files.is_stdout(output)
     with running_program(options, options.spec, for_good=options.is_process) as own:
         graph, raised = captured_so_far(options)
         if is_stdout:
@@ -64,9 +75,9 @@ def run(options: argparse.Namespace) -> int:
         else:
             api.save(graph, path, format=options.format, compress=options.compress)
     if raised:
-        wrote = "the graph up to there" if is_stdout else f"{options.output} up to there: {summary(graph)}"
+        wrote = "the graph up to there" if is_stdout else f"{output} up to there: {summary(graph)}"
         report(f"{raised}; wrote {wrote}")
         return RAISED
     if not is_stdout:
-        print(one_line(f"wrote {options.output}: {summary(graph)}"), file=sys.stderr)
+        print(one_line(f"wrote {output}: {summary(graph)}"), file=sys.stderr)
     return 0

@@ -26,6 +26,7 @@ __all__ = [
     "RAISED",
     "SPEC_HELP",
     "add_capture_options",
+    "add_exchange_options",
     "add_graph_option",
     "add_noting_options",
     "add_run_options",
@@ -98,6 +99,23 @@ def add_noting_options(parser: Parser) -> None:
         "--flow",
         action="store_true",
         help="note every operation of the forward, for the places where gradient stops",
+    )
+
+
+def add_exchange_options(parser: Parser) -> None:
+    """Add the options of what one of several processes notes."""
+    parser.add_argument(
+        "--collectives",
+        action="store_true",
+        help="in one of several processes, note its rank and what it exchanges with the others, also in a backward, "
+        "which runs for that and sends nothing",
+    )
+    parser.add_argument(
+        "--step",
+        metavar="K",
+        type=_call,
+        default=1,
+        help="with --collectives, capture the Kth call of SPEC; those before run with their backward",
     )
 
 
@@ -235,10 +253,20 @@ def target_of(options: argparse.Namespace) -> object:
 
 def _live(name: str, target: object, options: argparse.Namespace) -> LiveCapture:
     from gradir import choosing, registry
-    from gradir.abilities import Fakes, Flows, Runs
+    from gradir.abilities import Exchanges, Fakes, Flows, Runs
     from gradir.spec import called
 
     frontend = registry.frontend(name)
+    if getattr(options, "collectives", False):
+        return choosing.able(name, Exchanges).capture_exchange_target(
+            target,
+            options.input,
+            seed=options.seed or 0,
+            sources=options.sources,
+            flow=options.flow,
+            fake=options.fake,
+            step=options.step,
+        )
     if options.flow:
         return choosing.able(name, Flows).capture_flow_target(
             target, options.input, seed=options.seed or 0, sources=options.sources, fake=options.fake
@@ -249,6 +277,12 @@ def _live(name: str, target: object, options: argparse.Namespace) -> LiveCapture
         )
         return run(target, options.input, seed=options.seed or 0, sources=options.sources)
     return frontend.capture(called(target) if callable(target) and not frontend.claims(target) else target)
+
+
+def _call(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a call: 1 is the first")
+    return int(text)
 
 
 def _seed(text: str) -> int:

@@ -71,6 +71,10 @@ def describe(survey: Survey) -> str:
             ", ".join(f"{output.id} {', '.join(map(tensor_text, output.tensors))}" for output in survey.outputs),
         ),
     ]
+    if survey.rank is not None:
+        rows.append(("rank", f"{survey.rank.rank:,} of {survey.rank.world:,}"))
+    if survey.collectives:
+        rows.append(("collectives", f"{survey.collectives:,}"))
     rows += [(cut.kind, _cut_text(cut)) for cut in survey.cuts[:_MOST_CUTS]]
     if len(survey.cuts) > _MOST_CUTS:
         what = "more cut" if any(cut.is_place for cut in survey.cuts) else "more parameter"

@@ -145,9 +145,9 @@ def add_input(parser: argparse.ArgumentParser, name: str = "file", *, nargs: str
     parser.add_argument(name, metavar=metavar, nargs=nargs, help="a .gir file; '-' is standard input")
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add the option that names a file to write."""
-    about = "where to write; '-' (default) is standard output"
+def add_output(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """Add the option that names a file to write; ``more`` is what else its help says of the name."""
+    about = f"where to write{more}; '-' (default) is standard output"
     parser.add_argument("-o", "--output", metavar="FILE", default="-", help=about)
 
 

@@ -14,6 +14,7 @@ from gradir.cli.capturing import summary
 from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import TROUBLE, Parser, add_traceback
 from gradir.cli.program_output import OwnOutput, program_output
+from gradir.cli.rank_files import for_rank
 from gradir.cli.report import one_line, report
 from gradir.errors import SpecError
 
@@ -40,6 +41,7 @@ examples:
   gradir run train.py --lr 0.1 -o loss.gir
   gradir run -o loss.gir --step 3 train.py --lr 0.1 --step 50
   gradir run -o loss.gir --go-on -m my_package.train --config small.yaml
+  torchrun --nproc-per-node 4 --no-python gradir run -o 'run.{rank}.gir' train.py
 
 exit status: 0 done, 2 trouble: no backward was called; of a script that fails, or leaves with another, its own
 """
@@ -52,7 +54,10 @@ def add_options(parser: Parser) -> None:
     """Add what the command takes."""
     parser.usage = "%(prog)s [OPTIONS] SCRIPT [ARGS ...]\n       %(prog)s SCRIPT [ARGS ...] -o FILE [--step N]"
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="where to write; '-' is standard output; has to be given"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="where to write, {rank} and {world} filled in; '-' is standard output; has to be given",
     )
     parser.add_argument("--step", metavar="N", type=_step, default=1, help="which call of backward (default: 1)")
     parser.add_argument("--go-on", action="store_true", help="let the script run on, to its end")
@@ -72,6 +77,7 @@ def run(options: argparse.Namespace) -> int:
     from gradir.cli.suffixes import check_graph_name
 
     name, arguments = _divided(options)
+    options.output = for_rank(options.output)
     check_graph_name(options.output)
     # A training may take long before there is anything to write.
     files.check_place(options.output)

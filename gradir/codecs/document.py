@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gradir.codecs.faults import broken, byte, conflict, damaged, foreign, too_new
 from gradir.codecs.versions import NEWEST, RELEASED, Version
 from gradir.errors import GraphError, warn
-from gradir.ir import Cut, Graph, Node, Producer, Scope
+from gradir.ir import Collective, Cut, Graph, Node, Producer, Rank, Scope
 from gradir.ir.excerpt import excerpt, shortened
 from gradir.ir.validate import check, vouch
 
@@ -22,6 +22,7 @@ __all__ = [
     "FORMAT",
     "MAGIC",
     "WHITESPACE",
+    "Beside",
     "Document",
     "check_head",
     "encoding_of",
@@ -58,6 +59,41 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     producer: Producer = Producer()
     scopes: tuple[Scope, ...] = ()
     cuts: tuple[Cut, ...] = ()
+    rank: Rank | None = None
+    collectives: tuple[Collective, ...] = ()
+
+    def beside(self) -> Beside:
+        """What it has beside the nodes."""
+        return Beside(self.scopes, self.cuts, self.producer, self.rank, self.collectives)
+
+
+class Beside(NamedTuple):
+    """What a document has beside its nodes."""
+
+    scopes: Sequence[Scope]
+    cuts: Sequence[Cut]
+    producer: Producer
+    rank: Rank | None = None
+    collectives: Sequence[Collective] = ()
+
+    def graph(self, nodes: Iterable[Node], version: Version, unknown: str) -> Graph:
+        """The graph of these nodes.
+
+        Raises:
+            GraphError: two nodes share an id, or two scopes a path.
+        """
+        # That a newer document has more than is known goes without saying.
+        read_from, unknown = (str(version), "") if version > NEWEST else ("", unknown)
+        return Graph.of(
+            nodes,
+            self.scopes,
+            self.cuts,
+            self.producer,
+            read_from=read_from,
+            unknown=unknown,
+            rank=self.rank,
+            collectives=self.collectives,
+        )
 
 
 def encoding_of(data: bytes) -> str:
@@ -108,22 +144,14 @@ def check_head(head: object) -> Version:
     return version
 
 
-def to_graph(
-    nodes: Sequence[Node],
-    scopes: Sequence[Scope],
-    cuts: Sequence[Cut],
-    producer: Producer,
-    version: Version,
-    *,
-    unknown: str,
-) -> Graph:
+def to_graph(nodes: Sequence[Node], beside: Beside, version: Version, *, unknown: str) -> Graph:
     """The graph that a decoded document describes.
 
     Raises:
         FormatError: the nodes break a rule of the IR.
     """
     try:
-        graph = Graph.of(nodes, scopes, cuts, producer, **_origin(version, unknown))
+        graph = beside.graph(nodes, version, unknown)
         check(graph)
     except GraphError as error:
         raise broken(shortened(str(error))) from error
@@ -131,29 +159,16 @@ def to_graph(
     return graph
 
 
-def graph_of(
-    nodes: Mapping[str, Node],
-    scopes: Sequence[Scope],
-    cuts: Sequence[Cut],
-    producer: Producer,
-    version: Version,
-    *,
-    unknown: str,
-) -> Graph:
+def graph_of(nodes: Mapping[str, Node], beside: Beside, version: Version, *, unknown: str) -> Graph:
     """The graph of nodes that were checked as they were read.
 
     Raises:
         FormatError: two scopes share a path.
     """
     try:
-        graph = Graph.of((), scopes, cuts, producer, **_origin(version, unknown))
+        graph = beside.graph((), version, unknown)
     except GraphError as error:
         raise broken(shortened(str(error))) from error
     graph = replace(graph, nodes=nodes)
     vouch(graph)
     return graph
-
-
-def _origin(version: Version, unknown: str) -> dict[str, str]:
-    # That a newer document has more than is known goes without saying.
-    return {"read_from": str(version)} if version > NEWEST else {"unknown": unknown}

@@ -65,8 +65,13 @@ def encode(graph: Graph) -> bytes:
     encoder = msgspec.json.Encoder(order="deterministic")
     parts = [f'{{"format":"{FORMAT}","version":"{lowest_for(graph)}","requires":[],\n"producer":'.encode()]
     parts.append(encoder.encode(graph.producer))
-    for name, records in (("scopes", graph.scopes.values()), ("cuts", graph.cuts), ("nodes", graph.nodes.values())):
+    if graph.rank is not None:
+        parts += [b',\n"rank":', encoder.encode(graph.rank)]
+    for name, records in (("scopes", graph.scopes.values()), ("cuts", graph.cuts)):
         parts += _listed(encoder, name, _chunks(records))
+    if graph.collectives:
+        parts += _listed(encoder, "collectives", _chunks(graph.collectives))
+    parts += _listed(encoder, "nodes", _chunks(graph.nodes.values()))
     parts.append(b"}\n")
     return b"".join(parts)
 
@@ -110,7 +115,7 @@ def _decode_by_lines(data: bytes) -> Graph | None:
     if not found.complete or not gathered.whole():
         return None
     version = _version_of(found.head)
-    return graph_of(gathered.nodes, found.head.scopes, found.head.cuts, found.head.producer, version, unknown="")
+    return graph_of(gathered.nodes, found.head.beside(), version, unknown="")
 
 
 def _decode_whole(data: bytes) -> Graph:
@@ -157,6 +162,8 @@ def _survey_by_lines(data: bytes) -> Survey | None:
         encoding="json",
         version=str(_version_of(found.head)),
         producer=found.head.producer,
+        rank=found.head.rank,
+        collectives=len(found.head.collectives),
         scopes=len(found.head.scopes),
         cuts=found.head.cuts,
     )
@@ -265,7 +272,7 @@ def _decode_plain(data: bytes, error: Exception | None = None) -> Graph:
 def _graph(document: Document, version: Version, surplus: Exception | None) -> Graph:
     """The graph of a document; ``surplus`` is the error that it is to have what nobody knows."""
     unknown = "" if surplus is None else placed(*mismatched(surplus))
-    return to_graph(document.nodes, document.scopes, document.cuts, document.producer, version, unknown=unknown)
+    return to_graph(document.nodes, document.beside(), version, unknown=unknown)
 
 
 @lru_cache(maxsize=1)

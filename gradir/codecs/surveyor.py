@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gradir.ir import Cut, Graph, Node, Producer, TensorMeta
+from gradir.ir import Cut, Graph, Node, Producer, Rank, TensorMeta
 from gradir.ir.totals import Tally, Totals
 
 __all__ = ["Output", "Survey", "Surveyor", "survey_graph"]
@@ -25,7 +25,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """The head and the counts of a document.
 
     ``encoding`` is ``json`` or ``msgpack`` and ``compression`` ``gzip``, ``zstd`` or ``None``. ``roles`` counts nodes
-    by role, ``ops`` functions by operation, both most frequent first; ``scopes`` is the number of modules.
+    by role, ``ops`` functions by operation, both most frequent first; ``scopes`` is the number of modules,
+    ``collectives`` that of messages among processes.
     """
 
     encoding: str
@@ -37,6 +38,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     scopes: int
     cuts: tuple[Cut, ...]
     outputs: tuple[Output, ...]
+    rank: Rank | None = None
+    collectives: int = 0
     compression: str | None = None
 
 
@@ -73,7 +76,13 @@ def survey_graph(graph: Graph, encoding: str, version: str) -> Survey:
     surveyor = Surveyor()
     surveyor.add(graph.nodes.values())
     return surveyor.survey(
-        encoding=encoding, version=version, producer=graph.producer, scopes=len(graph.scopes), cuts=graph.cuts
+        encoding=encoding,
+        version=version,
+        producer=graph.producer,
+        scopes=len(graph.scopes),
+        cuts=graph.cuts,
+        rank=graph.rank,
+        collectives=len(graph.collectives),
     )
 
 

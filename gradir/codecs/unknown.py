@@ -13,7 +13,7 @@ from gradir.codecs.document import BOM, MAGIC, Document
 from gradir.codecs.faults import mismatched
 from gradir.codecs.versions import NEWEST, Version, needs_steps
 from gradir.errors import FormatError
-from gradir.ir import Producer
+from gradir.ir import Collective, Producer, Rank
 from gradir.ir.unknown import closed, keys
 
 __all__ = ["check_known", "version_in"]
@@ -66,4 +66,5 @@ def _document(encoding: str) -> Any:
         name: keys(name, {**dict.fromkeys(columns_of(record), Any), KINDS: closed(tuple[record, ...])})  # type: ignore[valid-type]
         for name, record in TABLES.items()
     }
-    return keys("Compact", {**dict.fromkeys(KEYS, Any), "producer": closed(Producer), **tables})
+    head = {"producer": closed(Producer), "rank": closed(Rank), "collectives": closed(tuple[Collective, ...])}
+    return keys("Compact", {**dict.fromkeys(KEYS, Any), **head, **tables})

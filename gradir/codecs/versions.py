@@ -13,7 +13,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from gradir.ir import Cut, Graph, Node, Producer, Scope
+from gradir.ir import Collective, Cut, Graph, Node, Producer, Rank, Scope
 from gradir.ir.fields import fields_of, records_in
 from gradir.ir.model import Record
 
@@ -66,6 +66,8 @@ def lowest_for(graph: Graph) -> Version:
         (Scope, graph.scopes.values()),
         (Cut, graph.cuts),
         (Producer, (graph.producer,)),
+        (Rank, () if graph.rank is None else (graph.rank,)),
+        (Collective, graph.collectives),
     )
     return max([first, *(since for kind, records in held for since in _needed(kind, records, first))])
 

@@ -6,10 +6,12 @@ from gradir.ir.build import Builder
 from gradir.ir.graph import Edge, Graph
 from gradir.ir.model import (
     AttrValue,
+    Collective,
     Cut,
     Node,
     NonFinite,
     Producer,
+    Rank,
     Ref,
     Saved,
     Scope,
@@ -20,12 +22,14 @@ from gradir.ir.model import (
 __all__ = [
     "AttrValue",
     "Builder",
+    "Collective",
     "Cut",
     "Edge",
     "Graph",
     "Node",
     "NonFinite",
     "Producer",
+    "Rank",
     "Ref",
     "Saved",
     "Scope",

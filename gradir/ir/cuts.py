@@ -12,11 +12,11 @@ from gradir.ir.excerpt import shortened
 from gradir.ir.graph import Graph
 from gradir.ir.ids import whole_name
 from gradir.ir.marks import is_focus, left_out
-from gradir.ir.model import BESIDE, Cut, Node
+from gradir.ir.model import BESIDE, Collective, Cut, Node
 from gradir.ir.module_tree import common_path, upwards
 from gradir.ir.text import counted, printable
 
-__all__ = ["FLOW", "Stub", "counts_text", "cut_text", "lacking_flow", "renamed_cuts", "stubs"]
+__all__ = ["FLOW", "Stub", "counts_text", "cut_text", "lacking_flow", "renamed_collectives", "renamed_cuts", "stubs"]
 
 FLOW: Final = "flow"
 """The option of the producer of a graph whose forward was noted."""
@@ -107,6 +107,11 @@ def counts_text(graph: Graph) -> str:
 def renamed_cuts(cuts: Iterable[Cut], called: Callable[[str], str]) -> tuple[Cut, ...]:
     """The cuts with their nodes as they are called now; ``called`` gives nothing for a node that is gone."""
     return tuple([_renamed(cut, called) for cut in cuts])
+
+
+def renamed_collectives(collectives: Iterable[Collective], called: Callable[[str], str]) -> tuple[Collective, ...]:
+    """The collectives with their nodes as they are called now; ``called`` gives nothing for a node that is gone."""
+    return tuple([replace(each, node=called(each.node)) if each.node else each for each in collectives])
 
 
 def lacking_flow(a: Graph, b: Graph) -> Graph | None:

@@ -16,7 +16,7 @@ from gradir.errors import GraphError
 from gradir.ir.edges import Edge, Edges
 from gradir.ir.excerpt import excerpt
 from gradir.ir.frozen import NOTHING, FrozenDict, frozen
-from gradir.ir.model import Cut, Node, Producer, Scope
+from gradir.ir.model import Collective, Cut, Node, Producer, Rank, Scope
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -32,7 +32,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
     ``nodes`` maps id to `Node` in topological order; ``scopes`` maps module path to `Scope`. Graphs compare by value.
     ``read_from`` is the version of the document that the graph was read from, where this gradir does not know all of
     it, and empty otherwise. ``unknown`` says what was ignored in a document of a known version, and makes no difference
-    between graphs; of either, `save` would lose something.
+    between graphs; of either, `save` would lose something. ``rank`` and ``collectives`` say which of several processes
+    it was captured in and what that exchanges with the others, where this was noted; a diff leaves them out.
 
     >>> from gradir.ir.model import Ref
     >>> g = Graph.of([Node("x", role="leaf"), Node("exp:1", op="exp", inputs=(Ref("x", 0),))])
@@ -46,6 +47,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
     producer: Producer = Producer()
     read_from: str = ""
     unknown: str = ""
+    rank: Rank | None = None
+    collectives: tuple[Collective, ...] = ()
 
     def __post_init__(self) -> None:
         force_setattr(self, "nodes", frozen(self.nodes))
@@ -72,6 +75,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
         *,
         read_from: str = "",
         unknown: str = "",
+        rank: Rank | None = None,
+        collectives: Iterable[Collective] = (),
     ) -> Graph:
         """Make a graph of records in order.
 
@@ -85,7 +90,7 @@ class Graph(msgspec.Struct, frozen=True, dict=True, eq=False):
         by_path = FrozenDict(zip(map(_path_of, scope_list), scope_list, strict=True))
         if len(by_path) != len(scope_list):
             raise GraphError(f"scope {excerpt(_first_repeated(s.path for s in scope_list))} occurs twice")
-        return cls(by_id, by_path, tuple(cuts), producer, read_from, unknown)
+        return cls(by_id, by_path, tuple(cuts), producer, read_from, unknown, rank, tuple(collectives))
 
     @property
     def edges(self) -> Edges:
@@ -256,7 +261,7 @@ _path_of: Final = attrgetter("path")
 
 
 def _value_of(graph: Graph) -> tuple[object, ...]:
-    return graph.nodes, graph.scopes, graph.cuts, graph.producer, graph.read_from
+    return graph.nodes, graph.scopes, graph.cuts, graph.producer, graph.read_from, graph.rank, graph.collectives
 
 
 def _first_repeated(keys: Iterable[str]) -> str:

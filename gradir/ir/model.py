@@ -23,10 +23,12 @@ __all__ = [
     "About",
     "AttrScalar",
     "AttrValue",
+    "Collective",
     "Cut",
     "Node",
     "NonFinite",
     "Producer",
+    "Rank",
     "Ref",
     "Saved",
     "Scope",
@@ -139,7 +141,8 @@ class TensorMeta(Record, frozen=True, gc=False):
 
     ``dtype`` and ``shape`` are ``None`` when unknown; ``device`` and ``layout`` are the framework's names for them, and
     a trace that ran on none has no device (``None``). An operation has no layout: ``"strided"`` holds as far as a
-    tensor at hand shows it.
+    tensor at hand shows it. ``placements`` says how a tensor that several processes hold together is spread over each
+    dimension of their mesh (``dp:Shard(0)``, ``tp:Replicate``); its shape is the whole one.
 
     >>> str(TensorMeta("float32", (8, 3)))
     'float32[8, 3]'
@@ -149,8 +152,11 @@ class TensorMeta(Record, frozen=True, gc=False):
     shape: Shape | None = None
     device: str | None = _CPU
     layout: str = _STRIDED
+    placements: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if _HAS_MANY_EMPTY_TUPLES:
+            share_empty_tuples(self)
         if self.device is not _CPU and self.device == _CPU:
             force_setattr(self, "device", _CPU)
         if self.layout is not _STRIDED and self.layout == _STRIDED:
@@ -358,3 +364,61 @@ class Producer(Record, frozen=True):
 
     def __post_init__(self) -> None:
         force_setattr(self, "options", frozen(self.options))
+
+
+class Rank(Record, frozen=True):
+    """The process, one of several that train together, that a graph was captured in: what may differ between them.
+
+    ``rank`` is its number among the ``world`` processes, ``device`` the kind of device that it computes on and
+    ``backend`` what carries its messages. ``groups`` has the ranks of each process group that it is in and that the
+    graph or its collectives name, by label, in the group's own order; ``coordinates`` says where the process is in the
+    dimensions of the mesh. ``local`` has the shape of its part of each parameter that it holds with others, by name.
+    Of a pipeline, ``stage`` is the number of its first stage, of ``stages`` in all, which run ``microbatches`` a step.
+    """
+
+    rank: Count
+    world: Count
+    device: str = _CPU
+    backend: str = ""
+    coordinates: Mapping[str, Count] = NOTHING
+    groups: Mapping[str, tuple[Count, ...]] = NOTHING
+    local: Mapping[str, Shape] = NOTHING
+    stage: Count | None = None
+    stages: Count = 0
+    microbatches: Count = 0
+
+    def __post_init__(self) -> None:
+        for field in ("coordinates", "groups", "local"):
+            force_setattr(self, field, frozen(getattr(self, field)))
+        if self.device is not _CPU and self.device == _CPU:
+            force_setattr(self, "device", _CPU)
+
+
+class Collective(Record, frozen=True, gc=False):
+    """A message among the processes of a group, as one of them issues it.
+
+    ``phase`` is ``backward`` inside a backward, else ``forward``. ``op`` is the operation, the same whichever way it
+    was called (``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``broadcast``, ``send``, ``recv``,
+    ``barrier`` …), ``group`` the label of its process group and ``reduce`` what a reduction does. ``peer`` is the place
+    in the group of the one that it sends to or receives from, or that is the root. ``tensors`` are those that the
+    process gives, or receives into where it gives none. ``splits`` are the sizes that it sends to each process of the
+    group, and those that it receives, where they need not be equal.
+
+    ``node`` is the id of the node whose backward issued it, as far as the graph has that; ``scope`` the module that ran
+    and ``source`` the line of the user's program, in a forward.
+    """
+
+    phase: str
+    op: str
+    group: str
+    peer: Count | None = None
+    reduce: str = ""
+    tensors: tuple[TensorMeta, ...] = ()
+    splits: tuple[tuple[Count, ...], ...] = ()
+    node: str = ""
+    scope: str = ""
+    source: Source | None = None
+
+    def __post_init__(self) -> None:
+        if _HAS_MANY_EMPTY_TUPLES:
+            share_empty_tuples(self)

@@ -11,7 +11,7 @@ from gradir.ir.edges import DATA, KINDS, edges_into
 from gradir.ir.excerpt import shortened
 from gradir.ir.frozen import FrozenDict
 from gradir.ir.graph import Graph
-from gradir.ir.model import Cut, Node, Producer, Scope
+from gradir.ir.model import Collective, Cut, Node, Producer, Rank, Scope
 from gradir.ir.records import first_fault, sound
 
 __all__ = ["Gathered", "check", "check_all", "problems", "vouch"]
@@ -63,6 +63,7 @@ def _check_records(graph: Graph) -> None:
         ("nodes", graph.nodes, FrozenDict),
         ("scopes", graph.scopes, FrozenDict),
         ("cuts", graph.cuts, tuple),
+        ("collectives", graph.collectives, tuple),
     ):
         if type(held) is not wanted:
             expected = "dict" if wanted is FrozenDict else "tuple"
@@ -76,6 +77,8 @@ def _check_records(graph: Graph) -> None:
         (list(graph.scopes.values()), Scope),
         (graph.cuts, Cut),
         ((graph.producer,), Producer),
+        (() if graph.rank is None else (graph.rank,), Rank),
+        (graph.collectives, Collective),
     )
     for records, kind in others:
         if not sound(records, kind):
@@ -97,7 +100,9 @@ def _named(record: object, kind: type, number: int) -> str:
         return f"node {record.id!r}"
     if type(record) is Scope:
         return f"scope {record.path!r}"
-    return "the producer" if kind is Producer else f"{kind.__name__.lower()} {number}"
+    if kind in (Producer, Rank):
+        return f"the {kind.__name__.lower()}"
+    return f"{kind.__name__.lower()} {number}"
 
 
 class Gathered:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gradir.ir import Graph, Node, Ref, TensorMeta
-from gradir.ir.cuts import renamed_cuts
+from gradir.ir.cuts import renamed_collectives, renamed_cuts
 from gradir.ir.edges import DATA, edges_into, number_into, rewired, sources
 from gradir.ir.ids import claim, module_id, part_name
 from gradir.ir.marks import CARRIED, STATUS, TIMES, status, times, together
@@ -64,6 +64,8 @@ def contracted(graph: Graph, places: Sequence[str | None]) -> tuple[Graph, Calla
         graph.producer,
         read_from=graph.read_from,
         unknown=graph.unknown,
+        rank=graph.rank,
+        collectives=renamed_collectives(graph.collectives, contraction.called),
     )
     return small, contraction.called
 

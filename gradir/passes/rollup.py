@@ -11,7 +11,7 @@ import msgspec
 
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved, Scope
-from gradir.ir.cuts import renamed_cuts
+from gradir.ir.cuts import renamed_collectives, renamed_cuts
 from gradir.ir.edges import rewired
 from gradir.ir.ids import claim, encode_component, renamed
 from gradir.ir.marks import CARRIED, TIMES, times, together
@@ -132,7 +132,9 @@ class Rolled:
         kept = [self._moved(node) for node in self._graph.nodes.values() if node.id not in self._gone]
         nodes = counted(self._graph.nodes, {node.id: node for node in kept}, self._gone, self._ids, self._module_of)
         cuts = renamed_cuts(self._graph.cuts, self._called)
-        return msgspec.structs.replace(self._graph, nodes=nodes, scopes=self._scopes(), cuts=cuts)
+        collectives = renamed_collectives(self._graph.collectives, self._called)
+        changed = {"nodes": nodes, "scopes": self._scopes(), "cuts": cuts, "collectives": collectives}
+        return msgspec.structs.replace(self._graph, **changed)
 
     def _called(self, node_id: str) -> str:
         return self._ids.get(node_id, "" if node_id in self._gone else node_id)

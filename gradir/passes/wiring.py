@@ -9,7 +9,7 @@ import msgspec
 
 from gradir.gcpause import paused_gc
 from gradir.ir import Graph, Node, Ref, Saved
-from gradir.ir.cuts import renamed_cuts
+from gradir.ir.cuts import renamed_collectives, renamed_cuts
 from gradir.ir.edges import DATA, rewired, sources
 from gradir.ir.marks import ELIDED, FOCUS, LEFT_OUT, left_out
 from gradir.ir.model import BESIDE
@@ -60,8 +60,13 @@ def without(graph: Graph, gone: Collection[str], joins: Callable[[Node], bool]) 
                 left[node.id] = removal.mended(node)
             elif joins(node):
                 removal.join(node)
-        cuts = renamed_cuts(graph.cuts, lambda node_id: node_id if node_id in left else "")
-        return msgspec.structs.replace(graph, nodes=left, cuts=cuts)
+
+        def called(node_id: str) -> str:
+            return node_id if node_id in left else ""
+
+        cuts = renamed_cuts(graph.cuts, called)
+        collectives = renamed_collectives(graph.collectives, called)
+        return msgspec.structs.replace(graph, nodes=left, cuts=cuts, collectives=collectives)
 
 
 def within(graph: Graph, kept: set[str]) -> Graph:

@@ -29,7 +29,10 @@ def text(document: Document) -> bytes:
     head = f'{{"format":"gir","version":{version},"requires":{requires},\n'
     parts = [
         f'"producer":{_spelled(document.get("producer", {}))}',
-        *(_listed(name, document.get(name, [])) for name in ("scopes", "cuts", "nodes")),
+        *(f'"rank":{_spelled(document["rank"])}' for _ in ("rank",) if "rank" in document),
+        *(_listed(name, document.get(name, [])) for name in ("scopes", "cuts")),
+        *(_listed(name, document[name]) for name in ("collectives",) if name in document),
+        _listed("nodes", document.get("nodes", [])),
     ]
     return (head + ",\n".join(parts) + "}\n").encode()
 
@@ -42,7 +45,7 @@ def _listed(name: str, records: Sequence[object]) -> str:
 def _spelled(value: object, *, is_sorted: bool = False) -> str:
     if isinstance(value, dict):
         items = sorted(value.items()) if is_sorted else value.items()
-        free = ("attrs", "ext", "options")
+        free = ("attrs", "ext", "options", "coordinates", "groups", "local")
         return "{" + ",".join(f"{_spelled(key)}:{_spelled(entry, is_sorted=key in free)}" for key, entry in items) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_spelled, value)) + "]"
@@ -66,7 +69,8 @@ def compact(document: Document) -> bytes:
     if "options" in producer:
         producer["options"] = dict(sorted(producer["options"].items()))
     head = {"format": "gir", "version": document["version"], "requires": document.get("requires", [])}
-    packed: bytes = msgpack.packb({**head, "producer": producer, "strings": list(strings), **tables})
+    ranks = {key: document[key] for key in ("rank", "collectives") if key in document}
+    packed: bytes = msgpack.packb({**head, "producer": producer, **ranks, "strings": list(strings), **tables})
     return b"\x89GIR\r\n\x1a\n" + packed
 
 

@@ -1,4 +1,4 @@
-"""Run a program of tests/ranks on several processes of this machine."""
+"""Run a program of tests/ranks, or gradir itself, on several processes of this machine."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["results_of"]
+__all__ = ["command_on_ranks", "results_of"]
 
 _PROGRAMS = Path(__file__).parents[1] / "ranks"
 _SECONDS = 300
@@ -17,6 +18,17 @@ _SECONDS = 300
 
 def results_of(program: str, ranks: int, folder: Path) -> list[object]:
     """What each rank of a program found, by rank."""
+    done = _launched([str(_PROGRAMS / program)], ranks, folder)
+    assert done.returncode == 0, done.stdout
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(ranks)]
+
+
+def command_on_ranks(arguments: Sequence[str], ranks: int, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The command ``gradir`` as each rank runs it in a folder, with all that the ranks printed."""
+    return _launched(["--no-python", sys.executable, "-m", "gradir", *arguments], ranks, folder)
+
+
+def _launched(command: Sequence[str], ranks: int, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "GLOO_SOCKET_IFNAME": "lo",
@@ -26,7 +38,8 @@ def results_of(program: str, ranks: int, folder: Path) -> list[object]:
     }
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
     started = subprocess.Popen(
-        [*torchrun, "--nproc-per-node", str(ranks), str(_PROGRAMS / program)],
+        [*torchrun, "--nproc-per-node", str(ranks), *command],
+        cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -39,6 +52,5 @@ def results_of(program: str, ranks: int, folder: Path) -> list[object]:
         # The ranks are its children, and would wait for each other for ever.
         os.killpg(started.pid, signal.SIGKILL)
         told, _ = started.communicate()
-        raise AssertionError(f"{program} did not end within {_SECONDS} s:\n{told}") from None
-    assert started.returncode == 0, told
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(ranks)]
+        raise AssertionError(f"{command} did not end within {_SECONDS} s:\n{told}") from None
+    return subprocess.CompletedProcess(command, started.returncode, told)

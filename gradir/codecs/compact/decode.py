@@ -18,7 +18,7 @@ from gradir.codecs.compact.columns import placed, shares_of, spread
 from gradir.codecs.compact.layout import NODE, ORDINAL
 from gradir.codecs.compact.reader import read
 from gradir.codecs.compact.tables import Plan, Table, Tables, is_hole
-from gradir.codecs.document import graph_of, to_graph
+from gradir.codecs.document import Beside, graph_of, to_graph
 from gradir.codecs.faults import damaged
 from gradir.errors import FormatError
 from gradir.gcpause import paused_gc
@@ -47,7 +47,8 @@ def decode(data: bytes) -> Graph:
         for block in filler.blocks(tables.nodes):
             grow(nodes, zip(islice(rest_of_ids, len(block)), block, strict=True))
         scopes, cuts = filler.records(tables.scopes), tuple(filler.records(tables.cuts))
-        rest = scopes, cuts, tables.producer, tables.version
+        beside = Beside(scopes, cuts, tables.producer, tables.rank, tables.collectives)
+        rest = beside, tables.version
         if len(nodes) != len(ids):
             # All that can be wrong are ids, and it is said of the first of them.
             return to_graph(list(map(Node, ids)), *rest, unknown=tables.unknown)

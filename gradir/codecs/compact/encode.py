@@ -10,7 +10,7 @@ from msgspec.structs import force_setattr
 
 from gradir.codecs.compact.bounds import excess
 from gradir.codecs.compact.columns import pack
-from gradir.codecs.compact.layout import KIND, KINDS, NODE, ORDINAL, TABLES, TEXT, Hole, columns_of, holes_of
+from gradir.codecs.compact.layout import KIND, KINDS, NODE, ORDINAL, RANKS, TABLES, TEXT, Hole, columns_of, holes_of
 from gradir.codecs.compact.tables import Table, Tables
 from gradir.codecs.document import FORMAT, MAGIC
 from gradir.codecs.values import check_graph
@@ -43,7 +43,9 @@ def encode(graph: Graph) -> bytes:
     writers = {name: _Writer(record, strings, places) for name, record in TABLES.items()}
     spelled = {name: writer.table(held[name]) for name, writer in writers.items()}
     producer = msgspec.Raw(_ENCODER.encode(graph.producer))
-    packed = MAGIC + msgspec.msgpack.encode({**head, "producer": producer, "strings": list(strings), **spelled})
+    ranks = {name: msgspec.Raw(_ENCODER.encode(value)) for name in RANKS if (value := getattr(graph, name))}
+    parts = {**head, "producer": producer, **ranks, "strings": list(strings), **spelled}
+    packed = MAGIC + msgspec.msgpack.encode(parts)
     tables: dict[str, Any] = {
         name: Table(name, TABLES[name], writer.kinds, spelled[name], [*strings]) for name, writer in writers.items()
     }

@@ -17,11 +17,27 @@ from msgspec import inspect
 from gradir.ir.fields import Field, fields_of, is_list, records_in
 from gradir.ir.model import Cut, Node, Record, Ref, Scope
 
-__all__ = ["HEAD", "KEYS", "KIND", "KINDS", "NODE", "ORDINAL", "TABLES", "TEXT", "Hole", "columns_of", "holes_of"]
+__all__ = [
+    "HEAD",
+    "KEYS",
+    "KIND",
+    "KINDS",
+    "NODE",
+    "ORDINAL",
+    "RANKS",
+    "TABLES",
+    "TEXT",
+    "Hole",
+    "columns_of",
+    "holes_of",
+]
 
 HEAD: Final = ("format", "version", "requires")
 TABLES: Final[Mapping[str, type[Record]]] = {"scopes": Scope, "cuts": Cut, "nodes": Node}
-KEYS: Final = (*HEAD, "producer", "strings", *TABLES)
+RANKS: Final = ("rank", "collectives")
+"""What only a document has that says which of several processes it is of."""
+
+KEYS: Final = (*HEAD, "producer", *RANKS, "strings", *TABLES)
 """The keys of the document, in order."""
 
 KINDS: Final = "kinds"

@@ -13,14 +13,14 @@ import msgpack
 import msgspec
 
 from gradir.codecs.compact.bounds import excess
-from gradir.codecs.compact.layout import HEAD, KEYS, KIND, KINDS, TABLES, columns_of
+from gradir.codecs.compact.layout import HEAD, KEYS, KIND, KINDS, RANKS, TABLES, columns_of
 from gradir.codecs.compact.tables import Table, Tables
 from gradir.codecs.document import MAGIC, check_head
 from gradir.codecs.faults import byte, damaged, mismatched, placed
 from gradir.codecs.values import check_attributes
 from gradir.codecs.versions import Version, needs_steps, upgrade
 from gradir.errors import FormatError
-from gradir.ir import Producer
+from gradir.ir import Collective, Producer, Rank
 from gradir.ir.excerpt import excerpt, said
 from gradir.ir.model import Record
 from gradir.ir.unknown import tolerant
@@ -116,19 +116,24 @@ class _Reader:
         found: dict[str, Any] = {}
         parts: dict[str, Callable[[], Any]] = {
             "producer": partial(self._record, Producer, "producer"),
+            "rank": partial(self._record, Rank, "rank"),
+            "collectives": self._collectives,
             "strings": self._strings,
             **{name: partial(self._table, name, found) for name in TABLES},
         }
-        expected = iter(parts)
+        left = list(parts)
         for name in self._names(self._keys - len(HEAD)):
             if name not in KEYS:
                 self._ignore("$", name)
-            elif name == next(expected, None):
-                found[name] = parts[name]()
-            else:
+                continue
+            while left and left[0] != name and left[0] in RANKS:
+                left.pop(0)
+            if not left or left.pop(0) != name:
                 self._fail(f"the key {name!r} is repeated or out of order; the order is {', '.join(KEYS)}")
-        if len(found) != len(parts):
-            self._fail(f"the document has no {next(expected)!r}")
+            found[name] = parts[name]()
+        missing = [name for name in left if name not in RANKS]
+        if missing:
+            self._fail(f"the document has no {missing[0]!r}")
         if self._at() != len(self._data):
             self._fail("there are more bytes after the document")
         return Tables(len(self._data), version, unknown=self._unknown, **found)
@@ -189,6 +194,10 @@ class _Reader:
                 self._unknown = self._unknown or placed(*mismatched(surplus, f".{place}"))
         check_attributes(place, found)
         return found
+
+    def _collectives(self) -> list[Collective]:
+        count = self.call(self._unpacker.read_array_header)
+        return [self._record(Collective, f"collectives[{number}]") for number in range(count)]
 
     def _strings(self) -> list[str]:
         strings = self.value()

@@ -47,6 +47,8 @@ def survey(data: bytes) -> Survey:
         encoding="msgpack",
         version=str(tables.version),
         producer=tables.producer,
+        rank=tables.rank,
+        collectives=len(tables.collectives),
         totals=Totals(
             len(nodes.kind_of),
             sum(count * number_into(kind) for kind, count in kinds),

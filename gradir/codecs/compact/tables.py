@@ -13,7 +13,7 @@ from gradir.codecs.compact.columns import any_beyond, counts_of, unpack
 from gradir.codecs.compact.layout import KIND, KINDS, ORDINAL, Hole, columns_of, holes_of
 from gradir.codecs.faults import damaged
 from gradir.codecs.versions import Version
-from gradir.ir import Producer
+from gradir.ir import Collective, Producer, Rank
 from gradir.ir.model import Record
 
 __all__ = ["Plan", "Table", "Tables", "is_hole", "weighted"]
@@ -121,5 +121,7 @@ class Tables(msgspec.Struct):
     scopes: Table
     cuts: Table
     nodes: Table
+    rank: Rank | None = None
+    collectives: Sequence[Collective] = ()
     unknown: str = ""
     """Where what nobody knows stands first, and what that is."""

@@ -84,11 +84,13 @@ class TorchFrontend:
 
         return release_dead()
 
-    def record(self, model: object = None, *, sources: bool = False, flow: bool = False) -> Recorder:
+    def record(
+        self, model: object = None, *, sources: bool = False, flow: bool = False, collectives: bool = False
+    ) -> Recorder:
         """Record which module, and which line, runs which operation; see `gradir.record`."""
         from gradir.frontends.pytorch.recorder import Recorder
 
-        return Recorder(model, sources=sources, flow=flow)
+        return Recorder(model, sources=sources, flow=flow, collectives=collectives)
 
     def verify(self, live: LiveGraph, *, keep_graph: bool = True) -> Verification:
         """Run a real backward and compare it with the graph; see `gradir.verify`."""
@@ -109,6 +111,22 @@ class TorchFrontend:
         from gradir.frontends.pytorch.target import capture_fake_target, capture_target
 
         return (capture_fake_target if fake else capture_target)(target, inputs, seed, sources, flow=True)
+
+    def capture_exchange_target(
+        self,
+        target: object,
+        inputs: Sequence[str],
+        *,
+        seed: int = 0,
+        sources: bool = False,
+        flow: bool = False,
+        fake: bool = False,
+        step: int = 1,
+    ) -> LiveGraph:
+        """The same, noting what is exchanged with other processes."""
+        from gradir.frontends.pytorch.target import capture_exchange_target
+
+        return capture_exchange_target(target, inputs, seed, sources, flow=flow, fake=fake, step=step)
 
     def forward_target(self, target: object, inputs: Sequence[str], *, seed: int = 0, fake: bool = False) -> Graph:
         """Run what a SPEC named and give the graph of its forward."""

@@ -276,6 +276,60 @@ FSDP_FORMS: Final = (
 """Where a parameter has the tensor that a forward runs with, and the one that the optimizer has."""
 _word(f"{_FSDP}._fsdp_param_group:reduce_grads", _SHARDED, _CHANGED, since="2.6")
 
+COLLECTIVES: Final = _C10D
+_NOTING: Final = "to note what processes exchange"
+_NOTHING_NOTED: Final = "it cannot be noted"
+_RUNNING_NODE: Final = _word("torch._C._current_autograd_node", _NOTING, _NOTHING_NOTED)
+_FINISHED: Final = _word("torch._C._distributed_c10d._create_work_from_future", "to send nothing", _NOTHING_NOTED)
+COMMUNICATING: Final = frozenset(
+    {
+        "c10d",
+        _word("libtorch_cpu:_c10d_functional", _NOTING, "functional collectives are not noted"),
+        _word("libtorch_cpu:_dtensor", _NOTING, "what a distributed tensor exchanges is not all noted"),
+    }
+)
+"""The namespaces of the operations that communicate."""
+SILENT: Final = frozenset(
+    {
+        "wait_tensor",
+        _word(
+            "torch.distributed._functional_collectives:_wrap_tensor_autograd",
+            "to leave out what communicates nothing",
+            "it is noted",
+            since="2.13",
+        ),
+        "check_for_nan",
+        "mesh_get_process_group",
+    }
+)
+"""Their operations that communicate nothing."""
+GATHER_WHOLE: Final = _word("libtorch_cpu:_allgather_base_", _NOTING, "it has this name").rstrip("_")
+REDUCE_WHOLE: Final = _word("libtorch_cpu:_reduce_scatter_base_", _NOTING, "it has this name").rstrip("_")
+_BOXED_GROUP: Final = "unbox"
+
+
+def running_node() -> Any:
+    """The node that the engine runs in this thread, if there is one."""
+    return getattr(torch._C, _RUNNING_NODE)()
+
+
+def finished_work(future: Any) -> Any:
+    """The work of a collective that is done as soon as the future is."""
+    from torch._C import _distributed_c10d
+
+    return getattr(_distributed_c10d, _FINISHED)(future)
+
+
+def process_group_of(boxed: object) -> Any:
+    """The process group that an operation was given in the dispatcher's form; ``None`` where it is none."""
+    from torch.distributed import ProcessGroup
+
+    try:
+        return getattr(ProcessGroup, _BOXED_GROUP)(boxed)
+    except (AttributeError, RuntimeError, TypeError):
+        return None
+
+
 # What runs backward only once.
 _USED_UP: Final = "verifying uses the graph up"
 _SELECTIVE: Final = _word("torch.utils.checkpoint:_CachedTorchDispatchMode", "to refuse such checkpoints", _USED_UP)

@@ -22,6 +22,7 @@ from gradir.frontends.pytorch.explaining.cuts import Flowing
 from gradir.frontends.pytorch.explaining.graph_cuts import cuts_of
 from gradir.frontends.pytorch.private import MODULE_CALL, flattened_with_paths, own_parameters, runs_a_function
 from gradir.frontends.pytorch.reading.assemble import LiveGraph, assemble
+from gradir.frontends.pytorch.reading.distributed import Groups
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
 from gradir.frontends.pytorch.reading.scopes import scope_table
 from gradir.frontends.pytorch.reading.tensors import (
@@ -32,6 +33,7 @@ from gradir.frontends.pytorch.reading.tensors import (
     modules_of,
 )
 from gradir.frontends.pytorch.reading.walk import walk
+from gradir.frontends.pytorch.recording.exchanged import Exchanged
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.forward import forward_nodes
 from gradir.frontends.pytorch.recording.modes import FlowModes
@@ -66,11 +68,13 @@ class Recorder:
     `gradir.record`.
     """
 
-    def __init__(self, model: object = None, *, sources: bool = False, flow: bool = False) -> None:
+    def __init__(
+        self, model: object = None, *, sources: bool = False, flow: bool = False, collectives: bool = False
+    ) -> None:
         """``model`` is a module, a dict of modules by name, or None: the modules called from outside any other.
 
         ``sources`` also notes the source line of each node and the variable its result was assigned to, ``flow`` every
-        operation.
+        operation, and ``collectives`` what is exchanged with other processes.
         """
         self._model = model
         self._timelines: list[Timeline] = []
@@ -84,6 +88,7 @@ class Recorder:
         self._recording: dict[Timeline, SourceLog] = {}
         self._notes_flow = flow
         self._flows: dict[Timeline, Flow] = {}
+        self._exchanged = Exchanged() if collectives else None
 
     def __enter__(self) -> Recorder:
         if self._hooks is not None:
@@ -97,6 +102,8 @@ class Recorder:
             hooks.callback(module_hooks.register_module_forward_hook(self._leave_module, always_call=True).remove)
             if self._notes_sources:
                 hooks.enter_context(SourceMode(log))
+            if self._exchanged is not None:
+                hooks.enter_context(self._exchanged.noting(timeline))
             if self._notes_flow:
                 hooks.enter_context(FlowModes(self._flows.setdefault(timeline, Flow(timeline))))
             self._hooks = hooks.pop_all()
@@ -191,6 +198,27 @@ class Recorder:
         """Capture, run a real backward, and compare; see `gradir.verify`."""
         return self.live_capture(outputs, model=model, params=params).verify(keep_graph=keep_graph)
 
+    def with_collectives(self, graph: Graph) -> Graph:
+        """A graph that was captured of this recording, with all that was exchanged until now.
+
+        Raises:
+            CaptureError: the recorder does not note what is exchanged.
+        """
+        return self._exchange().with_collectives(graph)
+
+    def with_dry_backward(self, live: LiveGraph) -> LiveGraph:
+        """A capture of this recording, with what a backward would exchange that runs here and sends nothing.
+
+        Raises:
+            CaptureError: the backward fails, or the recorder does not note what is exchanged.
+        """
+        return self._exchange().with_dry_backward(live)
+
+    def _exchange(self) -> Exchanged:
+        if self._exchanged is None:
+            raise CaptureError("what is exchanged was not noted: record it with gradir.record(model, collectives=True)")
+        return self._exchanged
+
     def forget_others(self, outputs: object) -> list[nn.Module]:
         """Forget the calls of modules that did nothing for these outputs; gives what was called from outside for them.
 
@@ -223,6 +251,9 @@ class Recorder:
             ran = taking_part(ran, modules.paths, walked, {key: module for key, (_, module, _) in temporary.items()})
         modules = _with_strays(modules, ran.strays)
         named = list(_named_by_module(temporary.values(), modules.paths))
+        exchanged = self._exchanged
+        if exchanged is not None:
+            exchanged.groups = Groups()
         live = assemble(
             captured,
             modules,
@@ -233,7 +264,10 @@ class Recorder:
             inside=self._inside,
             temporary=named,
             sources=self._source_lookup(ran.timelines),
+            groups=None if exchanged is None else exchanged.groups,
         )
+        if exchanged is not None:
+            live = exchanged.located(live, modules)
         return self._with_cuts(live, [*modules.owned, *named], params, modules.paths) if self._notes_flow else live
 
     def _with_cuts(

@@ -26,6 +26,7 @@ from gradir.protocols import Names
 from gradir.spec import called, own_error
 
 __all__ = [
+    "capture_exchange_target",
     "capture_fake_target",
     "capture_module",
     "capture_target",
@@ -61,11 +62,39 @@ def capture_target(target: object, inputs: Sequence[str], seed: int, sources: bo
         SpecError: the target raises, or cannot be run on what was given.
         CaptureError: what comes out has no graph.
     """
-    ran = _ran(target, inputs, seed, partial(Recorder, sources=sources, flow=flow))
+    return _captured(_ran(target, inputs, seed, partial(Recorder, sources=sources, flow=flow)))
+
+
+def _captured(ran: _Ran) -> LiveGraph:
+    """What comes out, with a word of what is left out."""
     live, rest = ran.captured(), without_graph(ran.outputs)
     if rest:
         more = f" and {len(rest) - _TOLD} more" if len(rest) > _TOLD else ""
         warn(f"left out, since there is no graph behind it: {', '.join(rest[:_TOLD])}{more}")
+    return live
+
+
+def capture_exchange_target(
+    target: object, inputs: Sequence[str], seed: int, sources: bool, *, flow: bool, fake: bool, step: int
+) -> LiveGraph:
+    """The same with what this process exchanges with others; the backward for that runs here, and sends nothing.
+
+    It is the call number ``step`` of the target, or of the module that it makes; those before run with their backward,
+    since what wraps a model may change what it exchanges after some.
+
+    Raises:
+        SpecError: as for `capture_target`.
+        CaptureError: also when there is no process group.
+    """
+    with _fake(target) if fake else nullcontext():
+        recorder_of = partial(Recorder, sources=sources, flow=flow, collectives=True)
+        ran = _ran(target, inputs, seed, recorder_of, before=step - 1)
+        live = ran.recorder.with_dry_backward(_captured(ran))
+    if live.graph.rank is None:
+        raise CaptureError(
+            "--collectives notes what processes exchange, and there is no process group: the program has to call "
+            "torch.distributed.init_process_group, and torchrun to start it"
+        )
     return live
 
 
@@ -101,17 +130,34 @@ def forward_of_target(target: object, inputs: Sequence[str], seed: int, *, fake:
         raise StoppedError(text if place in text else text + place, graph) from cause
 
 
-def _ran(target: object, inputs: Sequence[str], seed: int, recorder_of: Callable[..., Recorder]) -> _Ran:
-    """Run a target, noted by what ``recorder_of`` makes, of a module or of what runs first."""
+def _ran(
+    target: object, inputs: Sequence[str], seed: int, recorder_of: Callable[..., Recorder], *, before: int = 0
+) -> _Ran:
+    """Run a target, noted by what ``recorder_of`` makes, of a module or of what runs first.
+
+    So many calls of it, with their backward, run ``before``.
+    """
     torch.manual_seed(seed)
     recorder = recorder_of()
     result = _made_by(target, recorder)
+    for _ in range(0 if isinstance(result, nn.Module) else before):
+        _step(result)
+        recorder = recorder_of()
+        result = _made_by(target, recorder)
     if isinstance(result, nn.Module):
         positional, named = _described(result, inputs)
+        for _ in range(before):
+            _step(_run(partial(result, *positional, **named), name=type(result).__name__))
         recorder = recorder_of(result)
         return _run(partial(_called, result, positional, named, recorder), name=type(result).__name__)
     model, outputs = _model_and_outputs(result, inputs)
     return _Ran(recorder, outputs, model)
+
+
+def _step(outputs: object) -> None:
+    """Run the backward of what came out of a call."""
+    tensors = [entry.tensor for entry in flatten_differentiable(outputs) if entry.role == "output"]
+    torch.autograd.backward(tensors, [torch.ones_like(tensor) for tensor in tensors])
 
 
 def explain_target(

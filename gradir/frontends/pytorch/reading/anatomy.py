@@ -56,10 +56,10 @@ class Anatomies:
     ``by_type`` are the anatomies of the types met so far whose name tells what they are.
     """
 
-    def __init__(self, symbols: Callable[[object], str] = str) -> None:
-        """``symbols`` gives the text of a symbolic size."""
+    def __init__(self, symbols: Callable[[object], str] = str, groups: Groups | None = None) -> None:
+        """``symbols`` gives the text of a symbolic size, and ``groups`` labels process groups."""
         self._symbols = symbols
-        self._groups = Groups()
+        self._groups = Groups() if groups is None else groups
         self.by_type: dict[type, Anatomy] = {}
         self._by_name: dict[str, Anatomy] = {}
 

@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import FakeTensor, without_overrides
+from gradir.frontends.pytorch.reading.distributed import Groups, placements_of
 from gradir.frontends.pytorch.reading.flat import FlatParameters
 from gradir.frontends.pytorch.reading.keepalive import protect
 from gradir.frontends.pytorch.reading.nodes import Assembly
@@ -80,12 +81,14 @@ def assemble(
     inside: Collection[nn.Module] = (),
     temporary: Sequence[Owned] = (),
     sources: NotedSources | None = None,
+    groups: Groups | None = None,
 ) -> LiveGraph:
     """Make the graph of the captured tensors, which may have been ``walked`` already.
 
     When the forward was recorded, ``scope_of`` gives the module path of a grad_fn or ``None`` where that is open,
     ``calls`` how often each module ran, ``inside`` which modules ran inside a custom Function, ``temporary`` the
-    parameters that modules had only while they ran, and ``sources``, if they were noted, the source lines.
+    parameters that modules had only while they ran, and ``sources``, if they were noted, the source lines. ``groups``
+    labels the process groups.
 
     Raises:
         CaptureError: called inside torch.compile, or ``params`` holds something else than tensors by name.
@@ -105,6 +108,7 @@ def assemble(
             inside=inside,
             temporary=temporary,
             sources=sources,
+            groups=groups,
         )
 
 
@@ -119,11 +123,23 @@ def _assemble(
     inside: Collection[nn.Module],
     temporary: Sequence[Owned],
     sources: NotedSources | None,
+    groups: Groups | None,
 ) -> LiveGraph:
     owned = modules.owned
     temporary = _with_every_name(temporary, owned)
     known = [*owned, *temporary]
-    assembly = Assembly(captured, walked, NamedTensors(known, params), TensorNodes(known), scope_of, sources=sources)
+    placements = placements_of(modules.paths, [entry.tensor for entry in owned])
+    named = NamedTensors(known, params)
+    assembly = Assembly(
+        captured,
+        walked,
+        named,
+        TensorNodes(known),
+        scope_of,
+        sources=sources,
+        placements=placements,
+        groups=groups,
+    )
     nodes = assembly.nodes()
     protect(walked)
     grad_fns, leaves = assembly.grad_fns(), assembly.leaves()
@@ -137,7 +153,7 @@ def _assemble(
     graph = Graph.of(
         nodes,
         scope_table(modules.paths, owned, calls),
-        cuts(unreached, hidden),
+        cuts(unreached, hidden, placements),
         Producer(
             __version__,
             "torch",

@@ -24,7 +24,15 @@ from gradir.frontends.pytorch.private import (
     TENSOR_SPEC,
 )
 
-__all__ = ["Groups", "forms_of_sharded", "sharding_groups"]
+__all__ = [
+    "Groups",
+    "forms_of_sharded",
+    "group_called",
+    "mesh_of_tensor",
+    "placements_of",
+    "reduction",
+    "sharding_groups",
+]
 
 _AS_IS: Final = frozenset({NoneType, bool, int, float, str})
 _NAMES: Final = frozenset({"group_name", "pg_name"})
@@ -35,6 +43,7 @@ _OWN: Final = ("torch.distributed.", "torch.nn.parallel.")
 
 _COLLECTIVES: Final = "torch.distributed.nn."
 _RANKS: Final = frozenset({"src", "dst"})
+_DISTRIBUTED_TENSORS: Final = "torch.distributed.tensor"
 
 
 class Groups:
@@ -46,6 +55,8 @@ class Groups:
     def __init__(self) -> None:
         self._labels: dict[str, str] = {}
         self._counts: dict[str, int] = {}
+        self.met: dict[str, Any] = {}
+        """The groups by label, in the order in which they were met."""
 
     def in_words(self, fn: object) -> Iterator[tuple[str, object]]:
         """The attributes that a custom Function's code set, such as the group that it communicates in."""
@@ -62,8 +73,8 @@ class Groups:
             elif is_collective and name in _RANKS and group is not None:
                 yield name, distributed.get_group_rank(group, cast("int", value))
             elif name in _NAMES and type(value) is str:
-                named = _group_called(value)
-                yield name, value if named is None else self._label(named)
+                named = group_called(value)
+                yield name, value if named is None else self.label(named)
             elif not _is_for_its_own_use(value):
                 yield name, self._words(value, mesh)
 
@@ -86,25 +97,36 @@ class Groups:
 
     def _word(self, value: object) -> object:
         if _is_group(value):
-            return self._label(value)
+            return self.label(value)
         if _is_placement(value):
             return _placement(value)
         if _is_reduction(value):
-            return str(getattr(value, "op", value)).rpartition(".")[2].lower()
+            return reduction(value)
         return value
 
-    def _label(self, group: Any) -> str:
+    def label(self, group: Any) -> str:
+        """The label of a process group."""
         known = self._labels.get(group.group_name)
         if known is not None:
             return known
         word = _word_for(group)
         count = self._counts[word] = self._counts.get(word, 0) + 1
         label = self._labels[group.group_name] = word if count == 1 else f"{word}:{count}"
+        self.met[label] = group
         return label
+
+    def dimensions(self) -> Iterator[str]:
+        """The labels of the groups that are dimensions of a mesh."""
+        return (label for label, group in self.met.items() if _description(group).startswith(_MESH))
+
+
+def _description(group: Any) -> str:
+    found: str = getattr(group, "group_desc", _UNDESCRIBED)
+    return found
 
 
 def _word_for(group: Any) -> str:
-    description: str = getattr(group, "group_desc", _UNDESCRIBED)
+    description = _description(group)
     if description.startswith(_MESH):
         return description.removeprefix(_MESH)
     if group.size() == distributed.get_world_size():
@@ -112,7 +134,8 @@ def _word_for(group: Any) -> str:
     return "group" if description == _UNDESCRIBED else description
 
 
-def _group_called(name: str) -> object:
+def group_called(name: str) -> object:
+    """The process group of that name in this process; ``None`` where there is none."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return None
     try:
@@ -120,6 +143,11 @@ def _group_called(name: str) -> object:
         return resolve(name)
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
         return None
+
+
+def reduction(value: object) -> str | None:
+    """The word for a kind of reduction; ``None`` for what is none."""
+    return str(getattr(value, "op", value)).rpartition(".")[2].lower() if _is_reduction(value) else None
 
 
 def _is_group(value: object) -> bool:
@@ -133,7 +161,7 @@ def _is_reduction(value: object) -> bool:
 
 
 def _is_placement(value: object) -> bool:
-    return _is_of(value, "torch.distributed.tensor", "Placement")
+    return _is_of(value, _DISTRIBUTED_TENSORS, "Placement")
 
 
 def _is_of(value: object, module: str, name: str) -> bool:
@@ -167,7 +195,7 @@ def _dimensions(mesh: Any) -> Sequence[str]:
 
 
 def _placement(placement: object) -> str:
-    return repr(placement).replace("dim=", "").removesuffix("()")
+    return repr(placement).replace("dim=", "").removesuffix("()").removeprefix("_")
 
 
 def _joined(words: object) -> object:
@@ -206,3 +234,27 @@ def forms_of_sharded(modules: Iterable[nn.Module]) -> Iterator[tuple[torch.Tenso
         for parameter in getattr(group, FSDP_PARAMETERS, ()):
             forms = (getattr(parameter, name, None) for name in FSDP_FORMS)
             yield tuple(form for form in forms if isinstance(form, torch.Tensor))
+
+
+def placements_of(modules: Iterable[nn.Module], tensors: Iterable[torch.Tensor]) -> dict[int, tuple[str, ...]]:
+    """By id(), how those of some tensors of modules that several processes hold together are placed on their mesh.
+
+    What a forward runs with under `fully_shard` is placed as the part is that the process keeps between steps.
+    """
+    if _DISTRIBUTED_TENSORS not in sys.modules:
+        return {}
+    found = {id(tensor): words for tensor in tensors if (words := _placements_on_mesh(tensor))}
+    for forms in forms_of_sharded(modules):
+        words = _placements_on_mesh(forms[-1])
+        found.update((id(form), words) for form in forms if words)
+    return found
+
+
+def mesh_of_tensor(tensor: torch.Tensor) -> Any:
+    """The mesh over which a tensor is spread; ``None`` of one that is not."""
+    return getattr(tensor, "device_mesh", None) if _is_of(tensor, _DISTRIBUTED_TENSORS, "DTensor") else None
+
+
+def _placements_on_mesh(tensor: Any) -> tuple[str, ...]:
+    mesh = mesh_of_tensor(tensor)
+    return () if mesh is None else _placements(tensor.placements, mesh)

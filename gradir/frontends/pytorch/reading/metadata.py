@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Final
 
 import torch
+from msgspec.structs import replace
 
 from gradir.frontends.pytorch.private import output_metadata
 from gradir.frontends.pytorch.reading.attributes import device_name
 from gradir.frontends.texts import plain_text
 from gradir.ir import TensorMeta
+from gradir.ir.frozen import NOTHING
 
 __all__ = ["MetadataReader", "dtype_name", "layout_name", "shape_of"]
 
@@ -49,9 +51,12 @@ def shape_of(owner: Any, symbols: Callable[[object], str] = str) -> tuple[int | 
 class MetadataReader:
     """Reads `TensorMeta`, one object for equal metadata."""
 
-    def __init__(self, symbols: Callable[[object], str] = str) -> None:
-        """``symbols`` gives the text of a symbolic size."""
+    def __init__(
+        self, symbols: Callable[[object], str] = str, placements: Mapping[int, tuple[str, ...]] = NOTHING
+    ) -> None:
+        """``symbols`` gives the text of a symbolic size, and ``placements``, by id(), how tensors are spread."""
         self._symbols = symbols
+        self._placements = placements
         self._of_outputs: dict[tuple[Any, ...], tuple[TensorMeta, ...]] = {}
         self._of_tensors: dict[tuple[Any, ...], TensorMeta] = {}
 
@@ -79,6 +84,11 @@ class MetadataReader:
             return meta
         except (RuntimeError, TypeError, ValueError):
             return self._describe(tensor, layout_name(tensor.layout))
+
+    def of_owned(self, tensor: torch.Tensor) -> TensorMeta:
+        """The metadata of a live tensor that a module has, with its placements."""
+        meta, words = self.of_tensor(tensor), self._placements.get(id(tensor))
+        return meta if words is None else replace(meta, placements=words)
 
     def _of_output(self, entry: Any) -> TensorMeta:
         try:

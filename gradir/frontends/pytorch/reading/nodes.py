@@ -15,6 +15,7 @@ from torch import nn
 
 from gradir.frontends.pytorch.private import output_metadata, sequence_number
 from gradir.frontends.pytorch.reading.anatomy import Anatomies, Anatomy
+from gradir.frontends.pytorch.reading.distributed import Groups
 from gradir.frontends.pytorch.reading.metadata import MetadataReader, dtype_name, layout_name
 from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.frontends.pytorch.reading.recorded import NotedSources
@@ -62,6 +63,8 @@ class Assembly:
         scope_of: Callable[[Sequence[GradFn]], Sequence[str | None]] | None,
         *,
         sources: NotedSources | None,
+        placements: Mapping[int, tuple[str, ...]],
+        groups: Groups | None = None,
     ) -> None:
         self._captured = captured
         self._walked = walked
@@ -71,8 +74,8 @@ class Assembly:
         self._sources = sources
         self._allocator = IdAllocator()
         self._symbols = Symbols()
-        self._anatomies = Anatomies(self._symbols)
-        self._metadata = MetadataReader(self._symbols)
+        self._anatomies = Anatomies(self._symbols, groups)
+        self._metadata = MetadataReader(self._symbols, placements)
         self._ids: dict[GradFn, str] = {}
         self._captured_ids: dict[int, str] = {}
         self._leaves: dict[str, Owned] = {}
@@ -197,13 +200,13 @@ class Assembly:
         if tensor_id not in written:
             written.add(tensor_id)
             role = "parameter" if isinstance(tensor, nn.Parameter) else "leaf"
-            add(Node(tensor_id, role, "", "", scope, names, (), outputs))
+            add(Node(tensor_id, role, "", "", scope, names, (), (self._metadata.of_owned(tensor),)))
         add(Node(node_id, "function", anatomy.op, anatomy.native, scope, (), (Ref(tensor_id, 0),), outputs))
 
     def _add_buffer(self, owned: Owned) -> str:
         node_id = self._allocator.tensor(owned.names[0])
         self._tensors.place({node_id: owned.tensor})
-        meta = self._metadata.of_tensor(owned.tensor)
+        meta = self._metadata.of_owned(owned.tensor)
         self._nodes.append(Node(node_id, "buffer", scope=owned.scope, names=owned.names, outputs=(meta,)))
         return node_id
 

@@ -90,14 +90,16 @@ def is_trainable(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, nn.Parameter) and tensor.requires_grad
 
 
-def cuts(unreached: Iterable[Owned], hidden: Collection[int]) -> tuple[Cut, ...]:
-    """The trainable parameters that are not in the graph.
+def cuts(
+    unreached: Iterable[Owned], hidden: Collection[int], placements: Mapping[int, tuple[str, ...]]
+) -> tuple[Cut, ...]:
+    """The trainable parameters that are not in the graph, with their ``placements`` by id().
 
     Those in ``hidden``, by id(), may still receive gradient: a function in the graph may reach them by itself.
     """
-    metadata = MetadataReader()
+    metadata = MetadataReader(placements=placements)
     return tuple(
-        Cut("hidden" if id(tensor) in hidden else "unreached", names, scope, metadata.of_tensor(tensor))
+        Cut("hidden" if id(tensor) in hidden else "unreached", names, scope, metadata.of_owned(tensor))
         for tensor, names, scope in unreached
     )
 

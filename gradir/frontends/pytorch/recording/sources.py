@@ -24,7 +24,7 @@ from gradir.frontends.texts import plain_text
 from gradir.ir import Source
 from gradir.ir.text import printable
 
-__all__ = ["ShownLines", "SourceLog", "SourceLookup", "SourceMode", "is_internal"]
+__all__ = ["ShownLines", "SourceLog", "SourceLookup", "SourceMode", "is_commands", "is_internal"]
 
 
 def _folders(file: str | None) -> tuple[str, ...]:
@@ -307,6 +307,11 @@ def _note_function(node: BackwardCFunction) -> None:  # noqa: ARG001 (an __init_
     number = private.next_sequence_number() - private.NUMBERED_FIRST
     for mode in _RUNNING:
         mode.note_function(number, sys._getframe(1))
+
+
+def is_commands(code: CodeType) -> bool:
+    """Whether code is that of gradir's commands, which runs a program and is no part of it."""
+    return code.co_filename.startswith(_COMMANDS)
 
 
 def is_internal(code: CodeType) -> bool:

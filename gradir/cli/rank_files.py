@@ -1,0 +1,69 @@
+"""The name of a file that each of several processes writes, with the process's rank in it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from typing import Final
+
+from gradir.errors import SpecError
+
+__all__ = ["for_rank"]
+
+_RANK: Final = "{rank}"
+_WORLD: Final = "{world}"
+_SET_BY: Final[Mapping[str, str]] = {_RANK: "RANK", _WORLD: "WORLD_SIZE"}
+"""What a launcher such as torchrun says to each process that it starts."""
+
+_ALONE: Final[Mapping[str, str]] = {_RANK: "0", _WORLD: "1"}
+
+
+def for_rank(output: str, environment: Mapping[str, str] | None = None) -> str:
+    """The file that this process writes: ``{rank}`` and ``{world}`` stand for its rank and for how many there are.
+
+    A process that no launcher started is rank 0 of 1.
+
+    >>> for_rank("run.{rank}-of-{world}.gir", {"RANK": "3", "WORLD_SIZE": "16"}), for_rank("run.{rank}.gir", {})
+    ('run.3-of-16.gir', 'run.0.gir')
+
+    Raises:
+        SpecError: there are several processes, and each would write the same file; what the launcher says is no number.
+    """
+    told = os.environ if environment is None else environment
+    world = told.get(_SET_BY[_WORLD], "")
+    if _RANK not in output:
+        if world.isdecimal() and int(world) > 1 and told.get(_SET_BY[_RANK]) and not _takes_any_number(output):
+            raise SpecError(
+                f"-o {output}: each of the {world} processes would write it, and the last would remain: "
+                f"put {_RANK} into the name, as in -o {_with_rank(output)}"
+            )
+        return _filled(output, _WORLD, told)
+    return _filled(_filled(output, _RANK, told), _WORLD, told)
+
+
+def _filled(output: str, word: str, told: Mapping[str, str]) -> str:
+    if word not in output:
+        return output
+    name = _SET_BY[word]
+    number = told.get(name) or ("" if any(map(told.get, _SET_BY.values())) else _ALONE[word])
+    if not (number.isascii() and number.isdecimal()):
+        is_what = f"is {number!r} and no number" if number else "is not set, as a launcher does"
+        raise SpecError(f"-o {output}: nothing stands for {word}, since {name} {is_what}")
+    return output.replace(word, number)
+
+
+def _takes_any_number(output: str) -> bool:
+    """Whether what is written there is no file that remains: standard output, a pipe or a device."""
+    if output == "-":
+        return True
+    try:
+        return not stat.S_ISREG(os.stat(output).st_mode)  # noqa: PTH116 (a command starts without what makes a path)
+    except (OSError, ValueError):
+        return False
+
+
+def _with_rank(output: str) -> str:
+    folder, name = os.path.split(output)
+    stem, dot, suffix = name.partition(".")
+    return os.path.join(folder, f"{stem}.{_RANK}{dot}{suffix}")  # noqa: PTH118

@@ -1,0 +1,244 @@
+"""What a process exchanges with the others of its groups, noted as it is issued.
+
+Whichever way a program communicates, by torch.distributed, by functional collectives, by what a wrapper does in C++, it
+comes by the dispatcher as an operation of few namespaces. What each of them gives and gets is told by the names of its
+arguments, which are the same in all releases.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import FrameType
+from typing import Any, Final, NamedTuple
+
+import torch
+from msgspec.structs import replace
+from torch import distributed
+
+from gradir.errors import CaptureError
+from gradir.frontends.pytorch import private
+from gradir.frontends.pytorch.reading.distributed import Groups, group_called, reduction
+from gradir.frontends.pytorch.reading.metadata import MetadataReader
+from gradir.frontends.pytorch.reading.walk import GradFn
+from gradir.frontends.pytorch.recording.places import Place, Places
+from gradir.frontends.pytorch.recording.sources import ShownLines, is_commands
+from gradir.frontends.pytorch.recording.timelines import Frame, Timeline
+from gradir.frontends.pytorch.recording.unsent import unsent
+from gradir.frontends.texts import plain_text
+from gradir.ir import Collective, TensorMeta
+
+__all__ = ["Exchange", "ExchangeMode"]
+
+_CALLED: Final[Mapping[str, str]] = {
+    private.GATHER_WHOLE: "all_gather",
+    private.REDUCE_WHOLE: "reduce_scatter",
+    "all_gather_into_tensor": "all_gather",
+    "all_gather_into_tensor_coalesced": "all_gather",
+    "all_gather_into_tensor_out": "all_gather",
+    "all_reduce_coalesced": "all_reduce",
+    "all_to_all_single": "all_to_all",
+    "allgather": "all_gather",
+    "allgather_coalesced": "all_gather",
+    "allgather_into_tensor_coalesced": "all_gather",
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all",
+    "irecv": "recv",
+    "isend": "send",
+    "monitored_barrier": "barrier",
+    "recv_any_source": "recv",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter",
+    "reduce_scatter_tensor_out": "reduce_scatter",
+    "shard_dim_alltoall": "all_to_all",
+}
+"""The operation that one is which torch has in several ways; those not named have their own name."""
+
+_GIVEN: Final = ("input_tensors", "input_list", "input_tensor", "inputs", "input", "tensors", "tensor")
+"""The argument with what the process gives, the first of these that there is."""
+
+_PEERS: Final = ("root_rank", "dst", "src")
+_EMPTY: Final = frozenset({"barrier", "monitored_barrier"})
+"""What has a tensor that says nothing."""
+
+_SPLITS: Final = ("input_split_sizes", "output_split_sizes")
+_GROUPS: Final = ("process_group", "group_name")
+_SEVERAL: Final = "batch_p2p_ops"
+
+
+class _Operation(NamedTuple):
+    """An operation that communicates: what torch calls it, and its arguments."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+@lru_cache(maxsize=4096)
+def _operation(func: Any) -> _Operation | None:
+    """What is known of an operation; ``None`` of one that exchanges nothing."""
+    if not isinstance(func, private.Operator):
+        return None
+    schema = private.schema_of(func)
+    namespace, _, name = schema.name.partition("::")
+    if namespace not in private.COMMUNICATING or name in private.SILENT:
+        return None
+    return _Operation(plain_text(name), tuple([argument.name for argument in schema.arguments]))
+
+
+class _Message(NamedTuple):
+    """A collective as it was issued, with live objects for what has its name only once the graph is there."""
+
+    collective: Collective
+    group: Any
+    node: GradFn | None
+    frame: Frame | None
+    place: Place | None
+
+
+class Exchange:
+    """What one thread exchanged, in order, and the groups that it met."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.has_backward = False
+        """Whether any of it was in a backward."""
+        self._messages: list[_Message] = []
+        self._metadata = MetadataReader()
+        self._places = Places()
+
+    def note(self, name: str, arguments: Mapping[str, Any], group: Any, frame: FrameType) -> None:
+        """Note an operation that communicates in a group, called from a frame."""
+        if private.current_backward() != -1:
+            self.has_backward = True
+            phase, node, module, place = "backward", private.running_node(), None, None
+        else:
+            phase, node, module, place = "forward", None, self.timeline.current, self._place(frame)
+        for told in self._told(name, arguments, frame):
+            self._messages.append(_Message(replace(told, phase=phase), group, node, module, place))
+
+    def collectives(
+        self, groups: Groups, ids: Mapping[GradFn, str], path_of: Callable[[Frame | None], str]
+    ) -> Iterator[Collective]:
+        """All of it, with groups by their labels, nodes by their ids, and modules by their paths."""
+        lines = ShownLines()
+        for collective, group, node, frame, place in self._messages:
+            yield replace(
+                collective,
+                group=groups.label(group),
+                node="" if node is None else ids.get(node, ""),
+                scope=path_of(frame),
+                source=None if place is None else lines(place.code, place.instruction),
+            )
+
+    def _told(self, name: str, arguments: Mapping[str, Any], frame: FrameType) -> Iterator[Collective]:
+        """What is issued at once, without its phase and its group."""
+        if name == _SEVERAL:
+            columns = (arguments[column] for column in ("op_list", "peer_list", "tensors"))
+            for way, peer, tensor in zip(*columns, strict=True):
+                op = _CALLED.get(way, plain_text(way))
+                yield Collective("", op, "", int(peer), tensors=self._described([tensor]))
+            return
+        bare = name.removesuffix("_")
+        splits = tuple([tuple(map(int, arguments[argument])) for argument in _SPLITS if argument in arguments])
+        yield Collective(
+            "",
+            _CALLED.get(bare, bare),
+            "",
+            next((int(arguments[argument]) for argument in _PEERS if argument in arguments), None),
+            _reduction_of(arguments, frame),
+            self._described(_given(bare, arguments)),
+            splits if any(splits) else (),
+        )
+
+    def _place(self, frame: FrameType) -> Place | None:
+        """The user's own instruction that led to a frame, or a library's where there is none."""
+        found = self._places(frame)
+        places = () if found is None else (found.caller, found)
+        return next((place for place in places if place is not None and not is_commands(place.code)), None)
+
+    def _described(self, tensors: Iterable[torch.Tensor]) -> tuple[TensorMeta, ...]:
+        return tuple(map(self._metadata.of_tensor, tensors))
+
+
+class ExchangeMode(private.TorchDispatchMode):  # type: ignore[misc]
+    """While entered, notes what this thread exchanges, also in the backwards that it starts.
+
+    With ``sends`` false nothing is sent, see `unsent`.
+    """
+
+    def __init__(self, exchange: Exchange, *, sends: bool = True) -> None:
+        super().__init__()
+        self._exchange = exchange
+        self._sends = sends
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Whether what is compiled is compiled beside this mode; torch runs it uncompiled else, or refuses to."""
+        return True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operation, and note it where it communicates."""
+        if types and _is_spread(types):
+            # What one of these does to its parts, such as to exchange them, is told only if it is left to itself.
+            return NotImplemented
+        operation = _operation(func)
+        if operation is None:
+            return func(*args, **(kwargs or {}))
+        arguments = {**dict(zip(operation.arguments, args, strict=False)), **(kwargs or {})}
+        group = _group_of(operation.name, arguments)
+        self._exchange.note(operation.name, arguments, group, sys._getframe(1))
+        return func(*args, **(kwargs or {})) if self._sends else unsent(func, arguments, group)
+
+
+def _is_spread(types: Iterable[type]) -> bool:
+    spread = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    return spread is not None and any(issubclass(kind, spread) for kind in types)
+
+
+def _group_of(name: str, arguments: Mapping[str, Any]) -> Any:
+    given = next((arguments[name] for name in _GROUPS if name in arguments), None)
+    group = group_called(given) if isinstance(given, str) else given
+    if group is not None and not isinstance(group, distributed.ProcessGroup):
+        group = private.process_group_of(group)
+    if group is None:
+        raise CaptureError(f"{name}: its process group {given!r} is none of this process, so it cannot be noted")
+    return group
+
+
+def _given(name: str, arguments: Mapping[str, Any]) -> list[torch.Tensor]:
+    """What the process gives, or receives into where it gives nothing."""
+    if name in _EMPTY:
+        return []
+    found = next((arguments[argument] for argument in _GIVEN if argument in arguments), ())
+    return _tensors(found) or _tensors(arguments.get("output_tensors", ()))
+
+
+def _reduction_of(arguments: Mapping[str, Any], frame: FrameType) -> str:
+    told = arguments.get("reduce_op")
+    if told is None:
+        return ""
+    if isinstance(told, str):
+        return plain_text(told.lower())
+    # The dispatcher shows of it that it is one. What a program calls has it still.
+    called: FrameType | None = frame
+    while called is not None:
+        if called.f_globals.get("__name__") == private.COLLECTIVES:
+            return reduction(called.f_locals.get("op")) or ""
+        called = called.f_back
+    return ""
+
+
+def _tensors(value: object) -> list[torch.Tensor]:
+    found, left = list[torch.Tensor](), [value]
+    while left:
+        value = left.pop()
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (tuple, list)):
+            left += reversed(value)
+    return found

@@ -1,0 +1,94 @@
+"""What a recording knows of the messages among processes, beside the graphs that are captured of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from msgspec.structs import replace
+
+from gradir.errors import CaptureError
+from gradir.frontends.pytorch.reading.attributes import device_name
+from gradir.frontends.pytorch.reading.distributed import Groups
+from gradir.frontends.pytorch.reading.ranks import rank_of
+from gradir.frontends.pytorch.reading.tensors import Modules, modules_below
+from gradir.frontends.pytorch.recording.exchange import Exchange, ExchangeMode
+from gradir.frontends.pytorch.recording.timelines import Frame, Timeline, path_of
+from gradir.ir import Graph
+from gradir.spec import own_error
+
+if TYPE_CHECKING:
+    from gradir.frontends.pytorch.reading.assemble import LiveGraph
+    from gradir.frontends.pytorch.reading.walk import GradFn
+
+__all__ = ["Exchanged"]
+
+
+class Exchanged:
+    """What the threads of a recording exchanged with other processes, and what its nodes and modules are called."""
+
+    def __init__(self) -> None:
+        self._exchanges: dict[Timeline, Exchange] = {}
+        self._ids: dict[GradFn, str] = {}
+        self._modules: Modules = modules_below({})
+        self._device = "cpu"
+        self.groups = Groups()
+        """Labels the groups of the graph that was captured last."""
+
+    def noting(self, timeline: Timeline) -> ExchangeMode:
+        """A context in which this thread's messages are noted."""
+        return ExchangeMode(self._exchanges.setdefault(timeline, Exchange(timeline)))
+
+    def located(self, live: LiveGraph, modules: Modules) -> LiveGraph:
+        """A capture with what was exchanged so far; what comes later is told in its words, see `with_collectives`."""
+        self._modules = modules
+        self._device = next((device_name(entry.tensor.device) for entry in live.captured), "cpu")
+        self._ids.update(live.grad_fns)
+        return live._replace(graph=self.with_collectives(live.graph))
+
+    def with_collectives(self, graph: Graph) -> Graph:
+        """A graph with this process's rank, and with all that was exchanged."""
+        paths = self._modules.paths
+
+        def module_of(frame: Frame | None) -> str:
+            return path_of(frame, paths)
+
+        found = [
+            collective
+            for exchange in self._exchanges.values()
+            for collective in exchange.collectives(self.groups, self._ids, module_of)
+        ]
+        rank = rank_of(self.groups, self._modules, self._device)
+        if found and rank is None:
+            raise CaptureError("the process group is gone: capture before destroy_process_group")
+        return replace(graph, rank=rank, collectives=tuple(found))
+
+    def with_dry_backward(self, live: LiveGraph) -> LiveGraph:
+        """A capture with what its backward would exchange, which runs, uses the graph up, and sends nothing.
+
+        Where a backward ran in the recording, that was noted, and none runs here.
+
+        Raises:
+            CaptureError: the backward fails.
+        """
+        if any(exchange.has_backward for exchange in self._exchanges.values()):
+            return live
+        with _dry(self._exchanges), torch.autograd.set_multithreading_enabled(False):
+            tensors = [entry.tensor for entry in live.captured if entry.role == "output"]
+            try:
+                torch.autograd.backward(tensors, [torch.ones_like(tensor) for tensor in tensors])
+            except Exception as error:
+                raise CaptureError(
+                    f"the collectives of backward are found by one in which nothing is sent, which failed: "
+                    f"{own_error(error)}"
+                ) from error
+        return live._replace(graph=self.with_collectives(live.graph))
+
+
+@contextmanager
+def _dry(exchanges: Mapping[Timeline, Exchange]) -> Iterator[None]:
+    exchange = next(iter(exchanges.values()))
+    with ExchangeMode(exchange, sends=False):
+        yield

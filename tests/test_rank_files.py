@@ -1,0 +1,72 @@
+"""The names of files that several processes write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import fails, runner
+
+import gradir
+from gradir.cli.rank_files import for_rank
+
+SPEC_FILE = """
+import torch
+loss = torch.ones(2, requires_grad=True).exp().sum()
+"""
+
+SCRIPT = """
+import torch
+torch.ones(2, requires_grad=True).exp().sum().backward()
+"""
+
+FOUR = {"RANK": "2", "WORLD_SIZE": "4"}
+
+
+@pytest.mark.parametrize(
+    ("output", "told", "expected"),
+    [
+        ("run.{rank}.gir", FOUR, "run.2.gir"),
+        ("{world}/run-{rank}-{rank}.gir", FOUR, "4/run-2-2.gir"),
+        ("run.{rank}.gir", {}, "run.0.gir"),
+        ("run.{world}.gir", {}, "run.1.gir"),
+        ("run.{rank}.gir", {"RANK": "3"}, "run.3.gir"),
+        ("run.gir", {}, "run.gir"),
+        ("run.gir", {"RANK": "0", "WORLD_SIZE": "1"}, "run.gir"),
+        ("{step}.gir", {}, "{step}.gir"),
+        ("-", FOUR, "-"),
+        ("/dev/null", FOUR, "/dev/null"),
+    ],
+)
+def test_a_name_has_the_rank_and_the_number_of_ranks(output: str, told: dict[str, str], expected: str) -> None:
+    assert for_rank(output, told) == expected
+
+
+@pytest.mark.parametrize(
+    ("output", "told", "message"),
+    [
+        ("run.gir", FOUR, r"each of the 4 processes would write it, .*: put \{rank\} into .* -o run\.\{rank\}\.gir$"),
+        ("a.b/run.gir.gz", FOUR, r"as in -o a\.b/run\.\{rank\}\.gir\.gz$"),
+        ("run.{world}.gir", FOUR, r"^-o run\.\{world\}\.gir: each of the 4 processes"),
+        ("{rank}.gir", {"RANK": "two"}, r"nothing stands for \{rank\}, since RANK is 'two' and no number$"),
+        ("{rank}.gir", {"WORLD_SIZE": "4"}, r"since RANK is not set, as a launcher does$"),
+        ("{rank}-{world}.gir", {"RANK": "4"}, r"nothing stands for \{world\}, since WORLD_SIZE is not set"),
+    ],
+)
+def test_a_name_that_several_ranks_would_write_is_refused(output: str, told: dict[str, str], message: str) -> None:
+    with pytest.raises(gradir.CaptureError, match=message):
+        for_rank(output, told)
+
+
+def test_capture_and_run_fill_the_rank_in(tmp_path: Path, clean_environment: dict[str, str]) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "spec.py").write_text(SPEC_FILE)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    run = runner(tmp_path, clean_environment | FOUR)
+    done = run("capture", "spec.py:loss", "-o", "captured.{rank}.gir")
+    assert (done.returncode, done.stderr.split(":")[0]) == (0, "wrote captured.2.gir")
+    done = run("run", "-o", "ran.{rank}-{world}.gir", "script.py")
+    assert (done.returncode, done.stderr.split(":")[0]) == (0, "wrote ran.2-4.gir")
+    fails(run("capture", "spec.py:loss", "-o", "one.gir"), "each of the 4 processes", "-o one.{rank}.gir")
+    fails(run("run", "-o", "one.gir", "script.py"), "each of the 4 processes", "-o one.{rank}.gir")
+    assert sorted(path.name for path in tmp_path.glob("*.gir")) == ["captured.2.gir", "ran.2-4.gir"]
