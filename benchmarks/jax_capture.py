@@ -1,6 +1,7 @@
 """Capture for JAX beside JAX's own tracing: a LLaMA of 7 billion parameters, and graphs of many equations.
 
-Each row is taken side by side in one process. ``make_jaxpr`` is what a capture does first; what is beyond is gradir's.
+Each row is taken side by side in one process: minima of the processor's time. ``make_jaxpr``
+is what a capture does first; what is beyond is gradir's.
 Memory is what the process has more after than before, at its peak, in a process of its own for each row.
 
     python benchmarks/jax_capture.py
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import json
 import resource
-import statistics
 import subprocess
 import sys
 import time
@@ -34,11 +34,11 @@ _REPETITIONS = 3
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """How long a run takes from a cold start of JAX's caches."""
+    """The processor's time for a run, from a cold start of JAX's caches."""
     jax.clear_caches()
-    start = time.perf_counter()
+    start = time.process_time()
     run()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def peak_kib() -> int:
@@ -50,11 +50,11 @@ def of_llama(*, scanned: bool, checkpointed: bool, smoke: bool) -> dict[str, flo
     fn, args = llama(SMALL if smoke else BILLIONS, scanned=scanned, checkpointed=checkpointed)
     # What only the first capture of a process does is not of this graph.
     gradir.capture(lambda w: jnp.sin(w).sum(), jax.ShapeDtypeStruct((3,), jnp.float32))
-    tracing = statistics.median(seconds(lambda: jax.make_jaxpr(fn)(*args)) for _ in range(_REPETITIONS))
+    tracing = min(seconds(lambda: jax.make_jaxpr(fn)(*args)) for _ in range(_REPETITIONS))
     before = peak_kib()
     graph = gradir.capture(fn, *args)
     memory = (peak_kib() - before) / 1024
-    capture = statistics.median(seconds(lambda: gradir.capture(fn, *args)) for _ in range(_REPETITIONS))
+    capture = min(seconds(lambda: gradir.capture(fn, *args)) for _ in range(_REPETITIONS))
     return {"nodes": len(graph.nodes), "tracing": tracing, "capture": capture, "memory": memory}
 
 
@@ -75,8 +75,8 @@ def of_chain(equations: int) -> dict[str, float]:
     graph = gradir.capture(fn, *args)
     return {
         "nodes": len(graph.nodes),
-        "gradient": statistics.median(gradient),
-        "capture": statistics.median(capture),
+        "gradient": min(gradient),
+        "capture": min(capture),
     }
 
 

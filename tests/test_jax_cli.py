@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -186,3 +188,12 @@ def test_a_program_that_raises_is_shown_without_gradirs_part(
     assert done.returncode == 2
     assert "gradir/" not in done.stderr
     assert done.stderr.splitlines()[-1].endswith("raising raised ValueError: a problem in two lines")
+
+
+def test_the_benchmark_runs(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "jax_capture.py"), "--smoke"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    tables = [part.splitlines() for part in done.stdout.strip().split("\n\n")]
+    assert [len(lines) for lines in tables] == [6, 4]
+    assert all(len(line.split("|")) == len(lines[0].split("|")) for lines in tables for line in lines)
