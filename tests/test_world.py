@@ -144,10 +144,16 @@ def test_stages_of_a_pipeline_send_and_receive_in_order() -> None:
     assert simulated(programs, groups) == (12, None)
     stuck = simulated({**programs, 0: [to(1)]}, groups).problem
     assert isinstance(stuck, Stuck)
-    assert (sorted(stuck.waiting), stuck.ended, stuck.circle) == ([1, 2], {0: 1}, False)
+    assert (sorted(stuck.waiting), stuck.ended, stuck.first) == ([1, 2], {0: 1}, (1,))
+    found = gradir.ranks([ranked(rank, program, world=3) for rank, program in {**programs, 0: [to(1)]}.items()])
+    assert found.findings[0].lines == (
+        "wait for ever: rank 1 in forward recv float32[2] on world with 0",
+        "rank 0 has ended after 1 collective",
+        "rank 2 waits for these",
+    )
     circle = simulated({0: [by(1)], 1: [by(0)]}, groups).problem
     assert isinstance(circle, Stuck)
-    assert circle.circle
+    assert circle.first == ()
     other = replace(by(0), tensors=(TensorMeta("float32", (3,)),))
     assert isinstance(simulated({0: [to(1)], 1: [other]}, groups).problem, Mismatch)
 
@@ -181,7 +187,10 @@ def test_graphs_that_differ_in_sizes_alone_are_one_group(tmp_path: Path) -> None
         ([net()], "^graph 0 does not say which rank it is of: capture it with --collectives$"),
         ([ranked(1), ranked(1)], "^graph 0 and graph 1 are both of rank 1: give the files of one run$"),
         ([ranked(0), ranked(1, world=2)], "^graph 1 is rank 1 of 2, and graph 0 rank 0 of 4: "),
-        ([ranked(0, groups={"tp": (0, 1)}), ranked(1, groups={"tp": (1, 2)})], "have other ranks in the group tp: "),
+        (
+            [ranked(0, groups={"tp": (0, 1)}), ranked(1, groups={"tp": (1, 2)})],
+            "^graph 1 has other ranks in the group tp than others there: ",
+        ),
         ([ranked(0, groups={"tp": (1, 2)})], "its rank 0 is not in its group tp"),
         ([ranked(0, [reduce(group="tp")])], "its collective 0 is on 'tp', which is none of its groups"),
         ([ranked(0, [replace(reduce(), op="send", peer=9)])], "its collective 0 is with 9, and world has 4 ranks"),

@@ -13,7 +13,7 @@ from gradir.ir.model import bounded
 from gradir.ir.text import counted, tensor_text
 from gradir.ir.totals import totals
 from gradir.world.grouping import alike, differences
-from gradir.world.model import Finding, Group, Ranks
+from gradir.world.model import Finding, Group, Kind, Ranks
 from gradir.world.reading import RankFile, graph_in, read
 from gradir.world.simulation import Mismatch, Stuck, simulated
 from gradir.world.spans import span
@@ -96,15 +96,24 @@ def _exchanged(ranks: Sequence[RankFile], *, is_sample: bool) -> tuple[int, list
         lines = [f"{problem.reason} on {label}", *_said_by(issued)]
         return done, [Finding("hang", tuple(sorted(issued)), tuple(lines))]
     if isinstance(problem, Stuck) and not is_sample:
-        lines = [f"wait for ever: {line}" if not problem.circle else line for line in _said_by(problem.waiting)]
-        by_count: defaultdict[int, list[int]] = defaultdict(list)
-        for rank, count in problem.ended.items():
-            by_count[count].append(rank)
-        for count, ended in sorted(by_count.items()) if not problem.circle else ():
-            verb = "has" if len(ended) == 1 else "have"
-            lines.append(f"{span(ended)} {verb} ended after {counted(count, 'collective')}")
-        return done, [Finding("may hang" if problem.circle else "hang", tuple(sorted(problem.waiting)), tuple(lines))]
+        kind: Kind = "hang" if problem.first else "may hang"
+        lines = _hanging(problem) if problem.first else list(_said_by(problem.waiting))
+        return done, [Finding(kind, tuple(sorted(problem.waiting)), tuple(lines))]
     return done, []
+
+
+def _hanging(stuck: Stuck) -> list[str]:
+    """Which ranks wait for which that have ended."""
+    lines = [f"wait for ever: {line}" for line in _said_by({rank: stuck.waiting[rank] for rank in stuck.first})]
+    by_count: defaultdict[int, list[int]] = defaultdict(list)
+    for rank, count in stuck.ended.items():
+        by_count[count].append(rank)
+    for count, ended in sorted(by_count.items()):
+        lines.append(f"{span(ended)} {'has' if len(ended) == 1 else 'have'} ended after {counted(count, 'collective')}")
+    others = stuck.waiting.keys() - {*stuck.first}
+    if others:
+        lines.append(f"{span(others)} {'waits' if len(others) == 1 else 'wait'} for these")
+    return lines
 
 
 def _said_by(issued: Mapping[int, Collective]) -> Iterator[str]:

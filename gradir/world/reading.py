@@ -91,25 +91,30 @@ def _check_groups(one: RankFile) -> None:
 
 def _check_one_run(ranks: Sequence[RankFile]) -> None:
     first = ranks[0]
-    groups: dict[tuple[str, int], tuple[tuple[int, ...], RankFile]] = {}
+    # A thousand ranks have few lists, and few groups, which are compared by identity.
     checked: set[tuple[int, frozenset[tuple[str, int]]]] = set()
+    groups: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
+    own: dict[tuple[str, int], tuple[tuple[int, ...], RankFile]] = {}
     for one in ranks:
-        # A thousand ranks have few lists.
-        kind = id(one.collectives), frozenset((label, len(members)) for label, members in one.rank.groups.items())
+        rank = one.rank
+        if rank.world != first.rank.world or rank.rank >= rank.world:
+            raise GradirError(
+                f"{one.name} is rank {rank.rank} of {rank.world}, and {first.name} rank {first.rank.rank} of "
+                f"{first.rank.world}: give the files of one run"
+            )
+        kind = id(one.collectives), frozenset((label, len(members)) for label, members in rank.groups.items())
         if kind not in checked:
             checked.add(kind)
             _check_groups(one)
-        if one.rank.world != first.rank.world or one.rank.rank >= one.rank.world:
-            raise GradirError(
-                f"{one.name} is rank {one.rank.rank} of {one.rank.world}, and {first.name} rank {first.rank.rank} of "
-                f"{first.rank.world}: give the files of one run"
-            )
-        for label, members in one.rank.groups.items():
-            if one.rank.rank not in members:
-                raise GradirError(f"{one.name}: its rank {one.rank.rank} is not in its group {label}: capture it anew")
-            for member in members:
-                other, file = groups.setdefault((label, member), (members, one))
-                if other != members:
-                    raise GradirError(
-                        f"{file.name} and {one.name} have other ranks in the group {label}: give the files of one run"
-                    )
+        for label, members in rank.groups.items():
+            own[label, rank.rank] = groups.setdefault((label, members), members), one
+    for (label, rank_number), (members, one) in own.items():
+        if rank_number not in members:
+            raise GradirError(f"{one.name}: its rank {rank_number} is not in its group {label}: capture it anew")
+    for (label, _), members in groups.items():
+        for member in members:
+            other, file = own.get((label, member), (members, first))
+            if other is not members:
+                raise GradirError(
+                    f"{file.name} has other ranks in the group {label} than others there: give the files of one run"
+                )

@@ -33,12 +33,12 @@ class Mismatch(NamedTuple):
 class Stuck(NamedTuple):
     """Ranks that wait for ever, each with what it waits in, and how many collectives those issued that have ended.
 
-    Where it is a ``circle``, each waits for another that waits too.
+    ``first`` are those that wait for a rank that has ended; where there is none, they wait in a circle.
     """
 
     waiting: Mapping[int, Collective]
     ended: Mapping[int, int]
-    circle: bool
+    first: tuple[int, ...]
 
 
 class Outcome(NamedTuple):
@@ -154,15 +154,15 @@ class _Run:
 
     def _stuck(self, waiting: Mapping[int, Collective]) -> Stuck:
         ended = {rank: self._at[rank] for rank in self._programs if rank not in waiting}
-        for rank, issued in waiting.items():
-            key = self._keys[rank][issued.group]
-            if issued.op in ("recv", "send") and issued.peer is not None:
-                missing = [key[1][issued.peer]]
-            else:
-                missing = [member for member in self._present[key] if member not in self._waiting[key]]
-            if any(member in ended for member in missing):
-                return Stuck(waiting, ended, circle=False)
-        return Stuck(waiting, ended, circle=True)
+        first = [rank for rank, issued in waiting.items() if not ended.keys().isdisjoint(self._missing(rank, issued))]
+        return Stuck(waiting, ended, tuple(first))
+
+    def _missing(self, rank: int, issued: Collective) -> Sequence[int]:
+        """For whom a rank waits."""
+        key = self._keys[rank][issued.group]
+        if issued.op == "recv" and issued.peer is not None:
+            return (key[1][issued.peer],)
+        return [member for member in self._present[key] if member not in self._waiting[key]]
 
 
 def _wrong_splits(members: Sequence[int], here: Mapping[int, Collective]) -> str:
