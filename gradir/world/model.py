@@ -65,7 +65,8 @@ class Ranks(_Data, frozen=True):
         return bool(self.findings)
 
     def __str__(self) -> str:
-        return self.to("text")
+        """What ``gradir ranks`` prints, without the last line end."""
+        return self.to("text").removesuffix("\n")
 
     @property
     def is_sample(self) -> bool:
