@@ -33,6 +33,7 @@ PARTS: Final = {
     "gradir.diffs": "What changed",
     "gradir.explanations": "Explanations and overlays",
     "gradir.overlays": "Explanations and overlays",
+    "gradir.world": "Ranks",
     "gradir.protocols": "What plug-ins are",
     "gradir.options": "What plug-ins are",
     "gradir.errors": "Errors",

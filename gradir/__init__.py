@@ -20,6 +20,7 @@ from gradir.api import (
     loads,
     make_dot,
     patch,
+    ranks,
     render,
     save,
     unpatch,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     )
     from gradir.overlays import Overlay
     from gradir.protocols import Exporter, Frontend, Options, Recorder, Renderer, Verification
+    from gradir.world.model import Ranks
 
 __all__ = [
     "Builder",
@@ -87,6 +89,7 @@ __all__ = [
     "PatchError",
     "Producer",
     "Rank",
+    "Ranks",
     "Recorder",
     "Ref",
     "Renderer",
@@ -106,6 +109,7 @@ __all__ = [
     "loads",
     "make_dot",
     "patch",
+    "ranks",
     "record",
     "release",
     "render",
@@ -134,6 +138,7 @@ _HOMES = {
     ),
     "gradir.overlays": ("Overlay",),
     "gradir.protocols": ("Exporter", "Frontend", "Options", "Recorder", "Renderer", "Verification"),
+    "gradir.world.model": ("Ranks",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

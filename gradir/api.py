@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gradir.explanations.model import Explanation
     from gradir.ir import Graph
     from gradir.protocols import Names
+    from gradir.world.model import Ranks
 
 __all__ = [
     "diff",
@@ -26,6 +27,7 @@ __all__ = [
     "matching",
     "mimebundle",
     "patch",
+    "ranks",
     "render",
     "save",
     "unpatch",
@@ -44,6 +46,22 @@ def load(path: str | bytes | PathLike[str]) -> Graph:
     data = files.read_bytes(path)
     with files.naming(path):
         return codecs.decode(data)
+
+
+def ranks(sources: Iterable[str | PathLike[str] | Graph]) -> Ranks:
+    """What the ranks of a distributed training do alike, and where they part, of their files or graphs.
+
+    They are captured with what they exchange: `record` with ``collectives=True``, or ``gradir capture --collectives``.
+    The result is true where something was found, prints itself, and has ``to("markdown")`` and ``to("json")``.
+
+    Raises:
+        GradirError: they are not those of ranks of one run, or one does not say its rank.
+        FileError: a file cannot be read.
+        FormatError: a file is not a GIR document that this release can read.
+    """
+    from gradir.world.examining import examined
+
+    return examined(sources)
 
 
 def loads(data: bytes | bytearray | memoryview) -> Graph:

@@ -11,12 +11,13 @@ from exporter_names import BUILT_IN
 from git_places import changed, runner
 from hostile_texts import HOSTILE_TEXTS, graph_of
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 from samples import everything
 
 import gradir
 from gradir.cli import main
 from gradir.cli.main import _COMMANDS
-from gradir.ir import Cut, Graph, Node, Scope, TensorMeta
+from gradir.ir import Collective, Cut, Graph, Node, Rank, Scope, Source, TensorMeta
 
 pytest_plugins = ["git_fixtures"]
 
@@ -64,6 +65,8 @@ COMMANDS = [
     ["export", NAME, "-o", f"{NAME}.odd"],
     ["export", NAME, "--to", "tree", "-o", f"{NAME}.svg"],
     ["run", f"absent {NAME}", "-o", NAME],
+    ["ranks", NAME],
+    ["ranks", "ranked.gir", "other.gir"],
     ["run", "empty.py", NAME, "-o", NAME],
     ["check", f"{NAME}:loss", "--against", NAME],
     ["check", "missing.py:loss", "--against", f"missing {NAME}"],
@@ -89,6 +92,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[st
         graph_of("".join(map(HOSTILE_TEXTS.__getitem__, ("controls", "newlines", "right to left")))), "hostile.gir"
     )
     Path(f"{NAME}.md").write_text("<!-- gradir: m -->\n<!-- /gradir: m -->\n")
+    hostile = Collective("forward", NAME, NAME, tensors=(TensorMeta(NAME),), node=NAME, source=Source(NAME, 1))
+    for rank, name in enumerate(("ranked.gir", "other.gir")):
+        told = Rank(rank, 2, NAME, NAME, groups={NAME: (0, 1)})
+        gradir.save(replace(everything(), rank=told, collectives=(hostile,) * rank), name)
     Path("empty.py").touch()
     Path("broken").symlink_to(root / f"missing {NAME}")
     return root

@@ -115,15 +115,15 @@ def test_ranks_that_do_the_same_have_the_same_bytes_and_count_what_they_hold(tmp
 
 def test_what_a_dry_backward_exchanges_is_what_a_real_one_does_and_torch_counts(tmp_path: Path) -> None:
     results = results_of("exchanged.py", 4, tmp_path)
-    apart = [found.pop("apart") for found in results]
+    apart = [gradir.loads(found.pop("apart").encode()) for found in results]
     # A barrier, and what is sent to one process, is none to torch.
     uncounted = {"reduced": 1, "sent": 2}
     for found in results:
         assert len(found) == 15
-        for name, (is_dry_real, is_bare_same, count, told, _, _) in found.items():
+        for name, (is_dry_real, is_bare_same, count, told, *_) in found.items():
             assert (is_dry_real, is_bare_same) == (True, True), name
             assert len(told) == count + uncounted.get(name, 0), name
-    for name, (_, _, _, told, graph, _) in results[0].items():
+    for name, (_, _, _, told, graph, *_) in results[0].items():
         differs = {"all_to_all": (True, True), "sent": (True, False)}.get(name, (False, False))
         others = [(found[name][3] != told, found[name][4] != graph) for found in results[1:]]
         assert (any(other[0] for other in others), any(other[1] for other in others)) == differs, name
@@ -159,13 +159,44 @@ def test_what_a_dry_backward_exchanges_is_what_a_real_one_does_and_torch_counts(
     assert [(entry[1], entry[2], entry[3]) for entry in told("sent")] == [("recv", "tp", 1), ("send", "tp", 1)]
     assert [(entry[1], entry[2], entry[3]) for entry in told("sent", 3)] == [("send", "tp", 0), ("recv", "tp", 0)]
     assert [entry[8] for entry in told("coalesced")] == ["exchanged.py"]
-    assert [found["tp, fsdp"][5] for found in results] == [
-        [{"dp": data, "tp": tensors}, {"dp": [tensors, 2 + tensors], "tp": [2 * data, 2 * data + 1]}]
+
+    def ranks_of(name: str) -> list[gradir.Graph]:
+        return [gradir.loads(found[name][5].encode()) for found in results]
+
+    told_of_ranks = [graph.rank for graph in ranks_of("tp, fsdp")]
+    assert [None if rank is None else (rank.rank, rank.coordinates, rank.groups) for rank in told_of_ranks] == [
+        (
+            2 * data + tensors,
+            {"dp": data, "tp": tensors},
+            {"dp": (tensors, 2 + tensors), "tp": (2 * data, 2 * data + 1)},
+        )
         for data in (0, 1)
         for tensors in (0, 1)
     ]
+    for name in results[0]:
+        # What really ran is proved not to hang, each collective once for all of its group, each sent and received.
+        ranks = ranks_of(name)
+        of_groups = sum(
+            1 if each.op in ("send", "recv") else 1 / len(graph.rank.groups[each.group])
+            for graph in ranks
+            if graph.rank is not None
+            for each in graph.collectives
+        )
+        found = gradir.ranks(ranks)
+        assert (bool(found), len(found.groups), found.proved) == (False, 1, round(of_groups)), name
+        assert found.groups[0].uneven is (name == "all_to_all")
     # The one that skips a branch fills no bucket, and the others would wait for it.
-    assert [len(entries) for entries in apart] == [1, 1, 1, 0]
+    hang, graphs, cuts = gradir.ranks(apart).findings
+    assert (hang.kind, hang.ranks, hang.lines) == (
+        "hang",
+        (0, 1, 2),
+        (
+            "wait for ever: ranks 0-2 in backward all_reduce float32[40] on world at module.a.weight/accumulate_grad:1",
+            "rank 3 has ended after 0 collectives",
+        ),
+    )
+    assert (graphs.ranks, graphs.lines) == ((3,), ("lacks module.b (4 nodes)",))
+    assert (cuts.ranks, cuts.lines) == ((3,), ("no gradient for module.b.weight, module.b.bias",))
 
 
 SPEC = """

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from exporter_names import BUILT_IN
 from git_places import FACT, Run, changed, runner
+from msgspec.structs import replace
 from samples import everything
 
 import gradir
@@ -39,6 +40,7 @@ COMMANDS = [
     "export broken.gir --to tree",
     "view a.gir",
     "explain a.gir",
+    "ranks ranked.gir",
     *(f"summary a.gir --style {style}" for style in ("table", "markdown", "csv", "json")),
     *(f"diff a.gir b.gir --format {name}" for name in ("text", "markdown", "json", "mermaid", "dot", "svg")),
     "diff a.gir b.gir --full --normalize --fail-on cuts,params",
@@ -85,6 +87,7 @@ def folder(tmp_path: Path) -> Path:
     root.mkdir()
     gradir.save(everything(), root / "a.gir")
     gradir.save(changed(), root / "b.gir")
+    gradir.save(replace(everything(), rank=gradir.Rank(0, 1)), root / "ranked.gir")
     root.joinpath("broken.gir").write_text('{"format":"gir",\n<<<<<<< ours\n')
     root.joinpath("README.md").write_text("<!-- gradir: model -->\n<!-- /gradir: model -->\n")
     line = [*BY_PATH, "diff", "a.gir", "b.gir", "--format", "json", "--exit-zero"]

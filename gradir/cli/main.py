@@ -35,6 +35,7 @@ _COMMANDS: Final = (
     "merge",
     "check",
     "explain",
+    "ranks",
     "info",
     "validate",
     "convert",

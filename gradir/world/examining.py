@@ -1,0 +1,137 @@
+"""What is found of the files of ranks, put together."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from gradir.ir import Collective, Graph
+from gradir.ir.model import bounded
+from gradir.ir.text import counted, tensor_text
+from gradir.ir.totals import totals
+from gradir.world.grouping import alike, differences
+from gradir.world.model import Finding, Group, Kind, Ranks
+from gradir.world.reading import RankFile, graph_in, read
+from gradir.world.simulation import Mismatch, Stuck, simulated
+from gradir.world.spans import span
+
+__all__ = ["examined"]
+
+
+def examined(sources: Iterable[object]) -> Ranks:
+    """What the ranks of a run do alike and where they part, from their files or graphs.
+
+    Raises:
+        GradirError: they are not the files of ranks of one run.
+    """
+    ranks = read(sources)
+    world = ranks[0].rank.world
+    classes = alike(ranks)
+    usual = graph_in(classes[0][0])
+    groups = [_group(classes[0], usual)]
+    unreached = {rank: _unreached(usual) for rank in groups[0].ranks}
+    findings = []
+    for members in classes[1:]:
+        graph = graph_in(members[0])
+        group = _group(members, graph)
+        unreached.update(dict.fromkeys(group.ranks, _unreached(graph)))
+        lines, sizes = differences(usual, graph)
+        if lines:
+            groups.append(group)
+            findings.append(Finding("graphs", group.ranks, lines))
+        else:
+            joined = tuple(sorted({*groups[0].ranks, *group.ranks}))
+            groups[0] = replace(groups[0], ranks=joined, uneven=groups[0].uneven or sizes)
+    done, problems = _exchanged(ranks, is_sample=len(ranks) < world)
+    everywhere = set.intersection(*map(set, unreached.values()))
+    some = _somewhere({rank: [name for name in names if name not in everywhere] for rank, names in unreached.items()})
+    return Ranks(
+        world,
+        tuple(one.rank.rank for one in ranks),
+        tuple(groups),
+        (*problems, *findings, *some),
+        done,
+        tuple(name for name in unreached[ranks[0].rank.rank] if name in everywhere),
+    )
+
+
+def _group(members: Sequence[RankFile], graph: Graph) -> Group:
+    counts = totals(graph)
+    held = sum(math.prod(size for size in shape if isinstance(size, int)) for shape in members[0].rank.local.values())
+    return Group(
+        tuple(one.rank.rank for one in members),
+        counts.nodes,
+        counts.edges,
+        counts.saved_bytes,
+        bounded(held) or counts.parameters,
+        len(members[0].collectives),
+    )
+
+
+def _unreached(graph: Graph) -> tuple[str, ...]:
+    return tuple(cut.names[0] for cut in graph.cuts if cut.names and not cut.is_place)
+
+
+def _somewhere(unreached: Mapping[int, Sequence[str]]) -> Iterator[Finding]:
+    """Of parameters without gradient on some ranks: the same ones together."""
+    ranks_of: defaultdict[str, list[int]] = defaultdict(list)
+    for rank, names in unreached.items():
+        for name in names:
+            ranks_of[name].append(rank)
+    names_of: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
+    for name, ranks in ranks_of.items():
+        names_of[tuple(sorted(ranks))].append(name)
+    for ranks_without, names in sorted(names_of.items()):
+        yield Finding("cuts", ranks_without, (f"no gradient for {', '.join(names)}",))
+
+
+def _exchanged(ranks: Sequence[RankFile], *, is_sample: bool) -> tuple[int, list[Finding]]:
+    programs = {one.rank.rank: one.collectives for one in ranks}
+    done, problem = simulated(programs, {one.rank.rank: one.rank.groups for one in ranks})
+    if isinstance(problem, Mismatch):
+        (label, _), issued = problem.group, problem.issued
+        lines = [f"{problem.reason} on {label}", *_said_by(issued)]
+        return done, [Finding("hang", tuple(sorted(issued)), tuple(lines))]
+    if isinstance(problem, Stuck) and not is_sample:
+        kind: Kind = "hang" if problem.first else "may hang"
+        lines = _hanging(problem) if problem.first else list(_said_by(problem.waiting))
+        return done, [Finding(kind, tuple(sorted(problem.waiting)), tuple(lines))]
+    return done, []
+
+
+def _hanging(stuck: Stuck) -> list[str]:
+    """Which ranks wait for which that have ended."""
+    lines = [f"wait for ever: {line}" for line in _said_by({rank: stuck.waiting[rank] for rank in stuck.first})]
+    by_count: defaultdict[int, list[int]] = defaultdict(list)
+    for rank, count in stuck.ended.items():
+        by_count[count].append(rank)
+    for count, ended in sorted(by_count.items()):
+        lines.append(f"{span(ended)} {'has' if len(ended) == 1 else 'have'} ended after {counted(count, 'collective')}")
+    others = stuck.waiting.keys() - {*stuck.first}
+    if others:
+        lines.append(f"{span(others)} {'waits' if len(others) == 1 else 'wait'} for these")
+    return lines
+
+
+def _said_by(issued: Mapping[int, Collective]) -> Iterator[str]:
+    """Each collective with the ranks that issued it."""
+    by_text: defaultdict[str, list[int]] = defaultdict(list)
+    for rank, collective in sorted(issued.items()):
+        by_text[_said(collective)].append(rank)
+    for text, ranks in by_text.items():
+        yield f"{span(ranks)} in {text}"
+
+
+def _said(issued: Collective) -> str:
+    """A collective in a few words: what it is, of what, on which group, and who issued it."""
+    parts = [issued.phase, issued.op, ", ".join(map(tensor_text, issued.tensors)), f"on {issued.group}"]
+    if issued.peer is not None:
+        parts.append(f"with {issued.peer}")
+    if issued.node or issued.scope:
+        parts.append(f"at {issued.node or issued.scope}")
+    if issued.source is not None:
+        parts.append(f"({issued.source.file}:{issued.source.line})")
+    return " ".join(filter(None, parts))

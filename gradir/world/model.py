@@ -1,0 +1,88 @@
+"""What was found of the ranks of a training, as plain data."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+__all__ = ["KINDS", "Finding", "Group", "Kind", "Ranks"]
+
+Kind = Literal["hang", "may hang", "graphs", "cuts"]
+KINDS: Final[tuple[Kind, ...]] = ("hang", "may hang", "graphs", "cuts")
+
+
+class _Data(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Base of the records here."""
+
+
+class Finding(_Data, frozen=True):
+    """Something in which ranks part.
+
+    ``kind`` is ``hang`` (they wait for each other for ever, or what they issue together does not fit), ``may hang``
+    (they wait in a circle across groups, which collectives that run beside each other can survive), ``graphs`` (a graph
+    is another than that of most) or ``cuts`` (parameters get no gradient on some ranks only). ``lines`` says it, the
+    first that differs first.
+    """
+
+    kind: Kind
+    ranks: tuple[int, ...]
+    lines: tuple[str, ...]
+
+
+class Group(_Data, frozen=True):
+    """Ranks whose graphs are the same, up to the sizes of their parts where ``uneven`` is set.
+
+    ``saved_bytes`` is what the first of them keeps for backward, ``elements`` how many elements of parameters it holds,
+    and ``collectives`` how many it issues.
+    """
+
+    ranks: tuple[int, ...]
+    nodes: int
+    edges: int
+    saved_bytes: int
+    elements: int
+    collectives: int
+    uneven: bool = False
+
+
+class Ranks(_Data, frozen=True):
+    """What the ranks of a training do alike, and where they part. True where anything was found.
+
+    ``ranks`` are those whose files were there, of the ``world``; where some are missing, no hang is claimed. The first
+    of ``groups`` is the largest. ``proved`` is how many collectives were entered by all of their group in the same
+    order, ``unreached`` the parameters that get no gradient on any rank.
+    """
+
+    world: int
+    ranks: tuple[int, ...]
+    groups: tuple[Group, ...]
+    findings: tuple[Finding, ...] = ()
+    proved: Annotated[int, msgspec.Meta(ge=0)] = 0
+    unreached: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.findings)
+
+    def __str__(self) -> str:
+        """What ``gradir ranks`` prints, without the last line end."""
+        return self.to("text").removesuffix("\n")
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether some ranks have no file.
+
+        >>> Ranks(4, (0, 1), ()).is_sample
+        True
+        """
+        return len(self.ranks) < self.world
+
+    def to(self, form: str) -> str:
+        """The same as ``text``, ``markdown`` or ``json``.
+
+        Raises:
+            ExportError: there is no such form.
+        """
+        from gradir.world.words import rendered
+
+        return rendered(self, form)

@@ -1,0 +1,185 @@
+"""Runs all ranks at once, as programs that wait in each collective until all of its group are there."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gradir.ir import Collective
+
+__all__ = ["Mismatch", "Outcome", "Stuck", "simulated"]
+
+_ROOTED: Final = frozenset({"broadcast", "gather", "reduce", "scatter"})
+_UNEVEN: Final = frozenset({"gather", "scatter", "all_to_all"})
+"""Of these the ranks may give tensors of different sizes."""
+
+Key = tuple[str, tuple[int, ...]]
+"""A process group: its label and the ranks in it, in its order."""
+
+
+Groups = Mapping[str, tuple[int, ...]]
+"""The groups of a rank by label."""
+
+
+class Mismatch(NamedTuple):
+    """Ranks that are in one group at once with what does not fit: ``issued`` by rank."""
+
+    group: Key
+    issued: Mapping[int, Collective]
+    reason: str
+
+
+class Stuck(NamedTuple):
+    """Ranks that wait for ever, each with what it waits in, and how many collectives those issued that have ended.
+
+    ``first`` are those that wait for a rank that has ended; where there is none, they wait in a circle.
+    """
+
+    waiting: Mapping[int, Collective]
+    ended: Mapping[int, int]
+    first: tuple[int, ...]
+
+
+class Outcome(NamedTuple):
+    """How many collectives were entered by all of their group, and what went wrong first, if anything."""
+
+    done: int
+    problem: Mismatch | Stuck | None
+
+
+def simulated(programs: Mapping[int, Sequence[Collective]], groups: Mapping[int, Groups]) -> Outcome:
+    """Run the collectives of each rank, whose groups have the ranks that ``groups`` says.
+
+    A rank that sends does not wait. Of the groups only those ranks count that have a program.
+
+    >>> both = {0: {"world": (0, 1)}, 1: {"world": (0, 1)}}
+    >>> outcome = simulated({0: [Collective("backward", "all_reduce", "world")], 1: []}, both)
+    >>> outcome.done, sorted(outcome.problem.waiting), outcome.problem.ended
+    (0, [0], {1: 0})
+    """
+    return _Run(programs, groups).outcome()
+
+
+class _Run:
+    def __init__(self, programs: Mapping[int, Sequence[Collective]], groups: Mapping[int, Groups]) -> None:
+        self._programs = programs
+        self._keys = {rank: {label: (label, members) for label, members in groups[rank].items()} for rank in programs}
+        self._present = {
+            key: tuple(member for member in key[1] if member in programs)
+            for keys in self._keys.values()
+            for key in keys.values()
+        }
+        self._at = dict.fromkeys(programs, 0)
+        self._waiting: defaultdict[Key, dict[int, Collective]] = defaultdict(dict)
+        self._mail: defaultdict[tuple[Key, int, int], deque[Collective]] = defaultdict(deque)
+        self._shapes: dict[int, tuple[Collective, Hashable]] = {}
+        self._done = 0
+
+    def outcome(self) -> Outcome:
+        """Let each rank run until it waits, and again once that is there for which it waited."""
+        work = deque(self._programs)
+        while work:
+            rank = work.popleft()
+            program, at = self._programs[rank], self._at
+            while at[rank] < len(program):
+                woken = self._step(rank, program[at[rank]])
+                if isinstance(woken, Mismatch):
+                    return Outcome(self._done, woken)
+                if woken is None:
+                    break
+                work.extend(woken)
+        at = self._at
+        stuck = {rank: program[at[rank]] for rank, program in self._programs.items() if at[rank] < len(program)}
+        return Outcome(self._done, self._stuck(stuck) if stuck else None)
+
+    def _step(self, rank: int, issued: Collective) -> Sequence[int] | Mismatch | None:
+        """Issue a collective; gives the ranks that may go on, or nothing where this one has to wait."""
+        key = self._keys[rank][issued.group]
+        if issued.op == "send" and issued.peer is not None:
+            receiver = key[1][issued.peer]
+            self._mail[key, rank, receiver].append(issued)
+            self._at[rank] += 1
+            self._done += 1
+            return (receiver,) if receiver in self._programs else ()
+        if issued.op == "recv" and issued.peer is not None:
+            return self._receive(rank, key, issued)
+        here, present = self._waiting[key], self._present[key]
+        here[rank] = issued
+        if len(here) < len(present):
+            return None
+        reason = self._reason(key, here)
+        if reason:
+            return Mismatch(key, dict(here), reason)
+        here.clear()
+        for member in present:
+            self._at[member] += 1
+        self._done += 1
+        return [member for member in present if member != rank]
+
+    def _receive(self, rank: int, key: Key, issued: Collective) -> Sequence[int] | Mismatch | None:
+        sender = key[1][issued.peer or 0]
+        mail = self._mail[key, sender, rank]
+        if not mail:
+            if sender in self._programs:
+                return None
+        elif (sent := mail.popleft()).tensors != issued.tensors:
+            return Mismatch(key, {sender: sent, rank: issued}, "other tensors")
+        self._at[rank] += 1
+        self._done += 1
+        return ()
+
+    def _reason(self, key: Key, here: Mapping[int, Collective]) -> str:
+        """Why what the ranks of a group issued at once does not fit; empty where it does."""
+        first = next(iter(here.values()))
+        if all(issued is first for issued in here.values()) and first.op != "all_to_all":
+            return ""
+        kinds = {self._shape(issued) for issued in here.values()}
+        if len(kinds) > 1:
+            return "other operations" if len({issued.op for issued in here.values()}) > 1 else "other tensors"
+        if first.op == "all_to_all":
+            return _wrong_splits(key[1], here)
+        return ""
+
+    def _shape(self, issued: Collective) -> Hashable:
+        """What has to be the same in all ranks."""
+        known = self._shapes.get(id(issued))
+        if known is not None:
+            return known[1]
+        tensors = tuple([(tensor.dtype, None if issued.op in _UNEVEN else tensor.shape) for tensor in issued.tensors])
+        peer = issued.peer if issued.op in _ROOTED else None
+        shape = issued.op, tensors if issued.op not in _UNEVEN else None, issued.reduce, peer
+        self._shapes[id(issued)] = issued, shape
+        return shape
+
+    def _stuck(self, waiting: Mapping[int, Collective]) -> Stuck:
+        ended = {rank: self._at[rank] for rank in self._programs if rank not in waiting}
+        first = [rank for rank, issued in waiting.items() if not ended.keys().isdisjoint(self._missing(rank, issued))]
+        return Stuck(waiting, ended, tuple(first))
+
+    def _missing(self, rank: int, issued: Collective) -> Sequence[int]:
+        """For whom a rank waits."""
+        key = self._keys[rank][issued.group]
+        if issued.op == "recv" and issued.peer is not None:
+            return (key[1][issued.peer],)
+        return [member for member in self._present[key] if member not in self._waiting[key]]
+
+
+def _wrong_splits(members: Sequence[int], here: Mapping[int, Collective]) -> str:
+    for place, sender in enumerate(members):
+        for other, receiver in enumerate(members):
+            if sender not in here or receiver not in here:
+                continue
+            sent, received = here[sender].splits, here[receiver].splits
+            if not sent or len(received) < len("io"):
+                continue
+            if sent[0][other : other + 1] != received[1][place : place + 1]:
+                return (
+                    f"rank {sender} sends {_size(sent[0], other)} to rank {receiver}, which expects "
+                    f"{_size(received[1], place)}"
+                )
+    return ""
+
+
+def _size(sizes: Sequence[int], place: int) -> str:
+    return str(sizes[place]) if place < len(sizes) else "nothing"

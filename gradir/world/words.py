@@ -1,0 +1,97 @@
+"""What was found of ranks, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from gradir.errors import ExportError
+from gradir.ir.jsontext import json_text
+from gradir.ir.text import amount, counted, printable
+from gradir.markdown import code_span
+from gradir.world.model import Finding, Group, Ranks
+from gradir.world.spans import span
+
+__all__ = ["FORMS", "rendered"]
+
+_TITLES: Final[Mapping[str, str]] = {
+    "hang": "HANG",
+    "may hang": "may hang",
+    "graphs": "another graph",
+    "cuts": "parameters without gradient on some ranks",
+}
+
+
+def rendered(ranks: Ranks, form: str) -> str:
+    """What was found, in a form.
+
+    Raises:
+        ExportError: there is no such form.
+    """
+    if form not in FORMS:
+        raise ExportError(f"there is no form {form!r} of what is said of ranks: there are {', '.join(FORMS)}")
+    return FORMS[form](ranks)
+
+
+def _text(ranks: Ranks) -> str:
+    lines = [_headline(ranks)]
+    lines += [f"  {_group(group)}" for group in ranks.groups]
+    for finding in ranks.findings:
+        lines.append(_title(finding))
+        lines += [f"  {line}" for line in finding.lines]
+    lines += list(_rest(ranks))
+    return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def _markdown(ranks: Ranks) -> str:
+    lines = [f"**{_headline(ranks)}**", ""]
+    lines += [
+        "| ranks | nodes | edges | saved for backward | elements held | collectives |",
+        "|---|---|---|---|---|---|",
+    ]
+    for group in ranks.groups:
+        sizes = ", up to sizes" if group.uneven else ""
+        cells = (group.nodes, group.edges, group.saved_bytes, group.elements, group.collectives)
+        lines.append(f"| {span(group.ranks)}{sizes} | {' | '.join(f'{cell:,}' for cell in cells)} |")
+    for finding in ranks.findings:
+        lines += ["", f"**{_title(finding)}**", ""]
+        lines += [f"- {code_span(printable(line), None)}" for line in finding.lines]
+    lines += ["", *(printable(line) for line in _rest(ranks))]
+    return "\n".join(lines) + "\n"
+
+
+def _json(ranks: Ranks) -> str:
+    return msgspec.json.format(json_text(ranks), indent=2) + "\n"
+
+
+FORMS: Final[Mapping[str, Callable[[Ranks], str]]] = {"text": _text, "markdown": _markdown, "json": _json}
+
+
+def _headline(ranks: Ranks) -> str:
+    text = f"{len(ranks.ranks):,} of {counted(ranks.world, 'rank')}, {counted(len(ranks.groups), 'graph')}"
+    return f"{text}; the others have no file, so this is a sample and no hang is claimed" if ranks.is_sample else text
+
+
+def _group(group: Group) -> str:
+    sizes = " up to sizes" if group.uneven else ""
+    return (
+        f"{span(group.ranks)}{sizes}: {counted(group.nodes, 'node')}, {counted(group.edges, 'edge')}, "
+        f"{amount(group.saved_bytes)} bytes saved for backward, {amount(group.elements)} elements held, "
+        f"{counted(group.collectives, 'collective')}"
+    )
+
+
+def _title(finding: Finding) -> str:
+    return f"{_TITLES[finding.kind]}: {span(finding.ranks)}"
+
+
+def _rest(ranks: Ranks) -> Iterator[str]:
+    if not any(finding.kind in ("hang", "may hang") for finding in ranks.findings):
+        if any(group.collectives for group in ranks.groups):
+            yield f"{counted(ranks.proved, 'collective')}, each entered by all of its group in the same order"
+        else:
+            yield "no collectives"
+    if ranks.unreached:
+        yield f"no gradient on any rank for {', '.join(ranks.unreached)}"

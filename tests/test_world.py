@@ -1,0 +1,229 @@
+"""What is said of the ranks of a training, of graphs made by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import gradir
+from gradir.cli import main
+from gradir.ir import Builder, Collective, Cut, Graph, Rank, Scope, Source, TensorMeta
+from gradir.world.simulation import Mismatch, Stuck, simulated
+
+WORLD = (0, 1, 2, 3)
+
+
+def reduce(size: int = 4, group: str = "world", **more: object) -> Collective:
+    tensors = (TensorMeta("float32", (size,)),)
+    return Collective("backward", "all_reduce", group, reduce="sum", tensors=tensors, node="mm:1", **more)
+
+
+def net(*, size: int = 2, branch: bool = True) -> Graph:
+    b = Builder()
+    meta = TensorMeta("float32", (size, 2))
+    value = b.function("mm", [b.tensor("a.w", meta, role="parameter", scope="a")], [meta], scope="a")
+    if branch:
+        weight = b.tensor("b.w", meta, role="parameter", scope="b")
+        value = b.function("mul", [value, weight], [meta], scope="b")
+    b.output(value, "0")
+    cuts = [] if branch else [Cut("unreached", ("b.w",), "b"), Cut("unreached", ("b.bias",), "b")]
+    return b.build(scopes=[Scope(""), Scope("a"), Scope("b")], cuts=[Cut("unreached", ("c",)), *cuts])
+
+
+def ranked(
+    rank: int, collectives: Sequence[Collective] = (), *, graph: Graph | None = None, groups=None, world: int = 4
+) -> Graph:
+    rank_record = Rank(rank, world, groups=groups or {"world": tuple(range(world))})
+    return replace(graph or net(), rank=rank_record, collectives=tuple(collectives))
+
+
+def test_ranks_that_do_the_same_are_one_group_and_proved() -> None:
+    found = gradir.ranks([ranked(rank, [reduce(), reduce(2)]) for rank in (2, 0, 3, 1)])
+    assert not found
+    assert (found.world, found.ranks, found.proved, found.unreached) == (4, WORLD, 2, ("c",))
+    assert [(group.ranks, group.nodes, group.collectives, group.uneven) for group in found.groups] == [
+        (WORLD, 5, 2, False)
+    ]
+    assert str(found) == (
+        "4 of 4 ranks, 1 graph\n"
+        "  ranks 0-3: 5 nodes, 4 edges, 0 bytes saved for backward, 8 elements held, 2 collectives\n"
+        "2 collectives, each entered by all of its group in the same order\n"
+        "no gradient on any rank for c"
+    )
+
+
+def test_a_rank_that_skips_a_branch_makes_the_others_wait() -> None:
+    ranks = [ranked(rank, [reduce(), reduce(2)]) for rank in range(3)]
+    found = gradir.ranks([*ranks, ranked(3, [reduce()], graph=net(branch=False))])
+    assert [(finding.kind, finding.ranks, finding.lines) for finding in found.findings] == [
+        (
+            "hang",
+            (0, 1, 2),
+            (
+                "wait for ever: ranks 0-2 in backward all_reduce float32[2] on world at mm:1",
+                "rank 3 has ended after 1 collective",
+            ),
+        ),
+        ("graphs", (3,), ("lacks b (1 node)",)),
+        ("cuts", (3,), ("no gradient for b.w, b.bias",)),
+    ]
+    assert [group.ranks for group in found.groups] == [(0, 1, 2), (3,)]
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (reduce(5), "other tensors on world"),
+        (replace(reduce(), reduce="max"), "other tensors on world"),
+        (replace(reduce(), op="all_gather"), "other operations on world"),
+    ],
+)
+def test_what_does_not_fit_is_told_of_both_sides(other: Collective, reason: str) -> None:
+    other = replace(other, source=Source("train.py", 7))
+    found = gradir.ranks([*(ranked(rank, [reduce()]) for rank in range(3)), ranked(3, [other])])
+    (finding,) = found.findings
+    assert (finding.kind, finding.ranks, found.proved) == ("hang", WORLD, 0)
+    assert finding.lines[:2] == (reason, "ranks 0-2 in backward all_reduce float32[4] on world at mm:1")
+    assert finding.lines[2].startswith(f"rank 3 in backward {other.op} ")
+    assert finding.lines[2].endswith("(train.py:7)")
+
+
+def test_a_rooted_collective_needs_one_root_and_a_gather_no_equal_sizes() -> None:
+    groups = {rank: {"world": (0, 1)} for rank in (0, 1)}
+    sent = [Collective("forward", "broadcast", "world", root) for root in (0, 1)]
+    assert isinstance(simulated({0: sent[:1], 1: sent[1:]}, groups).problem, Mismatch)
+    pieces = [Collective("forward", "gather", "world", 0, tensors=(TensorMeta("int8", (size,)),)) for size in (2, 3)]
+    assert simulated({0: pieces[:1], 1: pieces[1:]}, groups) == (1, None)
+
+
+def test_splits_have_to_fit_in_pairs() -> None:
+    groups = {rank: {"tp": (0, 1)} for rank in (0, 1)}
+    programs = {
+        rank: [Collective("forward", "all_to_all", "tp", splits=splits)]
+        for rank, splits in ((0, ((1, 3), (1, 2))), (1, ((2, 2), (3, 2))))
+    }
+    assert simulated(programs, groups) == (1, None)
+    programs[1] = [Collective("forward", "all_to_all", "tp", splits=((2, 2), (4, 2)))]
+    problem = simulated(programs, groups).problem
+    assert isinstance(problem, Mismatch)
+    assert problem.reason == "rank 0 sends 3 to rank 1, which expects 4"
+
+
+def test_two_groups_in_opposite_order_may_hang() -> None:
+    groups = {"dp": (0, 1), "tp": (0, 1)}
+    orders = [["dp", "tp"], ["tp", "dp"]]
+    found = gradir.ranks(
+        [ranked(rank, [reduce(group=group) for group in orders[rank]], groups=groups, world=2) for rank in (0, 1)]
+    )
+    assert [(finding.kind, finding.lines) for finding in found.findings] == [
+        (
+            "may hang",
+            (
+                "rank 0 in backward all_reduce float32[4] on dp at mm:1",
+                "rank 1 in backward all_reduce float32[4] on tp at mm:1",
+            ),
+        )
+    ]
+
+
+def test_stages_of_a_pipeline_send_and_receive_in_order() -> None:
+    groups = {rank: {"world": (0, 1, 2)} for rank in range(3)}
+    activation = (TensorMeta("float32", (2,)),)
+
+    def to(peer: int) -> Collective:
+        return Collective("forward", "send", "world", peer, tensors=activation)
+
+    def by(peer: int) -> Collective:
+        return Collective("forward", "recv", "world", peer, tensors=activation)
+
+    programs = {0: [to(1), to(1), by(1)], 1: [by(0), to(2), by(0), to(2), by(2), to(0)], 2: [by(1), by(1), to(1)]}
+    assert simulated(programs, groups) == (12, None)
+    stuck = simulated({**programs, 0: [to(1)]}, groups).problem
+    assert isinstance(stuck, Stuck)
+    assert (sorted(stuck.waiting), stuck.ended, stuck.first) == ([1, 2], {0: 1}, (1,))
+    found = gradir.ranks([ranked(rank, program, world=3) for rank, program in {**programs, 0: [to(1)]}.items()])
+    assert found.findings[0].lines == (
+        "wait for ever: rank 1 in forward recv float32[2] on world with 0",
+        "rank 0 has ended after 1 collective",
+        "rank 2 waits for these",
+    )
+    circle = simulated({0: [by(1)], 1: [by(0)]}, groups).problem
+    assert isinstance(circle, Stuck)
+    assert circle.first == ()
+    other = replace(by(0), tensors=(TensorMeta("float32", (3,)),))
+    assert isinstance(simulated({0: [to(1)], 1: [other]}, groups).problem, Mismatch)
+
+
+def test_of_a_sample_no_hang_is_claimed() -> None:
+    found = gradir.ranks([ranked(0, [reduce(), reduce()]), ranked(2, [reduce()])])
+    assert found.is_sample
+    assert not found
+    assert "2 of 4 ranks, 1 graph; the others have no file, so this is a sample and no hang is claimed" in str(found)
+    # What does not fit shows all the same.
+    assert gradir.ranks([ranked(0, [reduce()]), ranked(2, [reduce(7)])]).findings[0].kind == "hang"
+
+
+def test_graphs_that_differ_in_sizes_alone_are_one_group(tmp_path: Path) -> None:
+    found = gradir.ranks([ranked(0), ranked(1), ranked(2, graph=net(size=3)), ranked(3)])
+    assert [(group.ranks, group.uneven) for group in found.groups] == [(WORLD, True)]
+    assert not found
+    paths = [tmp_path / f"{rank}.gir" for rank in range(4)]
+    for rank, path in enumerate(paths):
+        form, compress = (("json", None), ("msgpack", None), ("json", "gzip"), ("msgpack", "gzip"))[rank]
+        ranked(rank, [reduce()]).save(path, format=form, compress=compress)
+    found = gradir.ranks(paths)
+    assert [(group.ranks, group.uneven) for group in found.groups] == [(WORLD, False)]
+    assert found.proved == 1
+
+
+@pytest.mark.parametrize(
+    ("graphs", "message"),
+    [
+        ([], "^there is nothing to compare"),
+        ([net()], "^graph 0 does not say which rank it is of: capture it with --collectives$"),
+        ([ranked(1), ranked(1)], "^graph 0 and graph 1 are both of rank 1: give the files of one run$"),
+        ([ranked(0), ranked(1, world=2)], "^graph 1 is rank 1 of 2, and graph 0 rank 0 of 4: "),
+        (
+            [ranked(0, groups={"tp": (0, 1)}), ranked(1, groups={"tp": (1, 2)})],
+            "^graph 1 has other ranks in the group tp than others there: ",
+        ),
+        ([ranked(0, groups={"tp": (1, 2)})], "its rank 0 is not in its group tp"),
+        ([ranked(0, [reduce(group="tp")])], "its collective 0 is on 'tp', which is none of its groups"),
+        ([ranked(0, [replace(reduce(), op="send", peer=9)])], "its collective 0 is with 9, and world has 4 ranks"),
+    ],
+)
+def test_what_is_not_of_one_run_is_an_error(graphs: list[Graph], message: str) -> None:
+    with pytest.raises(gradir.GradirError, match=message):
+        gradir.ranks(graphs)
+
+
+def test_the_command_says_it_in_three_forms_and_by_its_status(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(tmp_path / f"{rank}.gir") for rank in range(2)]
+    for rank, path in enumerate(paths):
+        ranked(rank, [reduce()] * (2 - rank), world=2).save(path)
+
+    def status(*words: str) -> int:
+        return main(["ranks", *paths, *words])
+
+    assert status() == 1
+    text = capfd.readouterr().out
+    assert text.splitlines()[2:4] == [
+        "HANG: rank 0",
+        "  wait for ever: rank 0 in backward all_reduce float32[4] on world at mm:1",
+    ]
+    assert status("--fail-on", "graphs,cuts") == 0
+    assert capfd.readouterr().out == text
+    assert status("--format", "json", "-o", str(tmp_path / "found.json")) == 1
+    document = json.loads((tmp_path / "found.json").read_text())
+    assert document["findings"][0]["kind"] == "hang"
+    assert status("--format", "markdown", "--fail-on", "may-hang") == 0
+    assert "| rank 0, 1" not in capfd.readouterr().out
+    ranked(0, world=2).save(paths[1])
+    assert status() == 2
+    assert "are both of rank 0" in capfd.readouterr().err
