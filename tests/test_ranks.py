@@ -118,6 +118,9 @@ def test_what_a_dry_backward_exchanges_is_what_a_real_one_does_and_torch_counts(
     apart = [gradir.loads(found.pop("apart").encode()) for found in results]
     # A barrier, and what is sent to one process, is none to torch.
     uncounted = {"reduced": 1, "sent": 2}
+    piped = gradir.ranks([gradir.loads(found.pop("pipeline").encode()) for found in results])
+    assert not piped
+    assert [(group.ranks, group.stage) for group in piped.groups] == [((rank,), rank) for rank in range(4)]
     for found in results:
         assert len(found) == 15
         for name, (is_dry_real, is_bare_same, count, told, *_) in found.items():

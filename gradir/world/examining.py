@@ -29,33 +29,31 @@ def examined(sources: Iterable[object]) -> Ranks:
     """
     ranks = read(sources)
     world = ranks[0].rank.world
-    classes = alike(ranks)
-    usual = graph_in(classes[0][0])
-    groups = [_group(classes[0], usual)]
-    unreached = {rank: _unreached(usual) for rank in groups[0].ranks}
-    findings = []
-    for members in classes[1:]:
-        graph = graph_in(members[0])
+    groups: list[Group] = []
+    findings: list[Finding] = []
+    # The largest group of each stage, and its graph: stages of a pipeline are different by themselves.
+    usual: dict[int | None, tuple[int, Graph]] = {}
+    unreached: dict[int | None, dict[int, tuple[str, ...]]] = defaultdict(dict)
+    for members in alike(ranks):
+        graph, stage = graph_in(members[0]), members[0].rank.stage
         group = _group(members, graph)
-        unreached.update(dict.fromkeys(group.ranks, _unreached(graph)))
-        lines, sizes = differences(usual, graph)
+        unreached[stage].update(dict.fromkeys(group.ranks, _unreached(graph)))
+        if stage not in usual:
+            usual[stage] = len(groups), graph
+            groups.append(group)
+            continue
+        place, largest = usual[stage]
+        lines, sizes = differences(largest, graph)
         if lines:
             groups.append(group)
             findings.append(Finding("graphs", group.ranks, lines))
         else:
-            joined = tuple(sorted({*groups[0].ranks, *group.ranks}))
-            groups[0] = replace(groups[0], ranks=joined, uneven=groups[0].uneven or sizes)
+            joined = tuple(sorted({*groups[place].ranks, *group.ranks}))
+            groups[place] = replace(groups[place], ranks=joined, uneven=groups[place].uneven or sizes)
     done, problems = _exchanged(ranks, is_sample=len(ranks) < world)
-    everywhere = set.intersection(*map(set, unreached.values()))
-    some = _somewhere({rank: [name for name in names if name not in everywhere] for rank, names in unreached.items()})
-    return Ranks(
-        world,
-        tuple(one.rank.rank for one in ranks),
-        tuple(groups),
-        (*problems, *findings, *some),
-        done,
-        tuple(name for name in unreached[ranks[0].rank.rank] if name in everywhere),
-    )
+    nowhere, some = _without_gradient(unreached.values())
+    ranks_there = tuple(one.rank.rank for one in ranks)
+    return Ranks(world, ranks_there, tuple(groups), (*problems, *findings, *some), done, nowhere)
 
 
 def _group(members: Sequence[RankFile], graph: Graph) -> Group:
@@ -68,6 +66,7 @@ def _group(members: Sequence[RankFile], graph: Graph) -> Group:
         counts.saved_bytes,
         bounded(held) or counts.parameters,
         len(members[0].collectives),
+        stage=members[0].rank.stage,
     )
 
 
@@ -75,17 +74,26 @@ def _unreached(graph: Graph) -> tuple[str, ...]:
     return tuple(cut.names[0] for cut in graph.cuts if cut.names and not cut.is_place)
 
 
-def _somewhere(unreached: Mapping[int, Sequence[str]]) -> Iterator[Finding]:
-    """Of parameters without gradient on some ranks: the same ones together."""
-    ranks_of: defaultdict[str, list[int]] = defaultdict(list)
-    for rank, names in unreached.items():
-        for name in names:
-            ranks_of[name].append(rank)
+def _without_gradient(
+    unreached: Iterable[Mapping[int, Sequence[str]]],
+) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
+    """The parameters without gradient on all ranks of a stage, and those on some of them, the same ones together."""
+    nowhere: list[str] = []
     names_of: defaultdict[tuple[int, ...], list[str]] = defaultdict(list)
-    for name, ranks in ranks_of.items():
-        names_of[tuple(sorted(ranks))].append(name)
-    for ranks_without, names in sorted(names_of.items()):
-        yield Finding("cuts", ranks_without, (f"no gradient for {', '.join(names)}",))
+    for by_rank in unreached:
+        ranks_of: defaultdict[str, list[int]] = defaultdict(list)
+        for rank, names in by_rank.items():
+            for name in names:
+                ranks_of[name].append(rank)
+        for name, ranks in ranks_of.items():
+            if len(ranks) == len(by_rank):
+                nowhere.append(name)
+            else:
+                names_of[tuple(sorted(ranks))].append(name)
+    found = [
+        Finding("cuts", ranks, (f"no gradient for {', '.join(names)}",)) for ranks, names in sorted(names_of.items())
+    ]
+    return tuple(nowhere), tuple(found)
 
 
 def _exchanged(ranks: Sequence[RankFile], *, is_sample: bool) -> tuple[int, list[Finding]]:

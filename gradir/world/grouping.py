@@ -26,10 +26,10 @@ _MOST: Final = 5
 
 
 def alike(ranks: Sequence[RankFile]) -> list[list[RankFile]]:
-    """The ranks whose graphs have the same bytes, most first."""
-    found: dict[bytes, list[RankFile]] = defaultdict(list)
+    """The ranks of a stage whose graphs have the same bytes, most first."""
+    found: dict[tuple[int | None, bytes], list[RankFile]] = defaultdict(list)
     for one in ranks:
-        found[one.digest].append(one)
+        found[one.rank.stage, one.digest].append(one)
     return sorted(found.values(), key=lambda members: (-len(members), members[0].rank.rank))
 
 

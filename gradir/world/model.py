@@ -34,7 +34,7 @@ class Group(_Data, frozen=True):
     """Ranks whose graphs are the same, up to the sizes of their parts where ``uneven`` is set.
 
     ``saved_bytes`` is what the first of them keeps for backward, ``elements`` how many elements of parameters it holds,
-    and ``collectives`` how many it issues.
+    and ``collectives`` how many it issues. Of a pipeline, the graphs of one ``stage`` alone are compared.
     """
 
     ranks: tuple[int, ...]
@@ -44,6 +44,7 @@ class Group(_Data, frozen=True):
     elements: int
     collectives: int
     uneven: bool = False
+    stage: int | None = None
 
 
 class Ranks(_Data, frozen=True):

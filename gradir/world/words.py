@@ -54,7 +54,8 @@ def _markdown(ranks: Ranks) -> str:
     for group in ranks.groups:
         sizes = ", up to sizes" if group.uneven else ""
         cells = (group.nodes, group.edges, group.saved_bytes, group.elements, group.collectives)
-        lines.append(f"| {span(group.ranks)}{sizes} | {' | '.join(f'{cell:,}' for cell in cells)} |")
+        stage = "" if group.stage is None else f", stage {group.stage}"
+        lines.append(f"| {span(group.ranks)}{stage}{sizes} | {' | '.join(f'{cell:,}' for cell in cells)} |")
     for finding in ranks.findings:
         lines += ["", f"**{_title(finding)}**", ""]
         lines += [f"- {code_span(printable(line), None)}" for line in finding.lines]
@@ -76,8 +77,9 @@ def _headline(ranks: Ranks) -> str:
 
 def _group(group: Group) -> str:
     sizes = " up to sizes" if group.uneven else ""
+    stage = "" if group.stage is None else f", stage {group.stage}"
     return (
-        f"{span(group.ranks)}{sizes}: {counted(group.nodes, 'node')}, {counted(group.edges, 'edge')}, "
+        f"{span(group.ranks)}{stage}{sizes}: {counted(group.nodes, 'node')}, {counted(group.edges, 'edge')}, "
         f"{amount(group.saved_bytes)} bytes saved for backward, {amount(group.elements)} elements held, "
         f"{counted(group.collectives, 'collective')}"
     )

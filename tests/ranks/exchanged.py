@@ -12,6 +12,7 @@ from torch import distributed, nn
 from torch.distributed import _functional_collectives as functional
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.nn import functional as differentiable
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.parallel import DistributedDataParallel
@@ -107,6 +108,17 @@ def coalesced(x):
     return x
 
 
+def piped(rank: int, world: int):
+    """The graph of a stage, with what a schedule of four microbatches exchanges."""
+    model = Net().h[0] if rank else Net(blocks=1)
+    stage = PipelineStage(model, rank, world, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=lambda output, target: (output - target).square().mean())
+    first, last = [torch.ones(8, 4)] if rank == 0 else [], {"target": torch.zeros(8, 4)} if rank + 1 == world else {}
+    with gradir.record(model, collectives=True) as rec:
+        schedule.step(*first, **last)
+    return rec.with_collectives(gradir.capture(model, torch.ones(2, 4)))
+
+
 def main(rank: int, world: int) -> object:
     mesh = init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("dp", "tp"))
     tensors, data = mesh["tp"], mesh["dp"]
@@ -155,6 +167,7 @@ def main(rank: int, world: int) -> object:
             gradir.dumps(bare).decode(),
             gradir.dumps(real).decode(),
         ]
+    results["pipeline"] = gradir.dumps(piped(rank, world)).decode()
     # The last rank has no gradient for a branch: a real backward would wait for ever.
     apart = dryly(lambda: DistributedDataParallel(Branches(), bucket_cap_mb=1e-5), line, lambda model: nullcontext())
     results["apart"] = gradir.dumps(apart).decode()

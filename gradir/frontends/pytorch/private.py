@@ -277,6 +277,11 @@ FSDP_FORMS: Final = (
 _word(f"{_FSDP}._fsdp_param_group:reduce_grads", _SHARDED, _CHANGED, since="2.6")
 
 COLLECTIVES: Final = _C10D
+PIPELINES: Final = "torch.distributed.pipelining"
+_STAGES: Final = ("to tell the stage of a pipeline", "it is not told")
+MICROBATCHES: Final = _word(f"{PIPELINES}.schedules:_n_microbatches", *_STAGES)
+STAGES: Final = (_word(f"{PIPELINES}.schedules:_stages", *_STAGES), _word(f"{PIPELINES}.schedules:_stage", *_STAGES))
+"""Where a schedule has the stages of its process, or its only one."""
 _NOTING: Final = "to note what processes exchange"
 _NOTHING_NOTED: Final = "it cannot be noted"
 _RUNNING_NODE: Final = _word("torch._C._current_autograd_node", _NOTING, _NOTHING_NOTED)

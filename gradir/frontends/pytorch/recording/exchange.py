@@ -29,7 +29,7 @@ from gradir.frontends.pytorch.recording.unsent import unsent
 from gradir.frontends.texts import plain_text
 from gradir.ir import Collective, TensorMeta
 
-__all__ = ["Exchange", "ExchangeMode"]
+__all__ = ["Exchange", "ExchangeMode", "Pipeline"]
 
 _CALLED: Final[Mapping[str, str]] = {
     private.GATHER_WHOLE: "all_gather",
@@ -98,6 +98,14 @@ class _Message(NamedTuple):
     place: Place | None
 
 
+class Pipeline(NamedTuple):
+    """The first stage of a process in a pipeline, of how many, and the microbatches of a step."""
+
+    stage: int
+    stages: int
+    microbatches: int
+
+
 class Exchange:
     """What one thread exchanged, in order, and the groups that it met."""
 
@@ -105,6 +113,8 @@ class Exchange:
         self.timeline = timeline
         self.has_backward = False
         """Whether any of it was in a backward."""
+        self.pipeline: Pipeline | None = None
+        """The pipeline whose schedule sent or received."""
         self._messages: list[_Message] = []
         self._metadata = MetadataReader()
         self._places = Places()
@@ -116,6 +126,8 @@ class Exchange:
             phase, node, module, place = "backward", private.running_node(), None, None
         else:
             phase, node, module, place = "forward", None, self.timeline.current, self._place(frame)
+        if self.pipeline is None and private.PIPELINES in sys.modules:
+            self.pipeline = _pipeline_around(frame)
         for told in self._told(name, arguments, frame):
             self._messages.append(_Message(replace(told, phase=phase), group, node, module, place))
 
@@ -216,6 +228,24 @@ def _given(name: str, arguments: Mapping[str, Any]) -> list[torch.Tensor]:
         return []
     found = next((arguments[argument] for argument in _GIVEN if argument in arguments), ())
     return _tensors(found) or _tensors(arguments.get("output_tensors", ()))
+
+
+def _pipeline_around(frame: FrameType | None) -> Pipeline | None:
+    """The pipeline whose schedule runs a frame."""
+    while frame is not None:
+        schedule = frame.f_locals.get("self") if _is_in_pipelines(frame) else None
+        microbatches = getattr(schedule, private.MICROBATCHES, None)
+        several, lone = private.STAGES
+        stages = getattr(schedule, several, None) or [getattr(schedule, lone, None)]
+        if type(microbatches) is int and all(hasattr(stage, "stage_index") for stage in stages):
+            return Pipeline(min(stage.stage_index for stage in stages), stages[0].num_stages, microbatches)
+        frame = frame.f_back
+    return None
+
+
+def _is_in_pipelines(frame: FrameType) -> bool:
+    name = frame.f_globals.get("__name__")
+    return isinstance(name, str) and name.startswith(private.PIPELINES)
 
 
 def _reduction_of(arguments: Mapping[str, Any], frame: FrameType) -> str:
