@@ -176,8 +176,10 @@ def test_a_diff_is_written_to_a_file(capfd: Read) -> None:
 
 
 def test_a_diff_is_not_written_over_what_is_compared(capfd: Read) -> None:
-    for words in (["a.gir", "other.gir", "-o", "a.gir"], ["a.gir", "other.gir", "-o", "./other.gir"]):
+    for name in ("a", "other"):
+        Path(f"{name}.txt").write_bytes(Path(f"{name}.gir").read_bytes())
+    for words in (["a.txt", "other.gir", "-o", "a.txt"], ["a.gir", "other.txt", "-o", "./other.txt"]):
         assert main(["diff", *words]) == 2
         assert capfd.readouterr() == ("", f"gradir: {words[-1]}: is the input file; write to another\n")
-    assert gradir.load("a.gir") == everything()
-    assert gradir.load("other.gir") == edited()
+    assert gradir.load("a.txt") == everything()
+    assert gradir.load("other.txt") == edited()

@@ -16,7 +16,11 @@ from gradir.ir import Graph, Node, Producer, Source
 @pytest.mark.parametrize(
     ("framework", "version", "said"),
     [
-        ("jax", "1", "comparing a graph of torch 2.13.0 with one of jax 1\n"),
+        (
+            "jax",
+            "1",
+            "comparing a graph of torch 2.13.0 with one of jax 1; --vocabulary compares in words that both share\n",
+        ),
         ("torch", "3.0", "with one of torch 3.0; --normalize leaves out what that changes\n"),
         ("torch", "2.13.0", ""),
         ("", "", ""),

@@ -22,7 +22,7 @@ from gradir.vocabulary import Vocabulary
 __all__ = ["installed"]
 
 ROOT = Path(__file__).parent.parent
-FRAMEWORKS = re.compile(r"torch|jax|tensorflow|numpy", re.IGNORECASE)
+FRAMEWORKS = re.compile(r"torch(?!run)|jax|tensorflow|numpy", re.IGNORECASE)
 NODES = ["x", "y", "view:1", "add:1", "output"]
 
 SPEC = """
@@ -110,7 +110,7 @@ def test_a_snapshot_is_captured_by_the_front_end_that_claims_it(installed: Path,
 )
 def test_what_a_front_end_cannot_do_is_one_line(installed: Path, call: str, cannot: str) -> None:
     text = said(installed, f"from terms import Term; {call}")
-    assert re.fullmatch(rf"front-end 'terms' cannot {cannot}.*: of those installed torch can", text)
+    assert re.fullmatch(rf"front-end 'terms' cannot {cannot}.*: of those installed (jax and )?torch can", text)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,8 @@ def test_what_a_front_end_cannot_do_is_one_line(installed: Path, call: str, cann
 def test_an_option_that_a_front_end_lacks_is_one_line(installed: Path, folder: Path, option: str, cannot: str) -> None:
     spec = f"{folder / 'spec.py'}:make"
     done = gradir(installed, "capture", spec, option)
-    text = f"gradir: {spec}: front-end 'terms' cannot {cannot}: of those installed torch can\n"
+    others = "torch" if "--fake" in cannot or "--flow" in cannot else "jax and torch"
+    text = f"gradir: {spec}: front-end 'terms' cannot {cannot}: of those installed {others} can\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{text}loaded\n")
 
 
@@ -151,9 +152,8 @@ def test_the_help_says_which_front_ends_there_are_and_what_they_can_do(installed
 
 def test_what_nobody_claims_is_one_line_that_names_what_there_is(installed: Path) -> None:
     text = said(installed, "sys.modules['torch'] = None; gradir.capture([3])")
-    assert text.startswith(
-        "no front-end captures an object of type list: terms takes a term (terms is not loaded); torch "
-    )
+    assert text.startswith("no front-end captures an object of type list: jax takes a function and its arguments")
+    assert "; terms takes a term (terms is not loaded); torch " in text
     assert text.endswith("(torch is not installed: pip install 'gradir[torch]')")
 
 
@@ -162,7 +162,7 @@ def test_what_nobody_else_claims_is_left_to_the_only_one_that_is_loaded(installe
 
 
 def test_an_unknown_front_end_is_one_line(installed: Path) -> None:
-    text = "unknown front-end 'pytorch' (did you mean 'torch'?): choose from terms, torch"
+    text = "unknown front-end 'pytorch' (did you mean 'torch'?): choose from jax, terms, torch"
     assert said(installed, "gradir.capture(3, frontend='pytorch')") == text
 
 
@@ -294,7 +294,11 @@ def test_no_code_but_that_of_a_framework_names_one() -> None:
         for path in (ROOT / folder).rglob("*.py")
         if any(map(FRAMEWORKS.search, named_in_code(ast.parse(path.read_text(encoding="utf-8")))))
     }
-    apart = {name for name in found if name.startswith(("gradir/frontends/jax/", "gradir/frontends/pytorch/", "gradir/vocabulary/"))}
+    apart = {
+        name
+        for name in found
+        if name.startswith(("gradir/frontends/jax/", "gradir/frontends/pytorch/", "gradir/vocabulary/"))
+    }
     assert "gradir/frontends/pytorch/frontend.py" in apart
     assert sorted(found - apart) == []
 

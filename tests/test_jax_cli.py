@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,8 +23,8 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = {
     "jax_mlp.py:loss": ("b1 b2 w1 w2", 97),
     "jax_mlp.py:distilled": ("student.b1 student.b2 student.w1 student.w2", 194),
-    "jax_gpt.py:loss": (None, 232_064),
-    "jax_gpt.py:scanned": (None, 232_064),
+    "jax_gpt.py:loss": (None, 232_576),
+    "jax_gpt.py:scanned": (None, 232_576),
 }
 INPUTS = {
     "jax_mlp.py:score": (["float32[16]", "float32[4,16]"], "w"),
@@ -63,6 +66,18 @@ def test_an_example_is_captured_on_inputs(spec: str, tmp_path: Path) -> None:
     if "modules" in spec:
         assert graph.scopes[""].class_name == spec.rpartition(":")[2]
         assert {"hidden", "head"} <= set(graph.scopes)
+
+
+def test_the_readme_and_the_docstrings_name_these_examples() -> None:
+    named = set()
+    for document in (ROOT / "examples").glob("jax_*.py"):
+        named |= set(re.findall(r"examples/(jax_\w+\.py:\w+)", document.read_text(encoding="utf-8")))
+    for row in re.findall(
+        r"^\| (`jax_.*?) \|", (ROOT / "examples/README.md").read_text(encoding="utf-8"), re.MULTILINE
+    ):
+        file, *names = re.findall(r"`?([\w.]+\.py|:\w+)`", row.replace(".py:", ".py`:"))
+        named |= {file + name for name in names}
+    assert named == {*EXAMPLES, *INPUTS}
 
 
 def test_a_scanned_gpt_is_the_unrolled_one_with_rounds(tmp_path: Path) -> None:
@@ -173,3 +188,12 @@ def test_a_program_that_raises_is_shown_without_gradirs_part(
     assert done.returncode == 2
     assert "gradir/" not in done.stderr
     assert done.stderr.splitlines()[-1].endswith("raising raised ValueError: a problem in two lines")
+
+
+def test_the_benchmark_runs(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "jax_capture.py"), "--smoke"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    tables = [part.splitlines() for part in done.stdout.strip().split("\n\n")]
+    assert [len(lines) for lines in tables] == [6, 4]
+    assert all(len(line.split("|")) == len(lines[0].split("|")) for lines in tables for line in lines)

@@ -13,6 +13,7 @@ for package in ("jax", "flax", "equinox"):
 import jax  # noqa: E402
 import jax_oracle  # noqa: E402
 import jax_told  # noqa: E402
+import jax_verification  # noqa: E402
 from jax_models import MODELS, Model  # noqa: E402
 from jax_models.plain import BILLIONS, llama  # noqa: E402
 
@@ -88,3 +89,17 @@ def test_a_llama_of_seven_billion_parameters_needs_no_memory(scanned: bool, node
     assert len(jax_told.names(graph, "parameter").split()) == leaves
     assert graph.scopes[""].total == 6_738_415_616
     assert jax_told.held_bytes(graph) == jax_oracle.residual_bytes(jax_oracle.asked(loss, args))
+
+
+def test_the_table_of_the_docs_is_of_these_models_and_has_no_mismatch() -> None:
+    page = jax_verification.PAGE.read_text(encoding="utf-8")
+    _, _, rest = page.partition(jax_verification.BEGIN)
+    shown, _, _ = rest.partition(jax_verification.END)
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines() if line[:1] == "|"]
+    assert [row[0] for row in rows[2:-4]] == [*MODELS]
+    assert {row[-1] for row in rows[2:]} == {"0"}
+    if jax_verification.versions() in shown:
+        for row in rows[2:-4]:
+            graph = captured(MODELS[row[0]])
+            assert row[1] == str(len(graph.nodes))
+            assert row[5] == row[6] == f"{jax_told.held_bytes(graph):,}"

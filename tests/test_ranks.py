@@ -234,5 +234,6 @@ def test_the_command_writes_a_file_for_each_rank_with_what_it_exchanges(tmp_path
     assert not gradir.diff(*graphs)
     refused = command_on_ranks(["capture", "spec.py:loss", "-o", "run.gir"], 2, tmp_path)
     assert refused.returncode != 0
-    assert refused.stdout.count("-o run.gir: each of the 2 processes would write it") == 2
+    # The launcher ends the other one as soon as the first has ended.
+    assert "-o run.gir: each of the 2 processes would write it" in refused.stdout
     assert not (tmp_path / "run.gir").exists()

@@ -124,13 +124,14 @@ class _Listing:
 
     def _instances(self, change: Change) -> list[str]:
         """The modules that a rename with ``*`` in it is about."""
-        marks = change.id.split(".")
+        path = change.id
+        marks = path.split(".")
         if _ANY not in marks:
-            return [change.id]
+            return [path]
         before = self._comparison.renamed.before
         return [
             new
-            for old, new in self._renamed.get(without_indices(change.id), ())
+            for old, new in self._renamed.get(without_indices(path), ())
             if before(new) == old
             and all(mark in {_ANY, part} for mark, part in zip(marks, new.split("."), strict=True))
         ]

@@ -127,7 +127,11 @@ class Flattener:
         inside = self._body(context, "scan", length)
         loop = Loop(next(self._loops), length)
         inside = inside._replace(loops=(*context.loops, loop))
-        carries = [Value(value.aval, "carry", start=value, loops=inside.loops) for value in inputs[first:behind]]
+        # A loop that takes nothing which varies in those around it is run, and kept, once.
+        around = varying(*(value.loops for value in inputs))
+        carries = [
+            Value(value.aval, "carry", start=value, loops=varying(around, (loop,))) for value in inputs[first:behind]
+        ]
         slices = [
             Value(var.aval, "slice", start=value, loops=varying(value.loops, (loop,)))
             for value, var in zip(inputs[behind:], jaxpr.invars[behind:], strict=True)
@@ -138,9 +142,8 @@ class Flattener:
             carry.back = end
         attrs = plain_params({"length": length, "reverse": params["reverse"], "carries": len(carries)})
         joins = [[number] for number in range(len(ends))]
-        return self._record(
-            Record("scan", "scan", eqn, ends, context, attrs, joins=joins, carries=carries), context.loops
-        )
+        record = Record("scan", "scan", eqn, ends, context, attrs, joins=joins, carries=carries)
+        return self._record(record, around)
 
     def _cond(self, eqn: Any, inputs: list[Value], context: Context) -> list[Value]:
         branches, made = params_of(eqn)["branches"], len(eqn.outvars)
