@@ -1,4 +1,4 @@
-"""The table of docs/cases.md names tests that exist."""
+"""The tables of cases in docs name tests that exist."""
 
 from __future__ import annotations
 
@@ -7,15 +7,29 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-CASES = TESTS.parent / "docs" / "cases.md"
+DOCS = TESTS.parent / "docs"
+
+
+def tests_there() -> set[str]:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in TESTS.glob("test_*.py")]
+    return {node.name for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
 def test_the_table_of_cases_names_tests_that_exist() -> None:
-    rows = re.findall(r"^\| (\d+) \|.*\|(.*)\|(.*)\|$", CASES.read_text(encoding="utf-8"), re.MULTILINE)
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in TESTS.glob("test_*.py")]
-    tests = {node.name for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)}
+    cases = (DOCS / "cases.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \|.*\|(.*)\|(.*)\|$", cases, re.MULTILINE)
+    tests = tests_there()
     assert [int(number) for number, _, _ in rows] == list(range(1, 46))
     for number, named, result in rows:
         names = re.findall(r"`(\w+)`", named)
         assert set(names) <= tests, f"case {number}"
         assert names or "not yet" in result, f"case {number}"
+
+
+def test_the_table_of_several_processes_names_tests_that_exist() -> None:
+    section = (DOCS / "distributed.md").read_text(encoding="utf-8").partition("\n## Cases\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.*) \| .* \| (`.*`) \|$", section, re.MULTILINE)
+    assert len(rows) == section.count("\n| ") - 1
+    tests = tests_there()
+    for case, named in rows:
+        assert set(re.findall(r"`(\w+)`", named)) <= tests, case

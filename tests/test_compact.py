@@ -19,10 +19,10 @@ import gradir
 from gradir import codecs
 from gradir.codecs import encoding_of
 from gradir.codecs.compact.columns import pack
-from gradir.codecs.compact.layout import KEYS, KINDS, TABLES, columns_of
+from gradir.codecs.compact.layout import KEYS, KINDS, RANKS, TABLES, columns_of
 from gradir.codecs.document import MAGIC
 from gradir.errors import FormatError, GradirWarning
-from gradir.ir import Graph, Node, NonFinite, Ref, Saved, Scope, TensorMeta
+from gradir.ir import Collective, Graph, Node, NonFinite, Rank, Ref, Saved, Scope, TensorMeta
 from gradir.ir.validate import check
 
 
@@ -126,14 +126,15 @@ def test_defaults_are_the_default_objects() -> None:
     assert gradir.dumps(again) == gradir.dumps(everything())
 
 
-WRITTEN = tuple(key for key in KEYS if key not in {"rank", "collectives"})
-"""The keys of a document of a process that is alone."""
+def of_a_rank() -> Graph:
+    """One with every key."""
+    return replace(everything(), rank=Rank(0, 2), collectives=(Collective("forward", "barrier", "world"),))
 
 
 def test_the_document_is_plain_messagepack() -> None:
     document = opened(everything())
-    assert tuple(document) == WRITTEN
-    assert [key for key in KEYS if key in WRITTEN] == [*WRITTEN]
+    assert tuple(document) == tuple(key for key in KEYS if key not in RANKS)
+    assert tuple(opened(of_a_rank())) == KEYS
     for name, record in TABLES.items():
         assert {*document[name]} == {KINDS, *columns_of(record)}
     assert document["format"] == "gir"
@@ -264,9 +265,10 @@ def repeated(key: str, value: object, place: int | None = None, document: dict[s
 
 
 @pytest.mark.parametrize("place", [None, 7, 4])
-@pytest.mark.parametrize("key", WRITTEN)
+@pytest.mark.parametrize("key", KEYS)
 def test_a_key_that_comes_again_is_refused(key: str, place: int | None) -> None:
-    data = repeated(key, opened(everything())[key], place)
+    document = opened(of_a_rank())
+    data = repeated(key, document[key], place, document)
     for read in (gradir.loads, codecs.survey):
         with pytest.raises(FormatError, match=r"the key '\w+' is repeated or out of order; the order is format, vers"):
             read(data)

@@ -63,7 +63,8 @@ class Exchanged:
         rank = rank_of(self.groups, self._modules, self._device)
         pipeline = next(filter(None, (exchange.pipeline for exchange in self._exchanges.values())), None)
         if rank is not None and pipeline is not None:
-            rank = replace(rank, **pipeline._asdict())
+            stage, stages, microbatches = pipeline
+            rank = replace(rank, stage=stage, stages=stages, microbatches=microbatches)
         if found and rank is None:
             raise CaptureError("the process group is gone: capture before destroy_process_group")
         return replace(graph, rank=rank, collectives=tuple(found))
