@@ -265,7 +265,7 @@ def said(compared: str) -> Callable[[Node], Hashable]:
 
     >>> from gradir.ir import TensorMeta
     >>> said("type")(Node("x", outputs=(TensorMeta("float32"),)))
-    (TensorMeta(dtype='float32', shape=None, device='cpu', layout='strided'),)
+    (TensorMeta(dtype='float32', shape=None, device='cpu', layout='strided', placements=()),)
     """
     values = attrgetter(*own_fields(compared))
     if not any(isinstance(getattr(_BLANK, name), dict) for name in own_fields(compared)):
