@@ -23,7 +23,7 @@ def are_known(leaves: Sequence[Any]) -> bool:
 
 
 def drawn(leaves: Sequence[Any]) -> list[Any]:
-    """The leaves, with numbers in place of those that have none: floats from a normal distribution, zeros else."""
+    """The leaves, with numbers in place of those that have none: floats from a normal distribution, else 0 and 1."""
     return [leaf if are_known([leaf]) else _number(leaf, place) for place, leaf in enumerate(leaves)]
 
 
@@ -68,4 +68,5 @@ def _number(leaf: Any, place: int) -> Any:
         return (real + 1j * imaginary).astype(leaf.dtype)
     if jax.dtypes.issubdtype(leaf.dtype, np.inexact):
         return jax.random.normal(key, leaf.shape, jnp.float32).astype(leaf.dtype)
-    return jnp.zeros(leaf.shape, leaf.dtype)
+    # What any table has rows for, and not all the same: attention to equal tokens moves no query.
+    return jax.random.bernoulli(key, shape=leaf.shape).astype(leaf.dtype)
