@@ -334,8 +334,10 @@ def test_verify_says_that_it_only_traced() -> None:
 def test_numbers_are_drawn_that_tell_of_attention() -> None:
     from gradir.frontends.jax.values import drawn
 
-    ids, mask = drawn([jax.ShapeDtypeStruct((64,), dtype) for dtype in (jnp.int32, jnp.bool_)])
-    assert (set(ids.tolist()), set(mask.tolist())) == ({0, 1}, {False, True})
+    shapes = [((2, 2), jnp.int32), ((2,), jnp.bool_), ((), jnp.int32), ((0,), jnp.int32)]
+    found = drawn([jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes])
+    assert [each.tolist() for each in found] == [[[1, 0], [1, 0]], [True, False], 1, []]
+    assert [(each.shape, each.dtype) for each in found] == shapes
 
 
 SPECS = """
