@@ -39,6 +39,7 @@ __all__ = [
     "releasing",
     "running",
     "seeding",
+    "unable",
     "watching",
 ]
 
@@ -72,6 +73,13 @@ def able(name: str, ability: type[AbilityT]) -> AbilityT:
     raise CaptureError(
         f"front-end {name!r} cannot {ABILITIES[ability]}: of those installed {' and '.join(others) or 'none'} can"
     )
+
+
+def unable(ability: type) -> Iterator[str]:
+    """What the front-ends cannot do whose framework the program has loaded, in words."""
+    for name, kind in _loaded().items():
+        if not issubclass(kind, ability):
+            yield f"front-end {name!r} cannot {ABILITIES[ability]}"
 
 
 @cache

@@ -207,8 +207,11 @@ class _Run:
 
 
 def _called(calls: int, step: int) -> str:
+    from gradir.abilities import Watches
+    from gradir.choosing import unable
     from gradir.ir.text import counted
 
     if not calls:
-        return "never called backward in this process"
+        why = " and ".join(unable(Watches))
+        return f"never called backward in this process{why and f' ({why})'}"
     return f"called backward {counted(calls, 'time')}, and --step is {step}"

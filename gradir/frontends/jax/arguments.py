@@ -144,7 +144,7 @@ def _label(path: Sequence[Any], numbers: Sequence[int], names: Sequence[str]) ->
     if number is None:
         return path_text(path[1:])
     name = names[number]
-    if number in numbers and len(numbers) == 1:
+    if not name or (number in numbers and len(numbers) == 1):
         return inside or name
     return f"{name}.{inside}" if inside else name
 

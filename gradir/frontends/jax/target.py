@@ -122,15 +122,21 @@ def _of_module(module: Any, given: Sequence[tuple[str | None, jax.ShapeDtypeStru
     name = type(module).__name__
     if not given:
         raise SpecError(f"{name} is a module: say what to run it on, such as --input 'float32[1,3]'")
-    positional = [value for key, value in given if key is None]
-    named = {key: value for key, value in given if key is not None}
+    positional: list[Any] = [value for word, value in given if word is None]
+    named: dict[str, Any] = {word: value for word, value in given if word is not None}
     linen = sys.modules.get("flax.linen")
+    has_aux = False
     if linen is not None and isinstance(module, linen.Module):
-        init = partial(jax.eval_shape, module.init, jax.random.key(seed), *positional, **named)
-        variables = called(init, f"{name}.init")
-        return called(partial(trace, module.apply, (variables, *positional), named), name)
+        key = jax.random.key(seed)
+        init = partial(jax.eval_shape, module.init, key, *positional, **named)
+        variables: Mapping[str, Any] = called(init, f"{name}.init")
+        positional = [variables, *positional]
+        # A dropout draws from the key, and what a layer counts is returned beside the output.
+        written = [collection for collection in variables if collection != "params"]
+        has_aux = bool(written)
+        named = {**named, "rngs": {"params": key}, "mutable": written or False}
     call = call_of(module, positional)
-    return called(partial(trace, call.fn, call.args, named), name)
+    return called(partial(trace, call.fn, call.args, named, has_aux=has_aux), name)
 
 
 def _module(target: Any, seed: int) -> Any:
@@ -138,11 +144,25 @@ def _module(target: Any, seed: int) -> Any:
     linen, nnx, equinox = (sys.modules.get(name) for name in ("flax.linen", "flax.nnx", "equinox"))
     kind = target if isinstance(target, type) else type(target)
     name = told(target)
-    for library, makes in (
-        (linen, target),
-        (nnx, lambda: nnx is not None and nnx.eval_shape(lambda: target(rngs=nnx.Rngs(seed)))),
-        (equinox, lambda: equinox is not None and equinox.filter_eval_shape(target, key=jax.random.key(seed))),
-    ):
-        if library is not None and issubclass(kind, library.Module):
-            return called(makes, name) if kind is target else target
-    return None
+    if not any(library is not None and issubclass(kind, library.Module) for library in (linen, nnx, equinox)):
+        return None
+    if kind is not target:
+        return target
+    if nnx is not None and issubclass(kind, nnx.Module):
+        return called(partial(nnx.eval_shape, lambda: target(**_taken(kind, rngs=nnx.Rngs(seed)))), name)
+    if equinox is not None and issubclass(kind, equinox.Module):
+        make = partial(target, **_taken(kind, key=jax.random.key(seed)))
+        return called(partial(equinox.filter_eval_shape, make), name)
+    return called(target, name)
+
+
+def _taken(kind: type, **offered: Any) -> dict[str, Any]:
+    """What a class takes of the arguments that are offered."""
+    try:
+        # A class of modules is called by its metaclass, which takes anything.
+        parameters = inspect.signature(getattr(kind, "__init__", kind)).parameters
+    except (ValueError, TypeError):
+        return offered
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return offered
+    return {name: value for name, value in offered.items() if name in parameters}

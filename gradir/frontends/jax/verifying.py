@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax import tree_util
 
+from gradir.errors import warn
 from gradir.frontends.jax.live import LiveGraph
 from gradir.frontends.jax.reading.jaxprs import abstract, bytes_of, elements_of, is_inexact
 from gradir.frontends.jax.reading.probe import Traced, traced_pullback
@@ -28,7 +29,8 @@ def verify(live: LiveGraph) -> Verification:
 
     A leaf whose gradient in a real backward is not zero must be in the graph, and the whole `jax.vjp`, traced, must
     hand a gradient to each leaf of the graph. What the graph holds must be as many bytes as the distinct values that
-    the whole `jax.vjp` keeps. Leaves without numbers get drawn ones, unless they are too many.
+    the whole `jax.vjp` keeps. Leaves without numbers get drawn ones; where they are too many, a warning says that the
+    backward was traced alone.
 
     Raises:
         CaptureError: the backward cannot run.
@@ -67,8 +69,11 @@ def _wrong_leaves(live: LiveGraph, whole: Traced) -> Iterator[str]:
 
 def _moved(live: LiveGraph) -> list[bool]:
     """Of each differentiated leaf whether a real backward gives it anything but zero."""
-    unknown = [leaf for leaf in (*live.differentiated, *live.others) if not are_known([leaf])]
-    if any(elements_of(leaf) is None for leaf in unknown) or sum(elements_of(leaf) or 0 for leaf in unknown) > _MOST:
+    sizes = [elements_of(leaf) for leaf in (*live.differentiated, *live.others) if not are_known([leaf])]
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes) or sum(known) > _MOST:
+        why = f"they are more than {_MOST:,}" if len(known) == len(sizes) else "the size of some is not known"
+        warn(f"verified by tracing alone: no numbers are drawn for leaves that have none, since {why}")
         return [False] * len(live.differentiated)
     found = gradients(live.fn, drawn(live.differentiated), drawn(live.others))
     return [bool(np.any(np.asarray(gradient) != 0)) for gradient in found]

@@ -43,7 +43,13 @@ def block_of(path: str) -> list[str]:
 
 
 @model(
-    ":Normed", "blocks:", *block_of("blocks.0"), *block_of("blocks.1"), "bn:BatchNorm", "drop:Dropout", "head:Linear"
+    ":Normed",
+    "blocks:List*0",
+    *block_of("blocks.0"),
+    *block_of("blocks.1"),
+    "bn:BatchNorm",
+    "drop:Dropout",
+    "head:Linear",
 )
 def residual_mlp_with_batch_norm_and_dropout() -> Any:
     return lambda model, x: (model(x) ** 2).mean(), (Normed(nnx.Rngs(0)), S((4, 8), f32))

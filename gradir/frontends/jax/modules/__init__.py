@@ -33,7 +33,10 @@ class Call(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A function of pytrees of arrays, its arguments, what notes its modules, and the names of its arguments."""
+    """A function of pytrees of arrays, its arguments, what notes its modules, and the names of its arguments.
+
+    Leaves of an argument whose name is empty are called by their path in it alone.
+    """
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]
@@ -68,12 +71,29 @@ def called(target: Any, inputs: Sequence[Any]) -> Call:
 
 def prepared(fn: Callable[..., Any], args: Sequence[Any], argnums: Sequence[int]) -> Prepared:
     """What is to be traced in place of a function and its arguments, and what is to be entered around the trace."""
-    call = Call(fn, tuple(args), argument_names(fn, len(args)))
+    names = argument_names(fn, len(args))
     watch = ModuleWatch()
-    for library, known in _loaded():
+    libraries = _loaded()
+    call = Call(_told(fn, names, argnums, watch) if libraries else fn, tuple(args), names)
+    for library, known in libraries:
         known.note_modules(library, watch, call.args)
         call = known.without_modules(library, call, argnums)
     return Prepared(call.fn, call.args, watch, call.names)
+
+
+def _told(
+    fn: Callable[..., Any], names: Sequence[str], argnums: Sequence[int], watch: ModuleWatch
+) -> Callable[..., Any]:
+    """A function that tells a watch its arguments, each with the path that its leaves begin with."""
+    is_only = len(argnums) == 1
+    starts = ["" if is_only and number in argnums else name for number, name in enumerate(names)]
+
+    def telling(*args: Any, **named: Any) -> Any:
+        watch.given([*zip(starts, args, strict=True), *named.items()])
+        return fn(*args, **named)
+
+    telling.__name__ = getattr(fn, "__name__", type(fn).__name__)
+    return telling
 
 
 def argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+from jax import tree_util
 
 from gradir.frontends.jax.modules import Call
-from gradir.frontends.jax.modules.watch import ModuleWatch, WrappedCalls, subclasses
+from gradir.frontends.jax.modules.watch import ModuleWatch
+from gradir.frontends.jax.modules.wrapping import WrappedCalls, below
 
 __all__ = ["call_of", "note_modules", "without_modules"]
 
@@ -19,8 +20,8 @@ def call_of(equinox: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
     return Call(_call, (target, *inputs)) if _is_module(equinox, target) else None
 
 
-def _call(model: Any, *inputs: Any) -> Any:
-    return model(*inputs)
+def _call(model: Any, *inputs: Any, **named: Any) -> Any:
+    return model(*inputs, **named)
 
 
 def without_modules(equinox: Any, call: Call, argnums: Sequence[int]) -> Call:  # noqa: ARG001
@@ -34,25 +35,22 @@ def note_modules(equinox: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> Non
     def is_module(value: object) -> bool:
         return _is_module(equinox, value)
 
-    def paths_of(root: Any) -> dict[int, str]:
-        found, left = {}, [(root, "")]
+    def modules_of(value: Any) -> Iterator[tuple[str, Any]]:
+        left: list[tuple[str, Any]] = [("", value)]
         while left:
-            module, path = left.pop()
-            found[id(module)] = path
-            inside = jax.tree_util.tree_flatten_with_path(
-                module, is_leaf=lambda value, module=module: is_module(value) and value is not module
+            path, outer = left.pop()
+            if is_module(outer):
+                yield path, outer
+            inside = tree_util.tree_flatten_with_path(
+                outer, is_leaf=lambda value, outer=outer: is_module(value) and value is not outer
             )[0]
-            for keys, value in inside:
-                if is_module(value):
-                    name = jax.tree_util.keystr(keys, simple=True, separator=".")
-                    left.append((value, f"{path}.{name}" if path else name))
-        return found
+            for keys, each in inside:
+                if is_module(each) and each is not outer:
+                    left.append((below(path, tree_util.keystr(keys, simple=True, separator=".")), each))
 
-    def noting() -> AbstractContextManager[object]:
-        own = (kind for kind in subclasses(equinox.Module) if not _is_wrapper(kind))
-        return WrappedCalls(watch, own, paths_of)
-
-    watch.while_traced(noting)
+    calls = WrappedCalls(watch, equinox.Module, modules_of, is_noted=lambda kind: not _is_wrapper(kind))
+    watch.while_traced(lambda: calls)
+    watch.when_given(calls.give)
     watch.arrays_only = any(map(is_module, jax.tree_util.tree_leaves(args, is_leaf=is_module)))
 
 
@@ -62,4 +60,5 @@ def _is_module(equinox: Any, value: object) -> bool:
 
 def _is_wrapper(kind: type) -> bool:
     """Whether it is a function that equinox has changed, as filter_jit does, which is a module by its class alone."""
-    return kind.__module__.startswith("equinox.") and kind.__name__.startswith("_")
+    name = kind.__name__
+    return kind.__module__.startswith("equinox.") and (name.startswith("_") or name in ("BoundMethod", "Partial"))

@@ -1,20 +1,34 @@
-"""Modules of flax.linen, which give their operations a scope by themselves."""
+"""Modules of flax.linen, which tell of their calls by themselves, and have their arrays beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
+
+from jax import tree_util
 
 from gradir.frontends.jax.modules import Call
 from gradir.frontends.jax.modules.watch import ModuleWatch
+from gradir.frontends.jax.modules.wrapping import below
 
 __all__ = ["call_of", "note_modules", "without_modules"]
 
 
 def call_of(linen: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
-    """The call of a module on its variables and inputs: ``module.apply``."""
-    return Call(target.apply, inputs) if isinstance(target, linen.Module) else None
+    """The call of a module on its variables and inputs; what it has beside parameters is not differentiated."""
+    if not isinstance(target, linen.Module):
+        return None
+    variables = inputs[0] if inputs else None
+    if not isinstance(variables, Mapping) or "params" not in variables:
+        return Call(target.apply, inputs)
+    others = {name: collection for name, collection in variables.items() if name != "params"}
+    return Call(partial(_applied, target), (variables["params"], others, *inputs[1:]))
+
+
+def _applied(module: Any, params: Any, variables: Any, *args: Any, **named: Any) -> Any:
+    return module.apply({"params": params, **variables}, *args, **named)
 
 
 def without_modules(linen: Any, call: Call, argnums: Sequence[int]) -> Call:  # noqa: ARG001
@@ -23,18 +37,66 @@ def without_modules(linen: Any, call: Call, argnums: Sequence[int]) -> Call:  # 
 
 
 def note_modules(linen: Any, watch: ModuleWatch, args: tuple[Any, ...]) -> None:  # noqa: ARG001
-    """Have the watch note every module that is called; the root's own name is no part of a path."""
-
-    def note(call: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
-        module = context.module
-        if context.method_name == "__call__":
-            if not module.path:
-                watch.root = module.name or type(module).__name__
-            watch.note(".".join(module.path), type(module))
-        return call(*args, **kwargs)
+    """Have every call of a module stand in the scope of its path, below the argument that has its parameters."""
+    noted = _Noted(watch)
 
     def noting() -> AbstractContextManager[object]:
-        intercepted: AbstractContextManager[object] = linen.intercept_methods(note)
+        intercepted: AbstractContextManager[object] = linen.intercept_methods(noted)
         return intercepted
 
     watch.while_traced(noting)
+    watch.when_given(noted.give)
+
+
+class _Noted:
+    """What intercepts methods. A module's own place is below that of the one which was applied."""
+
+    def __init__(self, watch: ModuleWatch) -> None:
+        self._watch = watch
+        self._leaves: dict[int, tuple[object, str]] = {}
+        self._places: list[str] = []
+
+    def give(self, arguments: Sequence[tuple[str, Any]]) -> None:
+        """The function that is traced has these arguments; the leaves are kept, so that none has another's identity."""
+        for path, value in arguments:
+            for keys, leaf in tree_util.tree_flatten_with_path(value)[0]:
+                if hasattr(leaf, "dtype"):
+                    self._leaves[id(leaf)] = leaf, below(path, _text(keys).removeprefix("params."))
+
+    def __call__(self, call: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
+        """Run a method of a module."""
+        module, method = context.module, context.method_name
+        if module.scope is None:
+            return call(*args, **kwargs)
+        inside = ".".join(module.path)
+        place = self._places[-1] if inside and self._places else self._place(module)
+        path = below(place, inside)
+        if method == "__call__":
+            self._watch.note(path, type(module))
+        else:
+            self._watch.note_class(path, type(module))
+        is_running = self._watch.running[-1:] == [path]
+        shown = path if method == "__call__" or is_running or not inside else f"{path}.{method}"
+        self._places.append(place)
+        try:
+            with self._watch.inside(shown):
+                return call(*args, **kwargs)
+        finally:
+            self._places.pop()
+
+    def _place(self, module: Any) -> str:
+        """Where the parameters of a module that is applied stand in the arguments."""
+        found = tree_util.tree_flatten_with_path(module.variables.get("params", {}))[0]
+        for keys, leaf in found[:1]:
+            inside, (_, path) = _text(keys), self._leaves.get(id(leaf), (None, ""))
+            if path.endswith(f".{inside}"):
+                return path.removesuffix(f".{inside}")
+            if path:
+                return ""
+        # A transformation has made others of them.
+        return self._places[-1] if self._places else self._watch.running[-1] if self._watch.running else ""
+
+
+def _text(keys: Any) -> str:
+    text: str = tree_util.keystr(keys, simple=True, separator=".")
+    return text

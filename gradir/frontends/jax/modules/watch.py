@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from functools import wraps
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from itertools import count
+from typing import Any, Final
 
 import jax
 
 from gradir.frontends.texts import plain_text
 
-__all__ = ["ModuleWatch", "WrappedCalls", "subclasses"]
+__all__ = ["ModuleWatch"]
+
+_MARK: Final = "gradir module "
+"""What the scope of a module begins with. The number of its path follows: a path may hold what a scope may not."""
+
+_TRACES: Final = count()
 
 
 class ModuleWatch(ExitStack):
@@ -25,111 +29,76 @@ class ModuleWatch(ExitStack):
         super().__init__()
         self.classes: dict[str, str] = {}
         self.calls: dict[str, int] = {}
-        self.root = ""
         self.arrays_only = False
+        self.running: list[str] = []
+        self._paths: dict[str, int] = {}
         self._later: list[Callable[[], AbstractContextManager[object]]] = []
+        self._given: list[Callable[[Sequence[tuple[str, Any]]], None]] = []
 
     def while_traced(self, context: Callable[[], AbstractContextManager[object]]) -> None:
         """Have a context entered with the watch, and left with it."""
         self._later.append(context)
 
+    def when_given(self, look: Callable[[Sequence[tuple[str, Any]]], None]) -> None:
+        """Have the traced arguments looked at before the function runs, each with the path of what is in it."""
+        self._given.append(look)
+
+    def given(self, arguments: Sequence[tuple[str, Any]]) -> None:
+        """The function is called with these arguments."""
+        for look in self._given:
+            look(arguments)
+
     def __enter__(self) -> ModuleWatch:
         super().__enter__()
-        for context in self._later:
-            self.enter_context(context())
+        try:
+            if self._later:
+                self.enter_context(_traced_anew())
+            for context in self._later:
+                self.enter_context(context())
+        except BaseException:
+            self.close()
+            raise
         return self
+
+    def note_class(self, path: str, kind: type) -> None:
+        """A module of a class is at a path."""
+        self.classes.setdefault(path, plain_text(kind.__name__))
 
     def note(self, path: str, kind: type) -> None:
         """A module of a class was called."""
-        self.classes.setdefault(path, plain_text(kind.__name__))
+        self.note_class(path, kind)
         self.calls[path] = self.calls.get(path, 0) + 1
+
+    @contextmanager
+    def inside(self, path: str) -> Iterator[None]:
+        """A module runs: what is traced is in its scope, whatever scopes are around it."""
+        number = self._paths.setdefault(path, len(self._paths))
+        self.running.append(path)
+        try:
+            with jax.named_scope(f"{_MARK}{number}"):
+                yield
+        finally:
+            self.running.pop()
 
     def module_path(self, parts: tuple[str, ...]) -> tuple[str, ...]:
         """The components of a module's path, from the scopes around an equation.
 
-        Equinox gives its own layers a scope each, of their class, beside the one of their place. A module of linen that
-        is handed to another runs in the scopes of that one, and has its own path at the end of them.
+        Scopes that a program names inside a module stand below it, but for those of equinox, which gives its own layers
+        a scope each, of their class.
         """
-        named = tuple(part for part in parts if not part.startswith("eqx.nn."))
-        named = named[1:] if self.root and named[:1] == (self.root,) else named
-        for end in range(len(named), 0, -1):
-            for start in range(end):
-                if ".".join(named[start:end]) in self.classes:
-                    return named[start:]
-        return named
+        marks = [place for place, part in enumerate(parts) if part.startswith(_MARK)]
+        path = [*self._paths][int(parts[marks[-1]].removeprefix(_MARK))] if marks else ""
+        inside = parts[marks[-1] + 1 :] if marks else parts
+        below = (part for part in inside if not part.startswith("eqx.nn."))
+        return (*(path.split(".") if path else ()), *below)
 
 
-class _Running(NamedTuple):
-    paths: Mapping[int, str]
-    path: str
-    module: object
-
-
-class WrappedCalls(ExitStack):
-    """While it is entered, every call of a module stands in a scope: its path below the module that was called first.
-
-    ``paths_of`` gives the paths of the modules in one by identity, and ``path_of`` that of one which is in none of
-    them, such as a copy. The thread that enters it is the one whose calls are noted.
-    """
-
-    def __init__(
-        self,
-        watch: ModuleWatch,
-        classes: Iterable[type],
-        paths_of: Callable[[Any], Mapping[int, str]],
-        path_of: Callable[[Any], str | None] = lambda module: None,  # noqa: ARG005
-    ) -> None:
-        super().__init__()
-        self._watch = watch
-        self._classes = [kind for kind in dict.fromkeys(classes) if "__call__" in vars(kind)]
-        self._paths_of = paths_of
-        self._path_of = path_of
-        self._running: list[_Running] = []
-        self._thread = 0
-
-    def __enter__(self) -> WrappedCalls:
-        super().__enter__()
-        self._thread = threading.get_ident()
-        for kind in self._classes:
-            call = vars(kind)["__call__"]
-            # A class may forbid setting what its instances may not change.
-            self.callback(type.__setattr__, kind, "__call__", call)
-            type.__setattr__(kind, "__call__", self._wrapped(call))
-        return self
-
-    def _wrapped(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(call)
-        def scoped(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() != self._thread or (self._running and self._running[-1].module is module):
-                return call(module, *args, **kwargs)
-            with self._scope_of(module):
-                return call(module, *args, **kwargs)
-
-        return scoped
-
-    def _scope_of(self, module: Any) -> AbstractContextManager[object]:
-        outer = self._running[-1] if self._running else None
-        paths = self._paths_of(module) if outer is None else outer.paths
-        path = paths.get(id(module))
-        if path is None:
-            path = self._path_of(module)
-        if path is None:
-            return nullcontext()
-        self._watch.note(path, type(module))
-        above = f"{outer.path}." if outer is not None and outer.path else ""
-        relative = path.removeprefix(above)
-        scope = ExitStack()
-        self._running.append(_Running(paths, path, module))
-        scope.callback(self._running.pop)
-        if relative:
-            scope.enter_context(jax.named_scope(relative))
-        return scope
-
-
-def subclasses(kind: type) -> Iterator[type]:
-    """A class and all that are derived from it, some of them perhaps twice."""
-    left = [kind]
-    while left:
-        found = left.pop()
-        yield found
-        left += type.__subclasses__(found)
+def _traced_anew() -> AbstractContextManager[object]:
+    """Have JAX trace what it has traced before, in which no module would be noted, and keep none of it for others."""
+    try:
+        from jax.experimental.xla_metadata import set_xla_metadata
+    except ImportError:
+        return nullcontext()
+    told: Any = set_xla_metadata
+    context: AbstractContextManager[object] = told(gradir_trace=str(next(_TRACES)))
+    return context

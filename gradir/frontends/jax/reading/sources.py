@@ -15,6 +15,8 @@ from gradir.ir import Source
 __all__ = ["Sources", "place_text"]
 
 _OWN: Final = f"{Path(sys.modules['gradir'].__file__ or '').parent}{os.sep}"
+_AROUND: Final = f"{Path(__file__).parents[1] / 'modules'}{os.sep}"
+"""What runs between two functions of the user, around the call of a module."""
 
 _USER, _LIBRARY, _GRADIR = range(3)
 
@@ -46,9 +48,14 @@ class Sources:
     def _kind(self, file: str) -> int:
         kind = self._kinds.get(file)
         if kind is None:
-            kind = _GRADIR if file.startswith(_OWN) else _LIBRARY if is_installed(file) else _USER
-            self._kinds[file] = kind
+            kind = self._kinds[file] = _kind_of(file)
         return kind
+
+
+def _kind_of(file: str) -> int:
+    if file.startswith(_OWN):
+        return _LIBRARY if file.startswith(_AROUND) else _GRADIR
+    return _LIBRARY if is_installed(file) else _USER
 
 
 def place_text(source: Source | None) -> str:
