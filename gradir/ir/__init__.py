@@ -6,18 +6,17 @@ from gradir.ir.build import Builder
 from gradir.ir.graph import Edge, Graph
 from gradir.ir.model import (
     AttrValue,
-    Collective,
     Cut,
     Node,
     NonFinite,
     Producer,
-    Rank,
     Ref,
     Saved,
     Scope,
     Source,
     TensorMeta,
 )
+from gradir.ir.ranks import Collective, Rank
 
 __all__ = [
     "AttrValue",

@@ -12,8 +12,9 @@ from gradir.ir.excerpt import shortened
 from gradir.ir.graph import Graph
 from gradir.ir.ids import whole_name
 from gradir.ir.marks import is_focus, left_out
-from gradir.ir.model import BESIDE, Collective, Cut, Node
+from gradir.ir.model import BESIDE, Cut, Node
 from gradir.ir.module_tree import common_path, upwards
+from gradir.ir.ranks import Collective
 from gradir.ir.text import counted, printable
 
 __all__ = ["FLOW", "Stub", "counts_text", "cut_text", "lacking_flow", "renamed_collectives", "renamed_cuts", "stubs"]

@@ -16,7 +16,8 @@ from gradir.errors import GraphError
 from gradir.ir.edges import Edge, Edges
 from gradir.ir.excerpt import excerpt
 from gradir.ir.frozen import NOTHING, FrozenDict, frozen
-from gradir.ir.model import Collective, Cut, Node, Producer, Rank, Scope
+from gradir.ir.model import Cut, Node, Producer, Scope
+from gradir.ir.ranks import Collective, Rank
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -1,8 +1,8 @@
-"""The records of GIR 1.x: what one node, one tensor, one scope is.
+"""The records of GIR 1.x: what one node, one tensor, one scope is; those of processes are in `gradir.ir.ranks`.
 
-A field is declared here and nowhere else. Its type is what may be saved, its place the order of the keys of a file, and
-a field that holds its default is left out of the file. `About` says what else is to be known of it. All that works by
-fields (the checks, both forms of a file, versions, the diff, the exporters) asks `gradir.ir.fields`.
+A field is declared with its record and nowhere else. Its type is what may be saved, its place the order of the keys of
+a file, and a field that holds its default is left out of the file. `About` says what else is to be known of it. All
+that works by fields (the checks, both forms of a file, versions, the diff, the exporters) asks `gradir.ir.fields`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from gradir.ir.frozen import NOTHING, FrozenDict, frozen
 
 __all__ = [
     "BESIDE",
+    "HAS_MANY_EMPTY_TUPLES",
     "MOST",
     "ROLES",
     "About",
     "AttrScalar",
     "AttrValue",
-    "Collective",
     "Cut",
     "Node",
     "NonFinite",
     "Producer",
-    "Rank",
     "Ref",
     "Saved",
     "Scope",
@@ -60,7 +59,8 @@ _FUNCTION: Final = "function"
 _CPU: Final = "cpu"
 _STRIDED: Final = "strided"
 _HELD: Final = "held"
-_HAS_MANY_EMPTY_TUPLES: Final = sys.version_info < (3, 11)
+HAS_MANY_EMPTY_TUPLES: Final = sys.version_info < (3, 11)
+"""Whether this Python makes empty tuples that are not the one that is a field's default."""
 
 MOST: Final = 2**63 - 1
 """The largest number of a file. A size or a sum that is larger is beyond counting, and this stands for it."""
@@ -114,7 +114,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 
 def share_empty_tuples(record: Record) -> None:
-    """Python 3.10 makes empty tuples that are not the one that is a field's default."""
+    """Put the one empty tuple that is a field's default in place of others: see `HAS_MANY_EMPTY_TUPLES`."""
     for field in record.__struct_fields__:
         if getattr(record, field) == ():
             force_setattr(record, field, ())
@@ -155,7 +155,7 @@ class TensorMeta(Record, frozen=True, gc=False):
     placements: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if _HAS_MANY_EMPTY_TUPLES:
+        if HAS_MANY_EMPTY_TUPLES:
             share_empty_tuples(self)
         if self.device is not _CPU and self.device == _CPU:
             force_setattr(self, "device", _CPU)
@@ -258,7 +258,7 @@ class Node(Record, frozen=True, gc=False, rename={"inputs": "in", "outputs": "ou
             force_setattr(self, "attrs", frozen(attrs))
         if self.ext is not NOTHING:
             force_setattr(self, "ext", frozen(self.ext))
-        if _HAS_MANY_EMPTY_TUPLES:
+        if HAS_MANY_EMPTY_TUPLES:
             share_empty_tuples(self)
 
     @property
@@ -347,7 +347,7 @@ class Cut(Record, frozen=True, gc=False):
         return bool(self.op) or self.source is not None
 
     def __post_init__(self) -> None:
-        if _HAS_MANY_EMPTY_TUPLES:
+        if HAS_MANY_EMPTY_TUPLES:
             share_empty_tuples(self)
 
 
@@ -364,61 +364,3 @@ class Producer(Record, frozen=True):
 
     def __post_init__(self) -> None:
         force_setattr(self, "options", frozen(self.options))
-
-
-class Rank(Record, frozen=True):
-    """The process, one of several that train together, that a graph was captured in: what may differ between them.
-
-    ``rank`` is its number among the ``world`` processes, ``device`` the kind of device that it computes on and
-    ``backend`` what carries its messages. ``groups`` has the ranks of each process group that it is in and that the
-    graph or its collectives name, by label, in the group's own order; ``coordinates`` says where the process is in the
-    dimensions of the mesh. ``local`` has the shape of its part of each parameter that it holds with others, by name.
-    Of a pipeline, ``stage`` is the number of its first stage, of ``stages`` in all, which run ``microbatches`` a step.
-    """
-
-    rank: Count
-    world: Count
-    device: str = _CPU
-    backend: str = ""
-    coordinates: Mapping[str, Count] = NOTHING
-    groups: Mapping[str, tuple[Count, ...]] = NOTHING
-    local: Mapping[str, Shape] = NOTHING
-    stage: Count | None = None
-    stages: Count = 0
-    microbatches: Count = 0
-
-    def __post_init__(self) -> None:
-        for field in ("coordinates", "groups", "local"):
-            force_setattr(self, field, frozen(getattr(self, field)))
-        if self.device is not _CPU and self.device == _CPU:
-            force_setattr(self, "device", _CPU)
-
-
-class Collective(Record, frozen=True, gc=False):
-    """A message among the processes of a group, as one of them issues it.
-
-    ``phase`` is ``backward`` inside a backward, else ``forward``. ``op`` is the operation, the same whichever way it
-    was called (``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``broadcast``, ``send``, ``recv``,
-    ``barrier`` …), ``group`` the label of its process group and ``reduce`` what a reduction does. ``peer`` is the place
-    in the group of the one that it sends to or receives from, or that is the root. ``tensors`` are those that the
-    process gives, or receives into where it gives none. ``splits`` are the sizes that it sends to each process of the
-    group, and those that it receives, where they need not be equal.
-
-    ``node`` is the id of the node whose backward issued it, as far as the graph has that; ``scope`` the module that ran
-    and ``source`` the line of the user's program, in a forward.
-    """
-
-    phase: str
-    op: str
-    group: str
-    peer: Count | None = None
-    reduce: str = ""
-    tensors: tuple[TensorMeta, ...] = ()
-    splits: tuple[tuple[Count, ...], ...] = ()
-    node: str = ""
-    scope: str = ""
-    source: Source | None = None
-
-    def __post_init__(self) -> None:
-        if _HAS_MANY_EMPTY_TUPLES:
-            share_empty_tuples(self)

@@ -11,7 +11,8 @@ from gradir.ir.edges import DATA, KINDS, edges_into
 from gradir.ir.excerpt import shortened
 from gradir.ir.frozen import FrozenDict
 from gradir.ir.graph import Graph
-from gradir.ir.model import Collective, Cut, Node, Producer, Rank, Scope
+from gradir.ir.model import Cut, Node, Producer, Scope
+from gradir.ir.ranks import Collective, Rank
 from gradir.ir.records import first_fault, sound
 
 __all__ = ["Gathered", "check", "check_all", "problems", "vouch"]

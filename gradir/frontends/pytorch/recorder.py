@@ -26,7 +26,6 @@ from gradir.frontends.pytorch.reading.distributed import Groups
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
 from gradir.frontends.pytorch.reading.scopes import scope_table
 from gradir.frontends.pytorch.reading.tensors import (
-    Modules,
     NamedTensors,
     Owned,
     modules_below,
@@ -37,7 +36,13 @@ from gradir.frontends.pytorch.recording.exchanged import Exchanged
 from gradir.frontends.pytorch.recording.flow import Flow
 from gradir.frontends.pytorch.recording.forward import forward_nodes
 from gradir.frontends.pytorch.recording.modes import FlowModes
-from gradir.frontends.pytorch.recording.participants import Ran, calls_behind, strays_among, taking_part
+from gradir.frontends.pytorch.recording.participants import (
+    Ran,
+    calls_behind,
+    strays_among,
+    taking_part,
+    with_strays,
+)
 from gradir.frontends.pytorch.recording.sources import SourceLog, SourceLookup, SourceMode
 from gradir.frontends.pytorch.recording.steps import FROM_OUTSIDE, Value
 from gradir.frontends.pytorch.recording.timelines import Coverage, Frame, ScopeLookup, Timeline, path_of
@@ -140,7 +145,7 @@ class Recorder:
         if not self._notes_flow:
             raise CaptureError("the forward was not noted: record it with flow=True")
         modules = modules_below(modules_of(self._model if model is None else model))
-        modules = _with_strays(modules, strays_among(list(self._outermost), modules.paths))
+        modules = with_strays(modules, strays_among(list(self._outermost), modules.paths))
         paths = modules.paths
         temporary = _named_by_module(self._all_temporary().values(), paths)
         named = NamedTensors([*modules.owned, *temporary], params)
@@ -178,7 +183,7 @@ class Recorder:
             raise CaptureError("nothing was recorded: run the forward inside `with recorder:`")
         modules = modules_below(modules_of(self._model if model is None else model))
         if not modules.roots:
-            modules = _with_strays(modules, strays_among(list(self._outermost), modules.paths))
+            modules = with_strays(modules, strays_among(list(self._outermost), modules.paths))
         captured = [leaf for _, leaf in flattened_with_paths(subject)[0] if isinstance(leaf, torch.Tensor)]
         if not captured and not isinstance(subject, BaseException):
             kind = type(subject).__name__
@@ -249,7 +254,7 @@ class Recorder:
         temporary = self._all_temporary()
         if modules.roots and ran.strays:
             ran = taking_part(ran, modules.paths, walked, {key: module for key, (_, module, _) in temporary.items()})
-        modules = _with_strays(modules, ran.strays)
+        modules = with_strays(modules, ran.strays)
         named = list(_named_by_module(temporary.values(), modules.paths))
         exchanged = self._exchanged
         if exchanged is not None:
@@ -381,27 +386,3 @@ def _in_a_function() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _with_strays(modules: Modules, strays: Sequence[nn.Module]) -> Modules:
-    """With every stray as a root under the name of its class; without any root a lone stray model is the root."""
-    if strays and not modules.roots:
-        # Beside a lone model there may be modules without parameters, such as its criterion.
-        models = [module for module in strays if next(module.parameters(), None) is not None] or strays
-        if len(models) == 1:
-            modules = modules_below({"": models[0]})
-            strays = [module for module in strays if module is not models[0]]
-    if not strays:
-        return modules
-    named = dict(modules.roots)
-    taken = {*modules.paths.values(), *(path.partition(".")[0] for path in modules.paths.values())}
-    counts: dict[str, int] = {}
-    for module in strays:
-        wanted = plain_text(type(module).__name__)
-        count = counts.get(wanted, 0) + 1
-        while (name := wanted if count == 1 else f"{wanted}_{count}") in taken:
-            count += 1
-        counts[wanted] = count
-        taken.add(name)
-        named[name] = module
-    return modules_below(named)

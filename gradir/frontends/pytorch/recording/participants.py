@@ -10,10 +10,12 @@ from typing import NamedTuple
 from torch import nn
 
 from gradir.frontends.pytorch.private import ACCUMULATOR, own_parameters, sequence_number
+from gradir.frontends.pytorch.reading.tensors import Modules, modules_below
 from gradir.frontends.pytorch.reading.walk import Walk
 from gradir.frontends.pytorch.recording.timelines import Frame, ScopeLookup, Timeline
+from gradir.frontends.texts import plain_text
 
-__all__ = ["Ran", "calls_behind", "strays_among", "taking_part"]
+__all__ = ["Ran", "calls_behind", "strays_among", "taking_part", "with_strays"]
 
 
 class Ran(NamedTuple):
@@ -34,6 +36,30 @@ def strays_among(outermost: Iterable[nn.Module], known: Mapping[nn.Module, str])
     What wraps a known model, such as its compiled or its distributed form, gives nothing a second name.
     """
     return [module for module in outermost if known.keys().isdisjoint(module.modules())]
+
+
+def with_strays(modules: Modules, strays: Sequence[nn.Module]) -> Modules:
+    """With every stray as a root under the name of its class; without any root a lone stray model is the root."""
+    if strays and not modules.roots:
+        # Beside a lone model there may be modules without parameters, such as its criterion.
+        models = [module for module in strays if next(module.parameters(), None) is not None] or strays
+        if len(models) == 1:
+            modules = modules_below({"": models[0]})
+            strays = [module for module in strays if module is not models[0]]
+    if not strays:
+        return modules
+    named = dict(modules.roots)
+    taken = {*modules.paths.values(), *(path.partition(".")[0] for path in modules.paths.values())}
+    counts: dict[str, int] = {}
+    for module in strays:
+        wanted = plain_text(type(module).__name__)
+        count = counts.get(wanted, 0) + 1
+        while (name := wanted if count == 1 else f"{wanted}_{count}") in taken:
+            count += 1
+        counts[wanted] = count
+        taken.add(name)
+        named[name] = module
+    return modules_below(named)
 
 
 def taking_part(ran: Ran, known: Mapping[nn.Module, str], walked: Walk, with_temporary: Mapping[int, nn.Module]) -> Ran:
