@@ -16,6 +16,7 @@ __all__ = [
     "Located",
     "check_apart",
     "check_place",
+    "folder_to_make",
     "flush_stdout",
     "is_stdout",
     "name_of",
@@ -125,6 +126,29 @@ def check_place(path: str) -> None:
         raise FileError(path, "written", error.strerror, error.errno) from error
     except ValueError as error:
         raise FileError(repr(path), "written", _NO_NAME) from error
+
+
+def folder_to_make(path: str) -> str:
+    """The folder of a place that is not there yet, and could be made; empty where it is there, or cannot be.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     made = [folder_to_make(f"{folder}/{name}") for name in ("loss.gir", "out/loss.gir")]
+    ...     made == ["", f"{folder}/out"]
+    True
+    """
+    if is_stdout(path) or os.path.basename(path) in {"", ".", ".."}:
+        return ""
+    folder = above = os.path.dirname(path)
+    try:
+        if not above or os.path.lexists(above):
+            return ""
+        while above and not os.path.lexists(above):
+            above = os.path.dirname(above)
+    except ValueError:
+        return ""
+    above = above or "."
+    return folder if os.path.isdir(above) and os.access(above, os.W_OK) else ""
 
 
 def write_bytes(path: str | bytes | os.PathLike[str], data: bytes) -> None:

@@ -389,6 +389,15 @@ def test_a_graph_is_not_written_under_the_name_of_another_format(
     assert sorted(path.name for path in Path().iterdir()) == before
 
 
+@pytest.mark.parametrize("command", ["convert everything.gir", "capture no.py:loss -o", "run no.py -o"])
+def test_a_graph_is_not_written_under_the_name_of_a_report(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "x.md"]) == 2
+    assert capfd.readouterr().err == (
+        "gradir: x.md is the name of markdown, and this writes a graph: give it a name that ends in .gir\n"
+    )
+    assert not Path("x.md").exists()
+
+
 @pytest.mark.parametrize("name", ["x", "x.gir", "x.gir.gz", "x.json", "x.txt", "x.zst", "x.model", ".svg", "x.v2"])
 def test_a_graph_may_be_called_as_one_likes_otherwise(name: str) -> None:
     assert main(["convert", "everything.gir", name]) == 0

@@ -224,10 +224,23 @@ def test_a_file_that_cannot_be_written_any_more_is_trouble(go_on: bool, scripts:
     assert bool(read.out) is go_on
 
 
+@pytest.mark.parametrize("makes_it", [True, False])
+def test_a_script_may_make_the_folder_of_the_file(makes_it: bool, scripts: Path, capfd: Read) -> None:
+    made = "import pathlib\npathlib.Path('new/by').mkdir(parents=True)\n" if makes_it else ""
+    (scripts / "makes.py").write_text(f"{made}{LOOP}")
+    assert ran("-o", "new/by/loss.gir", "makes.py", "--steps", "1") == (0 if makes_it else 2)
+    told, *rest = capfd.readouterr().err.splitlines()
+    assert told == "gradir: new/by is not there yet: makes.py has to make it"
+    if makes_it:
+        assert "addmm" in {node.op for node in gradir.load("new/by/loss.gir").nodes.values()}
+    else:
+        assert rest == ["gradir: new/by/loss.gir: cannot be written: No such file or directory"]
+        assert not (scripts / "new").exists()
+
+
 @pytest.mark.parametrize(
     ("output", "why"),
     [
-        ("no/dir/loss.gir", "No such file or directory"),
         ("loop.py/loss.gir", "Not a directory"),
         ("pack", "Is a directory"),
         ("new/", "Is a directory"),

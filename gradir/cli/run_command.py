@@ -80,7 +80,10 @@ def run(options: argparse.Namespace) -> int:
     options.output = for_rank(options.output)
     check_graph_name(options.output)
     # A training may take long before there is anything to write.
-    files.check_place(options.output)
+    if folder := files.folder_to_make(options.output):
+        report(f"{folder} is not there yet: {name} has to make it")
+    else:
+        files.check_place(options.output)
     # There may be objects of the program that want to be finalized.
     atexit.unregister(gc.freeze)
     if files.is_stdout(options.output):

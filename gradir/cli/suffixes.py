@@ -72,6 +72,12 @@ def check_graph_name(output: str) -> None:
             f"{output} is the name of {_either(others)}, and this writes a graph: give it a name that ends in .gir, "
             f"then gradir export FILE.gir -o {output}"
         )
+    from gradir import registry
+
+    if forms := [name for name, own in _suffixes(registry.renderer).items() if own == end]:
+        raise ExportError(
+            f"{output} is the name of {_either(forms)}, and this writes a graph: give it a name that ends in .gir"
+        )
 
 
 def format_of_diff(output: str, chosen: str | None, default: str) -> str:
