@@ -70,10 +70,16 @@ def test_a_size_that_is_four_times_as_large_where_others_doubled_is_told() -> No
     assert [change.id for change in entry.changes("")] == ["f:3"]
 
 
-def test_a_report_of_two_edits_together_fits_into_a_comment() -> None:
-    report = gradir.diff(plain(), edited("lora-autocast")).to("markdown")
-    assert 50_000 < len(report.encode()) <= 60_000
-    assert report.endswith("</details>\n")
+def test_beside_an_edit_that_adds_much_it_is_a_headline_too() -> None:
+    found = Comparison(plain(), edited("lora-autocast"))
+    assert Counter(all_changes(found.outline)) == Counter(found.diff.changes)
+    assert {change.what for change in found.outline.following if change.kind != "changed"} == {"to_copy"}
+    diff = found.linked_diff()
+    lines = str(diff).splitlines()
+    assert len(lines) <= 40
+    assert "293 of 294 changed nodes: dtype float32 -> bfloat16" in lines
+    assert "  + 12 modules blocks.{0..5}.attn.{q,v}.a  Linear  each 6 nodes, 1 parameter (32), saved 1.1 kB" in lines
+    assert len(diff.to("markdown").encode()) <= 12_000
 
 
 def test_what_else_changed_stands_below_it() -> None:

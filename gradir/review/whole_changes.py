@@ -23,7 +23,7 @@ FEWEST: Final = 5
 """Fewer changed nodes are read as they are."""
 
 _LEAST_SHARE: Final = Fraction(3, 4)
-"""What follows has to be so much of a diff; of less, a reader is told each change."""
+"""So many of the changed nodes have to say nothing else; of fewer, a reader is told each change."""
 
 _MOST_RATIOS: Final = 2
 _MOST_SIZES: Final = 3
@@ -71,9 +71,9 @@ def whole_change(comparison: Comparison) -> WholeChange:
     found = _Whole(comparison, changed)
     if not (found.same or found.ratios):
         return WholeChange()
-    follow = frozenset(at for at, change in enumerate(changes) if found.explains(change))
-    if len(follow) < _LEAST_SHARE * len(changes):
+    if sum(map(found.explains, changed)) < _LEAST_SHARE * len(changed):
         return WholeChange()
+    follow = frozenset(at for at, change in enumerate(changes) if found.explains(change))
     return WholeChange(found.sizes_text(changed), found.casts_text(), follow)
 
 

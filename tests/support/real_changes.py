@@ -151,13 +151,14 @@ CHANGES: dict[str, Callable[[], Pair]] = {
             "another-batch": "batch",
             "another-width": "width",
             "adapters": "lora",
+            "adapters-and-autocast": "lora-autocast",
             "another-norm": "norm",
         }.items()
     },
 }
 """Functions that make both graphs, by the name of the edit."""
 
-LONGER = ("value-detached", "adapters", "another-norm")
+LONGER = ("value-detached", "adapters", "adapters-and-autocast", "another-norm")
 """Edits that change so much of one module that these changes alone are ten lines."""
 
 
