@@ -35,9 +35,7 @@ class _Pairing:
     def __init__(self, a: Graph, b: Graph) -> None:
         self._a, self._b = a.scopes, b.scopes
         self._children = _children(b)
-        self._inside: defaultdict[str, list[Scope]] = defaultdict(list)
-        for (parent, _), path in self._children.items():
-            self._inside[parent].append(b.scopes[path])
+        self._inside = _inside(a, _children(a)), _inside(b, self._children)
         self._found: dict[str, str] = {}
         self._free = dict.fromkeys(b.scopes)
 
@@ -45,7 +43,7 @@ class _Pairing:
         """The paths that are one, those with the most votes first."""
         for old, new in sorted(votes, key=lambda pair: (-votes[pair], pair[0] != pair[1], sorted(pair))):
             # What shares a wrapper with a module is not that module, however alike it is.
-            if old not in self._b or self._wrapped(old, old) in {"", new}:
+            if self._wrapped(old, old) in {"", new} and self._unwrapped(new, new) in {"", old}:
                 self._add(old, new)
         by_depth: dict[int, list[str]] = {}
         for path in self._a:
@@ -54,11 +52,15 @@ class _Pairing:
             for path in paths:
                 parent, name = split_path(path)
                 if path not in self._found and parent in self._found:
-                    same = self._children.get((self._found[parent], name))
-                    self._add(path, same and (self._wrapped(path, same) or same))
+                    self._add_alike(path, self._children.get((self._found[parent], name)))
             for path in paths:
-                self._add(path, path)
+                self._add_alike(path, path)
         return self._found
+
+    def _add_alike(self, old: str, new: str | None) -> None:
+        """Add a module with the one that has its name, or with what is in there: a wrapper is not what it wraps."""
+        if new is not None:
+            self._add(self._unwrapped(old, new) or old, self._wrapped(old, new) or new)
 
     def _add(self, old: str, new: str | None) -> None:
         if new is not None and new in self._free and old in self._a and old not in self._found:
@@ -68,11 +70,25 @@ class _Pairing:
 
     def _wrapped(self, old: str, wrapper: str) -> str:
         """The only module in one of another class that is as the former one of its name was; nothing if it is none."""
-        was, now = self._a[old], self._b[wrapper]
-        if was.class_name == now.class_name:
-            return ""
-        same = [scope.path for scope in self._inside[now.path] if _kind(scope) == _kind(was)]
-        return same[0] if len(same) == 1 else ""
+        return _held(self._a.get(old), self._b.get(wrapper), self._inside[1])
+
+    def _unwrapped(self, wrapper: str, new: str) -> str:
+        """The same with a wrapper that is there no more."""
+        return _held(self._b.get(new), self._a.get(wrapper), self._inside[0])
+
+
+def _held(module: Scope | None, wrapper: Scope | None, inside: Mapping[str, Sequence[Scope]]) -> str:
+    if module is None or wrapper is None or module.class_name == wrapper.class_name:
+        return ""
+    same = [scope.path for scope in inside.get(wrapper.path, ()) if _kind(scope) == _kind(module)]
+    return same[0] if len(same) == 1 else ""
+
+
+def _inside(graph: Graph, children: Mapping[tuple[str, str], str]) -> Mapping[str, Sequence[Scope]]:
+    found: defaultdict[str, list[Scope]] = defaultdict(list)
+    for (parent, _), path in children.items():
+        found[parent].append(graph.scopes[path])
+    return found
 
 
 def _kind(scope: Scope) -> tuple[str, str, int]:
