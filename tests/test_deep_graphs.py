@@ -87,6 +87,33 @@ def test_a_deep_chain_of_custom_functions_is_let_go() -> None:
     assert keepalive.held_nodes() == 0
 
 
+def test_an_interrupted_capture_of_a_deep_chain_is_let_go() -> None:
+    script = """if True:
+    import signal, torch, gradir
+
+    def captured(delay):
+        y = x
+        for _ in range(60_000):
+            y = y + 1
+        signal.setitimer(signal.ITIMER_REAL, delay)
+        gradir.capture(y)
+
+    x = torch.ones(1, requires_grad=True)
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    interrupted = 0
+    for delay in (0.01, 0.03, 0.1, 0.3, 0.5, 0.7):
+        try:
+            captured(delay)
+        except KeyboardInterrupt:
+            interrupted += 1
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    print(interrupted > 2)
+    """
+    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True"]
+
+
 DEEP = """
 import gc, sys, threading, torch, gradir
 

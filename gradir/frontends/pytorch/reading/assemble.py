@@ -14,7 +14,6 @@ from gradir.errors import CaptureError
 from gradir.frontends.pytorch.private import FakeTensor, without_overrides
 from gradir.frontends.pytorch.reading.distributed import Groups, placements_of
 from gradir.frontends.pytorch.reading.flat import FlatParameters
-from gradir.frontends.pytorch.reading.keepalive import protect
 from gradir.frontends.pytorch.reading.nodes import Assembly
 from gradir.frontends.pytorch.reading.outputs import Captured, flatten
 from gradir.frontends.pytorch.reading.reach import hidden_among
@@ -141,7 +140,6 @@ def _assemble(
         groups=groups,
     )
     nodes = assembly.nodes()
-    protect(walked)
     grad_fns, leaves = assembly.grad_fns(), assembly.leaves()
     reached = set(map(id, leaves.values()))
     unreached = [entry for entry in owned if id(entry.tensor) not in reached and is_trainable(entry.tensor)]

@@ -18,14 +18,16 @@ import ctypes
 import gc
 import sys
 import threading
-from typing import Any, Final
+from operator import is_
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.autograd.function import FunctionCtx
 
-from gradir.frontends.pytorch.reading.walk import Walk
+if TYPE_CHECKING:
+    from gradir.frontends.pytorch.reading.walk import Walk
 
-__all__ = ["SAFE_DEPTH", "held_nodes", "protect", "release_dead"]
+__all__ = ["SAFE_DEPTH", "held_nodes", "hold", "protect", "release_dead"]
 
 SAFE_DEPTH = 1_000
 """The longest path, in nodes, that every supported stack size frees by itself."""
@@ -56,7 +58,13 @@ _OWNERS: Final = 2
 def protect(walked: Walk) -> None:
     """Hold the nodes of a graph that is too deep to free itself."""
     release_dead()
-    if not _NODES_KEEP_THEIR_OBJECTS or not walked.has_path_of(SAFE_DEPTH + 1):
+    if _NODES_KEEP_THEIR_OBJECTS and not _is_held(walked) and walked.has_path_of(SAFE_DEPTH + 1):
+        hold(walked)
+
+
+def hold(walked: Walk) -> None:
+    """Hold the nodes of a graph, all that was seen of it."""
+    if not _NODES_KEEP_THEIR_OBJECTS:
         return
     with _changing:
         _take_apart()
@@ -67,6 +75,12 @@ def protect(walked: Walk) -> None:
                 _python_producers[id(fn)] = [child for child, _ in walked.edges[fn]]
     if _on_collection not in gc.callbacks:
         gc.callbacks.append(_on_collection)
+
+
+def _is_held(walked: Walk) -> bool:
+    """Whether it is the last deep graph once more."""
+    roots = list(dict.fromkeys(walked.roots))
+    return len(roots) == len(_roots) > 0 and all(map(is_, roots, _roots))
 
 
 def held_nodes() -> int:

@@ -20,7 +20,6 @@ from torch import nn
 from torch.autograd.function import FunctionCtx
 
 from gradir.frontends.pytorch import private
-from gradir.frontends.pytorch.reading.keepalive import protect
 from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.frontends.pytorch.reading.walk import GradFn, walk
 
@@ -164,7 +163,6 @@ class _Search:
             return []
         walked = walk(self._elsewhere)
         self._elsewhere = []
-        protect(walked)
         self._look_through(fn.variable for fn in walked.edges if type(fn).__name__ == private.ACCUMULATOR)
         new = [fn for fn in hiding_functions(walked.edges) if fn not in self._searched and fn not in self._known]
         self._searched.update(dict.fromkeys(new))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from gradir.frontends.pytorch.reading.keepalive import hold, protect
 from gradir.frontends.pytorch.reading.outputs import Captured
 from gradir.progress import stage
 
@@ -50,12 +51,19 @@ class Walk(NamedTuple):
 
 
 def walk(captured: Sequence[Captured]) -> Walk:
-    """Visit everything that the captured tensors reach, each grad_fn once and without recursion."""
-    edges: dict[GradFn, Edges] = {}
-    order: list[GradFn | int] = []
-    with stage("walking the graph", 0, edges.__len__):
-        _visit(captured, edges, order)
-    return Walk([tensor.producer[0] for tensor in captured if tensor.producer is not None], order, edges)
+    """Visit everything that the captured tensors reach, each grad_fn once and without recursion.
+
+    From then on the graph is one that can be freed, also when this is interrupted.
+    """
+    walked = Walk([tensor.producer[0] for tensor in captured if tensor.producer is not None], [], {})
+    try:
+        with stage("walking the graph", 0, walked.edges.__len__):
+            _visit(captured, walked.edges, walked.order)
+    except BaseException:
+        hold(walked)
+        raise
+    protect(walked)
+    return walked
 
 
 def _visit(captured: Sequence[Captured], edges: dict[GradFn, Edges], order: list[GradFn | int]) -> None:
