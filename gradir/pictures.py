@@ -24,7 +24,10 @@ _BROKEN_DOWN: Final = (-6, -11)
 _OUT_OF_MEMORY: Final = re.compile(
     rb"out of memory|memory (?:re)?allocation fail|cannot allocate memory|bad_alloc", re.IGNORECASE
 )
-_ADVICE: Final = "fold modules (a smaller --depth), roll up equal layers (--rollup), or export a page (--to html)"
+_ADVICE: Final = (
+    "fold modules (a smaller --depth), roll up equal layers (--rollup), draw one of equal steps (--once), "
+    "or export a page (--to html)"
+)
 _BOX: Final = re.compile(r"(?!graph )\w+ \[label=")
 _ARROW: Final = re.compile(r"\w+ -> ")
 _FRAME: Final = re.compile(rb'^<g id="clust\d+" class="cluster">$.*?^</g>$(?:\n^</g>$)?', re.MULTILINE | re.DOTALL)
