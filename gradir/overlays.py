@@ -130,7 +130,7 @@ def overlaid(graph: Graph, overlay: Overlay, channel: str = "", *, with_others: 
     if known < len(ids):
         raise ExportError(
             f"the overlay is of another graph: of the {counted(len(ids), 'node')} that it names, this one has "
-            f"{known:,}; make both of the same capture"
+            f"{known:,}; make both of the same capture: that of gradir explain is one with --flow"
         )
     by_name = {each.name: each for each in overlay.channels}
     if channel and channel not in by_name:
