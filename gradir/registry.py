@@ -24,6 +24,7 @@ __all__ = [
     "exporter_names",
     "exporter_options",
     "frontend",
+    "pass_",
     "passes",
     "rendered",
     "renderer",
@@ -180,7 +181,7 @@ renderer: Final = Writers[Renderer[Any]](
     f"{DRAWN} is a picture, drawn by 'gradir diff --format {DRAWN}'",
 )
 frontend: Final = Finder[Frontend]("gradir.frontends", "front-end", GradirError, framework=str, claims=Callable)
-_pass: Final = Finder[Pass[Any]]("gradir.passes", "pass", PassError, options=Options, order=int, run=Callable)
+pass_: Final = Finder[Pass[Any]]("gradir.passes", "pass", PassError, options=Options, order=int, run=Callable)
 
 exporter_names: Final = exporter.names
 exporter_options: Final = exporter.options
@@ -230,9 +231,9 @@ def passes() -> Mapping[str, Pass[Any]]:
     found: dict[str, Pass[Any]] = {}
     options: dict[str, str] = {}
     # Whoever else takes an option of gradir's own passes is left out, wherever it is installed.
-    for name in sorted(_pass.names(), key=lambda name: (not _pass.is_own(name), name)):
+    for name in sorted(pass_.names(), key=lambda name: (not pass_.is_own(name), name)):
         try:
-            each = _pass(name)
+            each = pass_(name)
         except PassError as error:
             warn(str(error))
             continue

@@ -40,6 +40,7 @@ _COMMANDS: Final = (
     "validate",
     "convert",
     "exporters",
+    "debug",
     "git",
     "completion",
 )

@@ -1,0 +1,149 @@
+"""``gradir debug``: what is installed, for a report of a problem."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gradir.registry import Finder
+
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_options", "run"]
+
+HELP = "say what is installed, for a report of a problem"
+DESCRIPTION = (
+    "Print the versions of gradir, of Python and of the packages that gradir works with, the front-ends, exporters, "
+    "passes and renderers that are found, and the programs that draw and compare. There are no paths in it, no names "
+    "of users or machines, and no values of the environment: it may be published as it is."
+)
+EPILOG = """\
+examples:
+  gradir debug
+  gradir debug --json > debug.json
+"""
+
+_BESIDE: Final = ("equinox", "flax", "ipython", "jaxlib", "numpy", "pytest", "transformers")
+"""Packages that gradir does not ask for, and that change what it sees or shows."""
+_GROUPS: Final = ("frontends", "exporters", "passes", "renderers")
+_TOOLS: Final = (("dot", "-V"), ("git", "--version"))
+_PATIENCE: Final = 10.0
+_ABSENT: Final = "not installed"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print it."""
+    import msgspec
+
+    from gradir import files
+
+    found = _found()
+    text = msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n" if options.json else _text(found).encode()
+    files.write_bytes("-", text)
+    return 0
+
+
+def _found() -> dict[str, Any]:
+    import platform
+
+    from gradir.version import __version__
+
+    return {
+        "gradir": __version__,
+        "python": f"{platform.python_version()} {platform.python_implementation()}",
+        "system": f"{platform.system()} {platform.machine()}",
+        "console": f"{sys.stdout.encoding}{' (a terminal)' if sys.stdout.isatty() else ''}",
+        "packages": {name: _version(name) for name in sorted({*_required(), *_BESIDE})},
+        **{group: dict(_plug_ins(group)) for group in _GROUPS},
+        "programs": {name: _program(name, option) for name, option in _TOOLS},
+    }
+
+
+def _required() -> Iterator[str]:
+    """The names of the packages that gradir asks for, those of its extras too."""
+    import re
+    from importlib import metadata
+
+    try:
+        required = metadata.requires("gradir") or []
+    except metadata.PackageNotFoundError:
+        return
+    for each in required:
+        yield re.split(r"[^\w.-]", each, maxsplit=1)[0].lower()
+
+
+def _version(name: str) -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return _ABSENT
+
+
+def _plug_ins(group: str) -> Iterator[tuple[str, str]]:
+    """Names, each with the distribution that it is of, and what kind of error it is where it cannot be loaded."""
+    from importlib import metadata
+
+    from gradir import registry
+
+    finders: dict[str, Finder[Any]] = {
+        "frontends": registry.frontend,
+        "exporters": registry.exporter,
+        "passes": registry.pass_,
+        "renderers": registry.renderer,
+    }
+    of: dict[str, list[str]] = {}
+    for point in metadata.entry_points(group=f"gradir.{group}"):
+        owner = "?" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+        if owner not in of.setdefault(point.name, []):
+            of[point.name].append(owner)
+    for name in sorted(of):
+        yield name, " and ".join([*of[name], *_trouble(finders[group], name)])
+
+
+def _trouble(finder: Finder[Any], name: str) -> Iterator[str]:
+    from gradir.errors import GradirError
+
+    try:
+        finder.kind(name)
+    except GradirError as error:
+        # Its text may have paths in it.
+        yield f"cannot be loaded: {type(error.__cause__ or error).__name__}"
+
+
+def _program(name: str, option: str) -> str:
+    import re
+    import shutil
+    import subprocess
+
+    program = shutil.which(name)
+    if program is None:
+        return _ABSENT
+    try:
+        done = subprocess.run(  # noqa: S603 (a program of the path, without a shell)
+            [program, option], capture_output=True, timeout=_PATIENCE, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "does not run"
+    number = re.search(rb"\d+(?:\.\d+)+", done.stdout + done.stderr)
+    return number[0].decode() if number else "of an unknown version"
+
+
+def _text(found: dict[str, Any]) -> str:
+    from gradir.ir.text import printable
+
+    lines = []
+    for key, value in found.items():
+        if isinstance(value, dict):
+            lines += ["", key, *(f"  {name}  {what}" for name, what in value.items())]
+        else:
+            lines.append(f"{key}  {value}")
+    return "".join(f"{printable(line)}\n" for line in lines)
