@@ -3,13 +3,13 @@
 
 PYTHON ?= python3
 VENV = .venv
-BIN = $(VENV)/bin
+BIN = $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS =
 N = 10000
 CORE_VENV = .venv-core-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 WIDE =
-SUITE = --doctest-modules gradir exporters schemas tests
+SUITE = --doctest-modules gradir exporters schemas release tests
 # The releases of torch to test on: those between which its private names changed, and the newest there is.
 TORCH = 2.5.1 2.8.0 2.11.0 2.13.0 newest
 # The releases of JAX to test on, such as JAX="0.8.1 0.10.2 newest"; newest is what pip finds for $(PYTHON).
@@ -25,7 +25,7 @@ ANY_TORCH = $(addprefix tests/test_,private_names.py capture.py verify.py run_on
 .SUFFIXES:
 .PHONY: help demo test bench fuzz fuzz-mutants check schema goldens verification verification-wide reviewing gallery reference
 .PHONY: node page model-explorer test-core core-suite core-mutants test-torch torch-suite test-jax jax-suite
-.PHONY: verification-jax bench-jax clean
+.PHONY: verification-jax bench-jax changelog release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "make %-17s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +57,12 @@ check: $(VENV)/.ready-test ## lint, formatting, types, the layer rule and schema
 	$(BIN)/mypy
 	$(BIN)/mypy schemas
 	$(BIN)/mypy action
+	$(BIN)/mypy release
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions action.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
+	$(BIN)/zizmor --offline --quiet .github action.yml
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python schemas/gir_schemas.py --check
 	$(BIN)/python schemas/diff_schema.py --check
@@ -114,6 +120,14 @@ verification-jax: ## rewrite the table of JAX models in docs/verification.md
 
 bench-jax: ## measure the capture of JAX beside its own tracing
 	$(MAKE) jax-bench VENV=.venv-jax-$(JAX)
+
+changelog: $(VENV)/.ready ## put the files of changes/ together in CHANGELOG.md: make changelog VERSION=0.2.0
+	$(PIP) install --quiet --group release
+	$(BIN)/python -m towncrier build --version $(VERSION) --yes
+
+release-check: $(VENV)/.ready ## build what a release publishes, and try it as who installs it would; some minutes
+	$(PIP) install --quiet --group release
+	$(BIN)/python release/check.py $(RELEASE_ARGS)
 
 clean: ## remove what the targets above made
 	rm -rf .venv .venv-core-* .venv-torch-* .venv-jax-* .model-explorer .verification-wide demo dist tests/node/node_modules viewer/node_modules viewer/.tests

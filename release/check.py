@@ -1,0 +1,217 @@
+"""Build what a release would publish, and try it as those who install it would: `make release-check`.
+
+Nothing is published. What is wrong is one line that starts with ``wrong:``, and the exit status is 1.
+
+    python release/check.py              # all of it: some minutes, most of them for torch and for the tests
+    python release/check.py --no-torch --no-tests
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+EPOCH: Final = "1735689600"
+"""What the files in the archives are dated: the first of January 2025, in seconds."""
+
+IN_WHEEL: Final = (
+    "gradir/py.typed",
+    "gradir/schemas/gir-1.0.schema.json",
+    "gradir/schemas/gir-compact-1.0.schema.json",
+    "gradir_exporters/py.typed",
+    "gradir_exporters/_page/page.js",
+    "gradir_exporters/_page/style.css",
+)
+IN_SDIST: Final = ("CHANGELOG.md", "LICENSE", "Makefile", "README.md", "tests/conftest.py", "viewer/src/page.ts")
+PACKAGES: Final = ("gradir", "gradir_exporters")
+
+README_BLOCK: Final = re.compile(r"^```python\n(import gradir\n.*?)^```$", re.DOTALL | re.MULTILINE)
+WITHOUT_TORCH: Final = (
+    "gradir --version",
+    "gradir debug",
+    "gradir info loss.gir",
+    "gradir validate --strict loss.gir",
+    "gradir summary loss.gir",
+    "gradir export loss.gir --to mermaid -o loss.mmd",
+    "gradir export loss.gir --to html -o loss.html",
+    "gradir diff loss.gir loss.gir",
+)
+WITH_TORCH: Final = (
+    "gradir capture model.py:loss -o again.gir",
+    "gradir view loss.gir",
+    "gradir export loss.gir --to dot",
+)
+
+
+class WrongError(Exception):
+    """Something that a release must not have."""
+
+
+def members(archive: Path) -> list[str]:
+    """The files of a wheel, or of an sdist below its folder, sorted."""
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            return sorted(name for name in wheel.namelist() if not name.endswith("/"))
+    with tarfile.open(archive) as sdist:
+        return sorted(member.name.partition("/")[2] for member in sdist.getmembers() if member.isfile())
+
+
+def wrong_in_wheel(names: Sequence[str]) -> Iterator[str]:
+    """What a wheel lacks, and what it should not have.
+
+    >>> list(wrong_in_wheel(["gradir/__init__.py", *IN_WHEEL, "gradir-0.1.0.dist-info/METADATA", "tests/test_x.py"]))
+    ['tests/test_x.py should not be in the wheel']
+    """
+    yield from (f"{name} is not in the wheel" for name in IN_WHEEL if name not in names)
+    for name in names:
+        top = name.partition("/")[0]
+        is_code = top in PACKAGES and not re.search(r"(^|/)(tests|examples|__pycache__|node_modules)/", name)
+        if not is_code and not top.endswith(".dist-info"):
+            yield f"{name} should not be in the wheel"
+
+
+def wrong_in_sdist(names: Sequence[str]) -> Iterator[str]:
+    """What an sdist lacks, and what it should not have.
+
+    >>> list(wrong_in_sdist([*IN_SDIST, ".venv/pyvenv.cfg"]))
+    ['.venv/pyvenv.cfg should not be in the sdist']
+    """
+    yield from (f"{name} is not in the sdist" for name in IN_SDIST if name not in names)
+    made = re.compile(r"(^|/)(\.venv[^/]*|node_modules|__pycache__|\.git|site|dist)/|\.pyc$")
+    yield from (f"{name} should not be in the sdist" for name in names if made.search(name))
+
+
+def run(command: Sequence[str | Path], folder: Path, **environment: str) -> str:
+    """Run a command away from the clone; gives what it printed.
+
+    Raises:
+        WrongError: it fails.
+    """
+    own = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "DISPLAY", "BROWSER"}}
+    done = subprocess.run(
+        [*map(str, command)], cwd=folder, env={**own, **environment}, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise WrongError(f"{' '.join(map(str, command))}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def built(folder: Path) -> list[Path]:
+    """The sdist, and the wheel that is made of it."""
+    run(
+        [sys.executable, "-m", "build", "--outdir", folder, ROOT],
+        folder,
+        SOURCE_DATE_EPOCH=EPOCH,
+        PIP_DISABLE_PIP_VERSION_CHECK="1",
+    )
+    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return [sdist, wheel]
+
+
+def environment(folder: Path, *packages: str | Path) -> Path:
+    """A new virtual environment with some packages; gives the folder of its programs."""
+    run([sys.executable, "-m", "venv", folder], folder.parent)
+    programs = folder / ("Scripts" if os.name == "nt" else "bin")
+    run([programs / "python", "-m", "pip", "install", "--quiet", "--upgrade", "pip>=25.1"], folder)
+    run([programs / "python", "-m", "pip", "install", "--quiet", *packages], folder)
+    return programs
+
+
+def try_commands(programs: Path, folder: Path, commands: Sequence[str]) -> None:
+    """Run commands of an environment in a folder."""
+    for command in commands:
+        name, *arguments = command.split()
+        run([programs / name, *arguments], folder)
+
+
+def sample(folder: Path) -> Path:
+    """A .gir file of the tests, called as the README calls its own."""
+    goldens = ROOT / "tests" / "goldens" / "json"
+    chosen = min(goldens.glob("*.gir"), key=lambda path: (path.stat().st_size, path.name))
+    target = folder / "loss.gir"
+    target.write_bytes(chosen.read_bytes())
+    return target
+
+
+def try_with_torch(wheel: Path, folder: Path) -> None:
+    """What the README begins with, in an environment of its own and outside the clone."""
+    programs = environment(folder / "torch", f"{wheel}[torch]", "numpy")
+    block = README_BLOCK.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    if block is None:
+        raise WrongError("README.md has no first example any more")
+    work = folder / "work"
+    work.mkdir()
+    (work / "first.py").write_text(block[1], encoding="utf-8")
+    (work / "model.py").write_text(
+        "import torch\n\n\ndef loss():\n    return torch.nn.Linear(4, 2)(torch.ones(1, 4)).sum()\n", encoding="utf-8"
+    )
+    run([programs / "python", "first.py"], work)
+    try_commands(programs, work, (*WITHOUT_TORCH, *WITH_TORCH))
+
+
+def steps(options: argparse.Namespace, folder: Path) -> Iterator[str]:
+    """Each step, told when it is done."""
+    for name in ("one", "two"):
+        (folder / name).mkdir()
+    sdist, wheel = built(folder / "one")
+    yield f"built {sdist.name} ({sdist.stat().st_size:,} bytes) and {wheel.name} ({wheel.stat().st_size:,} bytes)"
+    for before, again in zip((sdist, wheel), built(folder / "two"), strict=True):
+        if before.read_bytes() != again.read_bytes():
+            raise WrongError(f"{before.name} has other bytes when it is built again")
+    yield "built again: the same bytes"
+    run([sys.executable, "-m", "twine", "check", "--strict", sdist, wheel], folder)
+    yield "twine finds the metadata sound"
+    for problem in (*wrong_in_wheel(members(wheel)), *wrong_in_sdist(members(sdist))):
+        raise WrongError(problem)
+    yield f"{len(members(wheel)):,} files in the wheel, {len(members(sdist)):,} in the sdist, each where it should be"
+    for what, archive in (("the wheel", wheel), ("the sdist", sdist)):
+        work = folder / f"work-{archive.suffix[1:]}"
+        work.mkdir()
+        sample(work)
+        programs = environment(folder / f"plain-{archive.suffix[1:]}", archive)
+        try_commands(programs, work, WITHOUT_TORCH)
+        yield f"{what} works without torch: {len(WITHOUT_TORCH)} commands"
+    if not options.no_torch:
+        try_with_torch(wheel, folder)
+        yield f"the wheel works with torch: the README's first example and {len(WITH_TORCH)} commands more"
+    if not options.no_tests:
+        with tarfile.open(sdist) as packed:
+            packed.extractall(folder / "source", filter="data")
+        (source,) = (folder / "source").iterdir()
+        told = run(["make", "test-core"], source).strip().splitlines()[-1]
+        yield f"the tests of the sdist that need no torch: {told.strip('= ')}"
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
+        for archive in (sdist, wheel):
+            (options.keep / archive.name).write_bytes(archive.read_bytes())
+        yield f"kept in {options.keep}"
+
+
+def main() -> int:
+    """Run every step; 1 where something is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", metavar="FOLDER", type=Path, help="keep what was built there, if all is well")
+    parser.add_argument("--no-torch", action="store_true", help="do not install torch")
+    parser.add_argument("--no-tests", action="store_true", help="do not run the tests of the sdist")
+    with tempfile.TemporaryDirectory(prefix="gradir-release-") as folder:
+        try:
+            for told in steps(parser.parse_args(), Path(folder)):
+                print(told, flush=True)
+        except WrongError as error:
+            print(f"wrong: {error}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""What holds where there is no POSIX, as far as that can be tried here: consoles, calls, and how a file is replaced."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from samples import everything
+
+import gradir
+from gradir import replacing
+
+ROOT = Path(__file__).parents[1]
+HOSTILE = ROOT / "tests" / "goldens" / "json" / "hostile.gir"
+LACKING = frozenset(
+    [
+        "chown",
+        "fchmod",
+        "fchown",
+        "fork",
+        "forkpty",
+        "getegid",
+        "geteuid",
+        "getgid",
+        "getpgid",
+        "getuid",
+        "getxattr",
+        "killpg",
+        "listxattr",
+        "mkfifo",
+        "O_DIRECTORY",
+        "O_NOFOLLOW",
+        "posix_fallocate",
+        "posix_spawn",
+        "removexattr",
+        "sched_getaffinity",
+        "setsid",
+        "setxattr",
+        "statvfs",
+        "sync",
+        "uname",
+        "wait3",
+        "wait4",
+    ]
+)
+"""What the module os has not on Windows."""
+MODULES = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
+WITH_A_FALLBACK = {
+    "gradir/pictures.py": {"resource"},
+    "gradir/replacing.py": {"fcntl"}
+    | {name for name in LACKING if "xattr" in name or name in {"O_DIRECTORY", "fchmod", "fchown", "posix_fallocate"}},
+}
+
+
+def _used(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+            yield node.attr
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def test_what_windows_lacks_is_used_where_there_is_a_fallback_alone() -> None:
+    found = {}
+    for package in ("gradir", "exporters"):
+        for path in (ROOT / package).rglob("*.py"):
+            if used := {*_used(path)} & (LACKING | MODULES):
+                found[path.relative_to(ROOT).as_posix()] = used
+    assert found == WITH_A_FALLBACK
+
+
+def test_a_file_is_replaced_without_what_windows_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in LACKING:
+        monkeypatch.delattr(os, name, raising=False)
+    monkeypatch.setattr(replacing, "_LOCKS", False)
+    target = tmp_path / "a.gir"
+    for _ in range(2):
+        everything().save(target)
+        assert gradir.load(target) == everything()
+        target.write_bytes(b"old")
+    everything().save(target, format="msgpack")
+    assert gradir.load(target) == everything()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.gir"]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp437", "cp1252", "utf-8"])
+@pytest.mark.parametrize(
+    "command", ["summary", "info", "validate", "export --to tree", "export --to mermaid", "export --to plain", "diff"]
+)
+def test_every_console_is_written_to(command: str, encoding: str, tmp_path: Path) -> None:
+    name, *options = command.split()
+    files = [str(HOSTILE)] * (1 + (name == "diff"))
+    if name == "diff":
+        everything().save(tmp_path / "other.gir")
+        files[1] = str(tmp_path / "other.gir")
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "gradir", name, *files, *options], capture_output=True, env=environment, check=False
+    )
+    assert done.returncode == (name == "diff"), done.stderr
+    assert done.stdout
+    # What is redirected is a file, and these are UTF-8; a console of Windows takes UTF-8 from Python too.
+    done.stdout.decode("utf-8")
+    assert b"Traceback" not in done.stderr
+    assert b"internal error" not in done.stderr
