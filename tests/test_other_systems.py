@@ -17,37 +17,35 @@ from gradir import replacing
 
 ROOT = Path(__file__).parents[1]
 HOSTILE = ROOT / "tests" / "goldens" / "json" / "hostile.gir"
-LACKING = frozenset(
-    [
-        "chown",
-        "fchmod",
-        "fchown",
-        "fork",
-        "forkpty",
-        "getegid",
-        "geteuid",
-        "getgid",
-        "getpgid",
-        "getuid",
-        "getxattr",
-        "killpg",
-        "listxattr",
-        "mkfifo",
-        "O_DIRECTORY",
-        "O_NOFOLLOW",
-        "posix_fallocate",
-        "posix_spawn",
-        "removexattr",
-        "sched_getaffinity",
-        "setsid",
-        "setxattr",
-        "statvfs",
-        "sync",
-        "uname",
-        "wait3",
-        "wait4",
-    ]
-)
+LACKING = {
+    "chown",
+    "fchmod",
+    "fchown",
+    "fork",
+    "forkpty",
+    "getegid",
+    "geteuid",
+    "getgid",
+    "getpgid",
+    "getuid",
+    "getxattr",
+    "killpg",
+    "listxattr",
+    "mkfifo",
+    "O_DIRECTORY",
+    "O_NOFOLLOW",
+    "posix_fallocate",
+    "posix_spawn",
+    "removexattr",
+    "sched_getaffinity",
+    "setsid",
+    "setxattr",
+    "statvfs",
+    "sync",
+    "uname",
+    "wait3",
+    "wait4",
+}
 """What the module os has not on Windows."""
 MODULES = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
 WITH_A_FALLBACK = {
