@@ -96,7 +96,7 @@ class _Ranks:
         words = given[:end] if given[end] == "--" else given
         own = ["--rank", str(rank), "--world", str(options.world), "-o", self.file(rank)]
         told = (Path(self._folder) / f"{rank}.told").open("w+b")
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: S603 (gradir itself)
             [sys.executable, "-c", _START, json.dumps(sys.path), *words, *more, *own, "--", *rest],
             stdin=subprocess.DEVNULL,
             stdout=told,
@@ -121,10 +121,14 @@ def capture_ranks(options: argparse.Namespace) -> int:
     from gradir.cli.suffixes import check_graph_name
 
     if "{rank}" not in options.output:
-        raise SpecError(f"--ranks {options.ranks} writes a file for each rank: put {{rank}} into -o, as in run.{{rank}}.gir")
+        raise SpecError(
+            f"--ranks {options.ranks} writes a file for each rank: put {{rank}} into -o, as in run.{{rank}}.gir"
+        )
     if options.ranks == "sample" and options.verify:
-        raise SpecError("--ranks sample looks for the mesh in what rank 0 exchanges, which uses its graph up: "
-                        "choose --verify with --rank or --ranks all")
+        raise SpecError(
+            "--ranks sample looks for the mesh in what rank 0 exchanges, which uses its graph up: "
+            "choose --verify with --rank or --ranks all"
+        )
     check_graph_name(for_ranks(options, 0))
     files.check_place(for_ranks(options, 0))
     with TemporaryDirectory(prefix="gradir-ranks-") as folder:
@@ -132,9 +136,9 @@ def capture_ranks(options: argparse.Namespace) -> int:
         ranks: Sequence[int] = range(options.world)
         if options.ranks == "sample":
             ranks = _sampled(options, captures)
-        if captures.run(rank for rank in ranks if rank not in captures.ended) and ranks:
+        if captures.run([rank for rank in ranks if rank not in captures.ended]) and ranks:
             return _written(options, captures, ranks)
-        return _failed(captures.ended, len(ranks))
+        return _failed(captures.ended)
 
 
 def _sampled(options: argparse.Namespace, captures: _Ranks) -> Sequence[int]:
@@ -175,7 +179,7 @@ def _print(told: Mapping[str, Sequence[int]]) -> None:
         print(one_line(f"{span(ranks)}: {line}"), file=sys.stderr)
 
 
-def _failed(ended: Mapping[int, _Ended], count: int) -> int:
+def _failed(ended: Mapping[int, _Ended]) -> int:
     """Tell of the first rank that could not be captured, which is the same one every time."""
     rank = min(rank for rank, each in ended.items() if each.status not in (0, _RAISED)) if ended else 0
     *before, last = ended[rank].told.splitlines() or [""]

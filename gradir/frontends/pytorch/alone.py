@@ -1,4 +1,4 @@
-"""One rank of any number in this process alone: a process group in which nothing is sent, whatever a program asks for."""
+"""One rank of any number in this process alone: its process groups send nothing, whatever a program asks for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradir.errors import CaptureError, SpecError
 from gradir.frontends.pytorch import private
 from gradir.frontends.pytorch.fake import replaced
 
-__all__ = ["standing_in"]
+__all__ = ["is_standing_in", "standing_in"]
 
 _SAID: Final = ("rank", "world_size")
 _ELSEWHERE: Final[Mapping[str, str]] = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "GROUP_RANK": "0"}
@@ -68,6 +68,13 @@ def standing_in(rank: int, world: int) -> Iterator[None]:
                 f"--world {world}: the program has made no process group: it has to call "
                 "torch.distributed.init_process_group or init_device_mesh"
             )
+
+
+def is_standing_in() -> bool:
+    """Whether the default process group is one that sends nothing."""
+    return (
+        distributed.is_available() and distributed.is_initialized() and distributed.get_backend() == private.NOT_SENDING
+    )
 
 
 def _forget() -> None:

@@ -316,6 +316,8 @@ _BOXED_GROUP: Final = "unbox"
 
 _IMITATES: Final = "to make a rank of any number in one process"
 _NOT_IMITATED: Final = "it cannot be made"
+NOT_SENDING: Final = "fake"
+"""What torch calls the backend that sends nothing."""
 _UNSENT_BACKEND: Final = "torch.testing._internal.distributed.fake_pg"
 _word(f"{_UNSENT_BACKEND}:FakeStore", _IMITATES, _NOT_IMITATED)
 MAKE_GROUP: Final = _word(f"{_C10D}:_new_process_group_helper", _IMITATES, _NOT_IMITATED)
@@ -324,12 +326,12 @@ _MAKERS: Final = ("torch.distributed", _C10D, "torch.distributed.device_mesh")
 
 
 def unsent_backend() -> tuple[str, Callable[[], Any]]:
-    """The backend that sends nothing, and what makes its store.
+    """That backend, which is registered with it, and what makes its store.
 
     Raises:
         ImportError: this torch has none.
     """
-    return "fake", import_module(_UNSENT_BACKEND).FakeStore
+    return NOT_SENDING, import_module(_UNSENT_BACKEND).FakeStore
 
 
 def makers_of_groups() -> Iterator[ModuleType]:
