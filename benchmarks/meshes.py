@@ -1,4 +1,4 @@
-"""A model as its training script makes it for a mesh of processes; for `gradir capture meshes.py:llama -- DP TP LAYERS`.
+"""A model as its training script makes it for a mesh: `gradir capture meshes.py:llama -- DP TP LAYERS`.
 
 The layers are those of Llama 7B (Touvron et al., 2023) when there are 32.
 """
