@@ -43,6 +43,7 @@ bench: $(VENV)/.ready-test ## measure beside the peers; some minutes
 	$(BIN)/python benchmarks/exporters.py
 	$(BIN)/python benchmarks/matching.py
 	$(BIN)/python benchmarks/page.py
+	$(BIN)/python benchmarks/lone_rank.py
 
 fuzz: $(VENV)/.ready-test ## run the coverage-guided fuzzer of the decoders for two minutes
 	$(PIP) install --quiet atheris

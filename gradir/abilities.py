@@ -23,6 +23,7 @@ __all__ = [
     "Releases",
     "Runs",
     "Seeds",
+    "StandsIn",
     "StoppedError",
     "Verifies",
     "Watched",
@@ -128,6 +129,19 @@ class Exchanges(Records, Protocol):
 
         Raises:
             CaptureError: the target cannot be run, has no graph, or made no process group.
+        """
+        ...
+
+
+@runtime_checkable
+class StandsIn(Protocol):
+    """A front-end that can make one of many processes that train together without the others."""
+
+    def standing_in(self, rank: int, world: int) -> AbstractContextManager[None]:
+        """Let the program inside find itself as that rank of so many, of which the others do not exist.
+
+        Raises:
+            CaptureError: the framework cannot, or, as the context ends, the program wanted no other process.
         """
         ...
 

@@ -20,6 +20,7 @@ from gradir.abilities import (
     Releases,
     Runs,
     Seeds,
+    StandsIn,
     Verifies,
     Watched,
     Watches,
@@ -39,6 +40,7 @@ __all__ = [
     "releasing",
     "running",
     "seeding",
+    "standing_in",
     "unable",
     "watching",
 ]
@@ -55,6 +57,7 @@ ABILITIES: Final[Mapping[type, str]] = {
     Records: "record",
     Flows: "note every operation of a forward (--flow)",
     Exchanges: "note what processes exchange (--collectives)",
+    StandsIn: "make a rank without the others (--world)",
     Watches: "capture a script at its backward (gradir run)",
 }
 """What a front-end may be unable to do, in words."""
@@ -156,6 +159,18 @@ def releasing() -> Iterator[Releases]:
 def seeding(number: int) -> AbstractContextManager[None]:
     """Have every framework start from a seed: now where it is loaded, else when it is imported inside the context."""
     return _calling_once_loaded(Seeds, lambda name: able(name, Seeds).seed(number))
+
+
+def standing_in(rank: int, world: int, chosen: str | None) -> AbstractContextManager[None]:
+    """Let the program inside be one rank of many, by the front-end that is chosen, or that can; see `StandsIn`.
+
+    Raises:
+        CaptureError: none can, or there are several.
+    """
+    if chosen is None:
+        usable = {name: kind for name, kind in _usable().items() if issubclass(kind, StandsIn)}
+        chosen = _only(usable or _usable(), "a rank without the others")
+    return able(chosen, StandsIn).standing_in(rank, world)
 
 
 @contextmanager

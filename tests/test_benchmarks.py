@@ -53,6 +53,16 @@ def test_the_benchmark_beside_another_version_runs(tmp_path: Path) -> None:
     assert all(float(row[4]) > 0 for row in rows[2:])
 
 
+def test_the_benchmark_of_a_lone_rank_runs(tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCHMARKS / "lone_rank.py"), "--smoke"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [line.split("|")[1:-1] for line in done.stdout.splitlines()]
+    assert len(rows) == 4
+    assert rows[2][3] == rows[3][3]
+    assert all(float(cell) > 0 for row in rows[2:] for cell in row[5:])
+
+
 @pytest.mark.usefixtures("browser")
 def test_the_page_benchmark_runs(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "page.py"), "--smoke"]

@@ -202,6 +202,32 @@ def test_what_a_dry_backward_exchanges_is_what_a_real_one_does_and_torch_counts(
     assert (cuts.ranks, cuts.lines) == ((3,), ("no gradient for module.b.weight, module.b.bias",))
 
 
+def test_a_rank_that_recomputes_nothing_and_one_that_runs_another_head_make_the_others_wait(tmp_path: Path) -> None:
+    results = results_of("parted.py", 4, tmp_path)
+    graphs = {name: [gradir.loads(found[name].encode()) for found in results] for name in results[0]}
+    # The first block is run again for the second, with its all-reduce, but on one rank.
+    assert [len(graph.collectives) for graph in graphs["checkpoint"]] == [5, 4, 5, 5]
+    hang, *_ = gradir.ranks(graphs["checkpoint"]).findings
+    assert (hang.kind, hang.ranks) == ("hang", (0, 2, 3))
+    assert hang.lines[-1] == "rank 1 has ended after 4 collectives"
+    hang, *_ = gradir.ranks(graphs["heads"]).findings
+    assert (hang.kind, hang.lines) == (
+        "hang",
+        (
+            "other tensors on world",
+            "ranks 0, 2-3 in backward reduce_scatter float32[20] on world at small/register_post_backward_function:1",
+            "rank 1 in backward reduce_scatter float32[40] on world at large/register_post_backward_function:1",
+        ),
+    )
+    for name, gathered in (("resharded", ["world"] * 2), ("resharded to 2", ["dim_1", "dim_1:2"]), ("kept", [])):
+        assert not gradir.ranks(graphs[name]), name
+        again = [each for each in graphs[name][0].collectives if (each.phase, each.op) == ("backward", "all_gather")]
+        assert [each.group for each in again] == gathered, name
+    # A number gathers from so many alone.
+    told = [None if graph.rank is None else graph.rank.groups["dim_1"] for graph in graphs["resharded to 2"]]
+    assert told == [(0, 1), (0, 1), (2, 3), (2, 3)]
+
+
 SPEC = """
 import torch
 from torch import distributed, nn

@@ -17,7 +17,8 @@ from gradir.cli.capturing import (
 )
 from gradir.cli.encoding import add_encoding_options
 from gradir.cli.parser import Parser, add_output
-from gradir.cli.rank_files import for_rank
+from gradir.cli.rank_files import for_rank, of_rank
+from gradir.cli.rank_options import add_rank_options, check_ranks, standing_in
 from gradir.cli.report import one_line, report
 from gradir.errors import CaptureError
 
@@ -34,6 +35,7 @@ examples:
   gradir capture examples/gpt.py:loss --graph forward -o forward.gir
   gradir capture train.py:loss -o loss.gir -- --width 64
   gradir capture my_package.train:step | gradir export - --to tree
+  gradir capture train.py:loss --rank 17 --world 1024 --collectives -o rank17.gir
   torchrun --nproc-per-node 4 --no-python gradir capture train.py:loss -o 'run.{rank}.gir' --collectives
 
 exit status: 0 done, 1 the program raised, and the graph of its forward is written up to there, 2 trouble
@@ -45,6 +47,7 @@ def add_options(parser: Parser) -> None:
     add_capture_options(parser)
     add_graph_option(parser, "write")
     add_exchange_options(parser)
+    add_rank_options(parser)
     add_output(parser, ", {rank} and {world} filled in")
     add_encoding_options(parser)
 
@@ -54,10 +57,7 @@ def run(options: argparse.Namespace) -> int:
     from gradir import api, files
     from gradir.cli.suffixes import check_graph_name
 
-    # The program may change the environment, which says the rank.
-    output = for_rank(options.output)
-    check_graph_name(output)
-    files.check_place(output)
+    check_ranks(options)
     if options.graph == "forward" and options.verify:
         raise CaptureError("--verify checks an autograd graph, and --graph forward writes none: choose one of them")
     if options.collectives and (options.verify or options.graph == "forward"):
@@ -65,11 +65,22 @@ def run(options: argparse.Namespace) -> int:
         raise CaptureError(f"--collectives uses the autograd graph up, which {other} does not go with: choose one")
     if options.step != 1 and not options.collectives:
         raise CaptureError("--step is for --collectives, which other steps may change: give both")
+    if isinstance(options.ranks, str):
+        from gradir.cli.many_ranks import capture_ranks
+
+        return capture_ranks(options)
+    # The program may change the environment, which says the rank.
+    output = (
+        for_rank(options.output) if options.world is None else of_rank(options.output, options.ranks, options.world)
+    )
+    check_graph_name(output)
+    files.check_place(output)
     # The program may change the working directory, and its standard output is not that of this command.
     path = files.Located(output)
     is_stdout = files.is_stdout(output)
     with running_program(options, options.spec, for_good=options.is_process) as own:
-        graph, raised = captured_so_far(options)
+        with standing_in(options):
+            graph, raised = captured_so_far(options)
         if is_stdout:
             own.write(api.dumps(graph, format=options.format, compress=options.compress))
         else:

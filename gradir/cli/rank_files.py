@@ -9,7 +9,7 @@ from typing import Final
 
 from gradir.errors import SpecError
 
-__all__ = ["for_rank"]
+__all__ = ["for_rank", "of_rank"]
 
 _RANK: Final = "{rank}"
 _WORLD: Final = "{world}"
@@ -40,6 +40,15 @@ def for_rank(output: str, environment: Mapping[str, str] | None = None) -> str:
             )
         return _filled(output, _WORLD, told)
     return _filled(_filled(output, _RANK, told), _WORLD, told)
+
+
+def of_rank(output: str, rank: int, world: int) -> str:
+    """The file of the one rank that is captured of so many: its name need not have the rank in it.
+
+    >>> of_rank("run.{rank}-of-{world}.gir", 17, 1024), of_rank("run.gir", 17, 1024)
+    ('run.17-of-1024.gir', 'run.gir')
+    """
+    return output.replace(_RANK, str(rank)).replace(_WORLD, str(world))
 
 
 def _filled(output: str, word: str, told: Mapping[str, str]) -> str:

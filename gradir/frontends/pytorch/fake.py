@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradir.frontends.pytorch import private
 
-__all__ = ["without_data"]
+__all__ = ["replaced", "without_data"]
 
 _MOST: Final = 1_000
 """The elements of the largest tensor with values: as many as a model has layers, not as one has channels."""
@@ -69,15 +69,15 @@ def without_data() -> Iterator[None]:
             return tensor.normal_(mean, std)
 
     with (
-        _replaced(DistributedDataParallel, "__init__", build_alone),
-        _replaced(nn.init, private.TRUNCATED_NORMAL, draw_once),
+        replaced(DistributedDataParallel, "__init__", build_alone),
+        replaced(nn.init, private.TRUNCATED_NORMAL, draw_once),
         _Fakes(),
     ):
         yield
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+def replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
     """Put a function in the place of another one meanwhile, if there is one."""
     old = getattr(owner, name, None)
     if old is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, ClassVar
 
 from gradir.errors import CaptureError
@@ -155,6 +156,12 @@ class TorchFrontend:
         from gradir.frontends.pytorch.target import capture_fake_target
 
         return capture_fake_target(target, inputs, seed, sources)
+
+    def standing_in(self, rank: int, world: int) -> AbstractContextManager[None]:
+        """Let the program inside find itself as one of many processes; see `standing_in`."""
+        from gradir.frontends.pytorch.alone import standing_in
+
+        return standing_in(rank, world)
 
     def watching(self, step: int, reached: Callable[[Callable[[], Graph]], None]) -> Watch:
         """Count the calls of backward of the program that runs inside the context, and capture at one of them."""

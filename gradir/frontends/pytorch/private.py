@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from importlib import import_module
 from operator import attrgetter, methodcaller
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -311,6 +312,31 @@ SILENT: Final = frozenset(
 GATHER_WHOLE: Final = _word("libtorch_cpu:_allgather_base_", _NOTING, "it has this name").rstrip("_")
 REDUCE_WHOLE: Final = _word("libtorch_cpu:_reduce_scatter_base_", _NOTING, "it has this name").rstrip("_")
 _BOXED_GROUP: Final = "unbox"
+
+
+_IMITATES: Final = "to make a rank of any number in one process"
+_NOT_IMITATED: Final = "it cannot be made"
+NOT_SENDING: Final = "fake"
+"""What torch calls the backend that sends nothing."""
+_UNSENT_BACKEND: Final = "torch.testing._internal.distributed.fake_pg"
+_word(f"{_UNSENT_BACKEND}:FakeStore", _IMITATES, _NOT_IMITATED)
+MAKE_GROUP: Final = _word(f"{_C10D}:_new_process_group_helper", _IMITATES, _NOT_IMITATED)
+_MAKERS: Final = ("torch.distributed", _C10D, "torch.distributed.device_mesh")
+"""The modules in which what makes the default process group has a name."""
+
+
+def unsent_backend() -> tuple[str, Callable[[], Any]]:
+    """That backend, which is registered with it, and what makes its store.
+
+    Raises:
+        ImportError: this torch has none.
+    """
+    return NOT_SENDING, import_module(_UNSENT_BACKEND).FakeStore
+
+
+def makers_of_groups() -> Iterator[ModuleType]:
+    """The modules that make the default process group, the one that makes all others second."""
+    return map(import_module, _MAKERS)
 
 
 def running_node() -> Any:

@@ -15,6 +15,7 @@ from gradir.errors import CaptureError, SpecError, warn
 from gradir.explanations.model import Explanation
 from gradir.frontends.inputs import described
 from gradir.frontends.paths import ShownPaths
+from gradir.frontends.pytorch.alone import is_standing_in
 from gradir.frontends.pytorch.fake import without_data
 from gradir.frontends.pytorch.private import LOOKED_AT
 from gradir.frontends.pytorch.reading.assemble import LiveGraph
@@ -233,7 +234,8 @@ def _fake(target: object) -> Iterator[None]:
             cause = error.__cause__
             if not isinstance(cause, RuntimeError) or isinstance(cause, LOOKED_AT):
                 raise
-            raise SpecError(f"{error} (torch cannot do everything without data: try it without --fake)") from cause
+            other = "under torchrun" if is_standing_in() else "without --fake"
+            raise SpecError(f"{error} (torch cannot do everything without data: try it {other})") from cause
 
 
 def capture_module(

@@ -1,0 +1,196 @@
+"""Captures several ranks without the others, each in a fresh process, since a framework remembers its first mesh."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Final, NamedTuple
+
+from gradir.cli.rank_files import for_rank
+from gradir.cli.report import one_line, report
+from gradir.errors import SpecError
+from gradir.progress import stage
+from gradir.world.sampling import sample
+from gradir.world.spans import span
+
+__all__ = ["capture_ranks"]
+
+_RAISED: Final = 1
+_TROUBLE: Final = 2
+_EVERY: Final = 0.02
+"""Seconds between two looks at who has ended."""
+
+_START: Final = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from gradir.cli.main import main; sys.exit(main())"
+)
+"""Runs the command with the same path to import from, whatever lies in the working directory."""
+
+
+class _Ended(NamedTuple):
+    """What a process told, and its exit status."""
+
+    status: int
+    told: str
+
+
+class _Running(NamedTuple):
+    process: subprocess.Popen[bytes]
+    told: IO[bytes]
+
+
+class _Ranks:
+    """The processes that capture, so many at once, and what they have told."""
+
+    def __init__(self, options: argparse.Namespace, folder: str) -> None:
+        self._options = options
+        self._folder = folder
+        self.ended: dict[int, _Ended] = {}
+
+    def file(self, rank: int) -> str:
+        """Where a rank is written until all are."""
+        return os.path.join(self._folder, f"{rank}-{os.path.basename(for_ranks(self._options, rank))}")  # noqa: PTH118, PTH119
+
+    def run(self, ranks: Iterable[int], *more: str) -> bool:
+        """Capture some ranks, in this order; whether all could be. Once one cannot, none is started any more."""
+        waiting, running = deque(ranks), dict[int, _Running]()
+        at_once = _processors()
+        failed = False
+        try:
+            with stage("capturing ranks", len(waiting) + len(self.ended), lambda: len(self.ended)):
+                while running or (waiting and not failed):
+                    while waiting and not failed and len(running) < at_once:
+                        rank = waiting.popleft()
+                        running[rank] = self._started(rank, more)
+                    failed |= self._collect(running)
+        finally:
+            for each in running.values():
+                each.process.kill()
+                each.process.wait()
+                each.told.close()
+        return not failed
+
+    def _collect(self, running: dict[int, _Running]) -> bool:
+        """Take what ended, or wait a little where nothing did; whether any of it failed."""
+        done = {rank: each for rank, each in running.items() if each.process.poll() is not None}
+        if not done:
+            time.sleep(_EVERY)
+        for rank, (process, told) in done.items():
+            del running[rank]
+            told.seek(0)
+            self.ended[rank] = _Ended(process.returncode, told.read().decode(errors="replace"))
+            told.close()
+        return any(self.ended[rank].status not in (0, _RAISED) for rank in done)
+
+    def _started(self, rank: int, more: Sequence[str]) -> _Running:
+        options = self._options
+        given, rest = list(options.arguments), list(options.program_arguments)
+        end = len(given) - len(rest) - 1
+        words = given[:end] if given[end] == "--" else given
+        own = ["--rank", str(rank), "--world", str(options.world), "-o", self.file(rank)]
+        told = (Path(self._folder) / f"{rank}.told").open("w+b")
+        process = subprocess.Popen(  # noqa: S603 (gradir itself)
+            [sys.executable, "-c", _START, json.dumps(sys.path), *words, *more, *own, "--", *rest],
+            stdin=subprocess.DEVNULL,
+            stdout=told,
+            stderr=subprocess.STDOUT,
+            env={"OMP_NUM_THREADS": "1", **os.environ},
+        )
+        return _Running(process, told)
+
+
+def for_ranks(options: argparse.Namespace, rank: int) -> str:
+    """The file of a rank."""
+    return for_rank(options.output, {"RANK": str(rank), "WORLD_SIZE": str(options.world)})
+
+
+def capture_ranks(options: argparse.Namespace) -> int:
+    """Capture the ranks that ``--ranks`` names, and write all of their files, or none where one cannot be captured.
+
+    Raises:
+        SpecError: the name of the files does not tell them apart, or what else is asked for does not go with a sample.
+    """
+    from gradir import files
+    from gradir.cli.suffixes import check_graph_name
+
+    if "{rank}" not in options.output:
+        raise SpecError(
+            f"--ranks {options.ranks} writes a file for each rank: put {{rank}} into -o, as in run.{{rank}}.gir"
+        )
+    if options.ranks == "sample" and options.verify:
+        raise SpecError(
+            "--ranks sample looks for the mesh in what rank 0 exchanges, which uses its graph up: "
+            "choose --verify with --rank or --ranks all"
+        )
+    check_graph_name(for_ranks(options, 0))
+    files.check_place(for_ranks(options, 0))
+    with TemporaryDirectory(prefix="gradir-ranks-") as folder:
+        captures = _Ranks(options, folder)
+        ranks: Sequence[int] = range(options.world)
+        if options.ranks == "sample":
+            ranks = _sampled(options, captures)
+        if captures.run([rank for rank in ranks if rank not in captures.ended]) and ranks:
+            return _written(options, captures, ranks)
+        return _failed(captures.ended)
+
+
+def _sampled(options: argparse.Namespace, captures: _Ranks) -> Sequence[int]:
+    """The ranks to look at, by what the first one exchanges; none where that cannot be captured."""
+    from gradir import api
+
+    if not captures.run([0], "--graph", "autograd", "--collectives") or captures.ended[0].status:
+        return ()
+    graph = api.load(captures.file(0))
+    if not options.collectives:
+        del captures.ended[0]
+    assert graph.rank is not None  # noqa: S101 (what --collectives writes has one)
+    held = [node.outputs[0] for node in graph.nodes.values() if node.outputs and node.role == "parameter"]
+    return sample(graph.rank, [(meta.shape, meta.placements) for meta in held])
+
+
+def _written(options: argparse.Namespace, captures: _Ranks, ranks: Sequence[int]) -> int:
+    from gradir import files
+
+    for rank in ranks:
+        files.write_bytes(for_ranks(options, rank), Path(captures.file(rank)).read_bytes())
+    lines, summaries = dict[str, list[int]](), dict[str, list[int]]()
+    for rank in ranks:
+        *told, last = captures.ended[rank].told.splitlines() or [""]
+        for line in told:
+            lines.setdefault(line, []).append(rank)
+        summaries.setdefault(last.rpartition(": ")[2], []).append(rank)
+    _print(lines)
+    of = "a sample" if len(ranks) < options.world else "all"
+    print(one_line(f"wrote {options.output} for {len(ranks):,} of {options.world:,} ranks, {of}"), file=sys.stderr)
+    _print(summaries)
+    return max(captures.ended[rank].status for rank in ranks)
+
+
+def _print(told: Mapping[str, Sequence[int]]) -> None:
+    """Each line once, with the ranks that told it."""
+    for line, ranks in told.items():
+        print(one_line(f"{span(ranks)}: {line}"), file=sys.stderr)
+
+
+def _failed(ended: Mapping[int, _Ended]) -> int:
+    """Tell of the first rank that could not be captured, which is the same one every time."""
+    rank = min(rank for rank, each in ended.items() if each.status not in (0, _RAISED)) if ended else 0
+    *before, last = ended[rank].told.splitlines() or [""]
+    for line in before:
+        print(one_line(line), file=sys.stderr)
+    how = last.removeprefix("gradir: ") or f"its process ended with {ended[rank].status}"
+    report(f"rank {rank}: {how}; no file is written of any rank")
+    return _TROUBLE
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
