@@ -64,6 +64,14 @@ def test_equal_adapters_are_told_in_one_way_and_frozen_names_both() -> None:
                 assert others == {path for path in entry.paths if ".v" in path}
 
 
+def test_the_adapter_that_counts_a_tensor_of_both_is_told_with_the_other() -> None:
+    lines = str(gradir.diff(plain(), edited("lora"))).splitlines()
+    assert [line for line in lines if line.startswith("  + ") and "modules blocks.{0..5}.attn" in line][1:] == [
+        "  + 12 modules blocks.{0..5}.attn.{q,v}.a  Linear  each 6 nodes, 1 parameter (32), saved 0 B to 2.0 kB",
+        "  + 12 modules blocks.{0..5}.attn.{q,v}.b  Linear  each 6 nodes, 1 parameter (32), saved 256 B",
+    ]
+
+
 @pytest.mark.parametrize("name", ["sdpa", "norm", "tied", "autocast"])
 def test_what_keeps_its_name_is_not_said_to_be_renamed(name: str) -> None:
     assert not renamed(name)
