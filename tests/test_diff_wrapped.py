@@ -11,6 +11,7 @@ from torch import nn  # noqa: E402
 
 import gradir  # noqa: E402
 from gradir.diffs.changes import Change  # noqa: E402
+from gradir.ir import Node, Scope  # noqa: E402
 from gradir.review.changed_modules import Renamed, module_tree  # noqa: E402
 from gradir.review.comparison import Comparison  # noqa: E402
 from gradir.review.listed import listed  # noqa: E402
@@ -63,14 +64,22 @@ def test_equal_adapters_are_told_in_one_way_and_frozen_names_both() -> None:
                 assert others == {path for path in entry.paths if ".v" in path}
 
 
+def test_the_adapter_that_counts_a_tensor_of_both_is_told_with_the_other() -> None:
+    lines = str(gradir.diff(plain(), edited("lora"))).splitlines()
+    assert [line for line in lines if line.startswith("  + ") and "modules blocks.{0..5}.attn" in line][1:] == [
+        "  + 12 modules blocks.{0..5}.attn.{q,v}.a  Linear  each 6 nodes, 1 parameter (32), saved 0 B to 2.0 kB",
+        "  + 12 modules blocks.{0..5}.attn.{q,v}.b  Linear  each 6 nodes, 1 parameter (32), saved 256 B",
+    ]
+
+
 @pytest.mark.parametrize("name", ["sdpa", "norm", "tied", "autocast"])
 def test_what_keeps_its_name_is_not_said_to_be_renamed(name: str) -> None:
     assert not renamed(name)
 
 
 def test_one_adapter_is_told_as_those_in_all_layers_are() -> None:
-    assert renamed("lora-one") == [("blocks.3.mlp.up", "blocks.3.mlp.up.base", 2)]
-    assert renamed("lora-up") == [("blocks.*.mlp.up", "blocks.*.mlp.up.base", 12)]
+    assert renamed("lora-one") == [("blocks.3.mlp.up", "blocks.3.mlp.up.base", 4)]
+    assert renamed("lora-up") == [("blocks.*.mlp.up", "blocks.*.mlp.up.base", 24)]
     # In the first layer nothing that the frozen ones compute has a gradient.
     alone = [f"blocks.{layer}.attn.{name}" for layer in range(1, 6) for name in "qv"]
     assert sorted((was, now) for was, now, _ in renamed("lora-alone")) == [(path, f"{path}.base") for path in alone]
@@ -133,12 +142,37 @@ def test_the_list_of_a_page_says_renamed_of_no_module_that_was_not(name: str) ->
         assert "renamed" not in {change.kind for change in changes}
 
 
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("name", ["lora", "lora-up", "lora-autocast"])
+def test_what_a_frozen_module_computes_is_no_other_operation(name: str, back: bool) -> None:
+    graphs = (edited(name), plain()) if back else (plain(), edited(name))
+    found = Comparison(*graphs)
+    base = ".mlp.up" if name == "lora-up" else ".attn.q"
+    inside = {f"blocks.0{base}.base/{op}" for op in ("view:1", "addmm:1", "view:2")}
+    outside = {f"blocks.0{base}/{op}" for op in ("view:1", "addmm:1", "view:2")}
+    pairs = {(old, new) for old, new in found.matching.nodes.items() if {old, new} & (inside | outside)}
+    assert pairs == set(
+        zip(*(sorted(names) for names in ((inside, outside) if back else (outside, inside))), strict=True)
+    )
+    # Only where that it is frozen does not say it all is an operation of it listed.
+    told = [change for entry in found.outline.entries for path in entry.paths for change in entry.changes(path)]
+    assert told
+    assert not inside.intersection(change.id for change in told)
+    assert not outside.intersection(change.id for change in told)
+
+
 def test_a_module_of_which_no_node_was_found_is_wrapped_too() -> None:
-    found = Comparison(plain(), edited("lora-autocast"))
+    def graph(path: str, op: str) -> gradir.Graph:
+        scopes = [
+            Scope("", "Net"),
+            *([Scope("fc", "Lora")] if "." in path else []),
+            Scope(path, "Linear", "4, 4", own=20),
+        ]
+        return gradir.Graph.of([Node("exp:1", op="exp"), Node(f"{path}/{op}:1", op=op, scope=path)], scopes)
+
+    found = Comparison(graph("fc", "addmm"), graph("fc.base", "bmm"))
     scopes = [change for change in found.diff.changes if (change.subject, change.kind) == ("scope", "renamed")]
-    assert [change_line(change).text for change in scopes[:1]] == [
-        "> scope blocks.0.attn.q -> blocks.0.attn.q.base, wrapped  Linear"
-    ]
+    assert [change_line(change).text for change in scopes] == ["> scope fc -> fc.base, wrapped  Linear"]
     assert {change.kind for change in listed(found) if change.text.startswith("scope ")} == {"added", "moved"}
 
 

@@ -302,6 +302,7 @@ def test_a_legend_names_the_colours_that_are_there(theme: str, dot_program: str)
     assert drawn_text(drawn) == ["legend", *boxes, *lines, "None: an input that nothing flows through"]
     small = Graph.of([Node("x", role="leaf")]).to("dot", theme=theme, legend=True)
     assert list(legend_of(small)) == ["legend", "leaf"]
+    assert "legend" not in Graph.of([]).to("dot", theme=theme, legend=True)
     looks = {
         words.split()[0]: (re.findall(r'bgcolor="([^"]*)"', cell), re.findall(r'border="([^"]*)"', cell))
         for words, cell in legend_of(source).items()

@@ -155,7 +155,7 @@ class Picture:
         self._stubs = stubs(graph, _MOST_CUTS)
         title, looks = overlay_legend(self._overlay.values())
         self.legend: Legend | None = None
-        if options.legend or looks:
+        if (options.legend or looks) and self._nodes:
             drawn = {("data" if kind == MANY else kind, times > 1) for _, _, kind, _, times, _ in self.lines()}
             notes = words.notes(
                 self._nodes, framed=options.clusters, marked=self._marked, joined=any(several for _, several in drawn)

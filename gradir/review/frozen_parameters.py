@@ -166,7 +166,8 @@ def consequences(comparison: Comparison) -> frozenset[int]:
 
     That is: the parameter leaves the graph, or is in it as what an operation saved; what accumulated its gradient goes;
     an operation goes whose every input has gone so; and one that had such an input has none there any more, with what
-    it keeps for that. Only where the tables of modules prove that all these parameters are frozen.
+    it keeps for that, be there also what changed for all. Only where the tables of modules prove that all these
+    parameters are frozen.
 
     >>> from gradir.ir import Graph, Node, Scope, TensorMeta
     >>> from gradir.review.comparison import Comparison
@@ -193,6 +194,7 @@ class _Explained:
 
     def __init__(self, comparison: Comparison, owners: Collection[str], *, is_frozen: bool) -> None:
         self._changes = comparison.diff.changes
+        self._of_all = comparison.whole_change.partly
         self._trained: Graph = comparison.before if is_frozen else comparison.after
         self._owners = owners
         self._is_frozen = is_frozen
@@ -211,7 +213,7 @@ class _Explained:
                 dead.add(node.id)
                 yield gone[node.id]
         for at in changed:
-            if _only_trainable(self._changes[at]) or self._is_reader(self._changes[at], dead):
+            if _only_trainable(self._changes[at]) or self._is_reader(at, dead):
                 yield at
 
     def _name(self, change: Change) -> str:
@@ -232,17 +234,19 @@ class _Explained:
         other = change.fields[0].after if self._is_frozen else change.fields[0].before
         return node is not None and node.role == "parameter" and other == "buffer" and node.scope in self._owners
 
-    def _is_reader(self, change: Change, dead: Collection[str]) -> bool:
-        """Whether a node changed only in that it has no input where one of the gone nodes was."""
+    def _is_reader(self, at: int, dead: Collection[str]) -> bool:
+        """Whether a node changed only in that it has no input where one of the gone nodes was, and as all did."""
+        change = self._changes[at]
         node = self._trained.nodes.get(self._name(change)) if change.subject == "node" else None
         if node is None or change.kind != "changed":
             return False
-        slots = [field for field in change.fields if field.path[0] == "in"]
+        fields = [field for number, field in enumerate(change.fields) if (at, number) not in self._of_all]
+        slots = [field for field in fields if field.path[0] == "in"]
         if not slots or not all(
             (field.after if self._is_frozen else field.before) is None
             if field.path[0] == "in"
             else field.path[0] in _OF_BACKWARD and len(field.path) > 1
-            for field in change.fields
+            for field in fields
         ):
             return False
         return all(_source(node, field.path[-1]) in dead for field in slots)

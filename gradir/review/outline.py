@@ -56,8 +56,9 @@ class Group(NamedTuple):
 
 
 class Modules(NamedTuple):
-    """Equal modules that came or went as a whole; ``contents`` are those of each.
+    """Equal modules that came or went as a whole; ``contents`` are those of the first, and of each but for saved bytes.
 
+    Of modules that keep the same tensor the first one counts it: ``saved`` are the fewest and the most bytes of one.
     ``readers`` are nodes that changed only in that they read from one of these modules now, or did before: as that
     module sees them, with the paths of the modules that see them so.
     """
@@ -69,6 +70,7 @@ class Modules(NamedTuple):
     contents: Contents
     relative: RelativeChanges
     readers: tuple[tuple[RelativeChanges, tuple[str, ...]], ...]
+    saved: tuple[int, int]
 
     def changes(self, path: str) -> tuple[Change, ...]:
         """The changes of one of the modules, without what reads from it."""
@@ -178,12 +180,13 @@ def _modules(
     order: ModuleOrder,
 ) -> Iterator[tuple[int, Modules]]:
     """Modules that came or went, equal ones together, each with its position in the order of the model."""
-    together: dict[Modules, list[WholeModule]] = {}
+    together: dict[Modules, dict[WholeModule, Contents]] = {}
     for whole in sorted(inside, key=order.position):
         relative = made_relative(inside[whole], whole.path)
         contents = wholes.contents(whole, inside[whole])
-        key = Modules((), whole.added, whole.itself, wholes.class_name(whole), contents, relative, ())
-        together.setdefault(key, []).append(whole)
+        but_for_bytes = contents._replace(saved_bytes=0)
+        key = Modules((), whole.added, whole.itself, wholes.class_name(whole), but_for_bytes, relative, (), (0, 0))
+        together.setdefault(key, {})[whole] = contents
     for key, members in together.items():
         readers_of: dict[RelativeChanges, list[str]] = {}
         for whole in members:
@@ -191,7 +194,10 @@ def _modules(
                 readers_of.setdefault(made_relative(reading[whole], whole.path), []).append(whole.path)
         paths = tuple(whole.path for whole in members)
         seen = tuple((relative, tuple(by)) for relative, by in readers_of.items())
-        yield order.position(members[0]), key._replace(paths=paths, readers=seen)
+        first, *_ = members
+        sizes = [contents.saved_bytes for contents in members.values()]
+        saved = min(sizes), max(sizes)
+        yield order.position(first), key._replace(paths=paths, contents=members[first], readers=seen, saved=saved)
 
 
 def _groups(changes: Iterable[Change], comparison: Comparison) -> Iterator[tuple[int, Group]]:

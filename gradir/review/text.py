@@ -222,7 +222,7 @@ def module_line(entry: Modules) -> Line:
     subject = "module" if count == 1 else f"{count:,} modules"
     what = subject if entry.itself else "all of" if count == 1 else f"all of {subject}"
     name = f"  {word(entry.class_name)}" if entry.class_name else ""
-    contents = f"{'each ' if count > 1 else ''}{_contents_text(entry.contents)}"
+    contents = f"{'each ' if count > 1 else ''}{_contents_text(entry.contents, *entry.saved)}"
     return sign_line(kind, f"{what} {modules_text(entry.paths)}{name}  {contents}")
 
 
@@ -236,14 +236,15 @@ def _reader_lines(entry: Modules) -> Iterator[Line]:
             yield Line(f"{SIGNS[change.kind]} {was}{word(change.id)}  {_edges(change)}{rest}", indent=6)
 
 
-def _contents_text(contents: Contents) -> str:
+def _contents_text(contents: Contents, least_saved: int, most_saved: int) -> str:
     parts = [counted(contents.nodes, "node")]
     if contents.parameters:
         parts.append(f"{counted(contents.parameters, 'parameter')} ({amount(contents.elements)})")
     if contents.modules:
         parts.append(f"{counted(contents.modules, 'module')} in it")
-    if contents.saved_bytes or contents.unknown:
-        parts.append(f"saved {short_bytes(contents.saved_bytes)}")
+    if most_saved or contents.unknown:
+        least = f"{short_bytes(least_saved)} to " if least_saved != most_saved else ""
+        parts.append(f"saved {least}{short_bytes(most_saved)}")
     parts.append(unknown_sizes(0, contents.unknown))
     return ", ".join(filter(None, parts))
 

@@ -42,12 +42,14 @@ Values = tuple[str, object, object]
 class WholeChange(NamedTuple):
     """What changed for more than half of all operations, and the changes that say nothing else.
 
-    ``sizes`` tells those in one ratio, and ``casts`` how many came or went.
+    ``sizes`` tells those in one ratio, and ``casts`` how many came or went. ``partly`` has, of nodes that changed in
+    more than this too, each change by index with a field that says nothing else, by index.
     """
 
     sizes: str = ""
     casts: str = ""
     follow: frozenset[int] = frozenset()
+    partly: frozenset[tuple[int, int]] = frozenset()
 
 
 def whole_change(comparison: Comparison) -> WholeChange:
@@ -74,7 +76,17 @@ def whole_change(comparison: Comparison) -> WholeChange:
     if sum(map(found.explains, changed)) < _LEAST_SHARE * len(changed):
         return WholeChange()
     follow = frozenset(at for at, change in enumerate(changes) if found.explains(change))
-    return WholeChange(found.sizes_text(changed), found.casts_text(), follow)
+    return WholeChange(found.sizes_text(changed), found.casts_text(), follow, _partly(found, changes, follow))
+
+
+def _partly(found: _Whole, changes: Sequence[Change], follow: frozenset[int]) -> frozenset[tuple[int, int]]:
+    return frozenset(
+        (at, number)
+        for at, change in enumerate(changes)
+        if at not in follow and (change.subject, change.kind) == ("node", "changed")
+        for number, field in enumerate(change.fields)
+        if found.explains_field(field)
+    )
 
 
 def _operations(comparison: Comparison) -> int:
@@ -157,7 +169,7 @@ class _Whole:
             return change.id in self._casts[change.kind == "added"]
         if change.kind != "changed" or not change.fields:
             return False
-        shown = [field for field in change.fields if self._explains(field)]
+        shown = [field for field in change.fields if self.explains_field(field)]
         slots = {
             field.path[:-1] for field in shown if field.path[0] == "saved" and field.path[-1] in {"dtype", "shape"}
         }
@@ -167,7 +179,8 @@ class _Whole:
             for field in change.fields
         )
 
-    def _explains(self, field: FieldChange) -> bool:
+    def explains_field(self, field: FieldChange) -> bool:
+        """Whether a field of a node says nothing beside what changed for all."""
         what = field.path[-1]
         if field.path[0] in {"out", "saved"} and len(field.path) > 2:
             if what == "shape":

@@ -22,7 +22,7 @@ class TermsFrontend:
 
     framework: ClassVar[str] = "terms"
     takes: ClassVar[str] = "a term"
-    install: ClassVar[str] = "pip install gradir-edges"
+    install: ClassVar[str] = "pip install gradir-terms"
 
     @classmethod
     def claims(cls, value: object) -> bool:

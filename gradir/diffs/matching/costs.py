@@ -109,6 +109,10 @@ class Costs:
         """What it costs that a matched node left a name which stays, or took one."""
         return self._addresses.astray(node, other)
 
+    def wrapped(self) -> dict[str, str]:
+        """Paths of modules that were wrapped, or are no more, to what they are in the second graph."""
+        return self._addresses.wrapped()
+
     def renames(self, matching: Sequence[int]) -> set[Rename]:
         """The renames that explain the ids and scopes of matched nodes."""
         return set().union(*(before.renames(after) for before, after in self._renamed(matching)))
@@ -217,6 +221,11 @@ class Addresses:
                 (before.modules[node], before.addresses[node]), (after.modules[other], after.addresses[other])
             )
         return known
+
+    def wrapped(self) -> dict[str, str]:
+        """Paths of modules that were wrapped, or are no more, to what they are in the second graph."""
+        wrapped, unwrapped = self._wrapped
+        return {**{inside: path for path, inside in unwrapped.items()}, **wrapped}
 
     def torn(self, matching: Sequence[int]) -> int:
         """How many nodes went elsewhere than most of their module, or come from elsewhere."""

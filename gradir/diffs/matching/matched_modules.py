@@ -13,6 +13,7 @@ from gradir.ir.module_tree import scope_depth, split_path
 
 if TYPE_CHECKING:
     from gradir.diffs.matching.numbered import NumberedGraph
+    from gradir.ir import Node
 
 __all__ = ["matched_modules", "same_names"]
 
@@ -29,8 +30,13 @@ def matched_modules(before: NumberedGraph, after: NumberedGraph) -> dict[str, st
     return _Modules(_Tree(before), _Tree(after)).matched()
 
 
-def same_names(before: NumberedGraph, after: NumberedGraph, modules: Mapping[str, str]) -> list[tuple[int, int]]:
-    """Pairs of nodes with one name in matched modules; functions only where both modules have as many of the kind."""
+def same_names(
+    before: NumberedGraph, after: NumberedGraph, modules: Mapping[str, str], *, of_any_role: bool = False
+) -> list[tuple[int, int]]:
+    """Pairs of nodes with one name in matched modules; functions only where both modules have as many of the kind.
+
+    With ``of_any_role`` a tensor may be a parameter before and a buffer after.
+    """
     counts, other_counts = (Counter(zip(graph.modules, graph.loose, strict=True)) for graph in (before, after))
     # To spell what a node is called in another module would take the length of that module's path for each node.
     index = {(path, *_called(after, node)): node for node, path in enumerate(after.modules)}
@@ -41,11 +47,17 @@ def same_names(before: NumberedGraph, after: NumberedGraph, modules: Mapping[str
             continue
         called, is_tensor = _called(before, node)
         other, label = index.get((new, called, is_tensor)), before.loose[node]
-        if other is None or label != after.loose[other]:
+        if other is None:
+            continue
+        if label != after.loose[other] and not (of_any_role and _are_tensors(before.nodes[node], after.nodes[other])):
             continue
         if is_tensor or counts[path, label] == other_counts[new, label]:
             pairs.append((node, other))
     return pairs
+
+
+def _are_tensors(node: Node, other: Node) -> bool:
+    return not (node.op or other.op)
 
 
 def _called(graph: NumberedGraph, node: int) -> tuple[str, bool]:

@@ -71,7 +71,7 @@ def match(a: Graph, b: Graph) -> Matching:
     equal here.
 
     The exact minimum is out of reach (graph edit distance is NP-hard); this takes near-linear time and never gives
-    more than matching equal ids does.
+    more than matching equal ids does, where what has one name in a module and inside a wrapper of it counts as equal.
 
     >>> from gradir.ir import Graph, Node
     >>> a = Graph.of([Node("w", role="parameter"), Node("fc/exp:1", op="exp", scope="fc")])
@@ -104,7 +104,8 @@ class _Search:
         self._before, self._after = NumberedGraph(a, labels), NumberedGraph(b, labels)
         self.costs = Costs(self._before, self._after)
         index = self._after.index
-        self._by_id = [*(index.get(node_id, FREE) for node_id in self._before.ids), NOTHING]
+        plain = [*(index.get(node_id, FREE) for node_id in self._before.ids), NOTHING]
+        self._by_id = self._kept_in_wrappers(plain)
 
     @cached_property
     def _depth_first(self) -> _Orders:
@@ -124,6 +125,31 @@ class _Search:
 
     def best(self) -> tuple[list[int], int]:
         """The matching that is found, and its cost."""
+        found, cost = self._cheapest()
+        kept = self._kept_in_wrappers(found)
+        if kept == found:
+            return found, cost
+        kept_cost = self.costs.total(kept)
+        # However it is told, it is no longer than what equal ids tell.
+        return (kept, kept_cost) if kept_cost <= max(cost, self.costs.total(self._by_id)) else (found, cost)
+
+    def _kept_in_wrappers(self, found: list[int]) -> list[int]:
+        """With what is free on both sides and has one name in a module and in its wrapper.
+
+        As in a module that stayed in its place, what changed much is still one node: its parameters were frozen, say.
+        """
+        modules = self.costs.wrapped()
+        if not modules:
+            return found
+        pairing = self._pairing(found)
+        pairing.add(
+            (node, other)
+            for node, other in same_names(self._before, self._after, modules, of_any_role=True)
+            if pairing.there[node] < 0 and pairing.back[other] < 0
+        )
+        return pairing.there
+
+    def _cheapest(self) -> tuple[list[int], int]:
         found = [*self._by_id]
         shares = self.costs.shares(found)
         rank = self._rank(found, shares)
