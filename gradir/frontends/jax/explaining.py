@@ -78,4 +78,5 @@ def _norm(gradient: Any) -> float | str:
     wide = numbers.astype(np.complex128 if np.iscomplexobj(numbers) else np.float64)
     if not np.isfinite(wide).all():
         return "nonfinite"
-    return float(np.linalg.norm(wide)) if wide.any() else "zero"
+    # Of an array without entries no number is zero.
+    return float(np.linalg.norm(wide)) if wide.any() or not wide.size else "zero"
