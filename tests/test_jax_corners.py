@@ -115,3 +115,36 @@ def test_leaves_whose_paths_read_alike_keep_apart() -> None:
 def test_an_array_without_entries_has_no_gradient_of_zero() -> None:
     found = gradir.explain(lambda p: p["none"].sum() + p["w"].sum(), {"none": jnp.zeros((0, 3)), "w": W})
     assert found.statuses == {"none": "reached", "w": "reached"}
+
+
+def test_a_gradient_of_zero_is_told_with_its_operation_and_line() -> None:
+    def loss(p: Any, x: Any, key: Any) -> Any:
+        dead = jax.nn.relu(x @ p["dead"] - 100)
+        masked = (jnp.sin(x @ p["masked"]) + 1) * 0.0
+        looped = lax.scan(lambda h, _: (h @ p["looped"] * 0, None), x, None, length=2)[0]
+        branched = lax.cond(x.sum() >= 0, lambda w: x @ W, lambda w: x @ w, p["branched"])
+        clipped = jax.checkpoint(lambda w: jnp.minimum(jnp.sin(x @ w) + 9, 1))(p["clipped"])
+        dropped = jnp.where(jax.random.bernoulli(key, 0.0, (2, 4)), x @ p["dropped"], 0.0)
+        added = p["added"] * 2.0 - p["added"] - p["added"]
+        return (dead + masked + looped + branched + clipped + dropped).sum() + added.sum() + p["two"] * 2
+
+    names = ("dead", "masked", "looped", "branched", "clipped", "dropped", "added")
+    found = gradir.explain(loss, {**dict.fromkeys(names, W), "two": 2.0}, X, jax.random.key(0))
+    first = loss.__code__.co_firstlineno
+    assert found.statuses == {**dict.fromkeys(names, "zero"), "two": "reached"}
+    assert [(each.op, each.names, each.source and each.source.line - first) for each in found.causes] == [
+        ("", ("added",), None),
+        ("relu", ("dead",), 1),
+        ("mul", ("masked",), 2),
+        ("scan", ("looped",), 3),
+        ("cond", ("branched",), 4),
+        ("min", ("clipped",), 5),
+        ("select_n", ("dropped",), 6),
+    ]
+
+
+def test_a_leaf_whose_gradient_becomes_zero_on_two_ways_is_told_on_both() -> None:
+    def loss(w: Any) -> Any:
+        return (w * 0.0).sum() + jax.nn.relu(w - 100).sum()
+
+    assert [(cause.op, cause.names) for cause in gradir.explain(loss, W).causes] == [("mul", ("w",)), ("relu", ("w",))]
