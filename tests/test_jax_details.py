@@ -275,3 +275,26 @@ def test_a_loop_does_not_grow_with_its_rounds() -> None:
     few, many = (gradir.capture(lambda w, x, n=n: loss(w, x, n), W, X) for n in (2, 2000))
     assert len(few.nodes) == len(many.nodes)
     assert jax_told.held_bytes(many) - jax_told.held_bytes(few) == 1998 * 2 * 128
+
+
+def test_layers_of_one_checkpointed_function_are_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gradir.frontends.jax.reading import regions
+
+    evaluated = []
+    pullback = regions.traced_pullback
+    monkeypatch.setattr(regions, "traced_pullback", lambda *args: evaluated.append(args) or pullback(*args))
+
+    @jax.checkpoint
+    def layer(w: Any, x: Any) -> Any:
+        return jnp.tanh(jnp.sin(x @ w))
+
+    def loss(ws: list[Any], x: Any) -> Any:
+        for w in ws:
+            x = layer(w, x)
+        return x.sum()
+
+    graph = gradir.capture(loss, [W] * 6, X)
+    # Nothing goes back to what the first takes, so it holds something else than the others.
+    assert len(evaluated) == 2
+    assert len({node.saved[0].state for node in nodes(graph, "tanh")}) == 1
+    assert gradir.verify(loss, [W] * 6, X)

@@ -397,3 +397,39 @@ def test_a_script_of_jax_cannot_be_captured_at_its_backward(tmp_path: Path, clea
         "gradir: script.py never called backward in this process (front-end 'jax' cannot capture a script at its "
         "backward (gradir run)): nothing is written"
     )
+
+
+class TakesTwo(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.a = nnx.Linear(8, 8, rngs=rngs)
+
+    def __call__(self, tokens: Any, mask: Any = None) -> Any:
+        return self.a(tokens) * mask
+
+
+class EquinoxTakesTwo(eqx.Module):
+    w: Any
+
+    def __call__(self, tokens: Any, mask: Any, *, key: Any = None) -> Any:
+        return tokens @ self.w * mask
+
+
+class LinenTakesTwo(nn.Module):
+    @nn.compact
+    def __call__(self, tokens: Any, mask: Any, train: bool = False) -> Any:
+        return nn.Dense(8)(tokens) * mask
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda: (TakesTwo(nnx.Rngs(0)),),
+        lambda: (EquinoxTakesTwo(jnp.ones((8, 8))),),
+        lambda: (LinenTakesTwo(), LinenTakesTwo().init(KEY, X, X)),
+    ],
+    ids=["nnx", "equinox", "linen"],
+)
+def test_inputs_of_a_module_have_the_names_of_its_arguments(given: Callable[[], tuple[Any, ...]]) -> None:
+    graph = gradir.capture(*given(), X, X)
+    found = {name for node in graph.nodes.values() if node.role == "input" for name in node.names}
+    assert found == {"tokens", "mask"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,7 +79,7 @@ def arranged(
     """
     found, tree = tree_util.tree_flatten_with_path((tuple(args), dict(kwargs)))
     leaves = [leaf for _, leaf in found]
-    labels = [_label(path, numbers, names) for path, _ in found]
+    labels = _distinct([_label(path, numbers, names) for path, _ in found], [path for path, _ in found])
     moving = [place for place, leaf in enumerate(leaves) if _is_array(leaf, arrays_only=arrays_only)]
     chosen = [place for place in moving if _number(found[place][0]) in numbers]
     differentiated = [place for place in chosen if _is_inexact(leaves[place])]
@@ -147,6 +148,16 @@ def _label(path: Sequence[Any], numbers: Sequence[int], names: Sequence[str]) ->
     if not name or (number in numbers and len(numbers) == 1):
         return inside or name
     return f"{name}.{inside}" if inside else name
+
+
+def _distinct(labels: Sequence[str], paths: Sequence[Any]) -> list[str]:
+    """Names of which no two are equal, as those of ``{"a": {"b": x}, "a.b": y}`` are: these are told with brackets."""
+    counts = Counter(labels)
+    inside = (path[2:] if _number(path) is not None else path[1:] for path in paths)
+    return [
+        label if counts[label] == 1 else plain_text(tree_util.keystr(keys))
+        for label, keys in zip(labels, inside, strict=True)
+    ]
 
 
 def _is_array(leaf: object, *, arrays_only: bool) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +12,7 @@ from gradir.explanations.model import Cause, Explanation, Level, OfGraph
 from gradir.frontends.jax.live import Trace
 from gradir.frontends.jax.reading.cuts import kind_of
 from gradir.frontends.jax.values import are_known, gradients
+from gradir.frontends.jax.zeros import origins
 from gradir.frontends.texts import plain_text
 
 __all__ = ["explain"]
@@ -50,12 +51,24 @@ def explain(trace: Trace, *, values: bool | None = None) -> Explanation:
     norms: dict[str, float | str] = {}
     if values and trace.is_connected:
         norms = _norms(trace)
-        for status in ("zero", "nonfinite"):
-            names = tuple(name for name, norm in norms.items() if norm == status and statuses[name] == "reached")
-            if names:
-                statuses.update(dict.fromkeys(names, status))
-                causes.append(Cause(status, "info" if status == "zero" else "error", names=names))
+        found = {status: _names_of(status, norms, statuses) for status in ("zero", "nonfinite")}
+        for status, names in found.items():
+            statuses.update(dict.fromkeys(names, status))
+        causes += _zeros(trace, found["zero"])
+        if found["nonfinite"]:
+            causes.append(Cause("nonfinite", "error", names=found["nonfinite"]))
     return Explanation(statuses, tuple(causes), gradients=norms, of_graph=_of_graph(trace, statuses))
+
+
+def _names_of(status: str, norms: Mapping[str, float | str], statuses: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(name for name, norm in norms.items() if norm == status and statuses[name] == "reached")
+
+
+def _zeros(trace: Trace, names: Sequence[str]) -> Iterator[Cause]:
+    """Which operations give the gradients of some leaves zero, each with its line."""
+    for record, behind in origins(trace, names).items():
+        op, source = ("", None) if record is None else (plain_text(record.op), record.context.source)
+        yield Cause("zero", "info", op, tuple(behind), source)
 
 
 def _of_graph(trace: Trace, statuses: Mapping[str, str]) -> OfGraph | None:
@@ -78,4 +91,5 @@ def _norm(gradient: Any) -> float | str:
     wide = numbers.astype(np.complex128 if np.iscomplexobj(numbers) else np.float64)
     if not np.isfinite(wide).all():
         return "nonfinite"
-    return float(np.linalg.norm(wide)) if wide.any() else "zero"
+    # Of an array without entries no number is zero.
+    return float(np.linalg.norm(wide)) if wide.any() or not wide.size else "zero"

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.texts import plain_text
 
-__all__ = ["Call", "ModuleWatch", "Prepared", "argument_names", "called", "prepared"]
+__all__ = ["Call", "ModuleWatch", "Prepared", "argument_names", "called", "naming", "prepared"]
 
 _LIBRARIES: Final = {
     "flax.linen": "gradir.frontends.jax.modules.linen",
@@ -94,6 +94,23 @@ def _told(
 
     telling.__name__ = getattr(fn, "__name__", type(fn).__name__)
     return telling
+
+
+def naming(call: Callable[..., Any], module: object, *names: str) -> Callable[..., Any]:
+    """A function whose arguments have these names, and behind them those that a module's ``__call__`` takes."""
+    try:
+        own = [*inspect.signature(type(module).__call__).parameters.values()][1:]
+        first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names]
+        whole = inspect.Signature([*first, *own])
+    except (ValueError, TypeError, AttributeError):
+        return call
+
+    def named(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    named.__name__ = type(module).__name__
+    named.__signature__ = whole  # type: ignore[attr-defined]
+    return named
 
 
 def argument_names(fn: Callable[..., Any], count: int) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax import tree_util
 
-from gradir.frontends.jax.modules import Call
+from gradir.frontends.jax.modules import Call, naming
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.jax.modules.wrapping import WrappedCalls, below
 
@@ -17,7 +17,7 @@ __all__ = ["call_of", "note_modules", "without_modules"]
 
 def call_of(equinox: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
     """The call of a module, which is differentiated, on its inputs."""
-    return Call(_call, (target, *inputs)) if _is_module(equinox, target) else None
+    return Call(naming(_call, target, "model"), (target, *inputs)) if _is_module(equinox, target) else None
 
 
 def _call(model: Any, *inputs: Any, **named: Any) -> Any:

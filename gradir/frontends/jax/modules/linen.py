@@ -9,7 +9,7 @@ from typing import Any
 
 from jax import tree_util
 
-from gradir.frontends.jax.modules import Call
+from gradir.frontends.jax.modules import Call, naming
 from gradir.frontends.jax.modules.watch import ModuleWatch
 from gradir.frontends.jax.modules.wrapping import below
 
@@ -22,9 +22,10 @@ def call_of(linen: Any, target: Any, inputs: tuple[Any, ...]) -> Call | None:
         return None
     variables = inputs[0] if inputs else None
     if not isinstance(variables, Mapping) or "params" not in variables:
-        return Call(target.apply, inputs)
+        return Call(naming(target.apply, target, "variables"), inputs)
     others = {name: collection for name, collection in variables.items() if name != "params"}
-    return Call(partial(_applied, target), (variables["params"], others, *inputs[1:]))
+    applied = naming(partial(_applied, target), target, "params", "variables")
+    return Call(applied, (variables["params"], others, *inputs[1:]))
 
 
 def _applied(module: Any, params: Any, variables: Any, *args: Any, **named: Any) -> Any:

@@ -47,10 +47,13 @@ class Assembly:
         """The graph; ``integers`` are the leaves that were to be differentiated and cannot be.
 
         Raises:
-            CaptureError: JAX has no derivative of an operation on a path.
+            CaptureError: JAX has no derivative of an operation on a path, or refuses one beside it.
         """
         for record in self._flat.records:
-            if any(value.is_live for value in record.outputs):
+            is_live = any(value.is_live for value in record.outputs)
+            if record.probe is not None and (record.probe.is_refused or (is_live and record.probe.error)):
+                raise CaptureError(f"{record.native} {place_text(record.context.source)}: {record.probe.error}")
+            if is_live:
                 self._made[id(record)] = self._function(record)
         for path, value in outputs:
             if value.is_live:
@@ -66,8 +69,6 @@ class Assembly:
         return self._builder.build(scopes=self._scopes.table(), producer=whole)
 
     def _function(self, record: Record) -> ir_build.Value:
-        if record.probe is not None and record.probe.error:
-            raise CaptureError(f"{record.native} {place_text(record.context.source)}: {record.probe.error}")
         inputs = [self._value(value) if takes(record, slot) else None for slot, value in enumerate(record.inputs)]
         carried = [slot for slot, value in enumerate(record.inputs) if value.kind == "carry" and takes(record, slot)]
         is_name = record.native == "name" and isinstance(record.attrs.get("name"), str)

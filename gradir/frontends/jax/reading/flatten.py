@@ -54,7 +54,7 @@ class Flattener:
             CaptureError: an equation uses memory that others write to.
         """
         known: dict[int, Value] = {
-            id(var): const if isinstance(const, Value) else Value(var.aval, "constant")
+            id(var): const if isinstance(const, Value) else Value(var.aval, "constant", literal=const)
             for var, const in zip(jaxpr.constvars, consts, strict=True)
         }
         known.update((id(var), value) for var, value in zip(jaxpr.invars, inputs, strict=True))
@@ -142,7 +142,7 @@ class Flattener:
             carry.back = end
         attrs = plain_params({"length": length, "reverse": params["reverse"], "carries": len(carries)})
         joins = [[number] for number in range(len(ends))]
-        record = Record("scan", "scan", eqn, ends, context, attrs, joins=joins, carries=carries)
+        record = Record("scan", "scan", eqn, ends, context, attrs, joins=joins, carries=carries, given=inputs)
         return self._record(record, around)
 
     def _cond(self, eqn: Any, inputs: list[Value], context: Context) -> list[Value]:
@@ -157,7 +157,7 @@ class Flattener:
             ends += self.run(jaxpr, consts, inputs[1:], inside)
         joins = [[1 + output + branch * made for branch in range(len(branches))] for output in range(made)]
         attrs = plain_params({"branches": len(branches)})
-        record = Record("cond", "cond", eqn, ends, context, attrs, joins=joins, branches=stand)
+        record = Record("cond", "cond", eqn, ends, context, attrs, joins=joins, branches=stand, given=inputs)
         return self._record(record, varying(*(value.loops for value in ends)))
 
     def _body(self, context: Context, name: str, rounds: int | None) -> Context:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gradir.frontends.jax.reading.flatten import Flattener
@@ -16,8 +17,10 @@ __all__ = ["find_paths", "sources_of", "takes"]
 
 def find_paths(flat: Flattener, outputs: Sequence[Value]) -> None:
     """Mark every value that is active, tainted or live, and leave in each record on the way what JAX says of it."""
-    _Forward(flat).spread()
+    forward = _Forward(flat)
+    forward.spread()
     _mark_live(outputs)
+    forward.narrow()
 
 
 def sources_of(value: Value) -> list[Value]:
@@ -85,6 +88,17 @@ class _Forward:
                         queued.add(id(reader))
                         waiting.append(reader)
 
+    def narrow(self) -> None:
+        """Take from the records what they keep for gradients alone that come from no output."""
+        for record in self._flat.records:
+            live = [value.is_live for value in record.outputs]
+            found = record.probe
+            if found is None or found.error or not any(live):
+                continue
+            if any(not is_on and is_inexact(value.aval) for is_on, value in zip(live, record.outputs, strict=True)):
+                kept = self._probe(record, [value.is_active for value in record.inputs], live).kept
+                record.probe = replace(found, kept=kept)
+
     def _varied(self, value: Value) -> Iterator[Value]:
         ends = value.ends
         is_active = is_inexact(value.aval) and any(end.is_active for end in ends)
@@ -96,7 +110,7 @@ class _Forward:
         tainted = [value.is_tainted for value in record.inputs]
         joins = record.joins
         if joins is None and any(active):
-            record.probe = self._probe(record, active)
+            record.probe = self._probe(record, active, [True] * len(record.outputs))
         for number, output in enumerate(record.outputs):
             if joins is not None:
                 is_active = any(active[slot] for slot in joins[number])
@@ -108,11 +122,11 @@ class _Forward:
             if _mark(output, is_active and is_inexact(output.aval), is_tainted):
                 yield output
 
-    def _probe(self, record: Record, active: list[bool]) -> Probe:
-        key = _key(record, active)
+    def _probe(self, record: Record, active: list[bool], wanted: list[bool]) -> Probe:
+        key = _key(record, active, wanted)
         found = self._probes.get(key) if key is not None else None
         if found is None:
-            found = probe(record, active)
+            found = probe(record, active, wanted)
             if key is not None:
                 self._probes[key] = found
         return found
@@ -126,7 +140,7 @@ def _mark(value: Value, is_active: bool, is_tainted: bool) -> bool:
     return changed
 
 
-def _key(record: Record, active: list[bool]) -> Any:
+def _key(record: Record, active: list[bool], wanted: list[bool]) -> Any:
     """What equal equations have in common; ``None`` where a parameter cannot be compared."""
     # Which slots take the same variable tells what is kept, each value once.
     places: dict[int, int] = {}
@@ -134,7 +148,7 @@ def _key(record: Record, active: list[bool]) -> Any:
         (value.aval, repr(value.literal) if value.kind == "literal" else places.setdefault(id(atom), len(places)))
         for value, atom in zip(record.inputs, record.eqn.invars, strict=True)
     )
-    key = (record.eqn.primitive, tuple(sorted(record.eqn.params.items())), tuple(active), inputs)
+    key = (record.eqn.primitive, tuple(sorted(record.eqn.params.items())), tuple(active), tuple(wanted), inputs)
     try:
         hash(key)
     except TypeError:

@@ -38,11 +38,15 @@ class Kept(NamedTuple):
 
 @dataclass
 class Probe:
-    """By output, whether a gradient of it reaches each input, and what is kept; or why JAX has no answer."""
+    """By output, whether a gradient of it reaches each input, and what is kept; or why JAX has no answer.
+
+    With ``is_refused`` JAX raises wherever the equation takes what is differentiated, on a path or beside it.
+    """
 
     reaches: list[list[bool]]
     kept: list[Kept]
     error: str = ""
+    is_refused: bool = False
 
 
 class Traced(NamedTuple):
@@ -53,20 +57,21 @@ class Traced(NamedTuple):
     forward: Any
 
 
-def probe(record: Record, active: Sequence[bool]) -> Probe:
-    """Ask JAX of a record's equation, of the inputs that are active."""
+def probe(record: Record, active: Sequence[bool], wanted: Sequence[bool]) -> Probe:
+    """Ask JAX of a record's equation, of the inputs that are active and the outputs whose gradient is wanted."""
     run, places = single = alone(record.eqn)
     firsts = single.firsts
     inputs = [record.inputs[slot].aval for slot in firsts]
     outputs = [value.aval for value in record.outputs]
-    gradients = [number for number, aval in enumerate(outputs) if is_inexact(aval)]
+    gradients = [number for number, aval in enumerate(outputs) if wanted[number] and is_inexact(aval)]
     try:
         found = traced_pullback(
             lambda values: list(run(*values)), inputs, [active[slot] for slot in firsts], outputs, gradients
         )
     except (ValueError, TypeError, NotImplementedError) as error:
         told = " ".join(str(error).split())[:_LONGEST] or type(error).__name__
-        return Probe([[True] * len(places) for _ in outputs], [], told)
+        moved = [place for place, slot in enumerate(firsts) if active[slot]]
+        return Probe([[True] * len(places) for _ in outputs], [], told, not _has_tangents(run, inputs, moved))
     reaches = [[place >= 0 and row[place] for place in places] for row in found.reaches]
     kept = [
         each._replace(
@@ -77,6 +82,25 @@ def probe(record: Record, active: Sequence[bool]) -> Probe:
         for each in found.kept
     ]
     return Probe(reaches, sorted(kept, key=_order))
+
+
+def _has_tangents(run: Callable[..., Sequence[Any]], inputs: Sequence[Any], moved: Sequence[int]) -> bool:
+    """Whether JAX can move some inputs forward, which it does to all that depends on what is differentiated."""
+
+    def forward(given: list[Any], tangents: list[Any]) -> Any:
+        def primal(*moving: Any) -> list[Any]:
+            values = [*given]
+            for place, value in zip(moved, moving, strict=True):
+                values[place] = value
+            return list(run(*values))
+
+        return jax.jvp(primal, [given[place] for place in moved], tangents)
+
+    try:
+        jax.make_jaxpr(forward)([abstract(aval) for aval in inputs], [abstract(inputs[place]) for place in moved])
+    except (ValueError, TypeError, NotImplementedError):
+        return False
+    return True
 
 
 def traced_pullback(
@@ -152,9 +176,21 @@ def _distinct(forward: Any, kept: Sequence[Any], slots: Sequence[int], outputs: 
         known.setdefault(id(var), Kept("out", number, aval=var.aval))
     found: dict[int, Kept] = {}
     for var in kept:
-        if not is_literal(var) and id(var) not in found:
+        if id(var) not in found and not _is_constant(forward, var):
             found[id(var)] = known.get(id(var)) or Kept("new", 0, _behind(forward, var, slots), var.aval, var)
     return sorted(found.values(), key=_order)
+
+
+def _is_constant(jaxpr: Any, var: Any) -> bool:
+    """Whether a value of a jaxpr is a literal, which a call may hand out as if it had made it."""
+    while not is_literal(var):
+        eqn = next((eqn for eqn in jaxpr.eqns if any(made is var for made in eqn.outvars)), None)
+        if eqn is None or name_of(eqn) not in CALLS:
+            return False
+        number = next(number for number, made in enumerate(eqn.outvars) if made is var)
+        jaxpr = opened(inner(eqn))[0]
+        var = jaxpr.outvars[number]
+    return True
 
 
 def _behind(jaxpr: Any, var: Any, slots: Sequence[int]) -> tuple[int, ...]:

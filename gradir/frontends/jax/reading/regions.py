@@ -6,8 +6,8 @@ which record made what is held.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 import jax
 
@@ -28,10 +28,50 @@ from gradir.frontends.jax.reading.values import Record, Region
 __all__ = ["find_held"]
 
 _TAG: Final = "gradir "
+_MARKS: Final = frozenset({"device_put", "reduce_precision"})
+"""What a policy puts around a value that is saved: the second marks it, the first takes it to another memory."""
 
 
-def find_held(region: Region) -> None:
-    """Note in a region that is in no other what it holds for its backward."""
+class _Held(NamedTuple):
+    """One thing that a region holds: an input, an output, or what the record at a place in it made.
+
+    ``number`` is the output of that record, and -1 where it made the value to be kept alone.
+    """
+
+    kind: Literal["in", "out", "made"]
+    number: int
+    aval: Any
+    place: tuple[int, ...] = ()
+
+
+def find_held(regions: Iterable[Region]) -> None:
+    """Note in regions that are in no others what they hold for their backward.
+
+    What has the same jaxpr, policy, active inputs and live outputs holds the same, and is evaluated once: the layers of
+    a model that are one checkpointed function.
+    """
+    known: dict[Hashable, list[_Held]] = {}
+    for region in regions:
+        key = _key(region)
+        if key not in known:
+            known[key] = [*_held_by(region)]
+        for held in known[key]:
+            _note(held, region)
+
+
+def _key(region: Region) -> Hashable:
+    """What regions have in common that hold the same; the regions keep alive what is known by identity here."""
+    params = params_of(region.eqn)
+    return (
+        id(region.jaxpr),
+        id(params.get("policy")),
+        params.get("prevent_cse", True),
+        tuple(value.is_active for value in region.inputs),
+        tuple(value.is_live for value in region.outputs),
+    )
+
+
+def _held_by(region: Region) -> Iterator[_Held]:
     params = params_of(region.eqn)
     jaxpr, consts = opened(region.jaxpr)
 
@@ -52,11 +92,24 @@ def find_held(region: Region) -> None:
         live,
     )
     for kept in found.kept:
-        if kept.kind == "new":
-            _note_made(found.forward, kept.var, region, ())
+        if kept.kind != "new":
+            yield _Held(kept.kind, kept.number, kept.aval)
         else:
-            value = (region.inputs if kept.kind == "in" else region.outputs)[kept.number]
-            region.held[id(value)] = value
+            made = _made(found.forward, kept.var, region, ())
+            if made is not None:
+                yield made
+
+
+def _note(held: _Held, region: Region) -> None:
+    if held.kind == "made":
+        record = region.records[held.place]
+        if held.number < 0:
+            region.made[id(record), str(held.aval.dtype), tuple(held.aval.shape)] += 1
+            return
+        value = record.outputs[held.number]
+    else:
+        value = (region.inputs if held.kind == "in" else region.outputs)[held.number]
+    region.held[id(value)] = value
 
 
 def _tagged(jaxpr: Any, consts: Sequence[Any], values: Sequence[Any]) -> list[Any]:
@@ -79,17 +132,16 @@ def _tagged(jaxpr: Any, consts: Sequence[Any], values: Sequence[Any]) -> list[An
     return [read(atom) for atom in jaxpr.outvars]
 
 
-def _note_made(jaxpr: Any, var: Any, region: Region, above: tuple[int, ...]) -> None:
-    """Note in the region what a variable of the traced forward is: an output of a record, or made by one."""
+def _made(jaxpr: Any, var: Any, region: Region, above: tuple[int, ...]) -> _Held | None:
+    """What a variable of the traced forward is of the region's: an output of a record, or made by one."""
     while True:
         eqn = next((eqn for eqn in jaxpr.eqns if any(made is var for made in eqn.outvars)), None)
         if eqn is None:
-            return
+            return None
         number = next(number for number, made in enumerate(eqn.outvars) if made is var)
         place = (*above, *_tags(eqn))
         record = region.records.get(place)
-        if name_of(eqn) == "reduce_precision" and (record is None or record.native != "reduce_precision"):
-            # A policy marks what is saved with it.
+        if name_of(eqn) in _MARKS and (record is None or record.native != name_of(eqn)):
             var = eqn.invars[0]
             continue
         called = inner(eqn)
@@ -97,17 +149,14 @@ def _note_made(jaxpr: Any, var: Any, region: Region, above: tuple[int, ...]) -> 
             jaxpr = opened(called)[0]
             var, above = jaxpr.outvars[number], place
             continue
-        if record is not None:
-            _note_of(record, eqn, var, region)
-        return
+        return None if record is None else _Held("made", _number(record, eqn, var), var.aval, place)
 
 
-def _note_of(record: Record, eqn: Any, var: Any, region: Region) -> None:
-    same = [value for value in record.outputs if _is_alike(value.aval, var.aval)]
-    if same and record.native == name_of(eqn):
-        region.held[id(same[0])] = same[0]
-    else:
-        region.made[id(record), str(var.aval.dtype), tuple(var.aval.shape)] += 1
+def _number(record: Record, eqn: Any, var: Any) -> int:
+    """Which output of a record a value is that its equation made; -1 where it is none."""
+    if record.native != name_of(eqn):
+        return -1
+    return next((number for number, value in enumerate(record.outputs) if _is_alike(value.aval, var.aval)), -1)
 
 
 def _tags(eqn: Any) -> tuple[int, ...]:

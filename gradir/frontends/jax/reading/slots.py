@@ -48,9 +48,8 @@ class Slots:
         self._places: dict[Hashable, int] = {}
         self._counts: Counter[Hashable] = Counter()
         # A storage is known by its value, which has to live as long as that is.
-        for region in flat.regions:
-            if region.outer is None and any(value.is_live for value in region.outputs):
-                find_held(region)
+        outer = (region for region in flat.regions if region.outer is None)
+        find_held(region for region in outer if any(value.is_live for value in region.outputs))
         self._give_out(flat)
 
     def of(self, record: Record) -> Iterator[Slot]:
@@ -68,7 +67,8 @@ class Slots:
         if not record.branches:
             return
         index = record.inputs[0]
-        yield Slot("index", index.aval, index.loops, (id(record), "index"))
+        if index.kind != "literal":
+            yield Slot("index", index.aval, index.loops, (id(record), "index"))
         for output, joined in zip(record.outputs, record.joins or (), strict=False):
             for branch, slot in zip(record.branches, joined, strict=False):
                 if output.is_live and not record.inputs[slot].is_active:

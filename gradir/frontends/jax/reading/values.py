@@ -20,7 +20,8 @@ class Value:
     """An argument, a constant, a literal, an output of a record, a carry of a loop, or the part that a round takes.
 
     ``start`` is what the first round takes of a carry, or what a slice is a part of, and ``back`` what the other rounds
-    take. ``loops`` are those in which it varies from round to round, the outermost first.
+    take. ``loops`` are those in which it varies from round to round, the outermost first. A literal and a constant have
+    their number in ``literal``.
 
     ``is_active`` tells that it depends, by a path that lets gradient through, on what is differentiated,
     ``is_live`` that gradient comes to it too, and ``is_tainted`` that it depends on what is differentiated at all.
@@ -116,8 +117,8 @@ class Context(NamedTuple):
 class Record:
     """One equation, or the exit of a loop or of branches.
 
-    Of an exit, ``joins`` has by output the inputs that it is one of, ``carries`` those that go from round to round, and
-    ``branches`` where the ends of branches stand.
+    Of an exit, ``joins`` has by output the inputs that it is one of, ``carries`` those that go from round to round,
+    ``branches`` where the ends of branches stand, and ``given`` what its equation takes.
     """
 
     op: str
@@ -130,6 +131,7 @@ class Record:
     joins: list[list[int]] | None = None
     carries: list[Value] = field(default_factory=list)
     branches: list[Branch] = field(default_factory=list)
+    given: list[Value] = field(default_factory=list)
     probe: Probe | None = None
 
 

@@ -1,0 +1,150 @@
+"""What people who know JAX well write: each was once told wrongly, and is checked against JAX itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+import jax_told  # noqa: E402
+from jax import lax  # noqa: E402
+from jax.ad_checkpoint import checkpoint_name  # noqa: E402
+
+import gradir  # noqa: E402
+from gradir.errors import CaptureError  # noqa: E402
+
+W = jnp.eye(4) + jnp.arange(16.0).reshape(4, 4) / 16
+X = jnp.arange(8.0).reshape(2, 4) / 8
+POLICIES = jax.checkpoint_policies
+
+
+def offloaded(w: Any, x: Any) -> Any:
+    policy = POLICIES.offload_dot_with_no_batch_dims("device", "pinned_host")
+    return jax.checkpoint(lambda w, x: jnp.tanh(x @ w).sum(), policy=policy)(w, x)
+
+
+def offloaded_by_name(w: Any, x: Any) -> Any:
+    policy = POLICIES.save_and_offload_only_these_names(
+        names_which_can_be_saved=[],
+        names_which_can_be_offloaded=["h"],
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+    return jax.checkpoint(lambda w, x: jnp.sin(checkpoint_name(jnp.tanh(x @ w), "h")).sum(), policy=policy)(w, x)
+
+
+def eigenvalues_alone(w: Any) -> Any:
+    return jnp.linalg.eigh(w + w.T)[0].sum()
+
+
+def left_vectors_alone(w: Any) -> Any:
+    return jnp.linalg.svd(w, full_matrices=False)[0].sum()
+
+
+def chosen_while_traced(w: Any) -> Any:
+    return lax.cond(True, lambda w: w.sum(), lambda w: (w * 2).sum(), w)
+
+
+@pytest.mark.parametrize(
+    ("fn", "args", "held"),
+    [
+        (offloaded, (W, X), 64),
+        (offloaded_by_name, (W, X), 128),
+        (eigenvalues_alone, (W,), None),
+        (left_vectors_alone, (W,), None),
+        (chosen_while_traced, (W,), 0),
+    ],
+)
+def test_the_graph_holds_what_jax_keeps(fn: Callable[..., Any], args: tuple[Any, ...], held: int | None) -> None:
+    assert not gradir.verify(fn, *args).mismatches
+    assert held is None or jax_told.held_bytes(gradir.capture(fn, *args)) == held
+
+
+def test_an_output_that_nothing_reads_keeps_nothing() -> None:
+    def held(read: Callable[[Any], Any]) -> int:
+        return jax_told.held_bytes(gradir.capture(lambda w: read(jnp.linalg.eigh(w)).sum(), W))
+
+    assert held(lambda found: found[0]) < held(lambda found: found[1])
+
+
+@pytest.mark.parametrize(
+    "call", [jax.pure_callback, jax.experimental.io_callback], ids=["pure_callback", "io_callback"]
+)
+def test_a_callback_without_a_rule_is_refused_beside_a_path_as_by_jax(call: Any) -> None:
+    def loss(w: Any, x: Any, seen: Callable[[Any], Any] = lambda w: w) -> Any:
+        call(lambda value: value, jax.ShapeDtypeStruct((4, 4), jnp.float32), seen(w))
+        return (x @ w).sum()
+
+    def stopped(w: Any, x: Any) -> Any:
+        return loss(w, x, lax.stop_gradient)
+
+    with pytest.raises(ValueError, match="do not support JVP"):
+        jax.grad(loss)(W, X)
+    with pytest.raises(CaptureError, match=r"callback at .*test_jax_corners.py:\d+: .* do not support JVP"):
+        gradir.capture(loss, W, X)
+    assert not gradir.verify(stopped, W, X).mismatches
+
+
+def test_a_loop_without_a_derivative_stands_beside_a_path() -> None:
+    def loss(w: Any) -> Any:
+        lax.while_loop(lambda h: h.sum() < 3, lambda h: h + 1, w)
+        return (w * w).sum()
+
+    assert not gradir.verify(loss, W).mismatches
+
+
+def test_leaves_whose_paths_read_alike_keep_apart() -> None:
+    given = {"a": {"b": W}, "a.b": W, "params": {"c": W}, "c": W, "d": W}
+
+    def loss(p: Any) -> Any:
+        return (lax.stop_gradient(p["a"]["b"]) * p["a.b"] * lax.stop_gradient(p["c"]) * p["params"]["c"] + p["d"]).sum()
+
+    assert gradir.explain(loss, given).statuses == {
+        "['a']['b']": "cut",
+        "['a.b']": "reached",
+        "['c']": "cut",
+        "['params']['c']": "reached",
+        "d": "reached",
+    }
+
+
+def test_an_array_without_entries_has_no_gradient_of_zero() -> None:
+    found = gradir.explain(lambda p: p["none"].sum() + p["w"].sum(), {"none": jnp.zeros((0, 3)), "w": W})
+    assert found.statuses == {"none": "reached", "w": "reached"}
+
+
+def test_a_gradient_of_zero_is_told_with_its_operation_and_line() -> None:
+    def loss(p: Any, x: Any, key: Any) -> Any:
+        dead = jax.nn.relu(x @ p["dead"] - 100)
+        masked = (jnp.sin(x @ p["masked"]) + 1) * 0.0
+        looped = lax.scan(lambda h, _: (h @ p["looped"] * 0, None), x, None, length=2)[0]
+        branched = lax.cond(x.sum() >= 0, lambda w: x @ W, lambda w: x @ w, p["branched"])
+        clipped = jax.checkpoint(lambda w: jnp.minimum(jnp.sin(x @ w) + 9, 1))(p["clipped"])
+        dropped = jnp.where(jax.random.bernoulli(key, 0.0, (2, 4)), x @ p["dropped"], 0.0)
+        added = p["added"] * 2.0 - p["added"] - p["added"]
+        return (dead + masked + looped + branched + clipped + dropped).sum() + added.sum() + p["two"] * 2
+
+    names = ("dead", "masked", "looped", "branched", "clipped", "dropped", "added")
+    found = gradir.explain(loss, {**dict.fromkeys(names, W), "two": 2.0}, X, jax.random.key(0))
+    first = loss.__code__.co_firstlineno
+    assert found.statuses == {**dict.fromkeys(names, "zero"), "two": "reached"}
+    assert [(each.op, each.names, each.source and each.source.line - first) for each in found.causes] == [
+        ("", ("added",), None),
+        ("relu", ("dead",), 1),
+        ("mul", ("masked",), 2),
+        ("scan", ("looped",), 3),
+        ("cond", ("branched",), 4),
+        ("min", ("clipped",), 5),
+        ("select_n", ("dropped",), 6),
+    ]
+
+
+def test_a_leaf_whose_gradient_becomes_zero_on_two_ways_is_told_on_both() -> None:
+    def loss(w: Any) -> Any:
+        return (w * 0.0).sum() + jax.nn.relu(w - 100).sum()
+
+    assert [(cause.op, cause.names) for cause in gradir.explain(loss, W).causes] == [("mul", ("w",)), ("relu", ("w",))]
