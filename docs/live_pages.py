@@ -1,9 +1,10 @@
 """Makes a page to click of every example and of every edit of docs/reviewing.md, for the site.
 
-python docs/live_pages.py FOLDER
+python docs/live_pages.py FOLDER [NAME ...]
 
 It needs torch and transformers; the examples of JAX need JAX, flax and equinox, and are left out without them. Run from
-the project's root. FOLDER gets the pages and ``live.json``, which lists them.
+the project's root. FOLDER gets the pages and ``live.json``, which lists them. With names, SPECs of examples or edits, it
+gets these alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import importlib.util
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,11 @@ def specs() -> Iterator[tuple[str, str]]:
             yield f"{file}:{given.partition(':')[2]}", told
 
 
-def examples(folder: Path) -> Iterator[dict[str, Any]]:
+def examples(folder: Path, names: Container[str]) -> Iterator[dict[str, Any]]:
     """A page of every example that can be captured here."""
     has_jax = all(importlib.util.find_spec(name) for name in ("jax", "flax", "equinox"))
     for spec, told in specs():
-        if spec in WITHOUT_A_GRAPH or (spec.startswith("jax_") and not has_jax):
+        if spec not in names or spec in WITHOUT_A_GRAPH or (spec.startswith("jax_") and not has_jax):
             continue
         name = re.sub(r"\W+", "-", spec.replace(".py:", "-")).lower()
         options = SHOWN_WITH.get(spec, ())
@@ -58,15 +59,24 @@ def examples(folder: Path) -> Iterator[dict[str, Any]]:
         graph.unlink()
 
 
-def reviews(folder: Path) -> Iterator[dict[str, Any]]:
+def reviews(folder: Path, names: Container[str]) -> Iterator[dict[str, Any]]:
     """A page of every edit of docs/reviewing.md, with the first line of its report."""
     sys.path.insert(0, str(ROOT / "tests" / "support"))
     from real_changes import CHANGES, pair
 
     for name in CHANGES:
+        if name not in names:
+            continue
         found = gradir.diff(*pair(name))
         (folder / f"{name}.html").write_text(found.to("html"), encoding="utf-8")
         yield {"page": f"{name}.html", "name": name, "told": found.to("text").partition("\n")[0]}
+
+
+class _Everything:
+    """All names there are."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
 
 
 def _gradir(*arguments: str) -> None:
@@ -77,14 +87,14 @@ def _gradir(*arguments: str) -> None:
 
 def main() -> None:
     """Make all pages anew."""
-    folder = Path(sys.argv[1]).resolve()
+    folder, names = Path(sys.argv[1]).resolve(), sys.argv[2:] or _Everything()
     listed = {}
     for kind, pages in (("examples", examples), ("reviews", reviews)):
         place = folder / kind
         place.mkdir(parents=True, exist_ok=True)
         for old in place.glob("*.html"):
             old.unlink()
-        listed[kind] = list(pages(place))
+        listed[kind] = list(pages(place, names))
     (folder / "live.json").write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

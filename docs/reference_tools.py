@@ -55,6 +55,8 @@ def commands_page() -> str:
         command = import_module(f"gradir.cli.{name}_command")
         parser = Parser(prog=f"gradir {name}", description=command.DESCRIPTION, epilog=getattr(command, "EPILOG", None))
         command.add_options(parser)
+        # Has the options and help texts added that are loaded late.
+        parser.format_help()
         sections += _command(parser)
     return "\n".join(sections)
 
@@ -64,7 +66,9 @@ def plugins_page() -> str:
     sections = [PLUGINS_HEAD, "## Exporters\n", _EXPORTERS]
     for name in _own("gradir.exporters"):
         sections += _plugin(registry.exporter(name), name, f", `{registry.exporter(name).suffix}`")
-    drawn = f"`{'`, `'.join(PICTURES)}` are pictures, which the program `dot` of Graphviz draws; they take the options of"
+    drawn = (
+        f"`{'`, `'.join(PICTURES)}` are pictures, which the program `dot` of Graphviz draws; they take the options of"
+    )
     sections += [f"{drawn} [dot](#dot).\n", "## Passes\n", _PASSES]
     for name, found in registry.passes().items():
         if name in _own("gradir.passes"):
@@ -136,7 +140,7 @@ def _command(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _row(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
-    names = ", ".join(f"`{word}`" for word in _words(action))
+    names = (", " if action.option_strings else " or ").join(f"`{word}`" for word in _words(action))
     told = parser._get_formatter()._expand_help(action) if action.help else ""  # noqa: SLF001
     return f"| {names} | {_cell(told)} |"
 
@@ -146,7 +150,7 @@ def _words(action: argparse.Action) -> Sequence[str]:
     choices = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else ""
     metavar = action.metavar if isinstance(action.metavar, str) else " ".join(action.metavar or ()) or choices
     if not action.option_strings:
-        return [metavar or action.dest]
+        return (metavar or action.dest).split("|")
     takes = "" if action.nargs == 0 else f" {metavar or action.dest.upper()}"
     return [*action.option_strings[:-1], f"{action.option_strings[-1]}{takes}"]
 

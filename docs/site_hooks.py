@@ -31,10 +31,11 @@ ELSEWHERE: Final = {
 TITLES: Final = {"examples.md": "The examples' files", "viewer.md": "The page's script"}
 SCHEMAS: Final = sorted((ROOT / "schemas").glob("*.schema.json"))
 
+_SHIM: Final = "https://unpkg.com/iframe-worker/shim"
 _LINK: Final = re.compile(r"(\]\()([^)#:\s]*)((?:#[^)\s]*)?\))")
 _FENCE: Final = re.compile(r"^( *)(```+).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
 _NAME: Final = re.compile(r"(?<![\[`])`(?:gradir\.)?([A-Za-z_][\w.]*?)(\([^`]*\))?`(?![\]`])")
-_CALLED: Final = re.compile(r"`gradir\.([A-Za-z_]\w*)[`(]")
+_CALLED: Final = re.compile(r"`gradir\.([A-Za-z_]\w*)[`(](?<!\.sh`)")
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -69,6 +70,15 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         parts += [_prose(markdown[end : fence.start()], here, source), fence[0]]
         end = fence.end()
     return "".join([*parts, _prose(markdown[end:], here, source)])
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Take the script that lets a search work from a disk from the site itself, and name what readers of screens need."""
+    folder = posixpath.relpath("assets", posixpath.dirname(page.url) or ".")
+    output = output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
+    )
+    return output.replace(_SHIM, f"{folder}/iframe-worker.js")
 
 
 def _prose(text: str, here: str, source: str) -> str:
