@@ -79,7 +79,7 @@ tutorials: $(VENV)/.ready-test ## rewrite what the commands of docs/tutorials pr
 
 site: $(VENV)/.ready-test ## build the documentation with a live page of every example and review into site/
 	$(BIN)/python docs/live_pages.py .site/live
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo 'site/index.html opens from the disk, and asks no host for anything'
 
 goldens: $(VENV)/.ready-test ## write the golden files; review what changed

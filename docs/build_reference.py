@@ -3,8 +3,8 @@
 python docs/build_reference.py [--check]
 
 docs/reference.md is of the Python names, docs/reference-commands.md of the commands, docs/reference-plugins.md of
-exporters, passes and renderers with all their options. Run from the project's root. With --check nothing is written, and
-the exit status is 1 where a page is out of date.
+exporters, passes and renderers with all their options. Run from the project's root. With --check nothing is written,
+and the exit status is 1 where a page is out of date.
 """
 
 from __future__ import annotations

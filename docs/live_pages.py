@@ -3,8 +3,8 @@
 python docs/live_pages.py FOLDER [NAME ...]
 
 It needs torch and transformers; the examples of JAX need JAX, flax and equinox, and are left out without them. Run from
-the project's root. FOLDER gets the pages and ``live.json``, which lists them. With names, SPECs of examples or edits, it
-gets these alone.
+the project's root. FOLDER gets the pages and ``live.json``, which lists them. With names, SPECs of examples or edits,
+it gets these alone.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import textwrap
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any, Final
@@ -27,21 +28,23 @@ commands are for: [using gradir](using.md#on-the-command-line); what an exit sta
 PLUGINS_HEAD: Final = """\
 # Reference of exporters, passes and renderers
 
-Every plug-in that gradir brings, with all its options, written by `make reference` from the records that check what they
-are given. `gradir exporters` lists those that are installed, other people's too; [plugins.md](plugins.md) says how one
-is written.
+Every plug-in that gradir brings, with all its options, written by `make reference` from the records that check what
+they are given. `gradir exporters` lists those that are installed, other people's too; [plugins.md](plugins.md) says how
+one is written.
 """
 
+_WIDTH: Final = 84
+
 _EXPORTERS: Final = """\
-What `gradir export --to NAME` and `gradir.export(graph, "NAME")` write. An option is given as `-O key=value`, and in Python
-as a keyword.
+What `gradir export --to NAME` and `gradir.export(graph, "NAME")` write. An option is given as `-O key=value`, and in
+Python as a keyword.
 """
 _RENDERERS: Final = """\
 What `gradir diff --format NAME` and `diff.to("NAME")` write.
 """
 _PASSES: Final = """\
-What is done to a graph before it is written, in this order: [passes.md](passes.md) has an example of each. On the command
-line an option is a word of its own, such as `--depth 2`.
+What is done to a graph before it is written, in this order: [passes.md](passes.md) has an example of each. On the
+command line an option is a word of its own, such as `--depth 2`.
 """
 _FRONTENDS: Final = """\
 What captures a graph, chosen by what it is given, or by `--frontend NAME`.
@@ -115,28 +118,36 @@ def _command(parser: argparse.ArgumentParser) -> Iterator[str]:
     yield f"{'#' * len(parser.prog.split())} {parser.prog}\n"
     if parser.description:
         yield _indented(parser.description)
-    below: list[argparse.ArgumentParser] = []
+    below = []
     # argparse tells of its groups by private names only.
     for group in parser._action_groups:  # noqa: SLF001
-        rows = []
-        for action in group._group_actions:  # noqa: SLF001
-            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
-                below += action.choices.values()
-            elif action.help != argparse.SUPPRESS and "--help" not in action.option_strings:
-                rows.append(_row(parser, action))
-        if rows:
-            titled = group.title not in {"positional arguments", "options"}
-            if titled:
-                yield f"**{(group.title or '').capitalize()}**\n"
-            if group.description:
-                yield f"{_plain(group.description)}\n"
-            yield "| | |\n|---|---|"
-            yield from rows
-            yield ""
+        yield from _group(parser, group)
+        commands = [each for each in group._group_actions if isinstance(each, argparse._SubParsersAction)]  # noqa: SLF001
+        below += [choice for each in commands for choice in each.choices.values()]
     if parser.epilog:
         yield _indented(parser.epilog)
     for each in below:
         yield from _command(each)
+
+
+def _group(parser: argparse.ArgumentParser, group: argparse._ArgumentGroup) -> Iterator[str]:
+    """The options of a group as a table."""
+    told = [
+        action
+        for action in group._group_actions  # noqa: SLF001
+        if not isinstance(action, argparse._SubParsersAction)  # noqa: SLF001
+        and action.help != argparse.SUPPRESS
+        and "--help" not in action.option_strings
+    ]
+    if not told:
+        return
+    if group.title not in {"positional arguments", "options"}:
+        yield f"**{(group.title or '').capitalize()}**\n"
+    if group.description:
+        yield f"{_plain(group.description)}\n"
+    yield "| | |\n|---|---|"
+    yield from (_row(parser, action) for action in told)
+    yield ""
 
 
 def _row(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
@@ -156,8 +167,12 @@ def _words(action: argparse.Action) -> Sequence[str]:
 
 
 def _indented(text: str) -> str:
-    """A help text as it stands."""
-    return "```text\n" + text.strip("\n") + "\n```\n"
+    """A help text as it stands, with lines that a page has room for."""
+    lines = []
+    for line in text.strip("\n").split("\n"):
+        indent = " " * (len(line) - len(line.lstrip()))
+        lines += textwrap.wrap(line, _WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
+    return "```text\n" + "\n".join(lines) + "\n```\n"
 
 
 def _plain(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What the site adds to docs/: pages of other folders, the schemas, the live pages, and links from names to the reference.
+"""What the site adds to docs/: pages of other folders, the schemas, the live pages, links from names to the reference.
 
 MkDocs calls the functions named ``on_…``. The live pages are those that docs/live_pages.py made in the folder that
 ``GRADIR_SITE_LIVE`` names, ``.site/live`` without it.
@@ -32,7 +32,7 @@ TITLES: Final = {"examples.md": "The examples' files", "viewer.md": "The page's 
 SCHEMAS: Final = sorted((ROOT / "schemas").glob("*.schema.json"))
 
 _SHIM: Final = "https://unpkg.com/iframe-worker/shim"
-_LINK: Final = re.compile(r"(\]\()([^)#:\s]*)((?:#[^)\s]*)?\))")
+_LINK: Final = re.compile(r"(\[(?:docs/)?[\w-]+\.md)?(\]\()([^)#:\s]*)((?:#[^)\s]*)?\))")
 _FENCE: Final = re.compile(r"^( *)(```+).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
 _NAME: Final = re.compile(r"(?<![\[`])`(?:gradir\.)?([A-Za-z_][\w.]*?)(\([^`]*\))?`(?![\]`])")
 _CALLED: Final = re.compile(r"`gradir\.([A-Za-z_]\w*)[`(](?<!\.sh`)")
@@ -73,7 +73,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Take the script that lets a search work from a disk from the site itself, and name what readers of screens need."""
+    """Take the script of a search from the disk from the site itself, and name what readers of screens need."""
     folder = posixpath.relpath("assets", posixpath.dirname(page.url) or ".")
     output = output.replace(
         'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
@@ -82,13 +82,28 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
 
 
 def _prose(text: str, here: str, source: str) -> str:
-    text = _LINK.sub(lambda link: link[1] + _target(link[2], here, source) + link[3], text)
+    text = _LINK.sub(lambda link: _link(link, here, source), text)
     if here.startswith("reference"):
         return text
     for called in _CALLED.findall(text):
         if called not in _anchors() and not _is_module(called):
             LOG.warning("%s names gradir.%s, which there is not", source, called)
     return "\n".join(line if line.startswith(("#", "    ")) else _named(line, here) for line in text.split("\n"))
+
+
+def _link(link: re.Match[str], here: str, source: str) -> str:
+    """A link of the file as the site has it: where it is the name of a page, its title stands there."""
+    words, middle, target, rest = link.groups()
+    if words:
+        page = ROOT / posixpath.dirname(source) / target
+        words = f"[{_title(page) if page.is_file() else words[1:]}"
+    return (words or "") + middle + _target(target, here, source) + rest
+
+
+@cache
+def _title(page: Path) -> str:
+    found = re.search(r"^# (.+?)(?: \{.*\})?$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else page.name
 
 
 def _target(link: str, here: str, source: str) -> str:
@@ -110,7 +125,7 @@ def _named(line: str, here: str) -> str:
     page = posixpath.relpath("reference.md", posixpath.dirname(here) or ".")
 
     def linked(name: re.Match[str]) -> str:
-        is_told = name[0].startswith("`gradir.") or "." in name[1] and name[1][0].isupper()
+        is_told = name[0].startswith("`gradir.") or ("." in name[1] and name[1][0].isupper())
         anchor = _anchors().get(name[1])
         # Inside the words of a link no other can stand.
         before = line[: name.start()]
@@ -174,8 +189,8 @@ def _reviews_page(pages: list[dict[str, Any]]) -> str:
     )
     return f"""# Live pages of the reviews
 
-What `gradir diff before.gir after.gir --format html` writes for every edit of [reviewing.md](../reviewing.md): both graphs
-as one picture, the list of changes beside it.
+What `gradir diff before.gir after.gir --format html` writes for every edit of [reviewing.md](../reviewing.md): both
+graphs as one picture, the list of changes beside it.
 
 | Page | First line of the report | |
 |---|---|---|

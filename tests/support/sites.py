@@ -25,7 +25,8 @@ def live_pages(folder: Path) -> None:
 
 def built(root: Path, live: Path, target: Path) -> subprocess.CompletedProcess[str]:
     """Build the site of a project."""
-    line = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(target)]
+    # With --quiet no warning would fail it.
+    line = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(target)]
     environment = {**os.environ, "GRADIR_SITE_LIVE": str(live), "NO_MKDOCS_2_WARNING": "1", "NO_COLOR": "1"}
     return subprocess.run(line, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=240)
 
@@ -56,12 +57,9 @@ def broken_links(site: Path) -> Iterator[str]:
             if parts.scheme or parts.netloc or page.name == "404.html":
                 continue
             target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
-            if not target.is_file():
+            is_place = not parts.fragment or target not in pages or unquote(parts.fragment) in pages[target].places
+            if not target.is_file() or not is_place:
                 yield f"{page.name}: {link}"
-            elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].places:
-                # Where no place has this name a page begins at its start, which these two mean.
-                if parts.fragment not in {"only-light", "only-dark"}:
-                    yield f"{page.name}: {link}"
 
 
 def _is_live(path: Path) -> bool:

@@ -1,7 +1,7 @@
 """The tutorials of the site as sessions: their files, and what their commands print.
 
-Run as a program, this file writes below each command what it prints now. With the paths of a page and a folder it writes
-what the page is after its session in that folder to standard output.
+Run as a program, this file writes below each command what it prints now. With the paths of a page and a folder it
+writes what the page is after its session in that folder to standard output.
 """
 
 from __future__ import annotations
