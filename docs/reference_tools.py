@@ -33,7 +33,7 @@ they are given. `gradir exporters` lists those that are installed, other people'
 one is written.
 """
 
-_WIDTH: Final = 84
+_WIDTH: Final = 78
 
 _EXPORTERS: Final = """\
 What `gradir export --to NAME` and `gradir.export(graph, "NAME")` write. An option is given as `-O key=value`, and in
