@@ -24,6 +24,7 @@ ANY_TORCH = $(addprefix tests/test_,private_names.py capture.py verify.py run_on
 
 .SUFFIXES:
 .PHONY: help demo test bench fuzz fuzz-mutants check schema goldens verification verification-wide reviewing gallery reference
+.PHONY: site tutorials
 .PHONY: node page model-explorer test-core core-suite core-mutants test-torch torch-suite test-jax jax-suite
 .PHONY: verification-jax bench-jax changelog release-check clean
 
@@ -80,6 +81,14 @@ schema: $(VENV)/.ready-test ## write schemas/ from the model
 reference: $(VENV)/.ready-test ## write docs/reference.md from the docstrings
 	$(BIN)/python docs/build_reference.py
 
+tutorials: $(VENV)/.ready-test ## rewrite what the commands of docs/tutorials print
+	$(BIN)/python tests/support/tutorials.py
+
+site: $(VENV)/.ready-test ## build the documentation with a live page of every example and review into site/
+	$(BIN)/python docs/live_pages.py .site/live
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo 'site/index.html opens from the disk, and asks no host for anything'
+
 goldens: $(VENV)/.ready-test ## write the golden files; review what changed
 	$(BIN)/python -m pytest -n auto tests --update-goldens $(PYTEST_ARGS)
 
@@ -131,7 +140,7 @@ release-check: $(VENV)/.ready ## build what a release publishes, and try it as w
 	$(BIN)/python release/check.py $(RELEASE_ARGS)
 
 clean: ## remove what the targets above made
-	rm -rf .venv .venv-core-* .venv-torch-* .venv-jax-* .model-explorer .verification-wide demo dist tests/node/node_modules viewer/node_modules viewer/.tests
+	rm -rf .site site .venv .venv-core-* .venv-torch-* .venv-jax-* .model-explorer .verification-wide demo dist tests/node/node_modules viewer/node_modules viewer/.tests
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .fuzz
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -163,7 +172,7 @@ $(VENV)/.ready: pyproject.toml
 	@touch $@
 
 $(VENV)/.ready-test: $(VENV)/.ready
-	$(PIP) install --quiet --group check --group test
+	$(PIP) install --quiet --group check --group test --group docs
 	@touch $@
 
 $(VENV)/.ready-core: pyproject.toml

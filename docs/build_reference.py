@@ -1,8 +1,10 @@
-"""Writes docs/reference.md: every public name with its signature and its docstring, as the code has them.
+"""Writes the reference: every public name with its signature and its docstring, every command, exporter and pass.
 
 python docs/build_reference.py [--check]
 
-Run from the project's root. With --check nothing is written, and the exit status is 1 where the page is out of date.
+docs/reference.md is of the Python names, docs/reference-commands.md of the commands, docs/reference-plugins.md of
+exporters, passes and renderers with all their options. Run from the project's root. With --check nothing is written,
+and the exit status is 1 where a page is out of date.
 """
 
 from __future__ import annotations
@@ -14,16 +16,18 @@ from pathlib import Path
 from typing import Any, Final
 
 import griffe
+from reference_tools import commands_page, plugins_page
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "reference.md"
+DOCS = ROOT / "docs"
 WIDTH: Final = 116
 
 HEAD = """\
 # Reference of the Python names
 
 Everything that `import gradir` promises. What is named nowhere here may change with any release. Written by
-`make reference` from the code; of the commands, `gradir COMMAND --help` tells.
+`make reference` from the code; [the commands](reference-commands.md) and [exporters, passes and
+renderers](reference-plugins.md) have pages of their own.
 """
 
 PARTS: Final = {
@@ -160,8 +164,19 @@ def _fenced(code: str, language: str = "python") -> str:
     return f"```{language}\n{code}\n```"
 
 
+def main() -> None:
+    """Write the pages, or say which are out of date."""
+    pages = {"reference.md": page, "reference-commands.md": commands_page, "reference-plugins.md": plugins_page}
+    late = []
+    for name, make in pages.items():
+        path, written = DOCS / name, make()
+        if not path.exists() or path.read_text(encoding="utf-8") != written:
+            late.append(name)
+            if "--check" not in sys.argv:
+                path.write_text(written, encoding="utf-8")
+    if late and "--check" in sys.argv:
+        sys.exit(f"{', '.join(late)}: out of date: make reference")
+
+
 if __name__ == "__main__":
-    written = page()
-    if "--check" in sys.argv:
-        sys.exit(f"{PAGE.name} is out of date: make reference" if PAGE.read_text(encoding="utf-8") != written else 0)
-    PAGE.write_text(written, encoding="utf-8")
+    main()

@@ -13,7 +13,7 @@ from exporter_names import BUILT_IN
 from samples import chain, everything
 
 import gradir
-from gradir.cli.main import _COMMANDS
+from gradir.cli.main import COMMANDS
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def run(tmp_path: Path, clean_environment: dict[str, str]) -> Run:
 def test_version_and_help(run: Run) -> None:
     assert run("--version").stdout == f"gradir {gradir.__version__}\n"
     top = run("--help").stdout
-    for command in _COMMANDS:
+    for command in COMMANDS:
         assert command in top
         assert run(command, "--help").stdout.startswith(f"usage: gradir {command}")
 

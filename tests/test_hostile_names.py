@@ -16,7 +16,7 @@ from samples import everything
 
 import gradir
 from gradir.cli import main
-from gradir.cli.main import _COMMANDS
+from gradir.cli.main import COMMANDS as NAMES
 from gradir.ir import Collective, Cut, Graph, Node, Rank, Scope, Source, TensorMeta
 
 pytest_plugins = ["git_fixtures"]
@@ -102,7 +102,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[st
 
 
 def test_every_command_is_tried() -> None:
-    assert {*_COMMANDS} <= {command[0] for command in COMMANDS}
+    assert {*NAMES} <= {command[0] for command in COMMANDS}
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command[0]}-{len(command)}")

@@ -12,7 +12,7 @@ import pytest
 from plugins import PLUGIN, gradir
 
 PAGE = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")
-NAMES = ("pyproject.toml", "gradir_only.py", "terms.py", "gradir_terms.py", "program.py")
+NAMES = ("pyproject.toml", "gradir_edges.py", "gradir_only.py", "terms.py", "gradir_terms.py", "program.py")
 
 
 def block(name: str) -> str:

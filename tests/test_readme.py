@@ -1,4 +1,4 @@
-"""What the README says to do works, in the order in which it says it."""
+"""What the README and docs/using.md say to do works, in the order in which they say it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,24 @@ import gradir
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+USING = (ROOT / "docs" / "using.md").read_text(encoding="utf-8")
 DIFF = re.findall(r"^```text\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)[0]
-FIRST, MODEL, SCRIPT, READING = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)[:4]
-COMMANDS = [
-    line.strip()
-    for line in README.partition("## On the command line\n\n")[2].partition("\n\n")[0].splitlines()
-    if shutil.which("dot") or "dot" not in line
-]
+MODEL, FIRST = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+USED_MODEL, SCRIPT, READING = re.findall(r"^```python\n(.*?)^```$", USING, re.DOTALL | re.MULTILINE)[:3]
+
+
+def indented(page: str, behind: str) -> list[str]:
+    """The lines of code behind some words."""
+    return [line.strip() for line in page.partition(f"{behind}\n\n")[2].partition("\n\n")[0].splitlines()]
+
+
+FOUR = indented(README.replace(f"```python\n{MODEL}```\n\n", ""), "With this `critic.py`,")
+COMMANDS = [line for line in indented(USING, "## On the command line") if shutil.which("dot") or "dot" not in line]
 
 pytestmark = pytest.mark.skipif(not shutil.which("sh"), reason="needs a shell")
 
 
-def test_the_readme_is_a_session_that_works(tmp_path: Path, clean_environment: dict[str, str]) -> None:
+def test_both_are_sessions_that_work(tmp_path: Path, clean_environment: dict[str, str]) -> None:
     program = tmp_path / "bin" / "gradir"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gradir "$@"\n')
@@ -38,6 +44,12 @@ def test_the_readme_is_a_session_that_works(tmp_path: Path, clean_environment: d
     (tmp_path / "first.py").write_text(FIRST)
     subprocess.run([sys.executable, "first.py"], cwd=tmp_path, env=clean_environment, check=True)
     assert len(gradir.load(tmp_path / "loss.gir").nodes) == 15
+    assert len(FOUR) == 4
+    for command in FOUR:
+        done = gradir_command(command.split()[1:], tmp_path, clean_environment)
+        assert done.returncode == 0, (command, done.stderr)
+    assert "<title>" in (tmp_path / "critic.html").read_text()
+    assert MODEL == USED_MODEL
     (tmp_path / "script.py").write_text(SCRIPT + READING)
     done = subprocess.run(
         [sys.executable, "script.py"], cwd=tmp_path, env=clean_environment, capture_output=True, text=True, check=False
@@ -75,7 +87,7 @@ def test_the_diff_is_what_gradir_says(tmp_path: Path, clean_environment: dict[st
 
 def test_a_training_script_is_captured_as_it_says(tmp_path: Path, clean_environment: dict[str, str]) -> None:
     (tmp_path / "train.py").write_text(LOOP)
-    lines = README.partition("## From a training script\n\n")[2].partition("\n\n")[0].splitlines()
+    lines = indented(USING, "## From a training script")
     for line, steps in zip(lines, (0, 14), strict=True):
         done = gradir_command(line.split()[1:], tmp_path, clean_environment)
         assert (done.returncode, len(done.stdout.splitlines())) == (0, steps), done.stderr
@@ -115,6 +127,8 @@ def test_every_link_in_the_docs_leads_somewhere() -> None:
         for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text(encoding="utf-8")):
             linked = page.parent / target if target else page
             assert linked.exists(), f"{page.name} links to {target}"
-            assert not anchor or anchor in anchors(linked), f"{page.name} links to {target}#{anchor}"
+            assert not anchor or linked.suffix != ".md" or anchor in anchors(linked), (
+                f"{page.name} links to {target}#{anchor}"
+            )
             with_anchor += bool(anchor)
     assert with_anchor > 5

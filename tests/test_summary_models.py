@@ -245,9 +245,9 @@ def test_what_the_table_cannot_tell() -> None:
 
 def test_the_page_shows_what_is_printed() -> None:
     page = (Path(__file__).resolve().parents[1] / "docs" / "summary.md").read_text(encoding="utf-8")
-    readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+    using = (Path(__file__).resolve().parents[1] / "docs" / "using.md").read_text(encoding="utf-8")
     namespace: dict[str, Any] = {}
-    exec(readme.partition("With this model in `critic.py`,\n\n```python\n")[2].partition("```")[0], namespace)
+    exec(using.partition("With this model in `critic.py`,\n\n```python\n")[2].partition("```")[0], namespace)
     model = namespace["Critic"]()
     with gradir.record(model) as recorder:
         loss = model(torch.ones(2, 4)).sum()

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from samples import everything
 
 import gradir
-from gradir.cli.main import _COMMANDS
+from gradir.cli.main import COMMANDS as NAMES
 
 pytest_plugins = ["git_fixtures"]
 
@@ -108,7 +108,7 @@ def said(program: tuple[str, ...], words: list[str], folder: Path, environment: 
 
 
 def test_every_command_that_reads_files_is_tried() -> None:
-    assert {command.split()[0] for command in COMMANDS} == {*_COMMANDS} - RUN_PROGRAMS
+    assert {command.split()[0] for command in COMMANDS} == {*NAMES} - RUN_PROGRAMS
 
 
 @pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")

@@ -22,9 +22,9 @@ from gradir.errors import GradirError, GradirWarning
 from gradir.files import flush_stdout, silence_stdout
 from gradir.version import __version__
 
-__all__ = ["main"]
+__all__ = ["COMMANDS", "main"]
 
-_COMMANDS: Final = (
+COMMANDS: Final = (
     "capture",
     "run",
     "export",
@@ -152,7 +152,7 @@ def _needed(given: Sequence[str]) -> Sequence[str]:
     if first == _VERSION:
         # Its action is the first to run, and ends the program.
         return ()
-    return (first,) if first in _COMMANDS else _COMMANDS
+    return (first,) if first in COMMANDS else COMMANDS
 
 
 def _show_warning_with(default: object) -> object:

@@ -118,6 +118,18 @@ class Browser:
         finally:
             within.close()
 
+    @contextmanager
+    def visited(self, page: Path, **context: Any) -> Iterator[Opened]:
+        """A page of a site on the disk, whatever it asks for."""
+        within = self._chromium.new_context(**{"viewport": SIZE, "reduced_motion": "reduce", **context})
+        within.set_default_timeout(SECONDS * 1000)
+        try:
+            opened = Opened(within.new_page())
+            opened.page.goto(page.as_uri())
+            yield opened
+        finally:
+            within.close()
+
 
 def launched(folder: Path) -> Iterator[Browser]:
     """A browser without a window."""
