@@ -49,6 +49,7 @@ COMMANDS = [
     "merge a.gir b.gir a.gir",
     "merge HEAD~1:a.gir a.gir b.gir",
     "completion bash",
+    "debug",
     "exporters",
     "git status",
     "git install",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,8 +26,8 @@ examples:
   gradir debug --json > debug.json
 """
 
-_BESIDE: Final = ("equinox", "flax", "ipython", "jaxlib", "numpy", "pytest", "transformers")
-"""Packages that gradir does not ask for, and that change what it sees or shows."""
+_BESIDE: Final = ("ipython", "numpy", "pytest")
+"""Packages that gradir does not ask for, and that change what it shows."""
 _GROUPS: Final = ("frontends", "exporters", "passes", "renderers")
 _TOOLS: Final = (("dot", "-V"), ("git", "--version"))
 _PATIENCE: Final = 10.0
@@ -60,23 +61,31 @@ def _found() -> dict[str, Any]:
         "python": f"{platform.python_version()} {platform.python_implementation()}",
         "system": f"{platform.system()} {platform.machine()}",
         "console": f"{sys.stdout.encoding}{' (a terminal)' if sys.stdout.isatty() else ''}",
-        "packages": {name: _version(name) for name in sorted({*_required(), *_BESIDE})},
+        "packages": {name: _version(name) for name in sorted(_packages())},
         **{group: dict(_plug_ins(group)) for group in _GROUPS},
         "programs": {name: _program(name, option) for name, option in _TOOLS},
     }
 
 
-def _required() -> Iterator[str]:
-    """The names of the packages that gradir asks for, those of its extras too."""
-    import re
+def _packages() -> set[str]:
+    """What gradir asks for, its extras too, and what is installed that asks for one of these extras."""
     from importlib import metadata
 
+    found = {*_BESIDE}
     try:
         required = metadata.requires("gradir") or []
     except metadata.PackageNotFoundError:
-        return
-    for each in required:
-        yield re.split(r"[^\w.-]", each, maxsplit=1)[0].lower()
+        return found
+    found.update(map(_name, required))
+    extras = {_name(each) for each in required if "extra ==" in each}
+    for each in metadata.distributions():
+        if any("extra ==" not in asked and _name(asked) in extras for asked in each.requires or ()):
+            found.add(_name(each.name))
+    return found - {"gradir"}
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0].lower()
 
 
 def _version(name: str) -> str:
@@ -120,7 +129,6 @@ def _trouble(finder: Finder[Any], name: str) -> Iterator[str]:
 
 
 def _program(name: str, option: str) -> str:
-    import re
     import shutil
     import subprocess
 

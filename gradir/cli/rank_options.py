@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["add_rank_options", "check_ranks", "standing_in"]
 
 _MOST: Final = 10_000_000
-"""More processes than anybody has; torch makes lists of them."""
+"""More processes than anybody has, of which lists are made."""
 
 
 def add_rank_options(parser: Parser) -> None:
