@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import browser as browsers
+import forked
 import pytest
 from browser import Browser
 from hypothesis import settings
@@ -137,6 +138,13 @@ def told(viewer_node: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     teller = Teller(viewer_node, tmp_path_factory.mktemp("viewer"))
     yield teller
     teller.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forks() -> Iterator[None]:
+    """What is forked for the commands of tests ends with them."""
+    yield
+    forked.close()
 
 
 def _node_with(*packages: str) -> str:
