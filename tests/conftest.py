@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import shutil
 import sys
@@ -36,6 +37,12 @@ VIEWER_MODULES = Path(__file__).parents[1] / "viewer" / "node_modules"
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="write the golden files instead of comparing")
     parser.addoption("--no-tool-skips", action="store_true", help="fail, not skip, where a tool or package is missing")
+
+
+def pytest_collection_finish() -> None:
+    """Let no search among all objects, of Python's collector or of a verification, go through what was imported."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
