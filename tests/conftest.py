@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import shutil
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import browser as browsers
+import forked
 import pytest
 from browser import Browser
 from hypothesis import settings
@@ -35,6 +37,12 @@ VIEWER_MODULES = Path(__file__).parents[1] / "viewer" / "node_modules"
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="write the golden files instead of comparing")
     parser.addoption("--no-tool-skips", action="store_true", help="fail, not skip, where a tool or package is missing")
+
+
+def pytest_collection_finish() -> None:
+    """Let no search among all objects, of Python's collector or of a verification, go through what was imported."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -137,6 +145,13 @@ def told(viewer_node: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     teller = Teller(viewer_node, tmp_path_factory.mktemp("viewer"))
     yield teller
     teller.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forks() -> Iterator[None]:
+    """What is forked for the commands of tests ends with them."""
+    yield
+    forked.close()
 
 
 def _node_with(*packages: str) -> str:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 yaml = pytest.importorskip("yaml")
@@ -37,11 +38,10 @@ pytestmark = pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
 def project(tmp_path: Path, clean_environment: dict[str, str]) -> Path:
     (tmp_path / "train.py").write_text(PROGRAM)
     line = [sys.executable, "-m", "gradir", "capture", "train.py:loss", "-o", "loss.gir"]
-    subprocess.run(line, cwd=tmp_path, env=clean_environment, check=True)
+    forked.run(line, cwd=tmp_path, env=clean_environment, check=True)
     program = tmp_path / "bin" / "gradir"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gradir "$@"\n')
-    program.chmod(0o755)
+    forked.program(program)
     return tmp_path
 
 
@@ -123,7 +123,7 @@ def test_the_hooks_are_commands(project: Path, clean_environment: dict[str, str]
         entry = shlex.split(HOOKS[hook]["entry"])
         assert entry[0] == "gradir"
         line = [sys.executable, "-m", "gradir", *entry[1:], *words]
-        return subprocess.run(line, cwd=project, env=clean_environment, capture_output=True, check=False).returncode
+        return forked.run(line, cwd=project, env=clean_environment).returncode
 
     assert run("gradir-validate", "loss.gir") == 0
     assert run("gradir-check", "train.py:loss", "--against", "loss.gir") == 0

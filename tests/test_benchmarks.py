@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 pytest.importorskip("torch")
@@ -16,21 +16,21 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 def test_the_exporter_benchmark_runs(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "exporters.py"), "--smoke"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    done = forked.run(command, cwd=tmp_path, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert [len(part.splitlines()) for part in done.stdout.strip().split("\n\n")] == [13, 4, 9]
 
 
 def test_the_codec_benchmark_runs(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "codecs.py"), "--smoke"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    done = forked.run(command, cwd=tmp_path, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert [len(part.splitlines()) for part in done.stdout.strip().split("\n\n")] == [4, 8]
 
 
 def test_the_capture_benchmark_runs(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "capture.py"), "--smoke"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    done = forked.run(command, cwd=tmp_path, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     tables = [part.splitlines() for part in done.stdout.strip().split("\n\n")]
     assert [len(lines) for lines in tables] == [3, 4, 6, 6, 4]
@@ -39,7 +39,7 @@ def test_the_capture_benchmark_runs(tmp_path: Path) -> None:
 
 def test_the_benchmark_beside_another_version_runs(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "versions.py"), "--smoke", "--before", sys.executable]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    done = forked.run(command, cwd=tmp_path, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     rows = [line.split("|")[1:-1] for line in done.stdout.splitlines()]
     assert len(rows) == 13
@@ -66,6 +66,6 @@ def test_the_benchmark_of_a_lone_rank_runs(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("browser")
 def test_the_page_benchmark_runs(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "page.py"), "--smoke"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    done = forked.run(command, cwd=tmp_path, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert [len(part.splitlines()) for part in done.stdout.strip().split("\n\n")] == [1, 3, 8]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -187,7 +187,7 @@ def test_what_has_no_graph_is_left_out_with_a_word(name: str, kept: str, left: s
     if name == "hugging":
         pytest.importorskip("transformers")
     command = [sys.executable, "-m", "gradir", "capture", f"net.py:{name}", "-o", "x.gir"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = forked.run(command, text=True)
     assert done.returncode == 0
     assert f"gradir: warning: left out, since there is no graph behind it: {left}\n" in done.stderr
     outputs = [node.id for node in gradir.load(folder / "x.gir").nodes.values() if node.role == "output"]
@@ -259,12 +259,10 @@ def test_a_view_without_a_browser_prints_the_path(source: str, folder: Path, cle
     assert main(["capture", "net.py:loss", "-o", "loss.gir"]) == 0
     shown = {"DISPLAY", "WAYLAND_DISPLAY"}
     environment = {key: value for key, value in clean_environment.items() if key not in shown}
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-m", "gradir", "view", source],
         env={**environment, "BROWSER": "no-such-browser", "TMPDIR": str(folder)},
-        capture_output=True,
         text=True,
-        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
     path = Path(done.stdout.removesuffix("\n"))

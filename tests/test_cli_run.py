@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import forked
 import pytest
 from training_scripts import ENDS, GAN, HF, LIGHTNING, LOOP, MODES, TOLD
 
@@ -76,7 +76,7 @@ def test_a_loop_with_arguments_is_captured_with_scopes_lines_and_variables(capfd
 
 @pytest.mark.parametrize("step", ["1", "2", "13"])
 def test_a_later_call_goes_on_and_changes_nothing_of_the_training(step: str, capfd: Read) -> None:
-    done = subprocess.run([sys.executable, "loop.py"], capture_output=True, text=True, check=True)
+    done = forked.run([sys.executable, "loop.py"], text=True, check=True)
     assert ran("-o", "first.gir", "loop.py") == 0
     assert capfd.readouterr().out == ""
     assert ran("-o", "later.gir", "--go-on", "--step", step, "loop.py", "-o", "theirs") == 0
@@ -278,9 +278,7 @@ def test_standard_output_has_the_file_alone(capfd: Read) -> None:
 def test_a_script_finds_itself_as_under_python(words: list[str]) -> None:
     told = {}
     for name, command in {"python": [], "gradir": ["-m", "gradir", "run", "-o", "loss.gir"]}.items():
-        done = subprocess.run(
-            [sys.executable, *command, *words], capture_output=True, text=True, input="typed", check=False
-        )
+        done = forked.run([sys.executable, *command, *words], text=True, input="typed")
         told[name] = done.stdout
         assert done.returncode == (2 if command else 0), done.stderr
     assert "typed" in told["python"]

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import forked
 import pytest
 
 pytest.importorskip("torch")
@@ -24,14 +25,13 @@ ACCUMULATOR = "/accumulate_grad:1"
 
 
 def command(
-    *arguments: str | Path, hash_seed: str = "1", cwd: Path | None = None
+    *arguments: str | Path, hash_seed: str | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    line = [sys.executable, *map(os.fspath, arguments)]
-    return subprocess.run(line, capture_output=True, check=False, env=environment, cwd=cwd, timeout=300)
+    environment = {**os.environ, **({"PYTHONHASHSEED": hash_seed} if hash_seed else {})}
+    return forked.run([sys.executable, *arguments], env=environment, cwd=cwd)
 
 
-def capture_to(file: Path, spec: str, *inputs: str, hash_seed: str = "1", cwd: Path | None = None) -> bytes:
+def capture_to(file: Path, spec: str, *inputs: str, hash_seed: str | None = None, cwd: Path | None = None) -> bytes:
     options = [word for text in inputs for word in ("--input", text)]
     done = command("-m", "gradir", "capture", spec, *options, "-o", file, hash_seed=hash_seed, cwd=cwd)
     assert done.returncode == 0, done.stderr.decode()

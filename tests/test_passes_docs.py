@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 pytest.importorskip("torch")
@@ -29,10 +30,7 @@ def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     # The examples lie in the clone, model.gir beside the reader.
     paths = [f"{ROOT / word}" if word.startswith("examples/") else word for word in arguments]
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
-    line = [sys.executable, *paths]
-    return subprocess.run(
-        line, cwd=directory, env=environment, capture_output=True, encoding="utf-8", timeout=300, check=False
-    )
+    return forked.run([sys.executable, *paths], cwd=directory, env=environment, text=True)
 
 
 @pytest.fixture(scope="module")

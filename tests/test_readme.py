@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 from training_scripts import LOOP
 
@@ -37,12 +38,11 @@ pytestmark = pytest.mark.skipif(not shutil.which("sh"), reason="needs a shell")
 def test_both_are_sessions_that_work(tmp_path: Path, clean_environment: dict[str, str]) -> None:
     program = tmp_path / "bin" / "gradir"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gradir "$@"\n')
-    program.chmod(0o755)
+    forked.program(program)
     environment = {**clean_environment, "PATH": f"{program.parent}:/usr/local/bin:/usr/bin:/bin"}
     (tmp_path / "critic.py").write_text(MODEL)
     (tmp_path / "first.py").write_text(FIRST)
-    subprocess.run([sys.executable, "first.py"], cwd=tmp_path, env=clean_environment, check=True)
+    forked.run([sys.executable, "first.py"], cwd=tmp_path, env=clean_environment, check=True)
     assert len(gradir.load(tmp_path / "loss.gir").nodes) == 15
     assert len(FOUR) == 4
     for command in FOUR:
@@ -51,9 +51,7 @@ def test_both_are_sessions_that_work(tmp_path: Path, clean_environment: dict[str
     assert "<title>" in (tmp_path / "critic.html").read_text()
     assert MODEL == USED_MODEL
     (tmp_path / "script.py").write_text(SCRIPT + READING)
-    done = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, env=clean_environment, capture_output=True, text=True, check=False
-    )
+    done = forked.run([sys.executable, "script.py"], cwd=tmp_path, env=clean_environment, text=True)
     assert done.returncode == 0, done.stderr
     assert "tanh TanhBackward0 1 float32[2, 8]" in done.stdout
     assert len(gradir.load(tmp_path / "critic.gir").nodes) == 15
@@ -69,7 +67,7 @@ def test_both_are_sessions_that_work(tmp_path: Path, clean_environment: dict[str
 
 def gradir_command(arguments: list[str], folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gradir", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return forked.run(command, cwd=folder, env=environment, text=True)
 
 
 def test_the_diff_is_what_gradir_says(tmp_path: Path, clean_environment: dict[str, str]) -> None:

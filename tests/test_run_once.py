@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import warnings
 from collections import OrderedDict, defaultdict, deque
@@ -11,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import forked
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -258,12 +258,7 @@ def loss():
 
 def test_the_command_verifies_what_runs_once(tmp_path: Path) -> None:
     (tmp_path / "once.py").write_text(PROGRAM)
-    done = subprocess.run(
-        [sys.executable, "-m", "gradir", "capture", "once.py:loss", "--verify", "-o", "once.gir"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["capture", "once.py:loss", "--verify", "-o", "once.gir"]
+    done = forked.run([sys.executable, "-m", "gradir", *command], cwd=tmp_path, text=True)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.splitlines()[0] == "verified once.py:loss: 3 functions, 3 edges, 3 fired, 0 mismatches"

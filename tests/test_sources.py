@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -333,5 +334,5 @@ print(*(node.source.file for node in nodes if node.source))
 def test_a_module_that_a_command_runs_is_called_by_no_line(tmp_path: Path) -> None:
     (tmp_path / "layers.py").write_text("import torch\nlayer = torch.nn.Linear(2, 2)\n", encoding="utf-8")
     command = ["capture", "layers.py:layer", "--input", "float32[1,2]", "--sources", "-o", "layer.gir"]
-    subprocess.run([sys.executable, "-m", "gradir", *command], cwd=tmp_path, check=True, capture_output=True)
+    forked.run([sys.executable, "-m", "gradir", *command], cwd=tmp_path, check=True)
     assert gradir.load(tmp_path / "layer.gir").nodes["addmm:1"].source is None

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import forked
+
 __all__ = ["Run", "fails", "raises", "runner"]
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -17,9 +19,7 @@ def runner(folder: Path, environment: dict[str, str]) -> Run:
 
     def run(*arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "gradir", *arguments]
-        return subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, input=input, check=False
-        )
+        return forked.run(command, cwd=folder, env=environment, text=True, input=input)
 
     return run
 

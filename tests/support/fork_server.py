@@ -1,0 +1,177 @@
+"""A process that has torch and gradir loaded and runs Python's command lines in forks of itself: see ``forked.py``.
+
+Started as ``python fork_server.py ADDRESS FD``. Who connects to the address sends a command line with its streams, and
+is told the number of the process and how it ended. It ends with the other end of the pipe FD. It has to have no thread
+when it forks, so it does nothing itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import runpy
+import select
+import socket
+import sys
+import threading
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+_LARGEST = 1 << 20
+_PACKAGES = ("gradir.cli", "gradir.codecs", "gradir.frontends.pytorch")
+
+
+def _load() -> None:
+    """Import what nearly every command of a front-end takes the time to import."""
+    # What records every operation takes the latter along.
+    importlib.import_module("torch._dynamo")
+    for package in _PACKAGES:
+        found = importlib.import_module(package)
+        for module in pkgutil.walk_packages(found.__path__, f"{package}."):
+            importlib.import_module(module.name)
+
+
+def _stream(descriptor: int, like: Any, *, unbuffered: bool) -> Any:
+    """A standard stream as Python makes it where it starts."""
+    mode, name = ("r", "<stdin>") if descriptor == 0 else ("w", "<stdout>" if descriptor == 1 else "<stderr>")
+    raw = io.FileIO(descriptor, mode, closefd=False)
+    raw.name = name  # type: ignore[misc]
+    encoding, _, errors = os.environ.get("PYTHONIOENCODING", "").partition(":")
+    buffer: Any = io.BufferedReader(raw) if descriptor == 0 else io.BufferedWriter(raw)
+    return io.TextIOWrapper(
+        buffer,
+        encoding=encoding or like.encoding,
+        errors=errors or like.errors,
+        line_buffering=descriptor == 2 or raw.isatty(),
+        write_through=unbuffered and descriptor > 0,
+    )
+
+
+def _start_over(request: dict[str, Any], descriptors: list[int]) -> None:
+    """Make the fork look like a process that has just started."""
+    for target, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, target)
+    for descriptor in {*descriptors} - {0, 1, 2}:
+        os.close(descriptor)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = _stream(number, getattr(sys, f"__{name}__"), unbuffered=unbuffered)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    importlib.invalidate_caches()
+
+
+def _run(words: list[str]) -> None:
+    """What Python does with its command line."""
+    kind, *rest = words
+    if kind == "-m":
+        sys.argv = rest
+        sys.path.insert(0, str(Path.cwd()))
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    elif kind == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        sys.path.insert(0, "")
+        main = sys.modules["__main__"] = ModuleType("__main__")
+        exec(compile(rest[0], "<string>", "exec"), vars(main))
+    else:
+        sys.argv = words
+        sys.path.insert(0, str(Path(kind).resolve().parent))
+        runpy.run_path(kind, run_name="__main__")
+
+
+def _status(words: list[str]) -> int:
+    """The exit status, with what Python itself prints of an end."""
+    try:
+        _run(words)
+    except SystemExit as error:
+        if error.code is None or isinstance(error.code, int):
+            return (error.code or 0) & 0xFF
+        print(error.code, file=sys.stderr)
+        return 1
+    except BaseException as error:  # noqa: BLE001 (as Python does)
+        inner = error.__traceback__
+        while inner is not None and inner.tb_frame.f_code.co_filename == __file__:
+            inner = inner.tb_next
+        sys.excepthook(type(error), error, inner)
+        return 1
+    return 0
+
+
+def _child(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
+    status = 255
+    try:
+        _start_over(request, descriptors)
+        status = _status(request["words"])
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stderr.flush()
+        try:
+            sys.stdout.flush()
+        except OSError:
+            # Python's own status where what was printed could not be written.
+            status = 120
+    except BaseException:  # noqa: BLE001 (a fork must not go on as the server)
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _answer(connection: socket.socket) -> NoReturn:
+    """Run one command line and say how it ended, beside those of others, which may be what runs this one."""
+    data, descriptors, _, _ = socket.recv_fds(connection, _LARGEST, 3)
+    if data:
+        child = os.fork()
+        if not child:
+            connection.close()
+            _child(json.loads(data), descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        connection.send(str(child).encode())
+        _, ended = os.waitpid(child, 0)
+        connection.send(str(os.waitstatus_to_exitcode(ended)).encode())
+    os._exit(0)
+
+
+def _serve(listening: socket.socket, lifeline: int) -> None:
+    answering = 0
+    while True:
+        ready, _, _ = select.select([listening, lifeline], [], [])
+        if lifeline in ready:
+            return
+        connection, _ = listening.accept()
+        with connection:
+            if not os.fork():
+                listening.close()
+                os.close(lifeline)
+                _answer(connection)
+        answering += 1
+        while answering and os.waitpid(-1, os.WNOHANG)[0]:
+            answering -= 1
+
+
+def _main(address: str, lifeline: int) -> None:
+    # Not the folder of this file, which a process that starts anew would not have.
+    del sys.path[0]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        # Who connects while torch is being imported waits.
+        listening.bind(f"{address}.new")
+        listening.listen(64)
+        Path(f"{address}.new").rename(address)
+        _load()
+        gc.collect()
+        gc.freeze()
+        _serve(listening, lifeline)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], int(sys.argv[2]))
