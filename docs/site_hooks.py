@@ -23,12 +23,17 @@ LOG: Final = logging.getLogger("mkdocs.hooks.gradir")
 
 ELSEWHERE: Final = {
     "CONTRIBUTING.md": "contributing.md",
+    "changes/README.md": "changes.md",
     "CHANGELOG.md": "changelog.md",
     "examples/README.md": "examples.md",
     "viewer/README.md": "viewer.md",
 }
 """Pages of other folders, by the name that they have in the site."""
-TITLES: Final = {"examples.md": "The examples' files", "viewer.md": "The page's script"}
+TITLES: Final = {
+    "changes.md": "Fragments of the changelog",
+    "examples.md": "The examples' files",
+    "viewer.md": "The page's script",
+}
 SCHEMAS: Final = sorted((ROOT / "schemas").glob("*.schema.json"))
 
 _SHIM: Final = "https://unpkg.com/iframe-worker/shim"
