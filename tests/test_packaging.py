@@ -70,7 +70,8 @@ def test_the_wheel_ships_every_module_of_the_tree(wheel: Path) -> None:
                 yield path.relative_to(folder.parent).as_posix()
 
     packaged = {name for name in names_in(wheel) if ".dist-info/" not in name}
-    assert packaged == {*files(ROOT / "gradir"), *files(ROOT / "exporters" / "gradir_exporters")}
+    schemas = {f"gradir/schemas/{path.name}" for path in (ROOT / "schemas").iterdir() if path.suffix != ".py"}
+    assert packaged == {*files(ROOT / "gradir"), *files(ROOT / "exporters" / "gradir_exporters"), *schemas}
     assert {"gradir/py.typed", "gradir_exporters/py.typed"} <= packaged
 
 
