@@ -70,7 +70,7 @@ def test_the_wheel_ships_every_module_of_the_tree(wheel: Path) -> None:
                 yield path.relative_to(folder.parent).as_posix()
 
     packaged = {name for name in names_in(wheel) if ".dist-info/" not in name}
-    schemas = {f"gradir/schemas/{path.name}" for path in (ROOT / "schemas").iterdir() if path.suffix != ".py"}
+    schemas = {f"gradir/schemas/{path.name}" for path in (ROOT / "schemas").glob("[!_]*") if path.suffix != ".py"}
     assert packaged == {*files(ROOT / "gradir"), *files(ROOT / "exporters" / "gradir_exporters"), *schemas}
     assert {"gradir/py.typed", "gradir_exporters/py.typed"} <= packaged
 
