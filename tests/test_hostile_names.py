@@ -27,6 +27,7 @@ SHOWN = NAME.replace("\\", "\\\\").encode("unicode_escape").decode()
 HARMLESS = "\n"
 
 COMMANDS = [
+    ["debug"],
     ["info", NAME],
     ["info", "--json", "hostile.gir"],
     ["validate", NAME],

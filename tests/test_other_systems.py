@@ -49,6 +49,7 @@ LACKING = {
 """What the module os has not on Windows."""
 MODULES = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
 WITH_A_FALLBACK = {
+    "gradir/cli/many_ranks.py": {"sched_getaffinity"},
     "gradir/pictures.py": {"resource"},
     "gradir/replacing.py": {"fcntl"}
     | {name for name in LACKING if "xattr" in name or name in {"O_DIRECTORY", "fchmod", "fchown", "posix_fallocate"}},

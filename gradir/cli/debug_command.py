@@ -26,7 +26,7 @@ examples:
   gradir debug --json > debug.json
 """
 
-_BESIDE: Final = ("ipython", "numpy", "pytest")
+_BESIDE: Final = ("ipython", "pytest")
 """Packages that gradir does not ask for, and that change what it shows."""
 _GROUPS: Final = ("frontends", "exporters", "passes", "renderers")
 _TOOLS: Final = (("dot", "-V"), ("git", "--version"))
