@@ -42,7 +42,7 @@ def test_what_is_broken_fails_the_build(live: Path, tmp_path: Path) -> None:
     for name in ("docs", "examples", "gradir", "schemas"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("gallery", "__pycache__"))
     shutil.copytree(ROOT / "docs" / "gallery", tmp_path / "docs" / "gallery")
-    for name in ("CHANGELOG.md", "CONTRIBUTING.md", "mkdocs.yml", "viewer/README.md"):
+    for name in ("CHANGELOG.md", "CONTRIBUTING.md", "changes/README.md", "mkdocs.yml", "viewer/README.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     with (tmp_path / "docs" / "summary.md").open("a", encoding="utf-8") as page:
