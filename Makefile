@@ -22,6 +22,9 @@ ANY_TORCH = $(addprefix tests/test_,private_names.py capture.py verify.py run_on
 	explain_models.py explain_optimizers.py explain_outside.py explain_sizes.py explain_values.py explain_writes.py \
 	explain_zeros.py)
 
+# Without compiled modules kept, every process of the tests compiles all of gradir, and pytest all of its plugins.
+unexport PYTHONDONTWRITEBYTECODE
+
 .SUFFIXES:
 .PHONY: help demo test bench fuzz fuzz-mutants check schema goldens verification verification-wide reviewing gallery reference
 .PHONY: site tutorials

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from pytest_runs import run_with_plugin
 
 pytest.importorskip("torch")
 pytest_plugins = ["pytester"]
@@ -41,7 +42,7 @@ def run(pytester: pytest.Pytester, **tests: str) -> dict[str, list[str]]:
         for name, body in tests.items()
     )
     pytester.makepyfile(test_net="\n".join(["from net import *", "import pytest", *functions]))
-    done = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    done = run_with_plugin(pytester)
     found: dict[str, list[str]] = {}
     for line in done.outlines:
         if match := re.fullmatch("_+ test_(\\w+) _+", line):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pytest_runs import run_with_plugin as run
 
 import gradir
 
@@ -48,10 +49,6 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
-
-
 def files(pytester: pytest.Pytester) -> list[str]:
     return sorted(path.name for path in (pytester.path / "__graphs__" / "test_model").iterdir())
 
@@ -63,6 +60,12 @@ def test_files_are_written_and_compared(project: pytest.Pytester) -> None:
     assert names[2].startswith("TestClass.test_three[xxx")
     assert len(names) == 7
     done = run(project)
+    done.assert_outcomes(passed=5)
+    done.stdout.no_fnmatch_line(SUMMARY)
+
+
+def test_pytest_finds_the_plugin_by_itself(project: pytest.Pytester) -> None:
+    done = project.runpytest_subprocess("-p", "no:cacheprovider")
     done.assert_outcomes(passed=5)
     done.stdout.no_fnmatch_line(SUMMARY)
 
@@ -158,7 +161,7 @@ def test_what_is_to_be_ignored_does_not_count(pytester: pytest.Pytester) -> None
 def test_with_xdist(project: pytest.Pytester) -> None:
     pytest.importorskip("xdist")
     module = project.path / "test_model.py"
-    done = run(project, "-n", "2")
+    done = project.runpytest_subprocess("-p", "no:cacheprovider", "-n", "2")
     done.assert_outcomes(passed=5)
     done.stdout.no_fnmatch_line(SUMMARY)
     module.write_text(module.read_text().replace("def test_one", "def not_any_more"))

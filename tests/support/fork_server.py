@@ -32,6 +32,7 @@ def _load() -> None:
     """Import what nearly every command of a front-end takes the time to import."""
     # What records every operation takes the latter along.
     importlib.import_module("torch._dynamo")
+    importlib.import_module("pytest")
     for package in _PACKAGES:
         found = importlib.import_module(package)
         for module in pkgutil.walk_packages(found.__path__, f"{package}."):
