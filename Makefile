@@ -7,6 +7,7 @@ BIN = $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS =
 N = 10000
+COUNT = 30
 CORE_VENV = .venv-core-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 WIDE =
 SUITE = --doctest-modules gradir exporters schemas release tests
@@ -26,8 +27,8 @@ ANY_TORCH = $(addprefix tests/test_,private_names.py capture.py verify.py run_on
 unexport PYTHONDONTWRITEBYTECODE
 
 .SUFFIXES:
-.PHONY: help demo test bench fuzz fuzz-mutants check schema goldens verification verification-wide reviewing gallery reference
-.PHONY: site tutorials
+.PHONY: help demo test quick slowest test-deep bench fuzz fuzz-mutants check schema goldens verification
+.PHONY: verification-wide reviewing gallery reference site tutorials
 .PHONY: node page model-explorer test-core core-suite core-mutants test-torch torch-suite test-jax jax-suite
 .PHONY: verification-jax bench-jax changelog release-check clean
 
@@ -38,7 +39,16 @@ demo: $(VENV)/.ready ## capture a transformer, export it, diff it against a vari
 	$(BIN)/python examples/demo.py
 
 test: check ## every check and the whole test suite; PYTEST_ARGS="..." reaches pytest
-	$(BIN)/python -m pytest -n auto $(SUITE) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(SUITE) $(PYTEST_ARGS)
+
+quick: check ## every check and the tests that take a minute together, by how long they took when they last ran
+	$(BIN)/python -m pytest -n auto --dist worksteal --quick $(SUITE) $(PYTEST_ARGS)
+
+slowest: ## list the tests that took longest when they last ran, and the files of tests: make slowest COUNT=50
+	$(BIN)/python tests/support/quick.py $(COUNT)
+
+test-deep: $(VENV)/.ready-test ## the tests of properties with a thousand examples each
+	$(BIN)/python -m pytest -n auto --dist worksteal -m hypothesis --hypothesis-profile deep tests $(PYTEST_ARGS)
 
 bench: $(VENV)/.ready-test ## measure beside the peers; some minutes
 	$(BIN)/python benchmarks/capture.py

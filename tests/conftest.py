@@ -16,11 +16,14 @@ import pytest
 from browser import Browser
 from hypothesis import settings
 from page_reader import Teller
+from quick import Durations, leave_out_slow
 
 from gradir.ir import Graph
 
-# How long an example takes says more about the machine than about gradir.
-settings.register_profile("gradir", deadline=None)
+# How long an example takes says more about the machine than about gradir. The examples are others in every run.
+settings.register_profile("gradir", deadline=None, max_examples=30)
+settings.register_profile("deep", deadline=None, max_examples=1000)
+settings.register_profile("quick", deadline=None, max_examples=5)
 settings.load_profile("gradir")
 
 collect_ignore = ["fuzz", "ranks"]
@@ -36,7 +39,21 @@ VIEWER_MODULES = Path(__file__).parents[1] / "viewer" / "node_modules"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="write the golden files instead of comparing")
+    parser.addoption("--quick", action="store_true", help="run a part of the tests that takes a minute")
     parser.addoption("--no-tool-skips", action="store_true", help="fail, not skip, where a tool or package is missing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--quick"):
+        settings.load_profile("quick")
+    if config.cache is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Durations(config.cache), "durations")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--quick"):
+        leave_out_slow(config, items)
 
 
 def pytest_collection_finish() -> None:
