@@ -10,6 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+# As many threads as the machine has, in each of as many processes, wait for each other only; torch reads it once.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import browser as browsers
 import forked
 import pytest
@@ -46,8 +49,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--quick"):
         settings.load_profile("quick")
-    if config.cache is not None and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Durations(config.cache), "durations")
+    if config.pluginmanager.hasplugin("cacheprovider") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Durations(config), "durations")
 
 
 @pytest.hookimpl(trylast=True)

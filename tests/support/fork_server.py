@@ -16,10 +16,12 @@ import os
 import pkgutil
 import runpy
 import select
+import signal
 import socket
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -138,8 +140,13 @@ def _answer(connection: socket.socket) -> NoReturn:
         for descriptor in descriptors:
             os.close(descriptor)
         connection.send(str(child).encode())
+        with open(os.pidfd_open(child), "rb") as running:  # noqa: PTH123 (a descriptor)
+            if running not in select.select([running, connection], [], [])[0]:
+                # Who asked for it is gone.
+                os.kill(child, signal.SIGKILL)
         _, ended = os.waitpid(child, 0)
-        connection.send(str(os.waitstatus_to_exitcode(ended)).encode())
+        with suppress(BrokenPipeError):
+            connection.send(str(os.waitstatus_to_exitcode(ended)).encode())
     os._exit(0)
 
 

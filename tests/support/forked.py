@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import shlex
 import signal
 import socket
 import subprocess
@@ -26,7 +27,13 @@ from typing import Any
 __all__ = ["close", "program", "run"]
 
 _SERVER = Path(__file__).with_name("fork_server.py")
-_CHANGES_NOTHING = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONIOENCODING")
+_CHANGES_NOTHING = (
+    "PYTHONUNBUFFERED",
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONPYCACHEPREFIX",
+    "PYTHONIOENCODING",
+    "TORCHELASTIC",
+)
 _READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "OMP_", "MKL_", "TORCH")
 _ENVIRONMENT = dict(os.environ)
 """Before a test changes it."""
@@ -37,12 +44,12 @@ _CHUNK = 512
 _PROGRAM = """\
 #!{python} -IS
 import json, os, socket, sys
-words = ["-m", "gradir", *sys.argv[1:]]
+words = [*{words!r}, *sys.argv[1:]]
 environment = dict(os.environ)
 read_at_start = {{
     name: value
     for name, value in environment.items()
-    if name.startswith({read_at_start!r}) and name not in {changes_nothing!r}
+    if name.startswith({read_at_start!r}) and not name.startswith({changes_nothing!r})
 }}
 if read_at_start != {expected!r}:
     os.execv({python!r}, [{python!r}, *words])
@@ -101,15 +108,16 @@ def close() -> None:
     _server.cache_clear()
 
 
-def program(path: Path) -> None:
-    """Make an executable that is the command ``gradir``, to be called by what a test runs."""
+def program(path: Path, words: Sequence[str] = ("-m", "gradir")) -> None:
+    """Make an executable that is the command ``gradir``, or another of Python, to be called by what a test runs."""
     server = _server()
     if server is None:
-        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gradir "$@"\n')
+        path.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, *words])} "$@"\n')
     else:
         path.write_text(
             _PROGRAM.format(
                 python=sys.executable,
+                words=[*words],
                 read_at_start=_READ_AT_START,
                 changes_nothing=_CHANGES_NOTHING,
                 expected=server.read_at_start,
@@ -123,7 +131,7 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(_READ_AT_START) and name not in _CHANGES_NOTHING
+        if name.startswith(_READ_AT_START) and not name.startswith(_CHANGES_NOTHING)
     }
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +17,8 @@ __all__ = ["Durations", "leave_out_slow", "slowest"]
 _KEY: Final = "gradir/durations"
 _LONGEST: Final = 0.15
 """In seconds; most tests take a thousandth of one."""
+_TAKES_LONG: Final = re.compile(r"torch|transformers|subprocess|forked|command_line|git_fixtures|tracemalloc|\bbombs\b")
+"""What a file of tests that take long has in its text; asked where nothing has run yet."""
 _OF_TOOLS: Final = frozenset(
     {"browser", "cytoscape_node", "dot_program", "mermaid_node", "model_explorer_viewer", "pytester", "viewer_node"}
 )
@@ -24,8 +28,8 @@ _OF_TOOLS: Final = frozenset(
 class Durations:
     """Keeps how long each test took when it last ran, for the next choice."""
 
-    def __init__(self, cache: pytest.Cache) -> None:
-        self._cache = cache
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
         self._took: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -34,27 +38,32 @@ class Durations:
     def pytest_sessionfinish(self) -> None:
         if self._took:
             took = {name: round(seconds, 3) for name, seconds in self._took.items()}
-            self._cache.set(_KEY, {**_known(self._cache), **took})
+            self._config.cache.set(_KEY, {**_known(self._config), **took})
 
 
-def _known(cache: pytest.Cache) -> dict[str, Any]:
-    found: dict[str, Any] = cache.get(_KEY, {})
+def _known(config: pytest.Config) -> dict[str, Any]:
+    found: dict[str, Any] = config.cache.get(_KEY, {}) if config.pluginmanager.hasplugin("cacheprovider") else {}
     return found
 
 
 def leave_out_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the first case of each test that starts no other program and did not take long when it last ran."""
-    took = _known(config.cache) if config.cache is not None else {}
+    took = _known(config)
+    slow_files = set() if len(took) > len(items) / 2 else _slow_files({item.path for item in items})
     seen = set[str]()
     kept: list[pytest.Item] = []
     for item in items:
         name = item.nodeid.partition("[")[0]
         tools = _OF_TOOLS.intersection(getattr(item, "fixturenames", ()))
-        if name not in seen and not tools and took.get(item.nodeid, 0) < _LONGEST:
+        if name not in seen and not tools and item.path not in slow_files and took.get(item.nodeid, 0) < _LONGEST:
             seen.add(name)
             kept.append(item)
     config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
     items[:] = kept
+
+
+def _slow_files(paths: Iterable[Path]) -> set[Path]:
+    return {path for path in paths if _TAKES_LONG.search(path.read_text(encoding="utf-8"))}
 
 
 def slowest(took: dict[str, float], count: int) -> list[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+import forked
 
 __all__ = ["command_on_ranks", "results_of"]
 
@@ -25,32 +26,21 @@ def results_of(program: str, ranks: int, folder: Path) -> list[object]:
 
 def command_on_ranks(arguments: Sequence[str], ranks: int, folder: Path) -> subprocess.CompletedProcess[str]:
     """The command ``gradir`` as each rank runs it in a folder, with all that the ranks printed."""
-    return _launched(["--no-python", sys.executable, "-m", "gradir", *arguments], ranks, folder)
+    return _launched(["-m", "gradir"], ranks, folder, arguments)
 
 
-def _launched(command: Sequence[str], ranks: int, folder: Path) -> subprocess.CompletedProcess[str]:
+def _launched(
+    command: Sequence[str], ranks: int, folder: Path, arguments: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "GLOO_SOCKET_IFNAME": "lo",
         "MASTER_ADDR": "127.0.0.1",
-        "OMP_NUM_THREADS": "1",
         "RANK_RESULTS": str(folder),
     }
+    rank = folder.parent / f"{folder.name}-rank"
+    forked.program(rank, command)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
-    started = subprocess.Popen(
-        [*torchrun, "--nproc-per-node", str(ranks), *command],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        told, _ = started.communicate(timeout=_SECONDS)
-    except subprocess.TimeoutExpired:
-        # The ranks are its children, and would wait for each other for ever.
-        os.killpg(started.pid, signal.SIGKILL)
-        told, _ = started.communicate()
-        raise AssertionError(f"{command} did not end within {_SECONDS} s:\n{told}") from None
-    return subprocess.CompletedProcess(command, started.returncode, told)
+    words = ["--nproc-per-node", str(ranks), "--no-python", str(rank), *arguments]
+    done = forked.run([*torchrun, *words], cwd=folder, env=environment, text=True, timeout=_SECONDS)
+    return subprocess.CompletedProcess(command, done.returncode, done.stdout + done.stderr)
