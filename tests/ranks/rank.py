@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import warnings
@@ -77,6 +78,8 @@ def run(main: Callable[[int, int], object]) -> None:
     """Write what ``main`` returns for this rank and this many."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    # What is imported need not be searched for tensors by each verification.
+    gc.freeze()
     distributed.init_process_group("gloo")
     rank = distributed.get_rank()
     result = main(rank, distributed.get_world_size())
