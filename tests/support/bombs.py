@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import msgpack
 
@@ -17,6 +19,7 @@ _HEAD = b'{"format":"gir","version":"1.0",'
 _PER_KIND = 100
 
 
+@cache
 def bombs(count: int) -> dict[str, bytes]:
     """By name; each repeats its smallest part ``count`` times."""
     return {**_json_bombs(count), **_compact_bombs(count)}
@@ -83,15 +86,25 @@ def _crowd(count: int, letter: str) -> bytes:
         "ordinal": b"\x04" + struct.pack(f"<{count}I", *(1 + place // few**2 for place in places)),
         "scope": b"\x01" + bytes([1 + place // few % few for place in places]),
     }
-    length, readable = 1, b""
-    while True:
-        strings = ["", *(f"{letter * length}{number:02x}" for number in range(few))]
-        data = _compact(columns, [{"id": "", "op": f"{number:02x}"} for number in range(few)], strings)
-        try:
-            read(data)
-        except FormatError:
-            return readable or data
-        length, readable = length + 1, data
+    kinds = [{"id": "", "op": f"{number:02x}"} for number in range(few)]
+
+    def of_length(length: int) -> bytes:
+        return _compact(columns, kinds, ["", *(f"{letter * length}{number:02x}" for number in range(few))])
+
+    refused = 1
+    while _is_read(of_length(refused)):
+        refused *= 2
+    longer = range(refused // 2 + 1, refused)
+    read_too = bisect_left(longer, True, key=lambda length: not _is_read(of_length(length)))
+    return of_length(max(refused // 2 + read_too, 1))
+
+
+def _is_read(data: bytes) -> bool:
+    try:
+        read(data)
+    except FormatError:
+        return False
+    return True
 
 
 def _compact_bombs(count: int) -> dict[str, bytes]:

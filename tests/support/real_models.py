@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 import gradir
 
-__all__ = ["GPT2", "MODELS", "TEXT", "VOCABULARY", "RealModel", "from_transformers", "table", "versions"]
+__all__ = ["GPT2", "MODELS", "TEXT", "VOCABULARY", "RealModel", "from_transformers", "row", "table", "versions"]
 
 
 class RealModel(NamedTuple):
@@ -358,15 +358,19 @@ def false_alarms(build: Callable[[], RealModel], way: Way) -> list[str]:
 def table() -> str:
     """What the engine did with each model, as a table in Markdown."""
     rows = ["| model | class | nodes | edges | fired | mismatches | false alarms |", "|---|---|--:|--:|--:|--:|--:|"]
-    for name, build in MODELS.items():
-        real = build()
-        with gradir.record(real.model) as recorder:
-            loss = real.loss()
-        found = recorder.verify(loss)
-        counts = f"{found.nodes:,} | {found.edges:,} | {found.fired:,} | {len(found.mismatches)}"
-        counts += f" | {sum(len(false_alarms(build, way)) for way in WAYS.values())}"
-        rows.append(f"| {name} | `{type(real.model).__name__.lstrip('_')}` | {counts} |")
-    return "\n".join(rows)
+    return "\n".join([*rows, *map(row, MODELS)])
+
+
+def row(name: str) -> str:
+    """What the engine did with a model, as a row of the table."""
+    build = MODELS[name]
+    real = build()
+    with gradir.record(real.model) as recorder:
+        loss = real.loss()
+    found = recorder.verify(loss)
+    counts = f"{found.nodes:,} | {found.edges:,} | {found.fired:,} | {len(found.mismatches)}"
+    counts += f" | {sum(len(false_alarms(build, way)) for way in WAYS.values())}"
+    return f"| {name} | `{type(real.model).__name__.lstrip('_')}` | {counts} |"
 
 
 def update(page: Path) -> None:
