@@ -32,10 +32,8 @@ _CHANGES_NOTHING = (
     "PYTHONDONTWRITEBYTECODE",
     "PYTHONPYCACHEPREFIX",
     "PYTHONIOENCODING",
-    "TORCHELASTIC",
-    "TORCH_NCCL",
 )
-_READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "OMP_", "MKL_", "TORCH")
+_READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "OMP_", "MKL_")
 _ENVIRONMENT = dict(os.environ)
 """Before a test changes it."""
 _CHUNK = 512
