@@ -27,8 +27,8 @@ ANY_TORCH = $(addprefix tests/test_,private_names.py capture.py verify.py run_on
 unexport PYTHONDONTWRITEBYTECODE
 
 .SUFFIXES:
-.PHONY: help demo test quick slowest test-deep bench fuzz fuzz-mutants check schema goldens verification verification-wide
-.PHONY: reviewing gallery reference site tutorials
+.PHONY: help demo test quick slowest test-deep bench fuzz fuzz-mutants check schema goldens verification
+.PHONY: verification-wide reviewing gallery reference site tutorials
 .PHONY: node page model-explorer test-core core-suite core-mutants test-torch torch-suite test-jax jax-suite
 .PHONY: verification-jax bench-jax changelog release-check clean
 
@@ -167,7 +167,12 @@ torch-suite: $(VENV)/.ready-torch
 	$(BIN)/python -m pytest -n auto $(ANY_TORCH) $(PYTEST_ARGS)
 
 jax-suite: $(VENV)/.ready-jax
-	$(BIN)/python -m pytest -n 2 --no-tool-skips $(JAX_SUITE) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --no-tool-skips $(JAX_SUITE) $(PYTEST_ARGS)
+
+jax-environments: $(addprefix jax-environment-,$(JAX))
+
+jax-environment-%:
+	$(MAKE) .venv-jax-$*/.ready-jax VENV=.venv-jax-$* JAX=$*
 
 jax-verification: $(VENV)/.ready-jax
 	PYTHONPATH=tests/support $(BIN)/python tests/support/jax_verification.py
@@ -185,7 +190,7 @@ $(VENV)/.ready: pyproject.toml
 	@touch $@
 
 $(VENV)/.ready-test: $(VENV)/.ready
-	$(PIP) install --quiet --group check --group test --group docs
+	$(PIP) install --quiet --no-compile --group check --group test --group docs
 	@touch $@
 
 $(VENV)/.ready-core: pyproject.toml
@@ -203,7 +208,7 @@ $(VENV)/.ready-torch: pyproject.toml
 $(VENV)/.ready-jax: pyproject.toml
 	$(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install --quiet --upgrade 'pip>=25.1'
-	$(PIP) install --quiet jax$(patsubst %,==%,$(JAX:newest=)) --group test-jax --editable .
+	$(PIP) install --quiet --no-compile jax$(patsubst %,==%,$(JAX:newest=)) --group test-jax --editable .
 	@touch $@
 
 tests/node/node_modules/.package-lock.json: tests/node/package.json tests/node/package-lock.json

@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import forked
 import pytest
 from git_places import Run, changed, runner
 from msgspec.structs import replace
@@ -216,8 +217,9 @@ def test_a_renamed_file_is_named_as_it_is_called_there(folder: str, run: Run, re
     assert "renamed" not in run("gradir", "diff", "HEAD~1", "HEAD", "--", "neither.gir", status=2)
 
 
-def test_a_program_is_checked_against_a_revision(run: Run, repository: Path) -> None:
+def test_a_program_is_checked_against_a_revision(run: Run, repository: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
+    forked.program(tmp_path / "bin" / "gradir")
     program = "import torch\ndef loss(): return torch.ones(2, requires_grad=True).{}().sum()\n"
     (repository / "train.py").write_text(program.format("exp"))
     run("gradir", "check", "train.py:loss", "--against", "loss.gir", "--update")

@@ -47,7 +47,7 @@ def _stream(descriptor: int, like: Any, *, unbuffered: bool) -> Any:
     raw = io.FileIO(descriptor, mode, closefd=False)
     raw.name = name  # type: ignore[misc]
     encoding, _, errors = os.environ.get("PYTHONIOENCODING", "").partition(":")
-    buffer: Any = io.BufferedReader(raw) if descriptor == 0 else io.BufferedWriter(raw)
+    buffer: Any = io.BufferedReader(raw) if descriptor == 0 else raw if unbuffered else io.BufferedWriter(raw)
     return io.TextIOWrapper(
         buffer,
         encoding=encoding or like.encoding,
@@ -129,42 +129,53 @@ def _child(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
         os._exit(status)
 
 
-def _answer(connection: socket.socket) -> NoReturn:
-    """Run one command line and say how it ended, beside those of others, which may be what runs this one."""
-    data, descriptors, _, _ = socket.recv_fds(connection, _LARGEST, 3)
-    if data:
+class _Server:
+    """Runs command lines beside each other, since what one runs may be what runs another."""
+
+    def __init__(self, listening: socket.socket, lifeline: int) -> None:
+        self._listening, self._lifeline = listening, lifeline
+        self._running: dict[int, tuple[int, socket.socket]] = {}
+
+    def serve(self) -> None:
+        """Answer until the lifeline ends."""
+        while True:
+            asking = [connection.fileno() for _, connection in self._running.values()]
+            ready, _, _ = select.select([self._listening, self._lifeline, *self._running, *asking], [], [])
+            if self._lifeline in ready:
+                return
+            if self._listening in ready:
+                self._start(self._listening.accept()[0])
+            for descriptor, (child, connection) in list(self._running.items()):
+                if descriptor in ready:
+                    self._end(descriptor)
+                elif connection.fileno() in ready:
+                    # Who asked for it is gone.
+                    os.kill(child, signal.SIGKILL)
+                    self._end(descriptor)
+
+    def _start(self, connection: socket.socket) -> None:
+        data, descriptors, _, _ = socket.recv_fds(connection, _LARGEST, 3)
+        if not data:
+            connection.close()
+            return
         child = os.fork()
         if not child:
-            connection.close()
+            for descriptor in (self._lifeline, *self._running):
+                os.close(descriptor)
+            for each in (self._listening, connection, *(each for _, each in self._running.values())):
+                each.close()
             _child(json.loads(data), descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
+        self._running[os.pidfd_open(child)] = child, connection
         connection.send(str(child).encode())
-        with open(os.pidfd_open(child), "rb") as running:  # noqa: PTH123 (a descriptor)
-            if running not in select.select([running, connection], [], [])[0]:
-                # Who asked for it is gone.
-                os.kill(child, signal.SIGKILL)
+
+    def _end(self, descriptor: int) -> None:
+        child, connection = self._running.pop(descriptor)
+        os.close(descriptor)
         _, ended = os.waitpid(child, 0)
-        with suppress(BrokenPipeError):
+        with connection, suppress(BrokenPipeError):
             connection.send(str(os.waitstatus_to_exitcode(ended)).encode())
-    os._exit(0)
-
-
-def _serve(listening: socket.socket, lifeline: int) -> None:
-    answering = 0
-    while True:
-        ready, _, _ = select.select([listening, lifeline], [], [])
-        if lifeline in ready:
-            return
-        connection, _ = listening.accept()
-        with connection:
-            if not os.fork():
-                listening.close()
-                os.close(lifeline)
-                _answer(connection)
-        answering += 1
-        while answering and os.waitpid(-1, os.WNOHANG)[0]:
-            answering -= 1
 
 
 def _main(address: str, lifeline: int) -> None:
@@ -178,7 +189,7 @@ def _main(address: str, lifeline: int) -> None:
         _load()
         gc.collect()
         gc.freeze()
-        _serve(listening, lifeline)
+        _Server(listening, lifeline).serve()
 
 
 if __name__ == "__main__":
