@@ -70,6 +70,7 @@ check: $(VENV)/.ready-test ## lint, formatting, types, the layer rule and schema
 	$(BIN)/python schemas/diff_schema.py --check
 	$(BIN)/python schemas/explanation_schema.py --check
 	$(BIN)/python schemas/overlay_schema.py --check
+	$(BIN)/python schemas/ranks_schema.py --check
 	$(BIN)/python docs/build_reference.py --check
 
 schema: $(VENV)/.ready-test ## write schemas/ from the model
@@ -77,6 +78,7 @@ schema: $(VENV)/.ready-test ## write schemas/ from the model
 	$(BIN)/python schemas/diff_schema.py --write
 	$(BIN)/python schemas/explanation_schema.py --write
 	$(BIN)/python schemas/overlay_schema.py --write
+	$(BIN)/python schemas/ranks_schema.py --write
 
 reference: $(VENV)/.ready-test ## write docs/reference.md from the docstrings
 	$(BIN)/python docs/build_reference.py

@@ -30,6 +30,7 @@ def examined(sources: Iterable[object]) -> Ranks:
     ranks = read(sources)
     world = ranks[0].rank.world
     groups: list[Group] = []
+    firsts: list[RankFile] = []
     findings: list[Finding] = []
     # The largest group of each stage, and its graph: stages of a pipeline are different by themselves.
     usual: dict[int | None, tuple[int, Graph]] = {}
@@ -41,11 +42,13 @@ def examined(sources: Iterable[object]) -> Ranks:
         if stage not in usual:
             usual[stage] = len(groups), graph
             groups.append(group)
+            firsts.append(members[0])
             continue
         place, largest = usual[stage]
         lines, sizes = differences(largest, graph)
         if lines:
             groups.append(group)
+            firsts.append(members[0])
             findings.append(Finding("graphs", group.ranks, lines))
         else:
             joined = tuple(sorted({*groups[place].ranks, *group.ranks}))
@@ -53,7 +56,8 @@ def examined(sources: Iterable[object]) -> Ranks:
     done, problems = _exchanged(ranks, is_sample=len(ranks) < world)
     nowhere, some = _without_gradient(unreached.values())
     ranks_there = tuple(one.rank.rank for one in ranks)
-    return Ranks(world, ranks_there, tuple(groups), (*problems, *findings, *some), done, nowhere)
+    found = Ranks(world, ranks_there, tuple(groups), (*problems, *findings, *some), done, nowhere)
+    return found.with_graphs(lambda: tuple(map(graph_in, firsts)))
 
 
 def _group(members: Sequence[RankFile], graph: Graph) -> Group:
