@@ -45,6 +45,7 @@ bench: $(VENV)/.ready-test ## measure beside the peers; some minutes
 	$(BIN)/python benchmarks/matching.py
 	$(BIN)/python benchmarks/page.py
 	$(BIN)/python benchmarks/lone_rank.py
+	$(BIN)/python benchmarks/ranks.py
 
 fuzz: $(VENV)/.ready-test ## run the coverage-guided fuzzer of the decoders for two minutes
 	$(PIP) install --quiet atheris

@@ -42,6 +42,7 @@ __all__ = [
     "is_root",
     "module_id",
     "numbered",
+    "output_path",
     "part_name",
     "relative_id",
     "removed",
@@ -172,6 +173,15 @@ def tells_module(node_id: str, path: str) -> bool:
     (True, False)
     """
     return bool(path) and renamed(node_id, encode_component(path), "") != node_id
+
+
+def output_path(node_id: str) -> str:
+    """The path of an output, as its id spells it.
+
+    >>> output_path("output:loss"), output_path("output")
+    ('loss', '')
+    """
+    return node_id.partition(":")[2]
 
 
 def split_id(node_id: str) -> tuple[str, str]:

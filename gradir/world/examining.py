@@ -102,7 +102,7 @@ def _without_gradient(
 
 def _exchanged(ranks: Sequence[RankFile], *, is_sample: bool) -> tuple[int, list[Finding]]:
     programs = {one.rank.rank: one.collectives for one in ranks}
-    done, problem = simulated(programs, {one.rank.rank: one.rank.groups for one in ranks})
+    done, problem, unreceived = simulated(programs, {one.rank.rank: one.rank.groups for one in ranks})
     if isinstance(problem, Mismatch):
         (label, _), issued = problem.group, problem.issued
         lines = [f"{problem.reason} on {label}", *_said_by(issued)]
@@ -111,6 +111,10 @@ def _exchanged(ranks: Sequence[RankFile], *, is_sample: bool) -> tuple[int, list
         kind: Kind = "hang" if problem.first else "may hang"
         lines = _hanging(problem) if problem.first else list(_said_by(problem.waiting))
         return done, [Finding(kind, tuple(sorted(problem.waiting)), tuple(lines))]
+    if unreceived and not is_sample:
+        # Who sends need not wait for the other, and may.
+        lines = [f"never received: {line}" for line in _said_by(unreceived)]
+        return done, [Finding("may hang", tuple(sorted(unreceived)), tuple(lines))]
     return done, []
 
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from gradir.errors import GradirError
 from gradir.ir import Graph, Node, TensorMeta
+from gradir.ir.ids import output_path
 from gradir.ir.text import counted
 from gradir.ir.validate import check
 from gradir.world.joining import Link, joined
@@ -146,10 +147,8 @@ def _paired(outputs: Sequence[Node], leaves: Sequence[Node]) -> list[tuple[Node,
     """Which output is which leaf, if it is beyond doubt."""
     if len(outputs) == len(leaves) == 1:
         return [(outputs[0], leaves[0])]
-    by_name = {name: leaf for leaf in leaves for name in leaf.names}
-    named = [(node, by_name.get(name)) for node in outputs for name in node.names[:1]]
-    pairs = [(node, leaf) for node, leaf in named if leaf is not None]
-    return pairs if len(pairs) == len({leaf.id for _, leaf in pairs}) else []
+    by_id = {leaf.id: leaf for leaf in leaves}
+    return [(node, leaf) for node in outputs if (leaf := by_id.get(output_path(node.id))) is not None]
 
 
 def _in_order(links: Sequence[Link]) -> list[int]:
@@ -175,7 +174,9 @@ def _in_order(links: Sequence[Link]) -> list[int]:
 
 def _unlinked_stages(order: Sequence[int], files: Mapping[int, RankFile], chosen: Iterable[int]) -> Iterator[str]:
     there = {files[rank].rank.stage for rank in order}
-    missing = sorted(set(range(files[order[0]].rank.stages)) - there) if files[order[0]].rank.stages else []
+    # Whatever number of stages a file tells, so many are looked for as there are files and one more.
+    stages = min(files[order[0]].rank.stages, len(files) + 1)
+    missing = [stage for stage in range(stages) if stage not in there]
     if missing:
         yield f"stage {', '.join(map(str, missing))} is not linked, and not drawn"
     left = sorted({*chosen} - {*order})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gradir.ir import Collective
@@ -42,10 +43,14 @@ class Stuck(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How many collectives were entered by all of their group, and what went wrong first, if anything."""
+    """How many collectives were entered by all of their group, and what went wrong first, if anything.
+
+    ``unreceived`` are, by sender, the first of what another never receives, where nothing else went wrong.
+    """
 
     done: int
     problem: Mismatch | Stuck | None
+    unreceived: Mapping[int, Collective] = MappingProxyType({})
 
 
 def simulated(programs: Mapping[int, Sequence[Collective]], groups: Mapping[int, Groups]) -> Outcome:
@@ -91,7 +96,10 @@ class _Run:
                 work.extend(woken)
         at = self._at
         stuck = {rank: program[at[rank]] for rank, program in self._programs.items() if at[rank] < len(program)}
-        return Outcome(self._done, self._stuck(stuck) if stuck else None)
+        if stuck:
+            return Outcome(self._done, self._stuck(stuck))
+        left = {sender: mail[0] for (_, sender, receiver), mail in self._mail.items() if mail and receiver in at}
+        return Outcome(self._done - sum(map(len, self._mail.values())), None, left)
 
     def _step(self, rank: int, issued: Collective) -> Sequence[int] | Mismatch | None:
         """Issue a collective; gives the ranks that may go on, or nothing where this one has to wait."""
