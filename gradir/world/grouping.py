@@ -66,8 +66,11 @@ def differences(usual: Graph, other: Graph) -> Differing:
         return Differing((), bool(found.changes))
     has, lacks = _functions(usual), _functions(other)
     order = {path: place for place, path in enumerate({**usual.scopes, **other.scopes})}
-    lines = [(path, f"lacks {path} ({counted(has[path], 'node')})") for path in _whole(has, lacks)]
-    lines += [(path, f"has {path} beside ({counted(lacks[path], 'node')})") for path in _whole(lacks, has)]
+    lines = [(path, f"lacks {path} ({counted(has[path], 'node')}{_place(usual, path)})") for path in _whole(has, lacks)]
+    lines += [
+        (path, f"has {path} beside ({counted(lacks[path], 'node')}{_place(other, path)})")
+        for path in _whole(lacks, has)
+    ]
     told = [text for _, text in sorted(lines, key=lambda line: order.get(line[0], len(order)))]
     told = by + (told or list(_first_changes(changes, order)))
     more = len(told) - _MOST
@@ -87,6 +90,13 @@ def _functions(graph: Graph) -> Counter[str]:
         for path in upwards(scope):
             found[path] += count
     return found
+
+
+def _place(graph: Graph, path: str) -> str:
+    """The line that runs a module, where the graph has lines."""
+    sources = (node.source for node in graph.in_scope(path) if node.role == "function" and node.source is not None)
+    first = next(sources, None)
+    return "" if first is None else f", {first.file}:{first.line}"
 
 
 def _whole(has: Mapping[str, int], lacks: Mapping[str, int]) -> Iterator[str]:
