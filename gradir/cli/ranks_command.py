@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from gradir.cli.parser import add_output
@@ -58,6 +57,8 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare and print."""
+    from pathlib import PurePath
+
     from gradir import files, link
     from gradir.world.examining import examined
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from gradir.ir import Cut, Graph, Node, Ref, Saved, Scope
-from gradir.ir.ids import claim
+from gradir.ir.ids import behind, claim, split_last, storage_key, within
 from gradir.ir.model import bounded
 from gradir.world.messages import Channel
 
@@ -59,7 +59,7 @@ class _Side:
         self._name = name
         self._sends: defaultdict[str, list[tuple[str, Link]]] = defaultdict(list)
         self._receives: dict[str, tuple[str, str, Link]] = {}
-        self._taken = set(map(self._below, graph.nodes))
+        self._taken = {within(id_, name) for id_ in graph.nodes}
 
     def send(self, link: Link) -> str:
         """Note that an output is sent; gives the id of the function that sends it."""
@@ -127,8 +127,8 @@ class _Side:
         """A key of a storage: the node that owns it, or its slot behind the id of another."""
         if key in self.graph.nodes:
             return self._id(key)
-        owner, _, slot = key.rpartition(".")
-        return f"{self._id(owner)}.{slot}" if owner in self.graph.nodes else self._id(key)
+        owner, slot = split_last(key)
+        return storage_key(self._id(owner), slot) if owner in self.graph.nodes else self._id(key)
 
     def _path(self, path: str) -> str:
         return f"{self._name}.{path}" if path else self._name
@@ -139,12 +139,5 @@ class _Side:
             return self._receives[id_][0]
         if id_ in self._sends:
             return self._sends[id_][0][0]
-        head, slash, rest = id_.partition("/")
-        if head in self._receives:
-            return f"{self._receives[head][0]}{slash}{rest}"
-        return self._below(id_)
-
-    def _below(self, id_: str) -> str:
-        # An operation of the whole module, an unnamed leaf and an output stand below no module of it.
-        head = id_.partition("/")[0]
-        return f"{self._name}{'/' if ':' in head or head in ('', 'output') else '.'}{id_}"
+        head, rest = behind(id_)
+        return f"{self._receives[head][0]}{rest}" if head in self._receives else within(id_, self._name)
