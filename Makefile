@@ -58,6 +58,7 @@ bench: $(VENV)/.ready-test ## measure beside the peers; some minutes
 	$(BIN)/python benchmarks/matching.py
 	$(BIN)/python benchmarks/page.py
 	$(BIN)/python benchmarks/lone_rank.py
+	$(BIN)/python benchmarks/ranks.py
 
 fuzz: $(VENV)/.ready-test ## run the coverage-guided fuzzer of the decoders for two minutes
 	$(PIP) install --quiet atheris
@@ -83,6 +84,7 @@ check: $(VENV)/.ready-test ## lint, formatting, types, the layer rule and schema
 	$(BIN)/python schemas/diff_schema.py --check
 	$(BIN)/python schemas/explanation_schema.py --check
 	$(BIN)/python schemas/overlay_schema.py --check
+	$(BIN)/python schemas/ranks_schema.py --check
 	$(BIN)/python docs/build_reference.py --check
 
 schema: $(VENV)/.ready-test ## write schemas/ from the model
@@ -90,6 +92,7 @@ schema: $(VENV)/.ready-test ## write schemas/ from the model
 	$(BIN)/python schemas/diff_schema.py --write
 	$(BIN)/python schemas/explanation_schema.py --write
 	$(BIN)/python schemas/overlay_schema.py --write
+	$(BIN)/python schemas/ranks_schema.py --write
 
 reference: $(VENV)/.ready-test ## write docs/reference.md from the docstrings
 	$(BIN)/python docs/build_reference.py

@@ -21,6 +21,7 @@ __all__ = [
     "dumps",
     "explanation_text",
     "export",
+    "link",
     "load",
     "loads",
     "make_dot",
@@ -62,6 +63,29 @@ def ranks(sources: Iterable[str | PathLike[str] | Graph]) -> Ranks:
     from gradir.world.examining import examined
 
     return examined(sources)
+
+
+def link(sources: Iterable[str | PathLike[str] | Graph]) -> Graph:
+    """One graph of all stages of a pipeline, of the files or graphs of its ranks, as `ranks` takes them.
+
+    Each stage is a module, ``stage0`` or, where no stages are told, ``rank0``. The output that a process sends is a
+    function ``send``, and the leaf in which another receives it a function ``recv``. What cannot be matched is a
+    `GradirWarning`, and not linked.
+
+    Raises:
+        GradirError: they are not those of ranks of one run, a rank runs several stages, or nothing can be linked.
+        FileError: a file cannot be read.
+        FormatError: a file is not a GIR document that this release can read.
+    """
+    import warnings
+
+    from gradir.errors import GradirWarning
+    from gradir.world.linking import linked
+
+    found = linked(sources)
+    for trouble in found.troubles:
+        warnings.warn(trouble, GradirWarning, stacklevel=2)
+    return found.graph
 
 
 def loads(data: bytes | bytearray | memoryview) -> Graph:

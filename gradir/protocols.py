@@ -31,6 +31,7 @@ __all__ = [
     "Pass",
     "Recorder",
     "Renderer",
+    "Reports",
     "Verification",
 ]
 
@@ -78,6 +79,15 @@ class ListsChanges(Protocol):
         ``had`` has by the path of each module of the first graph, as ``graph`` calls it, how many elements its
         parameters had there with those of the modules below, and how many bytes it saved itself.
         """
+        ...
+
+
+@runtime_checkable
+class Reports(Protocol):
+    """An exporter that can put graphs below a report, as ``gradir ranks --format html`` asks."""
+
+    def export_report(self, title: str, style: str, body: str, graphs: Sequence[tuple[str, Graph]]) -> str:
+        """One page of a report: its style and its markup, in which all text of others is escaped, and named graphs."""
         ...
 
 

@@ -113,6 +113,29 @@ def test_ranks_that_do_the_same_have_the_same_bytes_and_count_what_they_hold(tmp
     assert placements("tp, fsdp")["h.1.down.bias"] == ("dp:Shard(0)", "tp:Replicate")
 
 
+def test_the_stages_of_a_pipeline_are_one_graph(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    results = results_of("piped.py", 4, tmp_path)
+    for name, messages in (("1F1B", 4), ("GPipe", 4), ("by hand", 1)):
+        ranks = [gradir.loads(found[name].encode()) for found in results]
+        found = gradir.ranks(ranks)
+        assert not any(finding.kind in ("hang", "may hang") for finding in found.findings), name
+        graph = gradir.link(ranks)
+        called = "rank" if name == "by hand" else "stage"
+        links = [(edge.src, edge.dst) for edge in graph.edges if graph.nodes[edge.dst].op == "recv"]
+        assert links == [(f"{called}{rank}/send:1", f"{called}{rank + 1}/recv:1") for rank in range(3)], name
+        handed = [node for node in graph.nodes.values() if node.op in ("send", "recv")]
+        assert {node.attrs["messages"] for node in handed} == {messages}, name
+        # A gradient goes from the only output to the first parameters of all.
+        (output,) = graph.outputs
+        assert output.id == f"{called}3/output"
+        assert len(graph.nodes) == sum(len(each.nodes) for each in ranks)
+        assert len(graph.edges) == sum(len(each.edges) for each in ranks) + 3
+        assert {scope for scope in graph.scopes if "." not in scope} == {"", *(f"{called}{rank}" for rank in range(4))}
+        saved = [gradir.ranks(ranks).groups[place].saved_bytes for place in range(len(found.groups))]
+        assert all(count > 0 for count in saved), name
+    assert [str(each.message) for each in recwarn] == []
+
+
 def test_what_a_dry_backward_exchanges_is_what_a_real_one_does_and_torch_counts(tmp_path: Path) -> None:
     results = results_of("exchanged.py", 4, tmp_path)
     apart = [gradir.loads(found.pop("apart").encode()) for found in results]

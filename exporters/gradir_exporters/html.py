@@ -35,6 +35,13 @@ _GZIP: Final = 31
 _NO_SYSTEM: Final = 9
 """The byte of the head of gzip that tells the system that wrote it."""
 
+_FRAME: Final = """\
+<details class="graph"><summary>{title}</summary>
+<iframe srcdoc="{page}" title="{title}" loading="lazy" sandbox="allow-scripts allow-downloads"></iframe>
+</details>
+"""
+"""A page within a page, which cannot reach the outer one."""
+
 
 class HtmlOptions(Options, frozen=True, kw_only=True):
     """What the page is called."""
@@ -73,6 +80,28 @@ class HtmlExporter:
         contents = f"{counted(len(graph.nodes), 'node')} and {counted(columns.edges, 'edge')}"
         return _page(options.title, contents, first, second)
 
+    def export_report(self, title: str, style: str, body: str, graphs: Sequence[tuple[str, Graph]]) -> str:
+        """A page of a report, whose markup is given, with graphs below it that a reader opens.
+
+        Raises:
+            ExportError: an edge comes from a node that the graph does not have.
+        """
+        frames = [
+            _FRAME.format(title=escape(printable(label)), page=escape(self.export(graph, HtmlOptions(title=label))))
+            for label, graph in graphs
+        ]
+        # A page inside a frame is within the policy of the outer one.
+        scripts = _hash(_asset("page.js")) if frames else "'none'"
+        styles = " ".join(map(_hash, [style, *([_asset("style.css")] if frames else [])]))
+        return f"""\
+{_head(title, f"script-src {scripts}; style-src {styles}", style)}
+<body>
+<main>
+{body}{"".join(frames)}</main>
+</body>
+</html>
+"""
+
 
 def _squeezed(block: object) -> str:
     """JSON, compressed to the same bytes on every system, in base64."""
@@ -94,10 +123,20 @@ def _hash(text: str) -> str:
 
 def _page(title: str, contents: str, first: str, second: str) -> str:
     script, style = _asset("page.js"), _asset("style.css")
-    policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    return f"""\
+{_head(title, f"script-src {_hash(script)}; style-src {_hash(style)}", style)}
+<body>
+<noscript><p>This page draws a graph of {contents}, for which it needs JavaScript.</p></noscript>
+<script type="application/octet-stream" id="gradir-columns">{first}</script>
+<script type="application/octet-stream" id="gradir-details">{second}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def _head(title: str, allowed: str, style: str) -> str:
+    policy = f"default-src 'none'; {allowed}; img-src data: blob:; base-uri 'none'; form-action 'none'"
     return f"""\
 <!doctype html>
 <html lang="en">
@@ -109,12 +148,4 @@ def _page(title: str, contents: str, first: str, second: str) -> str:
 <meta name="referrer" content="no-referrer">
 <title>{escape(printable(title))}</title>
 <style>{style}</style>
-</head>
-<body>
-<noscript><p>This page draws a graph of {contents}, for which it needs JavaScript.</p></noscript>
-<script type="application/octet-stream" id="gradir-columns">{first}</script>
-<script type="application/octet-stream" id="gradir-details">{second}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
+</head>"""

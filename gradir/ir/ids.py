@@ -34,6 +34,7 @@ __all__ = [
     "FreeIds",
     "IdAllocator",
     "accumulated",
+    "behind",
     "below",
     "claim",
     "encode_component",
@@ -42,6 +43,7 @@ __all__ = [
     "is_root",
     "module_id",
     "numbered",
+    "output_path",
     "part_name",
     "relative_id",
     "removed",
@@ -53,6 +55,7 @@ __all__ = [
     "storage_key",
     "tells_module",
     "whole_name",
+    "within",
     "without_indices",
     "without_numbers",
     "without_ordinal",
@@ -172,6 +175,37 @@ def tells_module(node_id: str, path: str) -> bool:
     (True, False)
     """
     return bool(path) and renamed(node_id, encode_component(path), "") != node_id
+
+
+def output_path(node_id: str) -> str:
+    """The path of an output, as its id spells it.
+
+    >>> output_path("output:loss"), output_path("output")
+    ('loss', '')
+    """
+    return node_id.partition(":")[2]
+
+
+def within(node_id: str, module: str) -> str:
+    """The id that a node has where its whole graph is below a module.
+
+    An operation of no module, an unnamed leaf and an output have no path to put another before.
+
+    >>> within("h.0/mm:1", "stage1"), within("w", "stage1"), within("mm:1", "stage1"), within("output", "stage1")
+    ('stage1.h.0/mm:1', 'stage1.w', 'stage1/mm:1', 'stage1/output')
+    """
+    head = node_id.partition("/")[0]
+    return f"{module}{'/' if ':' in head or head in ('', 'output') else '.'}{node_id}"
+
+
+def behind(node_id: str) -> tuple[str, str]:
+    """The first part of an id, of a tensor that another follows from, and the rest with its slash.
+
+    >>> behind("leaf:1/accumulate_grad:1"), behind("leaf:1")
+    (('leaf:1', '/accumulate_grad:1'), ('leaf:1', ''))
+    """
+    head, slash, rest = node_id.partition("/")
+    return head, slash + rest
 
 
 def split_id(node_id: str) -> tuple[str, str]:

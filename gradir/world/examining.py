@@ -30,6 +30,7 @@ def examined(sources: Iterable[object]) -> Ranks:
     ranks = read(sources)
     world = ranks[0].rank.world
     groups: list[Group] = []
+    firsts: list[RankFile] = []
     findings: list[Finding] = []
     # The largest group of each stage, and its graph: stages of a pipeline are different by themselves.
     usual: dict[int | None, tuple[int, Graph]] = {}
@@ -41,11 +42,13 @@ def examined(sources: Iterable[object]) -> Ranks:
         if stage not in usual:
             usual[stage] = len(groups), graph
             groups.append(group)
+            firsts.append(members[0])
             continue
         place, largest = usual[stage]
         lines, sizes = differences(largest, graph)
         if lines:
             groups.append(group)
+            firsts.append(members[0])
             findings.append(Finding("graphs", group.ranks, lines))
         else:
             joined = tuple(sorted({*groups[place].ranks, *group.ranks}))
@@ -53,7 +56,8 @@ def examined(sources: Iterable[object]) -> Ranks:
     done, problems = _exchanged(ranks, is_sample=len(ranks) < world)
     nowhere, some = _without_gradient(unreached.values())
     ranks_there = tuple(one.rank.rank for one in ranks)
-    return Ranks(world, ranks_there, tuple(groups), (*problems, *findings, *some), done, nowhere)
+    found = Ranks(world, ranks_there, tuple(groups), (*problems, *findings, *some), done, nowhere)
+    return found.with_graphs(lambda: tuple(map(graph_in, firsts)))
 
 
 def _group(members: Sequence[RankFile], graph: Graph) -> Group:
@@ -98,7 +102,7 @@ def _without_gradient(
 
 def _exchanged(ranks: Sequence[RankFile], *, is_sample: bool) -> tuple[int, list[Finding]]:
     programs = {one.rank.rank: one.collectives for one in ranks}
-    done, problem = simulated(programs, {one.rank.rank: one.rank.groups for one in ranks})
+    done, problem, unreceived = simulated(programs, {one.rank.rank: one.rank.groups for one in ranks})
     if isinstance(problem, Mismatch):
         (label, _), issued = problem.group, problem.issued
         lines = [f"{problem.reason} on {label}", *_said_by(issued)]
@@ -107,6 +111,10 @@ def _exchanged(ranks: Sequence[RankFile], *, is_sample: bool) -> tuple[int, list
         kind: Kind = "hang" if problem.first else "may hang"
         lines = _hanging(problem) if problem.first else list(_said_by(problem.waiting))
         return done, [Finding(kind, tuple(sorted(problem.waiting)), tuple(lines))]
+    if unreceived and not is_sample:
+        # Who sends need not wait for the other, and may.
+        lines = [f"never received: {line}" for line in _said_by(unreceived)]
+        return done, [Finding("may hang", tuple(sorted(unreceived)), tuple(lines))]
     return done, []
 
 

@@ -17,7 +17,15 @@ from gradir.world.reading import RankFile
 __all__ = ["Differing", "alike", "differences"]
 
 _SIZES: Final = (
-    *("out", "saved.*.shape", "saved.*.bytes", "attrs.*size", "attrs.*sizes", "attrs.*stride", "attrs.*strides"),
+    *(
+        "out[*].shape",
+        "saved.*.shape",
+        "saved.*.bytes",
+        "attrs.*size",
+        "attrs.*sizes",
+        "attrs.*stride",
+        "attrs.*strides",
+    ),
     *("total", "own", "trainable", "detail", "indices"),
 )
 """What follows from the sizes of a rank's parts."""
@@ -52,17 +60,27 @@ def differences(usual: Graph, other: Graph) -> Differing:
     """
     found = compare(usual, other)
     changes = ignoring(found, _SIZES).changes
-    if not changes:
+    made = [_framework(usual), _framework(other)]
+    by = [f"is made by {made[1] or 'no known framework'}, not by {made[0] or 'one'}"] if made[0] != made[1] else []
+    if not changes and not by:
         return Differing((), bool(found.changes))
     has, lacks = _functions(usual), _functions(other)
     order = {path: place for place, path in enumerate({**usual.scopes, **other.scopes})}
-    lines = [(path, f"lacks {path} ({counted(has[path], 'node')})") for path in _whole(has, lacks)]
-    lines += [(path, f"has {path} beside ({counted(lacks[path], 'node')})") for path in _whole(lacks, has)]
+    lines = [(path, f"lacks {path} ({counted(has[path], 'node')}{_place(usual, path)})") for path in _whole(has, lacks)]
+    lines += [
+        (path, f"has {path} beside ({counted(lacks[path], 'node')}{_place(other, path)})")
+        for path in _whole(lacks, has)
+    ]
     told = [text for _, text in sorted(lines, key=lambda line: order.get(line[0], len(order)))]
-    told = told or list(_first_changes(changes, order))
+    told = by + (told or list(_first_changes(changes, order)))
     more = len(told) - _MOST
     rest = [f"and {counted(more, 'difference')} more"] if more > 0 else []
     return Differing((*told[:_MOST], *rest), sizes=False)
+
+
+def _framework(graph: Graph) -> str:
+    """What made a graph, with its release."""
+    return f"{graph.producer.framework} {graph.producer.framework_version}".strip()
 
 
 def _functions(graph: Graph) -> Counter[str]:
@@ -72,6 +90,13 @@ def _functions(graph: Graph) -> Counter[str]:
         for path in upwards(scope):
             found[path] += count
     return found
+
+
+def _place(graph: Graph, path: str) -> str:
+    """The line that runs a module, where the graph has lines."""
+    sources = (node.source for node in graph.in_scope(path) if node.role == "function" and node.source is not None)
+    first = next(sources, None)
+    return "" if first is None else f", {first.file}:{first.line}"
 
 
 def _whole(has: Mapping[str, int], lacks: Mapping[str, int]) -> Iterator[str]:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 
-__all__ = ["KINDS", "Finding", "Group", "Kind", "Ranks"]
+__all__ = ["FORMAT", "KINDS", "VERSION", "Finding", "Group", "Kind", "Ranks"]
+
+if TYPE_CHECKING:
+    from gradir.ir import Graph
 
 Kind = Literal["hang", "may hang", "graphs", "cuts"]
 KINDS: Final[tuple[Kind, ...]] = ("hang", "may hang", "graphs", "cuts")
+
+FORMAT: Final = "gir-ranks"
+VERSION: Final = "1.0"
+"""What the head of the JSON says, of which schemas/gir-ranks-1.0.schema.json is the schema."""
+
+_GRAPHS: Final = "_graphs"
 
 
 class _Data(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -47,7 +57,7 @@ class Group(_Data, frozen=True):
     stage: int | None = None
 
 
-class Ranks(_Data, frozen=True):
+class Ranks(_Data, frozen=True, dict=True):
     """What the ranks of a training do alike, and where they part. True where anything was found.
 
     ``ranks`` are those whose files were there, of the ``world``; where some are missing, no hang is claimed. The first
@@ -78,8 +88,18 @@ class Ranks(_Data, frozen=True):
         """
         return len(self.ranks) < self.world
 
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """A graph for each group, that of its first rank, read when it is asked for; none of ranks that were read back.
+
+        Raises:
+            FileError: a file is not there any more.
+        """
+        load = self.__dict__.get(_GRAPHS)
+        return () if load is None else load()
+
     def to(self, form: str) -> str:
-        """The same as ``text``, ``markdown`` or ``json``.
+        """The same as ``text``, ``markdown``, ``json``, or ``html``, a page to open in a browser.
 
         Raises:
             ExportError: there is no such form.
@@ -87,3 +107,8 @@ class Ranks(_Data, frozen=True):
         from gradir.world.words import rendered
 
         return rendered(self, form)
+
+    def with_graphs(self, load: Callable[[], tuple[Graph, ...]]) -> Ranks:
+        """The same, which knows how to come by a graph for each group."""
+        self.__dict__[_GRAPHS] = load
+        return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import NamedTuple, cast
 
@@ -89,12 +89,16 @@ def _check_groups(one: RankFile) -> None:
         raise GradirError(f"{one.name}: its collective {number} is {where}: capture it anew")
 
 
+_Ranks = tuple[int, ...]
+_Members = tuple[str, _Ranks]
+
+
 def _check_one_run(ranks: Sequence[RankFile]) -> None:
     first = ranks[0]
     # A thousand ranks have few lists, and few groups, which are compared by identity.
     checked: set[tuple[int, frozenset[tuple[str, int]]]] = set()
-    groups: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
-    own: dict[tuple[str, int], tuple[tuple[int, ...], RankFile]] = {}
+    groups: dict[_Members, _Ranks] = {}
+    own: dict[tuple[str, int], tuple[_Ranks, RankFile]] = {}
     for one in ranks:
         rank = one.rank
         if rank.world != first.rank.world or rank.rank >= rank.world:
@@ -108,10 +112,19 @@ def _check_one_run(ranks: Sequence[RankFile]) -> None:
             _check_groups(one)
         for label, members in rank.groups.items():
             own[label, rank.rank] = groups.setdefault((label, members), members), one
+    _check_members(groups, own, first)
+
+
+def _check_members(
+    groups: Iterable[_Members], own: Mapping[tuple[str, int], tuple[_Ranks, RankFile]], first: RankFile
+) -> None:
+    """Each rank is in its groups, once, and those in a group agree on who is in it."""
     for (label, rank_number), (members, one) in own.items():
         if rank_number not in members:
             raise GradirError(f"{one.name}: its rank {rank_number} is not in its group {label}: capture it anew")
-    for (label, _), members in groups.items():
+    for label, members in groups:
+        if len({*members}) < len(members):
+            raise GradirError(f"the group {excerpt(label)} has a rank twice: capture it anew")
         for member in members:
             other, file = own.get((label, member), (members, first))
             if other is not members:

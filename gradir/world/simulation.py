@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gradir.ir import Collective
@@ -42,10 +43,14 @@ class Stuck(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How many collectives were entered by all of their group, and what went wrong first, if anything."""
+    """How many collectives were entered by all of their group, and what went wrong first, if anything.
+
+    ``unreceived`` are, by sender, the first of what another never receives, where nothing else went wrong.
+    """
 
     done: int
     problem: Mismatch | Stuck | None
+    unreceived: Mapping[int, Collective] = MappingProxyType({})
 
 
 def simulated(programs: Mapping[int, Sequence[Collective]], groups: Mapping[int, Groups]) -> Outcome:
@@ -73,7 +78,6 @@ class _Run:
         self._at = dict.fromkeys(programs, 0)
         self._waiting: defaultdict[Key, dict[int, Collective]] = defaultdict(dict)
         self._mail: defaultdict[tuple[Key, int, int], deque[Collective]] = defaultdict(deque)
-        self._shapes: dict[int, tuple[Collective, Hashable]] = {}
         self._done = 0
 
     def outcome(self) -> Outcome:
@@ -91,7 +95,10 @@ class _Run:
                 work.extend(woken)
         at = self._at
         stuck = {rank: program[at[rank]] for rank, program in self._programs.items() if at[rank] < len(program)}
-        return Outcome(self._done, self._stuck(stuck) if stuck else None)
+        if stuck:
+            return Outcome(self._done, self._stuck(stuck))
+        left = {sender: mail[0] for (_, sender, receiver), mail in self._mail.items() if mail and receiver in at}
+        return Outcome(self._done - sum(map(len, self._mail.values())), None, left)
 
     def _step(self, rank: int, issued: Collective) -> Sequence[int] | Mismatch | None:
         """Issue a collective; gives the ranks that may go on, or nothing where this one has to wait."""
@@ -132,25 +139,14 @@ class _Run:
     def _reason(self, key: Key, here: Mapping[int, Collective]) -> str:
         """Why what the ranks of a group issued at once does not fit; empty where it does."""
         first = next(iter(here.values()))
-        if all(issued is first for issued in here.values()) and first.op != "all_to_all":
+        if first.op != "all_to_all" and all(_is_as(issued, first) for issued in here.values()):
             return ""
-        kinds = {self._shape(issued) for issued in here.values()}
+        kinds = {_shape(issued) for issued in here.values()}
         if len(kinds) > 1:
             return "other operations" if len({issued.op for issued in here.values()}) > 1 else "other tensors"
         if first.op == "all_to_all":
             return _wrong_splits(key[1], here)
         return ""
-
-    def _shape(self, issued: Collective) -> Hashable:
-        """What has to be the same in all ranks."""
-        known = self._shapes.get(id(issued))
-        if known is not None:
-            return known[1]
-        tensors = tuple([(tensor.dtype, None if issued.op in _UNEVEN else tensor.shape) for tensor in issued.tensors])
-        peer = issued.peer if issued.op in _ROOTED else None
-        shape = issued.op, tensors if issued.op not in _UNEVEN else None, issued.reduce, peer
-        self._shapes[id(issued)] = issued, shape
-        return shape
 
     def _stuck(self, waiting: Mapping[int, Collective]) -> Stuck:
         ended = {rank: self._at[rank] for rank in self._programs if rank not in waiting}
@@ -163,6 +159,23 @@ class _Run:
         if issued.op == "recv" and issued.peer is not None:
             return (key[1][issued.peer],)
         return [member for member in self._present[key] if member not in self._waiting[key]]
+
+
+def _is_as(issued: Collective, first: Collective) -> bool:
+    """Whether it is the same in all that has to be, which is found out fast where it is."""
+    return issued is first or (
+        issued.op == first.op
+        and issued.tensors == first.tensors
+        and issued.reduce == first.reduce
+        and issued.peer == first.peer
+    )
+
+
+def _shape(issued: Collective) -> Hashable:
+    """What has to be the same in all ranks."""
+    tensors = tuple([(tensor.dtype, tensor.shape) for tensor in issued.tensors])
+    peer = issued.peer if issued.op in _ROOTED else None
+    return issued.op, tensors if issued.op not in _UNEVEN else None, issued.reduce, peer
 
 
 def _wrong_splits(members: Sequence[int], here: Mapping[int, Collective]) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-import msgspec
-
 from gradir.errors import ExportError
-from gradir.ir.jsontext import json_text
+from gradir.ir.headed import Headed
 from gradir.ir.text import amount, counted, printable
 from gradir.markdown import code_span
-from gradir.world.model import Finding, Group, Ranks
+from gradir.world.model import FORMAT, VERSION, Finding, Group, Ranks
 from gradir.world.spans import span
 
-__all__ = ["FORMS", "rendered"]
+__all__ = ["FORMS", "headline", "rendered", "rest", "title"]
+
+_PAGE: Final = "html"
 
 _TITLES: Final[Mapping[str, str]] = {
     "hang": "HANG",
@@ -32,21 +32,25 @@ def rendered(ranks: Ranks, form: str) -> str:
     """
     if form not in FORMS:
         raise ExportError(f"there is no form {form!r} of what is said of ranks: there are {', '.join(FORMS)}")
-    return FORMS[form](ranks)
+    if form == _PAGE:
+        from gradir.world.page import page
+
+        return page(ranks)
+    return _FORMS[form](ranks)
 
 
 def _text(ranks: Ranks) -> str:
-    lines = [_headline(ranks)]
+    lines = [headline(ranks)]
     lines += [f"  {_group(group)}" for group in ranks.groups]
     for finding in ranks.findings:
-        lines.append(_title(finding))
+        lines.append(title(finding))
         lines += [f"  {line}" for line in finding.lines]
-    lines += list(_rest(ranks))
+    lines += list(rest(ranks))
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def _markdown(ranks: Ranks) -> str:
-    lines = [f"**{_headline(ranks)}**", ""]
+    lines = [f"**{headline(ranks)}**", ""]
     lines += [
         "| ranks | nodes | edges | saved for backward | elements held | collectives |",
         "|---|---|---|---|---|---|",
@@ -57,20 +61,22 @@ def _markdown(ranks: Ranks) -> str:
         stage = "" if group.stage is None else f", stage {group.stage}"
         lines.append(f"| {span(group.ranks)}{stage}{sizes} | {' | '.join(f'{cell:,}' for cell in cells)} |")
     for finding in ranks.findings:
-        lines += ["", f"**{_title(finding)}**", ""]
+        lines += ["", f"**{title(finding)}**", ""]
         lines += [f"- {code_span(printable(line), None)}" for line in finding.lines]
-    lines += ["", *(printable(line) for line in _rest(ranks))]
+    lines += ["", *(printable(line) for line in rest(ranks))]
     return "\n".join(lines) + "\n"
 
 
 def _json(ranks: Ranks) -> str:
-    return msgspec.json.format(json_text(ranks), indent=2) + "\n"
+    return Headed("account of ranks", FORMAT, VERSION, "gradir ranks --format json").encode(ranks).decode()
 
 
-FORMS: Final[Mapping[str, Callable[[Ranks], str]]] = {"text": _text, "markdown": _markdown, "json": _json}
+_FORMS: Final[Mapping[str, Callable[[Ranks], str]]] = {"text": _text, "markdown": _markdown, "json": _json}
+FORMS: Final = (*_FORMS, _PAGE)
 
 
-def _headline(ranks: Ranks) -> str:
+def headline(ranks: Ranks) -> str:
+    """How many ranks there are, and how many graphs they have."""
     text = f"{len(ranks.ranks):,} of {counted(ranks.world, 'rank')}, {counted(len(ranks.groups), 'graph')}"
     return f"{text}; the others have no file, so this is a sample and no hang is claimed" if ranks.is_sample else text
 
@@ -85,11 +91,13 @@ def _group(group: Group) -> str:
     )
 
 
-def _title(finding: Finding) -> str:
+def title(finding: Finding) -> str:
+    """What was found, and of which ranks."""
     return f"{_TITLES[finding.kind]}: {span(finding.ranks)}"
 
 
-def _rest(ranks: Ranks) -> Iterator[str]:
+def rest(ranks: Ranks) -> Iterator[str]:
+    """What is proved of the collectives, and which parameters have no gradient anywhere."""
     if not any(finding.kind in ("hang", "may hang") for finding in ranks.findings):
         if any(group.collectives for group in ranks.groups):
             yield f"{counted(ranks.proved, 'collective')}, each entered by all of its group in the same order"

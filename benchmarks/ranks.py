@@ -1,0 +1,111 @@
+"""What it costs to compare the files of many ranks and to find a hang among their collectives, in its own process.
+
+python benchmarks/ranks.py [--smoke]
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from msgspec.structs import replace
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from measure import is_smoke, table
+
+from gradir.ir import Builder, Collective, Graph, Rank, Scope, Source, TensorMeta
+
+MEBIBYTE = 2**20
+KIBIBYTE = 2**10
+META = TensorMeta("float32", (64, 64))
+TENSORS = 8
+"""Ranks that share a layer's matrices; the others of a column share its data."""
+
+NODES_OF_A_LAYER = 20
+EACH = 9
+"""Collectives of a layer."""
+
+
+def graph(nodes: int) -> Graph:
+    """A stack of layers, each a chain of functions with a parameter in the middle."""
+    b = Builder()
+    layers = range(max(1, nodes // NODES_OF_A_LAYER))
+    value = b.tensor("x", META)
+    for layer in layers:
+        path = f"h.{layer}"
+        weight = b.tensor(f"{path}.w", META, role="parameter", scope=path)
+        for step in range(NODES_OF_A_LAYER - 1):
+            value = b.function("mm" if step else "add", [value, weight], [META], scope=path)
+    b.output(value)
+    return b.build(scopes=[Scope(""), Scope("h"), *(Scope(f"h.{layer}", "Block") for layer in layers)])
+
+
+def issued(layers: int, each: int) -> list[Collective]:
+    """The collectives of a rank: of each layer some on its row, and one on its column."""
+    made = []
+    for layer in range(layers):
+        node = f"h.{layer}/mm:1"
+        made += [Collective("backward", "all_reduce", "tp", reduce="sum", tensors=(META,), node=node)] * (each - 1)
+        made.append(Collective("backward", "reduce_scatter", "dp", reduce="avg", tensors=(META,), node=node))
+    return made
+
+
+def write(path: Path, one: Graph, rank: int, world: int, collectives: list[Collective]) -> None:
+    """The file of a rank of a mesh."""
+    row, column = rank // TENSORS, rank % TENSORS
+    groups = {"dp": tuple(range(column, world, TENSORS)), "tp": tuple(range(row * TENSORS, (row + 1) * TENSORS))}
+    record = Rank(rank, world, coordinates={"dp": row, "tp": column}, groups=groups)
+    replace(one, rank=record, collectives=tuple(collectives)).save(path, format="msgpack")
+
+
+def cost(name: str, paths: list[Path], nodes: int, collectives: int, *, hangs: bool) -> list[str]:
+    """One row: what is compared, what was found, and what the process took."""
+    command = [sys.executable, "-m", "gradir", "ranks", *map(str, paths)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    told = process.stdout.read()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != hangs or ("HANG" in told) != hangs:
+        raise SystemExit(told)
+    proved = re.search(r"^([\d,]+) collectives, each entered", told, re.MULTILINE)
+    memory = used.ru_maxrss * (1 if sys.platform == "darwin" else KIBIBYTE)
+    return [
+        name,
+        f"{len(paths):,}",
+        f"{nodes:,}",
+        f"{len(paths) * collectives:,}",
+        "a hang" if hangs else f"{proved[1] if proved else 0} proved",
+        f"{used.ru_utime + used.ru_stime:.1f}",
+        f"{memory / MEBIBYTE:,.0f}",
+    ]
+
+
+def main() -> None:
+    world, nodes, count = (16, 200, 18) if is_smoke(__doc__) else (1024, 10_000, 900)
+    heads = ["run", "ranks", "nodes each", "collectives", "found", "processor s", "MiB"]
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, f"run.{rank}.gir") for rank in range(world)]
+        one, lists = graph(nodes), issued(count // EACH, EACH)
+        for rank, path in enumerate(paths):
+            write(path, one, rank, world, lists)
+        rows = [cost("all alike", paths, nodes, count, hangs=False)]
+        write(paths[-1], one, world - 1, world, lists[:-EACH])
+        rows.append(cost("the last leaves out a layer", paths, nodes, count, hangs=True))
+        small = graph(NODES_OF_A_LAYER)
+        for rank, path in enumerate(paths):
+            own = [
+                replace(each, source=Source("train.py", rank)) for each in lists[: -EACH if rank + 1 == world else None]
+            ]
+            write(path, small, rank, world, own)
+        rows.append(cost("the same, no list like another", paths, len(small.nodes), count, hangs=True))
+    print(table(heads, rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""What ranks send to each other on the way forward: each send with its receive."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gradir.ir import Collective, TensorMeta
+from gradir.ir.text import counted
+from gradir.world.reading import RankFile
+from gradir.world.simulation import Key
+
+__all__ = ["Channel", "Messages", "exchanged"]
+
+_FORWARD: Final = "forward"
+
+
+class Channel(NamedTuple):
+    """What one rank sends to another in a group, on the way forward, in order."""
+
+    sender: int
+    receiver: int
+    group: str
+    tensors: tuple[tuple[TensorMeta, ...], ...]
+
+
+class Messages(NamedTuple):
+    """The channels between ranks, by sender and receiver, and what could not be matched, in words."""
+
+    channels: tuple[Channel, ...]
+    troubles: tuple[str, ...]
+
+
+_Way = tuple[Key, int, int]
+"""A group, who sends and who receives."""
+
+
+def exchanged(ranks: Sequence[RankFile]) -> Messages:
+    """Each send matched with its receive, by process group and in order, and of both ways that which leads forward.
+
+    A gradient goes the other way than what it is the gradient of: towards an earlier stage, inside a backward, or,
+    where no stages are told, back to who sent first, as many tensors of the same sizes.
+    """
+    found, troubles = _matched(ranks)
+    stages = {one.rank.rank: one.rank.stage for one in ranks}
+    channels: list[Channel] = []
+    for way, tensors in found.items():
+        key, sender, receiver = way
+        before, behind = stages[sender], stages[receiver]
+        if before is not None and behind is not None:
+            if before < behind:
+                channels.append(Channel(sender, receiver, key[0], tensors))
+            continue
+        back = found.get((key, receiver, sender))
+        if back is None:
+            channels.append(Channel(sender, receiver, key[0], tensors))
+        elif sorted(map(str, back)) != sorted(map(str, tensors)) or not _differ(ranks, way):
+            if sender < receiver:
+                pair = f"ranks {sender} and {receiver} send to each other on {key[0]}"
+                troubles.append(f"{pair}, and which of it are gradients cannot be told: none of it is linked")
+        elif _sends_first(ranks, way):
+            channels.append(Channel(sender, receiver, key[0], tensors))
+    return Messages(tuple(sorted(channels, key=lambda one: one[:3])), tuple(troubles))
+
+
+def _matched(ranks: Sequence[RankFile]) -> tuple[dict[_Way, tuple[tuple[TensorMeta, ...], ...]], list[str]]:
+    sent: defaultdict[_Way, list[Collective]] = defaultdict(list)
+    received: defaultdict[_Way, list[Collective]] = defaultdict(list)
+    for one in ranks:
+        for way, issued in _messages(one):
+            (sent if issued.op == "send" else received)[way].append(issued)
+    there = {one.rank.rank for one in ranks}
+    found: dict[_Way, tuple[tuple[TensorMeta, ...], ...]] = {}
+    troubles: list[str] = []
+    for way in sorted({**sent, **received}, key=lambda way: (way[1:], way[0])):
+        (label, _), sender, receiver = way
+        what = f"from rank {sender} to rank {receiver} on {label}"
+        missing = [rank for rank in (sender, receiver) if rank not in there]
+        if missing:
+            count = counted(len(sent[way]) + len(received[way]), "message")
+            troubles.append(f"{count} {what} cannot be matched: rank {missing[0]} has no file")
+            continue
+        pairs = list(zip(sent[way], received[way], strict=False))
+        apart = next((number for number, (one, other) in enumerate(pairs) if not _fit(one, other)), None)
+        if apart is not None:
+            left, right = pairs[apart]
+            sides = f"sent as {_sizes(left)} in {left.phase} and received as {_sizes(right)} in {right.phase}"
+            troubles.append(f"message {apart + 1} {what} is {sides}: what follows it is not linked")
+            pairs = pairs[:apart]
+        elif len(sent[way]) != len(received[way]):
+            counts = f"{counted(len(sent[way]), 'message')} sent and {len(received[way]):,} received"
+            troubles.append(f"{counts} {what}: those that have no other side are not linked")
+        forward = tuple(one.tensors for one, _ in pairs if one.phase == _FORWARD)
+        if forward:
+            found[way] = forward
+    return found, troubles
+
+
+def _messages(one: RankFile) -> Iterator[tuple[_Way, Collective]]:
+    """The sends and receives of a rank, by way."""
+    rank = one.rank.rank
+    # What has a thousand collectives has them on few groups.
+    keys: Mapping[str, Key] = {label: (label, members) for label, members in one.rank.groups.items()}
+    for issued in one.collectives:
+        if issued.peer is None or issued.op not in ("send", "recv"):
+            continue
+        key = keys[issued.group]
+        other = key[1][issued.peer]
+        yield ((key, rank, other) if issued.op == "send" else (key, other, rank)), issued
+
+
+def _fit(sent: Collective, received: Collective) -> bool:
+    return sent.phase == received.phase and _sizes(sent) == _sizes(received)
+
+
+def _sizes(issued: Collective) -> str:
+    return ", ".join(map(str, issued.tensors))
+
+
+def _sends_first(ranks: Iterable[RankFile], way: _Way) -> bool:
+    """Whether the sender's first message with the receiver is one that it sends."""
+    key, sender, receiver = way
+    one = next(one for one in ranks if one.rank.rank == sender)
+    first = next(way for way, _ in _messages(one) if way[0] == key and {*way[1:]} == {sender, receiver})
+    return first == way
+
+
+def _differ(ranks: Sequence[RankFile], way: _Way) -> bool:
+    """Whether one of both sends first and the other receives first."""
+    key, sender, receiver = way
+    return _sends_first(ranks, way) != _sends_first(ranks, (key, receiver, sender))

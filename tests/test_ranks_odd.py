@@ -1,0 +1,174 @@
+"""Files of ranks that are broken, missing, of others or sly, and orders of messages that do or do not hang."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import gradir
+from gradir.cli import main
+from gradir.ir import Builder, Collective, Graph, Producer, Rank, TensorMeta
+
+META = TensorMeta("float32", (4,))
+
+
+def graph(*, placement: str = "dp:Shard(0)", dtype: str = "float32") -> Graph:
+    b = Builder()
+    weight = b.tensor("w", TensorMeta(dtype, (4, 4), placements=(placement,)), role="parameter")
+    b.output(b.function("mm", [weight], [META]))
+    return b.build()
+
+
+def issued(op: str, peer: int | None = None, group: str = "world", phase: str = "forward", size: int = 4) -> Collective:
+    return Collective(phase, op, group, peer, tensors=(TensorMeta("float32", (size,)),))
+
+
+def world(*programs: list[Collective], groups: dict[str, tuple[int, ...]] | None = None) -> gradir.Ranks:
+    every = groups or {"world": tuple(range(len(programs)))}
+    own = [{label: ranks for label, ranks in every.items() if rank in ranks} for rank in range(len(programs))]
+    return gradir.ranks(
+        replace(graph(), rank=Rank(rank, len(programs), groups=own[rank]), collectives=tuple(program))
+        for rank, program in enumerate(programs)
+    )
+
+
+def kinds(found: gradir.Ranks) -> list[str]:
+    return [finding.kind for finding in found.findings]
+
+
+def test_sends_before_receives_are_no_alarm() -> None:
+    # With a buffer both go on; isend looks the same and waits for nothing.
+    found = world([issued("send", 1), issued("recv", 1)], [issued("send", 0), issued("recv", 0)])
+    assert (kinds(found), found.proved) == ([], 4)
+    batch = [issued("recv", 1), issued("send", 1)]
+    assert kinds(world([issued("send", 1), issued("recv", 1)], [replace(each, peer=0) for each in batch])) == []
+
+
+def test_receives_before_sends_may_hang_and_a_receive_of_nothing_does() -> None:
+    found = world([issued("recv", 1), issued("send", 1)], [issued("recv", 0), issued("send", 0)])
+    assert kinds(found) == ["may hang"]
+    found = world([issued("recv", 1)], [])
+    assert [(finding.kind, finding.lines) for finding in found.findings] == [
+        (
+            "hang",
+            (
+                "wait for ever: rank 0 in forward recv float32[4] on world with 1",
+                "rank 1 has ended after 0 collectives",
+            ),
+        )
+    ]
+
+
+def test_what_nobody_receives_may_hang() -> None:
+    found = world([issued("send", 1), issued("send", 1)], [issued("recv", 0)])
+    assert [(finding.kind, finding.ranks, finding.lines) for finding in found.findings] == [
+        ("may hang", (0,), ("never received: rank 0 in forward send float32[4] on world with 1",))
+    ]
+    assert found.proved == 2
+    # Of a sample nothing is claimed.
+    one = replace(graph(), rank=Rank(0, 2, groups={"world": (0, 1)}), collectives=(issued("send", 1),))
+    assert not gradir.ranks([one])
+
+
+def test_asynchronous_collectives_of_two_groups_may_hang_and_no_more() -> None:
+    groups = {"a": (0, 1), "b": (0, 1)}
+    one, other = issued("all_reduce", group="a"), issued("all_reduce", group="b")
+    assert kinds(world([one, other], [other, one], groups=groups)) == ["may hang"]
+    assert kinds(world([one, other], [one, other], groups=groups)) == []
+    # Three groups in a ring, each of two ranks.
+    ring = {"a": (0, 1), "b": (1, 2), "c": (2, 0)}
+    a, b, c = (issued("all_reduce", group=group) for group in ring)
+    assert kinds(world([a, c], [b, a], [c, b], groups=ring)) == ["may hang"]
+    assert kinds(world([a, c], [a, b], [b, c], groups=ring)) == []
+
+
+def test_uneven_all_to_all_fits_in_pairs_or_is_named() -> None:
+    def parts(sent: list[list[int]], received: list[list[int]]) -> gradir.Ranks:
+        return world(
+            *(
+                [replace(issued("all_to_all", size=sum(out)), splits=(tuple(out), tuple(into)))]
+                for out, into in zip(sent, received, strict=True)
+            )
+        )
+
+    sent = [[1, 2, 0], [3, 0, 1], [0, 0, 5]]
+    received = [[1, 3, 0], [2, 0, 0], [0, 1, 5]]
+    assert not parts(sent, received)
+    found = parts(sent, [*received[:2], [0, 2, 5]])
+    assert found.findings[0].lines[0] == "rank 1 sends 1 to rank 2, which expects 2 on world"
+
+
+def test_equal_sizes_in_other_places_or_of_another_dtype_are_another_graph() -> None:
+    def of(second: Graph) -> gradir.Ranks:
+        return gradir.ranks(replace(each, rank=Rank(rank, 2)) for rank, each in enumerate([graph(), second]))
+
+    (finding,) = of(graph(placement="dp:Shard(1)")).findings
+    assert (finding.kind, finding.ranks) == ("graphs", (1,))
+    assert kinds(of(graph(dtype="bfloat16"))) == ["graphs"]
+    jax = replace(graph(), producer=Producer("1", "jax", "0.8"))
+    assert of(jax).findings[0].lines == ("is made by jax 0.8, not by one",)
+    assert kinds(of(graph())) == []
+
+
+@pytest.mark.parametrize(
+    ("ranks", "message"),
+    [
+        ([Rank(0, 2), Rank(0, 2)], "are both of rank 0"),
+        ([Rank(0, 2), Rank(1, 4)], "rank 1 of 4, and graph 0 rank 0 of 2"),
+        ([Rank(0, 2, groups={"a": (0, 1)}), Rank(1, 2, groups={"a": (1, 0)})], "has other ranks in the group a"),
+        ([Rank(0, 2, groups={"a": (0, 1, 1)}), Rank(1, 2)], "the group 'a' has a rank twice"),
+        ([Rank(5, 2)], "is rank 5 of 2"),
+    ],
+)
+def test_what_is_not_of_one_run_is_an_error_of_both_commands(ranks: list[Rank], message: str) -> None:
+    graphs = [replace(graph(), rank=rank) for rank in ranks]
+    for ask in (gradir.ranks, gradir.link):
+        with pytest.raises(gradir.GradirError, match=message):
+            ask(graphs)
+
+
+def test_numbers_beyond_counting_cost_nothing() -> None:
+    most = 2**63 - 1
+    sly = replace(
+        graph(),
+        rank=Rank(0, most, local={"w": (most, most)}, stage=0, stages=most, microbatches=most, groups={"g": (0, most)}),
+        collectives=(Collective("forward", "send", "g", 1, tensors=(TensorMeta("float32", (most,)),)),),
+    )
+    found = gradir.ranks([sly])
+    assert found.is_sample
+    assert found.groups[0].elements == most
+    for form in ("text", "markdown", "json", "html"):
+        assert found.to(form)
+    with pytest.raises(gradir.GradirError, match=f"cannot be matched: rank {most} has no file"):
+        gradir.link([sly])
+
+
+def test_broken_files_are_one_line_of_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    groups = {"world": (0, 1)}
+    programs = [[issued("send", 1), issued("all_reduce")], [issued("recv", 0), issued("all_reduce")]]
+    paths = [tmp_path / f"{rank}.gir" for rank in range(2)]
+    for form in ("json", "msgpack"):
+        for rank, path in enumerate(paths):
+            one = replace(graph(), rank=Rank(rank, 2, groups=groups), collectives=tuple(programs[rank]))
+            one.save(path, format=form)
+        whole = paths[1].read_bytes()
+        chance = random.Random(0)
+        for number in range(300):
+            data = bytearray(whole)
+            if number % 3 == 0:
+                del data[chance.randrange(len(data)) :]
+            elif number % 3 == 1:
+                data[chance.randrange(len(data))] = chance.randrange(256)
+            else:
+                start = chance.randrange(len(data))
+                data[start:start] = data[start : start + chance.randrange(40)]
+            paths[1].write_bytes(bytes(data))
+            for more in ([], ["--link", str(tmp_path / "out.gir")]):
+                status = main(["ranks", *map(str, paths), "-o", str(tmp_path / "out.txt"), *more])
+                said = capfd.readouterr().err
+                assert status in (0, 1, 2), (number, said)
+                assert "Traceback" not in said
+                assert status < 2 or len([line for line in said.splitlines() if "warning:" not in line]) == 1, said
