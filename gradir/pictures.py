@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from contextlib import suppress
 from typing import Final
 
@@ -147,11 +148,11 @@ def _captions_on_top(svg: bytes) -> bytes:
 
 def _limit(process: int, seconds: float) -> None:
     """Let a program have no more memory and time than it may use, also where nobody waits for it any more."""
-    try:
-        from resource import RLIM_INFINITY, RLIMIT_AS, RLIMIT_CPU, prlimit
-    except ImportError:
-        # Only Linux limits a program that runs.
+    if sys.platform != "linux":
+        # No other system limits a program that runs.
         return
+    from resource import RLIM_INFINITY, RLIMIT_AS, RLIMIT_CPU, prlimit
+
     for kind, most in ((RLIMIT_AS, _MEMORY), (RLIMIT_CPU, int(seconds) + 1)):
         # It may have ended already, or have less.
         with suppress(OSError, ValueError):
