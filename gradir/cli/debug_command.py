@@ -131,13 +131,14 @@ def _plug_ins(group: str) -> Iterator[tuple[str, str]]:
 def _trouble(finder: Finder[Any], name: str) -> Iterator[str]:
     import contextlib
     import os
+    from pathlib import Path
 
     from gradir.errors import GradirError
 
     try:
         # What a module prints when it is imported is no part of this, and may have paths in it.
         with (
-            open(os.devnull, "w", encoding="utf-8") as nothing,
+            Path(os.devnull).open("w", encoding="utf-8") as nothing,
             contextlib.redirect_stdout(nothing),
             contextlib.redirect_stderr(nothing),
         ):
