@@ -158,6 +158,8 @@ def unpacked(sdist: Path, folder: Path) -> Path:
     with tarfile.open(sdist) as packed:
         packed.extractall(folder, filter="data")
     (source,) = folder.iterdir()
+    # A clone has none, and hatchling puts one that is there in another place of the archive.
+    (source / "PKG-INFO").unlink()
     for path in (source, *source.rglob("*")):
         path.chmod(path.stat().st_mode & 0o700)
         os.utime(path, (1e9, 1e9))

@@ -196,7 +196,10 @@ def test_a_run_of_git_that_shows_one_file_without_gradir_caches_none(
     script = tmp_path / "bin" / "gradir"
     text = script.read_text()
     # As where the library of one compression is missing; git names its temporary files after the file.
-    script.write_text(text.replace("exec", 'case "$*" in *b.gir*) exit 2;; esac\nexec'))
+    own = script.with_name("own")
+    own.write_text(text)
+    own.chmod(0o755)
+    script.write_text(f'#!/bin/sh\ncase "$*" in *b.gir*) exit 2;; esac\nexec "{own}" "$@"\n')
     whole = ("git", "diff", "--no-renames", "HEAD~6", "HEAD")
     for _ in range(2):
         assert "no text; gradir shows it" in run(*whole)
