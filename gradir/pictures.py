@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from contextlib import suppress
 from typing import Final
 
@@ -147,17 +148,16 @@ def _captions_on_top(svg: bytes) -> bytes:
 
 def _limit(process: int, seconds: float) -> None:
     """Let a program have no more memory and time than it may use, also where nobody waits for it any more."""
-    try:
+    # No other system limits a program that runs.
+    if sys.platform == "linux":
         from resource import RLIM_INFINITY, RLIMIT_AS, RLIMIT_CPU, prlimit
-    except ImportError:
-        # Only Linux limits a program that runs.
-        return
-    for kind, most in ((RLIMIT_AS, _MEMORY), (RLIMIT_CPU, int(seconds) + 1)):
-        # It may have ended already, or have less.
-        with suppress(OSError, ValueError):
-            soft, hard = prlimit(process, kind)
-            bounds = [limit for limit in (soft, hard) if limit != RLIM_INFINITY]
-            prlimit(process, kind, (min([most, *bounds]), hard))
+
+        for kind, most in ((RLIMIT_AS, _MEMORY), (RLIMIT_CPU, int(seconds) + 1)):
+            # It may have ended already, or have less.
+            with suppress(OSError, ValueError):
+                soft, hard = prlimit(process, kind)
+                bounds = [limit for limit in (soft, hard) if limit != RLIM_INFINITY]
+                prlimit(process, kind, (min([most, *bounds]), hard))
 
 
 def _counts(source: str) -> tuple[int, int]:

@@ -11,6 +11,8 @@ import contextlib
 import errno
 import os
 import stat
+import sys
+import time
 import zlib
 from typing import BinaryIO, Final
 
@@ -24,6 +26,10 @@ _AT_ONCE: Final = 16
 
 _LOCKS: bool = os.name == "posix"
 """Windows needs none: what somebody has open can neither be removed nor renamed there."""
+
+_PATIENCE: Final = 1.0
+_PAUSE: Final = 0.05
+"""Seconds: on Windows nothing is renamed over what somebody has open, as a scanner of viruses has for a moment."""
 
 _PLAIN: Final = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _REFUSED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -130,7 +136,7 @@ def _remove_leftover(path: str) -> None:
 
 def _locked(handle: int, *, wait: bool = False) -> bool | None:
     """Lock a file: whether nobody else has, or nothing where the file system knows no locks."""
-    if not _LOCKS:
+    if not _LOCKS or sys.platform == "win32":
         return None
     import fcntl
 
@@ -147,7 +153,7 @@ def _made_like(handle: int, target: str, old: os.stat_result) -> bool:
     """Give a new file what the old one has beside its content; whether all of it was allowed."""
     try:
         new = os.fstat(handle)
-        if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+        if sys.platform != "win32" and (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
             os.fchown(handle, old.st_uid, old.st_gid)
         if hasattr(os, "listxattr"):
             _copy_attributes(handle, target)
@@ -161,6 +167,9 @@ def _made_like(handle: int, target: str, old: os.stat_result) -> bool:
 
 
 def _copy_attributes(handle: int, target: str) -> None:
+    if sys.platform != "linux":
+        # Python knows of none elsewhere.
+        return
     try:
         names = os.listxattr(target)
     except OSError:
@@ -179,13 +188,22 @@ def _renamed(file: BinaryIO, temporary: str, target: str) -> bool:
     if not _LOCKS:
         file.close()
     try:
-        os.replace(temporary, target)
+        _rename(temporary, target, time.monotonic() + _PATIENCE)
     except OSError as error:
         # A container may have a single file mounted, which nothing can be renamed over.
         if error.errno != errno.EBUSY:
             raise
         return False
     return True
+
+
+def _rename(temporary: str, target: str, end: float) -> None:
+    while not _LOCKS and time.monotonic() < end:
+        with contextlib.suppress(PermissionError):
+            os.replace(temporary, target)
+            return
+        time.sleep(_PAUSE)
+    os.replace(temporary, target)
 
 
 def _overwrite(target: str, temporary: str, data: bytes) -> None:

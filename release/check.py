@@ -4,6 +4,7 @@ Nothing is published. What is wrong is one line that starts with ``wrong:``, and
 
     python release/check.py              # all of it: some minutes, most of them for torch and for the tests
     python release/check.py --no-torch --no-tests
+    python release/check.py --tag v0.1.0 --keep dist
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +36,7 @@ IN_WHEEL: Final = (
 )
 IN_SDIST: Final = ("CHANGELOG.md", "LICENSE", "Makefile", "README.md", "tests/conftest.py", "viewer/src/page.ts")
 PACKAGES: Final = ("gradir", "gradir_exporters")
+NOT_IN_SDIST: Final = (".ci/", ".github/")
 
 README_BLOCK: Final = re.compile(r"^```python\n(import gradir\n.*?)^```$", re.DOTALL | re.MULTILINE)
 WITHOUT_TORCH: Final = (
@@ -80,15 +83,38 @@ def wrong_in_wheel(names: Sequence[str]) -> Iterator[str]:
             yield f"{name} should not be in the wheel"
 
 
-def wrong_in_sdist(names: Sequence[str]) -> Iterator[str]:
-    """What an sdist lacks, and what it should not have.
+def wrong_in_sdist(names: Sequence[str], tracked: Sequence[str] = ()) -> Iterator[str]:
+    """What an sdist lacks, and what it should not have; beside what git tracks, where that is known.
 
     >>> list(wrong_in_sdist([*IN_SDIST, ".venv/pyvenv.cfg"]))
     ['.venv/pyvenv.cfg should not be in the sdist']
+    >>> list(wrong_in_sdist([*IN_SDIST, "PKG-INFO", "notes.txt"], [*IN_SDIST, "a.py", ".github/x.yml"]))
+    ['notes.txt is in the sdist, and git does not track it', 'a.py is not in the sdist']
     """
+    if tracked:
+        yield from (
+            f"{name} is in the sdist, and git does not track it"
+            for name in sorted({*names}.difference(tracked, {"PKG-INFO"}))
+        )
+        expected = {name for name in tracked if not name.startswith(NOT_IN_SDIST)}
+        yield from (f"{name} is not in the sdist" for name in sorted(expected.difference(names, IN_SDIST)))
     yield from (f"{name} is not in the sdist" for name in IN_SDIST if name not in names)
     made = re.compile(r"(^|/)(\.venv[^/]*|node_modules|__pycache__|\.git|site|dist)/|\.pyc$")
     yield from (f"{name} should not be in the sdist" for name in names if made.search(name))
+
+
+def wrong_for_tag(tag: str, version: str, changelog: str, fragments: Sequence[str]) -> Iterator[str]:
+    """What is not ready to be published as what a tag says.
+
+    >>> list(wrong_for_tag("v0.2.0", "0.1.0", "## [0.1.0]", ["README.md", "12.fixed.md"]))
+    ['the tag v0.2.0 is of version 0.1.0', 'CHANGELOG.md has no part 0.2.0', 'changes/12.fixed.md is in no release yet']
+    """
+    number = tag.removeprefix("v")
+    if number != version:
+        yield f"the tag {tag} is of version {version}"
+    if f"## [{number}]" not in changelog:
+        yield f"CHANGELOG.md has no part {number}"
+    yield from (f"changes/{name} is in no release yet" for name in sorted(fragments) if name != "README.md")
 
 
 def run(command: Sequence[str | Path], folder: Path, **environment: str) -> str:
@@ -106,16 +132,38 @@ def run(command: Sequence[str | Path], folder: Path, **environment: str) -> str:
     return done.stdout
 
 
-def built(folder: Path) -> list[Path]:
-    """The sdist, and the wheel that is made of it."""
+def tracked() -> list[str]:
+    """What git tracks; nothing where this is no clone."""
+    if not (ROOT / ".git").exists():
+        return []
+    return run(["git", "ls-files", "-z"], ROOT).split("\0")[:-1]
+
+
+def built(source: Path, folder: Path, **environment: str) -> list[Path]:
+    """The sdist of a folder, and the wheel that is made of it."""
+    folder.mkdir()
     run(
-        [sys.executable, "-m", "build", "--outdir", folder, ROOT],
+        [sys.executable, "-m", "build", "--outdir", folder, source],
         folder,
         SOURCE_DATE_EPOCH=EPOCH,
         PIP_DISABLE_PIP_VERSION_CHECK="1",
+        **environment,
     )
     (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
     return [sdist, wheel]
+
+
+def unpacked(sdist: Path, folder: Path) -> Path:
+    """The source in an sdist, as somebody has it whose files are for nobody else and of another day."""
+    with tarfile.open(sdist) as packed:
+        packed.extractall(folder, filter="data")
+    (source,) = folder.iterdir()
+    # A clone has none, and hatchling puts one that is there in another place of the archive.
+    (source / "PKG-INFO").unlink()
+    for path in (source, *source.rglob("*")):
+        path.chmod(path.stat().st_mode & 0o700)
+        os.utime(path, (1e9, 1e9))
+    return source
 
 
 def environment(folder: Path, *packages: str | Path) -> Path:
@@ -143,9 +191,10 @@ def sample(folder: Path) -> Path:
     return target
 
 
-def try_with_torch(wheel: Path, folder: Path) -> None:
+def try_with_torch(archive: Path, folder: Path) -> None:
     """What the README begins with, in an environment of its own and outside the clone."""
-    programs = environment(folder / "torch", f"{wheel}[torch]", "numpy")
+    folder.mkdir()
+    programs = environment(folder / "torch", f"{archive}[torch]", "numpy")
     block = README_BLOCK.search((ROOT / "README.md").read_text(encoding="utf-8"))
     if block is None:
         raise WrongError("README.md has no first example any more")
@@ -157,22 +206,39 @@ def try_with_torch(wheel: Path, folder: Path) -> None:
     )
     run([programs / "python", "first.py"], work)
     try_commands(programs, work, (*WITHOUT_TORCH, *WITH_TORCH))
+    # Some gigabytes, with some builds of torch.
+    shutil.rmtree(folder)
+
+
+def refuse(problems: Iterable[str]) -> None:
+    """Tell of all problems at once, if there are any.
+
+    Raises:
+        WrongError: there are.
+    """
+    if found := [*problems]:
+        raise WrongError("\nwrong: ".join(found))
 
 
 def steps(options: argparse.Namespace, folder: Path) -> Iterator[str]:
     """Each step, told when it is done."""
-    for name in ("one", "two"):
-        (folder / name).mkdir()
-    sdist, wheel = built(folder / "one")
+    if options.tag is not None:
+        from gradir.version import __version__
+
+        changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+        refuse(wrong_for_tag(options.tag, __version__, changelog, [path.name for path in (ROOT / "changes").iterdir()]))
+        yield f"{options.tag} is the version and has its part of CHANGELOG.md"
+    sdist, wheel = built(ROOT, folder / "one")
     yield f"built {sdist.name} ({sdist.stat().st_size:,} bytes) and {wheel.name} ({wheel.stat().st_size:,} bytes)"
-    for before, again in zip((sdist, wheel), built(folder / "two"), strict=True):
+    source = unpacked(sdist, folder / "source")
+    elsewhere = built(source, folder / "two", TZ="Pacific/Kiritimati", LC_ALL="C", PYTHONHASHSEED="7")
+    for before, again in zip((sdist, wheel), elsewhere, strict=True):
         if before.read_bytes() != again.read_bytes():
             raise WrongError(f"{before.name} has other bytes when it is built again")
-    yield "built again: the same bytes"
+    yield "built again from the sdist, with other modes, times, zone and locale: the same bytes"
     run([sys.executable, "-m", "twine", "check", "--strict", sdist, wheel], folder)
     yield "twine finds the metadata sound"
-    for problem in (*wrong_in_wheel(members(wheel)), *wrong_in_sdist(members(sdist))):
-        raise WrongError(problem)
+    refuse((*wrong_in_wheel(members(wheel)), *wrong_in_sdist(members(sdist), tracked())))
     yield f"{len(members(wheel)):,} files in the wheel, {len(members(sdist)):,} in the sdist, each where it should be"
     for what, archive in (("the wheel", wheel), ("the sdist", sdist)):
         work = folder / f"work-{archive.suffix[1:]}"
@@ -181,13 +247,10 @@ def steps(options: argparse.Namespace, folder: Path) -> Iterator[str]:
         programs = environment(folder / f"plain-{archive.suffix[1:]}", archive)
         try_commands(programs, work, WITHOUT_TORCH)
         yield f"{what} works without torch: {len(WITHOUT_TORCH)} commands"
-    if not options.no_torch:
-        try_with_torch(wheel, folder)
-        yield f"the wheel works with torch: the README's first example and {len(WITH_TORCH)} commands more"
+        if not options.no_torch:
+            try_with_torch(archive, folder / f"torch-{archive.suffix[1:]}")
+            yield f"{what} works with torch: the README's first example and {len(WITH_TORCH)} commands more"
     if not options.no_tests:
-        with tarfile.open(sdist) as packed:
-            packed.extractall(folder / "source", filter="data")
-        (source,) = (folder / "source").iterdir()
         told = run(["make", "test-core"], source).strip().splitlines()[-1]
         yield f"the tests of the sdist that need no torch: {told.strip('= ')}"
     if options.keep is not None:
@@ -201,6 +264,9 @@ def main() -> int:
     """Run every step; 1 where something is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", metavar="FOLDER", type=Path, help="keep what was built there, if all is well")
+    parser.add_argument(
+        "--tag", metavar="TAG", help="see that version and changelog are those of a tag, such as v0.1.0"
+    )
     parser.add_argument("--no-torch", action="store_true", help="do not install torch")
     parser.add_argument("--no-tests", action="store_true", help="do not run the tests of the sdist")
     with tempfile.TemporaryDirectory(prefix="gradir-release-") as folder:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import platform
 import re
 import subprocess
 import sys
+import webbrowser
 from importlib import metadata
 from pathlib import Path
 
@@ -116,12 +118,17 @@ def test_names_act_on_no_terminal(tmp_path: Path) -> None:
 def test_programs_say_their_versions(
     script: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Read
 ) -> None:
+    monkeypatch.setattr(webbrowser, "get", _no_browser)
     for name in ("dot", "git"):
         program = tmp_path / name
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert json.loads(told(capfd, "--json"))["programs"] == {"dot": said, "git": said}
+    assert json.loads(told(capfd, "--json"))["programs"] == {
+        "dot": said,
+        "git": said,
+        "browser": "none found",
+    }
 
 
 def test_a_program_that_is_not_there_or_hangs_is_told(
@@ -132,4 +139,42 @@ def test_a_program_that_is_not_there_or_hangs_is_told(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(debug, "_PATIENCE", 0.2)
-    assert json.loads(told(capfd, "--json"))["programs"] == {"dot": "does not run", "git": "not installed"}
+    found = json.loads(told(capfd, "--json"))["programs"]
+    assert (found["dot"], found["git"]) == ("does not run", "not installed")
+
+
+def _no_browser() -> None:
+    raise webbrowser.Error("could not locate runnable browser")
+
+
+def test_a_browser_is_told_without_its_name(monkeypatch: pytest.MonkeyPatch, capfd: Read) -> None:
+    monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.GenericBrowser("/home/somebody/browser"))
+    assert json.loads(told(capfd, "--json"))["programs"]["browser"] == "found"
+
+
+def test_what_a_plug_in_prints_is_no_part_of_it(tmp_path: Path) -> None:
+    loud = "import sys\nprint('words')\nprint('words', file=sys.stderr)\nraise SystemExit(3)\n"
+    (tmp_path / "loud.py").write_text(loud)
+    register(tmp_path, "loud", "loud:Loud")
+    done = gradir(tmp_path, "debug", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["exporters"]["loud"] == "loud 1.0 and cannot be loaded: SystemExit"
+
+
+def test_what_an_interrupted_installation_leaves_is_no_trouble(tmp_path: Path) -> None:
+    register(tmp_path, "half", "json:JSONDecoder")
+    (tmp_path / "half-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nRequires-Dist: torch>=2\n")
+    done = gradir(tmp_path, "debug", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert found["exporters"]["half"] == "a distribution without a name and cannot be loaded: TypeError"
+    assert not {"half", "None", "none", ""} & {*found["packages"]}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell of POSIX closes it")
+def test_a_closed_output_is_trouble_in_one_line() -> None:
+    command = ["sh", "-c", 'exec "$0" -m gradir debug >&-', sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "internal error" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -57,7 +57,7 @@ def test_settings_of_the_user_stay(run: Run, repository: Path) -> None:
     run("git", "config", "diff.other.textconv", "cat")
     configuration = (repository / ".git" / "config").read_bytes()
     run("gradir", "git", "install")
-    assert b"*.gir diff=gradir merge=gradir\n" in attributes.read_bytes()
+    assert b"*.gir -text diff=gradir merge=gradir\n" in attributes.read_bytes()
     run("gradir", "git", "uninstall")
     assert attributes.read_bytes() == b"*.png binary\n# mine\xff\n*.gir text"
     assert (repository / ".git" / "config").read_bytes() == configuration
@@ -99,6 +99,17 @@ def test_every_encoding_and_a_broken_file_are_shown(run: Run, repository: Path) 
     for name in ("a.gir", "a.gir.gz"):
         gradir.save(changed(), repository / name, format="msgpack")
     assert run("git", "diff").count(FACT) == 2
+
+
+def test_git_for_windows_leaves_the_line_ends(run: Run, repository: Path) -> None:
+    run("git", "config", "core.autocrlf", "true")
+    file = repository / "model.gir"
+    committed = file.read_bytes()
+    for command, expected in (("install", committed), ("uninstall", committed.replace(b"\n", b"\r\n"))):
+        run("gradir", "git", command)
+        file.unlink()
+        run("git", "checkout", "model.gir")
+        assert file.read_bytes() == expected
 
 
 def test_texts_are_cached_until_their_form_changes(run: Run, repository: Path, tmp_path: Path) -> None:
@@ -185,7 +196,10 @@ def test_a_run_of_git_that_shows_one_file_without_gradir_caches_none(
     script = tmp_path / "bin" / "gradir"
     text = script.read_text()
     # As where the library of one compression is missing; git names its temporary files after the file.
-    script.write_text(text.replace("exec", 'case "$*" in *b.gir*) exit 2;; esac\nexec'))
+    own = script.with_name("own")
+    own.write_text(text)
+    own.chmod(0o755)
+    script.write_text(f'#!/bin/sh\ncase "$*" in *b.gir*) exit 2;; esac\nexec "{own}" "$@"\n')
     whole = ("git", "diff", "--no-renames", "HEAD~6", "HEAD")
     for _ in range(2):
         assert "no text; gradir shows it" in run(*whole)
@@ -247,7 +261,7 @@ def test_the_attributes_file_of_the_user_is_the_one_edited(run: Run, environment
     mine = Path(environment["HOME"]) / "my attributes"
     run("git", "config", "--global", "core.attributesFile", "~/my attributes")
     run("gradir", "git", "install", "--global")
-    assert "*.gir diff=gradir merge=gradir" in mine.read_text()
+    assert "*.gir -text diff=gradir merge=gradir" in mine.read_text()
     assert FACT in run("git", "diff", "HEAD~1")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -89,6 +91,55 @@ def test_a_file_is_replaced_without_what_windows_lacks(tmp_path: Path, monkeypat
     assert [path.name for path in tmp_path.iterdir()] == ["a.gir"]
 
 
+def test_a_file_that_somebody_reads_for_a_moment_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, waited = tmp_path / "a.gir", []
+    target.write_bytes(b"old")
+    rename = os.replace
+
+    def refused_twice(source: str, to: str) -> None:
+        if len(waited) < 2:
+            raise PermissionError(13, "Access is denied")
+        rename(source, to)
+
+    monkeypatch.setattr(replacing, "_LOCKS", False)
+    monkeypatch.setattr(replacing.time, "sleep", waited.append)
+    monkeypatch.setattr(os, "replace", refused_twice)
+    everything().save(target)
+    assert len(waited) == 2
+    assert gradir.load(target) == everything()
+
+
+def test_a_file_that_somebody_keeps_open_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "a.gir"
+    target.write_bytes(b"old")
+
+    def refused(source: str, to: str) -> None:
+        raise PermissionError(13, "Access is denied")
+
+    monkeypatch.setattr(replacing, "_LOCKS", False)
+    monkeypatch.setattr(replacing, "_PATIENCE", 0.1)
+    monkeypatch.setattr(os, "replace", refused)
+    with pytest.raises(gradir.FileError, match="Access is denied"):
+        everything().save(target)
+    assert target.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.gir"]
+
+
+def test_a_checkout_has_the_same_line_ends_everywhere() -> None:
+    asked = ["git", "check-attr", "text", "eol", "--", "gradir/api.py", "tests/goldens/json/hostile.gir", "docs/a.png"]
+    told = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    if told.returncode:
+        pytest.skip("this is no clone")
+    assert told.stdout.splitlines() == [
+        "gradir/api.py: text: auto",
+        "gradir/api.py: eol: lf",
+        "tests/goldens/json/hostile.gir: text: unset",
+        "tests/goldens/json/hostile.gir: eol: lf",
+        "docs/a.png: text: auto",
+        "docs/a.png: eol: lf",
+    ]
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "cp437", "cp1252", "utf-8"])
 @pytest.mark.parametrize(
     "command", ["summary", "info", "validate", "export --to tree", "export --to mermaid", "export --to plain", "diff"]
@@ -109,3 +160,50 @@ def test_every_console_is_written_to(command: str, encoding: str, tmp_path: Path
     done.stdout.decode("utf-8")
     assert b"Traceback" not in done.stderr
     assert b"internal error" not in done.stderr
+
+
+OF_THE_REST = (
+    "debug",
+    "exporters",
+    "explain {0}",
+    "explain {0} --format markdown",
+    "ranks {0} {1}",
+    "ranks {0} {1} --format markdown",
+    "diff {0} {1} --format markdown",
+    "diff {0} {1} --format mermaid",
+    "diff {0} {1} --format dot",
+    "convert {0} -",
+    "export {0} --to dot",
+    "export {0} --to graphml",
+    "export {0} --to modules",
+    "export {0} --to summary",
+    "info {2}",
+    "validate {2}",
+    "export {0} --to \u043d\u0435\u0442",
+    "completion fish",
+)
+
+
+@pytest.mark.parametrize("environment", [{"PYTHONIOENCODING": "cp1252"}, {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}])
+def test_no_command_fails_for_its_console(environment: dict[str, str], tmp_path: Path) -> None:
+    other, broken = tmp_path / "other.gir", tmp_path / "broken.gir"
+    everything().save(other)
+    broken.write_text("broken")
+    commands = [[word.format(HOSTILE, other, broken) for word in command.split()] for command in OF_THE_REST]
+    code = (
+        "import json, sys; from gradir.cli import main; "
+        "[print('exit status', main(command), file=sys.stderr) for command in json.loads(sys.argv[1])]"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(commands)],
+        capture_output=True,
+        env={**os.environ, "PYTHONUTF8": "0", **environment},
+        check=False,
+    )
+    said = done.stderr.decode(errors="replace")
+    assert done.returncode == 0, said
+    statuses = re.findall(r"^exit status (\d)$", said, re.MULTILINE)
+    assert len(statuses) == len(commands)
+    assert said.count("exit status 2") == 5, "of ranks, of the broken file, and of the exporter that there is not"
+    assert "internal error" not in said
+    assert "Traceback" not in said

@@ -32,6 +32,7 @@ _GROUPS: Final = ("frontends", "exporters", "passes", "renderers")
 _TOOLS: Final = (("dot", "-V"), ("git", "--version"))
 _PATIENCE: Final = 10.0
 _ABSENT: Final = "not installed"
+_NAMELESS: Final = "a distribution without a name"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -60,11 +61,18 @@ def _found() -> dict[str, Any]:
         "gradir": __version__,
         "python": f"{platform.python_version()} {platform.python_implementation()}",
         "system": f"{platform.system()} {platform.machine()}",
-        "console": f"{sys.stdout.encoding}{' (a terminal)' if sys.stdout.isatty() else ''}",
+        "console": _console(),
         "packages": {name: _version(name) for name in sorted(_packages())},
         **{group: dict(_plug_ins(group)) for group in _GROUPS},
-        "programs": {name: _program(name, option) for name, option in _TOOLS},
+        "programs": {**{name: _program(name, option) for name, option in _TOOLS}, "browser": _browser()},
     }
+
+
+def _console() -> str:
+    # Python has none where the shell closed it.
+    if sys.stdout is None:
+        return "closed"
+    return f"{sys.stdout.encoding}{' (a terminal)' if sys.stdout.isatty() else ''}"
 
 
 def _packages() -> set[str]:
@@ -79,7 +87,8 @@ def _packages() -> set[str]:
     found.update(map(_name, required))
     extras = {_name(each) for each in required if "extra ==" in each}
     for each in metadata.distributions():
-        if any("extra ==" not in asked and _name(asked) in extras for asked in each.requires or ()):
+        # An installation that was interrupted leaves one that has no name.
+        if each.name and any("extra ==" not in asked and _name(asked) in extras for asked in each.requires or ()):
             found.add(_name(each.name))
     return found - {"gradir"}
 
@@ -111,7 +120,8 @@ def _plug_ins(group: str) -> Iterator[tuple[str, str]]:
     }
     of: dict[str, list[str]] = {}
     for point in metadata.entry_points(group=f"gradir.{group}"):
-        owner = "?" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+        # What was copied there by hand, or installed in part, may have no name.
+        owner = f"{point.dist.name} {point.dist.version}" if point.dist and point.dist.name else _NAMELESS
         if owner not in of.setdefault(point.name, []):
             of[point.name].append(owner)
     for name in sorted(of):
@@ -119,10 +129,20 @@ def _plug_ins(group: str) -> Iterator[tuple[str, str]]:
 
 
 def _trouble(finder: Finder[Any], name: str) -> Iterator[str]:
+    import contextlib
+    import os
+    from pathlib import Path
+
     from gradir.errors import GradirError
 
     try:
-        finder.kind(name)
+        # What a module prints when it is imported is no part of this, and may have paths in it.
+        with (
+            Path(os.devnull).open("w", encoding="utf-8") as nothing,
+            contextlib.redirect_stdout(nothing),
+            contextlib.redirect_stderr(nothing),
+        ):
+            finder.kind(name)
     except GradirError as error:
         # Its text may have paths in it.
         yield f"cannot be loaded: {type(error.__cause__ or error).__name__}"
@@ -143,6 +163,17 @@ def _program(name: str, option: str) -> str:
         return "does not run"
     number = re.search(rb"\d+(?:\.\d+)+", done.stdout + done.stderr)
     return number[0].decode() if number else "of an unknown version"
+
+
+def _browser() -> str:
+    """Whether ``gradir view`` finds one; which it is may be a setting of the user's."""
+    import webbrowser
+
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        return "none found"
+    return "found"
 
 
 def _text(found: dict[str, Any]) -> str:

@@ -37,7 +37,7 @@ Without --local or --global, status reports both.
 
 To set the attributes for everybody who works on a repository, put this line into its .gitattributes instead; who has
 not installed the drivers then sees and merges the files as they are:
-  *.gir diff=gradir merge=gradir
+  *.gir -text diff=gradir merge=gradir
 
 To see diffs of graphs in a log, in place of lines:
   git -c diff.gradir.command='gradir git diff' log -p --ext-diff

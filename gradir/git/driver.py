@@ -25,7 +25,8 @@ from gradir.git.repository import GitError, answer, git_path, output, succeeds
 __all__ = ["Status", "Where", "install", "status", "uninstall"]
 
 _COMMAND: Final = "diff.gradir.textconv"
-_ATTRIBUTES: Final = [f"*.gir{end} diff=gradir merge=gradir" for end in ("", ".gz", ".zst")]
+# git for Windows would check a text out with other line ends, and a graph has the same bytes everywhere.
+_ATTRIBUTES: Final = [f"*.gir{end} -text diff=gradir merge=gradir" for end in ("", ".gz", ".zst")]
 _SCRIPT: Final = "gradir.sh"
 _COMMON: Final = "$(git rev-parse --git-common-dir)"
 
