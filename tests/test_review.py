@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,10 +15,8 @@ from samples import HOSTILE_LABELS, chain, everything, hostile
 from strategies import graphs
 
 import gradir
-from gradir.cli import main
 from gradir.diffs.changes import Change, Diff, FieldChange, Totals
 from gradir.diffs.compare import compare
-from gradir.diffs.diff_json import encode
 from gradir.diffs.growth import sizes
 from gradir.diffs.ignoring import ignoring, normalized
 from gradir.errors import GradirError
@@ -33,7 +29,6 @@ from gradir.review.comparison import Comparison
 from gradir.review.conditions import parsed
 from gradir.review.text import ANSI
 
-Read = pytest.CaptureFixture[str]
 LIMIT = 60_000
 
 
@@ -308,133 +303,6 @@ def test_what_a_release_does_not_let_be_read_matches_anything() -> None:
     assert fields(gradir.diff(shorter, seen, normalize=True)) == {"saved.mat1.shape"}
     freed = saving(Saved("mat1", state="freed"), "f:1.mat1", {})
     assert gradir.diff(freed, seen, normalize=True)
-
-
-def test_patch_says_that_a_diff_is_of_a_newer_version(files: Path, capfd: Read) -> None:
-    document = json.loads(encode(gradir.diff(everything(), edited()))) | {"version": "1.7"}
-    (files / "d.json").write_text(json.dumps(document))
-    assert main(["patch", "a.gir", "d.json", "-o", "c.gir"]) == 0
-    assert capfd.readouterr().err.startswith("gradir: warning: the diff has version 1.7, newer than 1.0; what this gra")
-    assert (files / "c.gir").read_bytes() == (files / "b.gir").read_bytes()
-
-
-@pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    gradir.save(everything(), "a.gir")
-    gradir.save(edited(), "b.gir")
-    return tmp_path
-
-
-def test_the_command_line_diffs_and_patches(files: Path, capfd: Read) -> None:
-    assert main(["diff", "a.gir", "b.gir", "--format", "json"]) == 1
-    (files / "d.json").write_text(capfd.readouterr().out)
-    assert main(["patch", "a.gir", "d.json", "-o", "c.gir"]) == 0
-    assert (files / "c.gir").read_bytes() == (files / "b.gir").read_bytes()
-    assert main(["patch", "b.gir", "d.json", "--reverse", "-o", "c.gir"]) == 0
-    assert (files / "c.gir").read_bytes() == (files / "a.gir").read_bytes()
-    assert main(["patch", "b.gir", "d.json", "-o", "c.gir"]) == 2
-    assert "gradir: b.gir: the diff was not made for this graph" in capfd.readouterr().err
-    assert main(["patch", "a.gir", "a.gir"]) == 2
-    assert "gradir: a.gir: not a diff" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize("form", ["markdown", "mermaid", "dot"])
-def test_every_form_is_printed(form: str, files: Path, capfd: Read) -> None:
-    assert main(["diff", "a.gir", "b.gir", "--format", form]) == 1
-    shown = capfd.readouterr().out
-    assert {"markdown": "### Autograd graph", "mermaid": "flowchart", "dot": "digraph"}[form] in shown
-    assert main(["diff", "a.gir", "a.gir", "--format", form]) == 0
-
-
-@pytest.mark.usefixtures("dot_program", "files")
-def test_a_picture_is_drawn(capfd: Read) -> None:
-    assert main(["diff", "a.gir", "b.gir", "--format", "svg"]) == 1
-    assert "<svg" in capfd.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("name", "start"),
-    [
-        ("d.md", "### Autograd graph"),
-        ("d.HTM", "<!doctype html>"),
-        ("d.json", "{"),
-        ("d.mmd", "---\nconfig:"),
-        ("d.mermaid", "---\nconfig:"),
-        ("d.dot", "digraph"),
-        ("d.gv", "digraph"),
-        ("d.txt", "+"),
-        ("d.log", "+"),
-        ("d", "+"),
-    ],
-)
-def test_the_name_of_the_file_says_the_form(name: str, start: str, files: Path) -> None:
-    assert main(["diff", "a.gir", "b.gir", "-o", name]) == 1
-    assert (files / name).read_text().startswith(start)
-
-
-@pytest.mark.usefixtures("dot_program")
-def test_the_name_of_the_file_may_be_that_of_a_picture(files: Path) -> None:
-    assert main(["diff", "a.gir", "b.gir", "-o", "d.svg"]) == 1
-    assert "<svg" in (files / "d.svg").read_text()
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("--format dot -o d.md", "d.md is the name of markdown, and --format says dot: change one of them"),
-        ("--format text -o d.html", "d.html is the name of html, and --format says text: change one of them"),
-        ("--format svg -o d.gv", "d.gv is the name of dot, and --format says svg: change one of them"),
-        (
-            "-o d.png",
-            "d.png: a diff is drawn as svg: -o with a name that ends in .svg, "
-            "or write a .dot and draw it with dot -Tpng",
-        ),
-        ("-o d.gir", "d.gir is the name of a graph, and this writes a diff: call it x.txt or x.json"),
-        ("--format graph -o d.md", "unknown renderer 'graph': choose from "),
-    ],
-)
-def test_a_name_that_says_another_form_is_one_line(words: str, said: str, files: Path, capfd: Read) -> None:
-    # Nothing is compared for that.
-    assert main(["diff", "absent.gir", "b.gir", *words.split()]) == 2
-    read = capfd.readouterr()
-    assert read.out == ""
-    assert read.err.startswith(f"gradir: {said}")
-    assert read.err.count("\n") == 1
-    assert {path.name for path in files.iterdir()} == {"a.gir", "b.gir"}
-
-
-@pytest.mark.parametrize("words", ["--format json -o d.txt", "--format markdown -o d.log", "--format dot -o d.gv"])
-def test_a_name_that_fits_a_form_is_taken(words: str, files: Path) -> None:
-    assert main(["diff", "a.gir", "b.gir", *words.split()]) == 1
-    assert (files / words.rsplit(maxsplit=1)[-1]).stat().st_size
-
-
-@pytest.mark.usefixtures("files")
-def test_conditions_decide_the_exit_status(capfd: Read) -> None:
-    assert main(["diff", "a.gir", "b.gir", "--fail-on", "params"]) == 1
-    assert re.match(r"gradir: params: [\d,]+ -> [\d,]+ \(.*\)\n$", capfd.readouterr().err)
-    assert main(["diff", "a.gir", "b.gir", "--fail-on", "params>1000%"]) == 0
-    assert main(["diff", "a.gir", "b.gir", "--fail-on", "params", "--exit-zero"]) == 0
-    assert main(["diff", "missing.gir", "b.gir", "--fail-on", "parms"]) == 2
-    assert "'parms' is no condition" in capfd.readouterr().err
-    for nothing in ("", " "):
-        assert main(["diff", "missing.gir", "b.gir", "--fail-on", nothing]) == 2
-        assert capfd.readouterr().err.startswith("gradir: --fail-on needs a condition, such as cuts; ")
-    assert main(["diff", "missing.gir", "b.gir", "--ignore", "source,prams"]) == 2
-    assert "cannot ignore 'prams'" in capfd.readouterr().err
-
-
-@pytest.mark.usefixtures("files")
-def test_ignored_fields_decide_the_exit_status(files: Path) -> None:
-    node = everything().nodes["norm/native_batch_norm:1"]
-    other = replace(
-        everything(), nodes={**everything().nodes, node.id: replace(node, attrs={**node.attrs, "eps": 1.0})}
-    )
-    gradir.save(other, "c.gir")
-    assert main(["diff", "a.gir", "c.gir"]) == 1
-    assert main(["diff", "a.gir", "c.gir", "--ignore", "source,attrs.eps"]) == 0
-    assert main(["diff", "a.gir", "c.gir", "--ignore", "source", "--ignore", "attrs"]) == 0
 
 
 def test_large_graphs_are_compared_in_linear_time() -> None:
